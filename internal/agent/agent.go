@@ -1,13 +1,13 @@
-// Package agent is the program of a node: it is told which tasks the node should run, moves each of
-// them one step at a time, and reports what it sees.
+// Package agent runs the tasks of one node. It receives assignments from a server, moves each attempt one step at a
+// time, and reports the state that it observes.
 //
-// The agent dials its server, registers and so begins a session. One stream brings assignments; reports
-// go the other way, one at a time. Each attempt has a record (package attempt), which is kept on disk (package
-// state), and a goroutine that asks the record for the next step, takes it through an executor, and
-// tells the record what came of it. Nothing of that needs the server but the start barrier of batch: while
-// the server is away services are restarted, checks are made, and stops that were accepted are completed.
+// The agent dials its server and registers; the registration begins a session. One stream brings assignments; reports
+// go the other way, one at a time. Each attempt has a record (package attempt), which is kept on disk (package state).
+// A goroutine for each attempt asks the record for the next step, performs the step with an executor, and records the
+// result. Only the start barrier of batch tasks needs the server. Without a server the agent still restarts services,
+// runs checks and completes accepted stops.
 //
-// Ending the agent ends no task. The next one finds the records and the executors' containers, and goes on.
+// The end of the agent ends no task. The next agent finds the records and the executors' containers, and continues.
 package agent
 
 import (
@@ -37,27 +37,28 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Config is what an agent needs. Name, Source and one Executor must be given, and DataDir unless
-// Volatile is set.
+// Config configures an agent. Name, Source and one Executor are required, and DataDir unless Volatile is set.
 type Config struct {
 	// Name of the node.
 	Name string
 	// DataDir holds the agent's state, the tasks' directories and logs, and the volumes that it keeps.
 	DataDir string
-	// Volatile keeps the agent's state in memory only and makes no directories for containers, for simulations
-	// of many nodes with executors that need none.
+	// Volatile keeps the agent's state in memory only and makes no directories for containers. Simulations of many
+	// nodes use it with executors that need no directories.
 	Volatile bool
-	// Outlives, unless nil, keeps the state of a Volatile agent over its lives.
+	// Outlives, unless nil, keeps the state of a Volatile agent from one run to the next.
 	Outlives *state.Memory
 	Source   Source
-	// Executors that the node may have, the default first. Those that do not work are left out, and asked again.
+	// Executors are the executors that the node may have, the default first. The agent leaves out those that do not
+	// work and probes them again.
 	Executors []executor.Executor
-	// Retired are executors that take nothing new. What an earlier agent began with them is theirs to its end.
+	// Retired are executors that get no new tasks. Tasks that an earlier agent began with them stay with them to the
+	// end.
 	Retired []executor.Executor
 	Logger  *slog.Logger // default: discard
-	// Tracer makes spans of what becomes of an assignment; nil makes none.
+	// Tracer records spans of the work on an assignment; nil records none.
 	Tracer *telemetry.Tracer
-	// Labels are reported with the facts, and so is Version of the agent.
+	// Labels and Version are reported with the facts; Version is the agent's.
 	Labels  cluster.Labels
 	Version string
 	// CPU, Memory, Disk and Address, unless empty, are reported instead of the machine's.
@@ -65,64 +66,67 @@ type Config struct {
 	Memory  cluster.Bytes
 	Disk    cluster.Bytes
 	Address string
-	// ReservedPorts are taken by others than tasks.
+	// ReservedPorts are ports that programs other than tasks use.
 	ReservedPorts []int
-	// Credentials, unless nil, returns what a registry wants for its images, or empty strings.
+	// Credentials, unless nil, returns the login for a registry, or empty strings.
 	Credentials func(registry string) (user, secret string)
 
-	// HostVolumes are folders that definitions can name, and HostPaths those below which they can name any path: "/" is
-	// anywhere, none is nowhere. All of them are absolute.
+	// HostVolumes are folders that definitions name. HostPaths are folders below which definitions may name any path:
+	// "/" allows every path, an empty list allows none. All of them are absolute.
 	HostVolumes []HostVolume
 	HostPaths   []string
 
-	// SecretsDir, unless empty, is the folder in memory for the secrets of tasks. Default: one below /run, the user's
-	// run directory or /dev/shm, whichever is in memory.
+	// SecretsDir, unless empty, is the folder in memory for the secrets of tasks. Default: the first of /run, the
+	// user's run directory and /dev/shm that is in memory, with a folder of its own.
 	SecretsDir string
 
 	// Boot is the boot-time clock (P9.1): never 0, never going back while the machine runs. Default: the machine's.
 	Boot func() time.Duration
-	// Facts finds out about the machine; what it returns besides an error is used. Default: the machine's.
+	// Facts measures the machine. The agent uses the result even with an error. Default: the machine's.
 	Facts func(dir string) (cluster.Facts, error)
-	// Devices, unless nil, finds the machine's devices; what it returns besides an error is used.
+	// Devices, unless nil, finds the machine's devices. The agent uses the result even with an error.
 	Devices func(ctx context.Context) ([]devices.Device, error)
-	// Networks, unless nil, makes networks for tasks that have one of their own; without it such tasks are refused.
+	// Networks, unless nil, makes the networks of tasks that have their own; without it the agent refuses such tasks.
 	Networks Networks
-	// Names says how questions for names are answered.
+	// Names configures the answers to DNS questions.
 	Names NamesConfig
-	// CPUs are those that all tasks run on, ordered. They must be given where the agent offers cores to single tasks.
+	// CPUs are the CPUs that all tasks run on, in ascending order. They are required where the agent offers single
+	// cores to tasks.
 	CPUs []int
-	// Stats measures what the machine uses; it is called by one goroutine, every few seconds, with DataDir. Default:
-	// the machine's own, and none for a Volatile agent, which then reports none.
+	// Stats measures what the machine uses. One goroutine calls it with DataDir, every few seconds. Default: the
+	// machine's own; a Volatile agent has no default and then reports no statistics.
 	Stats func(dir string) (cluster.NodeStats, error)
-	// Samples, unless nil, is handed what each container has used since it began, after each measurement, by the
-	// goroutine that measures, which goes on when it returns.
+	// Samples, unless nil, gets the use of each container since its start, after each measurement. The measuring
+	// goroutine calls it and waits for its return.
 	Samples func([]telemetry.ContainerSample)
-	// Scarcity measures how short of memory the machine is, as often and by the same goroutine. Default: the machine's
-	// own, or where Stats is given from what that says.
+	// Scarcity measures how short of memory the machine is, as often as Stats and on the same goroutine. Default: the
+	// machine's own, or a value derived from Stats where Stats is given.
 	Scarcity func() (facts.Scarcity, error)
-	// PressureStall and PressureFree are when the node counts as short of memory: the share of the time that tasks wait
-	// for memory, where the kernel tells, default DefaultPressureStall; and the share of memory that is free, of the
-	// machine or of what all tasks may use, default DefaultPressureFree. In percent. Where the kernel tells how long
-	// tasks wait, the machine's share counts only if it is another than the default.
+	// PressureStall and PressureFree are the thresholds of memory pressure, in percent. PressureStall is the share of
+	// time that tasks wait for memory, where the kernel reports it (PSI); default DefaultPressureStall. PressureFree is
+	// the free share of memory, of the machine or of the limit of all tasks; default DefaultPressureFree. Where the
+	// kernel reports the waiting time, the machine's free share counts only if PressureFree differs from the default.
 	PressureStall float64
 	PressureFree  float64
 	// TaskCgroup is the control group of all tasks, default "/berth".
 	TaskCgroup string
-	// ImageHigh and ImageLow are how full the disks of images and of artifacts may be, in percent: from the one on
-	// those of either are removed that nothing uses, down to the other. Default DefaultImageHigh and DefaultImageLow;
-	// an ImageHigh of 100 or more removes none.
+	// ImageHigh and ImageLow are fill levels of the disks of images and artifacts, in percent. At ImageHigh the agent
+	// removes unused images and artifacts until the disk is down to ImageLow. Defaults: DefaultImageHigh and
+	// DefaultImageLow. An ImageHigh of 100 or more removes nothing.
 	ImageHigh, ImageLow float64
-	// Artifacts bounds what is fetched for tasks. Default: as artifact.Config says, in a folder of DataDir.
+	// Artifacts limits the artifacts that the agent fetches for tasks. Default: as artifact.Config says, in a folder of
+	// DataDir.
 	Artifacts artifact.Config
-	// Requests returns how many requests the program at a port of this node has answered so far. Default: to ask it.
+	// Requests returns the number of requests that the program at a port of this node has answered so far. Default: the
+	// agent asks the program.
 	Requests func(ctx context.Context, port int, m cluster.Meter) (float64, error)
-	// PortFree returns nil if a task could listen on the port now. Default: to try.
+	// PortFree returns nil if a task could listen on the port now. Default: the agent tries to listen.
 	PortFree func(port int) error
-	// Probe, unless nil, looks instead of the network for http and tcp checks.
+	// Probe, unless nil, replaces the network in http and tcp checks.
 	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
-	// Random returns numbers from 0 up to 1 for jitter. Default: random ones.
+	// Random returns numbers in [0, 1) for jitter. Default: a random generator.
 	Random func() float64
-	// Without switches clauses of the protocol off, in tests only.
+	// Without disables clauses of the protocol, in tests only.
 	Without clause.Set
 }
 
@@ -140,7 +144,7 @@ func (c *Config) defaults() {
 		c.TaskCgroup = "/berth"
 	}
 	if c.Stats == nil && !c.Volatile {
-		meter := new(facts.Meter)
+		meter := new(facts.Sampler)
 		c.Stats = meter.Measure
 		if c.Scarcity == nil {
 			c.Scarcity = func() (facts.Scarcity, error) { return meter.Scarcity(c.TaskCgroup) }
@@ -160,7 +164,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// Validate returns what is missing.
+// Validate returns an error for each missing or invalid setting.
 func (c *Config) Validate() error {
 	var errs []error
 	if !cluster.ValidNodeName(c.Name) {
@@ -191,30 +195,31 @@ type Agent struct {
 	byID        map[cluster.TaskID][]*task // the attempts of each task, the newest last
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
-	present     attempt.Session
-	hearing     lifecycle.Hearing // when words to checks can come
+	session     attempt.Session
+	ttlWindow   lifecycle.Hearing // when updates of ttl checks can arrive
 
-	// displaced belongs to the goroutine that registers: how often in a row another agent took the session away.
+	// displaced counts how often in a row another agent took the session over. It belongs to the goroutine that
+	// registers.
 	displaced int
 
-	// use and squeeze belong to the goroutine that measures.
+	// The next three fields belong to the goroutine that measures.
 	use      taskUse
-	squeeze  squeeze
+	pressure memoryPressure
 	requests requestRates
 
-	volumes volumes
-	found   *found // what runs here and is in no record
-	pins    *pins  // who runs on which CPUs
-	book    *directory
-	names   *nameDesk
+	volumes  volumes
+	orphans  *orphans // containers without a record
+	pins     *pins    // which containers run on which CPUs
+	services *directory
+	names    *nameServer
 
 	artifacts *artifact.Store
-	room      room // on the disks of images and artifacts
+	room      room // the disks of images and artifacts
 
 	work    sync.WaitGroup // goroutines of tasks and streams
 	streams atomic.Int64   // byte streams that are open
 
-	imagesRemoved, imagesFreed atomic.Int64 // to make room, since the agent was made; the latter in bytes
+	imagesRemoved, imagesFreed atomic.Int64 // removed to free disk space since New; imagesFreed in bytes
 }
 
 // New returns an agent; it starts nothing.
@@ -228,8 +233,8 @@ func New(c Config) (*Agent, error) {
 		c.DataDir = dir
 	}
 	a := &Agent{Config: c}
-	a.book = newDirectory(a)
-	a.names = newNameDesk(a)
+	a.services = newDirectory(a)
+	a.names = newNameServer(a)
 	a.artifacts = a.openArtifacts()
 	if a.Requests == nil {
 		reader := requests.New()
@@ -240,8 +245,8 @@ func New(c Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run runs the node until ctx ends; that leaves the tasks running. It returns an error only if it could not
-// begin: the state on disk is not to be had. It may be called again after it returned.
+// Run runs the node until ctx ends, and leaves the tasks running. It returns an error only if it cannot open or write
+// the state on disk. It may be called again after it returned.
 func (a *Agent) Run(ctx context.Context) error {
 	path := filepath.Join(a.DataDir, "agent.db")
 	if a.Volatile {
@@ -262,11 +267,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reports = newReports(a)
 	a.tasks, a.byID = map[string]*task{}, map[cluster.TaskID][]*task{}
 	a.definitions = map[cluster.Ref]*cluster.TaskDefinition{}
-	a.found, a.pins = newFound(), newPins()
-	a.machine.again = make(chan struct{}, 1)
+	a.orphans, a.pins = newOrphans(), newPins()
+	a.machine.probeNow = make(chan struct{}, 1)
 	a.volumes.begin()
-	a.use, a.squeeze = taskUse{}, squeeze{}
-	a.mark, a.present, a.hearing = saved.Mark, attempt.Session{}, lifecycle.Hearing{}
+	a.use, a.pressure = taskUse{}, memoryPressure{}
+	a.mark, a.session, a.ttlWindow = saved.Mark, attempt.Session{}, lifecycle.Hearing{}
 	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d
 	}
@@ -277,10 +282,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	var writeErr error
 	writer.Go(func() { writeErr = store.Run(written) })
 
-	if l, ok := a.Source.(learner); ok {
+	if l, ok := a.Source.(serverLearner); ok {
 		l.Learn(saved.Mark.Servers)
 	}
-	a.look(ctx)
+	a.probeMachine(ctx)
 	a.work.Go(func() { a.watchMachine(ctx) })
 	if a.Stats != nil {
 		a.measure()
@@ -293,8 +298,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.work.Go(func() { a.watchRoom(ctx) })
 	}
 	if !a.Volatile {
-		a.book.load()
-		a.work.Go(func() { a.book.keep(ctx) })
+		a.services.load()
+		a.work.Go(func() { a.services.run(ctx) })
 		a.names.begin(ctx)
 	}
 	a.resume(ctx, saved.Attempts)
@@ -308,7 +313,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.work.Wait()
 	if a.Networks != nil {
 		if err := a.Networks.Close(); err != nil {
-			a.Logger.Warn("the networks of tasks were not let go of", "error", err)
+			a.Logger.Warn("the networks of tasks were not closed", "error", err)
 		}
 	}
 	stopWriter()
@@ -316,11 +321,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	return writeErr
 }
 
-// now is the time on both clocks.
+// now returns the time on both clocks.
 func (a *Agent) now() attempt.Now { return attempt.Now{Boot: a.Boot(), Wall: time.Now()} }
 
-// saw raises the highest token and session that are persisted (P1.6).
-func (a *Agent) saw(t cluster.Token, session uint64) {
+// raiseMark raises the persisted token and session to higher values (P1.6).
+func (a *Agent) raiseMark(t cluster.Token, session uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.mark
@@ -336,9 +341,9 @@ func (a *Agent) saw(t cluster.Token, session uint64) {
 	}
 }
 
-// learned keeps the list of servers that one of them told, for the next life of the agent. The Source hears it by
+// rememberServers persists a server list that a server sent, for the next run of the agent. The Source gets the list by
 // itself.
-func (a *Agent) learned(servers []string) {
+func (a *Agent) rememberServers(servers []string) {
 	if len(servers) == 0 {
 		return
 	}
@@ -350,24 +355,24 @@ func (a *Agent) learned(servers []string) {
 	}
 }
 
-// inSession tells the tasks that a session has begun, before anything is heard in it.
-func (a *Agent) inSession(w transport.Welcome) {
+// beginSession tells the tasks that a session has begun, before its first message arrives.
+func (a *Agent) beginSession(w transport.Welcome) {
 	s := attempt.Session{Number: w.Session, Asks: w.Wire >= transport.PermitVersion && !a.Without.Off(clause.Permit)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.present = s
-	for _, t := range a.tasks { // order-free: each is told by itself
+	a.session = s
+	for _, t := range a.tasks { // order-free: each task is independent
 		t.inSession(s)
 	}
 }
 
-func (a *Agent) marked() state.Mark {
+func (a *Agent) currentMark() state.Mark {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.mark
 }
 
-// task returns the newest attempt of a task, or the one with the UUID unless that is empty, or nil.
+// task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
 func (a *Agent) task(id cluster.TaskID, uuid string) *task {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -380,7 +385,7 @@ func (a *Agent) task(id cluster.TaskID, uuid string) *task {
 	return nil
 }
 
-// add makes a task known, with its definition where there is one.
+// add registers a task and gives it its definition if that is known.
 func (a *Agent) add(t *task) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -389,15 +394,15 @@ func (a *Agent) add(t *task) {
 	slices.SortStableFunc(all, func(x, y *task) int { return x.attempt - y.attempt })
 	a.byID[t.id] = all
 	t.def = a.definitions[t.definition]
-	t.rec.InSession(a.present) // its goroutine has not begun
+	t.rec.InSession(a.session) // its goroutine has not begun
 }
 
-// remove forgets an attempt of which nothing is left, unless it may be wanted again. Who finds it gone finds all of it
-// gone.
+// remove forgets an attempt that has nothing left on the node, unless an event waits in its inbox. All traces of the
+// attempt go at once.
 func (a *Agent) remove(t *task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !t.leave() {
+	if !t.closeInbox() {
 		return false
 	}
 	delete(a.tasks, t.uuid)
@@ -410,39 +415,40 @@ func (a *Agent) remove(t *task) bool {
 	return true
 }
 
-// pause waits for a time that doubles with each failure, with jitter, or until ctx ends.
-type pause struct {
-	first, most time.Duration
-	random      func() float64
-	failures    int
+// backoff is a waiting time that doubles with each failure, with jitter.
+type backoff struct {
+	shortest, longest time.Duration
+	random            func() float64
+	failures          int
 }
 
-func (a *Agent) pause(first, most time.Duration) *pause {
-	return &pause{first: first, most: most, random: a.Random}
+func (a *Agent) newBackoff(shortest, longest time.Duration) *backoff {
+	return &backoff{shortest: shortest, longest: longest, random: a.Random}
 }
 
-// next returns the next wait: from half of it to the whole, so that many agents do not come together.
-func (p *pause) next() time.Duration {
-	d := p.most
-	if p.failures < 20 && p.first<<p.failures < p.most {
-		d = p.first << p.failures
+// next returns the next waiting time: between half of it and all of it, so that many agents do not retry at the same
+// moment.
+func (p *backoff) next() time.Duration {
+	d := p.longest
+	if p.failures < 20 && p.shortest<<p.failures < p.longest {
+		d = p.shortest << p.failures
 	}
 	p.failures++
 	return d/2 + time.Duration(p.random()*float64(d/2))
 }
 
-func (p *pause) reset() { p.failures = 0 }
+func (p *backoff) reset() { p.failures = 0 }
 
-// or returns p, or the other where there is none.
-func (p *pause) or(other *pause) *pause {
+// orElse returns p, or other if p is nil.
+func (p *backoff) orElse(other *backoff) *backoff {
 	if p == nil {
 		return other
 	}
 	return p
 }
 
-// wait waits for the next time and reports false if ctx ended.
-func (p *pause) wait(ctx context.Context) bool {
+// wait waits for the next waiting time and reports false if ctx ended.
+func (p *backoff) wait(ctx context.Context) bool {
 	timer := time.NewTimer(p.next())
 	defer timer.Stop()
 	select {
@@ -453,13 +459,13 @@ func (p *pause) wait(ctx context.Context) bool {
 	}
 }
 
-// registration is the whole state of the node (P6.4).
-func (a *Agent) registration() (transport.Registration, []sent) {
-	mark := a.marked()
-	tasks, versions := a.reports.full()
-	tasks = append(tasks, a.strays()...)
+// registration returns the complete state of the node (P6.4).
+func (a *Agent) registration() (transport.Registration, []reportItem) {
+	mark := a.currentMark()
+	tasks, versions := a.reports.allEntries()
+	tasks = append(tasks, a.orphanReports()...)
 	return transport.Registration{
 		Node: a.Name, Previous: mark.Session, Token: mark.Token, Facts: a.machine.facts(), Tasks: tasks,
-		Stats: a.machine.use(), Displaced: a.displaced, Wire: transport.WireVersion, WireMin: transport.WireMin,
+		Stats: a.machine.latestStats(), Displaced: a.displaced, Wire: transport.WireVersion, WireMin: transport.WireMin,
 	}, versions
 }

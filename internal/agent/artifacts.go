@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// openArtifacts makes the store of what the node keeps of artifacts; nothing is touched until one is asked for.
+// openArtifacts returns the node's store of artifacts. It touches no file before the first request.
 func (a *Agent) openArtifacts() *artifact.Store {
 	c := a.Artifacts
 	if c.Dir == "" {
@@ -21,7 +21,7 @@ func (a *Agent) openArtifacts() *artifact.Store {
 	return artifact.New(c)
 }
 
-// placeArtifacts has the node fetch what the container wants, and names it in its spec.
+// placeArtifacts fetches the container's artifacts and adds them to its spec.
 func (t *task) placeArtifacts(ctx context.Context, c *cluster.Container, spec *executor.Spec) error {
 	if t.agent.Volatile {
 		return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// passedOn are the signals that people may send to a program.
-var passedOn = map[string]syscall.Signal{
+// attachSignals are the signals that users may send to a program.
+var attachSignals = map[string]syscall.Signal{
 	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
 	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "CONT": syscall.SIGCONT, "WINCH": syscall.SIGWINCH,
 }
 
-// attach sends the output of a program as it comes, until the program ends, and passes signals on to it. It returns the
-// program's exit code. A reader that is too slow loses lines, and is told how many.
+// attach sends the output of a program as it appears, until the program ends, and passes signals to the program. It
+// returns the program's exit code. A slow reader loses lines and gets their number.
 func (a *Agent) attach(
-	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.AttachRequest, in *transport.FrameReader,
-	out *transport.FrameWriter,
+	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, r transport.AttachRequest,
+	in *transport.FrameReader, out *transport.FrameWriter,
 ) (int, error) {
 	a.work.Go(func() {
 		for {
@@ -34,8 +34,8 @@ func (a *Agent) attach(
 			if f.Channel != transport.ChannelSignal {
 				continue
 			}
-			if err := a.pass(ctx, p, string(f.Body)); err != nil {
-				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%v\n", err) // whoever sent it may have left
+			if err := a.passSignal(ctx, p, string(f.Body)); err != nil {
+				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%v\n", err) // the sender may have left
 			}
 		}
 	})
@@ -48,7 +48,7 @@ func (a *Agent) attach(
 	})
 	tail := r.Tail
 	if tail <= 0 {
-		tail = -1 // none
+		tail = -1 // no line
 	}
 	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
 	err := logs.Read(ctx, a.logDir(p.task.uuid, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
@@ -81,13 +81,13 @@ func (a *Agent) attach(
 	return exit.Code, nil
 }
 
-// pass sends a signal to a program.
-func (a *Agent) pass(ctx context.Context, p live, name string) error {
-	sig, ok := passedOn[name]
+// passSignal sends a signal to a program.
+func (a *Agent) passSignal(ctx context.Context, p runningProgram, name string) error {
+	sig, ok := attachSignals[name]
 	if !ok {
-		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, sortedKeys(passedOn))
+		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, sortedKeys(attachSignals))
 	}
-	a.Logger.Info("a signal was sent to a container by hand", "task", p.task.id, "container", p.container, "signal",
+	a.Logger.Info("a signal was sent to a container on request", "task", p.task.id, "container", p.container, "signal",
 		name)
 	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)

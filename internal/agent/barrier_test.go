@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// barriers counts the reports that asked for a start barrier.
+// barriers returns the number of requests for a start barrier.
 func (w *world) barriers() (n int) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
@@ -112,7 +112,7 @@ func TestBarrierRefusedForNowIsAskedAgain(t *testing.T) {
 
 func TestBarrierWaitsForTheServer(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Pull: 10 * time.Second}
+		w.executor.programs["app"] = program{Pull: 10 * time.Second}
 		w.batch("b1", definition("work", "app"))
 		w.service("s1", definition("web", "app2"))
 		w.server.cut(false)
@@ -125,10 +125,10 @@ func TestBarrierWaitsForTheServer(t *testing.T) {
 	})
 }
 
-// The executor does not answer when the program is to start; when it does, the barrier has grown old (P4.3).
+// The executor does not answer when the program is to start; when it answers, the barrier is too old (P4.3).
 func TestBarrierGrowsOldBeforeTheStart(t *testing.T) {
 	inWorld(t, func(w *world) {
-		set := func(down bool) { w.box.mu.Lock(); w.box.down = down; w.box.mu.Unlock() }
+		set := func(down bool) { w.executor.mu.Lock(); w.executor.down = down; w.executor.mu.Unlock() }
 		w.server.answer = func(_ *server, r transport.Report) (transport.ReportReply, error) {
 			if len(r.Tasks) > 0 && r.Tasks[0].State == cluster.StateStarting {
 				set(true) // it passes, and now the executor goes away

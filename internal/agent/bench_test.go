@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// hall is the simplest server for many agents: it takes every report at once.
-type hall struct {
+// benchServer is a minimal server for many agents: it accepts every report at once.
+type benchServer struct {
 	streams []chan transport.Message
 	running atomic.Int64
 	reports atomic.Int64
@@ -25,21 +25,21 @@ type hall struct {
 	full    chan struct{}
 }
 
-// seat is one agent's Source.
-type seat struct {
-	*hall
+// benchSource is one agent's Source.
+type benchSource struct {
+	*benchServer
 	n int
 }
 
-func (s seat) Register(context.Context, transport.Registration) (transport.Welcome, error) {
+func (s benchSource) Register(context.Context, transport.Registration) (transport.Welcome, error) {
 	return transport.Welcome{Session: 1, Heartbeat: cluster.Duration(5 * time.Second)}, nil
 }
 
-func (s seat) Assignments(context.Context, transport.AssignmentsRequest) (AssignmentStream, error) {
-	return seatStream(s.streams[s.n]), nil
+func (s benchSource) Assignments(context.Context, transport.AssignmentsRequest) (AssignmentStream, error) {
+	return benchStream(s.streams[s.n]), nil
 }
 
-func (s seat) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
+func (s benchSource) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
 	s.reports.Add(1)
 	for i := range r.Tasks {
 		if r.Tasks[i].State == cluster.StateRunning && s.running.Add(1) == s.want {
@@ -49,11 +49,11 @@ func (s seat) Report(_ context.Context, r transport.Report) (transport.ReportRep
 	return transport.ReportReply{}, nil
 }
 
-func (s seat) Stream(context.Context, string) (io.ReadWriteCloser, error) { return nil, io.EOF }
+func (s benchSource) Stream(context.Context, string) (io.ReadWriteCloser, error) { return nil, io.EOF }
 
-type seatStream chan transport.Message
+type benchStream chan transport.Message
 
-func (s seatStream) Next(ctx context.Context) (transport.Message, error) {
+func (s benchStream) Next(ctx context.Context) (transport.Message, error) {
 	select {
 	case <-ctx.Done():
 		return transport.Message{}, ctx.Err()
@@ -62,10 +62,10 @@ func (s seatStream) Next(ctx context.Context) (transport.Message, error) {
 	}
 }
 
-func (s seatStream) Close() error { return nil }
+func (s benchStream) Close() error { return nil }
 
-// BenchmarkAgents has many agents in one process pass batch tasks from the assignment to running: b.N tasks
-// each time, spread over them.
+// BenchmarkAgents runs many agents in one process that move batch tasks from the assignment to running: b.N tasks each
+// time, spread over them.
 func BenchmarkAgents(b *testing.B) {
 	for _, agents := range []int{1, 100, 1000} {
 		for _, volatile := range []bool{true, false} {
@@ -80,7 +80,7 @@ func BenchmarkAgents(b *testing.B) {
 }
 
 func benchmarkAgents(b *testing.B, agents int, volatile bool) {
-	h := &hall{want: int64(b.N), full: make(chan struct{})}
+	h := &benchServer{want: int64(b.N), full: make(chan struct{})}
 	dir := b.TempDir()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
@@ -89,8 +89,8 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 		h.streams = append(h.streams, make(chan transport.Message, b.N/agents+16))
 		name := fmt.Sprint("n", i)
 		a, err := New(Config{
-			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: seat{h, i},
-			Executors: []executor.Executor{newBox()},
+			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: benchSource{h, i},
+			Executors: []executor.Executor{newTestExecutor()},
 			Facts: func(string) (cluster.Facts, error) {
 				return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil
 			},
@@ -128,28 +128,30 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 	all.Wait()
 }
 
-// timed is a box that tells when a program was started.
-type timed struct {
-	*box
+// timedExecutor signals the start of a program.
+type timedExecutor struct {
+	*testExecutor
 	started chan struct{}
 }
 
-func (t timed) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
-	p, err := t.box.Start(ctx, id)
+func (t timedExecutor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
+	p, err := t.testExecutor.Start(ctx, id)
 	t.started <- struct{}{}
 	return p, err
 }
 
-// BenchmarkLatency is the time from the arrival of one assignment to the start of its program, with the state on
-// disk; batch waits for its barrier in between.
+// BenchmarkLatency is the time from the arrival of one assignment to the start of its program, with the state on disk;
+// batch waits for its barrier in between.
 func BenchmarkLatency(b *testing.B) {
 	for _, kind := range []cluster.Kind{cluster.KindService, cluster.KindJob} {
 		b.Run(string(kind), func(b *testing.B) {
-			h := &hall{streams: []chan transport.Message{make(chan transport.Message, 16)}, full: make(chan struct{})}
+			h := &benchServer{
+				streams: []chan transport.Message{make(chan transport.Message, 16)}, full: make(chan struct{}),
+			}
 			started := make(chan struct{}, 1)
 			a, err := New(Config{
-				Name: "n0", DataDir: b.TempDir(), Source: seat{h, 0},
-				Executors: []executor.Executor{timed{newBox(), started}},
+				Name: "n0", DataDir: b.TempDir(), Source: benchSource{h, 0},
+				Executors: []executor.Executor{timedExecutor{newTestExecutor(), started}},
 			})
 			if err != nil {
 				b.Fatal(err)

@@ -23,8 +23,8 @@ func TestContainersStartInOrder(t *testing.T) {
 		def.Containers[1].Init = true
 		def.Containers[3].Init = true
 		def.Containers[4].Optional = true
-		w.box.programs["init-1"] = program{Runs: 10 * time.Second}
-		w.box.programs["init-2"] = program{Runs: 10 * time.Second}
+		w.executor.programs["init-1"] = program{Runs: 10 * time.Second}
+		w.executor.programs["init-2"] = program{Runs: 10 * time.Second}
 		w.service("s1", def)
 		w.wantEffects("init-1 s1")
 		w.pass(10 * time.Second)
@@ -47,7 +47,7 @@ func TestInitFailureStartsNothingElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("work", "init", "app")
 		def.Containers[0].Init = true
-		w.box.programs["init"] = program{Runs: time.Second, Code: 4}
+		w.executor.programs["init"] = program{Runs: time.Second, Code: 4}
 		w.batch("b1", def)
 		w.pass(time.Minute)
 		o := w.want("b1", cluster.StateFailed, cluster.ReasonExit)
@@ -62,8 +62,8 @@ func TestOptionalContainerMayEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("work", "app", "side")
 		def.Containers[1].Optional = true
-		w.box.programs["app"] = program{Runs: time.Minute}
-		w.box.programs["side"] = program{Runs: time.Second, Code: 1}
+		w.executor.programs["app"] = program{Runs: time.Minute}
+		w.executor.programs["side"] = program{Runs: time.Second, Code: 1}
 		w.batch("b1", def)
 		w.pass(30 * time.Second)
 		w.want("b1", cluster.StateRunning, "")
@@ -76,12 +76,12 @@ func TestEssentialEndEndsTheOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("work", "app", "side", "other")
 		def.Containers[1].Optional = true
-		w.box.programs["app"] = program{Runs: 20 * time.Second}
-		w.box.programs["other"] = program{Deaf: true}
+		w.executor.programs["app"] = program{Runs: 20 * time.Second}
+		w.executor.programs["other"] = program{IgnoresTerm: true}
 		w.batch("b1", def)
 		w.pass(25 * time.Second)
 		w.want("b1", cluster.StateRunning, "")
-		if n := w.box.running(); n != 1 {
+		if n := w.executor.running(); n != 1 {
 			t.Errorf("%d programs run after TERM, want the deaf one", n)
 		}
 		w.pass(10 * time.Second)
@@ -94,7 +94,7 @@ func TestEssentialEndEndsTheOthers(t *testing.T) {
 
 func TestOOMIsItsOwnReason(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Second, Code: 137, OOM: true}
+		w.executor.programs["app"] = program{Runs: time.Second, Code: 137, OOM: true}
 		w.batch("b1", definition("work", "app"))
 		w.pass(time.Minute)
 		o := w.want("b1", cluster.StateFailed, cluster.ReasonOOM)
@@ -132,7 +132,7 @@ func TestRejections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.taken[30002] = true
-				w.box.programs[""] = program{Prepare: test.prepare}
+				w.executor.programs[""] = program{Prepare: test.prepare}
 				def := definition("web", "app")
 				d := w.desired("s1", def, cluster.KindService)
 				test.change(def, &d)
@@ -158,9 +158,9 @@ func TestSpec(t *testing.T) {
 		d := w.desired("s1", def, cluster.KindService)
 		d.Ports = map[string]int{"http-alt": 30007}
 		w.assign(d, def)
-		w.box.mu.Lock()
-		spec := w.box.runs["s1-0-1"].spec
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		spec := w.executor.runs["s1-0-1"].spec
+		w.executor.mu.Unlock()
 		want := []string{
 			"ADDR_HTTP_ALT=10.0.0.1:30007", "BERTH_ATTEMPT=1", "BERTH_ATTEMPT_ID=s1", "BERTH_CLUSTER=default",
 			"BERTH_COUNT=1", "BERTH_INDEX=0", "BERTH_NETWORK=host", "BERTH_NODE=n1", "BERTH_NODE_ADDRESS=10.0.0.1",
@@ -202,9 +202,9 @@ func TestSpec(t *testing.T) {
 func TestBatchEnvironment(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.batch("b1", definition("work", "app"))
-		w.box.mu.Lock()
-		defer w.box.mu.Unlock()
-		env := w.box.runs["b1-0-1"].spec.Env
+		w.executor.mu.Lock()
+		defer w.executor.mu.Unlock()
+		env := w.executor.runs["b1-0-1"].spec.Env
 		for _, want := range []string{"BERTH_JOB=web", "BERTH_STEP=main", "BERTH_INDEX=0"} {
 			if !slices.Contains(env, want) {
 				t.Errorf("%q is not in %q", want, env)
@@ -218,15 +218,15 @@ func TestCheckTransitionsAreReported(t *testing.T) {
 		var bad bool
 		w.stop()
 		w.probe = func(context.Context, *cluster.Check, map[string]int) error {
-			w.box.mu.Lock()
-			defer w.box.mu.Unlock()
+			w.executor.mu.Lock()
+			defer w.executor.mu.Unlock()
 			if bad {
 				return errors.New("500")
 			}
 			return nil
 		}
 		w.start()
-		set := func(b bool) { w.box.mu.Lock(); bad = b; w.box.mu.Unlock() }
+		set := func(b bool) { w.executor.mu.Lock(); bad = b; w.executor.mu.Unlock() }
 		def := definition("web", "app")
 		def.Checks = []cluster.Check{{
 			Name: "http", Type: "http",
@@ -247,16 +247,16 @@ func TestCheckTransitionsAreReported(t *testing.T) {
 			t.Errorf("after a restart of the agent the health is %s", o.Health)
 		}
 		w.pass(10 * time.Second)
-		w.wantStory("s1", "running", "running/healthy", "running/warning", "running/failing", "running/healthy")
+		w.wantStates("s1", "running", "running/healthy", "running/warning", "running/failing", "running/healthy")
 	})
 }
 
 func TestExecutorThatDoesNotAnswer(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Minute}
+		w.executor.programs["app"] = program{Runs: time.Minute}
 		def := definition("work", "app")
 		w.batch("b1", def)
-		set := func(down bool) { w.box.mu.Lock(); w.box.down = down; w.box.mu.Unlock() }
+		set := func(down bool) { w.executor.mu.Lock(); w.executor.down = down; w.executor.mu.Unlock() }
 		set(true)
 		w.batch("b2", def)
 		w.pass(30 * time.Second)
@@ -276,7 +276,7 @@ func TestExecutorThatDoesNotAnswer(t *testing.T) {
 
 func TestFailureCarriesTheEndOfItsLog(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Minute, Code: 1}
+		w.executor.programs["app"] = program{Runs: time.Minute, Code: 1}
 		w.batch("b1", definition("work", "app"))
 		w.write("b1", "app", 1000, "a line of output, the number")
 		w.pass(2 * time.Minute)

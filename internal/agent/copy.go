@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errNoPath refuses a copy of nothing.
+// errNoPath rejects a copy without a path.
 var errNoPath = errors.New("no path was given")
 
-// copyOut sends a file or folder that the program sees. A reader that takes nothing holds up this copy alone.
-func copyOut(p live, r transport.CopyRequest, out *transport.FrameWriter) error {
+// copyOut sends a file or folder as the program sees it. A slow reader holds up only this copy.
+func copyOut(p runningProgram, r transport.CopyRequest, out *transport.FrameWriter) error {
 	if r.Path == "" {
 		return errNoPath
 	}
@@ -24,16 +24,16 @@ func copyOut(p live, r transport.CopyRequest, out *transport.FrameWriter) error 
 		return archive.Pack(out.Channel(transport.ChannelStdout), archive.Packing{
 			Root: root, Path: r.Path, Follow: r.Follow,
 			LeftOut: func(name, what string) {
-				// a broken stream is found by what follows
+				// The following writes detect a broken stream.
 				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%q is %s\n", name, what)
 			},
 		})
 	})
 }
 
-// copyIn takes a file or folder to where the program sees it. An archive that does not come whole is an error; what
-// came of it stays.
-func copyIn(p live, r transport.CopyRequest, in *transport.FrameReader, out *transport.FrameWriter) error {
+// copyIn writes a file or folder to a path as the program sees it. An incomplete archive is an error; the unpacked part
+// stays.
+func copyIn(p runningProgram, r transport.CopyRequest, in *transport.FrameReader, out *transport.FrameWriter) error {
 	if r.Path == "" {
 		return errNoPath
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// crasher kills the agent at the nth of the points that it is told: at the beginning and at the end of each
-// call that has an effect outside of the agent.
+// crasher kills the agent at the nth point. Points are the beginning and the end of each call that has an effect
+// outside of the agent.
 type crasher struct {
 	mu    sync.Mutex
 	w     *world
 	left  int
-	at    string // where it struck
+	at    string // where the crash happened
 	armed bool
 }
 
@@ -45,29 +45,29 @@ func (c *crasher) point(name string) {
 	}
 }
 
-// crashAt runs the story with a crash at the nth point, goes on with another agent each time, and reports
-// whether the crash happened.
-func crashAt(t *testing.T, n int, story func(w *world, alive func())) (struck bool) {
+// crashAt runs the script with a crash at the nth point, continues with another agent each time, and reports whether
+// the crash happened.
+func crashAt(t *testing.T, n int, script func(w *world, alive func())) (crashed bool) {
 	t.Run(fmt.Sprintf("point %d", n), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			c := &crasher{w: w, left: n, armed: true}
-			w.box.crash, w.server.crash = c.point, c.point
+			w.executor.crash, w.server.crash = c.point, c.point
 			w.start()
 			alive := func() {
 				synctest.Wait()
 				c.mu.Lock()
-				dead := !c.armed && !struck
+				dead := !c.armed && !crashed
 				c.mu.Unlock()
 				if dead {
-					struck = true
+					crashed = true
 					if err := w.ended(); err != nil && !errors.Is(err, state.ErrClosed) {
 						t.Error(err)
 					}
 					w.start()
 				}
 			}
-			story(w, alive)
+			script(w, alive)
 			alive()
 			w.stop()
 			if t.Failed() {
@@ -75,14 +75,14 @@ func crashAt(t *testing.T, n int, story func(w *world, alive func())) (struck bo
 			}
 		})
 	})
-	return struck
+	return crashed
 }
 
-// A batch attempt whose agent dies at any moment starts its program once at most, and ends (T16, P4.4).
+// A batch attempt whose agent dies at any moment starts its program at most once, and ends (T16, P4.4).
 func TestCrashAtEveryStepOfBatch(t *testing.T) {
 	for n := 0; ; n++ {
 		struck := crashAt(t, n, func(w *world, alive func()) {
-			w.box.programs[""] = program{Runs: 20 * time.Second, Late: time.Second}
+			w.executor.programs[""] = program{Runs: 20 * time.Second, Late: time.Second}
 			def := definition("work", "first", "app")
 			def.Containers[0].Init = true
 			d := w.batch("b1", def)
@@ -96,8 +96,8 @@ func TestCrashAtEveryStepOfBatch(t *testing.T) {
 			alive()
 			w.pass(15 * time.Second)
 			alive()
-			if o := w.want("b1", cluster.StateSucceeded, ""); !o.Gone || len(w.box.runs) != 0 {
-				w.t.Errorf("gone %v with %d containers left", o.Gone, len(w.box.runs))
+			if o := w.want("b1", cluster.StateSucceeded, ""); !o.Gone || len(w.executor.runs) != 0 {
+				w.t.Errorf("gone %v with %d containers left", o.Gone, len(w.executor.runs))
 			}
 		})
 		if !struck {
@@ -109,30 +109,30 @@ func TestCrashAtEveryStepOfBatch(t *testing.T) {
 	}
 }
 
-// A service is restarted by its policy whatever moment its agent dies at; never do two programs of it run.
+// A service restarts by its policy after the death of its agent at any moment; two of its programs never run together.
 func TestCrashAtEveryStepOfService(t *testing.T) {
 	for n := 0; ; n++ {
 		struck := crashAt(t, n, func(w *world, alive func()) {
-			w.box.programs["app"] = program{Runs: 5 * time.Second, Code: 1}
+			w.executor.programs["app"] = program{Runs: 5 * time.Second, Code: 1}
 			d := w.service("s1", definition("web", "app"))
 			for range 10 {
 				w.pass(2 * time.Second)
 				alive()
-				if n := w.box.running(); n > 1 {
+				if n := w.executor.running(); n > 1 {
 					w.t.Errorf("%d programs of one task run", n)
 				}
 			}
-			w.box.mu.Lock()
-			if n := len(w.box.effects); n < 2 || n > 4 {
+			w.executor.mu.Lock()
+			if n := len(w.executor.effects); n < 2 || n > 4 {
 				w.t.Errorf("started %d times in 20 s", n)
 			}
-			w.box.mu.Unlock()
+			w.executor.mu.Unlock()
 			w.stopTask(d, false)
 			alive()
 			w.pass(10 * time.Second)
 			alive()
 			w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
-			if n := w.box.running(); n != 0 {
+			if n := w.executor.running(); n != 0 {
 				w.t.Errorf("%d programs run after the stop", n)
 			}
 		})
@@ -142,21 +142,23 @@ func TestCrashAtEveryStepOfService(t *testing.T) {
 	}
 }
 
-// An executor that lost its memory of a start, too, is never told to start again.
+// An executor that lost its record of a start never gets a second start.
 func TestCrashBetweenLaunchAndRecord(t *testing.T) {
-	for name, lie := range map[string]func(b *box, id executor.ID){
-		"the container is not known": func(b *box, id executor.ID) { delete(b.runs, id) },
-		"its state is not known":     func(b *box, id executor.ID) { b.runs[id].state = executor.StateUnknown },
+	for name, lie := range map[string]func(b *testExecutor, id executor.ID){
+		"the container is not known": func(b *testExecutor, id executor.ID) { delete(b.runs, id) },
+		"its state is not known": func(b *testExecutor, id executor.ID) {
+			b.runs[id].state = executor.StateUnknown
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.box.programs["app"] = program{Late: 10 * time.Second}
+				w.executor.programs["app"] = program{Late: 10 * time.Second}
 				w.batch("b1", definition("work", "app"))
 				w.wantEffects("app b1")
 				w.stop() // Start has not returned
-				w.box.mu.Lock()
-				lie(w.box, "b1-0-1")
-				w.box.mu.Unlock()
+				w.executor.mu.Lock()
+				lie(w.executor, "b1-0-1")
+				w.executor.mu.Unlock()
 				w.start()
 				w.pass(time.Minute)
 				w.want("b1", cluster.StateFailed, cluster.ReasonUnknownExit)
@@ -169,7 +171,7 @@ func TestCrashBetweenLaunchAndRecord(t *testing.T) {
 func TestNoExecutorWorks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
-		w.attach = func() executor.Executor { return deaf{w.box} }
+		w.attach = func() executor.Executor { return unavailable{w.executor} }
 		w.start()
 		w.service("s1", definition("web", "app"))
 		w.pass(50 * time.Second)
@@ -179,17 +181,17 @@ func TestNoExecutorWorks(t *testing.T) {
 	})
 }
 
-// deaf is an executor that does not work on the machine.
-type deaf struct{ executor.Executor }
+// unavailable is an executor that does not work on the machine.
+type unavailable struct{ executor.Executor }
 
-func (deaf) Probe(context.Context) (cluster.ExecutorFact, error) {
+func (unavailable) Probe(context.Context) (cluster.ExecutorFact, error) {
 	return cluster.ExecutorFact{}, executor.ErrUnavailable
 }
 
-// The answer of a start is lost: it is asked for again under the same id, which starts nothing twice.
+// The answer of a start is lost: the agent asks again with the same id, which starts nothing twice.
 func TestLostAnswerOfStart(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Minute, Lost: true}
+		w.executor.programs["app"] = program{Runs: time.Minute, Lost: true}
 		w.batch("b1", definition("work", "app"))
 		w.pass(30 * time.Second)
 		w.want("b1", cluster.StateRunning, "")
@@ -199,10 +201,10 @@ func TestLostAnswerOfStart(t *testing.T) {
 	})
 }
 
-// An end that was never acknowledged is told again in a report, which is what makes it durable (P4.6).
+// An end without an acknowledgement is reported again: only the reply to a report makes it durable (P4.6).
 func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: 10 * time.Second}
+		w.executor.programs["app"] = program{Runs: 10 * time.Second}
 		w.batch("b1", definition("work", "app"))
 		w.server.cut(false)
 		w.pass(time.Minute)
@@ -225,16 +227,16 @@ func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
 	})
 }
 
-// The agent's state is lost, and the store goes back. The tasks run on, and are taken up when the server sends them
+// The agent's state is lost, and the store goes back. The tasks continue, and are adopted when the server sends them
 // again.
 func TestLostStateStopsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["work"] = program{Runs: time.Minute}
-		w.box.programs["side"] = program{Runs: time.Second}
+		w.executor.programs["work"] = program{Runs: time.Minute}
+		w.executor.programs["side"] = program{Runs: time.Second}
 		def := definition("job", "init", "work", "side")
 		def.Containers[0].Init = true
 		def.Containers[2].Optional = true
-		w.box.programs["init"] = program{Runs: time.Second}
+		w.executor.programs["init"] = program{Runs: time.Second}
 		w.batch("b1", def)
 		d := w.service("s1", definition("web", "app"))
 		w.pass(10 * time.Second)
@@ -257,8 +259,8 @@ func TestLostStateStopsNothing(t *testing.T) {
 	})
 }
 
-// told returns what the newest registration said of an attempt, and how many there were.
-func (s *server) told(uuid string) (o cluster.Observed, registrations int) {
+// registered returns the newest registration's report of an attempt, and the number of such registrations.
+func (s *server) registered(uuid string) (o cluster.Observed, registrations int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.regs[len(s.regs)-1].Tasks {
@@ -269,8 +271,8 @@ func (s *server) told(uuid string) (o cluster.Observed, registrations int) {
 	return o, len(s.regs)
 }
 
-// The agent's state is lost, and the executor does not tell what it holds. A full report without what runs would end it
-// in the store while it goes on, so there is none before the executor has told.
+// The agent's state is lost, and the executor does not list its containers. A full report without the running tasks
+// would end them in the store. So the agent sends none before the executor has answered.
 func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
@@ -279,15 +281,15 @@ func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
 		if err := os.Remove(filepath.Join(w.dir, "agent.db")); err != nil {
 			t.Fatal(err)
 		}
-		w.box.hush(true)
+		w.executor.setMute(true)
 		w.start()
 		w.pass(time.Minute)
-		if _, n := w.server.told("s1"); n != 1 {
+		if _, n := w.server.registered("s1"); n != 1 {
 			t.Errorf("the node registered %d times, want only once, before its state was lost", n)
 		}
-		w.box.hush(false)
+		w.executor.setMute(false)
 		w.pass(10 * time.Second)
-		if o, n := w.server.told("s1"); n != 2 || o.State != cluster.StateRunning {
+		if o, n := w.server.registered("s1"); n != 2 || o.State != cluster.StateRunning {
 			t.Errorf("after %d registrations s1 is %q, want it running after 2", n, o.State)
 		}
 		w.want("s1", cluster.StateRunning, "")
@@ -295,39 +297,39 @@ func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
 	})
 }
 
-// An agent that has its state registers without waiting long for an executor. What that tells of later, and no record
-// does, is told of by another registration.
+// An agent with its state registers after a short wait for an executor. Another registration reports containers without
+// a record that the executor lists later.
 func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.pass(10 * time.Second)
 		w.stop()
-		w.box.mu.Lock()
-		for _, r := range w.box.runs {
+		w.executor.mu.Lock()
+		for _, r := range w.executor.runs {
 			stray := *r
 			stray.spec.ID = attempt.RunID("x1", 0, 1)
 			stray.spec.Labels = maps.Clone(r.spec.Labels)
 			stray.spec.Labels[labelUUID], stray.spec.Labels[labelTask] = "x1", "default.other.1.0"
-			w.box.runs[stray.spec.ID] = &stray
+			w.executor.runs[stray.spec.ID] = &stray
 			break
 		}
-		w.box.mu.Unlock()
-		w.box.hush(true)
+		w.executor.mu.Unlock()
+		w.executor.setMute(true)
 		w.start()
 		w.pass(20 * time.Second)
-		if o, n := w.server.told("x1"); n != 2 || o.State != "" {
+		if o, n := w.server.registered("x1"); n != 2 || o.State != "" {
 			t.Errorf("after %d registrations x1 is %q, want 2 that do not know it", n, o.State)
 		}
-		w.box.hush(false)
+		w.executor.setMute(false)
 		w.pass(20 * time.Second)
-		if o, n := w.server.told("x1"); n != 3 || o.State != cluster.StateRunning {
+		if o, n := w.server.registered("x1"); n != 3 || o.State != cluster.StateRunning {
 			t.Errorf("after %d registrations x1 is %q, want it running after 3", n, o.State)
 		}
 		w.want("s1", cluster.StateRunning, "")
 	})
 }
 
-// The agent's disk takes nothing any more: what runs goes on and can be stopped, nothing new is started.
+// The agent's disk rejects all writes: running tasks continue and can be stopped, and no task starts.
 func TestStateThatCannotBeWritten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.service("s1", definition("web", "app"))

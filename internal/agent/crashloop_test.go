@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logs"
 )
 
-// says has the containers of an attempt's name write into their log.
-func (w *world) says(uuid, container, text string) {
+// writeLog makes the containers of an attempt write a text into their log.
+func (w *world) writeLog(uuid, container, text string) {
 	w.t.Helper()
 	out := logs.NewWriter(logs.Config{Dir: w.agent.logDir(uuid, container)})
 	if _, err := out.Stream(logs.Stderr).Write([]byte(text)); err != nil {
@@ -22,12 +22,12 @@ func (w *world) says(uuid, container, text string) {
 	}
 }
 
-// A task that is restarted in place tells how it ended and the end of its output, until it is well again.
+// A task that restarts in place reports its last end and the end of its output until it is healthy again.
 func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 3}
+		w.executor.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 3}
 		w.service("s1", definition("web", "app"))
-		w.says("s1", "app", strings.Repeat("x", 2000)+"\nout of cheese\n")
+		w.writeLog("s1", "app", strings.Repeat("x", 2000)+"\nout of cheese\n")
 		w.pass(600 * time.Millisecond)
 		o := w.want("s1", cluster.StateStarting, cluster.ReasonExit)
 		if !strings.HasSuffix(o.LogTail, "x\nout of cheese\n") || len(o.LogTail) > attempt.MaxCrashTail {
@@ -36,11 +36,11 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 		if o.Message != "starts again after 1s: container app ended with exit code 3" {
 			t.Errorf("message %q", o.Message)
 		}
-		w.box.mu.Lock()
-		w.box.programs["app"] = program{}
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		w.executor.programs["app"] = program{}
+		w.executor.mu.Unlock()
 		w.pass(time.Second)
-		w.restart() // the agent's next life tells the same
+		w.restart() // the next run of the agent reports the same
 		o = w.want("s1", cluster.StateRunning, cluster.ReasonExit)
 		if o.Message != "was restarted in place, once so far; the last time: container app ended with exit code 3" ||
 			!strings.Contains(o.LogTail, "cheese") {
@@ -56,11 +56,11 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 
 func TestKernelsKillsAreToldApart(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 137, OOM: true}
+		w.executor.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 137, OOM: true}
 		def := definition("web", "app")
 		def.Restart.Limit = 2
 		w.service("s1", def)
-		w.says("s1", "app", "allocating\n")
+		w.writeLog("s1", "app", "allocating\n")
 		w.pass(600 * time.Millisecond)
 		o := w.want("s1", cluster.StateStarting, cluster.ReasonOOM)
 		if !strings.Contains(o.Message, "killed for its memory limit") || o.Containers[0].OOMs != 1 {
@@ -81,7 +81,7 @@ func TestKernelsKillsAreToldApart(t *testing.T) {
 // The end after the restart limit does not wait for the next heartbeat.
 func TestRestartLimitIsReportedAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: 2700 * time.Millisecond, Code: 1}
+		w.executor.programs["app"] = program{Runs: 2700 * time.Millisecond, Code: 1}
 		def := definition("web", "app")
 		def.Restart.Limit = 1
 		w.service("s1", def)

@@ -26,18 +26,18 @@ func core(cpu string, numa int) devices.Device {
 	return devices.Device{Device: cluster.Device{ID: "cpu" + cpu, Type: cluster.CoreType, Numa: numa}}
 }
 
-// specOf returns what the executor was given for a run.
+// specOf returns the executor's spec of a run.
 func (w *world) specOf(id executor.ID) executor.Spec {
 	w.t.Helper()
-	w.box.mu.Lock()
-	defer w.box.mu.Unlock()
-	if w.box.runs[id] == nil {
+	w.executor.mu.Lock()
+	defer w.executor.mu.Unlock()
+	if w.executor.runs[id] == nil {
 		w.t.Fatalf("there is no run %s", id)
 	}
-	return w.box.runs[id].spec
+	return w.executor.runs[id].spec
 }
 
-// devicesIn returns the variables of a spec that speak of devices.
+// devicesIn returns the device variables of a spec.
 func devicesIn(s executor.Spec) (env []string) {
 	for _, kv := range s.Env {
 		if strings.HasPrefix(kv, "BERTH_DEVICE") || strings.HasPrefix(kv, "BERTH_CPUS") ||
@@ -48,7 +48,7 @@ func devicesIn(s executor.Spec) (env []string) {
 	return env
 }
 
-// Each container of a task gets what it asks for, no other, and is told so.
+// Each container of a task gets exactly the devices that it asks for, and the variables that name them.
 func TestDevicesAreHandedOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.devices = []devices.Device{
@@ -114,8 +114,8 @@ func TestDevicesAreHandedOver(t *testing.T) {
 	})
 }
 
-// A device that goes away is reported; what is assigned with it from then on is rejected, and tasks that hold it are
-// left alone until they are made anew.
+// A device that disappears is reported. A later assignment with it is rejected; tasks that hold it continue until they
+// are made again.
 func TestDevicesThatVanish(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.devices = []devices.Device{gpu("a", 0), gpu("b", 0)}
@@ -128,9 +128,9 @@ func TestDevicesThatVanish(t *testing.T) {
 		w.mu.Lock()
 		w.devices = w.devices[:1]
 		w.mu.Unlock()
-		w.pass(lookInterval + time.Second)
+		w.pass(probeInterval + time.Second)
 		w.want("s1", cluster.StateRunning, "")
-		told := w.told()
+		told := w.reportedFacts()
 		if told == nil || len(told.Devices) != 1 || told.Devices[0].ID != "a" {
 			t.Errorf("the server was told %+v", told)
 		}
@@ -144,8 +144,8 @@ func TestDevicesThatVanish(t *testing.T) {
 	})
 }
 
-// A task with cores of its own runs on these; the others leave them before it begins, also where the agent was started
-// anew meanwhile, and come back to them after its end.
+// A task with cores of its own runs on these. Other tasks leave the cores before it begins and return after its end,
+// also across a restart of the agent.
 func TestCoresOfOnesOwn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cpus = []int{0, 1, 2, 3}
@@ -185,8 +185,8 @@ func TestCoresOfOnesOwn(t *testing.T) {
 	})
 }
 
-// told returns the facts that the server was told last.
-func (w *world) told() (facts *cluster.Facts) {
+// reportedFacts returns the newest facts that the server has.
+func (w *world) reportedFacts() (facts *cluster.Facts) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	if n := len(w.server.regs); n > 0 {
@@ -200,28 +200,27 @@ func (w *world) told() (facts *cluster.Facts) {
 	return facts
 }
 
-// wantMoved compares where containers were moved.
+// wantMoved compares the CPUs that containers were moved to.
 func (w *world) wantMoved(want map[executor.ID][]string) {
 	w.t.Helper()
-	w.box.mu.Lock()
-	defer w.box.mu.Unlock()
-	if diff := cmp.Diff(want, w.box.moved); diff != "" {
+	w.executor.mu.Lock()
+	defer w.executor.mu.Unlock()
+	if diff := cmp.Diff(want, w.executor.moved); diff != "" {
 		w.t.Errorf("moved (-want +got):\n%s", diff)
 	}
 }
 
-// The agent tells which images are on the node, by their normal names, and a change of them no more often than every
-// five minutes.
+// The agent reports the images on the node, by their normal names, and changes of them at most every five minutes.
 func TestImagesAreTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		have := func(names ...string) {
-			w.box.mu.Lock()
-			defer w.box.mu.Unlock()
-			w.box.images = names
+			w.executor.mu.Lock()
+			defer w.executor.mu.Unlock()
+			w.executor.images = names
 		}
 		want := func(when string, names ...string) {
 			t.Helper()
-			if told := w.told(); !slices.Equal(told.Images, names) {
+			if told := w.reportedFacts(); !slices.Equal(told.Images, names) {
 				t.Errorf("%s: the server knows of %q, want %q", when, told.Images, names)
 			}
 		}
@@ -229,12 +228,12 @@ func TestImagesAreTold(t *testing.T) {
 		w.restart()
 		want("at the start", "a.example/app:latest", "docker.io/library/redis:7")
 		have("redis:8")
-		w.pass(lookInterval + time.Second)
+		w.pass(probeInterval + time.Second)
 		want("after a change", "docker.io/library/redis:8")
 		have("redis:9")
-		w.pass(lookInterval + time.Second)
+		w.pass(probeInterval + time.Second)
 		want("soon after another", "docker.io/library/redis:8")
-		w.pass(imagesEvery)
+		w.pass(imagesReportInterval)
 		want("later", "docker.io/library/redis:9")
 
 		many := []string{}
@@ -245,8 +244,8 @@ func TestImagesAreTold(t *testing.T) {
 		def.Containers[0].Image = "used"
 		w.service("s1", def)
 		have(append(many, "used")...)
-		w.pass(imagesEvery + lookInterval)
-		if told := w.told().Images; len(told) != cluster.MaxNodeImages ||
+		w.pass(imagesReportInterval + probeInterval)
+		if told := w.reportedFacts().Images; len(told) != cluster.MaxNodeImages ||
 			!slices.Contains(told, "docker.io/library/used:latest") ||
 			!slices.Contains(told, "docker.io/library/new:0") {
 			t.Errorf("of many images %d are told, and those that count are not among them: %q", len(told), told)

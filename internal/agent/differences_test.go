@@ -18,22 +18,23 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// differing makes a guide tell differences, as servers do, from all that it ever told, and counts what it told.
+// differing makes an addressServer send differences from any list that it ever sent, like a server, and counts its
+// answers.
 type differing struct {
-	told                map[string][]transport.ServiceAddress // by stamp
+	sent                map[string][]transport.ServiceAddress // by stamp
 	wholes, differences int
-	wrong               bool // the next difference leads to something else than it says
-	lose                bool // the next answer is lost
+	wrong               bool // the next difference leads to a content other than its stamp says
+	lose                bool // the next answer gets lost
 }
 
-// answer returns what is told of a service to an agent that asks so. The guide's mutex is held.
+// answer returns the answer about a service to a request. The address server's mutex is held.
 func (d *differing) answer(now transport.ServiceTold, s transport.ServiceAsked, allowed bool) transport.ServiceTold {
-	d.told[now.Stamp] = now.Addresses
+	d.sent[now.Stamp] = now.Addresses
 	stamp := s.Stamp
 	if stamp == "" {
 		stamp = s.Known
 	}
-	base, ok := d.told[stamp]
+	base, ok := d.sent[stamp]
 	if !ok || !allowed {
 		d.wholes++
 		return now
@@ -59,8 +60,8 @@ func (d *differing) answer(now transport.ServiceTold, s transport.ServiceAsked, 
 	return now
 }
 
-// put says which tasks a service of the cluster default has, with the stamp that servers give it.
-func (g *guide) put(service string, list ...transport.ServiceAddress) {
+// put sets the tasks of a service of the cluster default, with the stamp of a real server.
+func (g *addressServer) put(service string, list ...transport.ServiceAddress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slices.SortFunc(list, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
@@ -81,10 +82,10 @@ func addressesOf(numbers ...int) (list []transport.ServiceAddress) {
 	return list
 }
 
-// withDifferences runs a test in a bubble with an agent at a server that tells differences.
-func withDifferences(t *testing.T, test func(w *world, g *guide, d *differing)) {
-	withGuide(t, func(w *world, g *guide) {
-		g.differing = &differing{told: map[string][]transport.ServiceAddress{}}
+// withDifferences runs a test in a bubble with an agent at a server that sends differences.
+func withDifferences(t *testing.T, test func(w *world, g *addressServer, d *differing)) {
+	withAddressServer(t, func(w *world, g *addressServer) {
+		g.differing = &differing{sent: map[string][]transport.ServiceAddress{}}
 		test(w, g, g.differing)
 	})
 }
@@ -93,15 +94,14 @@ func (w *world) wantAddresses(f *following, want ...int) {
 	w.t.Helper()
 	got := f.now(webName)
 	if diff := cmp.Diff(addressesOf(want...), got.Addresses, cmpopts.EquateEmpty()); diff != "" || !got.Known ||
-		got.Old {
-		w.t.Errorf("known %v, old %v (-want +got):\n%s", got.Known, got.Old, diff)
+		got.Stale {
+		w.t.Errorf("known %v, old %v (-want +got):\n%s", got.Known, got.Stale, diff)
 	}
 }
 
-// A change is taken in from the difference alone, and after a restart the agent is told what changed since what it kept
-// in its file.
+// The difference alone updates the list. After a restart the agent gets the changes since the content of its file.
 func TestDirectoryTakesDifferences(t *testing.T) {
-	withDifferences(t, func(w *world, g *guide, d *differing) {
+	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
 		f := w.agent.directory().follow(webName)
 		w.pass(2 * time.Second)
@@ -121,17 +121,16 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 		f = w.agent.directory().follow(webName)
 		defer f.stop()
 		w.pass(2 * time.Second)
-		w.wantAddresses(f, 102, 3) // nothing changed, and it is not old any more
+		w.wantAddresses(f, 102, 3) // nothing changed, and the list is not stale any more
 		if d.wholes != 1 || d.differences != 3 {
 			t.Errorf("%d whole lists and %d differences were told, want 1 and 3", d.wholes, d.differences)
 		}
 	})
 }
 
-// A difference that does not fit changes nothing; the list is asked for whole then, once and not without end, until the
-// session ends.
+// A difference that does not fit changes nothing. The agent then asks for whole lists until the session ends.
 func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
-	withDifferences(t, func(w *world, g *guide, d *differing) {
+	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
 		f := w.agent.directory().follow(webName)
 		defer f.stop()
@@ -163,9 +162,9 @@ func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 	})
 }
 
-// A file that is not what its stamp says is no base for differences.
+// A file whose content does not match its stamp is no base for differences.
 func TestDirectoryDoubtsADamagedFile(t *testing.T) {
-	withDifferences(t, func(w *world, g *guide, d *differing) {
+	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
 		w.agent.directory().follow(webName)
 		w.pass(2 * time.Second)
@@ -184,7 +183,7 @@ func TestDirectoryDoubtsADamagedFile(t *testing.T) {
 		f := w.agent.directory().follow(webName)
 		defer f.stop()
 		w.pass(time.Second)
-		if got := f.now(webName); !got.Old || len(got.Addresses) != 3 {
+		if got := f.now(webName); !got.Stale || len(got.Addresses) != 3 {
 			t.Errorf("without a server: got %+v", got)
 		}
 		g.fail(nil)
@@ -196,11 +195,11 @@ func TestDirectoryDoubtsADamagedFile(t *testing.T) {
 	})
 }
 
-// Whatever is told, lost or wrong, and whoever is started anew: in the end the agent knows what the server does.
+// After lost and wrong answers and restarts of both sides, the agent finally knows what the server knows.
 func TestDirectoryConverges(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			withDifferences(t, func(w *world, g *guide, d *differing) {
+			withDifferences(t, func(w *world, g *addressServer, d *differing) {
 				r := rand.New(rand.NewPCG(seed, 2))
 				f := w.agent.directory().follow(webName)
 				var now []int
@@ -227,7 +226,7 @@ func TestDirectoryConverges(t *testing.T) {
 						g.fail(nil)
 					case 6:
 						g.mu.Lock()
-						clear(d.told) // a server that was told of nothing
+						clear(d.sent) // a server without earlier lists
 						g.mu.Unlock()
 					default:
 						n := r.IntN(300)
@@ -254,8 +253,8 @@ func TestDirectoryConverges(t *testing.T) {
 
 var errLost = errors.New("the answer was lost")
 
-// BenchmarkDirectoryTakes is what a change of one address costs an agent that follows a service of 1,000: told as a
-// difference, and as a whole list, each read from its text, taken in, and made ready for questions for the name.
+// BenchmarkDirectoryTakes measures one change of an address of a service with 1,000 tasks, as a difference and as a
+// whole list. It includes parsing, applying and the answer to a DNS question.
 func BenchmarkDirectoryTakes(b *testing.B) {
 	list := make([]transport.ServiceAddress, 1000)
 	for i := range list {
@@ -287,16 +286,16 @@ func BenchmarkDirectoryTakes(b *testing.B) {
 				now:       serviceAddresses{Known: true, Stamp: one, Addresses: list},
 				followers: map[*following]bool{f: true},
 			}
-			desk, w := &nameDesk{}, &watched{}
+			desk, w := &nameServer{}, &watchedName{}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				var reply transport.AddressesReply
 				if err := json.Unmarshal(texts[i%2], &reply); err != nil {
 					b.Fatal(err)
 				}
-				d.take(&reply)
+				d.apply(&reply)
 				now := d.services[webName].now
-				if d.whole || len(desk.known(w, &now).Addresses) != len(list) {
+				if d.wholeLists || len(desk.answer(w, &now).Addresses) != len(list) {
 					b.Fatal("it was not taken in")
 				}
 			}

@@ -16,73 +16,73 @@ import (
 )
 
 const (
-	// directoryFile, in the agent's data directory, holds what servers told of services last.
+	// directoryFile, in the agent's data directory, holds the newest addresses of services.
 	directoryFile = "addresses.json"
-	// saveEvery is how often it is written at most, and savePart how many times longer than that takes the rest after
-	// it is at least: all of it is written for each change.
-	saveEvery = time.Second
-	savePart  = 50
-	// directoryKept is for how long it is known what was told of a service that nobody follows any more: who was
-	// started anew follows it again.
-	directoryKept = 15 * time.Minute
-	// addressesEvery is how often a server is asked for addresses at most.
-	addressesEvery = 25 * time.Millisecond
+	// minSaveInterval is the shortest time between two writes of the file. A write stores the whole directory, so the
+	// pause after it is also at least savePauseFactor times the time that it took.
+	minSaveInterval = time.Second
+	savePauseFactor = 50
+	// unfollowedTTL is how long a service without followers stays known, for followers that restart.
+	unfollowedTTL = 15 * time.Minute
+	// minPollInterval is the shortest time between two requests for addresses.
+	minPollInterval = 25 * time.Millisecond
 )
 
-// addressSource is a Source that tells where services are reached.
+// addressSource is a Source that knows the addresses of services.
 type addressSource interface {
-	// Addresses waits until there is something to tell of one of the services; see transport.Client.Addresses.
+	// Addresses waits until one of the services has news; see transport.Client.Addresses.
 	Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
 }
 
 // serviceName names a service.
 type serviceName struct{ Cluster, Service string }
 
-// serviceAddresses is what is known of a service.
+// serviceAddresses is what the agent knows about a service.
 type serviceAddresses struct {
-	// Known says that a server has told of it; before that all else is empty.
+	// Known means that a server has answered for the service. Before that all other fields are empty.
 	Known bool
-	// Old says that it was told before anybody followed the service now, or in an earlier life of the agent: it may
-	// have changed since. Once a server answers it is told anew, whether it changed or not.
-	Old bool
-	// Missing says that there is no such service.
+	// Stale means that the answer is older than the first current follower or comes from an earlier run of the agent.
+	// The service may have changed since. The next answer of a server counts as news even if nothing changed.
+	Stale bool
+	// Missing means that the service does not exist.
 	Missing bool
-	// Stamp stands for what is known here: by it a server tells what differs. It is empty where that is not certain.
+	// Stamp identifies this content. A server sends the differences from it. It is empty where the content is
+	// uncertain.
 	Stamp string
-	// Addresses are those of the healthy tasks, by task. Nobody may change them.
+	// Addresses are those of the healthy tasks, ordered by task. Nobody may change them.
 	Addresses []transport.ServiceAddress
 }
 
-// directory is what the agent knows of services that somebody on the node follows. What was told last stays in force
-// while no server answers, and for the next life of the agent. Its methods may be called concurrently.
+// directory holds the addresses of the services that tasks and other users on the node follow. The newest addresses
+// stay in force while no server answers, and for the next run of the agent. Its methods may be called concurrently.
 type directory struct {
 	agent *Agent
 	path  string        // of the file, "" for none
-	wake  chan struct{} // capacity 1: a service is to be asked for that was not
-	dirty chan struct{} // capacity 1: the file is behind
+	wake  chan struct{} // capacity 1: a service has its first follower
+	dirty chan struct{} // capacity 1: the file is out of date
 
-	mu       sync.Mutex
-	services map[serviceName]*followed
-	unknown  bool // it was said that a server is too old
-	whole    bool // a difference of this session did not fit: whole lists are asked for
+	mu           sync.Mutex
+	services     map[serviceName]*followed
+	warnedTooOld bool // the warning about an old server was logged
+	wholeLists   bool // a difference of this session did not fit: request whole lists
 }
 
-// followed is a service that somebody follows or followed lately. The directory's mutex guards it.
+// followed is a service with followers, now or recently. The directory's mutex guards it.
 type followed struct {
-	now       serviceAddresses
-	told      uint64              // how often it was told
-	followers map[*following]bool // empty for one that is not asked for
-	left      time.Duration       // since when nobody follows it (Boot)
+	now          serviceAddresses
+	version      uint64              // how often now was set
+	followers    map[*following]bool // empty if no request needs the service
+	unfollowedAt time.Duration       // since when it has no followers (Boot)
 }
 
-// following is the interest of somebody in some services.
+// following is a follower's interest in some services.
 type following struct {
 	directory *directory
-	// The directory's mutex guards what follows.
-	seen    map[serviceName]uint64 // what now returned of each service, as followed.told
-	news    chan struct{}
-	told    bool // news is closed
-	stopped bool
+	// The directory's mutex guards the following fields.
+	seen       map[serviceName]uint64 // the followed.version that now last returned for each service
+	news       chan struct{}
+	newsClosed bool // news is closed
+	stopped    bool
 }
 
 func newDirectory(a *Agent) *directory {
@@ -96,10 +96,10 @@ func newDirectory(a *Agent) *directory {
 	return d
 }
 
-// directory returns what the agent knows of services.
-func (a *Agent) directory() *directory { return a.book }
+// directory returns the addresses of services.
+func (a *Agent) directory() *directory { return a.services }
 
-// follow begins to follow services, until it is stopped.
+// follow starts to follow services; following.stop ends it.
 func (d *directory) follow(names ...serviceName) *following {
 	f := &following{directory: d, seen: make(map[serviceName]uint64, len(names)), news: make(chan struct{})}
 	d.mu.Lock()
@@ -116,7 +116,7 @@ func (d *directory) follow(names ...serviceName) *following {
 		s.followers[f] = true
 		f.seen[n] = 0
 	}
-	f.judge()
+	f.updateNews()
 	return f
 }
 
@@ -127,39 +127,39 @@ func nudge(to chan struct{}) {
 	}
 }
 
-// judge closes the channel of news if one of the services was told since it was looked at, or makes another one if none
-// was. The directory's mutex is held.
-func (f *following) judge() {
+// updateNews closes the news channel if a service changed since the follower read it, and makes a new channel if none
+// did. The directory's mutex is held.
+func (f *following) updateNews() {
 	news := false
-	for n, seen := range f.seen { // order-free: whether there is one
-		if s := f.directory.services[n]; s != nil && s.told != seen {
+	for n, seen := range f.seen { // order-free: any news counts
+		if s := f.directory.services[n]; s != nil && s.version != seen {
 			news = true
 		}
 	}
 	switch {
-	case news && !f.told:
+	case news && !f.newsClosed:
 		close(f.news)
-	case !news && f.told:
+	case !news && f.newsClosed:
 		f.news = make(chan struct{})
 	}
-	f.told = news
+	f.newsClosed = news
 }
 
 // names returns the services, in no order.
 func (f *following) names() []serviceName {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
-	return slices.Collect(maps.Keys(f.seen)) // order-free: each is looked at
+	return slices.Collect(maps.Keys(f.seen)) // order-free: each is read on its own
 }
 
-// changed returns a channel that is closed when a service was told, or told anew, after now was called for it last.
+// changed returns a channel that is closed once a service has news since the last call of now for it.
 func (f *following) changed() <-chan struct{} {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
 	return f.news
 }
 
-// now returns what is known of one of the services.
+// now returns what is known about one of the services.
 func (f *following) now(name serviceName) serviceAddresses {
 	d := f.directory
 	d.mu.Lock()
@@ -168,8 +168,8 @@ func (f *following) now(name serviceName) serviceAddresses {
 	if _, ok := f.seen[name]; !ok || f.stopped || s == nil {
 		return serviceAddresses{}
 	}
-	f.seen[name] = s.told
-	f.judge()
+	f.seen[name] = s.version
+	f.updateNews()
 	return s.now
 }
 
@@ -182,56 +182,56 @@ func (f *following) stop() {
 		return
 	}
 	f.stopped = true
-	for n := range f.seen { // order-free: each by itself
+	for n := range f.seen { // order-free: services are independent
 		s := d.services[n]
 		delete(s.followers, f)
 		if len(s.followers) > 0 {
 			continue
 		}
-		s.left, s.now.Old = d.agent.Boot(), true
+		s.unfollowedAt, s.now.Stale = d.agent.Boot(), true
 		if !s.now.Known || s.now.Missing || d.path == "" {
 			delete(d.services, n)
 		}
 	}
 }
 
-// asked returns what a server is asked for, in order, and whether differences will do.
-func (d *directory) asked() (list []transport.ServiceAsked, differences bool) {
+// request returns the services to ask for, in order, and whether the server may send differences.
+func (d *directory) request() (list []transport.ServiceAsked, differences bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for n, s := range d.services { // order-free: sorted next
+	for n, s := range d.services { // order-free: sorted below
 		if len(s.followers) > 0 {
-			asked := transport.ServiceAsked{Cluster: n.Cluster, Service: n.Service}
+			service := transport.ServiceAsked{Cluster: n.Cluster, Service: n.Service}
 			switch {
 			case !s.now.Known:
-			case s.now.Old: // it is told anew, whether it changed or not
-				asked.Known = s.now.Stamp
+			case s.now.Stale: // the answer counts as news in any case
+				service.Known = s.now.Stamp
 			default:
-				asked.Stamp = s.now.Stamp
+				service.Stamp = s.now.Stamp
 			}
-			list = append(list, asked)
+			list = append(list, service)
 		}
 	}
 	slices.SortFunc(list, func(x, y transport.ServiceAsked) int {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Service, y.Service))
 	})
-	return list, !d.whole
+	return list, !d.wholeLists
 }
 
-// ask asks the server of a session for what is followed, again and again, until ctx ends or the session is over, and
-// returns why.
-func (d *directory) ask(ctx context.Context, source addressSource, session uint64) error {
-	p := d.agent.pause(dialFirst, dialMost)
+// poll asks the server of a session for the followed services until ctx ends or the session is over, and returns the
+// reason.
+func (d *directory) poll(ctx context.Context, source addressSource, session uint64) error {
+	p := d.agent.newBackoff(minDialBackoff, maxDialBackoff)
 	d.mu.Lock()
-	d.whole = false
+	d.wholeLists = false
 	d.mu.Unlock()
 	for {
 		select {
-		case <-d.wake: // what is read next holds it
+		case <-d.wake: // the next request contains the new service
 		default:
 		}
 		r := transport.AddressesRequest{Node: d.agent.Name, Session: session}
-		if r.Services, r.Differences = d.asked(); len(r.Services) == 0 {
+		if r.Services, r.Differences = d.request(); len(r.Services) == 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -239,31 +239,31 @@ func (d *directory) ask(ctx context.Context, source addressSource, session uint6
 			}
 			continue
 		}
-		reply, anew, err := d.askOnce(ctx, source, r)
+		reply, anew, err := d.pollOnce(ctx, source, r)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case anew:
-			err = nil // what is asked for has changed
+			err = nil // the services to ask for have changed
 		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return err
 		case errors.Is(err, transport.ErrUnknown):
-			d.tooOld(err)
+			d.warnTooOld(err)
 			<-ctx.Done() // the next session may be with another server
 			return ctx.Err()
 		case err == nil:
-			d.take(&reply)
+			d.apply(&reply)
 			p.reset()
 		}
 		if err != nil {
-			d.agent.Logger.Info("the server does not tell where services are reached; what it told last stays in force",
+			d.agent.Logger.Info("the server sends no service addresses; the last known ones stay in use",
 				"error", err)
 			if !p.wait(ctx) {
 				return ctx.Err()
 			}
 			continue
 		}
-		rest := time.NewTimer(addressesEvery)
+		rest := time.NewTimer(minPollInterval)
 		select {
 		case <-ctx.Done():
 		case <-rest.C:
@@ -272,8 +272,8 @@ func (d *directory) ask(ctx context.Context, source addressSource, session uint6
 	}
 }
 
-// askOnce asks until there is an answer, or anew is true: somebody follows a service that is not in the request.
-func (d *directory) askOnce(ctx context.Context, source addressSource,
+// pollOnce asks until a server answers, or until anew is true: a service outside the request has its first follower.
+func (d *directory) pollOnce(ctx context.Context, source addressSource,
 	r transport.AddressesRequest,
 ) (reply transport.AddressesReply, anew bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -294,54 +294,54 @@ func (d *directory) askOnce(ctx context.Context, source addressSource,
 	return reply, woken && err != nil, err
 }
 
-// tooOld says once that the server tells no addresses.
-func (d *directory) tooOld(err error) {
+// warnTooOld logs once that the server knows no addresses.
+func (d *directory) warnTooOld(err error) {
 	d.mu.Lock()
-	said := d.unknown
-	d.unknown = true
+	warned := d.warnedTooOld
+	d.warnedTooOld = true
 	d.mu.Unlock()
-	if !said {
-		d.agent.Logger.Warn("the server does not tell where services are reached: upgrade it", "error", err)
+	if !warned {
+		d.agent.Logger.Warn("the server cannot send service addresses: upgrade it", "error", err)
 	}
 }
 
-// take notes what a server told.
-func (d *directory) take(reply *transport.AddressesReply) {
+// apply stores the answer of a server.
+func (d *directory) apply(reply *transport.AddressesReply) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.unknown = false
+	d.warnedTooOld = false
 	for i := range reply.Services {
 		t := &reply.Services[i]
 		s := d.services[serviceName{t.Cluster, t.Service}]
 		if s == nil || len(s.followers) == 0 || !s.now.Known && t.Since != "" {
-			continue // it was let go of since it was asked for; who follows it again asks again
+			continue // unfollowed since the request; a new follower asks again
 		}
 		list, err := t.Onto(s.now.Stamp, s.now.Addresses)
 		if err != nil {
-			// What is known stays, and so does its stamp: in this session the next answers are whole lists.
-			d.whole = true
-			d.agent.Logger.Warn("what the server tells of a service does not fit what is known; whole lists "+
-				"are asked for",
+			// The known addresses and their stamp stay. The next answers of this session are whole lists.
+			d.wholeLists = true
+			d.agent.Logger.Warn("a difference of service addresses does not fit the known ones; the agent requests "+
+				"whole lists",
 				"cluster", t.Cluster, "service", t.Service, "error", err)
 			continue
 		}
-		s.tell(serviceAddresses{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: list})
+		s.set(serviceAddresses{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: list})
 	}
 	if len(reply.Services) > 0 {
 		nudge(d.dirty)
 	}
 }
 
-// tell notes what there is to say of the service, and tells who follows it. The directory's mutex is held.
-func (s *followed) tell(now serviceAddresses) {
+// set stores the state of the service and notifies its followers. The directory's mutex is held.
+func (s *followed) set(now serviceAddresses) {
 	s.now = now
-	s.told++
-	for f := range s.followers { // order-free: all are told
-		f.judge()
+	s.version++
+	for f := range s.followers { // order-free: all are notified
+		f.updateNews()
 	}
 }
 
-// load reads what an earlier life of the agent was told, unless that is known already.
+// load reads the addresses from an earlier run of the agent, except for services that are already known.
 func (d *directory) load() {
 	if d.path == "" {
 		return
@@ -353,7 +353,8 @@ func (d *directory) load() {
 	}
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			d.agent.Logger.Warn("it is not known any more where services are reached; a server will tell", "error", err)
+			d.agent.Logger.Warn("the stored service addresses cannot be read; a server will send them again",
+				"error", err)
 		}
 		return
 	}
@@ -364,21 +365,23 @@ func (d *directory) load() {
 		name := serviceName{t.Cluster, t.Service}
 		s := d.services[name]
 		if s == nil {
-			s = &followed{followers: map[*following]bool{}, left: d.agent.Boot()}
+			s = &followed{followers: map[*following]bool{}, unfollowedAt: d.agent.Boot()}
 			d.services[name] = s
 		}
 		if t.Stamp != transport.StampOf(t.Missing, t.Addresses) {
-			t.Stamp = "" // it is a server's of an earlier build, or the file is damaged
+			t.Stamp = "" // a server of an earlier build wrote it, or the file is damaged
 		}
 		if !s.now.Known {
-			s.tell(serviceAddresses{Known: true, Old: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: t.Addresses})
+			s.set(serviceAddresses{
+				Known: true, Stale: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: t.Addresses,
+			})
 		}
 	}
 }
 
-// keep writes the file when it is behind, and forgets what nobody followed for long, until ctx ends.
-func (d *directory) keep(ctx context.Context) {
-	tidy := time.NewTicker(directoryKept / 3)
+// run writes the file when it is out of date and forgets unfollowed services, until ctx ends.
+func (d *directory) run(ctx context.Context) {
+	tidy := time.NewTicker(unfollowedTTL / 3)
 	defer tidy.Stop()
 	for {
 		select {
@@ -390,13 +393,13 @@ func (d *directory) keep(ctx context.Context) {
 			}
 			return
 		case <-tidy.C:
-			d.tidy()
+			d.forgetUnfollowed()
 			continue
 		case <-d.dirty:
 		}
 		began := time.Now()
 		d.save()
-		rest := time.NewTimer(max(saveEvery, savePart*time.Since(began)))
+		rest := time.NewTimer(max(minSaveInterval, savePauseFactor*time.Since(began)))
 		select {
 		case <-ctx.Done():
 		case <-rest.C:
@@ -405,23 +408,23 @@ func (d *directory) keep(ctx context.Context) {
 	}
 }
 
-// tidy forgets what nobody followed for long.
-func (d *directory) tidy() {
+// forgetUnfollowed forgets services without a follower for unfollowedTTL.
+func (d *directory) forgetUnfollowed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for n, s := range d.services { // order-free: each is judged by itself
-		if len(s.followers) == 0 && d.agent.Boot()-s.left > directoryKept {
+	for n, s := range d.services { // order-free: services are independent
+		if len(s.followers) == 0 && d.agent.Boot()-s.unfollowedAt > unfollowedTTL {
 			delete(d.services, n)
 			nudge(d.dirty)
 		}
 	}
 }
 
-// save writes the file in the place of the old one. That it may be lost with the machine's power does no harm.
+// save replaces the file. A loss of the file at a power failure does no harm.
 func (d *directory) save() {
 	list := []transport.ServiceTold{}
 	d.mu.Lock()
-	for n, s := range d.services { // order-free: sorted next
+	for n, s := range d.services { // order-free: sorted below
 		if s.now.Known {
 			list = append(list, transport.ServiceTold{
 				Cluster: n.Cluster, Service: n.Service, Stamp: s.now.Stamp, Missing: s.now.Missing,
@@ -441,6 +444,7 @@ func (d *directory) save() {
 		err = os.Rename(d.path+".next", d.path)
 	}
 	if err != nil {
-		d.agent.Logger.Warn("where services are reached is not kept for the agent's next life", "error", err)
+		d.agent.Logger.Warn("the service addresses cannot be stored; after a restart the agent needs a server for them",
+			"error", err)
 	}
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// guide is a server that tells where services are reached.
-type guide struct {
+// addressServer is a server with the addresses of services.
+type addressServer struct {
 	*server
 	mu       sync.Mutex
 	services map[serviceName]transport.ServiceTold
 	changed  chan struct{}
 	asked    []transport.AddressesRequest
 	fails    error
-	// differing has it tell differences.
+	// differing makes it send differences.
 	differing *differing
 }
 
-func newGuide(s *server) *guide {
-	return &guide{server: s, services: map[serviceName]transport.ServiceTold{}, changed: make(chan struct{})}
+func newAddressServer(s *server) *addressServer {
+	return &addressServer{server: s, services: map[serviceName]transport.ServiceTold{}, changed: make(chan struct{})}
 }
 
-// tell says what there is to say of a service of the cluster default.
-func (g *guide) tell(service, stamp string, nodes ...string) {
+// setNodes sets the addresses of a service of the cluster default.
+func (g *addressServer) setNodes(service, stamp string, nodes ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	told := transport.ServiceTold{Cluster: "default", Service: service, Stamp: stamp}
@@ -42,8 +42,8 @@ func (g *guide) tell(service, stamp string, nodes ...string) {
 	g.changed = make(chan struct{})
 }
 
-// fail makes all requests fail, those that wait too, until it is nil.
-func (g *guide) fail(err error) {
+// fail makes all requests fail, also waiting ones, until err is nil.
+func (g *addressServer) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.fails = err
@@ -51,13 +51,13 @@ func (g *guide) fail(err error) {
 	g.changed = make(chan struct{})
 }
 
-func (g *guide) requests() int {
+func (g *addressServer) requests() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.asked)
 }
 
-func (g *guide) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply,
+func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply,
 	err error,
 ) {
 	g.mu.Lock()
@@ -100,11 +100,11 @@ func (g *guide) Addresses(ctx context.Context, r transport.AddressesRequest) (re
 	}
 }
 
-// withGuide runs a test in a bubble with an agent that can ask for addresses.
-func withGuide(t *testing.T, test func(w *world, g *guide)) {
+// withAddressServer runs a test in a bubble with an agent that can ask for addresses.
+func withAddressServer(t *testing.T, test func(w *world, g *addressServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		g := newGuide(w.server)
+		g := newAddressServer(w.server)
 		w.source = g
 		w.start()
 		defer w.stop()
@@ -114,7 +114,7 @@ func withGuide(t *testing.T, test func(w *world, g *guide)) {
 
 var webName, dbName = serviceName{"default", "web"}, serviceName{"default", "db"}
 
-// nodes says in short what is known.
+// nodes returns a short form of the known state.
 func (a serviceAddresses) nodes() string {
 	switch {
 	case !a.Known:
@@ -123,7 +123,7 @@ func (a serviceAddresses) nodes() string {
 		return "missing"
 	}
 	text := ""
-	if a.Old {
+	if a.Stale {
 		text = "old "
 	}
 	for _, s := range a.Addresses {
@@ -148,15 +148,15 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Who follows services is told of each once something new is to be said, and no news are lost between two looks.
+// A follower gets the news of each service, and loses none between two reads.
 func TestDirectoryTellsNews(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		d := w.agent.directory()
 		w.pass(time.Minute)
 		if n := g.requests(); n != 0 {
 			t.Errorf("nobody follows anything, and the server was asked %d times", n)
 		}
-		g.tell("web", "1", "n1")
+		g.setNodes("web", "1", "n1")
 		f := d.follow(webName, dbName)
 		defer f.stop()
 		w.wantNodes(f, webName, "unknown")
@@ -175,10 +175,10 @@ func TestDirectoryTellsNews(t *testing.T) {
 		if closed(again) {
 			t.Error("news without any")
 		}
-		g.tell("other", "1", "n9")
-		g.tell("db", "2", "n2")
+		g.setNodes("other", "1", "n9")
+		g.setNodes("db", "2", "n2")
 		w.pass(time.Second)
-		w.wantNodes(f, webName, "n1") // it has none; those of the other stay
+		w.wantNodes(f, webName, "n1") // it has no news; those of the other stay
 		if !closed(again) || !closed(f.changed()) {
 			t.Error("no news of db")
 		}
@@ -193,7 +193,7 @@ func TestDirectoryTellsNews(t *testing.T) {
 		other.stop()
 		other.stop()
 		w.wantNodes(other, webName, "unknown")
-		g.tell("web", "3")
+		g.setNodes("web", "3")
 		w.pass(time.Second)
 		w.wantNodes(f, webName, "")
 		if got := g.requests(); got > 8 {
@@ -202,12 +202,12 @@ func TestDirectoryTellsNews(t *testing.T) {
 	})
 }
 
-// While no server answers, and when the agent is started anew without one, what was told last stands. Then it is told
-// anew.
+// While no server answers, also after a restart of the agent, the last addresses stay in force. Then the server's
+// answer replaces them.
 func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		g.tell("web", "1", "n1")
-		g.tell("db", "1", "n2")
+	withAddressServer(t, func(w *world, g *addressServer) {
+		g.setNodes("web", "1", "n1")
+		g.setNodes("db", "1", "n2")
 		f := w.agent.directory().follow(webName, dbName)
 		w.pass(2 * time.Second)
 		w.wantNodes(f, webName, "n1")
@@ -221,7 +221,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		w.pass(time.Hour)
 		w.wantNodes(f, webName, "old n1")
 		seen := f.changed()
-		g.tell("web", "2", "n3")
+		g.setNodes("web", "2", "n3")
 		g.fail(nil)
 		g.cut(true)
 		w.pass(time.Minute)
@@ -229,7 +229,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		if !closed(seen) {
 			t.Error("no news of what is new")
 		}
-		late := w.agent.directory().follow(dbName) // nobody followed it for long
+		late := w.agent.directory().follow(dbName) // it had no follower for long
 		defer late.stop()
 		w.wantNodes(late, dbName, "unknown")
 		w.pass(time.Second)
@@ -237,10 +237,10 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 	})
 }
 
-// What the server tells the same as before after a restart is no longer old, although it has nothing new.
+// After a restart an unchanged answer of the server ends staleness, although it is no change.
 func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		g.tell("web", "1", "n1")
+	withAddressServer(t, func(w *world, g *addressServer) {
+		g.setNodes("web", "1", "n1")
 		w.agent.directory().follow(webName)
 		w.pass(2 * time.Second)
 		w.restart()
@@ -254,10 +254,10 @@ func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
 	})
 }
 
-// A file that cannot be read is as none.
+// An unreadable file counts as missing.
 func TestDirectoryFileIsBroken(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		g.tell("web", "1", "n1")
+	withAddressServer(t, func(w *world, g *addressServer) {
+		g.setNodes("web", "1", "n1")
 		w.agent.directory().follow(webName)
 		w.pass(2 * time.Second)
 		w.stop()
@@ -277,9 +277,9 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 	})
 }
 
-// A server that knows no such request is asked once in a session, and a session with another one is.
+// A server that does not know the request gets it once in a session; another session tries again.
 func TestDirectoryAtAnOlderServer(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		g.fail(transport.ErrUnknown)
 		f := w.agent.directory().follow(webName)
 		defer f.stop()
@@ -288,7 +288,7 @@ func TestDirectoryAtAnOlderServer(t *testing.T) {
 			t.Errorf("it was asked %d times", got)
 		}
 		g.fail(nil)
-		g.tell("web", "1", "n1")
+		g.setNodes("web", "1", "n1")
 		w.server.mu.Lock()
 		g.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
 			return transport.ReportReply{}, &transport.SessionError{Detail: "another server"}
@@ -303,16 +303,16 @@ func TestDirectoryAtAnOlderServer(t *testing.T) {
 	})
 }
 
-// The end of the session is heard of by whichever request comes first.
+// Whichever request comes first learns of the end of the session.
 func TestDirectoryHearsTheEndOfTheSession(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		f := w.agent.directory().follow(webName)
 		defer f.stop()
 		w.pass(time.Second)
 		g.fail(&transport.SessionError{Newest: 1, Detail: "over"})
 		w.pass(200 * time.Millisecond)
 		g.fail(nil)
-		g.tell("web", "1", "n1")
+		g.setNodes("web", "1", "n1")
 		w.pass(time.Minute)
 		w.server.mu.Lock()
 		regs := len(w.server.regs)

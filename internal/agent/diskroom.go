@@ -15,72 +15,72 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Defaults of the marks between which the disks of images and artifacts are kept, in percent.
+// Default fill levels of the disks of images and artifacts, in percent.
 const (
 	DefaultImageHigh = 85
 	DefaultImageLow  = 75
 )
 
-// How often the agent looks how full these disks are, how often it tries again where nothing could be removed, as to
-// find out what each image takes is work, and how often it removes what is left of artifacts that nobody asks for any
-// more.
+// diskCheckInterval is how often the agent measures these disks. cleanupRetryInterval is the pause after a cleanup that
+// could not free enough, because measuring each image is expensive. artifactTidyInterval is how often it removes
+// unfinished files of artifacts.
 const (
-	roomEvery = 5 * time.Second
-	roomAgain = 5 * time.Minute
-	roomTidy  = time.Hour
+	diskCheckInterval    = 5 * time.Second
+	cleanupRetryInterval = 5 * time.Minute
+	artifactTidyInterval = time.Hour
 )
 
-// diskFull is from how many percent on people are told that a disk is full and nothing can be removed; below, and above
-// ImageHigh, that is a line in the log.
-const diskFull = 95
+// diskFullPercent is the fill level from which a full disk that cannot be cleaned is reported to users. Between
+// ImageHigh and this level it is only logged.
+const diskFullPercent = 95
 
-// room is what the agent does about the disks of images and artifacts. One goroutine looks at them: two that each
-// removed what all of it needs would remove too much.
+// room is the state of the disks of images and artifacts. One goroutine cleans both: two goroutines could each remove
+// all that one disk needs.
 type room struct {
 	mu    sync.Mutex
-	sweep *cluster.DiskSweep // the newest, nil for none; with all since the server last heard of one
-	at    time.Duration      // of it (Boot)
+	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has heard of
+	at    time.Duration      // when sweep was made (Boot)
 	full  *cluster.DiskFull  // nil for none
 
-	stuck map[string]time.Duration // when nothing could be removed from a disk (Boot), by its folder
+	stuck map[string]time.Duration // when a cleanup could not free enough (Boot), by folder
 }
 
-// tellSweep is for how long a sweep is told of once a server knows it: whoever leads the control plane has it long
+// sweepReportTime is how long a sweep is reported after a server knows it; the leader of the control plane has it long
 // before.
-const tellSweep = 10 * time.Minute
+const sweepReportTime = 10 * time.Minute
 
-// roomNews returns what is to be told. Nobody changes it.
-func (a *Agent) roomNews() (*cluster.DiskSweep, *cluster.DiskFull) {
-	told := a.machine.sweepTold()
+// sweepToReport returns the sweep and the full disk to report. Callers do not change them.
+func (a *Agent) sweepToReport() (*cluster.DiskSweep, *cluster.DiskFull) {
+	known := a.machine.reportedSweep()
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
-	if a.room.sweep == told && a.Boot()-a.room.at > tellSweep {
+	if a.room.sweep == known && a.Boot()-a.room.at > sweepReportTime {
 		return nil, a.room.full
 	}
 	return a.room.sweep, a.room.full
 }
 
-// sweepTold returns the newest sweep that a server knows.
-func (m *machine) sweepTold() *cluster.DiskSweep {
+// reportedSweep returns the newest sweep that a server knows.
+func (m *machine) reportedSweep() *cluster.DiskSweep {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sweep
+	return m.knownSweep
 }
 
-// roomDisk is a disk with what can be removed from it.
+// roomDisk is a disk and its contents.
 type roomDisk struct {
 	executor.DiskUse
-	keeper    executor.ImageKeeper // nil where it holds no images
+	keeper    executor.ImageKeeper // nil if the disk holds no images
 	artifacts bool
 }
 
-// watchRoom keeps room on the disks of images and artifacts until ctx ends: while one is fuller than ImageHigh, what
-// was not used for the longest is removed from it, until it is as full as ImageLow. What a crash leaves half removed
-// the next life removes.
+// watchRoom frees space on the disks of images and artifacts until ctx ends. When a disk reaches ImageHigh, the agent
+// removes the least recently used contents down to ImageLow. The next run of the agent removes what a crash leaves half
+// removed.
 func (a *Agent) watchRoom(ctx context.Context) {
 	a.room.stuck = map[string]time.Duration{}
 	var tidied time.Duration // Boot, 0 for never
-	ticker := time.NewTicker(roomEvery)
+	ticker := time.NewTicker(diskCheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -88,21 +88,21 @@ func (a *Agent) watchRoom(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := a.Boot(); tidied == 0 || now-tidied >= roomTidy {
+		if now := a.Boot(); tidied == 0 || now-tidied >= artifactTidyInterval {
 			a.artifacts.Tidy()
 			tidied = now
 		}
 		if a.ImageHigh < 100 {
-			a.lookForRoom(ctx)
+			a.checkRoom(ctx)
 		}
 	}
 }
 
-// lookForRoom looks at the disks once, and removes what is necessary.
-func (a *Agent) lookForRoom(ctx context.Context) {
+// checkRoom measures the disks once and cleans the full ones.
+func (a *Agent) checkRoom(ctx context.Context) {
 	disks, err := a.roomDisks(ctx)
 	if err != nil && ctx.Err() == nil {
-		a.Logger.Debug("how full the disks of images and artifacts are is not known", "error", err)
+		a.Logger.Debug("the disks of images and artifacts cannot be measured", "error", err)
 	}
 	var full *cluster.DiskFull
 	for _, d := range disks {
@@ -110,13 +110,13 @@ func (a *Agent) lookForRoom(ctx context.Context) {
 			delete(a.room.stuck, d.Folder)
 			continue
 		}
-		if at, is := a.room.stuck[d.Folder]; !is || a.Boot()-at >= roomAgain {
-			d = a.makeRoom(ctx, d)
+		if at, is := a.room.stuck[d.Folder]; !is || a.Boot()-at >= cleanupRetryInterval {
+			d = a.freeDisk(ctx, d)
 			if ctx.Err() != nil {
 				return
 			}
 		}
-		if d.Percent() >= max(diskFull, a.ImageHigh) && full == nil {
+		if d.Percent() >= max(diskFullPercent, a.ImageHigh) && full == nil {
 			full = a.fullDisk(d)
 		}
 	}
@@ -125,7 +125,7 @@ func (a *Agent) lookForRoom(ctx context.Context) {
 	a.room.full = full
 }
 
-// roomDisks measures the disk of the images and that of the artifacts, which may be one.
+// roomDisks measures the disk of the images and that of the artifacts, which may be the same.
 func (a *Agent) roomDisks(ctx context.Context) (disks []roomDisk, err error) {
 	var failed error
 	if keeper := a.machine.keeper(); keeper != nil {
@@ -151,21 +151,22 @@ func (a *Agent) roomDisks(ctx context.Context) (disks []roomDisk, err error) {
 	return disks, errors.Join(failed, err)
 }
 
-// sameDisk reports whether two folders are on one file system. What cannot be looked at is on none.
+// sameDisk reports whether two folders are on one file system; false if either cannot be read.
 func sameDisk(x, y string) bool {
 	var s, t unix.Stat_t
 	return unix.Stat(x, &s) == nil && unix.Stat(y, &t) == nil && s.Dev == t.Dev
 }
 
-// makeRoom removes images and artifacts of a disk that is too full, those first that were not used for the longest, and
-// returns how full it is then.
-func (a *Agent) makeRoom(ctx context.Context, d roomDisk) roomDisk {
+// freeDisk removes images and artifacts from a full disk, the least recently used first, and returns the new fill
+// level.
+func (a *Agent) freeDisk(ctx context.Context, d roomDisk) roomDisk {
 	before := d
 	gone := &cluster.DiskSweep{At: time.Now().UTC(), Folder: d.Folder, Before: d.Percent()}
 	err := a.removeFrom(ctx, d, max(d.Used-cluster.Bytes(float64(d.Total)*a.ImageLow/100), 1), gone)
 	now, failed := a.roomDisks(ctx)
 	if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
-		a.Logger.Warn("not everything was looked at that could make room on a disk", "folder", d.Folder, "error", err)
+		a.Logger.Warn("some images or artifacts could not be checked for removal from a full disk",
+			"folder", d.Folder, "error", err)
 	}
 	for _, n := range now {
 		if n.Folder == d.Folder {
@@ -173,10 +174,10 @@ func (a *Agent) makeRoom(ctx context.Context, d roomDisk) roomDisk {
 		}
 	}
 	if gone.After = d.Percent(); gone.Images+gone.Artifacts > 0 {
-		a.machine.lookAgain()
-		a.swept(gone)
+		a.machine.requestProbe()
+		a.addSweep(gone)
 	}
-	told := []any{
+	attrs := []any{
 		"folder", d.Folder, "before", percent(before.Percent()), "now", percent(d.Percent()), "images", gone.Images,
 		"artifacts", gone.Artifacts,
 		"freed", gone.Freed.String(),
@@ -184,18 +185,18 @@ func (a *Agent) makeRoom(ctx context.Context, d roomDisk) roomDisk {
 	switch {
 	case ctx.Err() != nil:
 	case d.Percent() < a.ImageHigh:
-		a.Logger.Info("there is room again on a disk", told...)
+		a.Logger.Info("images and artifacts were removed from a full disk", attrs...)
 	default:
 		a.room.stuck[d.Folder] = a.Boot()
 		a.Logger.Warn("the disk of images and artifacts is too full, and no more of them can be removed: "+
-			"free space there, or see what keeps images in `berth image ls -o wide`", told...)
+			"free space there, or see what keeps images in `berth image ls -o wide`", attrs...)
 	}
 	return d
 }
 
-// removeFrom removes from a disk what frees as much as is needed, and notes what went.
+// removeFrom removes enough from a disk to free need bytes, and adds it to gone.
 func (a *Agent) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, gone *cluster.DiskSweep) error {
-	ofImages, ofArtifacts, err := a.shares(ctx, d, need)
+	ofImages, ofArtifacts, err := a.splitNeed(ctx, d, need)
 	if err != nil {
 		return err
 	}
@@ -228,9 +229,9 @@ func (a *Agent) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, 
 	return errors.Join(errs...)
 }
 
-// shares returns how much of what a disk needs its images are to free, and how much its artifacts: as if both stood in
-// one list by when they were last used, from which the first ones go.
-func (a *Agent) shares(ctx context.Context, d roomDisk, need cluster.Bytes) (images, artifacts cluster.Bytes,
+// splitNeed divides the need of a disk into a share for images and a share for artifacts. The shares result from one
+// common list by last use, from which the oldest entries go first.
+func (a *Agent) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes) (images, artifacts cluster.Bytes,
 	err error,
 ) {
 	if !d.artifacts {
@@ -263,19 +264,19 @@ func (a *Agent) shares(ctx context.Context, d roomDisk, need cluster.Bytes) (ima
 	return images, artifacts, nil
 }
 
-// swept has a sweep told, together with the one before where no server has heard of that yet.
-func (a *Agent) swept(s *cluster.DiskSweep) {
-	told := a.machine.sweepTold()
+// addSweep sets the sweep to report. It includes the sweep before if no server has heard of that yet.
+func (a *Agent) addSweep(s *cluster.DiskSweep) {
+	known := a.machine.reportedSweep()
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
-	if last := a.room.sweep; last != nil && told != last && last.Folder == s.Folder {
+	if last := a.room.sweep; last != nil && known != last && last.Folder == s.Folder {
 		s.Join(last)
 	}
 	a.room.sweep, a.room.at = s, a.Boot()
 }
 
-// fullDisk says that a disk is full and that nothing more can be removed. What was said before stays as it is, so that
-// it is told once.
+// fullDisk returns the report of a full disk that cannot be cleaned. It returns the same report for the same state, so
+// that servers report it once.
 func (a *Agent) fullDisk(d roomDisk) *cluster.DiskFull {
 	was := a.room.full // only this goroutine writes it
 	if was != nil && was.Folder == d.Folder && d.Percent()-was.Percent < 1 && was.Percent-d.Percent() < 1 {

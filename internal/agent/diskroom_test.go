@@ -13,13 +13,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// artifactOf is one whose checksum is made of a digit.
+// artifactOf returns an artifact whose checksum consists of one digit.
 func artifactOf(digit string) cluster.Artifact {
 	return cluster.Artifact{Source: "http://example", Checksum: "sha256:" + strings.Repeat(digit, 64), Path: "/tool"}
 }
 
-// keeps puts artifacts of 60 bytes into the agent's folder, each with the moment it was last used.
-func (s *shelf) keeps(w *world, used map[string]time.Time) {
+// keeps puts artifacts of 60 bytes into the agent's folder, each with its last use.
+func (s *imageExecutor) keeps(w *world, used map[string]time.Time) {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, "artifacts", "kept")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -41,8 +41,8 @@ func (s *shelf) keeps(w *world, used map[string]time.Time) {
 	}
 }
 
-// left returns which artifacts are there, by their digits.
-func (s *shelf) left() (digits string) {
+// left returns the digits of the kept artifacts.
+func (s *imageExecutor) left() (digits string) {
 	entries, _ := os.ReadDir(s.folder)
 	for _, e := range entries {
 		digits += strings.TrimPrefix(e.Name(), "sha256-")[:1]
@@ -50,10 +50,10 @@ func (s *shelf) left() (digits string) {
 	return digits
 }
 
-// Images and artifacts on one disk are one list by when they were last used: no more of both goes than is needed, what
-// is in use never does, and the server is told once of what went and then that nothing more can go.
+// Images and artifacts on one disk are removed in the order of their last use, only as many as necessary and none in
+// use. The server gets one report of the sweep, and then that nothing more can be removed.
 func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
-	inShelf(t, func(w *world, s *shelf) {
+	withImages(t, func(w *world, s *imageExecutor) {
 		at := func(hour int) time.Time { return time.Date(2026, 11, 1, hour, 0, 0, 0, time.UTC) }
 		for i := range s.images {
 			s.images[i].Used = at(10 + 2*i) // 10, 12, 14, 16, 18
@@ -65,7 +65,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		s.mu.Lock()
 		s.used = 680 // with the artifacts 860, which is to be 750: two of them
 		s.mu.Unlock()
-		w.pass(roomEvery + time.Second)
+		w.pass(diskCheckInterval + time.Second)
 		wantImages := []string{
 			"docker.io/library/web:1", "docker.io/library/web:2", "docker.io/library/web:3",
 			"docker.io/library/web:4",
@@ -74,7 +74,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 			t.Fatalf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
 		w.pass(time.Minute)
-		sweep := w.agent.machine.use().Sweep
+		sweep := w.agent.machine.latestStats().Sweep
 		if sweep == nil || sweep.Images != 1 || sweep.Artifacts != 1 || sweep.Freed != 120 || sweep.Before != 86 ||
 			sweep.After != 74 {
 			t.Fatalf("told of %+v", sweep)
@@ -85,42 +85,42 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		if got := sweep.Message(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if w.agent.machine.sweepTold() != sweep {
+		if w.agent.machine.reportedSweep() != sweep {
 			t.Error("the server was not told")
 		}
 
 		s.mu.Lock()
-		s.used = 1200 // more than all that can go
+		s.used = 1200 // more than all that can be removed
 		s.mu.Unlock()
-		w.pass(2 * roomEvery)
+		w.pass(2 * diskCheckInterval)
 		if diff := gocmp.Diff(wantImages[:1], s.names()); diff != "" || s.left() != "2" {
 			t.Errorf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
-		full := w.agent.machine.use().DiskFull
+		full := w.agent.machine.latestStats().DiskFull
 		if full == nil || full.Folder != s.folder ||
 			!strings.Contains(full.Message, "no image or artifact on it can be removed") {
 			t.Fatalf("of the full disk it is told %+v", full)
 		}
-		w.pass(2 * roomAgain)
-		if again := w.agent.machine.use().DiskFull; again != full {
+		w.pass(2 * cleanupRetryInterval)
+		if again := w.agent.machine.latestStats().DiskFull; again != full {
 			t.Errorf("the same is told as new: %+v", again)
 		}
-		if again := w.agent.machine.use().Sweep; again != nil {
+		if again := w.agent.machine.latestStats().Sweep; again != nil {
 			t.Errorf("an old sweep is told again: %+v", again)
 		}
 		s.mu.Lock()
 		s.used = 100
 		s.mu.Unlock()
-		w.pass(2 * roomEvery)
-		if now := w.agent.machine.use().DiskFull; now != nil {
+		w.pass(2 * diskCheckInterval)
+		if now := w.agent.machine.latestStats().DiskFull; now != nil {
 			t.Errorf("with room again it is told %+v", now)
 		}
 	})
 }
 
-// What a crash leaves half removed goes with the next life, and the rest follows.
+// The next run of the agent removes what a crash leaves half removed, and then continues.
 func TestRoomAfterACrash(t *testing.T) {
-	inShelf(t, func(w *world, s *shelf) {
+	withImages(t, func(w *world, s *imageExecutor) {
 		for i := range s.images {
 			s.images[i].Used = time.Unix(10, 0)
 		}
@@ -131,9 +131,9 @@ func TestRoomAfterACrash(t *testing.T) {
 		}
 		w.restart()
 		s.mu.Lock()
-		s.used = 740 // 860 with them, and both are older than the images
+		s.used = 740 // 860 with the artifacts, and both are older than the images
 		s.mu.Unlock()
-		w.pass(2 * roomEvery)
+		w.pass(2 * diskCheckInterval)
 		if _, err := os.Stat(half); err == nil {
 			t.Error("what was half removed is left")
 		}
@@ -143,7 +143,7 @@ func TestRoomAfterACrash(t *testing.T) {
 	})
 }
 
-// Sweeps that no server heard of yet are told as one.
+// Sweeps that no server has heard of are reported as one.
 func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
 	t.Parallel()
 	a := &Agent{Config: Config{Boot: func() time.Duration { return time.Hour }}}
@@ -154,15 +154,15 @@ func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
 		}
 		return s
 	}
-	a.swept(one(1))
-	a.swept(one(2))
-	if s, _ := a.roomNews(); s.Images != 12 || s.Freed != 120 || s.Before != 89 ||
+	a.addSweep(one(1))
+	a.addSweep(one(2))
+	if s, _ := a.sweepToReport(); s.Images != 12 || s.Freed != 120 || s.Before != 89 ||
 		len(s.Names) != cluster.MaxSweepNames || s.Names[0] != "image10" {
 		t.Errorf("two are %+v", s)
 	}
-	a.machine.sweep, _ = a.roomNews()
-	a.swept(one(3))
-	if s, _ := a.roomNews(); s.Images != 6 {
+	a.machine.knownSweep, _ = a.sweepToReport()
+	a.addSweep(one(3))
+	if s, _ := a.sweepToReport(); s.Images != 6 {
 		t.Errorf("after the server heard of them: %+v", s)
 	}
 }

@@ -18,12 +18,13 @@ type HostVolume struct {
 	ReadOnly   bool
 }
 
-// volumeRoot is where the agent keeps volumes: in it a folder for each cluster, in that one for each owner, in that the
-// volumes.
+// volumeRoot is the folder of the volumes that the agent keeps: a folder for each cluster, in it one for each owner, in
+// it the volumes.
 func (a *Agent) volumeRoot() string { return filepath.Join(a.DataDir, "volumes") }
 
-// volumeDir returns where a volume is, and whether the node lends it for reading only: the agent's own folder for it
-// unless the definition names another. Of that the path is free of links; an error says why the node does not lend it.
+// volumeDir returns the folder of a volume and whether the node lends it for reading only. Without a folder in the
+// definition it is the agent's own. The path of a folder in the definition is free of links; the error says why the
+// node does not lend it.
 func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) (dir string, readOnly bool, err error) {
 	switch {
 	case v.HostVolume != "":
@@ -42,8 +43,8 @@ func (a *Agent) volumeDir(d *cluster.Desired, v *cluster.Volume) (dir string, re
 	return filepath.Join(a.volumeRoot(), d.Owner.Cluster, d.Owner.Name, v.Folder(d.Task)), false, nil
 }
 
-// lentPath returns the real path of a folder that a definition names, if it is below one that the agent lends: as it is
-// written, and still so once all links in it are followed.
+// lentPath returns the real path of a folder in a definition. The path must be below a folder that the agent lends,
+// before and after all links in it are resolved.
 func (a *Agent) lentPath(path string) (string, error) {
 	if !cluster.PathWithin(path, a.HostPaths) {
 		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or "+
@@ -76,9 +77,8 @@ func realDir(path string) (string, error) {
 	return direct, nil
 }
 
-// lookForFolders finds out what the node lends to tasks of its folders, and says once of which of the declared ones is
-// not there.
-func (a *Agent) lookForFolders(f *cluster.Facts) {
+// probeFolders determines the folders that the node lends to tasks, and logs once each declared folder that is missing.
+func (a *Agent) probeFolders(f *cluster.Facts) {
 	folders := &cluster.FolderFacts{Paths: slices.Sorted(slices.Values(a.HostPaths)), Sticky: a.stickyCopies()}
 	trouble := map[string]string{}
 	for _, v := range a.HostVolumes {
@@ -101,9 +101,9 @@ func (a *Agent) lookForFolders(f *cluster.Facts) {
 	f.Folders = folders
 }
 
-// makeVolumes makes the folders that the agent keeps, notes who uses them, and looks for those that others keep.
+// makeVolumes creates the folders that the agent keeps, records their users, and checks the folders that others keep.
 func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) error {
-	a.volumes.mu.Lock() // none is removed meanwhile
+	a.volumes.mu.Lock() // no volume is removed meanwhile
 	defer a.volumes.mu.Unlock()
 	for i := range def.Volumes {
 		v := &def.Volumes[i]
@@ -123,7 +123,7 @@ func (a *Agent) makeVolumes(d *cluster.Desired, def *cluster.TaskDefinition) err
 	return nil
 }
 
-// makeVolume makes a folder that the agent keeps unless it is there. volumes.mu is held.
+// makeVolume creates a folder that the agent keeps, unless it exists. volumes.mu is held.
 func (a *Agent) makeVolume(dir string, d *cluster.Desired, def *cluster.TaskDefinition, v *cluster.Volume) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -141,10 +141,11 @@ func (a *Agent) makeVolume(dir string, d *cluster.Desired, def *cluster.TaskDefi
 	return a.noteVolume(dir, d, v)
 }
 
-// newVolume makes a folder whose user is the one that writes to it. It is there with that user or not at all.
+// newVolume creates a folder that belongs to the user who writes to it. A rename makes the folder appear with its owner
+// already set.
 func (a *Agent) newVolume(dir string, def *cluster.TaskDefinition, v *cluster.Volume) error {
 	draft := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".new")
-	err := os.MkdirAll(draft, 0o755) //nolint:gosec // its owner is chosen below
+	err := os.MkdirAll(draft, 0o755) //nolint:gosec // the owner is set below
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// A path is lent if it is below one of the paths as it is written, and still once its links are followed.
+// A path is lent if it is below a lent path both before and after its links are resolved.
 func TestLentPaths(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -61,8 +61,7 @@ func TestLentPaths(t *testing.T) {
 	}
 }
 
-// The folders that a node lends are told with the facts, those of them that are there; a task that wants to write to
-// one that is lent for reading is rejected, should it come all the same.
+// The facts contain the lent folders that exist. A task that would write to a read-only one is rejected.
 func TestHostVolumesAreLent(t *testing.T) {
 	models := t.TempDir()
 	inWorld(t, func(w *world) {
@@ -97,8 +96,8 @@ func TestHostVolumesAreLent(t *testing.T) {
 	})
 }
 
-// Each index has a folder of its own, which the servers hear of with the moment of the last placement; a volume is
-// removed when nothing uses it, and what it takes is known until then.
+// Each index has its own folder, which is reported with its last placement. Its use is known until it is removed, after
+// its last user has ended.
 func TestVolumesAreListedAndRemoved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("db", "app")
@@ -107,7 +106,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		d.Placed, d.Plan = time.Now().Add(-time.Minute), 7
 		w.assign(d, def)
 		w.want("s1", cluster.StateRunning, "")
-		folders := w.told().Folders
+		folders := w.reportedFacts().Folders
 		if folders == nil || len(folders.Sticky) != 1 || folders.Sticky[0].Key != "default/web/own.0" ||
 			!folders.Sticky[0].Placed.Equal(d.Placed) {
 			t.Errorf("the server was told of %+v", folders)
@@ -115,14 +114,14 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if c := folders.Sticky[0]; c.Plan != 7 || c.Incarnation != 1 {
 			t.Errorf("the copy is of plan %d of incarnation %d, want 7 of 1", c.Plan, c.Incarnation)
 		}
-		if keys := w.told().Volumes; len(keys) != 1 || keys[0] != "default/web/own.0" {
+		if keys := w.reportedFacts().Volumes; len(keys) != 1 || keys[0] != "default/web/own.0" {
 			t.Errorf("the server was told of %q, which pin", keys)
 		}
 		own := filepath.Join(w.dir, "volumes/default/web/own.0")
 		if err := os.WriteFile(filepath.Join(own, "bulk"), make([]byte, 1<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.pass(2 * countEvery)
+		w.pass(2 * minCountInterval)
 		all := w.agent.listVolumes(context.Background())
 		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 ||
 			len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
@@ -148,11 +147,11 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if left, _ := os.ReadDir(w.agent.volumeBin()); len(left) > 0 {
 			t.Errorf("%d removed volumes are left", len(left))
 		}
-		if f := w.told(); len(f.Folders.Sticky)+len(f.Volumes) > 0 {
+		if f := w.reportedFacts(); len(f.Folders.Sticky)+len(f.Volumes) > 0 {
 			t.Errorf("the server still knows of %+v, %q", f.Folders, f.Volumes)
 		}
 
-		// What a crash left is removed by the next life.
+		// The next run of the agent removes what a crash left.
 		bin := filepath.Join(w.agent.volumeBin(), "x/deep")
 		if err := os.MkdirAll(bin, 0o700); err != nil {
 			t.Fatal(err)

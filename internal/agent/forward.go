@@ -15,10 +15,10 @@ import (
 // errTaskEnded ends the connections to a task's ports.
 var errTaskEnded = errors.New("the task has ended")
 
-// forward carries one connection to a port of a program until both directions have ended, or the task, or the other
-// side.
+// forward carries one connection to a port of a program until both directions have ended, the task has ended, or the
+// client goes away.
 func (a *Agent) forward(
-	ctx context.Context, cancel context.CancelCauseFunc, p live, port string, in *transport.FrameReader,
+	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, port string, in *transport.FrameReader,
 	out *transport.FrameWriter,
 ) error {
 	number, err := p.port(port)
@@ -51,15 +51,15 @@ func (a *Agent) forward(
 	case err != nil:
 		return fmt.Errorf("the connection to port %d broke: %w", number, plainNet(err))
 	}
-	select { // the other direction may go on
+	select { // the other direction may continue
 	case <-inputOver:
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// send passes frames on to a connection until the stream ends, which it returns. It calls over once no more is for the
-// connection.
+// send passes frames to a connection until the stream ends, and returns the stream's error. It calls inputOver once the
+// connection gets no more input.
 func send(in *transport.FrameReader, conn net.Conn, inputOver func()) error {
 	for over := false; ; {
 		f, err := in.Next()
@@ -75,14 +75,14 @@ func send(in *transport.FrameReader, conn net.Conn, inputOver func()) error {
 			}
 		default:
 			if _, err := conn.Write(f.Body); err != nil {
-				over = true // the program takes no more; go on to see the other side leave
+				over = true // the program takes no more input; read on to see the client leave
 				inputOver()
 			}
 		}
 	}
 }
 
-// plainNet leaves the names of calls out of an error.
+// plainNet removes the names of system calls from an error.
 func plainNet(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errNoKeeper says that no executor of the node pulls and removes images.
+// errNoKeeper means that no executor of the node pulls and removes images.
 var errNoKeeper = errors.New("no executor of this node pulls images: it runs tasks as plain processes")
 
 // keeper returns the first working executor that pulls and removes images, or nil.
@@ -46,8 +46,8 @@ func (a *Agent) wantedContainers(yield func(task cluster.TaskID, c *cluster.Cont
 	}
 }
 
-// wantedImages returns which attempts use or will use an image: by its digest where they are pinned to that, else by
-// its normal name.
+// wantedImages returns a user of each image that attempts use or will use. The key is the digest of a pinned image,
+// otherwise the image's normal name.
 func (a *Agent) wantedImages() map[string]string {
 	wanted := map[string]string{}
 	a.wantedContainers(func(task cluster.TaskID, c *cluster.Container) {
@@ -68,7 +68,7 @@ func imageKey(c *cluster.Container) string {
 	return cluster.NormalImage(c.Image)
 }
 
-// keepImages does what a server asks of the node's images, beside loading them, and returns what came of it.
+// keepImages performs a server's request on the node's images, except loading, and returns the result.
 func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest, progress func(string)) (any, error) {
 	keeper := a.machine.keeper()
 	if keeper == nil {
@@ -86,7 +86,7 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest, progr
 		image, err := keeper.PullImage(ctx,
 			executor.ImagePull{Name: ask.Name, Keep: ask.Keep, Credentials: a.Credentials}, progress)
 		if err == nil {
-			a.machine.lookAgain()
+			a.machine.requestProbe()
 		}
 		if errors.Is(err, executor.ErrLogin) {
 			err = fmt.Errorf("%w; for images that are pulled ahead the node's own logins count, of the file "+
@@ -104,12 +104,12 @@ func (a *Agent) keepImages(ctx context.Context, r transport.StreamRequest, progr
 		for i := range all {
 			out[i] = transport.PrunedImage(all[i])
 			if all[i].Removed && !ask.DryRun {
-				a.Logger.Info("an image was removed, as somebody asked", "image", all[i].Names[0], "digest",
+				a.Logger.Info("an image was removed on request", "image", all[i].Names[0], "digest",
 					all[i].Digest, "size", all[i].Size.String())
 			}
 		}
 		if !ask.DryRun {
-			a.machine.lookAgain()
+			a.machine.requestProbe()
 		}
 		return out, err
 	}

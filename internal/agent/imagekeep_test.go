@@ -19,20 +19,20 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// shelf is a box with images on a disk of 1000 bytes.
-type shelf struct {
-	*box
+// imageExecutor is a test executor with images on a disk of 1000 bytes.
+type imageExecutor struct {
+	*testExecutor
 
 	mu     sync.Mutex
-	folder string               // of the images, "" for one that is not there
-	others func() cluster.Bytes // what else is on the disk, nil for nothing
+	folder string               // of the images, "" if it does not exist
+	others func() cluster.Bytes // other content of the disk, nil for none
 	used   cluster.Bytes
-	images []executor.PrunedImage // by when they were last used
+	images []executor.PrunedImage // by last use
 	prunes []executor.ImagePrune
 	wanted []map[string]string
 }
 
-func (s *shelf) ImageDisk(context.Context) (executor.DiskUse, error) {
+func (s *imageExecutor) ImageDisk(context.Context) (executor.DiskUse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	use := executor.DiskUse{Folder: cmp.Or(s.folder, "/images"), Used: s.used, Total: 1000}
@@ -42,7 +42,7 @@ func (s *shelf) ImageDisk(context.Context) (executor.DiskUse, error) {
 	return use, nil
 }
 
-func (s *shelf) PruneImages(_ context.Context, p executor.ImagePrune) ([]executor.PrunedImage, error) {
+func (s *imageExecutor) PruneImages(_ context.Context, p executor.ImagePrune) ([]executor.PrunedImage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := p.Wanted()
@@ -66,7 +66,9 @@ func (s *shelf) PruneImages(_ context.Context, p executor.ImagePrune) ([]executo
 	return out, nil
 }
 
-func (s *shelf) PullImage(_ context.Context, p executor.ImagePull, progress func(string)) (executor.Image, error) {
+func (s *imageExecutor) PullImage(
+	_ context.Context, p executor.ImagePull, progress func(string),
+) (executor.Image, error) {
 	progress("pulling " + p.Name + ", far " + strings.Repeat("x", 3000))
 	if p.Name == "none:1" {
 		return executor.Image{}, fmt.Errorf("pull %s: registry docker.io does not have it", p.Name)
@@ -74,25 +76,27 @@ func (s *shelf) PullImage(_ context.Context, p executor.ImagePull, progress func
 	return executor.Image{Name: p.Name, Digest: "sha256:1", Kept: fmt.Sprint(p.Keep)}, nil
 }
 
-func (s *shelf) ResolveImage(context.Context, string, func(string) (string, string)) (string, error) {
+func (s *imageExecutor) ResolveImage(context.Context, string, func(string) (string, string)) (string, error) {
 	return "sha256:2", nil
 }
 
-func (s *shelf) ListImages(_ context.Context, wanted func() map[string]string) ([]executor.Image, error) {
+func (s *imageExecutor) ListImages(_ context.Context, wanted func() map[string]string) ([]executor.Image, error) {
 	return []executor.Image{{Name: "x", Kept: wanted()["docker.io/library/web:1"]}}, nil
 }
 
-func (s *shelf) LoadImages(context.Context, io.Reader) ([]executor.Image, error) { return nil, nil }
-func (s *shelf) Images(context.Context) ([]executor.Image, error)                { return nil, nil }
+func (s *imageExecutor) LoadImages(context.Context, io.Reader) ([]executor.Image, error) {
+	return nil, nil
+}
+func (s *imageExecutor) Images(context.Context) ([]executor.Image, error) { return nil, nil }
 
-// pruned returns how often images were to be removed.
-func (s *shelf) pruned() int {
+// pruned returns the number of PruneImages calls.
+func (s *imageExecutor) pruned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.prunes)
 }
 
-func (s *shelf) names() (all []string) {
+func (s *imageExecutor) names() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.images {
@@ -101,11 +105,11 @@ func (s *shelf) names() (all []string) {
 	return all
 }
 
-// inShelf runs a test with an agent whose executor has images.
-func inShelf(t *testing.T, test func(w *world, s *shelf)) {
+// withImages runs a test with an agent whose executor has images.
+func withImages(t *testing.T, test func(w *world, s *imageExecutor)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		s := &shelf{box: w.box, used: 500}
+		s := &imageExecutor{testExecutor: w.executor, used: 500}
 		for i := range 5 {
 			s.images = append(s.images,
 				executor.PrunedImage{Names: []string{fmt.Sprintf("docker.io/library/web:%d", i)}, Size: 60})
@@ -117,23 +121,23 @@ func inShelf(t *testing.T, test func(w *world, s *shelf)) {
 	})
 }
 
-// imaged is a definition of one container of an image.
+// imaged returns a definition with one container of an image.
 func imaged(name, image, digest string) *cluster.TaskDefinition {
 	d := definition(name, "app")
 	d.Containers[0].Image, d.Containers[0].Digest = image, digest
 	return d
 }
 
-// Between the two marks nothing goes; above the upper one as much as brings the disk to the lower one, and never what a
-// task uses.
+// Between the two levels the agent removes nothing. Above the upper level it removes as much as brings the disk to the
+// lower one, and never an image in use.
 func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
-	inShelf(t, func(w *world, s *shelf) {
+	withImages(t, func(w *world, s *imageExecutor) {
 		w.service("u1", imaged("web", "web:1", ""))
 		set := func(used cluster.Bytes) {
 			s.mu.Lock()
 			s.used = used
 			s.mu.Unlock()
-			w.pass(roomEvery + time.Second)
+			w.pass(diskCheckInterval + time.Second)
 		}
 		set(840)
 		if s.pruned() != 0 {
@@ -148,10 +152,10 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
-		if use := w.agent.machine.use(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
+		if use := w.agent.machine.latestStats(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
 			t.Errorf("told of %d images and %v", use.ImagesRemoved, use.ImagesFreed)
 		}
-		set(1000) // more than all that can go: that is not tried again at once
+		set(1000) // more than all that can be removed: no second attempt soon
 		if diff := gocmp.Diff(want[:1], s.names()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
@@ -160,16 +164,16 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		if s.pruned() != tries {
 			t.Errorf("%d tries in two minutes where nothing can go", s.pruned()-tries)
 		}
-		w.pass(roomAgain)
+		w.pass(cleanupRetryInterval)
 		if s.pruned() == tries {
 			t.Error("it was never tried again")
 		}
 	})
 }
 
-// An attempt wants its image until it has ended; one that is pinned wants the digest, whatever the name stands for.
+// An attempt wants its image until it has ended; a pinned attempt wants the digest, whatever the name refers to.
 func TestWantedImages(t *testing.T) {
-	inShelf(t, func(w *world, s *shelf) {
+	withImages(t, func(w *world, s *imageExecutor) {
 		digest := "sha256:" + strings.Repeat("a", 64)
 		d := w.service("u1", imaged("web", "web:1", digest))
 		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.wantedImages()); diff != "" {
@@ -183,9 +187,9 @@ func TestWantedImages(t *testing.T) {
 	})
 }
 
-// What a server asks of the images is done, and refusals are told.
+// A server's requests for images are performed, and failures are reported.
 func TestImageStreams(t *testing.T) {
-	inShelf(t, func(w *world, s *shelf) {
+	withImages(t, func(w *world, s *imageExecutor) {
 		w.service("u1", imaged("web", "web:1", ""))
 		ask := func(kind transport.StreamKind, r transport.ImagesRequest) string {
 			t.Helper()

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errNoImages says that no executor of the node holds images.
+// errNoImages means that no executor of the node holds images.
 var errNoImages = errors.New("no executor of this node holds images: it runs tasks as plain processes")
 
 // images returns the first working executor that holds images, or nil.
@@ -31,14 +31,13 @@ func (m *machine) images() executor.ImageStore {
 	return nil
 }
 
-// imagesEvery is how often a change of the images is told at most: that is a record of the store for each node, and
-// when a fleet begins to run a new image all its nodes have one. Where a task is better placed for its image it goes
-// without such haste.
-const imagesEvery = 5 * time.Minute
+// imagesReportInterval is the shortest time between two reports of changed images. Each report writes a record in the
+// store for each node, and a new image reaches all nodes at about the same time. Placement by image does not need
+// faster reports.
+const imagesReportInterval = 5 * time.Minute
 
-// lookForImages returns the images on the machine, by their normal names in order: those that its tasks run from, and
-// the newest.
-func (a *Agent) lookForImages(ctx context.Context, working []named) []string {
+// probeImages returns the images on the machine, by normal name in order: those of its tasks and the newest others.
+func (a *Agent) probeImages(ctx context.Context, working []named) []string {
 	used := map[string]bool{}
 	a.mu.Lock()
 	for _, d := range a.definitions { // order-free: a set
@@ -57,11 +56,11 @@ func (a *Agent) lookForImages(ctx context.Context, working []named) []string {
 		}
 		names, err := namer.ImageNames(ctx)
 		if err != nil {
-			a.Logger.Warn("an executor does not tell which images it holds", "executor", e.name, "error", err)
+			a.Logger.Warn("an executor does not list its images", "executor", e.name, "error", err)
 		}
 		for _, name := range names {
 			if !cluster.ValidImage(name) || strings.HasPrefix(name, "sha256:") {
-				continue // no reference, such as the bare digest of an image
+				continue // not a reference, such as the bare digest of an image
 			}
 			if name = cluster.NormalImage(name); len(name) > cluster.MaxImage {
 				continue
@@ -79,33 +78,32 @@ func (a *Agent) lookForImages(ctx context.Context, working []named) []string {
 	return slices.Compact(all)
 }
 
-// imagesToTell returns what is told of the images: what is there, or for a while yet what was told before. machine.mu
-// is held.
-func (a *Agent) imagesToTell(there []string) []string {
+// imagesToReport returns the current images, or for a while the reported ones. machine.mu is held.
+func (a *Agent) imagesToReport(there []string) []string {
 	m := &a.machine
 	begun := m.known.BootID != "" || m.known.CPU != 0
 	if !begun || slices.Equal(there, m.known.Images) {
 		return there
 	}
-	if now := a.Boot(); m.imagesAt == 0 || now-m.imagesAt >= imagesEvery {
-		m.imagesAt = now
+	if now := a.Boot(); m.imagesReportedAt == 0 || now-m.imagesReportedAt >= imagesReportInterval {
+		m.imagesReportedAt = now
 		return there
 	}
 	return m.known.Images
 }
 
-// lookAgain has the agent look at its machine soon.
-func (m *machine) lookAgain() {
+// requestProbe makes the agent probe its machine soon.
+func (m *machine) requestProbe() {
 	select {
-	case m.again <- struct{}{}:
+	case m.probeNow <- struct{}{}:
 	default:
 	}
 }
 
-// maxPullText bounds what is told at once of a pull, in bytes.
+// maxPullText limits one progress text of a pull, in bytes.
 const maxPullText = 2 << 10
 
-// serveImages does what the stream asks of the node's images, and answers with what came of it.
+// serveImages performs the stream's request on the node's images and sends the result.
 func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
 	out, err := a.imagesFor(ctx, r, stream, frames)
@@ -118,8 +116,8 @@ func (a *Agent) serveImages(ctx context.Context, r transport.StreamRequest, stre
 	return frames.End(transport.ExecEnd{})
 }
 
-// imagesFor does it; how a pull comes along is told in frames of ChannelStderr, one for each text, which servers of
-// builds before pass over.
+// imagesFor performs the request. Progress of a pull goes into frames of ChannelStderr, one for each text, which
+// servers of earlier builds ignore.
 func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.Reader,
 	frames *transport.FrameWriter,
 ) (any, error) {
@@ -134,11 +132,11 @@ func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		a.work.Go(func() {
-			defer cancel() // who asked went away: nobody waits for the pull
+			defer cancel() // the client went away: nobody waits for the pull
 			_, _ = io.Copy(io.Discard, in)
 		})
 		return a.keepImages(ctx, r, func(text string) {
-			// who asked may be gone; the pull ends then
+			// The client may be gone; the pull ends then.
 			_, _ = io.WriteString(frames.Channel(transport.ChannelStderr), text[:min(len(text), maxPullText)])
 		})
 	}
@@ -147,7 +145,7 @@ func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.
 	if err != nil {
 		return nil, err
 	}
-	a.machine.lookAgain()
+	a.machine.requestProbe()
 	// An archive may end before the stream does.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return nil, fmt.Errorf("read the archive: %w", err)
@@ -155,8 +153,8 @@ func (a *Agent) imagesFor(ctx context.Context, r transport.StreamRequest, in io.
 	return wireImages(images), nil
 }
 
-// archiveReader reads the bytes of an archive out of its frames. The empty frame is its end; a stream that ends
-// before is an error, so that half an archive is never taken for a whole one.
+// archiveReader reads the bytes of an archive out of its frames. An empty frame ends the archive. A stream that ends
+// before is an error, so that a partial archive never counts as complete.
 type archiveReader struct {
 	frames *transport.FrameReader
 	rest   []byte

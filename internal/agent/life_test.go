@@ -20,8 +20,8 @@ func TestServiceLife(t *testing.T) {
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
 		w.stopTask(d, true)
 		o = w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
-		if !o.Gone || len(w.box.runs) != 0 {
-			t.Errorf("gone %v with %d containers left", o.Gone, len(w.box.runs))
+		if !o.Gone || len(w.executor.runs) != 0 {
+			t.Errorf("gone %v with %d containers left", o.Gone, len(w.executor.runs))
 		}
 		w.wantEffects("app s1")
 	})
@@ -29,13 +29,13 @@ func TestServiceLife(t *testing.T) {
 
 func TestBatchLife(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Minute}
+		w.executor.programs["app"] = program{Runs: time.Minute}
 		d := w.batch("b1", definition("work", "app"))
 		w.pass(2 * time.Minute)
 		w.want("b1", cluster.StateSucceeded, "")
-		w.wantStory("b1", "starting", "running", "running/healthy", "succeeded")
+		w.wantStates("b1", "starting", "running", "running/healthy", "succeeded")
 		w.stopTask(d, true)
-		w.wantStory("b1", "starting", "running", "running/healthy", "succeeded", "succeeded gone")
+		w.wantStates("b1", "starting", "running", "running/healthy", "succeeded", "succeeded gone")
 		w.wantEffects("app b1")
 	})
 }

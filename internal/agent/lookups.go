@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lookupLogin returns what a registry is told that is asked what a name stands for: the login of the secret that the
-// request names, which is asked for once and kept nowhere, or else the node's own.
+// lookupLogin returns the login function for a registry that resolves an image name. The login is that of the secret in
+// the request, which is requested once and kept nowhere else, or the node's own.
 func (a *Agent) lookupLogin(ctx context.Context, r transport.StreamRequest) func(registry string) (user,
 	secret string) {
 	source, asks := a.Source.(secretSource)
@@ -24,7 +24,7 @@ func (a *Agent) lookupLogin(ctx context.Context, r transport.StreamRequest) func
 			return l[0], l[1]
 		}
 		reply, err := source.Secrets(ctx,
-			transport.SecretsRequest{Node: a.Name, Session: a.marked().Session, Registry: registry, Stream: r.ID})
+			transport.SecretsRequest{Node: a.Name, Session: a.currentMark().Session, Registry: registry, Stream: r.ID})
 		switch {
 		case err != nil:
 			a.Logger.Info("the login for a registry could not be asked for", "registry", registry, "error", err)

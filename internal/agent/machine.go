@@ -14,45 +14,45 @@ import (
 	"github.com/berthd/berth/internal/plain"
 )
 
-// How often the agent looks at its machine: rarely, and more often while an executor does not work.
+// How often the agent probes its machine: rarely, and more often while an executor fails.
 const (
-	lookInterval = time.Minute
-	lookSoon     = 5 * time.Second
-	probeTimeout = 10 * time.Second
+	probeInterval     = time.Minute
+	fastProbeInterval = 5 * time.Second
+	probeTimeout      = 10 * time.Second
 )
 
-// machine is what the agent knows of its machine.
+// machine holds what the agent knows about its machine.
 type machine struct {
 	mu      sync.Mutex
 	known   cluster.Facts
 	working []named // executors that answered their newest probe, in the order of the configuration
-	retired []named // those that take nothing new
-	// byName holds all that ever answered: their tasks are theirs while they do not.
-	byName  map[string]executor.Executor
-	again   chan struct{} // capacity 1: somebody knows of a change
-	missing string        // what those that did not answer said
-	// devices holds those that were found last, by ID, and how they are given to containers; trouble is what was said
-	// about the search.
-	devices map[string]devices.Device
-	trouble string
-	// lacking is what was said that the machine lacks for networks.
+	retired []named // retired executors that answered their newest probe
+	// byName holds all executors that ever answered. Their tasks stay with them while they fail.
+	byName   map[string]executor.Executor
+	probeNow chan struct{} // capacity 1: a change is known
+	missing  string        // errors of the executors that failed their newest probe
+	// devices holds the devices of the newest search, by ID, and how containers get them. deviceProblem is the error of
+	// that search.
+	devices       map[string]devices.Device
+	deviceProblem string
+	// lacking holds, for each network mode, what the machine lacks for it.
 	lacking map[cluster.NetworkMode]string
-	// secretsDir is the folder in memory for secrets, "" where noSecrets says why there is none.
+	// secretsDir is the folder in memory for secrets, "" if there is none; noSecrets then says why.
 	secretsDir, noSecrets string
-	// imagesAt is when a change of the images was last told (Boot).
-	imagesAt time.Duration
+	// imagesReportedAt is when a change of the images was last reported (Boot).
+	imagesReportedAt time.Duration
 
-	stats *cluster.NodeStats // measured last
-	told  *cluster.NodeStats // told the server last
-	sweep *cluster.DiskSweep // the newest that a server was told of
-	// each is what the server knows of the attempts, by UUID; tellings counts how often it was told. jumped is when a
-	// jump of one was last told at once (Boot).
-	each     map[string]toldStats
-	tellings uint64
-	jumped   time.Duration
+	stats      *cluster.NodeStats // the newest measurement
+	reported   *cluster.NodeStats // the newest report
+	knownSweep *cluster.DiskSweep // the newest sweep that a server knows
+	// reportedTasks holds the newest reported statistics of each attempt, by UUID. reportCount counts the reports with
+	// statistics. jumpReportedAt is when an attempt's jump was last reported at once (Boot).
+	reportedTasks  map[string]reportedStats
+	reportCount    uint64
+	jumpReportedAt time.Duration
 }
 
-// named is an executor with the name that it told.
+// named is an executor with its own name.
 type named struct {
 	executor.Executor
 	name string
@@ -65,7 +65,7 @@ func (m *machine) facts() cluster.Facts {
 	return m.known
 }
 
-// executor returns the executor of that name.
+// executor returns the executor with the name.
 func (m *machine) executor(name string) (executor.Executor, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,8 +73,8 @@ func (m *machine) executor(name string) (executor.Executor, bool) {
 	return e, ok
 }
 
-// choose returns the name of the executor for a definition: for images the first that holds images, for
-// others the first that does not, else whichever there is.
+// choose returns the name of the executor for a definition. Definitions with images get the first executor that holds
+// images; others get the first one that holds none. If there is no match, the first working executor is used.
 func (m *machine) choose(d *cluster.TaskDefinition) (string, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,8 +90,8 @@ func (m *machine) choose(d *cluster.TaskDefinition) (string, bool) {
 	return m.working[0].name, true
 }
 
-// look finds out about the machine and reports whether the facts changed, apart from free space.
-func (a *Agent) look(ctx context.Context) bool {
+// probeMachine collects the facts of the machine and reports whether they changed, apart from free space.
+func (a *Agent) probeMachine(ctx context.Context) bool {
 	f, err := a.Facts(a.DataDir)
 	if err != nil {
 		a.Logger.Warn("not all facts of the machine are known", "error", err)
@@ -109,13 +109,13 @@ func (a *Agent) look(ctx context.Context) bool {
 		f.Address = a.Address
 	}
 	f.Labels, f.Version, f.ReservedPorts = a.Labels, a.Version, a.ReservedPorts
-	a.lookForDevices(ctx, &f)
-	a.lookForSecrets(&f)
+	a.probeDevices(ctx, &f)
+	a.probeSecrets(&f)
 	f.Services = a.canFollow()
 	f.Artifacts = !a.Volatile
 	f.Volumes = a.pinnedVolumes()
-	a.lookForFolders(&f)
-	a.lookForNetworks(ctx, &f)
+	a.probeFolders(&f)
+	a.probeNetworks(ctx, &f)
 
 	var working []named
 	var missing []error
@@ -131,11 +131,11 @@ func (a *Agent) look(ctx context.Context) bool {
 		working = append(working, named{e, fact.Name})
 	}
 
-	retired := a.lookForRetired(ctx)
-	images := a.lookForImages(ctx, working)
+	retired := a.probeRetired(ctx)
+	images := a.probeImages(ctx, working)
 	a.machine.mu.Lock()
 	defer a.machine.mu.Unlock()
-	f.Images = a.imagesToTell(images)
+	f.Images = a.imagesToReport(images)
 	changed := !sameFacts(f, a.machine.known)
 	a.machine.known, a.machine.working = f, working
 	if a.machine.byName == nil {
@@ -156,8 +156,9 @@ func (a *Agent) look(ctx context.Context) bool {
 	return changed
 }
 
-// lookForRetired returns the retired executors that work. Of others nothing is said: they may never have run anything.
-func (a *Agent) lookForRetired(ctx context.Context) (retired []named) {
+// probeRetired returns the retired executors that work. Failures are not logged: a retired executor may never have run
+// anything.
+func (a *Agent) probeRetired(ctx context.Context) (retired []named) {
 	for _, e := range a.Retired {
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
 		fact, err := e.Probe(probe)
@@ -169,8 +170,8 @@ func (a *Agent) lookForRetired(ctx context.Context) (retired []named) {
 	return retired
 }
 
-// lookForDevices finds the machine's devices.
-func (a *Agent) lookForDevices(ctx context.Context, f *cluster.Facts) {
+// probeDevices finds the machine's devices.
+func (a *Agent) probeDevices(ctx context.Context, f *cluster.Facts) {
 	if a.Devices == nil {
 		return
 	}
@@ -192,7 +193,7 @@ func (a *Agent) lookForDevices(ctx context.Context, f *cluster.Facts) {
 	}
 	a.machine.mu.Lock()
 	defer a.machine.mu.Unlock()
-	if text != a.machine.trouble && text != "" {
+	if text != a.machine.deviceProblem && text != "" {
 		a.Logger.Warn("not all devices of the machine are known", "error", text)
 	}
 	for _, id := range sortedKeys(a.machine.devices) {
@@ -200,10 +201,10 @@ func (a *Agent) lookForDevices(ctx context.Context, f *cluster.Facts) {
 			a.Logger.Warn("a device is gone", "device", id)
 		}
 	}
-	a.machine.trouble, a.machine.devices = text, byID
+	a.machine.deviceProblem, a.machine.devices = text, byID
 }
 
-// sameFacts compares all but free space, which changes all the time.
+// sameFacts compares all facts except free space, which changes all the time.
 func sameFacts(f, g cluster.Facts) bool {
 	f.Disks, g.Disks = slices.Clone(f.Disks), slices.Clone(g.Disks)
 	for i := range f.Disks {
@@ -215,13 +216,13 @@ func sameFacts(f, g cluster.Facts) bool {
 	return reflect.DeepEqual(f, g)
 }
 
-// watchMachine looks again now and then, and reports what changed.
+// watchMachine probes the machine regularly and reports changes.
 func (a *Agent) watchMachine(ctx context.Context) {
 	for {
-		wait := lookInterval
+		wait := probeInterval
 		a.machine.mu.Lock()
 		if a.machine.missing != "" {
-			wait = lookSoon
+			wait = fastProbeInterval
 		}
 		a.machine.mu.Unlock()
 		timer := time.NewTimer(wait)
@@ -229,11 +230,11 @@ func (a *Agent) watchMachine(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-a.machine.again:
+		case <-a.machine.probeNow:
 			timer.Stop()
 		case <-timer.C:
 		}
-		if a.look(ctx) && ctx.Err() == nil {
+		if a.probeMachine(ctx) && ctx.Err() == nil {
 			a.reports.newFacts(a.machine.facts())
 		}
 	}

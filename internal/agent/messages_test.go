@@ -9,32 +9,32 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// The agent moves to a server that lags and sends what it knew a while ago (T12, P6.6).
+// The agent connects to a server that lags and sends an older state (T12, P6.6).
 func TestLaggingServerStopsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
 		old := w.service("s1", def)
 		fresh := old
 		fresh.Token.Epoch = 5
-		w.tell(fresh)
+		w.sendAgain(fresh)
 		other := w.desired("s2", def, cluster.KindService)
 		other.Task, other.Token.Epoch = "default.web.1.1", 5
-		w.tell(other)
+		w.sendAgain(other)
 
 		stop := old
 		stop.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted}
-		w.tell(stop) // a newer revision, but told by an older leader
+		w.sendAgain(stop) // a newer revision, but from an older leader
 		w.server.say(transport.Message{Assignment: &transport.Assignment{Desired: stop, Revision: 1}})
-		w.server.say(transport.Message{Synced: true}) // and s2 is absent from all that it says
+		w.server.say(transport.Message{Synced: true}) // and s2 is missing from all messages
 		w.pass(time.Minute)
 		w.want("s1", cluster.StateRunning, "")
 		w.want("s2", cluster.StateRunning, "")
 
-		w.restart() // the token is remembered for each task
-		w.tell(stop)
+		w.restart() // the token of each task is persistent
+		w.sendAgain(stop)
 		w.want("s1", cluster.StateRunning, "")
 		stop.Token.Epoch = 6
-		w.tell(stop)
+		w.sendAgain(stop)
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
 		w.want("s2", cluster.StateRunning, "")
 	})
@@ -82,8 +82,8 @@ func TestRefusedAssignments(t *testing.T) {
 	}
 }
 
-// TestAttemptsFromBeforeARecovery has the store go back to a time when attempts were placed that have long ended here,
-// so that it sends them again (P1.7, P4.4): what the agent does not know any more is not begun, what it has goes on.
+// TestAttemptsFromBeforeARecovery moves the store back to a time with attempts that have since ended here, and the
+// store sends them again (P1.7, P4.4). The agent does not begin unknown attempts, and its own continue.
 func TestAttemptsFromBeforeARecovery(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("work", "app")
@@ -94,15 +94,15 @@ func TestAttemptsFromBeforeARecovery(t *testing.T) {
 		w.assign(after, def)
 		w.assign(ended, def)
 		foreign := w.desired("b3", def, cluster.KindJob)
-		// of a planner that knows of no incarnations
+		// from a control plane without incarnations
 		foreign.Task, foreign.Token.Incarnation = "default.web.1.main.2", 0
 		w.assign(foreign, def)
 		w.pass(time.Second)
 		w.wantEffects("app s1", "app b2", "app b3")
 
-		w.restart() // the incarnation is remembered
+		w.restart() // the incarnation is persistent
 		w.assign(ended, def)
-		w.tell(known)
+		w.sendAgain(known)
 		w.pass(time.Second)
 		w.wantEffects("app s1", "app b2", "app b3")
 		w.want("s1", cluster.StateRunning, "")
@@ -116,7 +116,7 @@ func TestAttemptsFromBeforeARecovery(t *testing.T) {
 func TestDefinitionThatNeverCame(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
-		w.tell(w.desired("s1", def, cluster.KindService))
+		w.sendAgain(w.desired("s1", def, cluster.KindService))
 		w.want("s1", cluster.StateRejected, cluster.ReasonNoDefinition)
 	})
 }
@@ -125,7 +125,7 @@ func TestSessionConflictRegistersAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.server.mu.Lock()
-		w.server.sessions += 3 // somebody else registered in its name
+		w.server.sessions += 3 // another agent registered under its name
 		w.server.live = w.server.sessions
 		w.server.mu.Unlock()
 		w.pass(time.Minute)
@@ -157,7 +157,7 @@ func TestResumption(t *testing.T) {
 		if reg.Token != (cluster.Token{Generation: 1, Incarnation: 1, Epoch: 1}) || reg.Previous != 1 {
 			t.Errorf("registers with %+v", reg)
 		}
-		if n := len(w.box.effects); n != 1 {
+		if n := len(w.executor.effects); n != 1 {
 			t.Errorf("started %d times", n)
 		}
 	})
@@ -184,7 +184,7 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// Changes that come together travel together, and nothing but heartbeats is sent when nothing changes.
+// Simultaneous changes share one report, and without changes only heartbeats are sent.
 func TestReportsAreBatched(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")

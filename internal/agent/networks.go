@@ -13,24 +13,23 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Networks makes the networks of tasks that do not see their node's. All methods may be called concurrently.
+// Networks makes the networks of tasks that do not use their node's network. All methods may be called concurrently.
 type Networks interface {
-	// Facts tells which networks tasks can have, and what the machine lacks for the others. The other methods work once
-	// it was called.
+	// Facts returns the networks that tasks can have, and what the machine lacks for the others. Facts must be called
+	// before the other methods.
 	Facts(ctx context.Context) []cluster.NetworkFact
-	// Join returns the file of the attempt's network namespace, which it makes unless it stands.
+	// Join returns the file of the attempt's network namespace, and creates the network if it does not exist.
 	Join(ctx context.Context, t network.Task) (string, error)
-	// Leave removes all that Join made for an attempt; where there is nothing it does nothing.
+	// Leave removes all that Join made for an attempt. It does nothing if nothing is left.
 	Leave(ctx context.Context, uuid string) error
-	// Sweep removes what belongs to no attempt that is known and that no program is in, and mends what others took
-	// away.
+	// Sweep removes networks without a known attempt and without a program, and repairs what other programs removed.
 	Sweep(ctx context.Context, known func(uuid string) bool) error
-	// Close lets go of what Facts took. What Join made stays.
+	// Close releases the resources of Facts. The networks of Join stay.
 	Close() error
 }
 
-// lookForNetworks finds out which networks tasks can have, and says once what the machine lacks.
-func (a *Agent) lookForNetworks(ctx context.Context, f *cluster.Facts) {
+// probeNetworks determines which networks tasks can have, and logs once what the machine lacks.
+func (a *Agent) probeNetworks(ctx context.Context, f *cluster.Facts) {
 	if a.Networks == nil {
 		return
 	}
@@ -38,7 +37,7 @@ func (a *Agent) lookForNetworks(ctx context.Context, f *cluster.Facts) {
 	defer cancel()
 	f.Networks = a.Networks.Facts(ctx)
 	if invalid := f.Validate(); invalid != nil { // servers would refuse the node
-		a.Logger.Warn("what the machine tells of networks cannot be told", "error", invalid)
+		a.Logger.Warn("the facts about the machine's networks are invalid and are not reported", "error", invalid)
 		f.Networks = nil
 	}
 	a.machine.mu.Lock()
@@ -55,15 +54,15 @@ func (a *Agent) lookForNetworks(ctx context.Context, f *cluster.Facts) {
 	}
 }
 
-// sweepNetworks removes at the beginning, and now and then, what an earlier life of the agent left half done, until ctx
-// ends. All records of attempts are known by then.
+// sweepNetworks removes leftovers of earlier runs of the agent, at the beginning and regularly, until ctx ends. All
+// records of attempts are known by then.
 func (a *Agent) sweepNetworks(ctx context.Context) {
-	known := func(uuid string) bool { return a.task("", uuid) != nil || a.found.has(uuid) }
+	known := func(uuid string) bool { return a.task("", uuid) != nil || a.orphans.has(uuid) }
 	for {
 		if err := a.Networks.Sweep(ctx, known); err != nil && ctx.Err() == nil {
-			a.Logger.Warn("networks of tasks are not as they should be; it is tried again", "error", err)
+			a.Logger.Warn("networks of tasks could not be repaired; the agent tries again", "error", err)
 		}
-		timer := time.NewTimer(lookInterval)
+		timer := time.NewTimer(probeInterval)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -73,7 +72,7 @@ func (a *Agent) sweepNetworks(ctx context.Context) {
 	}
 }
 
-// connect makes the attempt's network where it has its own, and returns its file, or "".
+// connect creates the attempt's network if it needs its own, and returns the network's file, or "".
 func (t *task) connect(ctx context.Context, d *cluster.Desired, def *cluster.TaskDefinition) (string, error) {
 	mode := def.OwnNetwork()
 	if mode == "" {
@@ -104,15 +103,15 @@ func (t *task) disconnect(ctx context.Context) error {
 	return t.agent.Networks.Leave(ctx, t.uuid)
 }
 
-// Files that say who answers for names. The second is that of systemd-resolved, which lists those that it asks itself.
+// Resolver files of the machine. The second one, of systemd-resolved, lists the resolvers that it asks itself.
 const (
 	resolverFile = "/etc/resolv.conf"
 	outwardFile  = "/run/systemd/resolve/resolv.conf"
 )
 
-// resolver returns what a container behind a bridge sees instead of the node's resolver file, where that names none but
-// the node's loopback, which it does not reach.
-func resolver(def *cluster.TaskDefinition, c *cluster.Container,
+// outwardResolverMount returns a replacement for the node's resolver file in a container behind a bridge. It is needed
+// if the file names only the node's loopback, which the container cannot reach.
+func outwardResolverMount(def *cluster.TaskDefinition, c *cluster.Container,
 	read func(name string) ([]byte, error),
 ) []executor.Mount {
 	if def.Network != cluster.NetworkBridge || ownResolver(c) {

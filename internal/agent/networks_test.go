@@ -13,25 +13,25 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// wires are a machine's networks, as a test wants them.
-type wires struct {
+// fakeNetworks are the networks of a test's machine.
+type fakeNetworks struct {
 	mu    sync.Mutex
 	lacks string          // for bridge
 	fail  error           // of the next Join
 	stand map[string]bool // by UUID
-	story []string
+	calls []string
 	tasks []network.Task
 }
 
-func (n *wires) tell(what string) { n.story = append(n.story, what) }
+func (n *fakeNetworks) record(what string) { n.calls = append(n.calls, what) }
 
-func (n *wires) Facts(context.Context) []cluster.NetworkFact {
+func (n *fakeNetworks) Facts(context.Context) []cluster.NetworkFact {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return []cluster.NetworkFact{{Mode: cluster.NetworkBridge, Lacks: n.lacks}, {Mode: cluster.NetworkNone}}
 }
 
-func (n *wires) Join(_ context.Context, t network.Task) (string, error) {
+func (n *fakeNetworks) Join(_ context.Context, t network.Task) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.fail; err != nil {
@@ -39,50 +39,52 @@ func (n *wires) Join(_ context.Context, t network.Task) (string, error) {
 		return "", err
 	}
 	if !n.stand[t.UUID] {
-		n.tell("made " + t.UUID)
+		n.record("made " + t.UUID)
 		n.tasks = append(n.tasks, t)
 		n.stand[t.UUID] = true
 	}
 	return "/net/" + t.UUID, nil
 }
 
-func (n *wires) Leave(_ context.Context, uuid string) error {
+func (n *fakeNetworks) Leave(_ context.Context, uuid string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.stand[uuid] {
-		n.tell("removed " + uuid)
+		n.record("removed " + uuid)
 		delete(n.stand, uuid)
 	}
 	return nil
 }
 
-func (n *wires) Sweep(_ context.Context, known func(string) bool) error {
+func (n *fakeNetworks) Sweep(_ context.Context, known func(string) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for uuid := range n.stand { // order-free: the tests have one that is unknown
 		if !known(uuid) {
-			n.tell("swept " + uuid)
+			n.record("swept " + uuid)
 			delete(n.stand, uuid)
 		}
 	}
 	return nil
 }
 
-func (n *wires) Close() error { return nil }
+func (n *fakeNetworks) Close() error { return nil }
 
-func (n *wires) want(t *testing.T, story ...string) {
+func (n *fakeNetworks) want(t *testing.T, story ...string) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !slices.Equal(n.story, story) {
-		t.Errorf("the networks tell %q, want %q", n.story, story)
+	if !slices.Equal(n.calls, story) {
+		t.Errorf("the networks tell %q, want %q", n.calls, story)
 	}
 }
 
-// inNetworks runs a test on a machine with networks and a definition of two containers that wants one.
-func inNetworks(t *testing.T, mode cluster.NetworkMode, test func(w *world, n *wires, def *cluster.TaskDefinition)) {
+// inNetworks runs a test on a machine with networks and a definition of two containers that uses one.
+func inNetworks(t *testing.T, mode cluster.NetworkMode,
+	test func(w *world, n *fakeNetworks, def *cluster.TaskDefinition),
+) {
 	inWorld(t, func(w *world) {
-		n := &wires{stand: map[string]bool{}}
+		n := &fakeNetworks{stand: map[string]bool{}}
 		w.networks = n
 		w.restart()
 		def := definition("web", "app", "side")
@@ -99,11 +101,11 @@ func portsOf(d cluster.Desired) cluster.Desired {
 	return d
 }
 
-// The network is made once, before the first container, for all of them; it stands over restarts of containers and of
-// the agent, and goes with what is left of the attempt.
+// The network is made once, before the first container, for all of them. It outlives restarts of containers and of the
+// agent, and is removed with the rest of the attempt.
 func TestNetworkOfAnAttempt(t *testing.T) {
-	inNetworks(t, cluster.NetworkBridge, func(w *world, n *wires, def *cluster.TaskDefinition) {
-		w.box.programs["app"] = program{Runs: time.Minute, Code: 1}
+	inNetworks(t, cluster.NetworkBridge, func(w *world, n *fakeNetworks, def *cluster.TaskDefinition) {
+		w.executor.programs["app"] = program{Runs: time.Minute, Code: 1}
 		d := portsOf(w.desired("s1", def, cluster.KindService))
 		w.assign(d, def)
 		w.want("s1", cluster.StateRunning, "")
@@ -113,7 +115,7 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 			t.Errorf("asked for %+v", got)
 		}
 		for _, id := range []string{"s1-0-1", "s1-1-1"} {
-			spec := w.box.runs[executor.ID(id)].spec
+			spec := w.executor.runs[executor.ID(id)].spec
 			if spec.Network != "/net/s1" {
 				t.Errorf("%s is in the network %q", id, spec.Network)
 			}
@@ -128,7 +130,7 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 		}
 		w.restart()
 		w.pass(2 * time.Minute)
-		if w.box.runs["s1-0-2"] == nil {
+		if w.executor.runs["s1-0-2"] == nil {
 			t.Error("it was not restarted in place")
 		}
 		n.want(t, "made s1")
@@ -138,9 +140,9 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 	})
 }
 
-// A machine that cannot, refuses; a task of another machine's network is not run in the node's own.
+// A machine without networks rejects such tasks; none of them runs in the node's own network.
 func TestNetworkThatLacks(t *testing.T) {
-	inNetworks(t, cluster.NetworkBridge, func(w *world, n *wires, def *cluster.TaskDefinition) {
+	inNetworks(t, cluster.NetworkBridge, func(w *world, n *fakeNetworks, def *cluster.TaskDefinition) {
 		n.lacks = "no plugins"
 		w.restart()
 		w.assign(portsOf(w.desired("s1", def, cluster.KindService)), def)
@@ -156,9 +158,9 @@ func TestNetworkThatLacks(t *testing.T) {
 	})
 }
 
-// What fails once is tried again by the restart policy.
+// A failure is retried by the restart policy.
 func TestNetworkThatFails(t *testing.T) {
-	inNetworks(t, cluster.NetworkNone, func(w *world, n *wires, def *cluster.TaskDefinition) {
+	inNetworks(t, cluster.NetworkNone, func(w *world, n *fakeNetworks, def *cluster.TaskDefinition) {
 		n.fail = errors.New("no address is left")
 		w.service("s1", def)
 		if o := w.want("s1", cluster.StatePreparing, cluster.ReasonPrepare); o.Message == "" {
@@ -170,9 +172,9 @@ func TestNetworkThatFails(t *testing.T) {
 	})
 }
 
-// What nobody knows is swept when the agent begins; the network of a known attempt stands.
+// Networks without a known attempt are removed at the start of the agent; the others stay.
 func TestNetworksAreSwept(t *testing.T) {
-	inNetworks(t, cluster.NetworkNone, func(w *world, n *wires, def *cluster.TaskDefinition) {
+	inNetworks(t, cluster.NetworkNone, func(w *world, n *fakeNetworks, def *cluster.TaskDefinition) {
 		w.service("s1", def)
 		w.stop()
 		n.stand["lost"] = true
@@ -181,7 +183,7 @@ func TestNetworksAreSwept(t *testing.T) {
 	})
 }
 
-// Behind a bridge the resolver on the node's loopback does not answer: containers see those that it asks.
+// Behind a bridge the resolver on the node's loopback does not answer: containers see that resolver's own servers.
 func TestResolverBehindABridge(t *testing.T) {
 	const stub, outward = "nameserver 127.0.0.53\noptions edns0\n", "# asked\nnameserver 192.0.2.53\n"
 	for name, c := range map[string]struct {
@@ -213,7 +215,8 @@ func TestResolverBehindABridge(t *testing.T) {
 			}
 			return []byte(map[string]string{resolverFile: c.usual, outwardFile: c.outward}[file]), nil
 		}
-		if got := resolver(&cluster.TaskDefinition{Network: c.mode}, &c.container, read); len(got) != c.want {
+		got := outwardResolverMount(&cluster.TaskDefinition{Network: c.mode}, &c.container, read)
+		if len(got) != c.want {
 			t.Errorf("%s: got %+v, want %d mounts", name, got, c.want)
 		}
 	}

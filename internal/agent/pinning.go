@@ -11,18 +11,18 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// pins keeps containers without CPUs of their own off those that others have to themselves. Who has which is written
-// nowhere but in what the control plane assigned, so an agent that begins anew knows it from its records.
+// pins keeps containers without CPUs of their own off the exclusive CPUs of others. The assignments alone say which
+// CPUs are exclusive, so a new run of the agent knows them from its records.
 type pins struct {
 	wake chan struct{} // capacity 1
 
 	mu sync.Mutex             // held while containers are moved
-	on map[executor.ID]string // where containers were put in this life of the agent
+	on map[executor.ID]string // CPUs of containers that this run of the agent pinned
 }
 
 func newPins() *pins { return &pins{wake: make(chan struct{}, 1), on: map[executor.ID]string{}} }
 
-// made notes where a container was made to run, so that it need not be moved there.
+// made records the CPUs of a new container, which then need not be set again.
 func (p *pins) made(id executor.ID, cpus string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -31,7 +31,7 @@ func (p *pins) made(id executor.ID, cpus string) {
 	}
 }
 
-// coresOf returns the numbers of the CPUs that an attempt has to itself.
+// coresOf returns the numbers of an attempt's exclusive CPUs.
 func coresOf(uses []cluster.DeviceUse) (cpus []int) {
 	for _, u := range uses {
 		if cpu, ok := devices.CPU(u.ID); ok {
@@ -41,9 +41,9 @@ func coresOf(uses []cluster.DeviceUse) (cpus []int) {
 	return cpus
 }
 
-// shared returns the CPUs of containers that have none of their own, as the kernel writes lists: those that no attempt
-// holds that may run, or all where none is left. It is empty on a node whose agent offers no cores.
-func (a *Agent) shared() string {
+// sharedCPUs returns the CPUs of containers without CPUs of their own, in the kernel's list format. They are the CPUs
+// that no live attempt holds, or all if none is left. It is "" if the agent offers no cores.
+func (a *Agent) sharedCPUs() string {
 	if len(a.CPUs) == 0 {
 		return ""
 	}
@@ -62,14 +62,14 @@ func (a *Agent) shared() string {
 	return devices.FormatCPUs(left)
 }
 
-// repin puts all containers that share CPUs on those that are left for them now. It may be called concurrently.
+// repin moves all containers on shared CPUs to the currently shared ones. It may be called concurrently.
 func (a *Agent) repin(ctx context.Context) {
 	if len(a.CPUs) == 0 {
 		return
 	}
 	a.pins.mu.Lock()
 	defer a.pins.mu.Unlock()
-	to := a.shared()
+	to := a.sharedCPUs()
 	there := map[executor.ID]bool{}
 	for _, t := range a.attempts() {
 		v := t.view.Load()
@@ -93,16 +93,16 @@ func (a *Agent) repin(ctx context.Context) {
 			a.pins.on[c.ID] = to
 		}
 	}
-	for id := range a.pins.on { // order-free: each by itself
+	for id := range a.pins.on { // order-free: containers are independent
 		if !there[id] {
 			delete(a.pins.on, id)
 		}
 	}
 }
 
-// pinTo moves a container where the executor can do that.
+// pinTo moves a container if its executor supports that.
 func (a *Agent) pinTo(ctx context.Context, name string, id executor.ID, cpus string) error {
-	exec, err := a.held(name)
+	exec, err := a.executorByName(name)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *Agent) pinTo(ctx context.Context, name string, id executor.ID, cpus str
 	return p.Pin(ctx, id, cpus)
 }
 
-// attempts returns all that are known.
+// attempts returns all known attempts, ordered by UUID.
 func (a *Agent) attempts() []*task {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,7 +126,7 @@ func (a *Agent) attempts() []*task {
 	return all
 }
 
-// unpin has containers spread over what was freed.
+// unpin makes watchPins spread containers over the freed CPUs.
 func (a *Agent) unpin() {
 	select {
 	case a.pins.wake <- struct{}{}:
@@ -134,7 +134,7 @@ func (a *Agent) unpin() {
 	}
 }
 
-// watchPins moves containers as CPUs are freed, until ctx ends.
+// watchPins moves containers as CPUs become free, until ctx ends.
 func (a *Agent) watchPins(ctx context.Context) {
 	for {
 		a.repin(ctx)

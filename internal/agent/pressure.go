@@ -9,32 +9,33 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Defaults of Config: the share of time that programs wait for memory, and the share of it that is free, in percent.
+// Defaults of Config, in percent: the share of time that tasks wait for memory, and the share of memory that is free.
 const (
 	DefaultPressureStall = 10.0
 	DefaultPressureFree  = 5.0
 )
 
-// squeezeLooks is how many measurements in a row begin or end a pressure. It ends well away from where it began: at
-// half of the stall, and at one and a half of what is to be free.
-const squeezeLooks = 3
+// pressureMeasurements is how many consecutive measurements begin or end memory pressure. Pressure ends with
+// hysteresis: at less than half of the stall threshold and at 1.5 times the free threshold.
+const pressureMeasurements = 3
 
-// squeeze is whether the machine is short of memory. It belongs to the goroutine that measures.
-type squeeze struct {
-	high, low int
-	now       *cluster.Pressure // nil while it is not
-	// named is when the victim was named, and spared are those before it that nobody moved: a daemon's task belongs on
-	// its node, and another may have no place elsewhere.
-	named  time.Time
-	spared map[string]bool
+// memoryPressure decides whether the machine is short of memory. It belongs to the goroutine that measures.
+type memoryPressure struct {
+	above, below int
+	current      *cluster.Pressure // nil without pressure
+	// namedAt is when the victim was named. spared holds earlier victims that nobody moved: a daemon's task belongs on
+	// its node, and another task may have no other place.
+	namedAt time.Time
+	spared  map[string]bool
 }
 
-// victimPatience is for how long a victim is named before another one is.
-const victimPatience = 30 * time.Second
+// victimInterval is how long one victim stays named before the next one.
+const victimInterval = 30 * time.Second
 
-// over says what is short by the thresholds, nothing if nothing is; factor is 1 to begin and wider to end. A kernel
-// that tells how long programs wait knows better than the share that is free, unless the operator chose one.
-func (c *Config) over(s *facts.Scarcity, factor float64) string {
+// exceededThresholds describes the thresholds that the measurement exceeds, "" for none. The factor is 1 to begin
+// pressure and larger to end it. The kernel's stall time takes precedence over the machine's free share unless the
+// operator set PressureFree.
+func (c *Config) exceededThresholds(s *facts.Scarcity, factor float64) string {
 	stall, free := c.PressureStall, c.PressureFree
 	if stall <= 0 {
 		stall = DefaultPressureStall
@@ -56,32 +57,32 @@ func (c *Config) over(s *facts.Scarcity, factor float64) string {
 	return strings.Join(out, ", ")
 }
 
-// take takes a measurement and the attempts that run; it reports whether the server should know at once.
-func (q *squeeze) take(c *Config, s *facts.Scarcity, running []measured, now time.Time) bool {
+// update takes a measurement and the running attempts. It reports whether the server needs to know at once.
+func (q *memoryPressure) update(c *Config, s *facts.Scarcity, running []measured, now time.Time) bool {
 	const hysteresis = 1.5
-	why := c.over(s, 1)
+	why := c.exceededThresholds(s, 1)
 	if why != "" {
-		q.high, q.low = q.high+1, 0
-	} else if q.high = 0; c.over(s, hysteresis) == "" {
-		q.low++
+		q.above, q.below = q.above+1, 0
+	} else if q.above = 0; c.exceededThresholds(s, hysteresis) == "" {
+		q.below++
 	} else {
-		q.low = 0
+		q.below = 0
 	}
 	switch {
-	case q.now == nil && q.high < squeezeLooks:
+	case q.current == nil && q.above < pressureMeasurements:
 		return false
-	case q.now != nil && q.low >= squeezeLooks:
-		q.now, q.spared = nil, nil
+	case q.current != nil && q.below >= pressureMeasurements:
+		q.current, q.spared = nil, nil
 		return true
-	case q.now == nil:
-		q.now = &cluster.Pressure{Since: now.UTC()}
+	case q.current == nil:
+		q.current = &cluster.Pressure{Since: now.UTC()}
 	}
-	p := *q.now // what was told stays as it is
+	p := *q.current // a reported value never changes
 	if why != "" {
 		p.Message = "memory: " + why
 	}
-	stays := stands(p.Victim, running)
-	if stays && now.Sub(q.named) >= victimPatience {
+	stays := stillMovable(p.Victim, running)
+	if stays && now.Sub(q.namedAt) >= victimInterval {
 		if q.spared == nil {
 			q.spared = map[string]bool{}
 		}
@@ -90,25 +91,25 @@ func (q *squeeze) take(c *Config, s *facts.Scarcity, running []measured, now tim
 	}
 	if !stays {
 		p.Victim, p.Task, p.Why = victim(running, q.spared)
-		if p.Victim == "" && len(q.spared) > 0 { // all had their turn: it begins anew
+		if p.Victim == "" && len(q.spared) > 0 { // all victims had their turn: start again
 			clear(q.spared)
 			p.Victim, p.Task, p.Why = victim(running, nil)
 		}
-		q.named = now
+		q.namedAt = now
 	}
-	tell := q.now.Message == "" || p.Victim != q.now.Victim
-	q.now = &p
-	return tell
+	urgent := q.current.Message == "" || p.Victim != q.current.Victim
+	q.current = &p
+	return urgent
 }
 
-// movable reports whether an attempt may be named: a service's that runs and was not told to stop.
+// movable reports whether an attempt may be a victim: one of a service that runs and has no stop.
 func (m *measured) movable() bool {
 	d := &m.view.rec.Desired
 	return !d.Batch() && d.Stop == nil && m.view.def != nil && m.view.rec.IsUp()
 }
 
-// stands reports whether the attempt that was named still is one to move: another one is named only when it is gone.
-func stands(uuid string, running []measured) bool {
+// stillMovable reports whether the named attempt can still be moved. While it can, no other attempt is named.
+func stillMovable(uuid string, running []measured) bool {
 	for i := range running {
 		if running[i].stats.UUID == uuid {
 			return running[i].movable()
@@ -117,8 +118,9 @@ func stands(uuid string, running []measured) bool {
 	return false
 }
 
-// victim names the attempt to move: of the lowest priority, and of those the one that uses the most beyond what it
-// reserved. Where none does, it is the largest of them. It is none of the spared ones.
+// victim chooses the attempt to move: of the lowest priority, the attempt with the largest excess over its reservation.
+// If none of them exceeds its reservation, the attempt with the largest use is the victim. Spared attempts are left
+// out.
 func victim(running []measured, spared map[string]bool) (uuid string, id cluster.TaskID, why string) {
 	var best *measured
 	var excess cluster.Bytes
@@ -149,7 +151,7 @@ func victim(running []measured, spared map[string]bool) (uuid string, id cluster
 	return d.UUID, d.Task, why
 }
 
-// worse reports whether m, which uses so much beyond its reservation, is rather to be moved than the best so far.
+// worse reports whether m, with beyond as its excess over the reservation, is a better victim than best.
 func worse(m *measured, beyond cluster.Bytes, best *measured, excess cluster.Bytes) bool {
 	p, q := m.view.rec.Desired.Priority, best.view.rec.Desired.Priority
 	switch {
@@ -161,7 +163,7 @@ func worse(m *measured, beyond cluster.Bytes, best *measured, excess cluster.Byt
 	return m.stats.Memory > best.stats.Memory
 }
 
-// reserved is the memory that the scheduler counts for the attempt.
+// reserved returns the memory that the scheduler counts for the attempt.
 func (v *view) reserved() (sum cluster.Bytes) {
 	for i := range v.def.Containers {
 		sum += v.def.Containers[i].Resources.Memory

@@ -47,14 +47,14 @@ func TestWhatCountsAsShortOfMemory(t *testing.T) {
 		},
 		"nothing could be found out": {s: facts.Scarcity{Stall: -1}},
 	} {
-		if got := test.c.over(&test.s, 1); got != test.want {
+		if got := test.c.exceededThresholds(&test.s, 1); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-// pressed is what the newest report that says anything of the machine says of its pressure.
-func (w *world) pressed() *cluster.Pressure {
+// reportedPressure returns the pressure in the newest report with statistics.
+func (w *world) reportedPressure() *cluster.Pressure {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	for _, r := range slices.Backward(w.server.reports) {
@@ -65,13 +65,13 @@ func (w *world) pressed() *cluster.Pressure {
 	return nil
 }
 
-func (w *world) short(free cluster.Bytes) {
+func (w *world) setFree(free cluster.Bytes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scarcity = facts.Scarcity{Stall: -1, Free: free, Total: 1000 * cluster.MiB}
 }
 
-// reserving begins a service's or job's attempt with a reservation and a use of memory.
+// reserving begins an attempt of a service or job with a reservation and a use of memory.
 func (w *world) reserving(uuid string, kind cluster.Kind, priority int, reserved, used cluster.Bytes) cluster.Desired {
 	def := definition("d"+uuid, "app")
 	def.Containers[0].Resources.Memory = reserved
@@ -81,7 +81,7 @@ func (w *world) reserving(uuid string, kind cluster.Kind, priority int, reserved
 		d.Task = cluster.JobTask("default", uuid, 1, "main", 0)
 	}
 	d.Owner.Name = uuid
-	w.spend(uuid, executor.Usage{Memory: used})
+	w.setUsage(uuid, executor.Usage{Memory: used})
 	w.assign(d, def)
 	return d
 }
@@ -126,14 +126,14 @@ func TestPressureNamesAVictim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.short(900 * mib)
+				w.setFree(900 * mib)
 				for _, k := range test.tasks {
 					w.reserving(k.uuid, k.kind, k.priority, k.reserved, k.used)
 				}
 				w.pass(10 * time.Second)
-				w.short(30 * mib)
-				w.pass(3*measureEvery + time.Second)
-				p := w.pressed()
+				w.setFree(30 * mib)
+				w.pass(3*measureInterval + time.Second)
+				p := w.reportedPressure()
 				if p == nil || p.Victim != test.want || p.Why != test.why ||
 					p.Message != "memory: 97% of the machine is used" {
 					t.Errorf("got %+v, want the victim %q, %q", p, test.want, test.why)
@@ -143,8 +143,8 @@ func TestPressureNamesAVictim(t *testing.T) {
 	}
 }
 
-// Pressure is told at once, after three measurements; it names the same victim until that is stopped; and it ends well
-// away from where it began.
+// Pressure is reported at once, after three measurements. It names the same victim until the victim has stopped, and it
+// ends with hysteresis.
 func TestPressureComesAndGoes(t *testing.T) {
 	const mib = cluster.MiB
 	inWorld(t, func(w *world) {
@@ -153,63 +153,63 @@ func TestPressureComesAndGoes(t *testing.T) {
 			return transport.ReportReply{Heartbeat: cluster.Duration(time.Minute)}, nil
 		}
 		w.server.mu.Unlock()
-		w.short(900 * mib)
+		w.setFree(900 * mib)
 		a := w.reserving("a", cluster.KindService, 50, 10*mib, 100*mib)
 		w.reserving("b", cluster.KindService, 50, 10*mib, 90*mib)
 		w.pass(2 * time.Minute)
-		w.short(40 * mib)
-		w.pass(2 * measureEvery)
-		w.short(900 * mib) // for two measurements only
-		w.pass(5 * measureEvery)
-		if p := w.pressed(); p != nil {
+		w.setFree(40 * mib)
+		w.pass(2 * measureInterval)
+		w.setFree(900 * mib) // for two measurements only
+		w.pass(5 * measureInterval)
+		if p := w.reportedPressure(); p != nil {
 			t.Errorf("a short moment is told: %+v", p)
 		}
-		w.short(40 * mib)
-		w.pass(4 * measureEvery)
-		p := w.pressed()
+		w.setFree(40 * mib)
+		w.pass(4 * measureInterval)
+		p := w.reportedPressure()
 		if p == nil || p.Victim != "a" || !strings.HasPrefix(p.Why, "priority 50, uses 100 MiB, 90 MiB more") {
 			t.Fatalf("got %+v, want a named", p)
 		}
 		since := p.Since
-		w.spend("b", executor.Usage{Memory: 300 * mib}) // worse now, but a is on its way
-		w.pass(3 * measureEvery)
-		if p := w.pressed(); p.Victim != "a" {
+		w.setUsage("b", executor.Usage{Memory: 300 * mib}) // a worse victim now, but a is on its way
+		w.pass(3 * measureInterval)
+		if p := w.reportedPressure(); p.Victim != "a" {
 			t.Errorf("named %s while a is there", p.Victim)
 		}
 		w.stopTask(a, false)
-		w.pass(3 * measureEvery)
-		if p := w.pressed(); p == nil || p.Victim != "b" || !p.Since.Equal(since) {
+		w.pass(3 * measureInterval)
+		if p := w.reportedPressure(); p == nil || p.Victim != "b" || !p.Since.Equal(since) {
 			t.Errorf("got %+v after a was stopped, want b named in the same pressure", p)
 		}
-		w.short(60 * mib) // above the threshold, and not well above
+		w.setFree(60 * mib) // above the threshold, but too close to it
 		w.pass(time.Minute)
-		if p := w.pressed(); p == nil {
+		if p := w.reportedPressure(); p == nil {
 			t.Error("the pressure ended right at its threshold")
 		}
-		w.short(90 * mib)
-		w.pass(4 * measureEvery)
-		if p := w.pressed(); p != nil {
+		w.setFree(90 * mib)
+		w.pass(4 * measureInterval)
+		if p := w.reportedPressure(); p != nil {
 			t.Errorf("it does not end: %+v", p)
 		}
 	})
 }
 
-// TestPressureNamesAnotherVictim: one that nobody moves, as it is a daemon's or has no place elsewhere, does not keep
-// the others from being named; when all had their turn, it begins anew.
+// TestPressureNamesAnotherVictim: a victim that nobody moves does not prevent other victims. It may be a daemon's or
+// have no other place. After all had their turn, the list starts again.
 func TestPressureNamesAnotherVictim(t *testing.T) {
 	const mib = cluster.MiB
 	inWorld(t, func(w *world) {
-		w.short(900 * mib)
+		w.setFree(900 * mib)
 		w.reserving("a", cluster.KindService, 50, 10*mib, 300*mib)
 		w.reserving("b", cluster.KindService, 50, 10*mib, 200*mib)
 		w.pass(10 * time.Second)
-		w.short(30 * mib)
-		w.pass(4 * measureEvery)
+		w.setFree(30 * mib)
+		w.pass(4 * measureInterval)
 		for _, want := range []string{"a", "b", "a"} {
-			if p := w.pressed(); p == nil || p.Victim != want {
+			if p := w.reportedPressure(); p == nil || p.Victim != want {
 				t.Fatalf("got %+v, want %s named", p, want)
 			}
-			w.pass(victimPatience)
+			w.pass(victimInterval)
 		}
 	})
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errHalfAsked says that what a kind of streams needs is not in the request: a server of an older build that stands
-// between has left it out.
-var errHalfAsked = errors.New(
+// errIncomplete rejects a stream request without its parameters: a server of an earlier build in between has left them
+// out.
+var errIncomplete = errors.New(
 	"the request came without what it asks for: the server that the node is connected to is of an older " +
 		"build; upgrade it")
 
-// live is a program that runs, as streams reach it.
-type live struct {
+// runningProgram is a running program as streams see it.
+type runningProgram struct {
 	task      *task
 	executor  executor.Executor
 	id        executor.ID
@@ -29,16 +29,16 @@ type live struct {
 	ports     map[string]int // that the program listens on, by name
 }
 
-// program returns the program of a running container: that of the name, or the first essential one. It may be called on
+// program returns the program of a running container: the named one, or the first essential one. It may be called on
 // any goroutine.
-func (t *task) program(name string) (p live, err error) {
-	if p.executor, p.id, err = t.running(name); err != nil {
+func (t *task) program(name string) (p runningProgram, err error) {
+	if p.executor, p.id, err = t.runningContainer(name); err != nil {
 		return p, err
 	}
 	p.task = t
 	v := t.view.Load()
 	p.ports = make(map[string]int, len(v.rec.Desired.Ports))
-	for name, number := range v.rec.Desired.Ports { // order-free: each by itself
+	for name, number := range v.rec.Desired.Ports { // order-free: ports are independent
 		p.ports[name] = v.def.Inside(name, number)
 	}
 	for i := range v.rec.Containers {
@@ -50,17 +50,17 @@ func (t *task) program(name string) (p live, err error) {
 	return p, executor.ErrNotRunning // it ended meanwhile
 }
 
-// serveProgram serves a stream in frames to a program that runs. Its last frame tells how it ended.
+// serveProgram serves a stream of frames to a running program. The last frame carries the result.
 func (a *Agent) serveProgram(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
-	end, err := a.reach(ctx, r, stream, frames)
+	end, err := a.serveFrames(ctx, r, stream, frames)
 	if err != nil {
 		end = transport.ExecEnd{Error: plain.Text(err)}
 	}
 	return frames.End(end)
 }
 
-func (a *Agent) reach(ctx context.Context, r transport.StreamRequest, in io.Reader,
+func (a *Agent) serveFrames(ctx context.Context, r transport.StreamRequest, in io.Reader,
 	out *transport.FrameWriter,
 ) (end transport.ExecEnd, err error) {
 	t := a.task(r.Task, r.UUID)
@@ -86,13 +86,13 @@ func (a *Agent) reach(ctx context.Context, r transport.StreamRequest, in io.Read
 	case r.Kind == transport.StreamAttach && r.Attach != nil:
 		end.Code, err = a.attach(ctx, cancel, p, *r.Attach, frames, out)
 	default:
-		err = errHalfAsked
+		err = errIncomplete
 	}
 	return end, err
 }
 
-// port returns the number of a port of the program: of one of its names, or a number as it is.
-func (p *live) port(name string) (int, error) {
+// port returns the number of a port of the program, given by name or by number.
+func (p *runningProgram) port(name string) (int, error) {
 	if n, named := p.ports[name]; named {
 		return n, nil
 	}

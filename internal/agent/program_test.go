@@ -17,19 +17,19 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// said is a frame in words.
-func said(f transport.Frame) string {
+// formatFrame returns a frame as text.
+func formatFrame(f transport.Frame) string {
 	return fmt.Sprintf("%d %s", f.Channel, f.Body)
 }
 
-// hear reads all frames of a stream.
-func hear(conn io.Reader) (got []string) {
+// readFrames reads all frames of a stream.
+func readFrames(conn io.Reader) (got []string) {
 	for frames := transport.NewFrameReader(conn); ; {
 		f, err := frames.Next()
 		if err != nil {
 			return got
 		}
-		got = append(got, said(f))
+		got = append(got, formatFrame(f))
 	}
 }
 
@@ -47,8 +47,8 @@ func TestTerminalStream(t *testing.T) {
 		frames := transport.NewFrameReader(conn)
 		next := func(want string) {
 			t.Helper()
-			if f, err := frames.Next(); err != nil || said(f) != want {
-				t.Fatalf("got %q %v, want %q", said(f), err, want)
+			if f, err := frames.Next(); err != nil || formatFrame(f) != want {
+				t.Fatalf("got %q %v, want %q", formatFrame(f), err, want)
 			}
 		}
 		next("1 [TERM=vt100] {3 4}")
@@ -60,21 +60,21 @@ func TestTerminalStream(t *testing.T) {
 		next(`3 {"code":17}`)
 		_ = conn.Close()
 
-		// Much is typed that the command does not read: the other side's end is noticed all the same.
+		// The command does not read its large input: the client's end is noticed all the same.
 		conn = w.terminal("b", d, transport.TerminalSize{}, "hang")
 		out = transport.NewFrameWriter(conn)
 		for range 3 {
 			_, _ = out.Channel(transport.ChannelStdin).Write(make([]byte, 60<<10))
 		}
 		synctest.Wait()
-		_ = conn.Close() // so does the command, or the bubble would not end
+		_ = conn.Close() // ends the command, or the bubble would not end
 
-		if got := hear(w.carry("c", transport.StreamRequest{Kind: transport.StreamTerminal, Task: d.Task})); len(
+		if got := readFrames(w.carry("c", transport.StreamRequest{Kind: transport.StreamTerminal, Task: d.Task})); len(
 			got) != 1 || !strings.Contains(got[0], "older build") {
 			t.Errorf("a request without what it asks: %q", got)
 		}
 		w.stopTask(d, false)
-		if got := hear(w.terminal("d", d, transport.TerminalSize{}, "tty")); len(got) != 1 ||
+		if got := readFrames(w.terminal("d", d, transport.TerminalSize{}, "tty")); len(got) != 1 ||
 			!strings.Contains(got[0], "does not run") {
 			t.Errorf("a terminal in a stopped task: %q", got)
 		}
@@ -83,7 +83,7 @@ func TestTerminalStream(t *testing.T) {
 
 func TestAttachStream(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Minute, Code: 4, Immortal: true}
+		w.executor.programs["app"] = program{Runs: time.Minute, Code: 4, SurvivesKill: true}
 		d := w.batch("b1", definition("work", "app"))
 		w.write("b1", "app", 2, "before")
 		conn := w.carry("a", transport.StreamRequest{
@@ -99,9 +99,9 @@ func TestAttachStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, said(f))
+			got = append(got, formatFrame(f))
 		}
-		if strings.HasPrefix(got[0], "2 ") { // they come in any order
+		if strings.HasPrefix(got[0], "2 ") { // in any order
 			got[0], got[1] = got[1], got[0]
 		}
 		if got[0] != "1 before 1\n" || !strings.Contains(got[1], `the signal "KILL" is not passed on`) {
@@ -109,24 +109,24 @@ func TestAttachStream(t *testing.T) {
 		}
 		_, _ = io.WriteString(out.Channel(transport.ChannelSignal), "USR1")
 		synctest.Wait()
-		w.box.mu.Lock()
+		w.executor.mu.Lock()
 		var signals []syscall.Signal
-		for _, r := range w.box.runs { // order-free: there is one
+		for _, r := range w.executor.runs { // order-free: there is one
 			signals = append(signals, r.signals...)
 		}
-		w.box.mu.Unlock()
+		w.executor.mu.Unlock()
 		if diff := cmp.Diff([]syscall.Signal{syscall.SIGUSR1}, signals); diff != "" {
 			t.Errorf("signals (-want +got):\n%s", diff)
 		}
 		w.write("b1", "app", 1, "later")
-		if diff := cmp.Diff([]string{"1 later 0\n", `3 {"code":4}`}, hear(conn)); diff != "" {
+		if diff := cmp.Diff([]string{"1 later 0\n", `3 {"code":4}`}, readFrames(conn)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
 
 func TestPortsOfPrograms(t *testing.T) {
-	p := live{ports: map[string]int{"http": 30001, "metrics": 30002}}
+	p := runningProgram{ports: map[string]int{"http": 30001, "metrics": 30002}}
 	for name, want := range map[string]int{"http": 30001, "30002": 30002, "6060": 6060} { // order-free: each by itself
 		if got, err := p.port(name); err != nil || got != want {
 			t.Errorf("port %s: got %d %v, want %d", name, got, err, want)
@@ -139,7 +139,7 @@ func TestPortsOfPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramsThatAreNotThere holds that files and ports of a program that is no process of this machine are refused.
+// TestProgramsThatAreNotThere: files and ports of a program without a process on this machine are refused.
 func TestProgramsThatAreNotThere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.service("s1", definition("web", "app"))
@@ -149,7 +149,7 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 			transport.StreamCopyIn:  {Copy: &transport.CopyRequest{Path: "/etc"}},
 		} {
 			r.Kind, r.Task = kind, d.Task
-			if got := hear(w.carry(string(kind), r)); len(got) != 1 || !strings.Contains(got[0], "does not run") {
+			if got := readFrames(w.carry(string(kind), r)); len(got) != 1 || !strings.Contains(got[0], "does not run") {
 				t.Errorf("%s: got %q", kind, got)
 			}
 		}

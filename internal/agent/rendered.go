@@ -16,40 +16,40 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// What a container is told of services stands in a folder below that of its attempt: <attempt>/told/<container>/, in
-// which there are
+// The rendered content of a container is in a folder below that of its attempt: <attempt>/told/<container>/ with the
+// entries
 //
-//	0, 1, …   a folder for each one in which the container finds files made from templates, with these files
-//	last      what its program was told last, written last: without it nothing counts
+//	0, 1, …   one folder for each folder of template files in the container, with these files
+//	last      the content that the program got last, written last: without it the folder does not count
 //
-// It stays for the restarts of the container in place, and goes with the attempt.
+// The folder stays for restarts of the container in place and is removed with the attempt.
 const (
-	toldFolder = "told"
-	toldFile   = "last"
+	renderedDir     = "told"
+	lastContentFile = "last"
 )
 
-// toldLast is what the program of a container was told.
-type toldLast struct {
-	// Files are the sums of the texts that were made from templates, by path, and Env the variables.
+// lastContent is the content that the program of a container got.
+type lastContent struct {
+	// Files are the checksums of the rendered files, by path. Env are the variables.
 	Files map[string]string `json:"files,omitempty"`
 	Env   map[string]string `json:"env,omitempty"`
-	// Services are the addresses that both were made of.
-	Services []toldService `json:"services,omitempty"`
+	// Services are the addresses that Files and Env were made of.
+	Services []lastService `json:"services,omitempty"`
 }
 
-type toldService struct {
+type lastService struct {
 	Cluster   string                    `json:"cluster,omitempty"`
 	Service   string                    `json:"service"`
 	Port      string                    `json:"port,omitempty"`
 	Addresses []cluster.TemplateAddress `json:"addresses,omitempty"`
 }
 
-func (s *toldService) port() cluster.ServicePort {
+func (s *lastService) port() cluster.ServicePort {
 	return cluster.ServicePort{ServiceName: cluster.ServiceName{Cluster: s.Cluster, Service: s.Service}, Port: s.Port}
 }
 
-// addresses returns those of a service.
-func (l *toldLast) addresses(p cluster.ServicePort) []cluster.TemplateAddress {
+// addresses returns the addresses of a service.
+func (l *lastContent) addresses(p cluster.ServicePort) []cluster.TemplateAddress {
 	for i := range l.Services {
 		if l.Services[i].port() == p {
 			return l.Services[i].Addresses
@@ -58,11 +58,11 @@ func (l *toldLast) addresses(p cluster.ServicePort) []cluster.TemplateAddress {
 	return nil
 }
 
-// changes says in a few words what is another than what was told.
-func (l *toldLast) changes(m made) string {
+// changes describes the differences from m in a few words.
+func (l *lastContent) changes(m renderedContent) string {
 	var names []string
-	for _, p := range sortedPorts(m.look.services) {
-		if name := p.String(); !slices.Equal(m.look.services[p], l.addresses(p)) && !slices.Contains(names, name) {
+	for _, p := range sortedPorts(m.lookup.services) {
+		if name := p.String(); !slices.Equal(m.lookup.services[p], l.addresses(p)) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -77,7 +77,7 @@ func (l *toldLast) changes(m made) string {
 
 func sortedPorts[V any](m map[cluster.ServicePort]V) []cluster.ServicePort {
 	list := make([]cluster.ServicePort, 0, len(m))
-	for p := range m { // order-free: sorted next
+	for p := range m { // order-free: sorted below
 		list = append(list, p)
 	}
 	slices.SortFunc(list, func(a, b cluster.ServicePort) int {
@@ -86,42 +86,42 @@ func sortedPorts[V any](m map[cluster.ServicePort]V) []cluster.ServicePort {
 	return list
 }
 
-// rendered is the folder of what one container is told.
-type rendered struct {
+// renderedFolder is the folder of the rendered content of one container.
+type renderedFolder struct {
 	dir       string
 	container *cluster.Container
 }
 
-func (t *task) renderedOf(c *cluster.Container) rendered {
-	return rendered{filepath.Join(t.agent.taskDir(t.uuid), toldFolder, c.Name), c}
+func (t *task) renderedFolder(c *cluster.Container) renderedFolder {
+	return renderedFolder{filepath.Join(t.agent.taskDir(t.uuid), renderedDir, c.Name), c}
 }
 
-// told returns what the program was told, nil for nothing.
-func (r rendered) told() *toldLast {
-	last := &toldLast{}
-	text, err := os.ReadFile(filepath.Join(r.dir, toldFile))
+// last returns the content that the program got, nil for none.
+func (r renderedFolder) last() *lastContent {
+	last := &lastContent{}
+	text, err := os.ReadFile(filepath.Join(r.dir, lastContentFile))
 	if err != nil || json.Unmarshal(text, last) != nil {
 		return nil
 	}
 	return last
 }
 
-// mounts are the folders with files, as the container finds them.
-func (r rendered) mounts() (list []executor.Mount) {
+// mounts returns the folders with files, as the container sees them.
+func (r renderedFolder) mounts() (list []executor.Mount) {
 	for i, folder := range r.container.TemplateFolders() {
 		list = append(list, executor.Mount{Source: filepath.Join(r.dir, strconv.Itoa(i)), Path: folder, ReadOnly: true})
 	}
 	return list
 }
 
-// write writes the files that differ, each at once; who owned one goes on owning it.
-func (r rendered) write(m made) error {
+// write writes the files that differ, each atomically; a file keeps its owner.
+func (r renderedFolder) write(m renderedContent) error {
 	folders := r.container.TemplateFolders()
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return fmt.Errorf("write files: %w", err)
 	}
 	for i := range folders {
-		if err := os.MkdirAll(filepath.Join(r.dir, strconv.Itoa(i)), 0o755); err != nil { //nolint:gosec // in a folder that is closed; the container's user enters it
+		if err := os.MkdirAll(filepath.Join(r.dir, strconv.Itoa(i)), 0o755); err != nil { //nolint:gosec // the parent folder is private; the container's user enters this one
 			return fmt.Errorf("write files: %w", err)
 		}
 	}
@@ -146,8 +146,9 @@ func (r rendered) write(m made) error {
 	return nil
 }
 
-// differs compares with what the program was told: whether it has to be restarted, and else which signals it gets.
-func (r rendered) differs(m made, last *toldLast) (restart bool, signals []string, changed bool) {
+// differs compares m with the last content. It returns whether the program must restart, and otherwise the signals to
+// send.
+func (r renderedFolder) differs(m renderedContent, last *lastContent) (restart bool, signals []string, changed bool) {
 	for i := range r.container.Services {
 		u := &r.container.Services[i]
 		if u.Env == "" || m.env[u.Env] == last.Env[u.Env] {
@@ -170,23 +171,23 @@ func (r rendered) differs(m made, last *toldLast) (restart bool, signals []strin
 	return restart, signals, changed
 }
 
-// note notes what the program was told.
-func (r rendered) note(m made) error {
-	last := toldLast{Files: map[string]string{}, Env: m.env}
+// saveLast records the content that the program got.
+func (r renderedFolder) saveLast(m renderedContent) error {
+	last := lastContent{Files: map[string]string{}, Env: m.env}
 	for n := range r.container.Files {
 		if f := &r.container.Files[n]; f.Template {
 			last.Files[f.Path] = sum(m.texts[n])
 		}
 	}
-	for _, p := range sortedPorts(m.look.services) {
-		last.Services = append(last.Services, toldService{p.Cluster, p.Service, p.Port, m.look.services[p]})
+	for _, p := range sortedPorts(m.lookup.services) {
+		last.Services = append(last.Services, lastService{p.Cluster, p.Service, p.Port, m.lookup.services[p]})
 	}
 	text, err := json.Marshal(&last)
 	if err == nil {
-		err = replaceFile(filepath.Join(r.dir, "next"), filepath.Join(r.dir, toldFile), text, 0o600)
+		err = replaceFile(filepath.Join(r.dir, "next"), filepath.Join(r.dir, lastContentFile), text, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("note what a container was told: %w", err)
+		return fmt.Errorf("record the content that a container got: %w", err)
 	}
 	return nil
 }
@@ -196,8 +197,8 @@ func sum(text string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// replaceFile puts a file in the place of another, at once, by way of next, which is on the same file system. Who owned
-// the other one owns it.
+// replaceFile atomically replaces the file name by way of next, which is on the same file system. The file keeps its
+// owner.
 func replaceFile(next, name string, content []byte, mode os.FileMode) error {
 	_ = os.Remove(next)
 	err := os.WriteFile(next, content, 0o600)

@@ -13,50 +13,50 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// What bounds a report: how long a change waits for others unless it is urgent, and how many tasks it holds.
+// Limits of a report.
 const (
-	coalesce = 20 * time.Millisecond
-	// together is how long a report that somebody waits for is held back, so that what happens at one moment is told in
-	// one.
-	together  = 100 * time.Microsecond
-	mostTasks = 1000
+	// coalesceDelay is how long a change waits for others, unless it is urgent.
+	coalesceDelay = 20 * time.Millisecond
+	// urgentCoalesceDelay is how long an urgent report waits, so that changes of one moment go into one report.
+	urgentCoalesceDelay = 100 * time.Microsecond
+	maxTasksPerReport   = 1000
 )
 
-// retryFirst and retryMost are between two tries of a report, and of a task's part that was refused for now.
+// Backoff between attempts to send a report, and to send an attempt's part that the server refused for now.
 const (
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 5 * time.Second
+	minRetryBackoff = 100 * time.Millisecond
+	maxRetryBackoff = 5 * time.Second
 )
 
-// reports holds what the server has to be told of each attempt. Tasks write the newest into it; one sender at
-// a time takes from it all that changed.
+// reports holds the newest state of each attempt for the server. Tasks write into it; one sender at a time takes all
+// that changed.
 type reports struct {
 	agent *Agent
 	wake  chan struct{} // capacity 1
 
-	mu      sync.Mutex
-	entries map[string]*entry // by UUID
-	held    map[string]bool   // attempts that nothing is told of yet, by UUID
-	dirty   []*entry          // to be sent, oldest change first
-	urgent  bool              // one of dirty must not wait for others
-	facts   *cluster.Facts    // changed, not sent
-	pressed bool              // what the machine uses must not wait for the next heartbeat
+	mu          sync.Mutex
+	entries     map[string]*entry // by UUID
+	held        map[string]bool   // attempts that are not reported yet, by UUID
+	dirty       []*entry          // to be sent, oldest change first
+	urgent      bool              // an entry in dirty must not wait for others
+	facts       *cluster.Facts    // changed, not sent
+	statsUrgent bool              // the statistics must not wait for the next heartbeat
 }
 
-// entry is one attempt.
+// entry is the report state of one attempt.
 type entry struct {
-	task     *task
-	observed cluster.Observed
-	ask      int    // of the start barrier, 0 if none is asked for
-	asking   string // the newest ask for a permit that was sent
-	version  uint64
-	acked    uint64 // the version that the server has
-	queued   bool   // stands in dirty, or waits for its next try
-	failures int    // tries of this version that were refused for now
+	task          *task
+	observed      cluster.Observed
+	barrierAsk    int    // number of the start barrier request, 0 for none
+	sentPermitAsk string // the newest permit request that was sent
+	version       uint64
+	acked         uint64 // the newest version that the server has
+	queued        bool   // is in dirty, or waits for its next attempt
+	failures      int    // how often this version was refused for now
 }
 
-// sent is what a report held of one attempt.
-type sent struct {
+// reportItem is one attempt's part of a report.
+type reportItem struct {
 	entry   *entry
 	version uint64
 	ask     int
@@ -67,8 +67,8 @@ func newReports(a *Agent) *reports {
 	return &reports{agent: a, wake: make(chan struct{}, 1), entries: map[string]*entry{}, held: map[string]bool{}}
 }
 
-// hold keeps back all that is put of an attempt until release. An attempt that was told of and is then not known to
-// the agent's next life counts as lost: so its record is made durable first.
+// hold keeps an attempt out of reports until release. Its record becomes durable first: a reported attempt that the
+// next run of the agent does not know would count as lost.
 func (r *reports) hold(uuid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *reports) release(uuid string) {
 	}
 }
 
-// put takes what is to be known of a task's attempt. Ask, unless 0, is the number of the request for its start
-// barrier: a higher one is sent even if nothing else changed.
+// put stores the newest state of an attempt. Ask, unless 0, is the number of the request for its start barrier; a
+// higher number is sent even if nothing else changed.
 func (r *reports) put(t *task, o cluster.Observed, ask int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,16 +93,16 @@ func (r *reports) put(t *task, o cluster.Observed, ask int) {
 	if e == nil {
 		e = &entry{task: t}
 		r.entries[o.UUID] = e
-	} else if e.ask == ask && reflect.DeepEqual(e.observed, o) {
+	} else if e.barrierAsk == ask && reflect.DeepEqual(e.observed, o) {
 		return
 	}
-	e.observed, e.ask = o, ask
+	e.observed, e.barrierAsk = o, ask
 	e.version++
 	e.failures = 0
 	r.queue(e)
 }
 
-// queue has the entry sent, unless it is kept back. r.mu is held.
+// queue schedules the entry, unless it is held. r.mu is held.
 func (r *reports) queue(e *entry) {
 	if r.held[e.observed.UUID] {
 		return
@@ -114,16 +114,16 @@ func (r *reports) queue(e *entry) {
 		e.queued = true
 		r.dirty = append(r.dirty, e)
 	}
-	r.kick()
+	r.wakeSender()
 }
 
-// urgent reports whether somebody waits for the answer: barriers and ends are committed before they are
-// acknowledged (P4.6), and a permit may be used for a short time only (P5.2).
+// urgent reports whether somebody waits for the answer: barriers and final states are committed before they are
+// acknowledged (P4.6), and a permit is valid for a short time only (P5.2).
 func (e *entry) urgent() bool {
-	return e.ask != 0 || e.observed.State.Terminal() || e.observed.Ask != e.asking
+	return e.barrierAsk != 0 || e.observed.State.Terminal() || e.observed.Ask != e.sentPermitAsk
 }
 
-func (r *reports) kick() {
+func (r *reports) wakeSender() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -144,23 +144,23 @@ func (r *reports) newFacts(f cluster.Facts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts = &f
-	r.kick()
+	r.wakeSender()
 }
 
-// press has the next report sent soon.
-func (r *reports) press() {
+// sendSoon makes the next report leave soon.
+func (r *reports) sendSoon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pressed = true
-	r.kick()
+	r.statsUrgent = true
+	r.wakeSender()
 }
 
-// full returns everything, ordered by task, for a registration.
-func (r *reports) full() ([]cluster.Observed, []sent) {
+// allEntries returns all entries, ordered by task, for a registration.
+func (r *reports) allEntries() ([]cluster.Observed, []reportItem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tasks := make([]cluster.Observed, 0, len(r.entries))
-	versions := make([]sent, 0, len(r.entries))
+	versions := make([]reportItem, 0, len(r.entries))
 	for uuid, e := range r.entries {
 		if r.held[uuid] {
 			continue
@@ -168,7 +168,7 @@ func (r *reports) full() ([]cluster.Observed, []sent) {
 		o := e.observed
 		o.Node = r.agent.Name
 		tasks = append(tasks, o)
-		versions = append(versions, sent{entry: e, version: e.version})
+		versions = append(versions, reportItem{entry: e, version: e.version})
 	}
 	slices.SortFunc(tasks, func(a, b cluster.Observed) int {
 		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
@@ -176,7 +176,7 @@ func (r *reports) full() ([]cluster.Observed, []sent) {
 	return tasks, versions
 }
 
-// order is that of a report: what somebody waits for first, then by task.
+// order sorts the entries of a report: urgent ones first, then by task.
 func (e *entry) order(other *entry) int {
 	urgent := func(e *entry) int {
 		if e.urgent() {
@@ -188,9 +188,9 @@ func (e *entry) order(other *entry) int {
 		cmp.Compare(e.observed.Attempt, other.observed.Attempt))
 }
 
-// registered notes that a registration carried these versions. Barriers and ends are sent again: only the
-// reply to a report says that they are durable. So is what the server did not take.
-func (r *reports) registered(versions []sent, again []string) {
+// registered records that a registration carried these versions. Barriers and final states are sent again, because only
+// the reply to a report says that they are durable. So are the attempts in again, which the server did not take.
+func (r *reports) registered(versions []reportItem, again []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts = nil
@@ -198,7 +198,7 @@ func (r *reports) registered(versions []sent, again []string) {
 		if uuid := v.entry.observed.UUID; slices.Contains(again, uuid) && r.entries[uuid] == v.entry {
 			v.entry.acked = 0
 			if !v.entry.queued {
-				r.later(v.entry)
+				r.retryLater(v.entry)
 			}
 			continue
 		}
@@ -210,36 +210,36 @@ func (r *reports) registered(versions []sent, again []string) {
 	}
 }
 
-// take returns the next report's content.
-func (r *reports) take() (tasks []cluster.Observed, items []sent, facts *cluster.Facts) {
+// takeReport returns the content of the next report.
+func (r *reports) takeReport() (tasks []cluster.Observed, items []reportItem, facts *cluster.Facts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	facts, r.facts = r.facts, nil
-	r.pressed = false
+	r.statsUrgent = false
 	slices.SortStableFunc(r.dirty, (*entry).order)
-	n := min(len(r.dirty), mostTasks)
+	n := min(len(r.dirty), maxTasksPerReport)
 	for _, e := range r.dirty[:n] {
 		e.queued = false
 		if e.acked >= e.version {
 			continue
 		}
 		tasks = append(tasks, e.observed)
-		items = append(items, sent{e, e.version, e.ask, e.urgent()})
-		if e.observed.Ask != e.asking {
-			e.asking = e.observed.Ask
-			e.task.askSent(e.asking)
+		items = append(items, reportItem{e, e.version, e.barrierAsk, e.urgent()})
+		if e.observed.Ask != e.sentPermitAsk {
+			e.sentPermitAsk = e.observed.Ask
+			e.task.askSent(e.sentPermitAsk)
 		}
 	}
 	r.dirty = append([]*entry(nil), r.dirty[n:]...)
 	r.urgent = slices.ContainsFunc(r.dirty, (*entry).urgent)
 	if len(r.dirty) > 0 {
-		r.kick()
+		r.wakeSender()
 	}
 	return tasks, items, facts
 }
 
-// again puts back what a report held that no session will answer any more.
-func (r *reports) again(items []sent, facts *cluster.Facts) {
+// requeue puts back the content of a report that got no answer in its session.
+func (r *reports) requeue(items []reportItem, facts *cluster.Facts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range items {
@@ -252,15 +252,15 @@ func (r *reports) again(items []sent, facts *cluster.Facts) {
 	}
 }
 
-// settle tells the tasks what became of a report that was sent first at asked (Boot).
-func (r *reports) settle(items []sent, refused map[string]transport.Refused, asked time.Duration) {
+// settle passes the result of a report to its tasks. The report was first sent at asked (Boot).
+func (r *reports) settle(items []reportItem, refused map[string]transport.Refused, asked time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range items {
 		e := s.entry
 		no, isRefused := refused[e.observed.UUID]
 		if isRefused && no.Retry {
-			r.later(e)
+			r.retryLater(e)
 			continue
 		}
 		e.acked = max(e.acked, s.version)
@@ -279,12 +279,12 @@ func (r *reports) settle(items []sent, refused map[string]transport.Refused, ask
 	}
 }
 
-// later sends the entry again after a pause that grows. r.mu is held.
-func (r *reports) later(e *entry) {
+// retryLater sends the entry again after a backoff. r.mu is held.
+func (r *reports) retryLater(e *entry) {
 	if e.queued {
-		return // a newer version is on its way
+		return // a newer version is queued
 	}
-	p := r.agent.pause(retryFirst, retryMost)
+	p := r.agent.newBackoff(minRetryBackoff, maxRetryBackoff)
 	p.failures = e.failures
 	e.failures++
 	e.queued = true
@@ -294,23 +294,23 @@ func (r *reports) later(e *entry) {
 		if e.queued && r.entries[e.observed.UUID] == e && !slices.Contains(r.dirty, e) {
 			r.dirty = append(r.dirty, e)
 			r.urgent = r.urgent || e.urgent()
-			r.kick()
+			r.wakeSender()
 		}
 	})
 }
 
-// send reports what changes, and that the node lives, until ctx ends or the session is over, which
-// it returns. Only one report is on its way at a time.
+// send reports changes and heartbeats until ctx ends or the session is over, and returns the reason. At most one report
+// is under way at a time.
 func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 	heartbeat := time.Duration(welcome.Heartbeat)
 	for seq := uint64(1); ; seq++ {
-		if !r.wait(ctx, r.beat(heartbeat)) {
+		if !r.wait(ctx, r.nextReportDelay(heartbeat)) {
 			return ctx.Err()
 		}
-		tasks, items, facts := r.take()
+		tasks, items, facts := r.takeReport()
 		report := transport.Report{
 			Node: r.agent.Name, Session: welcome.Session, Seq: seq, Tasks: tasks, Facts: facts,
-			Stats: r.agent.machine.news(),
+			Stats: r.agent.machine.unreportedUse(),
 		}
 		for i := range tasks {
 			tasks[i].Node, tasks[i].Session, tasks[i].Seq = r.agent.Name, welcome.Session, seq
@@ -318,25 +318,25 @@ func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
 		asked := r.agent.Boot()
 		reply, err := r.deliver(ctx, report)
 		if err != nil {
-			r.again(items, facts)
+			r.requeue(items, facts)
 			return err
 		}
 		if reply.Heartbeat > 0 {
 			heartbeat = time.Duration(reply.Heartbeat)
 		}
-		r.agent.saw(reply.Token, 0)
-		r.agent.learned(reply.Servers)
-		r.agent.machine.toldUse(report.Stats, false)
+		r.agent.raiseMark(reply.Token, 0)
+		r.agent.rememberServers(reply.Servers)
+		r.agent.machine.noteReported(report.Stats, false)
 		r.settle(items, reply.Refused, asked)
-		r.agent.hears(asked)
+		r.agent.extendTTLWindow(asked)
 	}
 }
 
-// defaultHeartbeat is used with a server that names none.
+// defaultHeartbeat applies if the server sends none.
 const defaultHeartbeat = 5 * time.Second
 
-// beat returns when to report next, a little before the server expects it.
-func (r *reports) beat(heartbeat time.Duration) time.Duration {
+// nextReportDelay returns the delay until the next report, a little less than the server expects.
+func (r *reports) nextReportDelay(heartbeat time.Duration) time.Duration {
 	if heartbeat <= 0 {
 		heartbeat = defaultHeartbeat
 	}
@@ -348,7 +348,7 @@ func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
 	due := time.NewTimer(beat)
 	defer due.Stop()
 	var soon <-chan time.Time
-	pressing := false
+	urgentTimer := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -360,14 +360,14 @@ func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
 		case <-r.wake:
 		}
 		r.mu.Lock()
-		urgent, some := r.urgent, len(r.dirty) > 0 || r.facts != nil || r.pressed
+		urgent, some := r.urgent, len(r.dirty) > 0 || r.facts != nil || r.statsUrgent
 		r.mu.Unlock()
-		pause := coalesce
+		pause := coalesceDelay
 		if urgent {
-			pause = together
+			pause = urgentCoalesceDelay
 		}
-		if urgent && !pressing || some && soon == nil {
-			pressing = urgent
+		if urgent && !urgentTimer || some && soon == nil {
+			urgentTimer = urgent
 			timer := time.NewTimer(pause)
 			defer timer.Stop()
 			soon = timer.C
@@ -375,9 +375,9 @@ func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
 	}
 }
 
-// deliver sends one report, under its number, until it is answered or the session is over.
+// deliver sends one report, under its number, until a server answers or the session is over.
 func (r *reports) deliver(ctx context.Context, report transport.Report) (transport.ReportReply, error) {
-	p := r.agent.pause(retryFirst, retryMost)
+	p := r.agent.newBackoff(minRetryBackoff, maxRetryBackoff)
 	for {
 		reply, err := r.agent.Source.Report(ctx, report)
 		switch {

@@ -13,7 +13,7 @@ import (
 
 func TestRestartInPlaceBacksOffWithoutServer(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 1}
+		w.executor.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 1}
 		def := definition("web", "app")
 		def.Restart.Limit = 3
 		w.service("s1", def)
@@ -22,9 +22,9 @@ func TestRestartInPlaceBacksOffWithoutServer(t *testing.T) {
 		// Runs of 0.5 s, between them 1, 2 and 4 s.
 		for range 10 {
 			w.pass(time.Second)
-			w.box.mu.Lock()
-			counts = append(counts, len(w.box.effects))
-			w.box.mu.Unlock()
+			w.executor.mu.Lock()
+			counts = append(counts, len(w.executor.effects))
+			w.executor.mu.Unlock()
 		}
 		want := []int{1, 2, 2, 3, 3, 3, 3, 3, 4, 4}
 		if diff := cmp.Diff(want, counts); diff != "" {
@@ -61,13 +61,13 @@ func TestRestartPolicy(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %s %d", test.kind, test.mode, test.code), func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.box.programs["app"] = program{Runs: time.Second, Code: test.code}
+				w.executor.programs["app"] = program{Runs: time.Second, Code: test.code}
 				def := definition("web", "app")
 				def.Restart = cluster.Restart{Mode: test.mode, Limit: 2}
 				w.assign(w.desired("u1", def, test.kind), def)
 				w.pass(time.Minute)
 				w.want("u1", test.state, test.reason)
-				if n := len(w.box.effects); n != test.starts {
+				if n := len(w.executor.effects); n != test.starts {
 					t.Errorf("started %d times, want %d", n, test.starts)
 				}
 			})
@@ -83,18 +83,18 @@ func TestStopBeatsRestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.box.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 1}
+				w.executor.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 1}
 				d := w.service("s1", definition("web", "app"))
 				w.pass(after - 50*time.Millisecond)
-				before := len(w.box.effects)
+				before := len(w.executor.effects)
 				w.stopTask(d, false)
 				w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
 				w.restart()
 				d.Stop = nil // a server that forgot the stop
-				w.tell(d)
+				w.sendAgain(d)
 				w.pass(time.Hour)
 				w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
-				if n := len(w.box.effects); n != before {
+				if n := len(w.executor.effects); n != before {
 					t.Errorf("started %d times after the stop", n-before)
 				}
 			})
@@ -107,7 +107,7 @@ func TestRebootEndsBatchAndRestartsServices(t *testing.T) {
 		w.service("s1", definition("web", "app"))
 		w.batch("b1", definition("work", "app"))
 		w.stop()
-		w.box.reboot()
+		w.executor.reboot()
 		w.boot = "boot-2"
 		w.began = time.Now().Add(-30 * time.Minute) // the clock of this boot is behind that of the last
 		w.start()
@@ -128,7 +128,7 @@ func TestUnknownExit(t *testing.T) {
 		w.batch("b1", def)
 		w.service("s1", definition("web", "app"))
 		w.stop()
-		w.box.reboot() // the containers vanish, but not the machine
+		w.executor.reboot() // the containers disappear without a reboot
 		w.start()
 		w.pass(10 * time.Second)
 		w.want("b1", cluster.StateFailed, cluster.ReasonUnknownExit)
@@ -139,7 +139,7 @@ func TestUnknownExit(t *testing.T) {
 
 func TestPrepareFailures(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs[""] = program{Prepare: fmt.Errorf("no such image")}
+		w.executor.programs[""] = program{Prepare: fmt.Errorf("no such image")}
 		def := definition("web", "app")
 		def.Restart.Limit = 2
 		w.service("s1", def)
@@ -154,7 +154,7 @@ func TestPrepareFailures(t *testing.T) {
 
 func TestStartRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs[""] = program{Start: executor.NotStarted(fmt.Errorf("no such program"))}
+		w.executor.programs[""] = program{Start: executor.NotStarted(fmt.Errorf("no such program"))}
 		w.batch("b1", definition("work", "app"))
 		o := w.want("b1", cluster.StateFailed, cluster.ReasonStartFailed)
 		if o.Message != "container app could not be started: no such program" {
@@ -171,11 +171,11 @@ func TestStartRefused(t *testing.T) {
 	})
 }
 
-// A start that failed in doubt may have run the program: a batch task does not run it again (T16).
+// A start with an unknown result may have run the program: a batch task does not run it again (T16).
 func TestStartInDoubt(t *testing.T) {
 	for _, doubt := range []error{fmt.Errorf("an odd answer"), executor.ErrNotFound} {
 		inWorld(t, func(w *world) {
-			w.box.programs[""] = program{Doubt: doubt, Runs: time.Hour}
+			w.executor.programs[""] = program{Doubt: doubt, Runs: time.Hour}
 			def := definition("work", "app")
 			def.Restart.Mode, def.Restart.Limit = cluster.RestartOnFailure, 3
 			w.batch("b1", def)

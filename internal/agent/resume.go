@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// resumeWait is how long the first registration waits for the executors to tell what they hold.
+// resumeWait is how long the first registration waits for the executors to list their containers.
 const resumeWait = 5 * time.Second
 
-// resume takes up the attempts that an earlier life of the agent wrote. Those of which a program may run wait
-// until their executor tells what it holds.
+// resume continues the attempts that an earlier run of the agent recorded. Attempts with a program that may still run
+// wait until their executor lists its containers.
 func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
 	boot := a.machine.facts().BootID
 	waiting := map[string][]*task{}
@@ -41,35 +41,35 @@ func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
 		t.publish()
 		a.work.Go(func() { t.run(ctx) })
 	}
-	heard := make(chan struct{})
+	allRecovered := make(chan struct{})
 	left := len(waiting)
-	told := make(chan struct{}, left)
+	recovered := make(chan struct{}, left)
 	for name, tasks := range waiting {
 		a.work.Go(func() {
-			a.recover(ctx, name, tasks)
-			told <- struct{}{}
+			a.recoverTasks(ctx, name, tasks)
+			recovered <- struct{}{}
 		})
 	}
 	a.work.Go(func() {
-		defer close(heard)
+		defer close(allRecovered)
 		for range left {
-			<-told // recover ends with ctx
+			<-recovered // recoverTasks ends with ctx
 		}
 	})
 	a.sweep(ctx, known)
-	a.work.Go(func() { a.watchStrays(ctx, known) })
+	a.work.Go(func() { a.watchOrphans(ctx, known) })
 	timer := time.NewTimer(resumeWait)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-heard:
+	case <-allRecovered:
 	case <-timer.C:
-		a.Logger.Warn("an executor does not tell what it holds; its tasks are reported as they were")
+		a.Logger.Warn("an executor does not list its containers; its tasks are reported as they were")
 	}
 }
 
-// recover asks an executor what it holds and lets its tasks go on from there.
-func (a *Agent) recover(ctx context.Context, name string, tasks []*task) {
+// recoverTasks lists the containers of an executor and continues its tasks from there.
+func (a *Agent) recoverTasks(ctx context.Context, name string, tasks []*task) {
 	held, ok := a.list(ctx, name)
 	if !ok {
 		return
@@ -82,11 +82,11 @@ func (a *Agent) recover(ctx context.Context, name string, tasks []*task) {
 	}
 }
 
-// list returns what an executor holds; ok is false if ctx ended first.
+// list returns the containers of an executor; ok is false if ctx ended first.
 func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]executor.Status, ok bool) {
-	p := a.pause(retryFirst, lookSoon)
+	p := a.newBackoff(minRetryBackoff, fastProbeInterval)
 	for {
-		exec, err := a.held(name)
+		exec, err := a.executorByName(name)
 		var all []executor.Status
 		if err == nil {
 			ask, cancel := context.WithTimeout(ctx, listTimeout)
@@ -101,7 +101,7 @@ func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]exe
 			return held, true
 		}
 		if ctx.Err() == nil {
-			a.Logger.Warn("an executor does not tell what it holds", "executor", name, "error", err)
+			a.Logger.Warn("an executor does not list its containers", "executor", name, "error", err)
 		}
 		if !p.wait(ctx) {
 			return nil, false
@@ -109,41 +109,42 @@ func (a *Agent) list(ctx context.Context, name string) (held map[executor.ID]exe
 	}
 }
 
-// orphan is a container that an executor holds of an attempt that the agent does not know.
+// orphan is a container of an attempt that the agent does not know.
 type orphan struct {
 	executor string
 	status   executor.Status
 }
 
-// found is what the executors hold of attempts that the agent does not know.
-type found struct {
-	mu      sync.Mutex
-	orphans map[string][]orphan // by UUID
-	swept   map[string]bool     // the executors that told what they hold
-	news    chan struct{}       // capacity 1: something was found that no registration told of
+// orphans holds the containers of attempts that the agent does not know.
+type orphans struct {
+	mu         sync.Mutex
+	byUUID     map[string][]orphan // by UUID
+	swept      map[string]bool     // the executors that have listed their containers
+	unreported chan struct{}       // capacity 1: an orphan was found that no registration has reported
 }
 
-func newFound() *found {
-	return &found{orphans: map[string][]orphan{}, swept: map[string]bool{}, news: make(chan struct{}, 1)}
+func newOrphans() *orphans {
+	return &orphans{byUUID: map[string][]orphan{}, swept: map[string]bool{}, unreported: make(chan struct{}, 1)}
 }
 
-// has reports whether anything of an attempt was found.
-func (f *found) has(uuid string) bool {
+// has reports whether an attempt has an orphan.
+func (f *orphans) has(uuid string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.orphans[uuid]) > 0
+	return len(f.byUUID[uuid]) > 0
 }
 
-// strays are attempts of which a program runs and the record was lost. They are told of, or they would count as lost,
-// run on unknown to anybody, and their tasks a second time elsewhere; what the server then sends of them is adopted.
-func (a *Agent) strays() []cluster.Observed {
+// orphanReports returns the attempts with a running program and a lost record. Without these reports they would count
+// as lost and run on unseen, while their tasks ran a second time elsewhere. The agent adopts them when the server sends
+// their assignments.
+func (a *Agent) orphanReports() []cluster.Observed {
 	select {
-	case <-a.found.news: // this tells of them
+	case <-a.orphans.unreported: // this registration reports them
 	default:
 	}
-	a.found.mu.Lock()
-	orphans := maps.Clone(a.found.orphans)
-	a.found.mu.Unlock()
+	a.orphans.mu.Lock()
+	orphans := maps.Clone(a.orphans.byUUID)
+	a.orphans.mu.Unlock()
 	var out []cluster.Observed
 	for _, uuid := range sortedKeys(orphans) {
 		for _, o := range orphans[uuid] {
@@ -162,12 +163,12 @@ func (a *Agent) strays() []cluster.Observed {
 	return out
 }
 
-// adopt takes up what the executors hold of an attempt whose record was lost.
+// adopt takes over the containers of an attempt whose record was lost.
 func (a *Agent) adopt(t *task) {
-	a.found.mu.Lock()
-	orphans := a.found.orphans[t.uuid]
-	delete(a.found.orphans, t.uuid)
-	a.found.mu.Unlock()
+	a.orphans.mu.Lock()
+	orphans := a.orphans.byUUID[t.uuid]
+	delete(a.orphans.byUUID, t.uuid)
+	a.orphans.mu.Unlock()
 	if len(orphans) == 0 || t.def == nil {
 		return
 	}
@@ -180,27 +181,27 @@ func (a *Agent) adopt(t *task) {
 	}
 }
 
-// sweep finds out what the executors hold beside the attempts that the agent knew when it began. What was
-// never started is removed. What runs is left alone: a lost state is no reason to stop a
-// task, and its attempt is taken up when the server sends it again (P1.7).
+// sweep finds containers of attempts that the agent did not know when it began. It removes containers that were never
+// started. Running ones continue: a lost state is no reason to stop a task. Their attempts are adopted when the server
+// sends them again (P1.7).
 //
-// An agent that never had a session may have lost its state, and what its first full report leaves out counts as gone.
-// So it asks until all executors that work have answered; any other waits for them a while only, as it has records of
-// what runs.
+// An agent that never had a session may have lost its state, and attempts missing from its first full report count as
+// gone. Such an agent therefore asks until all working executors have answered. Any other agent has records of its
+// running tasks and waits for a limited time.
 func (a *Agent) sweep(ctx context.Context, known map[executor.ID]bool) {
-	if a.marked().Session != 0 {
+	if a.currentMark().Session != 0 {
 		limited, cancel := context.WithTimeout(ctx, resumeWait)
 		defer cancel()
 		ctx = limited
 	}
-	for p := a.pause(retryFirst, lookSoon); !a.sweepAll(ctx, known) && p.wait(ctx); {
+	for p := a.newBackoff(minRetryBackoff, fastProbeInterval); !a.sweepAll(ctx, known) && p.wait(ctx); {
 	}
 }
 
-// watchStrays asks the executors that did not tell, or did not work yet, what they hold, until ctx ends. What is found
-// then has the node register again, for only a full report tells of it.
-func (a *Agent) watchStrays(ctx context.Context, known map[executor.ID]bool) {
-	tick := time.NewTicker(lookSoon)
+// watchOrphans asks the remaining executors for their containers until ctx ends. A container that is found then makes
+// the node register again, because only a full report carries it.
+func (a *Agent) watchOrphans(ctx context.Context, known map[executor.ID]bool) {
+	tick := time.NewTicker(fastProbeInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -212,16 +213,16 @@ func (a *Agent) watchStrays(ctx context.Context, known map[executor.ID]bool) {
 	}
 }
 
-// sweepAll asks those executors that work and have not told yet, and reports whether all have.
+// sweepAll asks the working executors that have not answered yet, and reports whether all have answered.
 func (a *Agent) sweepAll(ctx context.Context, known map[executor.ID]bool) bool {
 	a.machine.mu.Lock()
 	holding := slices.Concat(a.machine.working, a.machine.retired)
 	a.machine.mu.Unlock()
 	all := true
 	for _, e := range holding {
-		a.found.mu.Lock()
-		swept := a.found.swept[e.name]
-		a.found.mu.Unlock()
+		a.orphans.mu.Lock()
+		swept := a.orphans.swept[e.name]
+		a.orphans.mu.Unlock()
 		if swept {
 			continue
 		}
@@ -229,14 +230,14 @@ func (a *Agent) sweepAll(ctx context.Context, known map[executor.ID]bool) bool {
 		err := a.sweepOne(ask, e, known)
 		cancel()
 		if err != nil {
-			a.Logger.Warn("an executor does not tell what it holds", "executor", e.name, "error", err)
+			a.Logger.Warn("an executor does not list its containers", "executor", e.name, "error", err)
 			all = false
 		}
 	}
 	return all
 }
 
-// sweepOne deals with what one executor holds.
+// sweepOne handles the containers of one executor.
 func (a *Agent) sweepOne(ctx context.Context, e named, known map[executor.ID]bool) error {
 	held, err := e.List(ctx)
 	if err != nil {
@@ -253,18 +254,18 @@ func (a *Agent) sweepOne(ctx context.Context, e named, known map[executor.ID]boo
 			}
 			continue
 		}
-		a.Logger.Warn("a container was found whose task the agent has no record of; it runs on until the servers tell",
+		a.Logger.Warn("a container without a record was found; it keeps running until a server sends its assignment",
 			"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
-		a.found.mu.Lock()
-		a.found.orphans[uuid] = append(a.found.orphans[uuid], orphan{e.name, s})
-		a.found.mu.Unlock()
+		a.orphans.mu.Lock()
+		a.orphans.byUUID[uuid] = append(a.orphans.byUUID[uuid], orphan{e.name, s})
+		a.orphans.mu.Unlock()
 		select {
-		case a.found.news <- struct{}{}:
+		case a.orphans.unreported <- struct{}{}:
 		default:
 		}
 	}
-	a.found.mu.Lock()
-	defer a.found.mu.Unlock()
-	a.found.swept[e.name] = true
+	a.orphans.mu.Lock()
+	defer a.orphans.mu.Unlock()
+	a.orphans.swept[e.name] = true
 	return nil
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// other is an executor with another name than the box.
-type other struct{ *box }
+// renamedExecutor is a test executor with another name.
+type renamedExecutor struct{ *testExecutor }
 
 // Probe implements executor.Executor.
-func (other) Probe(context.Context) (cluster.ExecutorFact, error) {
+func (renamedExecutor) Probe(context.Context) (cluster.ExecutorFact, error) {
 	return cluster.ExecutorFact{Name: "other", Version: "1"}, nil
 }
 
-// What an agent began with an executor that its operator then switched off goes on in the next agent's hands, and can
-// be stopped; what comes new runs elsewhere, and servers hear of the executor no more.
+// Tasks of an executor that the operator switched off continue under the next agent and can be stopped. New tasks use
+// another executor, and servers no longer see the old one.
 func TestRetiredExecutor(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
 		d := w.service("s1", def)
 		w.want("s1", cluster.StateRunning, "")
-		old, next := w.box, newBox()
-		w.attach = func() executor.Executor { return other{next} }
+		old, next := w.executor, newTestExecutor()
+		w.attach = func() executor.Executor { return renamedExecutor{next} }
 		w.retired = []executor.Executor{old}
 		w.restart()
-		w.pass(lookSoon)
+		w.pass(fastProbeInterval)
 		w.want("s1", cluster.StateRunning, "")
 		if facts := w.agent.machine.facts(); len(facts.Executors) != 1 || facts.Executors[0].Name != "other" {
 			t.Errorf("told of executors %+v", facts.Executors)
@@ -40,7 +40,7 @@ func TestRetiredExecutor(t *testing.T) {
 			t.Errorf("the retired executor began %q, the other %q; want one each", old.effects, next.effects)
 		}
 		w.stopTask(d, true)
-		w.pass(lookSoon)
+		w.pass(fastProbeInterval)
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		if len(old.runs) != 0 {

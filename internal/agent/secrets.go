@@ -24,34 +24,34 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Secrets are asked for when a container is made, written to a folder in memory, and kept nowhere else: neither in the
-// agent's state nor in its own memory. The folder of an attempt is <root>/<uuid>/<container>/, in which there are
+// The agent asks for secrets when it makes a container, writes them to a folder in memory, and keeps them nowhere else:
+// neither in its state nor in its own memory. The folder of an attempt is <root>/<uuid>/<container>/ with the entries
 //
-//	0, 1, …   a folder for each one in which the container finds files of secrets, with these files
+//	0, 1, …   one folder for each folder of secret files in the container, with these files
 //	env       the variables, in the form of executor.EncodeEnv
-//	stamps    which values these are, written last: without it nothing counts
-//	former/   values of before, newest last, which the programs may still say: for masking alone, by the agent
-//	          and by what writes the log
+//	stamps    the stamps of these values, written last: without it the folder does not count
+//	former/   earlier values, newest last, which the programs may still print: for masking alone, by the agent
+//	          and by the writer of the log
 //
-// It stays for the restarts of the container in place, so that these need no server, and goes with the attempt.
+// The folder stays for restarts of the container in place, which then need no server. It is removed with the attempt.
 
 const (
 	secretsEnv    = "env"
 	secretsStamps = "stamps"
-	// mostFormer and formerBytes bound the files of former values that are kept of a container, in memory: the newest.
-	mostFormer  = 256
-	formerBytes = 8 * int64(cluster.MiB)
-	// askLimit is how long one request for secrets may take.
-	askLimit = 15 * time.Second
+	// maxFormerFiles and maxFormerBytes limit the former values in memory of a container; the newest ones stay.
+	maxFormerFiles = 256
+	maxFormerBytes = 8 * int64(cluster.MiB)
+	// secretsRequestTimeout limits one request for secrets.
+	secretsRequestTimeout = 15 * time.Second
 )
 
-// secretSource is a Source that hands out secrets.
+// secretSource is a Source that provides secrets.
 type secretSource interface {
 	Secrets(ctx context.Context, r transport.SecretsRequest) (transport.SecretsReply, error)
 }
 
-// secretsFolder returns where the secrets of all attempts are, made where it is missing: in memory, and open to this
-// user alone. Given, unless empty, is the only place that comes into question.
+// secretsFolder returns the folder for the secrets of all attempts and creates it if it is missing. The folder is in
+// memory and only this user can open it. Given, unless empty, is the only candidate.
 func secretsFolder(given string) (string, error) {
 	places := []string{given}
 	if given == "" {
@@ -74,7 +74,8 @@ func secretsFolder(given string) (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// privateMemory makes a folder unless it is there, and says why it is not one in memory that only this user can open.
+// privateMemory creates a folder unless it exists. It returns an error if the folder is not in memory or if other users
+// can open it.
 func privateMemory(dir string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(dir), &fs); err != nil {
@@ -97,10 +98,10 @@ func privateMemory(dir string) error {
 	return nil
 }
 
-// lookForSecrets finds out whether the node can hand out secrets, and tells once why not.
-func (a *Agent) lookForSecrets(f *cluster.Facts) {
+// probeSecrets determines whether the node can provide secrets, and logs once why not.
+func (a *Agent) probeSecrets(f *cluster.Facts) {
 	if a.Volatile {
-		return // what it reports is for others to say
+		return // whoever runs a Volatile agent sets the facts
 	}
 	if _, asks := a.Source.(secretSource); !asks {
 		return
@@ -119,7 +120,7 @@ func (a *Agent) lookForSecrets(f *cluster.Facts) {
 	f.Secrets = err == nil
 }
 
-// secretsDir is where the secrets of an attempt are, "" where the node has no place for them.
+// secretsDir returns the folder of an attempt's secrets, "" if the node has no place for them.
 func (a *Agent) secretsDir(uuid string) string {
 	a.machine.mu.Lock()
 	defer a.machine.mu.Unlock()
@@ -129,33 +130,33 @@ func (a *Agent) secretsDir(uuid string) string {
 	return filepath.Join(a.machine.secretsDir, uuid)
 }
 
-// handout is what a task knows of its secrets.
-type handout struct {
+// secretState is what a task knows about its secrets.
+type secretState struct {
 	// mu is held while the folders are written.
 	mu sync.Mutex
-	// told are the stamps that the server told last, nil before; refreshing says that a goroutine brings the files to
-	// them.
-	told       map[string]string
+	// wanted are the newest stamps from the server, nil before the first. refreshing means that a goroutine updates the
+	// files to them.
+	wanted     map[string]string
 	refreshing bool
 }
 
-// askSecrets asks the server for the secrets of the attempt, or for what a registry wants.
+// askSecrets requests the secrets of the attempt, or the login for a registry.
 func (t *task) askSecrets(ctx context.Context, registry, container string) (transport.SecretsReply, error) {
 	source, ok := t.agent.Source.(secretSource)
 	if !ok {
 		return transport.SecretsReply{}, errors.New("the server hands out no secrets")
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, secretsRequestTimeout)
 	defer cancel()
 	return source.Secrets(ctx, transport.SecretsRequest{
-		Node: t.agent.Name, Session: t.agent.marked().Session, Task: t.id, UUID: t.uuid,
+		Node: t.agent.Name, Session: t.agent.currentMark().Session, Task: t.id, UUID: t.uuid,
 		Revision: t.acted.Load().Revision,
 		Registry: registry, Container: container,
 	})
 }
 
-// placeSecrets writes the secrets of a container and names them in its spec. While no server answers those of the
-// container's last run will do.
+// placeSecrets writes the secrets of a container and adds them to its spec. If no server answers, the secrets of the
+// container's last run stay in use.
 func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *executor.Spec) error {
 	if len(c.Secrets) == 0 || t.agent.Volatile {
 		return nil
@@ -167,14 +168,14 @@ func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *exe
 	reply, err := t.askSecrets(ctx, "", "")
 	t.secrets.mu.Lock()
 	defer t.secrets.mu.Unlock()
-	box := secretBox{filepath.Join(root, c.Name), c}
+	folder := secretFolder{filepath.Join(root, c.Name), c}
 	switch {
 	case err == nil:
-		err = box.write(reply)
+		err = folder.write(reply)
 		if err == nil {
-			err = box.stamp(reply)
+			err = folder.stamp(reply)
 		}
-	case !errors.Is(err, transport.ErrRefused) && box.placed() != nil:
+	case !errors.Is(err, transport.ErrRefused) && folder.placed() != nil:
 		t.agent.Logger.Warn("a container is made with the secrets of its last run: no server answers", "task", t.id,
 			"attempt", t.attempt, "error", err)
 		err = nil
@@ -184,13 +185,13 @@ func (t *task) placeSecrets(ctx context.Context, c *cluster.Container, spec *exe
 	if err != nil {
 		return err
 	}
-	spec.Secrets, spec.SecretEnv = box.mounts(), box.env()
+	spec.Secrets, spec.SecretEnv = folder.mounts(), folder.env()
 	return nil
 }
 
-// credentials returns what is told to a registry that wants to know who asks for the container's image: by the secret
-// that the container names, or the cluster's for the registry, or else what the node's own file says. To origin is
-// written whose login that was, and to problem what went wrong meanwhile.
+// credentials returns the login function for the container's image. The login is the secret that the container names,
+// the cluster's secret for the registry, or the entry in the node's own file, in this order. The function stores whose
+// login it was in origin, and a failure in problem.
 func (t *task) credentials(ctx context.Context, c *cluster.Container, origin,
 	problem *atomic.Pointer[string],
 ) func(string) (string, string) {
@@ -217,9 +218,8 @@ func (t *task) credentials(ctx context.Context, c *cluster.Container, origin,
 	}
 }
 
-// whoseLogin says where a login is renewed that a registry did not accept: in the secret with the name, or in the
-// node's own file.
-func whoseLogin(name *string, in string) string {
+// loginHint says where to renew a login that a registry rejected: in the named secret, or in the node's own file.
+func loginHint(name *string, in string) string {
 	switch {
 	case name == nil:
 		return "; a login for it is that of a secret (`berth secret set NAME --type registry`), or of the " +
@@ -231,11 +231,11 @@ func whoseLogin(name *string, in string) string {
 		"%s --type registry`", *name, in, *name)
 }
 
-// toldStamps takes in which values the secrets have now. What is begun in it ends with ctx.
-func (t *task) toldStamps(ctx context.Context, stamps map[string]string) {
+// setStamps stores the current stamps of the secrets. Work that begins here ends with ctx.
+func (t *task) setStamps(ctx context.Context, stamps map[string]string) {
 	t.secrets.mu.Lock()
 	defer t.secrets.mu.Unlock()
-	t.secrets.told = stamps
+	t.secrets.wanted = stamps
 	if t.secrets.refreshing || t.agent.Volatile {
 		return
 	}
@@ -243,13 +243,13 @@ func (t *task) toldStamps(ctx context.Context, stamps map[string]string) {
 	t.agent.work.Go(func() { t.refreshSecrets(ctx) })
 }
 
-// refreshSecrets brings the files to the values that the server told of, until they have them or the attempt is over.
+// refreshSecrets updates the files to the wanted stamps, until they match or the attempt is over.
 func (t *task) refreshSecrets(ctx context.Context) {
-	p := t.agent.pause(retryFirst, lookSoon)
+	p := t.agent.newBackoff(minRetryBackoff, fastProbeInterval)
 	for {
 		done, err := t.refreshOnce(ctx)
 		if err != nil && ctx.Err() == nil {
-			t.agent.Logger.Warn("secrets that changed are not there yet", "task", t.id, "attempt", t.attempt, "error",
+			t.agent.Logger.Warn("changed secrets could not be written yet", "task", t.id, "attempt", t.attempt, "error",
 				err)
 		}
 		if done {
@@ -268,27 +268,27 @@ func (t *task) refreshSecrets(ctx context.Context) {
 	}
 }
 
-// refreshOnce looks at all containers once. It is done once nothing differs; then another change begins anew.
+// refreshOnce updates all containers once. It is done once nothing differs; a later change starts a new refresh.
 func (t *task) refreshOnce(ctx context.Context) (done bool, err error) {
-	stale, wait := t.stale()
+	stale, wait := t.findStaleSecrets()
 	if len(stale) > 0 {
 		reply, err := t.askSecrets(ctx, "", "")
 		if err != nil {
-			return errors.Is(err, transport.ErrRefused) && t.refreshed(true), err
+			return errors.Is(err, transport.ErrRefused) && t.endRefresh(true), err
 		}
 		for i := range stale {
-			if err := t.renew(ctx, &stale[i], reply); err != nil {
+			if err := t.renewSecrets(ctx, &stale[i], reply); err != nil {
 				return false, err
 			}
 		}
-		stale, wait = t.stale()
+		stale, wait = t.findStaleSecrets()
 	}
-	return len(stale) == 0 && !wait && t.refreshed(false), nil
+	return len(stale) == 0 && !wait && t.endRefresh(false), nil
 }
 
-// refreshed ends the refreshing unless the server told something else meanwhile.
-func (t *task) refreshed(anyway bool) bool {
-	stale, _ := t.stale()
+// endRefresh ends the refresh unless other stamps arrived meanwhile.
+func (t *task) endRefresh(anyway bool) bool {
+	stale, _ := t.findStaleSecrets()
 	t.secrets.mu.Lock()
 	defer t.secrets.mu.Unlock()
 	if len(stale) > 0 && !anyway {
@@ -298,15 +298,15 @@ func (t *task) refreshed(anyway bool) bool {
 	return true
 }
 
-// staleBox is a container of which secrets have other values than the server told.
-type staleBox struct {
-	secretBox
-	changed []string // their names
+// staleSecrets is a container with secrets that differ from the wanted stamps.
+type staleSecrets struct {
+	secretFolder
+	changed []string // names of these secrets
 }
 
-// stale returns the containers whose secrets differ from what the server told; wait says that some are yet to be
-// written.
-func (t *task) stale() (list []staleBox, wait bool) {
+// findStaleSecrets returns the containers whose secrets differ from the wanted stamps. wait means that some containers
+// have no secrets yet.
+func (t *task) findStaleSecrets() (list []staleSecrets, wait bool) {
 	root, v := t.agent.secretsDir(t.uuid), t.view.Load()
 	select {
 	case <-t.ended:
@@ -323,14 +323,14 @@ func (t *task) stale() (list []staleBox, wait bool) {
 		if len(c.Secrets) == 0 {
 			continue
 		}
-		s := staleBox{secretBox: secretBox{filepath.Join(root, c.Name), c}}
+		s := staleSecrets{secretFolder: secretFolder{filepath.Join(root, c.Name), c}}
 		placed := s.placed()
 		if placed == nil {
 			wait = wait || v.rec.Phase == attempt.PhaseNew || v.rec.Phase == attempt.PhasePreparing
 			continue
 		}
 		for _, u := range c.Secrets {
-			if now := t.secrets.told[u.Secret]; now != "" && now != placed[u.Secret] &&
+			if now := t.secrets.wanted[u.Secret]; now != "" && now != placed[u.Secret] &&
 				!slices.Contains(s.changed, u.Secret) {
 				s.changed = append(s.changed, u.Secret)
 			}
@@ -342,9 +342,9 @@ func (t *task) stale() (list []staleBox, wait bool) {
 	return list, wait
 }
 
-// renew replaces the files of a container, sends the signals that its uses ask for, and then notes which values it has:
-// what a crash between leaves is done again.
-func (t *task) renew(ctx context.Context, s *staleBox, reply transport.SecretsReply) error {
+// renewSecrets replaces the files of a container, sends the signals that its uses ask for, and then records the stamps.
+// After a crash in between, the next run repeats all of it.
+func (t *task) renewSecrets(ctx context.Context, s *staleSecrets, reply transport.SecretsReply) error {
 	t.secrets.mu.Lock()
 	err := s.write(reply)
 	t.secrets.mu.Unlock()
@@ -358,7 +358,7 @@ func (t *task) renew(ctx context.Context, s *staleBox, reply transport.SecretsRe
 			continue
 		}
 		sent = append(sent, u.Signal)
-		if err := t.tellProgram(ctx, s.container.Name, u.Signal); err != nil {
+		if err := t.signalContainer(ctx, s.container.Name, u.Signal); err != nil {
 			return err
 		}
 	}
@@ -369,28 +369,28 @@ func (t *task) renew(ctx context.Context, s *staleBox, reply transport.SecretsRe
 	return s.stamp(reply)
 }
 
-// tellProgram sends a signal to a container, if it runs.
-func (t *task) tellProgram(ctx context.Context, container, name string) error {
-	exec, id, err := t.running(container)
+// signalContainer sends a signal to a container, if it runs.
+func (t *task) signalContainer(ctx context.Context, container, name string) error {
+	exec, id, err := t.runningContainer(container)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, signalTimeout)
 		defer cancel()
 		err = exec.Signal(ctx, id, unix.SignalNum("SIG"+name))
 	}
 	if errors.Is(err, executor.ErrNotRunning) || errors.Is(err, executor.ErrNotFound) {
-		return nil // the next run finds the new values
+		return nil // the next run gets the new values
 	}
 	return err
 }
 
-// secretBox is the folder in memory of the secrets of one container.
-type secretBox struct {
+// secretFolder is the folder in memory of the secrets of one container.
+type secretFolder struct {
 	dir       string
 	container *cluster.Container
 }
 
-// placed returns the stamps of the values that are there, nil where they are not all there.
-func (b secretBox) placed() map[string]string {
+// placed returns the stamps of the stored values, nil if the values are incomplete.
+func (b secretFolder) placed() map[string]string {
 	var stamps map[string]string
 	text, err := os.ReadFile(filepath.Join(b.dir, secretsStamps))
 	if err != nil || json.Unmarshal(text, &stamps) != nil {
@@ -399,24 +399,24 @@ func (b secretBox) placed() map[string]string {
 	return stamps
 }
 
-// mounts are the folders with files, as the container finds them.
-func (b secretBox) mounts() (list []executor.Mount) {
+// mounts returns the folders with files, as the container sees them.
+func (b secretFolder) mounts() (list []executor.Mount) {
 	for i, folder := range b.container.SecretFolders() {
 		list = append(list, executor.Mount{Source: filepath.Join(b.dir, strconv.Itoa(i)), Path: folder, ReadOnly: true})
 	}
 	return list
 }
 
-// env is the file of variables, "" for none.
-func (b secretBox) env() string {
+// env returns the file of variables, "" for none.
+func (b secretFolder) env() string {
 	if slices.ContainsFunc(b.container.Secrets, func(u cluster.SecretUse) bool { return u.Env != "" }) {
 		return filepath.Join(b.dir, secretsEnv)
 	}
 	return ""
 }
 
-// write writes what differs, each file at once; who owned one goes on owning it. Without all values nothing is written.
-func (b secretBox) write(reply transport.SecretsReply) error {
+// write writes the files that differ, each atomically; a file keeps its owner. It writes nothing if a value is missing.
+func (b secretFolder) write(reply transport.SecretsReply) error {
 	var missing []string
 	for _, u := range b.container.Secrets {
 		if _, ok := reply.Secrets[u.Secret]; !ok {
@@ -446,7 +446,7 @@ func (b secretBox) write(reply transport.SecretsReply) error {
 			return fmt.Errorf("secret %s: %q is not a file mode: %w", u.Secret, u.Mode, err)
 		}
 		folder := filepath.Join(b.dir, strconv.Itoa(slices.Index(folders, filepath.Dir(u.File))))
-		if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // in a folder that is closed; the container's user enters it
+		if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the parent folder is private; the container's user enters this one
 			return fmt.Errorf("write secrets: %w", err)
 		}
 		if err := b.replace(filepath.Join(folder, filepath.Base(u.File)), value, os.FileMode(mode)); err != nil {
@@ -459,8 +459,8 @@ func (b secretBox) write(reply transport.SecretsReply) error {
 	return b.replace(b.env(), executor.EncodeEnv(variables), 0o400)
 }
 
-// stamp notes which values the container has.
-func (b secretBox) stamp(reply transport.SecretsReply) error {
+// stamp records which values the container has.
+func (b secretFolder) stamp(reply transport.SecretsReply) error {
 	stamps := map[string]string{}
 	for _, u := range b.container.Secrets {
 		stamps[u.Secret] = reply.Secrets[u.Secret].Stamp
@@ -472,8 +472,8 @@ func (b secretBox) stamp(reply transport.SecretsReply) error {
 	return b.replace(filepath.Join(b.dir, secretsStamps), text, 0o600)
 }
 
-// replace puts a file in the place of another.
-func (b secretBox) replace(name string, content []byte, mode os.FileMode) error {
+// replace replaces a file.
+func (b secretFolder) replace(name string, content []byte, mode os.FileMode) error {
 	if err := b.keepFormer(name, content); err != nil {
 		return fmt.Errorf("write secrets: %w", err)
 	}
@@ -483,8 +483,8 @@ func (b secretBox) replace(name string, content []byte, mode os.FileMode) error 
 	return nil
 }
 
-// keepFormer keeps a file of values that is about to be replaced by another, and of such files the newest.
-func (b secretBox) keepFormer(name string, next []byte) error {
+// keepFormer keeps the replaced value of a file, and of all former values the newest.
+func (b secretFolder) keepFormer(name string, next []byte) error {
 	was, err := os.ReadFile(name)
 	if os.IsNotExist(err) || err == nil && bytes.Equal(was, next) || filepath.Base(name) == secretsStamps &&
 		filepath.Dir(name) == b.dir {
@@ -505,37 +505,37 @@ func (b secretBox) keepFormer(name string, next []byte) error {
 	if len(all) > 0 {
 		newest := all[len(all)-1].Name()
 		if b, err := os.ReadFile(filepath.Join(dir, newest)); err == nil && bytes.Equal(b, was) {
-			return nil // it was kept, and then not replaced
+			return nil // kept before a crash, and then not replaced
 		}
-		last, _ := strconv.Atoi(newest) // only this writes here
+		last, _ := strconv.Atoi(newest) // only this function writes here
 		number = last + 1
 	}
-	// Numbers of the same length, so that the names are in the order in which values were replaced.
+	// Numbers have a fixed length, so that the names sort in the order of the replacements.
 	if err := os.Link(name, filepath.Join(dir, fmt.Sprintf("%020d", number))); err != nil {
 		return err
 	}
-	left := formerBytes - int64(len(was))
+	left := maxFormerBytes - int64(len(was))
 	for i, e := range slices.Backward(all) {
 		if info, err := e.Info(); err == nil {
 			left -= info.Size()
 		}
-		if i < len(all)+1-mostFormer || left < 0 {
+		if i < len(all)+1-maxFormerFiles || left < 0 {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err
 }
 
-// mask takes the values of the attempt's secrets out of what its programs said, for what is told to others. Text is
-// asked for that with so many bytes more than are wanted in the end.
+// mask removes the values of the attempt's secrets from text for other readers. The function text returns the text with
+// the given number of additional bytes.
 func (t *task) mask(text func(more int) string) string {
 	root := t.agent.secretsDir(t.uuid)
 	var values []string
 	if root != "" {
-		boxes, _ := filepath.Glob(filepath.Join(root, "*")) // the pattern is a good one
-		for _, box := range boxes {
-			folders, _ := filepath.Glob(filepath.Join(box, "[0-9]*"))
-			values = append(values, executor.SecretValues(folders, filepath.Join(box, secretsEnv))...)
+		containers, _ := filepath.Glob(filepath.Join(root, "*")) // the pattern is valid
+		for _, folder := range containers {
+			folders, _ := filepath.Glob(filepath.Join(folder, "[0-9]*"))
+			values = append(values, executor.SecretValues(folders, filepath.Join(folder, secretsEnv))...)
 		}
 	}
 	if values = executor.MaskedTexts(values); len(values) == 0 {
@@ -549,7 +549,7 @@ func (t *task) mask(text func(more int) string) string {
 	return maskEnd(out, values)
 }
 
-// maskEnd masks what the text ends with of a value that was cut.
+// maskEnd masks the beginning of a value at the end of the text, where the text was cut.
 func maskEnd(text string, values []string) string {
 	for _, v := range values {
 		for n := len(v) - 1; n >= executor.ShortSecret; n-- {
@@ -561,7 +561,7 @@ func maskEnd(text string, values []string) string {
 	return text
 }
 
-// maskBeginning masks what the text begins with of a value that was cut.
+// maskBeginning masks the end of a value at the beginning of the text, where the text was cut.
 func maskBeginning(text string, values []string) string {
 	for _, v := range values {
 		for from := 1; len(v)-from >= executor.ShortSecret; from++ {
@@ -573,5 +573,5 @@ func maskBeginning(text string, values []string) string {
 	return text
 }
 
-// maskText is mask for a text that is whole.
+// maskText masks a complete text.
 func (t *task) maskText(s string) string { return t.mask(func(int) string { return s }) }

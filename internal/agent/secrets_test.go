@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// keeper is a container that gets secrets in each way.
-func keeper() *cluster.Container {
+// secretContainer returns a container that gets secrets in each way.
+func secretContainer() *cluster.Container {
 	return &cluster.Container{Name: "app", Secrets: []cluster.SecretUse{
 		{Secret: "password", File: "/run/app/password", Mode: "0400"},
 		{Secret: "token", Env: "TOKEN"},
@@ -22,33 +22,33 @@ func keeper() *cluster.Container {
 	}}
 }
 
-// handedOut gives an attempt the secrets of a keeper.
-func handedOut(t *testing.T) (*task, func(password, token, cert string)) {
+// withSecrets gives an attempt the secrets of secretContainer.
+func withSecrets(t *testing.T) (*task, func(password, token, cert string)) {
 	t.Helper()
 	a := &Agent{}
 	a.machine.secretsDir = t.TempDir()
-	box := secretBox{filepath.Join(a.machine.secretsDir, "u1", "app"), keeper()}
+	folder := secretFolder{filepath.Join(a.machine.secretsDir, "u1", "app"), secretContainer()}
 	give := func(password, token, cert string) {
 		t.Helper()
 		reply := transport.SecretsReply{Secrets: map[string]transport.SecretText{
 			"password": {Stamp: "1", Value: []byte(password)}, "token": {Stamp: "1", Value: []byte(token)},
 			"cert": {Stamp: "1", Value: []byte(cert)},
 		}}
-		if err := box.write(reply); err != nil {
+		if err := folder.write(reply); err != nil {
 			t.Fatal(err)
 		}
-		if err := box.stamp(reply); err != nil {
+		if err := folder.stamp(reply); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return &task{agent: a, uuid: "u1"}, give
 }
 
-// TestMask takes values out of what programs said: whole ones, with and without the line's end that the value has,
-// lines of long ones, the longest first, and what was cut at either end of the text; and no word besides.
+// TestMask masks values in output: whole values, with and without their end of line, the lines of long values, the
+// longest first, and parts cut at either end of the text. No other word is masked.
 func TestMask(t *testing.T) {
 	t.Parallel()
-	task, give := handedOut(t)
+	task, give := withSecrets(t)
 	give("Hush-password\n", "Hush-password-and-token", "-----BEGIN-----\nHushLineOfACertificate\nshort line\n")
 	for said, want := range map[string]string{
 		"":                                     "",
@@ -67,7 +67,7 @@ func TestMask(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", said, got, want)
 		}
 	}
-	// Of an output's end so much more is asked for that no value is cut where the end begins.
+	// The end of an output is read with enough additional bytes that no value is cut at its beginning.
 	asked := 0
 	if got := task.mask(func(more int) string {
 		asked = more
@@ -75,24 +75,24 @@ func TestMask(t *testing.T) {
 	}); got != "x" || asked < len("Hush-password-and-token") {
 		t.Errorf("%d bytes more were asked for, and the text is %q", asked, got)
 	}
-	// Three bytes are no secret that could be told from other words.
+	// Three bytes are too short to tell a secret from other words.
 	give("abc", "Hush-password-and-token", "abcd")
 	if got := task.maskText("abc, abcde"); got != "abc, [secret]e" {
 		t.Errorf("short ones: got %q", got)
 	}
 }
 
-// TestMaskFormerValues rotates secrets: what a program said with the values of before is masked too, after each of
-// them, and nothing of that outlives the attempt's folder or grows for ever.
+// TestMaskFormerValues rotates secrets. Output with former values is masked, too. Former values go with the attempt's
+// folder and are limited in number.
 func TestMaskFormerValues(t *testing.T) {
 	t.Parallel()
-	task, give := handedOut(t)
-	for i := range mostFormer + 5 {
+	task, give := withSecrets(t)
+	for i := range maxFormerFiles + 5 {
 		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert")
-		// the same again, as after a crash
+		// The same again, as after a crash.
 		give(fmt.Sprintf("Hush-password-%02d", i), fmt.Sprintf("Hush-token-%02d", i), "Hush-cert")
 	}
-	last := mostFormer + 4
+	last := maxFormerFiles + 4
 	said := fmt.Sprintf("%02d: Hush-password-%02d Hush-token-%02d, then Hush-password-%02d Hush-token-%02d Hush-cert.",
 		last, last-1, last-1, last, last)
 	if got, want := task.maskText(said), fmt.Sprintf("%02d: [secret] [secret], then [secret] [secret] [secret].",
@@ -100,7 +100,7 @@ func TestMaskFormerValues(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	dir := filepath.Join(task.agent.secretsDir("u1"), "app", executor.FormerFolder)
-	if kept, err := os.ReadDir(dir); err != nil || len(kept) != mostFormer {
+	if kept, err := os.ReadDir(dir); err != nil || len(kept) != maxFormerFiles {
 		t.Errorf("%d former values are kept, error %v", len(kept), err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -108,15 +108,15 @@ func TestMaskFormerValues(t *testing.T) {
 	}
 }
 
-// TestSecretsThatCannotBeVariables refuses values that no environment can hold, and quotes none of them.
+// TestSecretsThatCannotBeVariables rejects values that no environment can hold, and quotes none of them.
 func TestSecretsThatCannotBeVariables(t *testing.T) {
 	t.Parallel()
-	box := secretBox{filepath.Join(t.TempDir(), "app"), keeper()}
+	folder := secretFolder{filepath.Join(t.TempDir(), "app"), secretContainer()}
 	for name, token := range map[string]string{
 		"a zero byte": "Hush\x00value",
 		"too long":    "Hush" + strings.Repeat("x", cluster.MaxArg),
 	} {
-		err := box.write(transport.SecretsReply{Secrets: map[string]transport.SecretText{
+		err := folder.write(transport.SecretsReply{Secrets: map[string]transport.SecretText{
 			"password": {Value: []byte("p")}, "cert": {Value: []byte("c")}, "token": {Value: []byte(token)},
 		}})
 		if err == nil || !strings.Contains(err.Error(), "the secret token cannot be the variable TOKEN") ||
@@ -124,16 +124,16 @@ func TestSecretsThatCannotBeVariables(t *testing.T) {
 			t.Errorf("%s: got error %.200v", name, err)
 		}
 	}
-	err := box.write(transport.SecretsReply{
+	err := folder.write(transport.SecretsReply{
 		Missing: []string{"there is no secret cert"},
 		Secrets: map[string]transport.SecretText{"password": {Value: []byte("p")}},
 	})
-	if err == nil || !strings.Contains(err.Error(), "no secret cert") || box.placed() != nil {
-		t.Errorf("one is missing: got error %v, and %v are there", err, box.placed())
+	if err == nil || !strings.Contains(err.Error(), "no secret cert") || folder.placed() != nil {
+		t.Errorf("one is missing: got error %v, and %v are there", err, folder.placed())
 	}
 }
 
-// A word of a task, which its program chooses, tells no value either.
+// The message of a ttl check, which the program chooses, is masked as well.
 func TestWordsAreMasked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
@@ -153,7 +153,7 @@ func TestWordsAreMasked(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, "password"), []byte("Hush-password"), 0o400); err != nil {
 			t.Fatal(err)
 		}
-		if problem := w.said("s1", "beat", cluster.WordFail, "no login with Hush-password"); problem != "" {
+		if problem := w.sendTTLUpdate("s1", "beat", cluster.WordFail, "no login with Hush-password"); problem != "" {
 			t.Fatal(problem)
 		}
 		w.pass(time.Minute)

@@ -12,24 +12,24 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// server is a Source with a script.
+// server is a Source that a test controls.
 type server struct {
 	mu       sync.Mutex
 	sessions uint64
 	live     uint64
 	// recoveries counts how often the store went back.
 	recoveries uint64
-	wire       int // that the sessions speak
+	wire       int // version of the sessions
 	down       bool
 	have       []transport.AssignmentsRequest // of all streams, in order
-	// all that was said, in order, sent anew on each stream as far as it is not had
+	// All messages in order. Each new stream sends again those that the agent does not have.
 	sent    []transport.Message
 	streams map[*stream]bool
 	regs    []transport.Registration
 	reports []transport.Report
 	seen    map[string]cluster.Observed // newest report of each attempt
-	story   map[string][]string         // states of each attempt as they were reported
-	// puts holds the UUIDs of attempts that no registration takes.
+	states  map[string][]string         // reported states of each attempt
+	// puts holds the UUIDs of attempts that no registration accepts.
 	puts map[string]bool
 	// answer, unless nil, makes the reply.
 	answer  func(*server, transport.Report) (transport.ReportReply, error)
@@ -40,7 +40,7 @@ type server struct {
 
 func newServer() *server {
 	return &server{
-		streams: map[*stream]bool{}, seen: map[string]cluster.Observed{}, story: map[string][]string{},
+		streams: map[*stream]bool{}, seen: map[string]cluster.Observed{}, states: map[string][]string{},
 		carried: map[string]io.ReadWriteCloser{},
 	}
 }
@@ -83,8 +83,8 @@ func (s *server) see(o *cluster.Observed) {
 	if o.Gone {
 		text += " gone"
 	}
-	if story := s.story[o.UUID]; len(story) == 0 || story[len(story)-1] != text || was.Restarts != o.Restarts {
-		s.story[o.UUID] = append(story, text)
+	if story := s.states[o.UUID]; len(story) == 0 || story[len(story)-1] != text || was.Restarts != o.Restarts {
+		s.states[o.UUID] = append(story, text)
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *server) Stream(_ context.Context, id string) (io.ReadWriteCloser, error
 	return c, nil
 }
 
-// say sends messages on all streams, and on those to come.
+// say sends messages on all streams, also on later ones.
 func (s *server) say(messages ...transport.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

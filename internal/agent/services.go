@@ -16,39 +16,39 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Tasks are told where the services are reached that they use: in variables, and in files that are made from templates.
-// A container is made once all that it needs has a healthy task. Afterwards one goroutine for each such task follows
-// the services: when they come to rest it makes the texts anew, and where one is another than what the program was told
-// it replaces the file and does what the definition says.
+// Tasks get the addresses of the services that they use in variables and in files made from templates. A container is
+// made once each service that it needs has a healthy task. Afterwards one goroutine for each such task follows the
+// services. When the services have settled, the goroutine renders the files again. If the result differs from what the
+// program got, the goroutine replaces the file and applies the definition's on_change.
 
 const (
-	// quietFor is for how long nothing may change until changes are taken in, and quietMost for how long they are
-	// waited for.
-	quietFor, quietMost = time.Second, 10 * time.Second
-	// oldPatience is how long a start waits for a server to say whether what an earlier life of the agent was told is
-	// still so.
-	oldPatience = 3 * time.Second
-	// splayStep is how far apart the tasks of a service restart for a change, and splayMost how long all of them take.
-	splayStep, splayMost = 5 * time.Second, time.Minute
-	// renewalRest is the least time between two restarts for changes of one task; it doubles with each that comes
-	// within renewalCalm of the last, up to that: services that restart each other come to rest.
-	renewalRest, renewalCalm = 30 * time.Second, 10 * time.Minute
+	// settleTime is how long the services must not change before the agent applies changes; maxSettleTime limits the
+	// wait.
+	settleTime, maxSettleTime = time.Second, 10 * time.Second
+	// staleAddressTimeout is how long a start waits for a server to confirm addresses from an earlier run of the agent.
+	staleAddressTimeout = 3 * time.Second
+	// splayStep is the time between the restarts of two tasks of a service for one change; maxSplay limits the time of
+	// all restarts.
+	splayStep, maxSplay = 5 * time.Second, time.Minute
+	// minRenewalInterval is the least time between two restarts of a task for changes. It doubles with each restart
+	// that follows soon after the last, up to maxRenewalInterval, so that services that restart each other settle.
+	minRenewalInterval, maxRenewalInterval = 30 * time.Second, 10 * time.Minute
 )
 
-// told is what a task knows of the services that it uses.
-type told struct {
-	// mu is held while the files are written.
+// serviceState is what a task knows about the services that it uses.
+type serviceState struct {
+	// mu is held while files are written.
 	mu sync.Mutex
-	// following is set before a container is made that uses services.
-	following *following
-	poke      chan struct{} // capacity 1: all containers run, so look
-	up        time.Duration // of the round that the goroutine was told of; the task's goroutine's alone
-	// trouble is what people should know of a task that runs, nil for nothing.
+	// following is set before the first container that uses services is made.
+	following  *following
+	allRunning chan struct{} // capacity 1: all containers run
+	knownUp    time.Duration // Up of the round that the goroutine knows; used by the task's goroutine only
+	// trouble is a message for users about a running task, nil for none.
 	trouble atomic.Pointer[string]
 }
 
-// followServices begins to follow what the definition names, and has its goroutine look once all containers of a round
-// run. It is called on the task's goroutine.
+// followServices starts to follow the services of the definition, and wakes the following goroutine once all containers
+// of a round run. It is called on the task's goroutine.
 func (t *task) followServices(ctx context.Context, def *cluster.TaskDefinition) {
 	if def == nil || t.agent.Volatile || !def.Follows() || t.rec.Terminal() {
 		return
@@ -58,28 +58,27 @@ func (t *task) followServices(ctx context.Context, def *cluster.TaskDefinition) 
 		for _, n := range def.Services(t.rec.Desired.Owner.Cluster) {
 			names = append(names, serviceName(n))
 		}
-		t.services.poke = make(chan struct{}, 1)
+		t.services.allRunning = make(chan struct{}, 1)
 		t.services.following = t.agent.directory().follow(names...)
 		t.agent.work.Go(func() { t.follow(ctx) })
 	}
-	if up := t.rec.Up; up != t.services.up {
-		if t.services.up = up; up != 0 {
-			nudge(t.services.poke)
+	if up := t.rec.Up; up != t.services.knownUp {
+		if t.services.knownUp = up; up != 0 {
+			nudge(t.services.allRunning)
 		}
 	}
 }
 
-// lookup is what is known now of the services that a container uses.
+// lookup is the current state of the services that a container uses.
 type lookup struct {
 	services map[cluster.ServicePort][]cluster.TemplateAddress
-	// old are those of which it is not known whether it is still so, and empty those that are needed and have no
-	// address.
-	old, empty []cluster.ServicePort
-	// waits says of the latter why, in one sentence.
+	// stale lists services whose addresses may be out of date; empty lists required services without an address.
+	stale, empty []cluster.ServicePort
+	// waits says why the services in empty have no address, in one sentence.
 	waits string
 }
 
-// lookUp looks at all services that a container uses.
+// lookUp collects the state of all services that a container uses.
 func (t *task) lookUp(c *cluster.Container, own string) lookup {
 	l := lookup{services: map[cluster.ServicePort][]cluster.TemplateAddress{}}
 	var why []string
@@ -93,20 +92,20 @@ func (t *task) lookUp(c *cluster.Container, own string) lookup {
 			}
 		}
 		l.services[need.ServicePort] = list
-		if !at.Known || at.Old {
-			l.old = append(l.old, need.ServicePort)
+		if !at.Known || at.Stale {
+			l.stale = append(l.stale, need.ServicePort)
 		}
 		if len(list) == 0 && !need.Optional {
 			l.empty = append(l.empty, need.ServicePort)
-			why = append(why, lackOf(need.ServicePort, at, own))
+			why = append(why, missingReason(need.ServicePort, at, own))
 		}
 	}
 	l.waits = strings.Join(why, "; ")
 	return l
 }
 
-// lackOf says why there is no address of a service.
-func lackOf(p cluster.ServicePort, at serviceAddresses, own string) string {
+// missingReason says why a service has no address.
+func missingReason(p cluster.ServicePort, at serviceAddresses, own string) string {
 	name := p.String()
 	switch {
 	case !at.Known:
@@ -118,7 +117,7 @@ func lackOf(p cluster.ServicePort, at serviceAddresses, own string) string {
 	}
 	ports := map[string]bool{}
 	for i := range at.Addresses {
-		for port := range at.Addresses[i].Ports { // order-free: they are sorted
+		for port := range at.Addresses[i].Ports { // order-free: sortedKeys sorts them
 			ports[port] = true
 		}
 	}
@@ -128,31 +127,32 @@ func lackOf(p cluster.ServicePort, at serviceAddresses, own string) string {
 	return fmt.Sprintf("service %s has no port %q: it has %s", name, p.Port, strings.Join(sortedKeys(ports), ", "))
 }
 
-// awaitServices waits until all that a container needs has a healthy task, and says meanwhile what it waits for; once
-// it has waited, until nothing changes for a while. Where no server answers it goes on with what was told before.
+// awaitServices waits until each service that a container needs has a healthy task, and reports the reason meanwhile.
+// After a wait it also waits until the services have settled. Without an answer from a server it continues with the
+// last known addresses.
 func (t *task) awaitServices(ctx context.Context, c *cluster.Container, own string) (lookup, error) {
-	f, last := t.services.following, t.renderedOf(c).told()
-	patience := time.NewTimer(oldPatience)
-	defer patience.Stop()
-	patient, waited := true, false
+	f, last := t.services.following, t.renderedFolder(c).last()
+	staleTimer := time.NewTimer(staleAddressTimeout)
+	defer staleTimer.Stop()
+	mayWait, waited := true, false
 	for {
 		changed := f.changed()
 		l := t.lookUp(c, own)
-		if !patient {
-			l = l.with(last, slices.DeleteFunc(slices.Clone(l.old), func(p cluster.ServicePort) bool {
+		if !mayWait {
+			l = l.with(last, slices.DeleteFunc(slices.Clone(l.stale), func(p cluster.ServicePort) bool {
 				return len(l.services[p]) > 0
 			}))
 		}
-		if len(l.empty) == 0 && (len(l.old) == 0 || !patient) {
+		if len(l.empty) == 0 && (len(l.stale) == 0 || !mayWait) {
 			if !waited { // others may become healthy as well
 				return l, nil
 			}
-			if waited = false; !t.quiet(ctx) {
+			if waited = false; !t.waitUntilSettled(ctx) {
 				return l, cmp.Or(ctx.Err(), context.Canceled)
 			}
 			continue
 		}
-		waited = waited || len(l.old) == 0
+		waited = waited || len(l.stale) == 0
 		if l.waits != "" {
 			t.progress(c.Name)("waits for services: " + l.waits)
 		}
@@ -160,14 +160,14 @@ func (t *task) awaitServices(ctx context.Context, c *cluster.Container, own stri
 		case <-ctx.Done():
 			return l, ctx.Err()
 		case <-changed:
-		case <-patience.C:
-			patient = false
+		case <-staleTimer.C:
+			mayWait = false
 		}
 	}
 }
 
-// with returns the lookup with what the container was told last in place of some of its services.
-func (l lookup) with(last *toldLast, instead []cluster.ServicePort) lookup {
+// with returns the lookup with the container's last addresses in place of those of some services.
+func (l lookup) with(last *lastContent, instead []cluster.ServicePort) lookup {
 	if last == nil || len(instead) == 0 {
 		return l
 	}
@@ -181,7 +181,7 @@ func (l lookup) with(last *toldLast, instead []cluster.ServicePort) lookup {
 	return l
 }
 
-// variables returns those of a container's services.
+// variables returns the environment variables with the addresses of a container's services.
 func (l lookup) variables(c *cluster.Container) map[string]string {
 	env := map[string]string{}
 	for _, u := range c.Services {
@@ -198,8 +198,8 @@ func (l lookup) variables(c *cluster.Container) map[string]string {
 	return env
 }
 
-// placeServices waits for what a container uses, writes its files that are made from templates, and names these and its
-// variables in its spec.
+// placeServices waits for the services of a container, writes its rendered files, and adds the files and variables to
+// its spec.
 func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *cluster.TaskDefinition, i int,
 	spec *executor.Spec,
 ) error {
@@ -211,22 +211,22 @@ func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *clust
 	if err != nil {
 		return err
 	}
-	made, err := t.make(d, def, i, l)
+	made, err := t.render(d, def, i, l)
 	if err != nil {
 		return err
 	}
 	t.services.mu.Lock()
 	defer t.services.mu.Unlock()
-	box := t.renderedOf(c)
-	if err := box.write(made); err != nil {
+	folder := t.renderedFolder(c)
+	if err := folder.write(made); err != nil {
 		return err
 	}
-	if err := box.note(made); err != nil {
+	if err := folder.saveLast(made); err != nil {
 		return err
 	}
 	spec.Env, spec.Container.Command, spec.Container.Args = made.spec.Env, made.spec.Container.Command,
 		made.spec.Container.Args
-	spec.Rendered = box.mounts()
+	spec.Rendered = folder.mounts()
 	folders := c.TemplateFolders()
 	spec.Container.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f cluster.File) bool {
 		return f.InFolder(folders) >= 0
@@ -234,18 +234,18 @@ func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *clust
 	return nil
 }
 
-// made is what there is to be told to a container.
-type made struct {
-	spec  executor.Spec
-	texts []string // of the container's files, by index; only those in folders of templates
-	env   map[string]string
-	look  lookup
+// renderedContent is the content that a container gets from the services.
+type renderedContent struct {
+	spec   executor.Spec
+	texts  []string // of the container's files, by index; only those in template folders
+	env    map[string]string
+	lookup lookup
 }
 
-// make makes the texts and variables of a container.
-func (t *task) make(d *cluster.Desired, def *cluster.TaskDefinition, i int, l lookup) (made, error) {
+// render renders the files and variables of a container.
+func (t *task) render(d *cluster.Desired, def *cluster.TaskDefinition, i int, l lookup) (renderedContent, error) {
 	a, c := t.agent, &def.Containers[i]
-	m := made{env: l.variables(c), look: l, texts: make([]string, len(c.Files))}
+	m := renderedContent{env: l.variables(c), lookup: l, texts: make([]string, len(c.Files))}
 	var err error
 	if m.spec, err = a.spec(d, def, i, "", m.env); err != nil {
 		return m, err
@@ -284,14 +284,14 @@ func (t *task) make(d *cluster.Desired, def *cluster.TaskDefinition, i int, l lo
 	return m, nil
 }
 
-// follow takes in changes of the services until the attempt is over, or ctx.
+// follow applies changes of the services until the attempt is over or ctx ends.
 func (t *task) follow(ctx context.Context) {
 	f := t.services.following
 	defer f.stop()
 	var r renewals
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	p := t.agent.pause(retryFirst, lookSoon)
+	p := t.agent.newBackoff(minRetryBackoff, fastProbeInterval)
 	for {
 		select {
 		case <-ctx.Done():
@@ -299,19 +299,19 @@ func (t *task) follow(ctx context.Context) {
 		case <-t.ended:
 			return
 		case <-timer.C:
-		case <-t.services.poke:
+		case <-t.services.allRunning:
 		case <-f.changed():
-			if !t.quiet(ctx) {
+			if !t.waitUntilSettled(ctx) {
 				return
 			}
 		}
-		next, err := t.retell(ctx, &r)
+		next, err := t.updateContainers(ctx, &r)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			t.agent.Logger.Warn("a task cannot be told of changes of services; it is tried again", "task", t.id,
-				"attempt", t.attempt, "error", err)
+			t.agent.Logger.Warn("changes of services could not be passed to a task; the agent tries again",
+				"task", t.id, "attempt", t.attempt, "error", err)
 			next = p.next()
 		default:
 			p.reset()
@@ -322,13 +322,13 @@ func (t *task) follow(ctx context.Context) {
 	}
 }
 
-// quiet waits until nothing has changed for a while, and returns false where there is nobody left to tell.
-func (t *task) quiet(ctx context.Context) bool {
-	most, rest := time.NewTimer(quietMost), time.NewTimer(quietFor)
+// waitUntilSettled waits until nothing has changed for a while, and returns false if the attempt is over or ctx ended.
+func (t *task) waitUntilSettled(ctx context.Context) bool {
+	most, rest := time.NewTimer(maxSettleTime), time.NewTimer(settleTime)
 	defer most.Stop()
 	defer rest.Stop()
 	for {
-		t.lookAll()
+		t.markAllSeen()
 		select {
 		case <-ctx.Done():
 			return false
@@ -339,40 +339,40 @@ func (t *task) quiet(ctx context.Context) bool {
 		case <-rest.C:
 			return true
 		case <-t.services.following.changed():
-			rest.Reset(quietFor)
+			rest.Reset(settleTime)
 		}
 	}
 }
 
-// lookAll looks at all that is followed, so that it is known what changes later.
-func (t *task) lookAll() {
+// markAllSeen reads all followed services, so that only later changes count as news.
+func (t *task) markAllSeen() {
 	for _, n := range t.services.following.names() {
 		t.services.following.now(n)
 	}
 }
 
-// renewals are the restarts of one task for changes.
+// renewals are the restarts of one task for changes of services.
 type renewals struct {
-	due    time.Duration // when the next one is, 0 for none (Boot)
-	round  int           // that it ends
-	last   time.Duration // when the last one was, 0 for never (Boot)
+	due    time.Duration // when the next restart is due, 0 for none (Boot)
+	round  int           // the round that the restart ends
+	last   time.Duration // when the last restart was, 0 for never (Boot)
 	streak int
 }
 
-// plan returns how long the restart of a round is waited for, at most 0 once it is due.
+// plan returns how long to wait before the restart of a round, at most 0 once it is due.
 func (r *renewals) plan(round int, splay, now time.Duration) time.Duration {
 	if r.due == 0 || r.round != round {
 		r.round, r.due = round, now+splay
-		if rest := min(renewalRest<<min(r.streak, 10), renewalCalm); r.last != 0 {
+		if rest := min(minRenewalInterval<<min(r.streak, 10), maxRenewalInterval); r.last != 0 {
 			r.due = max(r.due, r.last+rest)
 		}
 	}
 	return r.due - now
 }
 
-// did notes that one was asked for.
-func (r *renewals) did(now time.Duration) {
-	if r.last != 0 && now-r.last < 2*renewalCalm {
+// noteRestart records that a restart was requested.
+func (r *renewals) noteRestart(now time.Duration) {
+	if r.last != 0 && now-r.last < 2*maxRenewalInterval {
 		r.streak++
 	} else {
 		r.streak = 0
@@ -380,21 +380,21 @@ func (r *renewals) did(now time.Duration) {
 	r.last, r.due = now, 0
 }
 
-// splay is how long a task waits until it restarts for a change, so that not all tasks of a service do so at once.
+// splay is how long a task waits before it restarts for a change, so that the tasks of a service restart one after the
+// other.
 func splay(d *cluster.Desired) time.Duration {
 	parts, _ := d.Task.Parts()
 	count := max(d.Count, 1)
-	all := min(splayStep.Seconds()*float64(count-1), splayMost.Seconds())
+	all := min(splayStep.Seconds()*float64(count-1), maxSplay.Seconds())
 	return time.Duration(all * float64(parts.Index%count) / float64(count) * float64(time.Second))
 }
 
-// retell tells all containers of a task that runs what has changed for them. It returns when to look again, 0 for no
-// time.
-func (t *task) retell(ctx context.Context, r *renewals) (again time.Duration, err error) {
-	t.lookAll()
+// updateContainers applies changes to all containers of a running task. It returns when to try again, 0 for never.
+func (t *task) updateContainers(ctx context.Context, r *renewals) (again time.Duration, err error) {
+	t.markAllSeen()
 	v := t.view.Load()
 	if v == nil || v.def == nil || !v.rec.IsUp() {
-		return 0, nil // those that are made learn it by that
+		return 0, nil // containers that are still to be made get the changes then
 	}
 	var renew, trouble []string
 	for i := range v.def.Containers {
@@ -402,7 +402,7 @@ func (t *task) retell(ctx context.Context, r *renewals) (again time.Duration, er
 		if !c.Follows() || i >= len(v.rec.Containers) || v.rec.Containers[i].Progress != attempt.Running {
 			continue
 		}
-		why, problem, err := t.retellOne(ctx, v, i)
+		why, problem, err := t.updateContainer(ctx, v, i)
 		if err != nil {
 			return 0, err
 		}
@@ -417,7 +417,7 @@ func (t *task) retell(ctx context.Context, r *renewals) (again time.Duration, er
 	if wait := r.plan(round, splay(&v.rec.Desired), now); wait > 0 {
 		return wait, nil
 	}
-	r.did(now)
+	r.noteRestart(now)
 	slices.Sort(renew)
 	why := strings.Join(slices.Compact(renew), "; ")
 	t.post(func(rec *attempt.Record) {
@@ -428,55 +428,53 @@ func (t *task) retell(ctx context.Context, r *renewals) (again time.Duration, er
 	return 0, nil
 }
 
-// retellOne makes what a container that runs is to be told, replaces its files, and sends the signals that are asked
-// for. Then it is noted what the program was told: what a crash between leaves is done again. It returns why the task
-// has to be restarted for it; nothing is noted then, as the next round is told by its making. Problem is what people
-// should know.
-func (t *task) retellOne(ctx context.Context, v *view, i int) (renew, problem []string, err error) {
+// updateContainer renders the content of a running container, replaces its files, and sends the requested signals. Last
+// it records the content, so that a run after a crash repeats unfinished work. It returns why the task must restart. In
+// that case it records nothing: making the next round's container does that. problem is a message for users.
+func (t *task) updateContainer(ctx context.Context, v *view, i int) (renew, problem []string, err error) {
 	c, d := &v.def.Containers[i], &v.rec.Desired
-	box := t.renderedOf(c)
+	folder := t.renderedFolder(c)
 	t.services.mu.Lock()
 	defer t.services.mu.Unlock()
-	last := box.told()
+	last := folder.last()
 	select {
 	case <-t.ended:
 		return nil, nil, nil // its folders may be gone
 	default:
 	}
 	if last == nil {
-		return nil, nil, nil // made by a build that knew nothing of it
+		return nil, nil, nil // made by an older build without this record
 	}
 	l := t.lookUp(c, d.Owner.Cluster)
-	if l.waits != "" && len(l.old) == 0 {
+	if l.waits != "" && len(l.stale) == 0 {
 		problem = append(problem, l.waits+": container "+c.Name+" goes on with the last addresses")
 	}
-	l = l.with(last, slices.Concat(l.old, l.empty))
-	m, err := t.make(d, v.def, i, l)
+	l = l.with(last, slices.Concat(l.stale, l.empty))
+	m, err := t.render(d, v.def, i, l)
 	if err != nil {
 		return nil, append(problem, err.Error()+"; its files stay as they are"), nil
 	}
-	restart, signals, changed := box.differs(m, last)
+	restart, signals, changed := folder.differs(m, last)
 	if !changed {
-		return nil, problem, box.write(m) // a crash may have left one of two
+		return nil, problem, folder.write(m) // a crash may have left one of two files
 	}
-	if err := box.write(m); err != nil {
+	if err := folder.write(m); err != nil {
 		return nil, problem, err
 	}
 	if restart && !d.Batch() {
 		return []string{last.changes(m)}, problem, nil
 	}
 	for _, signal := range signals {
-		if err := t.tellProgram(ctx, c.Name, signal); err != nil {
+		if err := t.signalContainer(ctx, c.Name, signal); err != nil {
 			return nil, problem, err
 		}
 	}
-	t.agent.Logger.Info("a container was told of changes of services", "task", t.id, "attempt", t.attempt, "container",
-		c.Name,
-		"reason", last.changes(m), "signals", signals)
-	return nil, problem, box.note(m)
+	t.agent.Logger.Info("changes of services were passed to a container",
+		"task", t.id, "attempt", t.attempt, "container", c.Name, "reason", last.changes(m), "signals", signals)
+	return nil, problem, folder.saveLast(m)
 }
 
-// setTrouble has the task say something, or nothing.
+// setTrouble sets the task's message for users, "" for none.
 func (t *task) setTrouble(text string) {
 	var next *string
 	if text != "" {
@@ -484,11 +482,11 @@ func (t *task) setTrouble(text string) {
 	}
 	before := t.services.trouble.Swap(next)
 	if (before == nil) != (next == nil) || before != nil && *before != text {
-		t.again()
+		t.wakeUp()
 	}
 }
 
-// canFollow reports whether the agent can tell tasks of services.
+// canFollow reports whether the agent can follow services.
 func (a *Agent) canFollow() bool {
 	_, asks := a.Source.(addressSource)
 	return asks && !a.Volatile

@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// at tells the healthy tasks of a service of the cluster default, each by the number of its port sql.
-func (g *guide) at(service string, ports ...int) {
+// at sets the healthy tasks of a service of the cluster default, each by the number of its port sql.
+func (g *addressServer) at(service string, ports ...int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	told := transport.ServiceTold{
@@ -33,7 +33,7 @@ func (g *guide) at(service string, ports ...int) {
 	g.changed = make(chan struct{})
 }
 
-// client is a definition of a task that is told of db in a file and a variable.
+// client returns a definition of a task with the addresses of db in a file and a variable.
 func client(file, variable cluster.Change) *cluster.TaskDefinition {
 	def := definition("web", "app")
 	c := &def.Containers[0]
@@ -54,7 +54,7 @@ func client(file, variable cluster.Change) *cluster.TaskDefinition {
 	return def
 }
 
-// conf returns the text of a file of the container as it is on the disk now.
+// conf returns the current text of a file of the container.
 func (w *world) conf(uuid, file string) string {
 	b, err := os.ReadFile(filepath.Join(w.dir, "tasks", uuid, "told", "app", "0", file))
 	if err != nil {
@@ -70,11 +70,11 @@ func (w *world) wantConf(uuid, want string) {
 	}
 }
 
-// signals returns what the run of a container got.
+// signalsOf returns the signals that the run of a container got.
 func (w *world) signalsOf(id string) []syscall.Signal {
-	w.box.mu.Lock()
-	defer w.box.mu.Unlock()
-	for have, r := range w.box.runs {
+	w.executor.mu.Lock()
+	defer w.executor.mu.Unlock()
+	for have, r := range w.executor.runs {
 		if string(have) == id {
 			return slices.Clone(r.signals)
 		}
@@ -101,12 +101,12 @@ func (w *world) wantMessage(uuid string, state cluster.State, want string) {
 	}
 }
 
-// deafToHUP has the programs of the box take HUP without ending.
-func (w *world) deafToHUP() { w.box.programs[""] = program{Immortal: true} }
+// ignoreHUP makes the programs of the test executor survive HUP.
+func (w *world) ignoreHUP() { w.executor.programs[""] = program{SurvivesKill: true} }
 
-// A start waits for what is needed, says for what, and then tells it in every way.
+// A start waits for required services, reports which, and then passes their addresses in every way.
 func TestStartWaitsForServices(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		def := client(cluster.ChangeNoop, cluster.ChangeNoop)
 		w.service("s1", def)
 		w.pass(5 * time.Second)
@@ -115,7 +115,7 @@ func TestStartWaitsForServices(t *testing.T) {
 		g.at("db")
 		w.pass(time.Second)
 		w.wantMessage("s1", cluster.StatePreparing, "service db has no healthy task")
-		g.tell("db", "no-ports", "n1")
+		g.setNodes("db", "no-ports", "n1")
 		w.pass(time.Second)
 		w.wantMessage("s1", cluster.StatePreparing, `service db has no port "sql": it has none`)
 		w.wantEffects()
@@ -128,9 +128,9 @@ func TestStartWaitsForServices(t *testing.T) {
 		if got := w.conf("s1", "static"); got != "{{as it is}}" {
 			t.Errorf("the other file of the folder says %q", got)
 		}
-		w.box.mu.Lock()
-		spec := w.box.runs["s1-0-1"].spec
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		spec := w.executor.runs["s1-0-1"].spec
+		w.executor.mu.Unlock()
 		if !slices.Contains(spec.Env, "DB=192.0.2.1:30001,192.0.2.1:30002") ||
 			!slices.Equal(spec.Container.Args, []string{"sql://192.0.2.1:30001,192.0.2.1:30002/"}) {
 			t.Errorf("environment %q, arguments %q", spec.Env, spec.Container.Args)
@@ -146,9 +146,9 @@ func TestStartWaitsForServices(t *testing.T) {
 	})
 }
 
-// What is optional is not waited for, and neither is a task that was told to stop meanwhile.
+// A start does not wait for optional services, and neither does a task with a stop.
 func TestStartWithoutServices(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		def := client(cluster.ChangeNoop, cluster.ChangeNoop)
 		def.Containers[0].Services[0].Optional = true
 		w.service("s1", def)
@@ -162,7 +162,7 @@ func TestStartWithoutServices(t *testing.T) {
 		w.pass(3 * time.Second)
 		w.wantConf("s1", "sql:/// n1 0")
 	})
-	withGuide(t, func(w *world, _ *guide) {
+	withAddressServer(t, func(w *world, _ *addressServer) {
 		d := w.service("s1", client(cluster.ChangeNoop, cluster.ChangeNoop))
 		w.pass(time.Minute)
 		w.stopTask(d, false)
@@ -171,10 +171,10 @@ func TestStartWithoutServices(t *testing.T) {
 	})
 }
 
-// Changes are taken in once they come to rest, and what is the same afterwards is no change.
+// Changes apply once they have settled; a change and its reversal are no change.
 func TestChangesComeToRest(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		w.deafToHUP()
+	withAddressServer(t, func(w *world, g *addressServer) {
+		w.ignoreHUP()
 		g.at("db", 1)
 		w.service("s1", client(cluster.ChangeSignal, cluster.ChangeNoop))
 		w.pass(3 * time.Second)
@@ -192,7 +192,7 @@ func TestChangesComeToRest(t *testing.T) {
 		g.at("db", 9)
 		w.pass(5 * time.Second)
 		w.wantSignals("s1-0-1", 1)
-		for i := range 20 { // no rest: it is not waited for longer than so
+		for i := range 20 { // changes that never settle are applied after the longest wait
 			g.at("db", 20+i)
 			w.pass(700 * time.Millisecond)
 		}
@@ -200,7 +200,7 @@ func TestChangesComeToRest(t *testing.T) {
 		w.pass(3 * time.Second)
 		w.wantSignals("s1-0-1", 3)
 		w.wantConf("s1", "39 sql://192.0.2.1:39/ n1 0")
-		// What is needed and not there any more is left as it was.
+		// A required service without addresses leaves the old ones in place.
 		g.at("db")
 		w.pass(3 * time.Second)
 		w.wantConf("s1", "39 sql://192.0.2.1:39/ n1 0")
@@ -213,11 +213,11 @@ func TestChangesComeToRest(t *testing.T) {
 	})
 }
 
-// Another life of the agent tells nothing that the program knows, and all that changed meanwhile; no server is needed
-// for the first.
+// A later run of the agent signals only changes that the program does not have. It needs no server for the old
+// addresses.
 func TestTheNextAgentTellsOnlyWhatChanged(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		w.deafToHUP()
+	withAddressServer(t, func(w *world, g *addressServer) {
+		w.ignoreHUP()
 		g.at("db", 1)
 		w.service("s1", client(cluster.ChangeSignal, cluster.ChangeRestart))
 		w.pass(3 * time.Second)
@@ -230,8 +230,8 @@ func TestTheNextAgentTellsOnlyWhatChanged(t *testing.T) {
 		w.wantSignals("s1-0-1", 0)
 		w.wantEffects("app s1")
 	})
-	withGuide(t, func(w *world, g *guide) {
-		w.deafToHUP()
+	withAddressServer(t, func(w *world, g *addressServer) {
+		w.ignoreHUP()
 		g.at("db", 1)
 		w.service("s1", client(cluster.ChangeSignal, cluster.ChangeNoop))
 		w.pass(3 * time.Second)
@@ -244,14 +244,14 @@ func TestTheNextAgentTellsOnlyWhatChanged(t *testing.T) {
 	})
 }
 
-// A crash between the file and the signal, and an executor that does not answer: the signal comes later.
+// After a crash between the file and the signal, or without an executor, the signal comes later.
 func TestCrashBetweenFileAndSignal(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		w.deafToHUP()
+	withAddressServer(t, func(w *world, g *addressServer) {
+		w.ignoreHUP()
 		g.at("db", 1)
 		w.service("s1", client(cluster.ChangeSignal, cluster.ChangeNoop))
 		w.pass(3 * time.Second)
-		set := func(down bool) { w.box.mu.Lock(); w.box.down = down; w.box.mu.Unlock() }
+		set := func(down bool) { w.executor.mu.Lock(); w.executor.down = down; w.executor.mu.Unlock() }
 		set(true)
 		g.at("db", 2)
 		w.pass(5 * time.Second)
@@ -265,10 +265,10 @@ func TestCrashBetweenFileAndSignal(t *testing.T) {
 	})
 }
 
-// A restart for a change is none for a failure: it comes at once, at a distance from those of the other tasks, not too
-// often, and without an end for the limit.
+// A restart for a change is not a failure. It comes soon, apart from those of other tasks, not too often, and does not
+// count against the limit.
 func TestRestartForChanges(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		g.at("db", 1)
 		def := client(cluster.ChangeNoop, cluster.ChangeRestart)
 		def.Restart = cluster.Restart{Mode: cluster.RestartNever, Limit: 1}
@@ -277,14 +277,14 @@ func TestRestartForChanges(t *testing.T) {
 		w.assign(d, def)
 		w.pass(5 * time.Second)
 		g.at("db", 2)
-		w.pass(6 * time.Second) // 1 s of quiet, and 10 s * 2/3
+		w.pass(6 * time.Second) // 1 s to settle, and 10 s * 2/3
 		w.wantEffects("app s1")
 		w.pass(3 * time.Second)
 		w.wantEffects("app s1", "app s1")
 		w.want("s1", cluster.StateRunning, "")
-		w.box.mu.Lock()
-		env := w.box.runs["s1-0-2"].spec.Env
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		env := w.executor.runs["s1-0-2"].spec.Env
+		w.executor.mu.Unlock()
 		if !slices.Contains(env, "DB=192.0.2.1:2") {
 			t.Errorf("restarted with %q", env)
 		}
@@ -297,7 +297,7 @@ func TestRestartForChanges(t *testing.T) {
 		g.at("db", 3)
 		w.pass(15 * time.Second)
 		w.wantEffects("app s1", "app s1")
-		g.at("db", 2) // as it was: nothing is left to be done
+		g.at("db", 2) // as it was: no change is left
 		w.pass(time.Minute)
 		w.wantEffects("app s1", "app s1")
 		for i := range 4 {
@@ -309,9 +309,9 @@ func TestRestartForChanges(t *testing.T) {
 	})
 }
 
-// Tasks of jobs go on; the file is another all the same.
+// Tasks of jobs continue; their file changes all the same.
 func TestJobsAreNotRestartedForChanges(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		g.at("db", 1)
 		w.batch("b1", client(cluster.ChangeRestart, cluster.ChangeRestart))
 		w.pass(5 * time.Second)
@@ -323,19 +323,19 @@ func TestJobsAreNotRestartedForChanges(t *testing.T) {
 	})
 }
 
-// A restart in place for other reasons is told what is so then; while no server answers, what was told last.
+// A restart in place for other reasons uses the current addresses; without a server, the last ones.
 func TestRestartInPlaceIsToldAnew(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		w.box.programs["app"] = program{Runs: time.Minute, Code: 1}
+	withAddressServer(t, func(w *world, g *addressServer) {
+		w.executor.programs["app"] = program{Runs: time.Minute, Code: 1}
 		g.at("db", 1)
 		w.service("s1", client(cluster.ChangeNoop, cluster.ChangeNoop))
 		w.pass(30 * time.Second)
 		g.at("db", 2)
 		w.pass(45 * time.Second)
 		w.wantEffects("app s1", "app s1")
-		w.box.mu.Lock()
-		env := w.box.runs["s1-0-2"].spec.Env
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		env := w.executor.runs["s1-0-2"].spec.Env
+		w.executor.mu.Unlock()
 		if !slices.Contains(env, "DB=192.0.2.1:2") {
 			t.Errorf("begun again with %q", env)
 		}
@@ -347,9 +347,9 @@ func TestRestartInPlaceIsToldAnew(t *testing.T) {
 		}
 		w.start()
 		w.pass(2 * time.Minute)
-		w.box.mu.Lock()
-		effects := len(w.box.effects)
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		effects := len(w.executor.effects)
+		w.executor.mu.Unlock()
 		if effects < 3 {
 			t.Errorf("%d starts: it waits for a server that does not answer", effects)
 		}
@@ -357,10 +357,10 @@ func TestRestartInPlaceIsToldAnew(t *testing.T) {
 	})
 }
 
-// A text that cannot be made is said, and the last one stays.
+// A failed rendering is reported, and the last text stays.
 func TestTextThatCannotBeMade(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
-		w.deafToHUP()
+	withAddressServer(t, func(w *world, g *addressServer) {
+		w.ignoreHUP()
 		g.at("db", 1, 2)
 		def := client(cluster.ChangeSignal, cluster.ChangeNoop)
 		def.Containers[0].Files[0].Content = "\n{{(index (service \"db\" \"sql\") 1).Port}}"
@@ -379,9 +379,9 @@ func TestTextThatCannotBeMade(t *testing.T) {
 	})
 }
 
-// A start that had to wait is told of all that become healthy together.
+// A start that had to wait gets all tasks that become healthy together.
 func TestStartWaitsForRest(t *testing.T) {
-	withGuide(t, func(w *world, g *guide) {
+	withAddressServer(t, func(w *world, g *addressServer) {
 		g.at("db")
 		w.service("s1", client(cluster.ChangeRestart, cluster.ChangeRestart))
 		w.pass(5 * time.Second)

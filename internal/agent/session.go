@@ -11,32 +11,32 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Pauses between tries to reach the server.
+// Backoff between attempts to reach the server.
 const (
-	dialFirst = 200 * time.Millisecond
-	dialMost  = 10 * time.Second
-	// refusedFailures makes the next pause the longest one.
-	refusedFailures = 20
+	minDialBackoff = 200 * time.Millisecond
+	maxDialBackoff = 10 * time.Second
+	// failuresForMaxBackoff makes the next backoff the longest one.
+	failuresForMaxBackoff = 20
 )
 
-// Pauses of an agent whose session was taken away by another, again and again: two agents of one name would chase each
-// other for ever. A session that lasted for peace shows that the other one is gone.
+// Backoff of an agent that repeatedly loses its session to another agent of the same name: two such agents would
+// displace each other for ever. A session that lasted for displacedResetAge proves that the other agent is gone.
 const (
-	displacedFirst = 10 * time.Second
-	displacedMost  = 4 * time.Minute
-	displacedPeace = 10 * time.Minute
+	minDisplacedBackoff = 10 * time.Second
+	maxDisplacedBackoff = 4 * time.Minute
+	displacedResetAge   = 10 * time.Minute
 )
 
-// sessions registers and keeps the session, again and again, until ctx ends.
+// sessions registers and keeps a session, again and again, until ctx ends.
 func (a *Agent) sessions(ctx context.Context) {
-	p := a.pause(dialFirst, dialMost)
+	p := a.newBackoff(minDialBackoff, maxDialBackoff)
 	for ctx.Err() == nil {
 		registration, versions := a.registration()
 		welcome, err := a.Source.Register(ctx, registration)
 		if err != nil {
 			a.unregistered(ctx, err)
 			if errors.Is(err, transport.ErrRefused) {
-				p.failures = refusedFailures
+				p.failures = failuresForMaxBackoff
 			}
 			if !p.wait(ctx) {
 				return
@@ -44,29 +44,29 @@ func (a *Agent) sessions(ctx context.Context) {
 			continue
 		}
 		a.Logger.Info("registered", "session", welcome.Session, "tasks", len(registration.Tasks))
-		a.saw(welcome.Token, welcome.Session)
-		a.learned(welcome.Servers)
-		a.inSession(welcome)
-		a.machine.toldUse(registration.Stats, true)
+		a.raiseMark(welcome.Token, welcome.Session)
+		a.rememberServers(welcome.Servers)
+		a.beginSession(welcome)
+		a.machine.noteReported(registration.Stats, true)
 		a.reports.registered(versions, welcome.Again)
 		began := time.Now()
-		err = a.session(ctx, welcome)
+		err = a.runSession(ctx, welcome)
 		if ctx.Err() != nil {
 			return
 		}
 		a.unregistered(ctx, err)
-		if time.Since(began) > dialMost {
+		if time.Since(began) > maxDialBackoff {
 			p.reset()
 		}
-		if !a.afterSession(err, welcome.Session, time.Since(began)).or(p).wait(ctx) {
+		if !a.afterSession(err, welcome.Session, time.Since(began)).orElse(p).wait(ctx) {
 			return
 		}
 	}
 }
 
-// afterSession returns the pause after a session that another agent ended, or nil where nothing of that kind happened.
-func (a *Agent) afterSession(err error, session uint64, lasted time.Duration) *pause {
-	if lasted > displacedPeace {
+// afterSession returns the backoff after a session that another agent ended, or nil after any other end.
+func (a *Agent) afterSession(err error, session uint64, lasted time.Duration) *backoff {
+	if lasted > displacedResetAge {
 		a.displaced = 0
 	}
 	var over *transport.SessionError
@@ -75,47 +75,47 @@ func (a *Agent) afterSession(err error, session uint64, lasted time.Duration) *p
 	}
 	a.displaced++
 	if a.displaced < 2 {
-		return nil // a registration of our own whose answer was lost does the same, once
+		return nil // a lost reply to our own registration has the same effect, once
 	}
 	a.Logger.Error("another agent calls itself by this node's name and took the session away; each machine "+
 		"needs a name of its own",
 		"node", a.Name, "times", a.displaced)
-	p := a.pause(displacedFirst, displacedMost)
+	p := a.newBackoff(minDisplacedBackoff, maxDisplacedBackoff)
 	p.failures = a.displaced - 2
 	return p
 }
 
-// unregistered notes why there is no session.
+// unregistered logs why the agent has no session.
 func (a *Agent) unregistered(ctx context.Context, err error) {
 	var over *transport.SessionError
 	if errors.As(err, &over) && over.Newest != 0 {
-		a.saw(cluster.Token{}, over.Newest)
+		a.raiseMark(cluster.Token{}, over.Newest)
 	}
 	if ctx.Err() == nil {
 		a.Logger.Warn("no session with the server", "error", plain.Text(err))
 	}
 }
 
-// errStrays ends a session: the next registration tells what was found late.
-var errStrays = errors.New(
-	"programs were found of which the agent has no record; the node registers again to tell of them")
+// errUnreported ends a session: the next registration reports containers that were found late.
+var errUnreported = errors.New(
+	"containers without a record were found; the node registers again to report them")
 
-// session keeps the stream and the reports of one session going until either says that it is over. What is begun
-// in it, such as tasks, outlives it and ends with life.
-func (a *Agent) session(life context.Context, welcome transport.Welcome) error {
+// runSession runs the stream and the reports of one session until either says that the session is over. Work that
+// begins in it, such as tasks, outlives it and ends with life.
+func (a *Agent) runSession(life context.Context, welcome transport.Welcome) error {
 	ctx, end := context.WithCancelCause(life)
 	defer end(nil)
 	var both sync.WaitGroup
 	both.Go(func() { end(a.reports.send(ctx, welcome)) })
 	both.Go(func() { end(a.listen(ctx, life, welcome.Session)) })
 	if source, ok := a.Source.(addressSource); ok {
-		both.Go(func() { end(a.book.ask(ctx, source, welcome.Session)) })
+		both.Go(func() { end(a.services.poll(ctx, source, welcome.Session)) })
 	}
 	both.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-a.found.news:
-			end(errStrays)
+		case <-a.orphans.unreported:
+			end(errUnreported)
 		}
 	})
 	both.Wait()
@@ -124,7 +124,7 @@ func (a *Agent) session(life context.Context, welcome transport.Welcome) error {
 
 // listen keeps an assignment stream open.
 func (a *Agent) listen(ctx, life context.Context, session uint64) error {
-	p := a.pause(dialFirst, dialMost)
+	p := a.newBackoff(minDialBackoff, maxDialBackoff)
 	for {
 		err := a.stream(ctx, life, session, p)
 		switch {
@@ -141,26 +141,26 @@ func (a *Agent) listen(ctx, life context.Context, session uint64) error {
 }
 
 // stream reads one assignment stream to its end.
-func (a *Agent) stream(ctx, life context.Context, session uint64, p *pause) error {
+func (a *Agent) stream(ctx, life context.Context, session uint64, p *backoff) error {
 	stream, err := a.Source.Assignments(ctx, a.resumption(session))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	a.listens()
-	defer a.hearsNothing()
+	a.openTTLWindow()
+	defer a.closeTTLWindow()
 	for {
 		m, err := stream.Next(ctx)
 		if err != nil {
 			return err
 		}
 		p.reset()
-		a.take(life, m)
+		a.handleMessage(life, m)
 	}
 }
 
-// resumption says what the agent has, so that the server sends the rest. Definitions that no attempt needs
-// are forgotten here, where the server learns of it.
+// resumption describes what the agent has, so that the server sends the rest. The agent forgets definitions here that
+// no attempt needs, because the request tells the server about it.
 func (a *Agent) resumption(session uint64) transport.AssignmentsRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,8 +183,8 @@ func (a *Agent) resumption(session uint64) transport.AssignmentsRequest {
 	return r
 }
 
-// take acts on one message. It never waits for a task. What it begins ends with ctx.
-func (a *Agent) take(ctx context.Context, m transport.Message) {
+// handleMessage handles one message without waiting for any task. Work that begins here ends with ctx.
+func (a *Agent) handleMessage(ctx context.Context, m transport.Message) {
 	switch {
 	case m.Definition != nil:
 		a.define(m.Definition)
@@ -196,14 +196,14 @@ func (a *Agent) take(ctx context.Context, m transport.Message) {
 		}
 	case m.Secrets != nil:
 		if t := a.task(m.Secrets.Task, m.Secrets.UUID); t != nil {
-			t.toldStamps(ctx, m.Secrets.Stamps)
+			t.setStamps(ctx, m.Secrets.Stamps)
 		}
 	case m.Open != nil:
-		a.open(ctx, *m.Open)
+		a.openStream(ctx, *m.Open)
 	}
 }
 
-// define keeps a definition. A version never changes, so one that is there already stays.
+// define stores a definition. Versions are immutable, so a definition that is already stored stays.
 func (a *Agent) define(d *cluster.TaskDefinition) {
 	a.mu.Lock()
 	_, known := a.definitions[d.Ref()]
@@ -223,24 +223,24 @@ func (a *Agent) define(d *cluster.TaskDefinition) {
 	}
 }
 
-// assign hands an assignment to the task's attempt, or begins the attempt. What is older than what the
-// agent acts on is refused (P1.6, P6.6).
+// assign passes an assignment to its attempt, or begins the attempt. The agent refuses assignments older than its
+// current ones (P1.6, P6.6).
 func (a *Agent) assign(ctx context.Context, as *transport.Assignment) {
 	if t := a.task(as.Task, as.UUID); as.UUID != "" && t != nil && t.assigned(as) {
-		a.saw(as.Token, 0)
+		a.raiseMark(as.Token, 0)
 		return
 	}
-	if why := a.refuse(as); why != "" {
+	if why := a.refusalReason(as); why != "" {
 		a.Logger.Warn("an assignment was refused", "task", as.Task, "attempt", as.Attempt, "reason", why)
 		return
 	}
-	a.saw(as.Token, 0)
-	a.begin(ctx, as)
+	a.raiseMark(as.Token, 0)
+	a.beginAttempt(ctx, as)
 }
 
-// refuse says why an attempt that the agent does not know is not begun, or nothing.
-func (a *Agent) refuse(as *transport.Assignment) string {
-	seen := a.marked().Token
+// refusalReason returns the reason not to begin an unknown attempt, or "".
+func (a *Agent) refusalReason(as *transport.Assignment) string {
+	seen := a.currentMark().Token
 	switch {
 	case !validUUID(as.UUID):
 		return "its UUID is not one"
@@ -251,8 +251,8 @@ func (a *Agent) refuse(as *transport.Assignment) string {
 	case as.Token.Generation < seen.Generation:
 		return "it comes from an earlier owner of the node"
 	case as.Token.Generation == seen.Generation && as.Token.Incarnation != 0 &&
-		as.Token.Incarnation < seen.Incarnation && !a.found.has(as.UUID):
-		// the plane takes it for lost (P1.7)
+		as.Token.Incarnation < seen.Incarnation && !a.orphans.has(as.UUID):
+		// the control plane counts the attempt as lost (P1.7)
 		return "it was placed before the store went back, and may have ended here since"
 	}
 	if t := a.task(as.Task, ""); t != nil && t.attempt > as.Attempt {
@@ -261,7 +261,7 @@ func (a *Agent) refuse(as *transport.Assignment) string {
 	return ""
 }
 
-// validUUID reports whether an attempt's id can be part of a file name and of an executor's id.
+// validUUID reports whether an attempt's id is safe as part of a file name and of an executor's id.
 func validUUID(s string) bool {
 	if s == "" || len(s) > 60 {
 		return false

@@ -7,10 +7,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A session ends with every restart of the server. What began in it goes on without one and into the next.
+// A session ends with every restart of the server. Its tasks continue without one and into the next.
 func TestTasksOutliveTheirSession(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: 30 * time.Second}
+		w.executor.programs["app"] = program{Runs: 30 * time.Second}
 		def := definition("web", "app")
 		d := w.service("s1", def)
 
@@ -19,20 +19,20 @@ func TestTasksOutliveTheirSession(t *testing.T) {
 		w.server.mu.Unlock()
 		w.server.cut(false)
 		w.pass(time.Minute)
-		w.wantEffects("app s1", "app s1") // it ended, and was started again without a server
+		w.wantEffects("app s1", "app s1") // it ended, and restarted without a server
 
 		w.server.cut(true)
 		w.pass(5 * time.Second)
 		w.stopTask(d, false)
 		w.pass(time.Second)
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
-		if n := w.box.running(); n != 0 {
+		if n := w.executor.running(); n != 0 {
 			t.Errorf("%d programs run after the stop", n)
 		}
 	})
 }
 
-// What a registration carried and the server did not take is told again by a report.
+// A report repeats the part of a registration that the server did not accept.
 func TestWhatARegistrationDoesNotTakeIsToldAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))

@@ -29,10 +29,10 @@ const (
 	labelNode      = "berth.node"
 )
 
-// taskDir is where all files of an attempt are; its volumes are elsewhere.
+// taskDir is the folder of all files of an attempt except its volumes.
 func (a *Agent) taskDir(uuid string) string { return filepath.Join(a.DataDir, "tasks", uuid) }
 
-// runDir is the directory of one run of a container. It is short: sockets are made in it.
+// runDir is the folder of one run of a container. The path is short because sockets are made in it.
 func (a *Agent) runDir(uuid string, id executor.ID) string {
 	return filepath.Join(a.taskDir(uuid), strings.TrimPrefix(string(id), uuid+"-"))
 }
@@ -45,8 +45,8 @@ func (a *Agent) makeDirs(s *executor.Spec) error {
 	return errors.Join(os.MkdirAll(s.Dir, 0o700), os.MkdirAll(s.LogDir, 0o700))
 }
 
-// volumeOwner is the user of the first container that writes to the volume: who that is on the node, or for an image a
-// numeric one.
+// volumeOwner returns the user of the first container that writes to the volume. An executor that resolves users gives
+// the user on the node; otherwise the user must be numeric.
 func (a *Agent) volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok bool) {
 	name, _ := a.machine.choose(def)
 	chosen, _ := a.machine.executor(name)
@@ -75,26 +75,26 @@ func (a *Agent) volumeOwner(def *cluster.TaskDefinition, volume string) (uid, gi
 	return 0, 0, false
 }
 
-// spec returns what an executor needs to make a container; told are variables that it is told of services. The error
-// says what of its devices and volumes the node does not have.
+// spec returns the executor's spec of a container; serviceEnv holds the variables of its services. The error names
+// devices and volumes that the node lacks.
 func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID,
-	told map[string]string,
+	serviceEnv map[string]string,
 ) (executor.Spec, error) {
 	c := def.Containers[i]
-	held, err := a.holding(d, def, i)
+	grant, err := a.grantDevices(d, def, i)
 	if err != nil {
 		return executor.Spec{ID: id, Container: c}, err
 	}
 	env := a.environment(d, def)
-	maps.Copy(env, held.env)
-	maps.Copy(env, told)
+	maps.Copy(env, grant.env)
+	maps.Copy(env, serviceEnv)
 	own := maps.Clone(env)
 	for name, value := range c.Env {
 		if _, taken := env[name]; !taken {
 			own[name] = expand(value, env)
 		}
 	}
-	for name, value := range held.hints {
+	for name, value := range grant.hints {
 		if _, taken := own[name]; !taken {
 			own[name] = value
 		}
@@ -110,14 +110,14 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 		Container: c,
 		Dir:       a.runDir(d.UUID, id),
 		LogDir:    a.logDir(d.UUID, c.Name),
-		Devices:   held.devices, CDI: held.cdi, CPUs: held.cpus, NumaNodes: held.numaNodes,
+		Devices:   grant.devices, CDI: grant.cdi, CPUs: grant.cpus, NumaNodes: grant.numaNodes,
 
 		Credentials: a.Credentials,
 	}
 	for _, name := range sortedKeys(own) {
 		spec.Env = append(spec.Env, name+"="+own[name])
 	}
-	spec.Mounts = a.resolver(d, def, &c)
+	spec.Mounts = a.resolverMount(d, def, &c)
 	for _, m := range c.Mounts {
 		for j := range def.Volumes {
 			if def.Volumes[j].Name == m.Volume {
@@ -133,8 +133,8 @@ func (a *Agent) spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	return spec, nil
 }
 
-// environment is what every container of a task is told about the task. The manifest cannot replace it. The number of a
-// port is the one to listen on, its address the one that others reach it by.
+// environment returns the variables that describe the task to each of its containers. The manifest cannot replace them.
+// PORT_x is the number to listen on, ADDR_x the address for other programs.
 func (a *Agent) environment(d *cluster.Desired, def *cluster.TaskDefinition) map[string]string {
 	address := a.machine.facts().Address
 	env := map[string]string{
@@ -162,7 +162,7 @@ func (a *Agent) environment(d *cluster.Desired, def *cluster.TaskDefinition) map
 	return env
 }
 
-// expand replaces each $(NAME) by its value, and leaves what has none. $$ stands for $.
+// expand replaces each $(NAME) by its value and leaves unknown names as they are. $$ stands for $.
 func expand(s string, env map[string]string) string {
 	if !strings.Contains(s, "$") {
 		return s
@@ -205,16 +205,16 @@ func expandAll(list []string, env map[string]string) []string {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// execOutput bounds what is kept of the output of an exec check.
-const execOutput = 1024
+// maxExecOutput limits the stored output of an exec check, in bytes.
+const maxExecOutput = 1024
 
-// prober returns what looks at the task. It is called on the task's goroutine and used on others.
+// prober returns the function that runs the task's checks. It is called on the task's goroutine and used on others.
 func (t *task) prober() func(context.Context, *cluster.Check) error {
 	a, ports := t.agent, t.rec.Desired.Ports
 	p := checks.Prober{
 		Host: a.machine.facts().Address, Ports: ports,
 		Exec: func(ctx context.Context, container string, command []string) (int, []byte, error) {
-			exec, id, err := t.running(container)
+			exec, id, err := t.runningContainer(container)
 			if err != nil {
 				return 0, nil, err
 			}
@@ -234,15 +234,15 @@ func (t *task) prober() func(context.Context, *cluster.Check) error {
 // clipped keeps the beginning of what is written to it.
 type clipped struct{ bytes.Buffer }
 
-// Write takes all of b and keeps what there is room for.
+// Write takes all of b and keeps what fits.
 func (c *clipped) Write(b []byte) (int, error) {
-	c.Buffer.Write(b[:min(len(b), max(execOutput-c.Len(), 0))])
+	c.Buffer.Write(b[:min(len(b), max(maxExecOutput-c.Len(), 0))])
 	return len(b), nil
 }
 
-// running returns the executor and the id of a container of the task that runs now: that of the name, or
-// the first essential one. It may be called on any goroutine.
-func (t *task) running(name string) (executor.Executor, executor.ID, error) {
+// runningContainer returns the executor and the id of a running container of the task: the named one, or the first
+// essential one. It may be called on any goroutine.
+func (t *task) runningContainer(name string) (executor.Executor, executor.ID, error) {
 	v := t.view.Load()
 	if v == nil || v.def == nil {
 		return nil, "", executor.ErrNotRunning
@@ -260,6 +260,6 @@ func (t *task) running(name string) (executor.Executor, executor.ID, error) {
 	if i >= len(v.rec.Containers) || v.rec.Containers[i].Progress != attempt.Running {
 		return nil, "", fmt.Errorf("container %s: %w", v.def.Containers[i].Name, executor.ErrNotRunning)
 	}
-	exec, err := t.agent.held(v.rec.Executor)
+	exec, err := t.agent.executorByName(v.rec.Executor)
 	return exec, v.rec.Containers[i].ID, err
 }

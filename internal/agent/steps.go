@@ -16,9 +16,9 @@ import (
 	"github.com/berthd/berth/internal/plain"
 )
 
-// Bounds of one call of an executor, so that one that hangs is asked again.
+// Timeouts of one executor call; a call that hangs is repeated.
 const (
-	// prepareTimeout is long: a large image on a slow line.
+	// prepareTimeout is long enough for a large image on a slow line.
 	prepareTimeout = 30 * time.Minute
 	listTimeout    = 30 * time.Second
 	startTimeout   = 30 * time.Second
@@ -26,20 +26,20 @@ const (
 	removeTimeout  = 2 * time.Minute
 )
 
-// patience is how long an attempt waits for any executor of the node to work: its daemon may be starting.
-const patience = time.Minute
+// executorWaitTime is how long an attempt waits for any executor of the node to work: its daemon may be starting.
+const executorWaitTime = time.Minute
 
-// errNoState says that what must be durable first is not.
+// errNoState means that the agent could not make its state durable.
 var errNoState = errors.New("the agent's state cannot be written")
 
-// done is what came of a step: an event for the record, or an error after which the same step is
-// tried again.
-type done func(*attempt.Record)
+// stepResult is the result of a step: an event for the record. A step that fails returns an error instead and is
+// retried.
+type stepResult func(*attempt.Record)
 
-// do begins a step. What it needs of the record is read here; the rest happens on another goroutine, unless
-// it is so quick that nobody could wait for it.
-func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefinition) {
-	var act func(context.Context) (done, error)
+// beginStep starts a step. It reads the record here; the work happens on another goroutine, unless the step is too
+// quick to matter.
+func (t *task) beginStep(ctx context.Context, step attempt.Step, def *cluster.TaskDefinition) {
+	var act func(context.Context) (stepResult, error)
 	switch step.Do {
 	case attempt.Admit:
 		act = t.admit(def)
@@ -67,23 +67,23 @@ func (t *task) do(ctx context.Context, step attempt.Step, def *cluster.TaskDefin
 	act = t.traced(step, def, act)
 	if step.Do == attempt.Admit || step.Do == attempt.ProbePorts || step.Do == attempt.Close ||
 		step.Do == attempt.Tail {
-		t.doing, t.retryAt = step.Do, time.Time{}
+		t.currentStep, t.retryAt = step.Do, time.Time{}
 		event, err := act(ctx)
-		t.did(t.rec, step, event, err)
-		t.again()
+		t.finishStep(t.rec, step, event, err)
+		t.wakeUp()
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	t.busy, t.doing, t.cancel, t.retryAt = true, step.Do, cancel, time.Time{}
+	t.busy, t.currentStep, t.cancel, t.retryAt = true, step.Do, cancel, time.Time{}
 	t.agent.work.Go(func() {
 		defer cancel()
 		event, err := act(ctx)
-		t.post(func(r *attempt.Record) { t.did(r, step, event, err) })
+		t.post(func(r *attempt.Record) { t.finishStep(r, step, event, err) })
 	})
 }
 
-// did takes in what came of a step.
-func (t *task) did(r *attempt.Record, step attempt.Step, event done, err error) {
+// finishStep handles the result of a step.
+func (t *task) finishStep(r *attempt.Record, step attempt.Step, event stepResult, err error) {
 	t.busy, t.cancel = false, nil
 	if err == nil {
 		t.retry.reset()
@@ -96,16 +96,18 @@ func (t *task) did(r *attempt.Record, step attempt.Step, event done, err error) 
 	}
 	t.retryAt = time.Now().Add(t.retry.next())
 	t.problem = fmt.Sprintf("%s: %s", step.Do, plain.Text(err))
-	t.agent.Logger.Warn("a step is tried again", "task", t.id, "attempt", t.attempt, "step", step.Do, "error", err)
+	t.agent.Logger.Warn("a step failed and is tried again",
+		"task", t.id, "attempt", t.attempt, "step", step.Do, "error", err)
 }
 
 // executor returns the executor of the attempt.
 func (t *task) executor() (executor.Executor, error) {
-	return t.agent.held(t.rec.Executor)
+	return t.agent.executorByName(t.rec.Executor)
 }
 
-// held returns an executor by its name. One that never answered since the agent began may do so later.
-func (a *Agent) held(name string) (executor.Executor, error) {
+// executorByName returns an executor by its name. An executor that has not answered since the agent began may do so
+// later.
+func (a *Agent) executorByName(name string) (executor.Executor, error) {
 	e, ok := a.machine.executor(name)
 	if !ok {
 		return nil, fmt.Errorf("executor %q: %w", name, executor.ErrUnavailable)
@@ -113,8 +115,8 @@ func (a *Agent) held(name string) (executor.Executor, error) {
 	return e, nil
 }
 
-func (a *Agent) wait(ctx context.Context, name string, id executor.ID) (cluster.Exit, error) {
-	e, err := a.held(name)
+func (a *Agent) waitForExit(ctx context.Context, name string, id executor.ID) (cluster.Exit, error) {
+	e, err := a.executorByName(name)
 	if err != nil {
 		return cluster.Exit{}, err
 	}
@@ -125,11 +127,11 @@ func (a *Agent) wait(ctx context.Context, name string, id executor.ID) (cluster.
 	return exit, err
 }
 
-// admit looks whether the node has what the attempt needs.
-func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, error) {
+// admit checks whether the node has what the attempt needs.
+func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (stepResult, error) {
 	a, d := t.agent, t.rec.Desired
-	return func(context.Context) (done, error) {
-		reject := func(reason cluster.ReasonCode, message string) (done, error) {
+	return func(context.Context) (stepResult, error) {
+		reject := func(reason cluster.ReasonCode, message string) (stepResult, error) {
 			return func(r *attempt.Record) { r.Reject(reason, message, a.now()) }, nil
 		}
 		for _, p := range def.Ports {
@@ -138,7 +140,7 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 			}
 		}
 		name, ok := a.machine.choose(def)
-		if !ok && a.Boot()-t.began < patience {
+		if !ok && a.Boot()-t.began < executorWaitTime {
 			return nil, fmt.Errorf("no executor works on the node: %w", executor.ErrUnavailable)
 		}
 		if !ok {
@@ -160,12 +162,12 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (done, e
 }
 
 // prepare makes a container, after removing its earlier runs.
-func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
+func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context) (stepResult, error) {
 	a, c, first := t.agent, t.rec.Containers[i], t.rec.Round == 1
 	desired := t.rec.Desired
 	spec, lacking := a.spec(&desired, def, i, c.ID, nil)
 	exec, err := t.executor()
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		if lacking != nil {
 			problem := fmt.Sprintf("container %s: %v", spec.Container.Name, lacking)
 			return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
@@ -174,13 +176,13 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 			return nil, waits
 		}
 		if len(t.cores) > 0 {
-			a.repin(ctx) // the others leave them first
+			a.repin(ctx) // moves other containers off these CPUs first
 		}
 		if err == nil {
 			err = removeAll(ctx, exec, c.Old)
 		}
 		for _, old := range c.Old {
-			_ = os.RemoveAll(a.runDir(t.uuid, old)) // the clearing at the end removes the rest
+			_ = os.RemoveAll(a.runDir(t.uuid, old)) // clear removes the rest at the end
 		}
 		if err == nil {
 			err = a.makeDirs(&spec)
@@ -191,7 +193,7 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		if err == nil {
 			err = t.placeSecrets(ctx, &def.Containers[i], &spec)
 			if err != nil && !errors.Is(err, executor.ErrUnsupported) {
-				return nil, err // it waits for them
+				return nil, err // the step is retried until the secrets are available
 			}
 		}
 		var login, noLogin atomic.Pointer[string]
@@ -219,13 +221,13 @@ func (t *task) prepare(i int, def *cluster.TaskDefinition) func(context.Context)
 		if why := noLogin.Load(); why != nil {
 			problem += "; " + *why
 		} else if errors.Is(err, executor.ErrLogin) {
-			problem += whoseLogin(login.Load(), desired.Owner.Cluster)
+			problem += loginHint(login.Load(), desired.Owner.Cluster)
 		}
 		return func(r *attempt.Record) { r.PrepareFailed(i, problem, a.now()) }, nil
 	}
 }
 
-// progress returns the function that is told how the making of a container goes on.
+// progress returns a function that reports the progress of making a container.
 func (t *task) progress(name string) func(string) {
 	return func(text string) {
 		t.post(func(r *attempt.Record) {
@@ -236,10 +238,10 @@ func (t *task) progress(name string) func(string) {
 	}
 }
 
-// probePorts looks whether the attempt's ports are free.
-func (t *task) probePorts() func(context.Context) (done, error) {
+// probePorts checks whether the attempt's ports are free.
+func (t *task) probePorts() func(context.Context) (stepResult, error) {
 	a, ports := t.agent, t.rec.Desired.Ports
-	return func(context.Context) (done, error) {
+	return func(context.Context) (stepResult, error) {
 		for _, name := range sortedKeys(ports) {
 			if err := a.PortFree(ports[name]); err != nil {
 				message := fmt.Sprintf("port %d (%s) is taken on the node: %s", ports[name], name, plain.Text(err))
@@ -251,11 +253,11 @@ func (t *task) probePorts() func(context.Context) (done, error) {
 }
 
 // launch starts a container once the intent is durable (P4.4).
-func (t *task) launch(i int) func(context.Context) (done, error) {
+func (t *task) launch(i int) func(context.Context) (stepResult, error) {
 	a, id := t.agent, t.rec.Containers[i].ID
 	durable := a.store.CommitAttempt(t.rec)
 	exec, err := t.executor()
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +269,7 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		a.repin(ctx) // the container was made for the CPUs that were shared then
+		a.repin(ctx) // the shared CPUs may have changed since the container was made
 		start, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 		p, err := exec.Start(start, id)
@@ -277,10 +279,10 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case start.Err() != nil, errors.Is(err, executor.ErrUnavailable):
-			return nil, err // nobody knows: the executor starts an id once at most
+			return nil, err // the result is unknown; an executor starts an id at most once
 		}
 		problem := plain.Text(err)
-		if left := removeAll(ctx, exec, []executor.ID{id}); left != nil { // within a time: it may hang as well
+		if left := removeAll(ctx, exec, []executor.ID{id}); left != nil { // with a timeout: it may hang as well
 			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, left)
 		}
 		if errors.Is(err, executor.ErrNotStarted) {
@@ -290,11 +292,11 @@ func (t *task) launch(i int) func(context.Context) (done, error) {
 	}
 }
 
-// discard removes a container of which nobody knows whether its program ran.
-func (t *task) discard(i int) func(context.Context) (done, error) {
+// discard removes a container that may or may not have run its program.
+func (t *task) discard(i int) func(context.Context) (stepResult, error) {
 	a, id := t.agent, t.rec.Containers[i].ID
 	exec, err := t.executor()
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		if err == nil {
 			err = removeAll(ctx, exec, []executor.ID{id})
 		}
@@ -305,11 +307,11 @@ func (t *task) discard(i int) func(context.Context) (done, error) {
 	}
 }
 
-// usePermit makes the use of a permit durable (P5.2). While the state cannot be written the attempt goes on: it could
-// as well run.
-func (t *task) usePermit() func(context.Context) (done, error) {
+// usePermit makes the use of a permit durable (P5.2). The attempt continues while the state cannot be written, as a
+// voluntary stop can wait.
+func (t *task) usePermit() func(context.Context) (stepResult, error) {
 	durable := t.agent.store.CommitAttempt(t.rec)
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		select {
 		case err := <-durable:
 			if err != nil {
@@ -322,8 +324,8 @@ func (t *task) usePermit() func(context.Context) (done, error) {
 	}
 }
 
-// signal sends a signal to all that runs, once it is durable that it has to end.
-func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
+// signal sends a signal to all running containers, once the stop of the attempt is durable.
+func (t *task) signal(sig syscall.Signal) func(context.Context) (stepResult, error) {
 	a := t.agent
 	var ids []executor.ID
 	for i := range t.rec.Containers {
@@ -333,7 +335,7 @@ func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
 	}
 	durable := a.store.CommitAttempt(t.rec)
 	exec, err := t.executor()
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -361,23 +363,23 @@ func (t *task) signal(sig syscall.Signal) func(context.Context) (done, error) {
 	}
 }
 
-// close reads the end of the log of the container to blame.
-func (t *task) close(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
-	return func(context.Context) (done, error) {
+// close reads the end of the log of the container that caused the end.
+func (t *task) close(i int, def *cluster.TaskDefinition) func(context.Context) (stepResult, error) {
+	return func(context.Context) (stepResult, error) {
 		end := t.logEnd(i, def, cluster.MaxLogTail)
 		return func(r *attempt.Record) { r.Closed(end) }, nil
 	}
 }
 
-// tail reads the end of the log of a container that is restarted.
-func (t *task) tail(i int, def *cluster.TaskDefinition) func(context.Context) (done, error) {
-	return func(context.Context) (done, error) {
+// tail reads the end of the log of a container that restarts.
+func (t *task) tail(i int, def *cluster.TaskDefinition) func(context.Context) (stepResult, error) {
+	return func(context.Context) (stepResult, error) {
 		end := t.logEnd(i, def, attempt.MaxCrashTail)
 		return func(r *attempt.Record) { r.Tailed(end) }, nil
 	}
 }
 
-// logEnd returns the end of the log of a container, nothing where there is none.
+// logEnd returns the end of the log of a container, "" if there is none.
 func (t *task) logEnd(i int, def *cluster.TaskDefinition, most int) string {
 	if i < 0 || def == nil {
 		return ""
@@ -386,7 +388,7 @@ func (t *task) logEnd(i int, def *cluster.TaskDefinition, most int) string {
 }
 
 // clear removes all that is left of the attempt.
-func (t *task) clear() func(context.Context) (done, error) {
+func (t *task) clear() func(context.Context) (stepResult, error) {
 	a, dir := t.agent, t.agent.taskDir(t.uuid)
 	desired, def := t.rec.Desired, t.currentDefinition()
 	var ids []executor.ID
@@ -399,7 +401,7 @@ func (t *task) clear() func(context.Context) (done, error) {
 	if t.rec.Executor != "" {
 		exec, err = t.executor()
 	}
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		if err == nil && exec != nil {
 			err = removeAll(ctx, exec, ids)
 		}
@@ -407,7 +409,7 @@ func (t *task) clear() func(context.Context) (done, error) {
 			err = t.disconnect(ctx)
 		}
 		a.leftVolumes(&desired, def)
-		t.services.mu.Lock() // nobody writes what programs are told any more
+		t.services.mu.Lock() // no rendered files are written after this
 		if err == nil {
 			err = os.RemoveAll(dir)
 		}

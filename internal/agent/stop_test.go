@@ -13,9 +13,9 @@ import (
 
 func (w *world) signals(t *testing.T) (all []syscall.Signal, at []time.Duration) {
 	t.Helper()
-	w.box.mu.Lock()
-	defer w.box.mu.Unlock()
-	for _, r := range w.box.runs {
+	w.executor.mu.Lock()
+	defer w.executor.mu.Unlock()
+	for _, r := range w.executor.runs {
 		all = append(all, r.signals...)
 		for i := range r.at {
 			at = append(at, r.at[i].Sub(r.at[0]))
@@ -26,7 +26,7 @@ func (w *world) signals(t *testing.T) (all []syscall.Signal, at []time.Duration)
 
 func TestStopIsTermGraceKill(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Deaf: true}
+		w.executor.programs["app"] = program{IgnoresTerm: true}
 		def := definition("web", "app")
 		def.Grace = cluster.Duration(3 * time.Second)
 		d := w.service("s1", def)
@@ -44,7 +44,7 @@ func TestStopIsTermGraceKill(t *testing.T) {
 
 func TestUnkillable(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Immortal: true}
+		w.executor.programs["app"] = program{SurvivesKill: true}
 		d := w.service("s1", definition("web", "app"))
 		w.stopTask(d, false)
 		w.pass(2 * time.Minute)
@@ -53,11 +53,11 @@ func TestUnkillable(t *testing.T) {
 		w.want("s1", cluster.StateStopping, cluster.ReasonUnkillable)
 		w.restart()
 		w.want("s1", cluster.StateStopping, cluster.ReasonUnkillable)
-		w.box.mu.Lock()
-		for _, r := range w.box.runs {
-			r.program.Immortal = false
+		w.executor.mu.Lock()
+		for _, r := range w.executor.runs {
+			r.program.SurvivesKill = false
 		}
-		w.box.mu.Unlock()
+		w.executor.mu.Unlock()
 		w.pass(3 * time.Minute)
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
 	})
@@ -65,7 +65,7 @@ func TestUnkillable(t *testing.T) {
 
 func TestStopWhilePreparing(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Pull: time.Hour}
+		w.executor.programs["app"] = program{Pull: time.Hour}
 		d := w.service("s1", definition("web", "app"))
 		o := w.want("s1", cluster.StatePreparing, "")
 		if o.Message != "container app: pulling" {
@@ -108,12 +108,12 @@ func TestStopOfUnknownAttempt(t *testing.T) {
 
 func TestStopEndsWhileServerIsAway(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Deaf: true}
+		w.executor.programs["app"] = program{IgnoresTerm: true}
 		d := w.service("s1", definition("web", "app"))
 		w.stopTask(d, false)
 		w.server.cut(false)
 		w.pass(time.Minute)
-		if n := w.box.running(); n != 0 {
+		if n := w.executor.running(); n != 0 {
 			t.Errorf("%d programs run", n)
 		}
 		w.want("s1", cluster.StateStopping, "")
@@ -123,9 +123,9 @@ func TestStopEndsWhileServerIsAway(t *testing.T) {
 		w.server.cut(true)
 		w.pass(time.Minute)
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
-		w.box.mu.Lock()
-		kept := len(w.box.runs)
-		w.box.mu.Unlock()
+		w.executor.mu.Lock()
+		kept := len(w.executor.runs)
+		w.executor.mu.Unlock()
 		if kept != 1 {
 			t.Errorf("%d containers are kept before the outcome is durable, want 1 (P4.6)", kept)
 		}
@@ -145,14 +145,14 @@ func TestForgetNeverStops(t *testing.T) {
 		w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
 		w.pass(time.Minute)
 		w.want("s1", cluster.StateRunning, "")
-		if w.box.running() != 1 {
+		if w.executor.running() != 1 {
 			t.Error("a running task was stopped by a forget")
 		}
 	})
 }
 
-// TestWantedAgainWhileForgotten has a server forget an attempt and find, before the agent is done with it, that a
-// status of it stands: it is told that nothing is left, whenever its word comes.
+// TestWantedAgainWhileForgotten: a server makes the agent forget an attempt, and then finds a status of it. The server
+// gets a report that nothing is left, whenever its message arrives.
 func TestWantedAgainWhileForgotten(t *testing.T) {
 	for late := range 4 {
 		inWorld(t, func(w *world) {
@@ -170,7 +170,7 @@ func TestWantedAgainWhileForgotten(t *testing.T) {
 			w.pass(time.Minute)
 			w.server.mu.Lock()
 			if o := w.server.seen["s1"]; !o.State.Terminal() || !o.Gone {
-				t.Errorf("not told gone, asked %d turns late; story %v", late, w.server.story["s1"])
+				t.Errorf("not told gone, asked %d turns late; story %v", late, w.server.states["s1"])
 			}
 			w.server.mu.Unlock()
 			w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
@@ -199,13 +199,13 @@ func TestTimeLimit(t *testing.T) {
 
 func TestBatchThatEndedWellKeepsItsResult(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Second}
+		w.executor.programs["app"] = program{Runs: time.Second}
 		d := w.batch("b1", definition("work", "app"))
 		w.server.cut(false)
 		w.pass(time.Minute)
 		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
 		w.server.cut(true)
-		w.tell(d)
+		w.sendAgain(d)
 		w.pass(time.Minute)
 		w.want("b1", cluster.StateSucceeded, "")
 	})

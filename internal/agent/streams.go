@@ -16,13 +16,13 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// mostStreams bounds the byte streams that are open at a time; further ones are not called back for.
-const mostStreams = 256
+// maxStreams limits the number of open byte streams; the agent ignores further requests.
+const maxStreams = 256
 
-// open calls back for a byte stream and serves it. Who reads slowly delays himself alone: logs come from
-// files, and a command has its own process.
-func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
-	if n := a.streams.Add(1); n > mostStreams {
+// openStream connects a byte stream and serves it. A slow reader delays only its own stream: logs come from files, and
+// a command has its own process.
+func (a *Agent) openStream(ctx context.Context, r transport.StreamRequest) {
+	if n := a.streams.Add(1); n > maxStreams {
 		a.streams.Add(-1)
 		a.Logger.Warn("too many byte streams are open; one was not opened", "task", r.Task)
 		return
@@ -48,7 +48,7 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 		case transport.StreamVolumeList, transport.StreamVolumeRemove:
 			err = a.serveVolumes(ctx, r, stream)
 		case transport.StreamWord:
-			err = a.serveWord(ctx, r, stream)
+			err = a.serveTTLUpdate(ctx, r, stream)
 		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn,
 			transport.StreamAttach:
 			err = a.serveProgram(ctx, r, stream)
@@ -62,8 +62,8 @@ func (a *Agent) open(ctx context.Context, r transport.StreamRequest) {
 	})
 }
 
-// serveLogs writes lines as JSON until there are no more: at the end of the log, or with Follow at the end
-// of the attempt, or when the other side goes away.
+// serveLogs writes lines as JSON until the end of the log, with Follow until the end of the attempt, or until the
+// reader goes away.
 func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	ask := transport.LogsRequest{Tail: -1}
 	if r.Logs != nil {
@@ -81,7 +81,7 @@ func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream
 	defer cancel()
 	a.work.Go(func() {
 		defer cancel()
-		_, _ = io.Copy(io.Discard, stream) // until the other side goes away, or stream is closed
+		_, _ = io.Copy(io.Discard, stream) // until the reader goes away, or stream is closed
 	})
 
 	out := &lineWriter{to: json.NewEncoder(stream)}
@@ -112,14 +112,14 @@ func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream
 	return errors.Join(errs...)
 }
 
-// options translates a request; ended is closed when no more lines will come.
+// options translates a request; ended is closed once no more lines can come.
 func options(ask transport.LogsRequest, ended <-chan struct{}) logs.Options {
 	o := logs.Options{Follow: ask.Follow, Done: ended, Stream: logs.Stream(ask.Stream), Tail: ask.Tail}
 	switch {
 	case ask.Tail < 0:
-		o.Tail = 0 // all
+		o.Tail = 0 // all lines
 	case ask.Tail == 0:
-		o.Tail = -1 // none
+		o.Tail = -1 // no line
 	}
 	if ask.Since > 0 {
 		o.Since = time.Now().Add(-time.Duration(ask.Since))
@@ -133,13 +133,13 @@ type lineWriter struct {
 	to *json.Encoder
 }
 
-// namedLine is a line with the container that wrote it.
+// namedLine is a line with its container.
 type namedLine struct {
 	Container string `json:"container"`
 	logs.Line
 }
 
-// from returns what takes the lines of one container.
+// from returns a function that takes the lines of one container.
 func (w *lineWriter) from(container string) func(logs.Line) error {
 	return func(l logs.Line) error {
 		w.mu.Lock()
@@ -148,7 +148,7 @@ func (w *lineWriter) from(container string) func(logs.Line) error {
 	}
 }
 
-// serveExec runs a command in a container of a task. Its last frame tells how it ended.
+// serveExec runs a command in a container of a task. The last frame carries the result.
 func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
 	fail := func(err error) error { return frames.End(transport.ExecEnd{Error: plain.Text(err)}) }
@@ -159,7 +159,7 @@ func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream
 	if r.Exec == nil || len(r.Exec.Command) == 0 {
 		return fail(errors.New("no command was given"))
 	}
-	exec, id, err := t.running(r.Container)
+	exec, id, err := t.runningContainer(r.Container)
 	if err != nil {
 		return fail(err)
 	}
@@ -167,7 +167,7 @@ func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream
 	defer cancel()
 	in, feed := io.Pipe()
 	a.work.Go(func() {
-		defer cancel() // the other side went away: so does the command
+		defer cancel() // the reader went away: stop the command
 		err := readInput(transport.NewFrameReader(stream), feed, r.Exec.Stdin)
 		_ = feed.CloseWithError(err)
 	})
@@ -179,14 +179,14 @@ func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream
 		cmd.Stdin = in
 	}
 	code, err := exec.Exec(ctx, id, cmd)
-	_ = in.Close() // input that comes now goes nowhere
+	_ = in.Close() // discards later input
 	if err != nil {
 		return fail(err)
 	}
 	return frames.End(transport.ExecEnd{Code: code})
 }
 
-// readInput feeds the command's input until the stream ends, which it returns.
+// readInput feeds the command's input until the stream ends, and returns the stream's error.
 func readInput(frames *transport.FrameReader, feed *io.PipeWriter, wanted bool) error {
 	for {
 		f, err := frames.Next()
@@ -200,7 +200,7 @@ func readInput(frames *transport.FrameReader, feed *io.PipeWriter, wanted bool) 
 			wanted = false
 		default:
 			if _, err := feed.Write(f.Body); err != nil {
-				wanted = false // the command closed its input; go on to see the other side leave
+				wanted = false // the command closed its input; read on to see the reader leave
 			}
 		}
 	}

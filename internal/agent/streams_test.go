@@ -92,7 +92,7 @@ func TestLogStream(t *testing.T) {
 
 func TestLogFollowEndsWithTheAttempt(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.box.programs["app"] = program{Runs: time.Minute}
+		w.executor.programs["app"] = program{Runs: time.Minute}
 		d := w.batch("b1", definition("work", "app"))
 		w.write("b1", "app", 1, "first")
 		conn := w.carry("x", transport.StreamRequest{
@@ -181,7 +181,7 @@ func TestExecStream(t *testing.T) {
 
 		conn = open("c", false, "hang")
 		synctest.Wait()
-		_ = conn.Close() // who asked goes away: so does the command, or the bubble would not end
+		_ = conn.Close() // the client leaves: the command ends, or the bubble would not end
 		w.stopTask(d, false)
 		got = read(open("d", false, "say"))
 		if len(got) != 1 || !strings.Contains(got[0].Body, "does not run") {

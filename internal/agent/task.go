@@ -13,52 +13,52 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// task moves one attempt: a goroutine that takes in what happened, asks the record for the next step, and
-// has one step done at a time.
+// task drives one attempt. Its goroutine takes events in, asks the record for the next step, and performs one step at a
+// time.
 type task struct {
 	agent      *Agent
 	id         cluster.TaskID
 	uuid       string
 	attempt    int
 	definition cluster.Ref
-	began      time.Duration // when this life of the agent took it up (Boot)
-	cores      []int         // CPUs that it has to itself
-	// acted is the newest assignment that the record took.
+	began      time.Duration // when this run of the agent took the attempt up (Boot)
+	cores      []int         // CPUs that are exclusively the attempt's
+	// acted is the newest assignment that the record has accepted.
 	acted atomic.Pointer[transport.Known]
-	// view is the newest state for those who are not the goroutine.
+	// view is the newest state for readers on other goroutines.
 	view atomic.Pointer[view]
 	// ended is closed once no program of the attempt will run any more.
 	ended chan struct{}
 
 	mu    sync.Mutex
-	inbox []func(*attempt.Record) // what happened, oldest first
-	over  bool                    // the goroutine takes nothing in any more: the attempt is forgotten
+	inbox []func(*attempt.Record) // events, oldest first
+	over  bool                    // the goroutine takes no more events: the attempt is forgotten
 	wake  chan struct{}           // capacity 1
 	def   *cluster.TaskDefinition
 
-	// secrets are those in memory; it is used by all goroutines.
-	secrets handout
-	// services are what it knows of those that it uses; it is used by all goroutines.
-	services told
+	// secrets are the secrets in memory; all goroutines use it.
+	secrets secretState
+	// services is the state of the services that the task uses; all goroutines use it.
+	services serviceState
 
-	// The rest is the goroutine's alone.
-	rec      *attempt.Record
-	busy     bool               // a step is being done
-	doing    attempt.Do         // which, or which failed last
-	cancel   context.CancelFunc // ends the step
-	retryAt  time.Time          // when a step that failed is tried again
-	retry    *pause
-	problem  string                 // why it failed
-	watched  map[executor.ID]func() // ends the watch of a run
-	checking func()                 // ends the checks, or nil
-	checked  watchedChecks          // what they look at
-	gone     bool                   // forget it once nothing is left
-	ran      bool                   // in this life of the agent
+	// The remaining fields belong to the task's goroutine.
+	rec         *attempt.Record
+	busy        bool               // a step is running
+	currentStep attempt.Do         // the current step, or the last failed one
+	cancel      context.CancelFunc // cancels the step
+	retryAt     time.Time          // when a failed step is retried
+	retry       *backoff
+	problem     string                 // why the step failed
+	watched     map[executor.ID]func() // stops the watch of a run
+	checking    func()                 // stops the checks, or nil
+	checked     watchedChecks          // the checks that run
+	forgettable bool                   // forget the attempt once nothing is left of it
+	ran         bool                   // the task has run in this run of the agent
 }
 
-// view is a copy of what others may know of an attempt.
+// view is a copy of an attempt's state for readers on other goroutines.
 type view struct {
-	rec attempt.Record // with containers of its own
+	rec attempt.Record // with its own slice of containers
 	def *cluster.TaskDefinition
 }
 
@@ -68,15 +68,15 @@ func (a *Agent) newTask(rec *attempt.Record) *task {
 		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition, began: a.Boot(),
 		cores: coresOf(d.Devices),
 		ended: make(chan struct{}), wake: make(chan struct{}, 1),
-		rec: rec, watched: map[executor.ID]func(){}, retry: a.pause(retryFirst, lookSoon),
+		rec: rec, watched: map[executor.ID]func(){}, retry: a.newBackoff(minRetryBackoff, fastProbeInterval),
 		ran: rec.Phase == attempt.PhaseRunning,
 	}
-	t.acts(&transport.Assignment{Desired: rec.Desired, Revision: rec.Revision})
+	t.noteAssignment(&transport.Assignment{Desired: rec.Desired, Revision: rec.Revision})
 	return t
 }
 
-// begin makes an attempt of an assignment.
-func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
+// beginAttempt creates an attempt from an assignment.
+func (a *Agent) beginAttempt(ctx context.Context, as *transport.Assignment) {
 	t := a.newTask(attempt.New(as.Desired, as.Revision, a.machine.facts().BootID))
 	a.add(t)
 	a.adopt(t)
@@ -85,8 +85,9 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	a.work.Go(func() {
 		select {
 		case err := <-durable:
-			if err != nil { // no reason to keep quiet
-				a.Logger.Debug("an attempt is told of before its record is durable", "task", t.id, "attempt", t.attempt,
+			if err != nil { // an error is no reason to withhold the report
+				a.Logger.Debug("an attempt is reported before its record is durable",
+					"task", t.id, "attempt", t.attempt,
 					"error", err)
 			}
 		case <-ctx.Done():
@@ -96,7 +97,7 @@ func (a *Agent) begin(ctx context.Context, as *transport.Assignment) {
 	a.work.Go(func() { t.run(ctx) })
 }
 
-// post hands the goroutine something that happened, and returns false if it is over: nobody takes it in then. It never
+// post passes an event to the goroutine. It returns false if the attempt is over; then nobody takes the event. It never
 // blocks.
 func (t *task) post(happened func(*attempt.Record)) bool {
 	t.mu.Lock()
@@ -105,39 +106,39 @@ func (t *task) post(happened func(*attempt.Record)) bool {
 		t.inbox = append(t.inbox, happened)
 	}
 	t.mu.Unlock()
-	t.again()
+	t.wakeUp()
 	return !over
 }
 
-// leave has post take no more, unless something waits to be taken in.
-func (t *task) leave() bool {
+// closeInbox makes post reject events, unless an event already waits.
+func (t *task) closeInbox() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = len(t.inbox) == 0
 	return t.over
 }
 
-// again has the goroutine look once more.
-func (t *task) again() {
+// wakeUp makes the goroutine run once more.
+func (t *task) wakeUp() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
 
-// assigned hands the attempt a newer assignment. One that was forgotten is known again by it: its end is told. It
-// returns false where nothing of the attempt is left that could take it.
+// assigned passes a newer assignment to the attempt. It revives an attempt that was to be forgotten, whose end is then
+// reported. It returns false if nothing is left of the attempt to take the assignment.
 func (t *task) assigned(as *transport.Assignment) bool {
 	return t.post(func(r *attempt.Record) {
 		if r.Update(&as.Desired, as.Revision) {
-			t.acts(as)
-			t.gone = false
+			t.noteAssignment(as)
+			t.forgettable = false
 		}
 	})
 }
 
-// acts notes which assignment the record took.
-func (t *task) acts(as *transport.Assignment) {
+// noteAssignment records which assignment the record has accepted.
+func (t *task) noteAssignment(as *transport.Assignment) {
 	known := as.Known()
 	t.acted.Store(&known)
 }
@@ -146,7 +147,7 @@ func (t *task) defined(d *cluster.TaskDefinition) {
 	t.mu.Lock()
 	t.def = d
 	t.mu.Unlock()
-	t.again()
+	t.wakeUp()
 }
 
 func (t *task) hasDefinition() bool {
@@ -172,8 +173,8 @@ func (t *task) barrierRefused(message string) {
 	t.post(func(r *attempt.Record) { r.BarrierRefused(message) })
 }
 
-// forget drops the attempt once nothing of it is left on the node. What runs is left alone: that the
-// store does not know it is no reason to stop it (P1.7, P6.6).
+// forget drops the attempt once nothing of it is left on the node. A running attempt continues: the store's ignorance
+// of it is no reason to stop it (P1.7, P6.6).
 func (t *task) forget() {
 	t.post(func(r *attempt.Record) {
 		if r.MayRun() && !t.agent.Without.Off(clause.Absence) {
@@ -181,18 +182,18 @@ func (t *task) forget() {
 				t.attempt)
 			return
 		}
-		t.gone = true
+		t.forgettable = true
 		r.Forgotten()
 	})
 }
 
 // run is the goroutine. It ends with ctx, or when the attempt is forgotten.
 func (t *task) run(ctx context.Context) {
-	defer t.unwatch()
+	defer t.stopWatching()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		t.drain()
+		t.handleEvents()
 		wait, over := t.advance(ctx)
 		if over {
 			return
@@ -209,13 +210,13 @@ func (t *task) run(ctx context.Context) {
 		case <-due:
 		}
 		if ctx.Err() != nil {
-			return // what a step did that was cut short is for the next life to find out
+			return // the next run of the agent finds out what an interrupted step did
 		}
 	}
 }
 
-// drain takes in what happened.
-func (t *task) drain() {
+// handleEvents handles the waiting events.
+func (t *task) handleEvents() {
 	t.mu.Lock()
 	happened := t.inbox
 	t.inbox = nil
@@ -225,11 +226,11 @@ func (t *task) drain() {
 	}
 }
 
-// advance does the next step, unless one is being done. It returns how long to wait if nothing happens, negative
-// for ever; over says that the attempt is forgotten.
+// advance performs the next step, unless a step is running. It returns how long to wait without an event, negative for
+// ever; over means that the attempt is forgotten.
 func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	if t.busy {
-		if t.rec.Attend(t.agent.now()) && t.doing == attempt.Prepare {
+		if t.rec.Attend(t.agent.now()) && t.currentStep == attempt.Prepare {
 			t.cancel()
 		}
 		t.publish()
@@ -237,16 +238,16 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	}
 	def := t.currentDefinition()
 	now := t.agent.now()
-	t.rec.Hearing = t.agent.heard()
+	t.rec.TTLWindow = t.agent.currentTTLWindow()
 	step := t.rec.Next(def, now)
 	t.publish()
 	t.watch(ctx)
 	t.check(ctx)
 	t.followServices(ctx, def)
-	if t.rec.Doubts(def, now) {
-		t.agent.reports.press() // its answer tells
+	if t.rec.HasDoubtedCheck(def, now) {
+		t.agent.reports.sendSoon() // the reply extends the window of ttl updates
 	}
-	if t.rec.Phase == attempt.PhaseGone && t.gone {
+	if t.rec.Phase == attempt.PhaseGone && t.forgettable {
 		return 0, t.agent.remove(t)
 	}
 	if step.Do == attempt.Wait {
@@ -256,16 +257,16 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 		}
 		return max(step.At-now.Boot, 0), false
 	}
-	if step.Do == t.doing && !t.retryAt.IsZero() {
+	if step.Do == t.currentStep && !t.retryAt.IsZero() {
 		if left := time.Until(t.retryAt); left > 0 {
 			t.agent.store.QueueAttempt(t.rec)
 			return left, false
 		}
 	}
 	if step.Do == attempt.Prepare {
-		t.agent.store.QueueAttempt(t.rec) // so that a later life of the agent knows what to remove
+		t.agent.store.QueueAttempt(t.rec) // tells the next run of the agent what to remove
 	}
-	t.do(ctx, step, def)
+	t.beginStep(ctx, step, def)
 	return -1, false
 }
 
@@ -275,7 +276,7 @@ func (t *task) currentDefinition() *cluster.TaskDefinition {
 	return t.def
 }
 
-// publish tells others how the attempt stands: the reports, streams, and followers of its log.
+// publish passes the attempt's state to the reports, the streams and the followers of its log.
 func (t *task) publish() {
 	def := t.currentDefinition()
 	v := &view{rec: *t.rec, def: def}
@@ -293,7 +294,7 @@ func (t *task) publish() {
 		ask = t.rec.Barrier.Ask + 1
 	}
 	t.agent.reports.put(t, o, ask)
-	t.arrived(o.State)
+	t.traceRunning(o.State)
 	if t.rec.Terminal() || t.rec.Phase == attempt.PhaseClosing {
 		select {
 		case <-t.ended:
@@ -306,7 +307,7 @@ func (t *task) publish() {
 	}
 }
 
-// watch waits for the end of every run that goes on.
+// watch waits for the end of each running container.
 func (t *task) watch(ctx context.Context) {
 	for i := range t.rec.Containers {
 		c := &t.rec.Containers[i]
@@ -321,11 +322,11 @@ func (t *task) watch(ctx context.Context) {
 	}
 }
 
-// await waits for the end of a run, however often the executor goes away meanwhile.
+// await waits for the end of a run, across failures of the executor.
 func (t *task) await(ctx context.Context, name string, id executor.ID) {
-	p := t.agent.pause(retryFirst, lookSoon)
+	p := t.agent.newBackoff(minRetryBackoff, fastProbeInterval)
 	for {
-		exit, err := t.agent.wait(ctx, name, id)
+		exit, err := t.agent.waitForExit(ctx, name, id)
 		if ctx.Err() != nil {
 			return
 		}
@@ -336,7 +337,7 @@ func (t *task) await(ctx context.Context, name string, id executor.ID) {
 			})
 			return
 		}
-		t.agent.Logger.Warn("the end of a container cannot be waited for", "task", t.id, "attempt", t.attempt,
+		t.agent.Logger.Warn("waiting for the end of a container failed", "task", t.id, "attempt", t.attempt,
 			"container", id, "error", err)
 		if !p.wait(ctx) {
 			return
@@ -344,8 +345,8 @@ func (t *task) await(ctx context.Context, name string, id executor.ID) {
 	}
 }
 
-// unwatch ends what the goroutine began.
-func (t *task) unwatch() {
+// stopWatching stops all work that the goroutine started.
+func (t *task) stopWatching() {
 	for _, end := range t.watched {
 		end()
 	}

@@ -10,28 +10,28 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// detailEvery is how often each attempt's throttling, stalls, network and disks are read: half a dozen files for a
-// container. The first time comes at once, the second soon, and the attempts of a node are spread over the time
-// between.
-const detailEvery = 10 * time.Second
+// detailInterval is how often throttling, stalls, network and disks of each attempt are read: half a dozen files for a
+// container. The first reading comes at once, the second soon. The readings of a node's attempts are spread over the
+// interval.
+const detailInterval = 10 * time.Second
 
-// detailed is what was counted last of the containers of an attempt.
+// detailed holds the newest counters of an attempt's containers.
 type detailed struct {
-	counts map[executor.ID]tally
-	due    time.Duration // when they are looked at next, Boot
-	looks  int
-	detail *cluster.UseDetail
+	counts   map[executor.ID]counterReading
+	due      time.Duration // when they are read next (Boot)
+	readings int
+	detail   *cluster.UseDetail
 }
 
-// tally is what one container's kernel counted, and when (Boot).
-type tally struct {
+// counterReading holds the kernel counters of one container and their time (Boot).
+type counterReading struct {
 	cluster.Counts
 	at    time.Duration
 	rates cluster.Rates
 }
 
-// details reads the counts of those attempts that are due, by container.
-func (a *Agent) details(found []measured, now time.Duration) map[executor.ID]cluster.Counts {
+// readDetails reads the counters of the attempts that are due, by container.
+func (a *Agent) readDetails(found []measured, now time.Duration) map[executor.ID]cluster.Counts {
 	running := map[string]map[executor.ID]executor.Process{} // by executor
 	for i := range found {
 		r := &found[i].view.rec
@@ -67,40 +67,40 @@ func (a *Agent) details(found []measured, now time.Duration) map[executor.ID]clu
 	return counts
 }
 
-// take notes new counts of an attempt's containers, and makes its detail of them. position spreads the attempts of a
+// update stores new counters of an attempt's containers and computes its detail. position spreads the attempts of a
 // node over time.
-func (d *detailed) take(v *view, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU,
+func (d *detailed) update(v *view, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU,
 	counts map[executor.ID]cluster.Counts, now time.Duration, position int,
 ) {
 	if now < d.due {
 		return
 	}
-	d.looks++
-	d.due = now + detailEvery
-	if d.looks <= 1 {
-		d.due = now + measureEvery*time.Duration(1+position%int(detailEvery/measureEvery))
+	d.readings++
+	d.due = now + detailInterval
+	if d.readings <= 1 {
+		d.due = now + measureInterval*time.Duration(1+position%int(detailInterval/measureInterval))
 	}
-	kept := make(map[executor.ID]tally, len(v.rec.Containers))
+	kept := make(map[executor.ID]counterReading, len(v.rec.Containers))
 	for i := range v.rec.Containers {
 		id := v.rec.Containers[i].ID
 		c, ok := counts[id]
 		if !ok {
 			continue
 		}
-		next := tally{Counts: c, at: now}
+		next := counterReading{Counts: c, at: now}
 		if before, was := d.counts[id]; was {
 			next.rates = c.Since(before.Counts, now-before.at)
 		}
 		kept[id] = next
 	}
 	d.counts = kept
-	if d.looks > 1 {
+	if d.readings > 1 {
 		d.detail = detailOf(v, kept, use, cpu)
 	}
 }
 
-// detailOf sums the containers of an attempt, nil where nothing was counted of any.
-func detailOf(v *view, all map[executor.ID]tally, use map[executor.ID]executor.Usage,
+// detailOf sums the containers of an attempt, nil if none has counters.
+func detailOf(v *view, all map[executor.ID]counterReading, use map[executor.ID]executor.Usage,
 	cpu map[executor.ID]cluster.MilliCPU,
 ) *cluster.UseDetail {
 	if len(all) == 0 {
@@ -129,7 +129,7 @@ func detailOf(v *view, all map[executor.ID]tally, use map[executor.ID]executor.U
 	return d
 }
 
-// nameOf returns the name of a container of a record, which holds them in the order of the definition.
+// nameOf returns the name of a container of a record. Records hold containers in the order of the definition.
 func nameOf(v *view, i int) string {
 	if v.def == nil || i >= len(v.def.Containers) {
 		return ""
@@ -137,7 +137,7 @@ func nameOf(v *view, i int) string {
 	return v.def.Containers[i].Name
 }
 
-// samples returns what every container has used since it began, for metrics, in the order of found.
+// samples returns the total use of each container since its start, for metrics, in the order of found.
 func (a *Agent) samples(found []measured, use map[executor.ID]executor.Usage) (all []telemetry.ContainerSample) {
 	for i := range found {
 		v := found[i].view

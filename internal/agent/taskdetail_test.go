@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// counter is an executor that counts how often it is asked for details.
+// counter is an executor that counts the calls of Details.
 type counter struct {
 	fixed
 	counts func(executor.ID) cluster.Counts
@@ -28,9 +28,8 @@ func (c *counter) Details(running map[executor.ID]executor.Process) map[executor
 	return out
 }
 
-// Details are the rates since the last look at them, which is every ten seconds for each attempt, not for all at the
-// same time; two containers in one network namespace have one network. Each measurement hands out what each container
-// used since it began.
+// Details are the rates since the last reading, every ten seconds for each attempt, not at the same time for all. Two
+// containers in one network namespace have one network. Each measurement passes on the total use of each container.
 func TestDetailsAreRates(t *testing.T) {
 	now := time.Hour
 	c := &counter{asked: map[executor.ID]int{}, fixed: fixed{usage: map[executor.ID]executor.Usage{}}}
@@ -75,10 +74,10 @@ func TestDetailsAreRates(t *testing.T) {
 	var last []measured
 	for range 31 { // a minute
 		u := c.usage["app"]
-		u.CPU += measureEvery / 4
+		u.CPU += measureInterval / 4
 		c.usage["app"] = u
 		last = a.measureTasks()
-		now += measureEvery
+		now += measureInterval
 	}
 	for id, n := range c.asked {
 		if n < 6 || n > 8 {
@@ -107,7 +106,7 @@ func TestDetailsAreRates(t *testing.T) {
 	}
 	for i, want := range []telemetry.ContainerSample{
 		{
-			Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "app", CPU: 31 * measureEvery / 4,
+			Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "app", CPU: 31 * measureInterval / 4,
 			Memory: cluster.MiB,
 		},
 		{Cluster: "c", Service: "web", Task: "c.web.1.0", Container: "side", Memory: cluster.MiB},

@@ -11,35 +11,35 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// mostEach is how many attempts a report tells the use of; the others follow in the next.
-const mostEach = 200
+// maxTaskStats is how many attempts one report may hold statistics of; the next report holds the others.
+const maxTaskStats = 200
 
-// How closely the growth of memory is looked at: one sample each sampleEvery, as many as ten minutes hold.
+// The growth of memory is computed from maxSamples samples, one each sampleInterval: ten minutes in all.
 const (
-	sampleEvery = 10 * time.Second
-	samples     = 60
-	shortestFit = time.Minute
+	sampleInterval = 10 * time.Second
+	maxSamples     = 60
+	minTrendSpan   = time.Minute
 )
 
-// trend is the memory of an attempt over the last ten minutes, and how fast it grows.
+// trend holds the memory of an attempt over the last ten minutes and its growth.
 type trend struct {
-	at     [samples]time.Duration
-	memory [samples]cluster.Bytes
-	n      int // how many were taken so far
+	at     [maxSamples]time.Duration
+	memory [maxSamples]cluster.Bytes
+	n      int // number of samples so far
 	growth cluster.Bytes
 }
 
-// add takes a sample if one is due, and returns by how much memory grows in a minute: the slope of the line that fits
-// the samples best, 0 while they span less than a minute.
+// add takes a sample if one is due, and returns the growth of memory in a minute. The growth is the slope of the
+// least-squares line through the samples, 0 while they span less than minTrendSpan.
 func (t *trend) add(now time.Duration, memory cluster.Bytes) cluster.Bytes {
-	if t.n > 0 && now-t.at[(t.n-1)%samples] < sampleEvery {
+	if t.n > 0 && now-t.at[(t.n-1)%maxSamples] < sampleInterval {
 		return t.growth
 	}
-	t.at[t.n%samples], t.memory[t.n%samples] = now, memory
+	t.at[t.n%maxSamples], t.memory[t.n%maxSamples] = now, memory
 	t.n++
-	count := min(t.n, samples)
-	first := t.at[(t.n-count)%samples]
-	if now-first < shortestFit {
+	count := min(t.n, maxSamples)
+	first := t.at[(t.n-count)%maxSamples]
+	if now-first < minTrendSpan {
 		return 0
 	}
 	var meanX, meanY float64
@@ -59,14 +59,14 @@ func (t *trend) add(now time.Duration, memory cluster.Bytes) cluster.Bytes {
 	return t.growth
 }
 
-// used is what was measured of one attempt last.
-type used struct {
-	runs  map[executor.ID]time.Duration // the CPU of each
+// attemptUse is the newest measurement of one attempt.
+type attemptUse struct {
+	runs  map[executor.ID]time.Duration // CPU time of each run
 	at    time.Duration
 	trend trend
 	stats cluster.TaskStats
-	seen  uint64 // the look that saw it last
-	// cpu is what each of several containers used, and detailed what is looked at less often.
+	round uint64 // the newest round that saw it
+	// cpu is the use of each container of several; detailed is measured less often.
 	cpu      map[executor.ID]cluster.MilliCPU
 	detailed detailed
 	storage  *cluster.StorageUse
@@ -74,22 +74,22 @@ type used struct {
 
 // taskUse measures attempts. It belongs to the goroutine that measures.
 type taskUse struct {
-	all  map[string]*used // by UUID
-	look uint64
+	all   map[string]*attemptUse // by UUID
+	round uint64
 }
 
-// measured is an attempt that runs, with what it uses.
+// measured is a running attempt with its use.
 type measured struct {
 	view  *view
 	stats cluster.TaskStats
 }
 
-// measureTasks measures all attempts that run, ordered by UUID.
+// measureTasks measures all running attempts, ordered by UUID.
 func (a *Agent) measureTasks() []measured {
 	if a.use.all == nil {
-		a.use.all = map[string]*used{}
+		a.use.all = map[string]*attemptUse{}
 	}
-	a.use.look++
+	a.use.round++
 	now := a.Boot()
 	var found []measured
 	running := map[string]map[executor.ID]executor.Process{} // by executor
@@ -121,15 +121,15 @@ func (a *Agent) measureTasks() []measured {
 			}
 		}
 	}
-	counts := a.details(found, now)
+	counts := a.readDetails(found, now)
 	kept := found[:0]
 	for i, f := range found {
-		if s, ok := a.use.take(&f.view.rec, usage, now); ok {
+		if s, ok := a.use.update(&f.view.rec, usage, now); ok {
 			s.Requests = a.requests.rate(s.UUID)
 			u := a.use.all[s.UUID]
-			u.detailed.take(f.view, usage, u.cpu, counts, now, i)
+			u.detailed.update(f.view, usage, u.cpu, counts, now, i)
 			s.Detail = u.detailed.detail
-			s.Storage = a.storage(f.view, u.storage)
+			s.Storage = a.volumeUse(f.view, u.storage)
 			u.storage = s.Storage
 			kept = append(kept, measured{f.view, s})
 		}
@@ -137,24 +137,24 @@ func (a *Agent) measureTasks() []measured {
 	if a.Samples != nil {
 		a.Samples(a.samples(kept, usage))
 	}
-	for uuid, u := range a.use.all { // order-free: each by itself
-		if u.seen != a.use.look {
+	for uuid, u := range a.use.all { // order-free: attempts are independent
+		if u.round != a.use.round {
 			delete(a.use.all, uuid)
 		}
 	}
 	return kept
 }
 
-// take sums what the containers of an attempt use; ok is false where nothing is known of any.
-func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, now time.Duration) (s cluster.TaskStats,
-	ok bool,
-) {
+// update sums the use of an attempt's containers; ok is false if none is known.
+func (m *taskUse) update(
+	r *attempt.Record, usage map[executor.ID]executor.Usage, now time.Duration,
+) (s cluster.TaskStats, ok bool) {
 	u := m.all[r.Desired.UUID]
 	if u == nil {
-		u = &used{runs: map[executor.ID]time.Duration{}}
+		u = &attemptUse{runs: map[executor.ID]time.Duration{}}
 		m.all[r.Desired.UUID] = u
 	}
-	u.seen = m.look
+	u.round = m.round
 	s = cluster.TaskStats{Task: r.Desired.Task, UUID: r.Desired.UUID}
 	runs := make(map[executor.ID]time.Duration, len(r.Containers))
 	var worked time.Duration
@@ -186,7 +186,7 @@ func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, 
 		return s, false
 	}
 	if anew || len(runs) != len(u.runs) {
-		u.trend = trend{} // another program's memory
+		u.trend = trend{} // memory of another program
 	}
 	if u.at != 0 && past > 0 {
 		s.CPU = cluster.MilliCPU(worked * 1000 / past)
@@ -196,49 +196,49 @@ func (m *taskUse) take(r *attempt.Record, usage map[executor.ID]executor.Usage, 
 	return s, true
 }
 
-// news returns those whose use differs notably from what was told, at most mostEach: those first that were told longest
-// ago.
-func news(each []cluster.TaskStats, told map[string]toldStats) []cluster.TaskStats {
+// changedStats returns the statistics that differ notably from the reported ones, at most maxTaskStats. Those with the
+// oldest report come first.
+func changedStats(each []cluster.TaskStats, reported map[string]reportedStats) []cluster.TaskStats {
 	var out []cluster.TaskStats
 	for _, s := range each {
-		if before, known := told[s.UUID]; !known || s.Notable(before.stats) {
+		if before, known := reported[s.UUID]; !known || s.Notable(before.stats) {
 			out = append(out, s)
 		}
 	}
-	if len(out) > mostEach {
+	if len(out) > maxTaskStats {
 		slices.SortStableFunc(out, func(x, y cluster.TaskStats) int {
-			return cmp.Compare(told[x.UUID].no, told[y.UUID].no)
+			return cmp.Compare(reported[x.UUID].no, reported[y.UUID].no)
 		})
-		out = out[:mostEach]
+		out = out[:maxTaskStats]
 	}
 	return out
 }
 
-// toldStats is what the server was told of an attempt, and by which telling.
-type toldStats struct {
+// reportedStats is the newest report about an attempt and the number of that report.
+type reportedStats struct {
 	stats cluster.TaskStats
 	no    uint64
 }
 
-// A change of one attempt's use by these, and by half, is told at once, so that its service is scaled in time; not more
-// often than each jumpEvery.
+// A change of an attempt's use by at least these amounts, and by half, is reported at once, so that its service scales
+// in time. Such reports are at least minJumpInterval apart.
 const (
-	jumpCPU    = cluster.MilliCPU(100)
-	jumpMemory = 64 * cluster.MiB
-	jumpEvery  = 5 * time.Second
+	jumpCPU         = cluster.MilliCPU(100)
+	jumpMemory      = 64 * cluster.MiB
+	minJumpInterval = 5 * time.Second
 )
 
-// jumped reports whether the use of an attempt changed so much.
-func jumped(each []cluster.TaskStats, told map[string]toldStats) bool {
+// hasJump reports whether the use of an attempt changed so much.
+func hasJump(each []cluster.TaskStats, reported map[string]reportedStats) bool {
 	return slices.ContainsFunc(each, func(s cluster.TaskStats) bool {
-		before, known := told[s.UUID]
+		before, known := reported[s.UUID]
 		b := before.stats
-		return known && (far(int64(s.CPU), int64(b.CPU), int64(jumpCPU)) ||
-			far(int64(s.Memory), int64(b.Memory), int64(jumpMemory)))
+		return known && (isLargeChange(int64(s.CPU), int64(b.CPU), int64(jumpCPU)) ||
+			isLargeChange(int64(s.Memory), int64(b.Memory), int64(jumpMemory)))
 	})
 }
 
-func far(now, told, least int64) bool {
-	change := max(now-told, told-now)
-	return change >= least && change >= told/2
+func isLargeChange(now, reported, least int64) bool {
+	change := max(now-reported, reported-now)
+	return change >= least && change >= reported/2
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// spend sets what an attempt's container uses from now on.
-func (w *world) spend(uuid string, u executor.Usage) {
-	w.box.mu.Lock()
-	defer w.box.mu.Unlock()
-	if w.box.uses == nil {
-		w.box.uses = map[string]executor.Usage{}
+// setUsage sets the use of an attempt's container from now on.
+func (w *world) setUsage(uuid string, u executor.Usage) {
+	w.executor.mu.Lock()
+	defer w.executor.mu.Unlock()
+	if w.executor.uses == nil {
+		w.executor.uses = map[string]executor.Usage{}
 	}
-	w.box.uses[uuid] = u
+	w.executor.uses[uuid] = u
 }
 
-// each returns what the reports said of an attempt, in order.
+// each returns the reported statistics of an attempt, in order.
 func (w *world) each(uuid string) (all []cluster.TaskStats) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
@@ -56,7 +56,7 @@ func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
 			var tr trend
 			var got cluster.Bytes
 			for at := time.Duration(0); at <= time.Duration(
-				test.minutes)*time.Minute+30*time.Second; at += measureEvery {
+				test.minutes)*time.Minute+30*time.Second; at += measureInterval {
 				got = tr.add(start+at, cluster.Bytes(test.memory(at.Minutes())*float64(cluster.MiB)))
 			}
 			if off := float64(got)/float64(cluster.MiB) - test.want; off > 0.05 || off < -0.05 {
@@ -66,16 +66,16 @@ func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
 	}
 }
 
-// A task's CPU and memory are told when they change notably, and a node at rest says nothing.
+// A task's CPU and memory are reported when they change notably; an idle node reports nothing.
 func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		var cpu time.Duration
 		work := func(milli, looks int, memory cluster.Bytes) {
 			for range looks {
-				cpu += measureEvery * time.Duration(milli) / 1000
-				w.spend("s1", executor.Usage{CPU: cpu, Memory: memory})
-				w.pass(measureEvery)
+				cpu += measureInterval * time.Duration(milli) / 1000
+				w.setUsage("s1", executor.Usage{CPU: cpu, Memory: memory})
+				w.pass(measureInterval)
 			}
 		}
 		work(100, 10, 50*cluster.MiB)
@@ -103,8 +103,8 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 		if all := w.each("s1"); len(all) == was || all[len(all)-1].CPU != 900 {
 			t.Errorf("a jump was told %d times: %+v", len(all)-was, all[was:])
 		}
-		w.restart() // a session begins with all that is known
-		w.pass(3 * measureEvery)
+		w.restart() // a session begins with all statistics
+		w.pass(3 * measureInterval)
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		if reg := w.server.regs[len(w.server.regs)-1]; reg.Stats == nil {
@@ -113,16 +113,16 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 	})
 }
 
-// What a program used before it was restarted says nothing about the next.
+// The use of a program before its restart does not count for the next program.
 func TestRestartBeginsTheMeasureAnew(t *testing.T) {
-	m := taskUse{all: map[string]*used{}}
+	m := taskUse{all: map[string]*attemptUse{}}
 	r := attempt.New(cluster.Desired{UUID: "u"}, 1, "b")
 	r.Containers = []attempt.Container{{ID: "u-0-1"}}
 	now := time.Hour
 	take := func(id executor.ID, u executor.Usage) cluster.TaskStats {
-		now += measureEvery
+		now += measureInterval
 		r.Containers[0].ID = id
-		s, _ := m.take(r, map[executor.ID]executor.Usage{id: u}, now)
+		s, _ := m.update(r, map[executor.ID]executor.Usage{id: u}, now)
 		return s
 	}
 	for i := range 100 {
@@ -140,7 +140,7 @@ func TestRestartBeginsTheMeasureAnew(t *testing.T) {
 	}
 }
 
-// A report tells of 200 attempts; the others follow in the next ones, whatever changes meanwhile.
+// A report has statistics of 200 attempts; the next reports have the others.
 func TestNewsAreBoundedAndFair(t *testing.T) {
 	var m machine
 	heard := map[string]int{}
@@ -153,14 +153,14 @@ func TestNewsAreBoundedAndFair(t *testing.T) {
 			})
 		}
 		m.stats = s
-		n := m.news()
-		if len(n.Each) != mostEach {
-			t.Fatalf("%d in a report, want %d", len(n.Each), mostEach)
+		n := m.unreportedUse()
+		if len(n.Each) != maxTaskStats {
+			t.Fatalf("%d in a report, want %d", len(n.Each), maxTaskStats)
 		}
 		for _, e := range n.Each {
 			heard[e.UUID]++
 		}
-		m.toldUse(n, false)
+		m.noteReported(n, false)
 	}
 	for uuid, n := range heard {
 		if n < 3 || n > 5 {
@@ -190,7 +190,7 @@ func TestRequestsAreARate(t *testing.T) {
 			total += 50
 			return total, nil
 		}
-		w.spend("s1", executor.Usage{Memory: cluster.MiB})
+		w.setUsage("s1", executor.Usage{Memory: cluster.MiB})
 		w.assign(d, def)
 		w.pass(30 * time.Second)
 		all := w.each("s1")
@@ -201,7 +201,7 @@ func TestRequestsAreARate(t *testing.T) {
 		if len(asked) < 4 || asked[0] != "9090hits" {
 			t.Errorf("asked %v, want the admin port for hits", asked)
 		}
-		total = 0 // another program counts
+		total = 0 // a new program counts from 0
 		w.mu.Unlock()
 		w.pass(30 * time.Second)
 		if last := w.agent.requests.rate("s1"); last != 10 {
@@ -215,9 +215,9 @@ func TestRequestsAreARate(t *testing.T) {
 		if last := all[len(all)-1]; last.Requests != -1 {
 			t.Errorf("told %+v of a task that does not answer, want -1", last)
 		}
-		// The first port, and another page, from now on.
+		// From now on another port and another page.
 		d.Meter = nil
-		w.tell(d)
+		w.sendAgain(d)
 		w.mu.Lock()
 		asked = nil
 		w.mu.Unlock()
@@ -230,11 +230,11 @@ func TestRequestsAreARate(t *testing.T) {
 	})
 }
 
-// The cost of one look at 200 tasks, apart from the executor's.
+// The cost of one measurement of 200 tasks, without the executor's.
 func BenchmarkMeasureTasks(b *testing.B) {
 	a := &Agent{Config: Config{Boot: func() func() time.Duration {
 		now := time.Hour
-		return func() time.Duration { now += measureEvery; return now }
+		return func() time.Duration { now += measureInterval; return now }
 	}()}, tasks: map[string]*task{}}
 	usage := map[executor.ID]executor.Usage{}
 	for i := range 200 {

@@ -11,17 +11,17 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// mostTyped is how much may have been typed that the command has not read yet, in bytes. What comes beyond waits in the
-// connection, behind which nothing is heard of the other side any more until the command reads on.
-const mostTyped = 256 << 10
+// maxTypedBytes limits the input that the command has not read yet. Further input waits in the connection, which also
+// holds back all later frames until the command reads on.
+const maxTypedBytes = 256 << 10
 
-// errLeft says that the other side went away.
+// errLeft means that the client went away.
 var errLeft = errors.New("the other side went away")
 
-// terminal runs a command on a terminal and returns its exit code. It ends when the other side goes away.
+// terminal runs a command on a terminal and returns its exit code. It ends when the client goes away.
 func (a *Agent) terminal(
-	ctx context.Context, cancel context.CancelCauseFunc, p live, r transport.TerminalRequest, in *transport.FrameReader,
-	out *transport.FrameWriter,
+	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, r transport.TerminalRequest,
+	in *transport.FrameReader, out *transport.FrameWriter,
 ) (int, error) {
 	if len(r.Command) == 0 {
 		return 0, errors.New("no command was given")
@@ -43,7 +43,7 @@ func (a *Agent) terminal(
 	return p.executor.Exec(ctx, p.id, cmd)
 }
 
-// readTyped takes in what is typed, and the sizes of the terminal, until the stream ends, which it returns.
+// readTyped reads input and sizes of the terminal until the stream ends, and returns the stream's error.
 func readTyped(in *transport.FrameReader, keys *typed, resized chan executor.TerminalSize) error {
 	for {
 		f, err := in.Next()
@@ -59,15 +59,15 @@ func readTyped(in *transport.FrameReader, keys *typed, resized chan executor.Ter
 				return err
 			}
 			select {
-			case <-resized: // only the newest counts
+			case <-resized: // only the newest size counts
 			default:
 			}
-			resized <- executor.TerminalSize(s) // has room: nobody else writes
+			resized <- executor.TerminalSize(s) // never blocks: there is no other sender
 		}
 	}
 }
 
-// typed is what was typed and not read yet.
+// typed is input that was not read yet.
 type typed struct {
 	mu     sync.Mutex
 	change *sync.Cond
@@ -81,18 +81,18 @@ func newTyped() *typed {
 	return t
 }
 
-// write adds what was typed, once there is room.
+// write adds input once there is room.
 func (t *typed) write(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.bytes) >= mostTyped && !t.closed {
+	for len(t.bytes) >= maxTypedBytes && !t.closed {
 		t.change.Wait()
 	}
 	t.bytes = append(t.bytes, b...)
 	t.change.Broadcast()
 }
 
-// Read waits until something is typed, or it is closed.
+// Read waits for input or for close.
 func (t *typed) Read(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// traced makes a span of a step that takes long, of the attempt's first round: what comes later is not the consequence
-// of the write that asked for the task.
+// traced records a span for a long step of the attempt's first round. Later rounds do not result from the write that
+// asked for the task.
 func (t *task) traced(step attempt.Step, def *cluster.TaskDefinition,
-	act func(context.Context) (done, error),
-) func(context.Context) (done, error) {
+	act func(context.Context) (stepResult, error),
+) func(context.Context) (stepResult, error) {
 	tracer, name := t.agent.Tracer, ""
 	switch step.Do {
 	case attempt.Prepare:
@@ -28,7 +28,7 @@ func (t *task) traced(step attempt.Step, def *cluster.TaskDefinition,
 	}
 	parent, about := t.rec.Desired.Trace, t.about()
 	about.What = def.Containers[step.Container].Name
-	return func(ctx context.Context) (done, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		span := tracer.Span(name, parent, about)
 		event, err := act(ctx)
 		span.End(err)
@@ -36,8 +36,8 @@ func (t *task) traced(step attempt.Step, def *cluster.TaskDefinition,
 	}
 }
 
-// arrived makes the span from the assignment to the first moment that the task runs.
-func (t *task) arrived(state cluster.State) {
+// traceRunning records the span from the assignment to the first time that the task runs.
+func (t *task) traceRunning(state cluster.State) {
 	if state != cluster.StateRunning || t.ran || t.agent.Tracer == nil {
 		return
 	}

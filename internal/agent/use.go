@@ -9,30 +9,29 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// measureEvery is how often the agent looks at what its machine and its tasks use.
-const measureEvery = 2 * time.Second
+// measureInterval is how often the agent measures its machine and its tasks.
+const measureInterval = 2 * time.Second
 
-// use returns what was measured last, nil if nothing was. Nobody changes it.
-func (m *machine) use() *cluster.NodeStats {
+// latestStats returns the newest measurement, nil before the first. Callers do not change it.
+func (m *machine) latestStats() *cluster.NodeStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stats
 }
 
-// refreshUse is after how long what hardly changed is told all the same: people look at it.
-const refreshUse = 5 * time.Minute
+// maxStatsAge is the age at which almost unchanged statistics are reported again, for people who watch them.
+const maxStatsAge = 5 * time.Minute
 
-// news returns what was measured last, nil if the server knows it well enough. Of the attempts it holds those that
-// changed.
-func (m *machine) news() *cluster.NodeStats {
+// unreportedUse returns the newest measurement with the changed attempts, nil if the server knows it well enough.
+func (m *machine) unreportedUse() *cluster.NodeStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stats == nil {
 		return nil
 	}
-	each := news(m.stats.Each, m.each)
-	if m.told != nil && len(each) == 0 && m.stats.At.Sub(m.told.At) < refreshUse &&
-		transport.Same(m.stats, m.told, m.known) {
+	each := changedStats(m.stats.Each, m.reportedTasks)
+	if m.reported != nil && len(each) == 0 && m.stats.At.Sub(m.reported.At) < maxStatsAge &&
+		transport.Same(m.stats, m.reported, m.known) {
 		return nil
 	}
 	s := *m.stats
@@ -40,40 +39,40 @@ func (m *machine) news() *cluster.NodeStats {
 	return &s
 }
 
-// toldUse notes what the server knows, unless nil; anew says that it knows nothing else.
-func (m *machine) toldUse(s *cluster.NodeStats, anew bool) {
+// noteReported records that the server knows s, unless nil; anew means that it knows nothing else.
+func (m *machine) noteReported(s *cluster.NodeStats, anew bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if anew {
-		m.told, m.each = nil, nil
+		m.reported, m.reportedTasks = nil, nil
 	}
 	if s == nil {
 		return
 	}
-	m.told = s
+	m.reported = s
 	if s.Sweep != nil {
-		m.sweep = s.Sweep
+		m.knownSweep = s.Sweep
 	}
-	m.tellings++
+	m.reportCount++
 	if len(s.Each) == 0 {
 		return
 	}
-	each := make(map[string]toldStats, len(m.each)+len(s.Each))
-	for _, t := range m.stats.Each { // what is measured no more is forgotten
-		if before, known := m.each[t.UUID]; known {
+	each := make(map[string]reportedStats, len(m.reportedTasks)+len(s.Each))
+	for _, t := range m.stats.Each { // forget attempts that are measured no more
+		if before, known := m.reportedTasks[t.UUID]; known {
 			each[t.UUID] = before
 		}
 	}
 	for _, t := range s.Each {
-		each[t.UUID] = toldStats{t, m.tellings}
+		each[t.UUID] = reportedStats{t, m.reportCount}
 	}
-	m.each = each
+	m.reportedTasks = each
 }
 
-// watchUse measures until ctx ends, and has a report sent at once when the machine comes near a limit or is short of
-// memory, or its use or that of a task changes by a jump: the server then says how closely it wants to watch.
+// watchUse measures until ctx ends. It makes a report leave at once in three cases: the machine comes near a limit, is
+// short of memory, or its use or a task's use jumps. The server then decides how closely to watch.
 func (a *Agent) watchUse(ctx context.Context) {
-	tick := time.NewTicker(measureEvery)
+	tick := time.NewTicker(measureInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -82,43 +81,43 @@ func (a *Agent) watchUse(ctx context.Context) {
 		case <-tick.C:
 		}
 		if a.measure() {
-			a.reports.press()
+			a.reports.sendSoon()
 		}
 	}
 }
 
-// measure measures once and reports whether the server should know at once.
+// measure measures once and reports whether the server needs to know at once.
 func (a *Agent) measure() bool {
 	s, err := a.Stats(a.DataDir)
 	if err != nil {
-		a.Logger.Debug("not all of what the machine uses is known", "error", err)
+		a.Logger.Debug("not all statistics of the machine could be measured", "error", err)
 	}
-	s.Tasks = a.running()
+	s.Tasks = a.countRunning()
 	s.ImagesRemoved, s.ImagesFreed = int(a.imagesRemoved.Load()), cluster.Bytes(a.imagesFreed.Load())
-	s.Sweep, s.DiskFull = a.roomNews()
+	s.Sweep, s.DiskFull = a.sweepToReport()
 	running := a.measureTasks()
 	for i := range running {
 		s.Each = append(s.Each, running[i].stats)
 	}
-	squeezed := a.squeeze.take(&a.Config, a.scarcity(&s), running, time.Now())
-	s.Pressure = a.squeeze.now
+	pressureNews := a.pressure.update(&a.Config, a.scarcity(&s), running, time.Now())
+	s.Pressure = a.pressure.current
 	m := &a.machine
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stats = &s
-	if m.told == nil {
+	if m.reported == nil {
 		return false
 	}
-	jump := a.Boot()-m.jumped >= jumpEvery && jumped(s.Each, m.each)
+	jump := a.Boot()-m.jumpReportedAt >= minJumpInterval && hasJump(s.Each, m.reportedTasks)
 	if jump {
-		m.jumped = a.Boot()
+		m.jumpReportedAt = a.Boot()
 	}
-	return squeezed || jump || s.Sweep != nil && s.Sweep != m.sweep ||
-		(s.DiskFull == nil) != (m.told.DiskFull == nil) ||
-		transport.Shares(&s, m.known).Presses(transport.Shares(m.told, m.known))
+	return pressureNews || jump || s.Sweep != nil && s.Sweep != m.knownSweep ||
+		(s.DiskFull == nil) != (m.reported.DiskFull == nil) ||
+		transport.Shares(&s, m.known).Presses(transport.Shares(m.reported, m.known))
 }
 
-// scarcity measures how short of memory the machine is, where there is nothing to measure it by from what it uses.
+// scarcity measures how short of memory the machine is. Without a Scarcity function it is derived from s.
 func (a *Agent) scarcity(s *cluster.NodeStats) *facts.Scarcity {
 	if a.Scarcity == nil {
 		total := a.machine.facts().Memory
@@ -126,13 +125,13 @@ func (a *Agent) scarcity(s *cluster.NodeStats) *facts.Scarcity {
 	}
 	short, err := a.Scarcity()
 	if err != nil {
-		a.Logger.Debug("not all of how short of memory the machine is is known", "error", err)
+		a.Logger.Debug("the memory pressure of the machine could not be measured in full", "error", err)
 	}
 	return &short
 }
 
-// running counts the attempts of which something runs.
-func (a *Agent) running() int {
+// countRunning returns the number of attempts with a running program.
+func (a *Agent) countRunning() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := 0

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// reported returns how many reports the server has got, and the newest.
+// reported returns the number of reports and the newest one.
 func (w *world) reported() (int, transport.Report) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
@@ -25,7 +25,7 @@ func (w *world) uses(s cluster.NodeStats) {
 	w.stats = s
 }
 
-// A node that was told to report rarely reports at once when its use jumps or comes near a limit, and only then.
+// A node with a long interval reports at once when its use jumps or comes near a limit, and only then.
 func TestPressureIsReportedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after cluster.NodeStats
@@ -68,7 +68,7 @@ func TestPressureIsReportedAtOnce(t *testing.T) {
 				}
 				before, _ = w.reported()
 				w.uses(c.after)
-				w.pass(measureEvery + time.Second)
+				w.pass(measureInterval + time.Second)
 				after, last := w.reported()
 				if early := after > before; early != c.early {
 					w.t.Fatalf("reported early: %v, want %v", early, c.early)
@@ -86,7 +86,7 @@ func TestPressureIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// The list of servers that an agent was told is known to its next life.
+// The next run of the agent knows the last list of servers.
 func TestServersAreRemembered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.server.mu.Lock()
@@ -104,13 +104,14 @@ func TestServersAreRemembered(t *testing.T) {
 	})
 }
 
-// A session that another agent takes away again and again is asked for ever more rarely, and the server is told.
+// An agent that loses its session to another one again and again registers ever more rarely, and the server learns of
+// it.
 func TestDisplacedAgentHoldsBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		seen := 0
 		for began := time.Now(); time.Since(began) < 30*time.Minute; w.pass(time.Second) {
 			w.server.mu.Lock()
-			// the other one registers as soon as this one did
+			// the other one registers right after this one
 			if w.server.live == w.server.sessions && len(w.server.regs) > seen {
 				seen = len(w.server.regs)
 				w.server.sessions++

@@ -22,31 +22,32 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// How often what volumes take is counted: never more often than countEvery, and so rarely that it is a twentieth of the
-// time at most, up to countRarely; but where somebody looks, and it is quickly done, after countAsked. The volumes are
-// looked through each countLook.
+// Intervals between two counts of a volume's use. minCountInterval is the shortest, maxCountInterval the longest. In
+// between, countPauseFactor keeps counting to a twentieth of the time. If a user asks for the volumes and the count
+// takes less than quickCountTime, requestedCountInterval is enough. The volumes are checked every volumeCheckInterval.
 const (
-	countLook   = 5 * time.Second
-	countAsked  = 5 * time.Second
-	countEvery  = 30 * time.Second
-	countRarely = time.Hour
-	countQuick  = time.Second
-	countShare  = 20
+	volumeCheckInterval    = 5 * time.Second
+	requestedCountInterval = 5 * time.Second
+	minCountInterval       = 30 * time.Second
+	maxCountInterval       = time.Hour
+	quickCountTime         = time.Second
+	countPauseFactor       = 20
 )
 
-// volumes is what the agent knows of the volumes of the node.
+// volumes is the state of the node's volumes.
 type volumes struct {
-	// mu is held while volumes are made, removed and noted, so that none is removed that an attempt has just found.
+	// mu is held while volumes are made, removed and noted, so that no volume is removed that an attempt has just
+	// found.
 	mu      sync.Mutex
-	trouble map[string]string // what was said of host volumes that are not there
+	trouble map[string]string // logged problems of missing host volumes
 
 	sizes  sync.Mutex
 	known  map[string]volumeSize // by folder
-	asked  time.Duration         // when somebody last asked (Boot), 0 for never
+	asked  time.Duration         // when a user last asked (Boot), 0 for never
 	wanted chan struct{}         // capacity 1
 }
 
-// volumeSize is what was last found out of a volume's folder.
+// volumeSize is the newest count of a volume's folder.
 type volumeSize struct {
 	used, size, free cluster.Bytes
 	at               time.Time
@@ -66,13 +67,13 @@ func (v *volumes) sizeOf(dir string) (volumeSize, bool) {
 	return s, ok
 }
 
-// watchVolumes removes what an earlier life of the agent did not remove to the end, and counts what volumes take, one
-// after the other, until ctx ends.
+// watchVolumes completes the removals that an earlier run of the agent left unfinished, and counts the use of volumes,
+// one after the other, until ctx ends.
 func (a *Agent) watchVolumes(ctx context.Context) {
 	a.emptyBin()
 	for {
 		a.countVolumes(ctx)
-		timer := time.NewTimer(countLook)
+		timer := time.NewTimer(volumeCheckInterval)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -84,7 +85,7 @@ func (a *Agent) watchVolumes(ctx context.Context) {
 	}
 }
 
-// countVolumes counts what those volumes take that are due.
+// countVolumes counts the use of the volumes that are due.
 func (a *Agent) countVolumes(ctx context.Context) {
 	all := a.keptVolumes()
 	there := make(map[string]bool, len(all))
@@ -96,7 +97,8 @@ func (a *Agent) countVolumes(ctx context.Context) {
 		a.volumes.sizes.Lock()
 		asked := a.volumes.asked
 		a.volumes.sizes.Unlock()
-		if wanted := s.quick && asked != 0 && asked > s.due-countEvery+countAsked; began < s.due && !wanted {
+		wanted := s.quick && asked != 0 && asked > s.due-minCountInterval+requestedCountInterval
+		if began < s.due && !wanted {
 			continue
 		}
 		use, err := diskuse.Count(ctx, dir)
@@ -110,27 +112,28 @@ func (a *Agent) countVolumes(ctx context.Context) {
 		}
 		if err != nil {
 			if trouble = err.Error(); trouble != s.trouble {
-				a.Logger.Info("what a volume takes is not known", "volume", dir, "error", err)
+				a.Logger.Info("the use of a volume cannot be counted", "volume", dir, "error", err)
 			}
 		}
 		took := now - began
-		s.trouble, s.quick, s.due = trouble, took < countQuick, now+min(max(countShare*took, countEvery), countRarely)
+		s.trouble, s.quick = trouble, took < quickCountTime
+		s.due = now + min(max(countPauseFactor*took, minCountInterval), maxCountInterval)
 		a.volumes.sizes.Lock()
 		a.volumes.known[dir] = s
 		a.volumes.sizes.Unlock()
 	}
 	a.volumes.sizes.Lock()
 	defer a.volumes.sizes.Unlock()
-	for dir := range a.volumes.known { // order-free: each by itself
+	for dir := range a.volumes.known { // order-free: volumes are independent
 		if !there[dir] {
 			delete(a.volumes.known, dir)
 		}
 	}
 }
 
-// storage returns what the volumes of an attempt take that the agent keeps, or before where that is the same; nil where
-// it has none.
-func (a *Agent) storage(v *view, before *cluster.StorageUse) *cluster.StorageUse {
+// volumeUse returns the use of the attempt's volumes that the agent keeps, or before if that is the same; nil if it has
+// none.
+func (a *Agent) volumeUse(v *view, before *cluster.StorageUse) *cluster.StorageUse {
 	if v.def == nil || a.Volatile {
 		return nil
 	}
@@ -158,8 +161,8 @@ func (a *Agent) storage(v *view, before *cluster.StorageUse) *cluster.StorageUse
 	return &s
 }
 
-// volumeUsers returns the tasks that use or will use a volume, by its folder, and by the folder of an owner those of
-// which it is not known which they use. Attempts of which nothing is left use none.
+// volumeUsers returns the tasks that use or will use a volume, by its folder. A task with unknown volumes is listed
+// under the folder of its owner. Attempts with nothing left use none.
 func (a *Agent) volumeUsers() (users map[string][]cluster.TaskID) {
 	users = map[string][]cluster.TaskID{}
 	add := func(dir string, id cluster.TaskID) {
@@ -186,9 +189,9 @@ func (a *Agent) volumeUsers() (users map[string][]cluster.TaskID) {
 			}
 		}
 	}
-	a.found.mu.Lock()
-	defer a.found.mu.Unlock()
-	for _, orphans := range a.found.orphans { // order-free: sorted below; they may run, and what they use nobody knows
+	a.orphans.mu.Lock()
+	defer a.orphans.mu.Unlock()
+	for _, orphans := range a.orphans.byUUID { // order-free: sorted below; orphans may run and use any volume
 		for _, o := range orphans {
 			id := cluster.TaskID(o.status.Labels[labelTask])
 			if parts, ok := id.Parts(); ok {
@@ -196,13 +199,13 @@ func (a *Agent) volumeUsers() (users map[string][]cluster.TaskID) {
 			}
 		}
 	}
-	for dir := range users { // order-free: each by itself
+	for dir := range users { // order-free: volumes are independent
 		slices.Sort(users[dir])
 	}
 	return users
 }
 
-// serveVolumes does what the stream asks of the node's volumes, and answers with what came of it.
+// serveVolumes performs the stream's request on the node's volumes and sends the result.
 func (a *Agent) serveVolumes(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
 	out, err := a.volumesFor(ctx, r)
@@ -233,8 +236,8 @@ func (a *Agent) volumesFor(ctx context.Context, r transport.StreamRequest) (any,
 	return a.listVolumes(ctx), nil
 }
 
-// listVolumes returns the volumes that the agent keeps, then those that the node declares. Of the latter nobody counts
-// the files: they may be anything.
+// listVolumes returns the volumes that the agent keeps, then those that the node declares. Files of declared volumes
+// are not counted: such a folder can be anything.
 func (a *Agent) listVolumes(context.Context) []transport.Volume {
 	users := a.volumeUsers()
 	all := []transport.Volume{}
@@ -247,7 +250,7 @@ func (a *Agent) listVolumes(context.Context) []transport.Volume {
 		v := transport.Volume{HostVolume: h.Name, Path: h.Path, ReadOnly: h.ReadOnly}
 		if direct, err := realDir(h.Path); err == nil {
 			v.By = users[direct]
-			v.Size, v.Free, _ = diskuse.Room(direct) // it went away, then
+			v.Size, v.Free, _ = diskuse.Room(direct) // it has disappeared
 		}
 		all = append(all, v)
 	}
@@ -262,7 +265,7 @@ func (a *Agent) wireVolume(k *keptVolume, users map[string][]cluster.TaskID) tra
 		By:   slices.Concat(users[k.dir], users[filepath.Dir(k.dir)]), Last: k.note.Task, Until: k.note.Used,
 	}
 	if v.Size == 0 {
-		v.Size, v.Free, _ = diskuse.Room(k.dir) // it went away, then
+		v.Size, v.Free, _ = diskuse.Room(k.dir) // it has disappeared
 	}
 	if info, err := os.Stat(k.dir); err == nil && v.Until.IsZero() {
 		v.Until = info.ModTime()
@@ -270,7 +273,7 @@ func (a *Agent) wireVolume(k *keptVolume, users map[string][]cluster.TaskID) tra
 	return v
 }
 
-// removeVolume removes a volume that no task uses. It is gone at once, under that name; its files go behind.
+// removeVolume removes a volume that no task uses. Its name is free at once; its files are removed in the background.
 func (a *Agent) removeVolume(key string) (v transport.Volume, err error) {
 	a.volumes.mu.Lock()
 	defer a.volumes.mu.Unlock()
@@ -291,7 +294,7 @@ func (a *Agent) removeVolume(key string) (v transport.Volume, err error) {
 	if err := os.MkdirAll(a.volumeBin(), 0o700); err != nil {
 		return v, err
 	}
-	// volumes.mu is held: no two at a time
+	// The lock on volumes.mu makes the name unique.
 	if err := os.Rename(k.dir, filepath.Join(a.volumeBin(), strconv.FormatInt(time.Now().UnixNano(), 36))); err != nil {
 		return v, err
 	}
@@ -301,19 +304,19 @@ func (a *Agent) removeVolume(key string) (v transport.Volume, err error) {
 			a.Logger.Warn("a note of a removed volume is left", "file", file, "error", err)
 		}
 	}
-	if os.Remove(owner) == nil { // it held no other volume
-		_ = os.Remove(filepath.Dir(owner)) // nor the cluster another owner's
+	if os.Remove(owner) == nil { // the owner has no other volume
+		_ = os.Remove(filepath.Dir(owner)) // the cluster has no other owner
 	}
-	a.Logger.Info("a volume was removed, as somebody asked", "volume", key, "last", v.Last, "size", v.Used.String())
-	a.machine.lookAgain()
+	a.Logger.Info("a volume was removed on request", "volume", key, "last", v.Last, "size", v.Used.String())
+	a.machine.requestProbe()
 	a.work.Go(a.emptyBin)
 	return v, nil
 }
 
-// volumeBin is where volumes are that were removed and whose files are not gone yet.
+// volumeBin is the folder of removed volumes whose files still exist.
 func (a *Agent) volumeBin() string { return filepath.Join(a.volumeRoot(), ".removed") }
 
-// emptyBin removes what is left of volumes that were removed.
+// emptyBin removes the files of removed volumes.
 func (a *Agent) emptyBin() {
 	entries, err := os.ReadDir(a.volumeBin())
 	if errors.Is(err, os.ErrNotExist) {
@@ -328,13 +331,13 @@ func (a *Agent) emptyBin() {
 	}
 }
 
-// mountBelow returns a place at or below a folder where something is mounted, or "".
+// mountBelow returns a mount point at or below a folder, or "".
 func mountBelow(dir string) (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() // it was only read
+	defer f.Close() // opened for reading only
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)

@@ -12,17 +12,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// volumeNote is what stands in a file beside a volume: who had it last. A volume of an agent that wrote no notes has
-// none.
+// volumeNote is the content of a file beside a volume: the last user of the volume. Agents of earlier builds wrote no
+// notes.
 type volumeNote struct {
 	Task   cluster.TaskID `json:"task"`
 	UUID   string         `json:"uuid"`
 	Sticky bool           `json:"sticky,omitempty"`
-	// Placed is when that attempt was placed, by the control plane's clock; Used when it was last seen with the volume,
-	// by this machine's.
+	// Placed is when that attempt was placed, by the control plane's clock. Used is when it last had the volume, by
+	// this machine's clock.
 	Placed time.Time `json:"placed"`
 	Used   time.Time `json:"used"`
-	// Incarnation and Plan are those of the plan that placed it. A note of a build before has none.
+	// Incarnation and Plan are those of the plan that placed the attempt. Notes of earlier builds have none.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Plan        uint64 `json:"plan,omitempty"`
 }
@@ -35,13 +35,12 @@ func noteOf(d *cluster.Desired, v *cluster.Volume) volumeNote {
 	}
 }
 
-// noteFile is the file of a volume's note. No volume is called like it.
+// noteFile is the path of a volume's note. No volume has such a name.
 func noteFile(dir string) string {
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".note")
 }
 
-// readNote returns a volume's note, the zero one where there is none that can be read: it is written anew with the next
-// attempt.
+// readNote returns a volume's note, or the zero note if it is missing or unreadable. The next attempt writes it again.
 func readNote(dir string) (n volumeNote) {
 	b, err := os.ReadFile(noteFile(dir))
 	if err != nil || json.Unmarshal(b, &n) != nil {
@@ -50,7 +49,7 @@ func readNote(dir string) (n volumeNote) {
 	return n
 }
 
-// writeNote writes a volume's note as a whole or not at all.
+// writeNote writes a volume's note atomically.
 func writeNote(dir string, n volumeNote) error {
 	b, err := json.Marshal(n)
 	if err != nil {
@@ -63,8 +62,7 @@ func writeNote(dir string, n volumeNote) error {
 	return os.Rename(draft, noteFile(dir))
 }
 
-// noteVolume notes that an attempt has a volume now. The servers hear soon of one that sticks to its task. volumes.mu
-// is held.
+// noteVolume records that an attempt has a volume now. The node reports a sticky volume soon. volumes.mu is held.
 func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) error {
 	if a.Volatile {
 		return nil
@@ -77,13 +75,13 @@ func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) er
 		return fmt.Errorf("note who has it: %w", err)
 	}
 	if v.Sticky || before.Sticky {
-		a.machine.lookAgain()
+		a.machine.requestProbe()
 	}
 	return nil
 }
 
-// leftVolumes notes until when an attempt had its volumes. What cannot be noted is of little matter: they count as
-// unused for longer.
+// leftVolumes records when an attempt left its volumes. A failure does little harm: the volumes count as unused for
+// longer.
 func (a *Agent) leftVolumes(d *cluster.Desired, def *cluster.TaskDefinition) {
 	if a.Volatile || def == nil {
 		return
@@ -97,8 +95,8 @@ func (a *Agent) leftVolumes(d *cluster.Desired, def *cluster.TaskDefinition) {
 			continue
 		}
 		if n := readNote(dir); n.UUID == d.UUID {
-			if err := writeNote(dir, noteOf(d, v)); err != nil { // also what a build before left out
-				a.Logger.Info("until when a volume was used is not noted", "volume", dir, "error", err)
+			if err := writeNote(dir, noteOf(d, v)); err != nil { // also adds fields that an earlier build left out
+				a.Logger.Info("the last use of a volume cannot be recorded", "volume", dir, "error", err)
 			}
 		}
 	}
@@ -116,7 +114,7 @@ func (a *Agent) keptVolumes() (all []keptVolume) {
 	if a.Volatile {
 		return nil
 	}
-	dirs, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", "*")) // the pattern is a good one
+	dirs, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", "*")) // the pattern is valid
 	for _, dir := range dirs {
 		name, owner := filepath.Base(dir), filepath.Dir(dir)
 		if strings.HasPrefix(name, ".") || strings.HasPrefix(filepath.Base(filepath.Dir(owner)), ".") {
@@ -138,7 +136,7 @@ func (a *Agent) keptVolumes() (all []keptVolume) {
 	return all
 }
 
-// stickyCopies returns which volumes the node has that stick to a task, ordered by key.
+// stickyCopies returns the copies of sticky volumes on the node, ordered by key.
 func (a *Agent) stickyCopies() (all []cluster.StickyCopy) {
 	for _, v := range a.keptVolumes() {
 		if v.note.Sticky {
@@ -149,8 +147,8 @@ func (a *Agent) stickyCopies() (all []cluster.StickyCopy) {
 		}
 	}
 	if len(all) > cluster.MaxNodeVolumes {
-		a.Logger.Error("not all volumes that stick to a task can be told of: their tasks may be placed elsewhere",
-			"volumes", len(all), "told", cluster.MaxNodeVolumes)
+		a.Logger.Error("too many sticky volumes: some are not reported, and their tasks may be placed elsewhere",
+			"volumes", len(all), "reported", cluster.MaxNodeVolumes)
 		all = all[:cluster.MaxNodeVolumes]
 	}
 	return all

@@ -12,11 +12,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// pinMark is the name of the file beside a volume that says that it keeps tasks with it. No volume is called like it.
+// pinMark is the name of the file beside a volume that marks it as pinned: its tasks stay on its node. No volume has
+// such a name.
 func pinMark(volume string) string { return "." + volume + ".pinned" }
 
-// markVolume notes beside a volume whether it keeps tasks with it, as the newest definition that used it has it. A
-// change is told soon.
+// markVolume sets or removes the mark of a volume, as the newest definition that used it says. The node reports a
+// change soon.
 func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
 	if a.Volatile {
 		return nil
@@ -34,17 +35,16 @@ func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
 	if err != nil {
 		return fmt.Errorf("note that it keeps its tasks: %w", err)
 	}
-	a.machine.lookAgain()
+	a.machine.requestProbe()
 	return nil
 }
 
-// pinnedVolumes returns the keys of the volumes on the node that keep tasks with them, in order. A mark without its
-// volume counts for nothing.
+// pinnedVolumes returns the keys of the pinned volumes on the node, in order. Marks without a volume do not count.
 func (a *Agent) pinnedVolumes() (keys []string) {
 	if a.Volatile {
 		return nil
 	}
-	marks, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", ".*.pinned")) // the pattern is a good one
+	marks, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", ".*.pinned")) // the pattern is valid
 	for _, mark := range marks {
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(mark), "."), ".pinned")
 		if info, err := os.Stat(filepath.Join(filepath.Dir(mark), name)); err != nil || !info.IsDir() {
@@ -58,8 +58,8 @@ func (a *Agent) pinnedVolumes() (keys []string) {
 	}
 	slices.Sort(keys)
 	if len(keys) > cluster.MaxNodeVolumes {
-		a.Logger.Error("not all volumes that keep their tasks can be told of: those tasks may be placed elsewhere",
-			"volumes", len(keys), "told", cluster.MaxNodeVolumes)
+		a.Logger.Error("too many pinned volumes: some are not reported, and their tasks may be placed elsewhere",
+			"volumes", len(keys), "reported", cluster.MaxNodeVolumes)
 		keys = keys[:cluster.MaxNodeVolumes]
 	}
 	return keys

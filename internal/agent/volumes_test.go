@@ -8,13 +8,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// The servers hear of a volume that keeps its tasks as soon as it is made, also from an agent that begins anew, until a
-// definition says that it keeps them no more.
+// A pinned volume is reported as soon as it is made, also after a restart of the agent, until a definition no longer
+// pins it.
 func TestVolumesThatPinAreTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := func(when string, keys ...string) {
 			t.Helper()
-			if told := w.told(); !slices.Equal(told.Volumes, keys) {
+			if told := w.reportedFacts(); !slices.Equal(told.Volumes, keys) {
 				t.Errorf("%s: the server knows of %q, want %q", when, told.Volumes, keys)
 			}
 		}

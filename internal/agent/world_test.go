@@ -16,13 +16,13 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// world is a server, a box and an agent that lives and dies.
+// world is a server, an executor and an agent that starts and stops.
 type world struct {
-	t      *testing.T
-	server *server
-	box    *box
-	// attach, unless nil, returns the executor of another life of the agent instead of the box.
-	retired []executor.Executor // of the next life
+	t        *testing.T
+	server   *server
+	executor *testExecutor
+	// attach, unless nil, returns the executor of a later run of the agent instead of the test executor.
+	retired []executor.Executor // of the next run
 	attach  func() executor.Executor
 	dir     string
 	boot    string
@@ -30,19 +30,19 @@ type world struct {
 	probe   func(context.Context, *cluster.Check, map[string]int) error
 	began   time.Time
 	cpus    []int
-	// What the node lends of its folders.
+	// The folders that the node lends.
 	hostVolumes []HostVolume
 	hostPaths   []string
-	// networks, unless nil, are the machine's, which outlive the agents.
+	// networks, unless nil, are the machine's networks, which outlive the agents.
 	networks Networks
-	// source, unless nil, is the server with more that it can do.
+	// source, unless nil, extends the server by further interfaces.
 	source Source
 
 	mu       sync.Mutex
-	devices  []devices.Device // nil: the agent does not look
+	devices  []devices.Device // nil: the agent does not search
 	stats    cluster.NodeStats
 	scarcity facts.Scarcity
-	answers  func(port int, m cluster.Meter) (float64, error) // how many requests a task counts
+	answers  func(port int, m cluster.Meter) (float64, error) // a task's request counter
 
 	agent  *Agent
 	cancel context.CancelFunc
@@ -52,13 +52,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	return &world{
-		t: t, server: newServer(), box: newBox(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{},
+		t: t, server: newServer(), executor: newTestExecutor(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{},
 		began: time.Now(), scarcity: facts.Scarcity{Stall: -1},
 		hostPaths: []string{"/"},
 	}
 }
 
-// inWorld runs a test in a bubble with an agent that runs.
+// inWorld runs a test in a bubble with a running agent.
 func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -70,7 +70,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 
 func (w *world) config() Config {
 	boot := w.boot
-	var exec executor.Executor = w.box
+	var exec executor.Executor = w.executor
 	if w.attach != nil {
 		exec = w.attach()
 	}
@@ -128,7 +128,7 @@ func (w *world) start() {
 	synctest.Wait()
 }
 
-// stop ends the agent as a crash does: nothing that runs is told.
+// stop ends the agent like a crash: running tasks are not stopped.
 func (w *world) stop() {
 	w.cancel()
 	if err := <-w.done; err != nil {
@@ -147,7 +147,7 @@ func (w *world) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// definition makes one with the named containers.
+// definition returns a definition with the named containers.
 func definition(name string, containers ...string) *cluster.TaskDefinition {
 	d := &cluster.TaskDefinition{Name: name, Version: 1}
 	for _, c := range containers {
@@ -169,7 +169,7 @@ func (w *world) desired(uuid string, d *cluster.TaskDefinition, kind cluster.Kin
 	}
 }
 
-// assign tells the definition and the assignment, and lets the agent act.
+// assign sends the definition and the assignment, and lets the agent act.
 func (w *world) assign(d cluster.Desired, def *cluster.TaskDefinition) {
 	w.rev++
 	w.server.say(transport.Message{Definition: def},
@@ -189,8 +189,8 @@ func (w *world) batch(uuid string, def *cluster.TaskDefinition) cluster.Desired 
 	return d
 }
 
-// tell sends an assignment again with a newer revision.
-func (w *world) tell(d cluster.Desired) {
+// sendAgain sends an assignment again with a newer revision.
+func (w *world) sendAgain(d cluster.Desired) {
 	w.rev++
 	w.server.say(transport.Message{Assignment: &transport.Assignment{Desired: d, Revision: w.rev}})
 	w.pass(50 * time.Millisecond)
@@ -198,7 +198,7 @@ func (w *world) tell(d cluster.Desired) {
 
 func (w *world) stopTask(d cluster.Desired, ended bool) {
 	d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted, Ended: ended}
-	w.tell(d)
+	w.sendAgain(d)
 }
 
 // want compares the newest report.
@@ -209,26 +209,26 @@ func (w *world) want(uuid string, state cluster.State, reason cluster.ReasonCode
 	o, ok := w.server.seen[uuid]
 	if !ok || o.State != state || o.Reason != reason {
 		w.t.Errorf("%s is %q (%q, %s), want %q (%q)\nstory: %v", uuid, o.State, o.Reason, o.Message, state, reason,
-			w.server.story[uuid])
+			w.server.states[uuid])
 	}
 	return o
 }
 
-func (w *world) wantStory(uuid string, want ...string) {
+func (w *world) wantStates(uuid string, want ...string) {
 	w.t.Helper()
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	if got := w.server.story[uuid]; !slices.Equal(got, want) {
+	if got := w.server.states[uuid]; !slices.Equal(got, want) {
 		w.t.Errorf("story of %s\n got %q\nwant %q", uuid, got, want)
 	}
 }
 
 func (w *world) wantEffects(want ...string) {
 	w.t.Helper()
-	w.box.mu.Lock()
-	defer w.box.mu.Unlock()
-	if !slices.Equal(w.box.effects, want) {
-		w.t.Errorf("programs were started %q, want %q", w.box.effects, want)
+	w.executor.mu.Lock()
+	defer w.executor.mu.Unlock()
+	if !slices.Equal(w.executor.effects, want) {
+		w.t.Errorf("programs were started %q, want %q", w.executor.effects, want)
 	}
 }
 

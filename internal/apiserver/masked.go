@@ -9,7 +9,7 @@ import (
 )
 
 // What stands in environments and files of task definitions may be secret. Whoever may run a command in a container can
-// read it there; to the others, viewers, it is not shown (ADR 0062).
+// read it there; to the others, viewers, it is not shown (ADR 0063).
 
 // masked stands where a value of an environment or the content of a file is not shown.
 const masked = "(hidden)"

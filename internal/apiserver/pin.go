@@ -98,7 +98,7 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (loo
 
 // pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the
 // definitions: a version means one image for ever (ADR 0065). A registry for which the cluster has a secret is asked
-// with that, by a node where the tasks may stand (ADR 0078). What cannot be found out within pinTime stays as it is.
+// with that, by a node where the tasks may stand. What cannot be found out within pinTime stays as it is.
 func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]runner,
 ) loose {

@@ -1,9 +1,9 @@
-// Package backup keeps copies of the whole store in a folder: one every so often, the newest few of them.
+// Package backup keeps copies of the whole store in a folder: one in each interval, and the newest few of them.
 //
-// A copy is written beside its name, made durable, read back and compared by its hash, and only then given its name;
-// older ones are removed only after that. So what carries a name is whole, and there is always at least as good a copy
-// as before. Only the server that leads makes copies; a new leader looks at its own folder to see when the next is due.
-// A copy is made only where there is room for it twice, and never takes more than half of what is free.
+// A copy is written under a temporary name, made durable, read back and compared by its hash, and only then renamed.
+// Older copies are removed only after that. So every copy with a final name is whole, and there is always at least one
+// as good as before. Only the leader makes copies; a new leader reads its own folder to see when the next one is due. A
+// copy is made only if there is room for it twice, and never takes more than half of the free bytes.
 package backup
 
 import (
@@ -25,11 +25,12 @@ import (
 const (
 	// LeastEvery is the shortest time between two copies.
 	LeastEvery = time.Minute
-	// look is how often it is looked whether one is due: the wall clock may be set, and leadership moves.
-	look = 10 * time.Second
-	// firstRetry and mostRetry bound the pause after a failure, which doubles.
-	firstRetry = 30 * time.Second
-	mostRetry  = time.Hour
+	// checkInterval is the time between two checks whether a copy is due: the wall clock may be set, and leadership
+	// moves.
+	checkInterval = 10 * time.Second
+	// firstRetryPause and maxRetryPause bound the pause after a failure, which doubles.
+	firstRetryPause = 30 * time.Second
+	maxRetryPause   = time.Hour
 )
 
 // ErrNoRoom says that the disk has no room for a copy.
@@ -37,49 +38,49 @@ var ErrNoRoom = errors.New("the disk has no room for a copy of the store")
 
 // Config is what New needs.
 type Config struct {
-	// Snapshot writes a consistent copy of the store; the engine's.
+	// Snapshot writes a consistent copy of the store; it is the engine's method.
 	Snapshot func(ctx context.Context, to io.Writer) error
-	// Revision returns a revision that a copy begun now holds at the least; it is part of the file's name. nil means 0.
+	// Revision returns the least revision that a copy begun now holds; it is part of the file's name. nil means 0.
 	Revision func() uint64
-	// Inspect, unless nil, reads a copy and says whether it is one; in addition to the comparison by hash.
+	// Inspect, unless nil, reads a copy and returns an error if it is none. It comes after the comparison by hash.
 	Inspect func(from io.Reader) error
-	// Dir holds the copies and is made with mode 0700. Nobody else writes files there that are named as the copies are.
+	// Dir holds the copies and is made with mode 0700. No other program may write files with names of copies there.
 	Dir string
-	// Every is the time between two copies, LeastEvery or more; Keep, 1 or more, how many of them stay.
+	// Every is the time between two copies, at least LeastEvery. Keep is how many of them stay, at least 1.
 	Every time.Duration
 	Keep  int
-	// Leads reports whether this server is to make the copies now; nil means always.
+	// Leads reports whether this server makes the copies now; nil means always.
 	Leads func() bool
 	// Now is the wall clock; default time.Now.
 	Now func() time.Time
-	// Free returns how many bytes are free for this user on the disk of a folder; default the file system's answer.
+	// Free returns the free bytes for this user on the disk of a folder; default the file system's answer.
 	Free    func(dir string) (uint64, error)
 	Metrics Metrics // may be nil
 	Log     *slog.Logger
 }
 
-// Metrics is told of each copy. The calls must return at once.
+// Metrics receives the result of each copy. The calls must return at once.
 type Metrics interface {
-	// Saved tells of a good copy: when it was begun, its size in bytes, and how long it took.
+	// Saved reports a good copy: its start, its size in bytes, and its duration.
 	Saved(began time.Time, size int64, took time.Duration)
-	// Failed tells that one could not be made.
+	// Failed reports that a copy could not be made.
 	Failed()
 }
 
-// Status is how the copies stand.
+// Status is the state of the copies.
 type Status struct {
-	// Newest is the newest good copy in the folder, nil for none; Count is how many there are.
+	// Newest is the newest good copy in the folder, nil for none; Count is the number of copies.
 	Newest *File
 	Count  int
-	// Leads says that this server makes the copies; Due is when the next one is, where it does.
+	// Leads says that this server makes the copies; Due is the time of its next one.
 	Leads bool
 	Due   time.Time
-	// Problem is why the last try failed, empty where it did not; Failures counts those in a row.
+	// Problem is why the last try failed, empty if it did not; Failures counts failed tries in a row.
 	Problem  string
 	Failures int
 }
 
-// Late reports whether copies fall behind at a time: this server should have made one more than Every ago.
+// Late reports whether copies fall behind: the time is more than one interval after Due.
 func (s *Status) Late(now time.Time, every time.Duration) bool {
 	return s.Leads && !s.Due.IsZero() && now.Sub(s.Due) > every
 }
@@ -91,12 +92,12 @@ type Backups struct {
 	mu     sync.Mutex
 	status Status
 
-	// Run's alone.
+	// The following fields are used by Run alone.
 	failures int
 	tryAfter time.Time // after a failure
 }
 
-// New returns what Run then does, or what is wrong with the config. It touches no file.
+// New returns a Backups for Run, or an error if the config is wrong. It touches no file.
 func New(c Config) (*Backups, error) {
 	switch {
 	case c.Snapshot == nil:
@@ -118,7 +119,7 @@ func New(c Config) (*Backups, error) {
 		c.Now = time.Now
 	}
 	if c.Free == nil {
-		c.Free = free
+		c.Free = freeBytes
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -126,7 +127,7 @@ func New(c Config) (*Backups, error) {
 	return &Backups{config: c}, nil
 }
 
-func free(dir string) (uint64, error) {
+func freeBytes(dir string) (uint64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
@@ -134,15 +135,15 @@ func free(dir string) (uint64, error) {
 	return s.Bavail * uint64(s.Bsize), nil
 }
 
-// Status returns how the copies stand, as of the last look.
+// Status returns the state of the copies, as of the last check.
 func (b *Backups) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.status
 }
 
-// Health returns what is wrong with the copies that this server is to make: the last try failed, or they are late. It
-// is nil for a server that is to make none.
+// Health returns what is wrong with the copies: the last try failed, or they are late. It is nil if this server makes
+// none.
 func (b *Backups) Health() error {
 	st, now := b.Status(), b.config.Now()
 	switch {
@@ -158,9 +159,10 @@ func (b *Backups) Health() error {
 	return nil
 }
 
-// Run makes copies until the context ends, and returns its error. A copy that fails is tried again, later and later.
+// Run makes copies until the context ends, and returns the context's error. A failed copy is tried again after growing
+// pauses.
 func (b *Backups) Run(ctx context.Context) error {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		b.step(ctx)
@@ -175,24 +177,24 @@ func (b *Backups) Run(ctx context.Context) error {
 // step makes a copy if one is due here.
 func (b *Backups) step(ctx context.Context) {
 	now, leads := b.config.Now(), b.config.Leads()
-	files, err := list(b.config.Dir)
+	files, err := listCopies(b.config.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		b.failed(now, fmt.Errorf("read the folder of copies: %w", err))
+		b.noteFailure(now, fmt.Errorf("read the folder of copies: %w", err))
 		return
 	}
-	due := b.due(now, files)
-	b.tell(files, leads, due)
+	due := b.nextDue(now, files)
+	b.setStatus(files, leads, due)
 	if !leads {
-		b.failures, b.tryAfter = 0, time.Time{} // it is another server's now
+		b.failures, b.tryAfter = 0, time.Time{} // another server makes the copies now
 		return
 	}
-	if now.Before(due) || now.Before(b.tryAfter) && b.tryAfter.Sub(now) <= mostRetry {
+	if now.Before(due) || now.Before(b.tryAfter) && b.tryAfter.Sub(now) <= maxRetryPause {
 		return
 	}
-	file, err := b.save(ctx, now, files)
+	file, err := b.saveCopy(ctx, now, files)
 	if err != nil {
 		if ctx.Err() == nil {
-			b.failed(now, err)
+			b.noteFailure(now, err)
 		}
 		return
 	}
@@ -204,14 +206,14 @@ func (b *Backups) step(ctx context.Context) {
 		b.config.Metrics.Saved(now, file.Size, took)
 	}
 	b.prune(file)
-	if files, err := list(b.config.Dir); err == nil {
-		b.tell(files, leads, b.due(now, files))
+	if files, err := listCopies(b.config.Dir); err == nil {
+		b.setStatus(files, leads, b.nextDue(now, files))
 	}
 }
 
-// due returns when the next copy is due: at once where there is none. Copies that seem to be of a far future, because
-// the clock was set back since, do not count.
-func (b *Backups) due(now time.Time, files []File) time.Time {
+// nextDue returns when the next copy is due: at once if there is none. Copies from a time too far ahead do not count:
+// the clock was set back after them.
+func (b *Backups) nextDue(now time.Time, files []File) time.Time {
 	for _, f := range slices.Backward(files) {
 		if !f.Time.After(now.Add(b.config.Every)) {
 			return f.Time.Add(b.config.Every)
@@ -220,8 +222,8 @@ func (b *Backups) due(now time.Time, files []File) time.Time {
 	return now
 }
 
-// tell publishes the status.
-func (b *Backups) tell(files []File, leads bool, due time.Time) {
+// setStatus publishes the status.
+func (b *Backups) setStatus(files []File, leads bool, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.Newest, b.status.Count, b.status.Leads, b.status.Due = nil, len(files), leads, due
@@ -234,11 +236,11 @@ func (b *Backups) tell(files []File, leads bool, due time.Time) {
 	}
 }
 
-// failed notes that no copy could be made, and when to try again.
-func (b *Backups) failed(now time.Time, err error) {
-	pause := mostRetry
+// noteFailure notes that no copy could be made, and when to try again.
+func (b *Backups) noteFailure(now time.Time, err error) {
+	pause := maxRetryPause
 	if b.failures < 8 {
-		pause = min(firstRetry<<b.failures, b.config.Every, mostRetry)
+		pause = min(firstRetryPause<<b.failures, b.config.Every, maxRetryPause)
 	}
 	b.failures++
 	b.tryAfter = now.Add(pause)
@@ -252,10 +254,10 @@ func (b *Backups) failed(now time.Time, err error) {
 	}
 }
 
-// prune removes all but the newest copies, now that there is a good new one. Which one that is, its name says; the new
-// one stays even where the clock went back and it seems older than others.
+// prune removes all but the newest copies, by name, after a new one was made. The new copy stays even if the clock was
+// set back and others seem newer.
 func (b *Backups) prune(saved File) {
-	files, err := list(b.config.Dir)
+	files, err := listCopies(b.config.Dir)
 	if err != nil {
 		b.config.Log.Warn("old copies of the store were not removed", "dir", b.config.Dir, "error", err)
 		return
@@ -269,14 +271,14 @@ func (b *Backups) prune(saved File) {
 			continue
 		}
 		extra--
-		if err := remove(b.config.Dir, f.Name); err != nil {
+		if err := removeCopy(b.config.Dir, f.Name); err != nil {
 			b.config.Log.Warn("an old copy of the store was not removed", "file", f.Name, "error", err)
 		}
 	}
 }
 
-// remove removes a copy and its sum; the copy goes first: a sum alone is nothing.
-func remove(dir, name string) error {
+// removeCopy removes a copy and then its sum, as a sum alone is harmless.
+func removeCopy(dir, name string) error {
 	err := os.Remove(filepath.Join(dir, name))
 	if sum := os.Remove(filepath.Join(dir, name+sumSuffix)); sum != nil && !errors.Is(sum, fs.ErrNotExist) {
 		err = errors.Join(err, sum)

@@ -27,49 +27,51 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop is a store with copies, in a bubble.
-type shop struct {
+// testBackups is a store with copies, in a bubble.
+type testBackups struct {
 	*Backups
 	t    *testing.T
 	dir  string
 	stop func()
 
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the fields below
 	leads  bool
 	free   uint64
-	data   string // what a copy holds
-	fault  error  // of the store, after half of the data
-	copies int    // that were begun
+	data   string // content of a copy
+	fault  error  // error of the store after half of the data
+	copies int    // copies that were begun
 	ahead  time.Duration
 	saved  int
 	failed int
-	// inspect, unless nil, looks into each copy.
+	// inspect, unless nil, reads each copy.
 	inspect func(io.Reader) error
 }
 
-func (s *shop) Saved(time.Time, int64, time.Duration) { s.set(func() { s.saved++ }) }
-func (s *shop) Failed()                               { s.set(func() { s.failed++ }) }
+func (s *testBackups) Saved(time.Time, int64, time.Duration) { s.set(func() { s.saved++ }) }
+func (s *testBackups) Failed()                               { s.set(func() { s.failed++ }) }
 
-// set changes what the copies depend on.
-func (s *shop) set(change func()) {
+// set changes fields under the lock.
+func (s *testBackups) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-func locked[T any](s *shop, field *T) T {
+func locked[T any](s *testBackups, field *T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *field
 }
 
-func open(t *testing.T, keep int) *shop {
-	s := &shop{t: t, dir: filepath.Join(t.TempDir(), "backups"), leads: true, free: 1 << 40, data: "the whole store"}
+func newTestBackups(t *testing.T, keep int) *testBackups {
+	s := &testBackups{
+		t: t, dir: filepath.Join(t.TempDir(), "backups"), leads: true, free: 1 << 40, data: "the whole store",
+	}
 	s.start(keep)
 	return s
 }
 
-func (s *shop) start(keep int) {
+func (s *testBackups) start(keep int) {
 	s.t.Helper()
 	b, err := New(Config{
 		Snapshot: func(_ context.Context, to io.Writer) error {
@@ -108,13 +110,13 @@ func (s *shop) start(keep int) {
 	s.t.Cleanup(s.stop)
 }
 
-// pass lets time pass in the bubble.
-func pass(d time.Duration) {
+// advance lets time pass in the bubble.
+func advance(d time.Duration) {
 	time.Sleep(d) // in-bubble: nothing waits in truth
 	synctest.Wait()
 }
 
-func (s *shop) names() (all []string) {
+func (s *testBackups) names() (all []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -126,8 +128,9 @@ func (s *shop) names() (all []string) {
 	return all
 }
 
-// has demands the copies, oldest first, each with its right sum and nothing besides.
-func (s *shop) has(want ...string) {
+// wantCopies fails the test unless the folder holds the copies, oldest first, each with its right sum, and nothing
+// else.
+func (s *testBackups) wantCopies(want ...string) {
 	s.t.Helper()
 	var files []string
 	for _, w := range want {
@@ -154,25 +157,25 @@ func (s *shop) has(want ...string) {
 	}
 }
 
-func name(hour, revision int) string {
+func copyName(hour, revision int) string {
 	return fmt.Sprintf("berth-20000101T%02d0000Z-r%d.snapshot", hour, revision)
 }
 
 func TestCopiesOnSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 3)
-		pass(time.Minute)
-		s.has(name(0, 100))
+		s := newTestBackups(t, 3)
+		advance(time.Minute)
+		s.wantCopies(copyName(0, 100))
 		if info, _ := os.Stat(s.dir); info.Mode().Perm() != 0o700 {
 			t.Errorf("the folder has mode %v", info.Mode())
 		}
-		pass(time.Hour)
-		s.has(name(0, 100), name(1, 101))
-		pass(3 * time.Hour)
-		s.has(name(2, 102), name(3, 103), name(4, 104))
+		advance(time.Hour)
+		s.wantCopies(copyName(0, 100), copyName(1, 101))
+		advance(3 * time.Hour)
+		s.wantCopies(copyName(2, 102), copyName(3, 103), copyName(4, 104))
 		st := s.Status()
 		want := Status{
-			Newest: &File{Name: name(4, 104), Time: date(4), Revision: 104, Size: int64(len("the whole store"))},
+			Newest: &File{Name: copyName(4, 104), Time: date(4), Revision: 104, Size: int64(len("the whole store"))},
 			Count:  3, Leads: true, Due: date(5),
 		}
 		if diff := cmp.Diff(want, st); diff != "" || locked(s, &s.saved) != 5 || locked(s, &s.failed) != 0 {
@@ -185,36 +188,36 @@ func date(hour int) time.Time { return time.Date(2000, 1, 1, hour, 0, 0, 0, time
 
 func TestRestartKeepsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 2)
-		pass(30 * time.Minute)
+		s := newTestBackups(t, 2)
+		advance(30 * time.Minute)
 		s.stop()
 		// A crash left these.
-		for _, left := range []string{partPrefix + "123", name(7, 1) + sumSuffix} {
+		for _, left := range []string{partPrefix + "123", copyName(7, 1) + sumSuffix} {
 			if err := os.WriteFile(filepath.Join(s.dir, left), []byte("torn"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s.start(2)
-		pass(29 * time.Minute)
+		advance(29 * time.Minute)
 		if locked(s, &s.copies) != 1 {
 			t.Errorf("%d copies, want none before it is due", locked(s, &s.copies))
 		}
-		pass(2 * time.Minute)
-		s.has(name(0, 100), name(1, 101))
+		advance(2 * time.Minute)
+		s.wantCopies(copyName(0, 100), copyName(1, 101))
 	})
 }
 
 func TestOnlyTheLeaderCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 2)
+		s := newTestBackups(t, 2)
 		s.set(func() { s.leads = false })
-		pass(5 * time.Hour)
+		advance(5 * time.Hour)
 		if st := s.Status(); st.Leads || st.Late(time.Now(), time.Hour) || s.Health() != nil {
 			t.Errorf("status: %+v, health: %v", st, s.Health())
 		}
 		n := locked(s, &s.copies)
 		s.set(func() { s.leads = true })
-		pass(time.Minute)
+		advance(time.Minute)
 		if locked(s, &s.copies) != n+1 {
 			t.Errorf("%d copies after it took over, want one", locked(s, &s.copies)-n)
 		}
@@ -226,12 +229,12 @@ func TestOnlyTheLeaderCopies(t *testing.T) {
 
 func TestFailedCopyRemovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 1)
-		pass(time.Minute)
-		s.has(name(0, 100))
+		s := newTestBackups(t, 1)
+		advance(time.Minute)
+		s.wantCopies(copyName(0, 100))
 		s.set(func() { s.fault = errors.New("the store has no quorum") })
-		pass(3 * time.Hour)
-		s.has(name(0, 100))
+		advance(3 * time.Hour)
+		s.wantCopies(copyName(0, 100))
 		st := s.Status()
 		if !strings.Contains(st.Problem, "no quorum") || st.Failures < 4 || st.Failures > 20 ||
 			locked(s, &s.failed) != st.Failures {
@@ -245,8 +248,8 @@ func TestFailedCopyRemovesNothing(t *testing.T) {
 			t.Errorf("health: %v, want how often it failed and why", err)
 		}
 		s.set(func() { s.fault = nil })
-		pass(time.Hour + time.Minute)
-		if st := s.Status(); st.Count != 1 || st.Newest.Name == name(0, 100) || st.Problem != "" ||
+		advance(time.Hour + time.Minute)
+		if st := s.Status(); st.Count != 1 || st.Newest.Name == copyName(0, 100) || st.Problem != "" ||
 			st.Late(time.Now(), time.Hour) || s.Health() != nil {
 			t.Errorf("status: %+v, want a new copy in place of the old one", st)
 		}
@@ -255,25 +258,25 @@ func TestFailedCopyRemovesNothing(t *testing.T) {
 
 func TestDiskIsNeverFilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 1)
+		s := newTestBackups(t, 1)
 		s.set(func() { s.data = strings.Repeat("x", 1000) })
-		pass(time.Minute)
-		s.has(name(0, 100))
+		advance(time.Minute)
+		s.wantCopies(copyName(0, 100))
 		s.set(func() { s.free = 1999 }) // less than twice the last one
 		began := locked(s, &s.copies)
-		pass(2 * time.Hour)
-		s.has(name(0, 100))
+		advance(2 * time.Hour)
+		s.wantCopies(copyName(0, 100))
 		if st := s.Status(); locked(s, &s.copies) != began || !strings.Contains(st.Problem, ErrNoRoom.Error()) {
 			t.Errorf("%d were begun; status %+v", locked(s, &s.copies)-began, st)
 		}
 		s.set(func() { s.free, s.data = 2400, strings.Repeat("x", 1201) }) // it grew beyond half of what is free
-		pass(time.Hour)
-		s.has(name(0, 100))
+		advance(time.Hour)
+		s.wantCopies(copyName(0, 100))
 		if st := s.Status(); locked(s, &s.copies) == began || !strings.Contains(st.Problem, "larger than half") {
 			t.Errorf("status %+v", st)
 		}
 		s.set(func() { s.data = s.data[1:] })
-		pass(time.Hour)
+		advance(time.Hour)
 		if st := s.Status(); st.Problem != "" || st.Newest.Size != 1200 {
 			t.Errorf("status %+v", st)
 		}
@@ -282,9 +285,9 @@ func TestDiskIsNeverFilled(t *testing.T) {
 
 func TestFirstCopyNeedsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 1)
-		s.set(func() { s.free = firstRoom })
-		pass(time.Minute)
+		s := newTestBackups(t, 1)
+		s.set(func() { s.free = firstCopyRoom })
+		advance(time.Minute)
 		if st := s.Status(); locked(s, &s.copies) > 1 || len(s.names()) > 2 {
 			t.Errorf("status %+v", st)
 		}
@@ -293,8 +296,8 @@ func TestFirstCopyNeedsRoom(t *testing.T) {
 
 func TestCopyIsReadBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 2)
-		pass(time.Minute)
+		s := newTestBackups(t, 2)
+		advance(time.Minute)
 		s.set(func() {
 			s.inspect = func(from io.Reader) error {
 				b, err := io.ReadAll(from)
@@ -304,13 +307,13 @@ func TestCopyIsReadBack(t *testing.T) {
 				return errors.New("its pages are torn")
 			}
 		})
-		pass(time.Hour)
-		s.has(name(0, 100))
+		advance(time.Hour)
+		s.wantCopies(copyName(0, 100))
 		if st := s.Status(); !strings.Contains(st.Problem, "torn") {
 			t.Errorf("status %+v", st)
 		}
 		s.set(func() { s.inspect = nil })
-		pass(time.Hour)
+		advance(time.Hour)
 		if st := s.Status(); st.Count != 2 {
 			t.Errorf("status %+v", st)
 		}
@@ -339,10 +342,10 @@ func TestDamagedFileIsFound(t *testing.T) {
 
 func TestOtherFilesStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 1)
+		s := newTestBackups(t, 1)
 		s.stop()
 		others := []string{"berth-20000101T000000Z-rx.snapshot", "notes.txt", "berth-20001399T000000Z-r1.snapshot"}
-		if err := os.MkdirAll(filepath.Join(s.dir, name(0, 1)), 0o700); err != nil { // a folder of that name
+		if err := os.MkdirAll(filepath.Join(s.dir, copyName(0, 1)), 0o700); err != nil { // a folder of that name
 			t.Fatal(err)
 		}
 		for _, o := range others {
@@ -351,8 +354,8 @@ func TestOtherFilesStay(t *testing.T) {
 			}
 		}
 		s.start(1)
-		pass(5 * time.Hour)
-		for _, o := range append(others, name(0, 1)) {
+		advance(5 * time.Hour)
+		for _, o := range append(others, copyName(0, 1)) {
 			if _, err := os.Stat(filepath.Join(s.dir, o)); err != nil {
 				t.Error(err)
 			}
@@ -365,14 +368,14 @@ func TestOtherFilesStay(t *testing.T) {
 
 func TestClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 3)
+		s := newTestBackups(t, 3)
 		s.stop()
 		s.set(func() { s.ahead = 1000 * time.Hour })
 		s.start(3)
-		pass(3*time.Hour + time.Minute)
+		advance(3*time.Hour + time.Minute)
 		s.set(func() { s.ahead = 0 })
 		n := locked(s, &s.copies)
-		pass(3 * time.Hour)
+		advance(3 * time.Hour)
 		if got := locked(s, &s.copies) - n; got < 3 || got > 4 {
 			t.Errorf("%d copies in 3 h after the clock went back, want one an hour", got)
 		}
@@ -384,14 +387,14 @@ func TestClockSetBack(t *testing.T) {
 
 func TestFolderThatCannotBeMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, 1)
+		s := newTestBackups(t, 1)
 		s.stop()
 		s.dir = filepath.Join(s.t.TempDir(), "file")
 		if err := os.WriteFile(s.dir, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s.start(1)
-		pass(time.Hour)
+		advance(time.Hour)
 		if st := s.Status(); !strings.Contains(st.Problem, syscall.ENOTDIR.Error()) || st.Failures < 2 {
 			t.Errorf("status %+v", st)
 		}

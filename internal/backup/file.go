@@ -17,43 +17,43 @@ import (
 )
 
 const (
-	timeForm   = "20060102T150405Z"
+	timeFormat = "20060102T150405Z"
 	suffix     = ".snapshot"
 	sumSuffix  = ".sha256"
 	partPrefix = ".berth-snapshot-"
-	// firstRoom is how much must be free for the first copy, whose size nobody knows.
-	firstRoom = 64 << 20
+	// firstCopyRoom is the free space, in bytes, that the first copy needs, as its size is unknown.
+	firstCopyRoom = 64 << 20
 )
 
-// named matches the names of copies: berth-<time in UTC>-r<revision>.snapshot.
-var named = regexp.MustCompile(`^berth-(\d{8}T\d{6}Z)-r(\d{1,20})\.snapshot$`)
+// namePattern matches the names of copies: berth-<time in UTC>-r<revision>.snapshot.
+var namePattern = regexp.MustCompile(`^berth-(\d{8}T\d{6}Z)-r(\d{1,20})\.snapshot$`)
 
 // File is a copy of the store.
 type File struct {
 	Name string
-	// Time is when it was begun, to the second; Revision one that it holds at the least.
+	// Time is the start of the copy, to the second; Revision is the least that it holds.
 	Time     time.Time
 	Revision uint64
 	Size     int64 // bytes
 }
 
 func fileName(at time.Time, revision uint64) string {
-	return fmt.Sprintf("berth-%s-r%d%s", at.UTC().Format(timeForm), revision, suffix)
+	return fmt.Sprintf("berth-%s-r%d%s", at.UTC().Format(timeFormat), revision, suffix)
 }
 
-// list returns the copies in a folder, oldest first. Other files are passed over.
-func list(dir string) ([]File, error) {
+// listCopies returns the copies in a folder, oldest first. It ignores other files.
+func listCopies(dir string) ([]File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var out []File
 	for _, e := range entries {
-		m := named.FindStringSubmatch(e.Name())
+		m := namePattern.FindStringSubmatch(e.Name())
 		if m == nil || !e.Type().IsRegular() {
 			continue
 		}
-		at, err := time.Parse(timeForm, m[1])
+		at, err := time.Parse(timeFormat, m[1])
 		if err != nil {
 			continue
 		}
@@ -63,7 +63,7 @@ func list(dir string) ([]File, error) {
 		}
 		info, err := e.Info()
 		if err != nil {
-			continue // it was removed just now
+			continue // the file was removed meanwhile
 		}
 		out = append(out, File{Name: e.Name(), Time: at, Revision: revision, Size: info.Size()})
 	}
@@ -76,14 +76,14 @@ func list(dir string) ([]File, error) {
 	return out, nil
 }
 
-// save makes one good copy, or none. files are those there already.
-func (b *Backups) save(ctx context.Context, now time.Time, files []File) (File, error) {
+// saveCopy makes one good copy, or none. files are the present copies.
+func (b *Backups) saveCopy(ctx context.Context, now time.Time, files []File) (File, error) {
 	dir := b.config.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return File{}, fmt.Errorf("make the folder: %w", err)
 	}
-	clearParts(dir)
-	room, err := b.room(files)
+	removeLeftovers(dir)
+	room, err := b.maxCopyBytes(files)
 	if err != nil {
 		return File{}, err
 	}
@@ -95,7 +95,7 @@ func (b *Backups) save(ctx context.Context, now time.Time, files []File) (File, 
 	}
 	defer os.Remove(part.Name())
 	sum := sha256.New()
-	counted := &bounded{to: io.MultiWriter(part, sum), left: room}
+	counted := &boundedWriter{to: io.MultiWriter(part, sum), left: room}
 	err = b.config.Snapshot(ctx, counted)
 	if err == nil {
 		err = part.Sync()
@@ -116,14 +116,14 @@ func (b *Backups) save(ctx context.Context, now time.Time, files []File) (File, 
 	return f, syncDir(dir)
 }
 
-// room returns how many bytes a new copy may take: half of what is free, which must be as much as the largest of the
-// last two took.
-func (b *Backups) room(files []File) (int64, error) {
+// maxCopyBytes returns how many bytes a new copy may take: half of the free bytes. It is an error if that is less than
+// the larger of the last two copies.
+func (b *Backups) maxCopyBytes(files []File) (int64, error) {
 	free, err := b.config.Free(b.config.Dir)
 	if err != nil {
 		return 0, fmt.Errorf("ask how much of the disk is free: %w", err)
 	}
-	last := int64(firstRoom)
+	last := int64(firstCopyRoom)
 	if n := len(files); n > 0 {
 		last = files[n-1].Size
 		if n > 1 {
@@ -136,14 +136,14 @@ func (b *Backups) room(files []File) (int64, error) {
 	return int64(min(free/2, 1<<62)), nil
 }
 
-// bounded refuses what goes beyond the room.
-type bounded struct {
+// boundedWriter refuses bytes beyond its limit.
+type boundedWriter struct {
 	to         io.Writer
 	left, size int64
 }
 
-// Write writes, or returns ErrNoRoom.
-func (w *bounded) Write(p []byte) (int, error) {
+// Write writes all of p, or returns ErrNoRoom.
+func (w *boundedWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > w.left {
 		return 0, fmt.Errorf("%w: it is larger than half of what is free", ErrNoRoom)
 	}
@@ -153,7 +153,7 @@ func (w *bounded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// verify reads a copy back: a disk that lost or changed what was written is found now, and not when it is needed.
+// verify reads a copy back, so that a disk that loses or changes data is found now, and not when the copy is needed.
 func (b *Backups) verify(path string, size int64, want []byte) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -178,7 +178,7 @@ func (b *Backups) verify(path string, size int64, want []byte) error {
 	return b.config.Inspect(f)
 }
 
-// writeSum writes the sum of a copy as sha256sum does, so that `sha256sum -c` checks it.
+// writeSum writes the sum of a copy in the format of sha256sum, so that `sha256sum -c` checks it.
 func writeSum(dir, name string, sum []byte) error {
 	f, err := os.OpenFile(filepath.Join(dir, name+sumSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -191,8 +191,8 @@ func writeSum(dir, name string, sum []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// clearParts removes what a crash left, and sums whose copy is not there.
-func clearParts(dir string) {
+// removeLeftovers removes temporary files that a crash left, and sums without a copy.
+func removeLeftovers(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
@@ -203,8 +203,8 @@ func clearParts(dir string) {
 	}
 	for _, e := range entries {
 		copied, isSum := strings.CutSuffix(e.Name(), sumSuffix)
-		if strings.HasPrefix(e.Name(), partPrefix) || isSum && named.MatchString(copied) && !there[copied] {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // it only takes room; the next time again
+		if strings.HasPrefix(e.Name(), partPrefix) || isSum && namePattern.MatchString(copied) && !there[copied] {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // a leftover only takes room; the next call tries again
 		}
 	}
 }

@@ -1,8 +1,8 @@
-// Package clause names the clauses of the protocol that close a known fault, so that a test
-// can run the real parts without one of them and show that the fault then comes back.
+// Package clause names the clauses of the protocol that close a known fault. A test can run the real parts without one
+// of them and show that the fault then comes back.
 //
-// Each part that a clause lives in has a field Without of type Set, which is zero in every program and is
-// set by tests and the simulator only.
+// Each part with such a clause has a field Without of type Set. It is zero in every program; only tests and the
+// simulator set it.
 package clause
 
 // Set is a set of clauses that are switched off. The zero value switches nothing off.
@@ -18,13 +18,13 @@ const (
 	PlanSettled                 // T6: a plan whose result is unknown stays charged and is settled first (P3.3)
 	ChargeHeld                  // T7: a permit stays charged until the agent reports or the attempt ends (P5.3, P5.4)
 	Permit                      // T8: a voluntary stop needs a permit (P5.1)
-	Patience                    // T9: observers become more patient after each takeover (P1.3)
+	Patience                    // T9: the wait of observers doubles with each takeover (P1.3)
 	Fence                       // T10: every transaction of a leader compares its epoch (P1.4)
-	Incarnation                 // T11: a store that went back is noticed and rises above what agents have seen (P1.7)
-	Absence                     // T12: what an agent is not told of goes on running (P6.6)
+	Incarnation                 // T11: a store that went back is detected and rises above what agents have seen (P1.7)
+	Absence                     // T12: a task that is missing in an agent's list goes on running (P6.6)
 	Session                     // T13: a registration compares the session that it follows (P6.1)
 	Foreign                     // T14: a record that cannot be read pins its task to its node (P3.5, P3.9)
-	Ownership                   // T15: only the owner's committer lets go of a node (P7.1, P3.1)
+	Ownership                   // T15: only the owner's committer releases a node (P7.1, P3.1)
 	Intent                      // T16: an intended start without an exit status is never started again (P4.4)
 )
 

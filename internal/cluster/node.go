@@ -131,7 +131,7 @@ type ExecutorFact struct {
 
 // NodeStatus is what a node's agent last registered: the record status/<name>. Writer: the agent, through its
 // dispatcher. The leader ends a session by a higher number, as a registration does, where a node has to report anew
-// (ADR 0047).
+// (ADR 0008).
 type NodeStatus struct {
 	Name string `json:"name"`
 	// Session counts the registrations (P6.1).

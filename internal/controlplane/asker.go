@@ -8,22 +8,22 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Measurer asks what is outside of Berth. It is safe for concurrent use, and its calls end with their context.
+// Measurer asks systems outside of Berth. It is safe for concurrent use, and its calls end with their context.
 type Measurer interface {
-	// Query returns the number that a Prometheus server answers to an expression.
+	// Query returns the number that a Prometheus server gives for an expression.
 	Query(ctx context.Context, base, query string) (float64, error)
-	// Gate looks at a gate once. The message says what was seen; an error, that nothing could be.
+	// Gate checks a gate once. The message describes the result. An error means that there is none.
 	Gate(ctx context.Context, g cluster.Gate) (passed bool, message string, err error)
 }
 
 const (
-	// askedMost is how many questions to the outside are under way at once, and askLimit how long one may take.
-	askedMost = 16
-	askLimit  = 5 * time.Second
+	// maxConcurrentQuestions bounds the questions to the outside that run at once. questionTimeout bounds each of them.
+	maxConcurrentQuestions = 16
+	questionTimeout        = 5 * time.Second
 )
 
-// asker puts questions to the outside, so that the loop never waits for the network. What comes of them is kept by who
-// asked; the loop is woken.
+// asker sends questions to the outside, so that the loop never waits for the network. The question itself stores its
+// answer; the asker then wakes the loop.
 type asker struct {
 	slots   chan struct{}
 	wake    chan struct{}
@@ -31,11 +31,11 @@ type asker struct {
 }
 
 func newAsker() *asker {
-	return &asker{slots: make(chan struct{}, askedMost), wake: make(chan struct{}, 1)}
+	return &asker{slots: make(chan struct{}, maxConcurrentQuestions), wake: make(chan struct{}, 1)}
 }
 
-// ask runs a question on a goroutine of its own, unless too many are under way; then it is false, and the loop is woken
-// when that has changed.
+// ask runs a question on a goroutine of its own. It returns false if too many are running; the loop is woken once one
+// of them has ended.
 func (a *asker) ask(ctx context.Context, question func(context.Context)) bool {
 	select {
 	case a.slots <- struct{}{}:
@@ -43,7 +43,7 @@ func (a *asker) ask(ctx context.Context, question func(context.Context)) bool {
 		return false
 	}
 	a.running.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, askLimit)
+		ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 		defer cancel()
 		question(ctx)
 		<-a.slots

@@ -9,26 +9,26 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// behindLimit is how long a leader waits for its tables. A leader whose tables stand still would keep the domain and
-// decide nothing, for its beats go on: it resigns.
+// behindLimit is the longest wait of a leader for its tables. A leader with stuck tables resigns: its beats go on, so
+// it would keep the domain and decide nothing.
 const behindLimit = 10 * time.Second
 
-// probeEvery is how often a leader asks how far its tables should be.
-const probeEvery = 5 * time.Second
+// probeInterval is the time between two questions of a leader about the revision that its tables should have.
+const probeInterval = 5 * time.Second
 
-// behindError says that this server's tables did not reach a revision in time.
+// behindError says that the tables of this server did not reach a revision in time.
 type behindError struct{ at, wanted uint64 }
 
-// Error says how far the tables are.
+// Error returns the revision of the tables and the one they should have.
 func (e *behindError) Error() string {
 	return fmt.Sprintf("this server resigned: its tables did not show in %v what is in the store (they are "+
 		"at revision %d, and %d is wanted)",
 		behindLimit, e.at, e.wanted)
 }
 
-// await waits until the tables have reached a revision, which a leader needs for its next step, for behindLimit at
-// most.
-func (c *Config) await(ctx context.Context, revision uint64) (*store.Snapshot, error) {
+// awaitRevision waits until the tables have reached a revision that the leader needs for its next step, but no longer
+// than behindLimit.
+func (c *Config) awaitRevision(ctx context.Context, revision uint64) (*store.Snapshot, error) {
 	if snap := c.Tables.Snapshot(); snap.Revision() >= revision {
 		return c.Tables.WaitFor(ctx, revision)
 	}
@@ -41,18 +41,18 @@ func (c *Config) await(ctx context.Context, revision uint64) (*store.Snapshot, e
 	return snap, err
 }
 
-// probe asks now and then how far the tables should be, by the leader's last beat, so that tables that stand still are
-// noticed where nothing is written, as then nothing is seen that asks for it. It does not wait for them.
+// probe reads the revision of the leader's last beat now and then. Without it, stuck tables would go unnoticed while
+// nothing is written. It does not wait for the tables.
 func (l *loop) probe(ctx context.Context) error {
 	now, at := l.config.Clock(), l.config.Tables.Snapshot().Revision()
 	switch {
-	case l.probed == 0: // the reign begins
-		l.probed = now
-	case at < l.probedFor && now-l.probed > behindLimit:
-		return &behindError{at, l.probedFor}
-	case at >= l.probedFor && now-l.probed >= probeEvery:
+	case l.probedAt == 0: // the term begins
+		l.probedAt = now
+	case at < l.probedRevision && now-l.probedAt > behindLimit:
+		return &behindError{at, l.probedRevision}
+	case at >= l.probedRevision && now-l.probedAt >= probeInterval:
 		if beat, err := l.config.Engine.Read(ctx, l.config.Tables.Prefix().Beat(l.config.Domain)); err == nil {
-			l.probed, l.probedFor = now, beat.Modified
+			l.probedAt, l.probedRevision = now, beat.Modified
 		}
 	}
 	return nil
@@ -63,10 +63,10 @@ func isBehind(err error) bool {
 	return ok
 }
 
-// yield gives the others a turn after a reign that ended because the tables were behind: this server stands again once
-// they have caught up, or after a while, as nobody else may be there.
-func (c *Config) yield(ctx context.Context, ended error) {
+// awaitCaughtUp lets the other servers campaign first after a term that ended because the tables were behind. It
+// returns once the tables have caught up, or after behindLimit, as there may be no other server.
+func (c *Config) awaitCaughtUp(ctx context.Context, ended error) {
 	if behind, ok := errors.AsType[*behindError](ended); ok {
-		_, _ = c.await(ctx, behind.wanted)
+		_, _ = c.awaitRevision(ctx, behind.wanted)
 	}
 }

@@ -10,34 +10,34 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// deaf is an engine whose watches tell nothing while it is deaf.
-type deaf struct {
+// stallingEngine is an engine whose watches return nothing while it is stalled.
+type stallingEngine struct {
 	store.Engine
-	on atomic.Bool
+	stalled atomic.Bool
 }
 
-type deafWatch struct {
+type stallingWatch struct {
 	store.Watch
-	engine *deaf
+	engine *stallingEngine
 }
 
-func (d *deaf) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
-	return &deafWatch{d.Engine.Watch(ctx, prefix, after), d}
+func (d *stallingEngine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
+	return &stallingWatch{d.Engine.Watch(ctx, prefix, after), d}
 }
 
-func (w *deafWatch) Next(ctx context.Context) (store.Batch, error) {
+func (w *stallingWatch) Next(ctx context.Context) (store.Batch, error) {
 	batch, err := w.Watch.Next(ctx)
-	for w.engine.on.Load() && ctx.Err() == nil {
+	for w.engine.stalled.Load() && ctx.Err() == nil {
 		sleep(ctx, 10*time.Millisecond)
 	}
 	return batch, err
 }
 
-// A leader whose tables stand still resigns, though its beats go on: nobody else could take over. It stands again.
+// A leader with stuck tables resigns, though its beats go on: nobody else could take over. Later it campaigns again.
 func TestLeaderWithStuckTablesResigns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.server.stop()
-		d := &deaf{Engine: w.engine}
+		d := &stallingEngine{Engine: w.engine}
 		w.faulty = d
 		w.start()
 		w.node("n1")
@@ -51,7 +51,7 @@ func TestLeaderWithStuckTablesResigns(t *testing.T) {
 			}
 			return r.Modified
 		}
-		d.on.Store(true)
+		d.stalled.Store(true)
 		w.service(2, 1, 1) // nobody sees that
 		quiet := time.Time{}
 		for began := time.Now(); time.Since(began) < 30*time.Second && quiet.IsZero(); {
@@ -64,7 +64,7 @@ func TestLeaderWithStuckTablesResigns(t *testing.T) {
 		if quiet.IsZero() {
 			t.Fatal("it leads on, and decides nothing")
 		}
-		d.on.Store(false)
+		d.stalled.Store(false)
 		w.until(30*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
 	})
 }

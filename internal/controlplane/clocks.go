@@ -8,17 +8,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// maxJump is by how much the wall clock may leave the boot-time clock without being told.
-const maxJump = 5 * time.Second
+// maxClockJump is the largest difference between wall clock and boot-time clock that is not a jump.
+const maxClockJump = 5 * time.Second
 
-// clocks compares the wall clock with the boot-time clock, which nobody sets (P9.1).
+// clocks compares the wall clock with the boot-time clock, which nobody can set (P9.1).
 type clocks struct {
 	wall time.Time
 	boot time.Duration
 }
 
-// jumped returns by how much the wall clock was set since the last call, 0 where that is little or it is the first.
-func (c *clocks) jumped(wall time.Time, boot time.Duration) time.Duration {
+// jumpSince returns by how much the wall clock was set since the last call. It is 0 for at most maxClockJump, and at
+// the first call.
+func (c *clocks) jumpSince(wall time.Time, boot time.Duration) time.Duration {
 	wall = wall.Round(0) // without the monotonic reading, which does not jump
 	last := *c
 	c.wall, c.boot = wall, boot
@@ -26,22 +27,22 @@ func (c *clocks) jumped(wall time.Time, boot time.Duration) time.Duration {
 		return 0
 	}
 	by := wall.Sub(last.wall) - (boot - last.boot)
-	if by.Abs() <= maxJump {
+	if by.Abs() <= maxClockJump {
 		return 0
 	}
 	return by
 }
 
-// setSince has deadlines count from now on.
+// setSince sets the time from which deadlines count.
 func (l *loop) setSince(now time.Time) {
 	l.since = now
 	l.plane.since.Store(&now)
 }
 
-// tellJump starts all silence and all deadlines again after a jump of the wall clock, and tells of it.
-func (l *loop) tellJump() []store.Unit {
+// noteClockJump starts all silence and all deadlines again after a jump of the wall clock, and returns its event.
+func (l *loop) noteClockJump() []store.Unit {
 	boot := l.config.Clock()
-	by := l.clocks.jumped(l.config.Now(), boot)
+	by := l.clocks.jumpSince(l.config.Now(), boot)
 	if by == 0 {
 		return nil
 	}

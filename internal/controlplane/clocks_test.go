@@ -17,10 +17,10 @@ func TestClocks(t *testing.T) {
 		"suspended":      {8 * time.Hour, 8 * time.Hour, 0},
 	} {
 		var c clocks
-		if by := c.jumped(start, 100*time.Second); by != 0 {
+		if by := c.jumpSince(start, 100*time.Second); by != 0 {
 			t.Errorf("%s: the first look is a jump by %v", name, by)
 		}
-		if by := c.jumped(start.Add(test.wall), 100*time.Second+test.boot); by != test.want {
+		if by := c.jumpSince(start.Add(test.wall), 100*time.Second+test.boot); by != test.want {
 			t.Errorf("%s: got %v, want %v", name, by, test.want)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// onConsul is inWorld on an engine with Consul's limits, whose server the test starts.
+// onConsul is inWorld on an engine with Consul's limits. The test starts the server.
 func onConsul(t *testing.T, do func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,8 @@ func onConsul(t *testing.T, do func(t *testing.T, w *world)) {
 	})
 }
 
-// The last tasks of a job that end together are concluded within 128 operations a call, and the end is told once.
+// The last tasks of a job end together. Their outcomes are written within 128 operations a call, and the job's end is
+// published once.
 func TestEndOfAJobOnConsul(t *testing.T) {
 	onConsul(t, func(t *testing.T, w *world) {
 		const n = 40
@@ -58,7 +59,7 @@ func TestEndOfAJobOnConsul(t *testing.T) {
 	})
 }
 
-// Many second attempts, each of which compares the first, are placed by several plan records.
+// Many second attempts are placed by several plan records, as each compares the first attempt.
 func TestManyRetriesOnConsul(t *testing.T) {
 	onConsul(t, func(t *testing.T, w *world) {
 		const n = 150
@@ -118,7 +119,7 @@ func TestForeignRecordOfATaskThatIsToStop(t *testing.T) {
 		w.node("n1")
 		w.definition(1, 500)
 		w.service(2, 1, 1)
-		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && isSettled(s) })
 		w.server.stop()
 		task := cluster.ServiceTask("c", "web", 1, 1)
 		w.raw(p.Desired("n1", task), []byte("not a record"))
@@ -131,13 +132,13 @@ func TestForeignRecordOfATaskThatIsToStop(t *testing.T) {
 	})
 }
 
-// The same while the tables know what stood there: it is written back and stopped in one cycle.
+// The same while the tables know the former record: it is written back and stopped in one cycle.
 func TestForeignRecordAndStopAtOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 500)
 		w.service(2, 1, 1)
-		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && isSettled(s) })
 		spec, err := store.Encode(&cluster.Service{
 			Cluster: "c", Name: "web", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
 			Lifespan: cluster.Lifespan{Generation: 1},
@@ -173,8 +174,8 @@ func TestForeignStatusIsRemoved(t *testing.T) {
 	})
 }
 
-// settled reports whether every desired record is projected and its plan gone.
-func settled(s *store.Snapshot) bool {
+// isSettled reports whether every desired record is projected and its plan gone.
+func isSettled(s *store.Snapshot) bool {
 	for row := range s.AllAttempts() {
 		if row.PlanRev != 0 {
 			return false

@@ -1,10 +1,10 @@
-// Package controlplane runs the decisions of a domain: the leader takes a snapshot, lets the pure
-// packages under logic decide, and commits what they propose.
+// Package controlplane runs the decisions of a domain: the leader takes a snapshot, lets the pure packages under logic
+// decide, and commits what they propose.
 //
-// A server campaigns; the winner leads until it is replaced or loses its store. Leading is a loop
-// of cycles. A cycle looks only at what changed since the last one, and what it commits comes back to it
-// through the tables like everybody else's writes; so nothing is lost when a leader dies between
-// two lines: the next one decides from the same records.
+// Servers campaign; the winner leads until another server takes over or its store is lost. A leader runs a loop of
+// cycles. A cycle looks only at what changed since the last one. The cycle's own commits come back through the tables,
+// like the writes of everybody else. So nothing is lost when a leader dies between two lines of code: the next leader
+// decides from the same records.
 package controlplane
 
 import (
@@ -29,13 +29,13 @@ import (
 type Config struct {
 	Engine store.Engine
 	Tables *store.Tables
-	// Domain whose nodes and clusters the plane drives.
+	// Domain is the one whose nodes and clusters the plane drives.
 	Domain string
 	// Server is this server's id, the same after a restart.
 	Server string
-	// Random makes the jitter of campaigns; the plane alone uses it.
+	// Random gives the jitter of campaigns. Nobody else may use it.
 	Random *rand.Rand
-	// NewID gives an attempt its identity (P3.6), which no other ever had; nil stands for random ones.
+	// NewID returns the identity of a new attempt, unique for ever (P3.6); nil stands for random UUIDs.
 	NewID  func() string
 	Logger *slog.Logger
 	// Now reads the wall clock, Clock the boot-time clock (P9).
@@ -43,37 +43,37 @@ type Config struct {
 	Clock func() time.Duration
 	// Scheduler tunes placement.
 	Scheduler scheduler.Options
-	// Measurer asks what is outside of Berth; where it is nil, no gate passes and no query has an answer.
+	// Measurer asks systems outside of Berth. If it is nil, no gate passes and no query has an answer.
 	Measurer Measurer
-	// Metrics is told what the plane does; it may be nil.
+	// Metrics receives counts of the plane's work; it may be nil.
 	Metrics Metrics
 	// Tracer makes spans of decisions; nil makes none.
 	Tracer *telemetry.Tracer
-	// ProjectAfter is how long a plan record speaks for its attempts before they get records of their own; 0 stands for
-	// ProjectAfter.
+	// ProjectAfter is the age at which the attempts of a plan record get records of their own; 0 stands for the
+	// constant ProjectAfter.
 	ProjectAfter time.Duration
 	// Without switches clauses off, in tests only.
 	Without clause.Set
 }
 
-// ProjectAfter is how long a plan record speaks for its attempts, unless something waits for it to go: those that end
-// before have no records of their own that ask for them.
+// ProjectAfter is the default age at which the attempts of a plan record get records of their own. It is earlier if
+// something waits for the plan record to go. Attempts that end before need no records of their own.
 const ProjectAfter = 30 * time.Second
 
 // Metrics counts what a leader does. The calls must return at once.
 type Metrics interface {
-	// Cycled tells how long a cycle took and how many tasks it placed and left waiting.
+	// Cycled receives the duration of a cycle and the numbers of tasks that the cycle placed and left waiting.
 	Cycled(took time.Duration, placed, waiting int)
 }
 
 // Plane is one server's part in deciding for a domain.
 type Plane struct {
-	config  Config
-	reasons reasons
-	grounds grounds
-	gates   atomic.Pointer[gates] // of the present reign, nil where this server does not lead
-	worth   atomic.Pointer[scheduler.Worth]
-	since   atomic.Pointer[time.Time] // of the present term, nil where this server does not lead
+	config     Config
+	reasons    reasons
+	traces     decisionTraces
+	gates      atomic.Pointer[gates] // of the present term; nil on a server that does not lead
+	valueModel atomic.Pointer[scheduler.Worth]
+	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
 }
 
 // New returns a plane; Run campaigns and leads.
@@ -85,24 +85,24 @@ func New(c Config) *Plane {
 	return &Plane{config: c}
 }
 
-// Waiting returns why a task waits, as the leader on this server last decided.
-func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.of(task) }
+// Waiting returns why a task waits, by the last decision of this server as leader.
+func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.get(task) }
 
-// Reasons returns why all tasks wait that do, as the leader on this server last decided, in groups of equal reasons,
-// and the version of that; for servers that do not lead. Where the version is the one given, it returns no groups. What
-// it returns is shared: nobody may change it. It may be called at any time from any goroutine.
+// Reasons returns why tasks wait, by the last decision of this server as leader, in groups of equal reasons, with a
+// version. Servers that do not lead ask for it. If the version equals after, Reasons returns no groups. The groups are
+// shared: nobody may change them. It may be called at any time from any goroutine.
 func (p *Plane) Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup) {
-	return p.reasons.all(after)
+	return p.reasons.groupsAfter(after)
 }
 
-// Grounds returns why an attempt of a task was placed where it was, if this server decided that while it led, and it is
+// Grounds returns the decision trace of an attempt. It has one only if this server placed the attempt while it led, and
 // not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
 func (p *Plane) Grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
-	return p.grounds.of(task, attempt)
+	return p.traces.get(task, attempt)
 }
 
-// Gates returns what the leader on this server has seen of the gates of a service's rollout, in the order of its spec;
-// nil where it does not lead, or looks at none. It may be called at any time from any goroutine.
+// Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil if
+// this server does not lead, or checks no gates for the service. It may be called at any time from any goroutine.
 func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 	if g := p.gates.Load(); g != nil {
 		return g.seen(service)
@@ -110,8 +110,8 @@ func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 	return nil
 }
 
-// Since returns since when the leader on this server counts deadlines: since it began to lead, or since its wall clock
-// was set. It is zero where this server does not lead. It may be called at any time from any goroutine.
+// Since returns the time from which the leader on this server counts deadlines: the start of its term, or the last jump
+// of its wall clock. It is zero if this server does not lead. It may be called at any time from any goroutine.
 func (p *Plane) Since() time.Time {
 	if at := p.since.Load(); at != nil {
 		return *at
@@ -144,7 +144,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 		p.config.Logger.Warn("leadership ended", "domain", p.config.Domain, "epoch", leadership.Leader.Epoch, "error",
 			err)
-		p.config.yield(ctx, err)
+		p.config.awaitCaughtUp(ctx, err)
 	}
 }
 
@@ -152,9 +152,9 @@ func (p *Plane) Run(ctx context.Context) error {
 func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	defer leadership.Resign()
 	ctx := leadership.Context()
-	// P1.5: nothing is committed until the tables hold the epoch record, and so everything before it.
+	// P1.5: nothing is committed until the tables hold the epoch record, and so all records written before it.
 	if !p.config.Without.Off(clause.EpochSeen) {
-		snap, err := p.config.await(ctx, leadership.Record.Modified)
+		snap, err := p.config.awaitRevision(ctx, leadership.Record.Modified)
 		if err != nil {
 			return err
 		}
@@ -169,14 +169,14 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	watched := sentry{config: p.config, fence: fence, shared: new(alarms)}
-	l.reign(writer, watched)
+	detector := lossDetector{config: p.config, fence: fence, shared: new(sharedAlarm)}
+	l.startTerm(writer, detector)
 	p.gates.Store(l.gates)
 	defer p.gates.Store(nil)
-	defer p.worth.Store(nil)
+	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config, writer, watched).run(ctx) })
+	group.Go(func() error { return newProjector(p.config, writer, detector).run(ctx) })
 	if err := group.Wait(); leadership.Err() == nil {
 		return err
 	}

@@ -12,29 +12,28 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// mostMade is how many jobs of a cron one unit makes: Consul takes 128 operations. What is left is made by the next
-// cycle.
-const mostMade = 8
+// maxJobsPerUnit is how many jobs of a cron one unit makes: Consul takes 128 operations. The next cycle makes the rest.
+const maxJobsPerUnit = 8
 
-// crons are the crons that are to be decided, and when. An owner of kind KindCron stands for one.
+// crons holds which crons are to be decided, and when. An owner of kind KindCron stands for a cron.
 type crons struct {
 	tables *timetables
 	dirty  map[cluster.OwnerRef]bool
-	looks  *agenda
+	timers *timerQueue
 }
 
 func newCrons(t *timetables) *crons {
-	return &crons{tables: t, dirty: map[cluster.OwnerRef]bool{}, looks: newAgenda()}
+	return &crons{tables: t, dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue()}
 }
 
 func cronRef(inCluster, name string) cluster.OwnerRef {
 	return cluster.OwnerRef{Kind: cluster.KindCron, Cluster: inCluster, Name: name}
 }
 
-// learn marks the crons that a change may concern: all, or those whose jobs changed.
+// learn marks the crons that a change may concern: all of them, or those whose jobs changed.
 func (c *crons) learn(snap *store.Snapshot, changes store.Changes, prefix store.Prefix) {
 	if changes.Crons || changes.Resync || changes.Clusters || changes.Domain || len(changes.Definitions) > 0 {
-		c.all(snap, prefix)
+		c.markAll(snap, prefix)
 		return
 	}
 	for o := range changes.Owners { // order-free: a set
@@ -47,8 +46,8 @@ func (c *crons) learn(snap *store.Snapshot, changes store.Changes, prefix store.
 	}
 }
 
-// all marks all crons, and those of which only a status is left.
-func (c *crons) all(snap *store.Snapshot, prefix store.Prefix) {
+// markAll marks all crons, and those of which only a status is left.
+func (c *crons) markAll(snap *store.Snapshot, prefix store.Prefix) {
 	for e := range snap.Crons("") {
 		c.dirty[cronRef(e.Value.Cluster, e.Value.Name)] = true
 	}
@@ -60,10 +59,10 @@ func (c *crons) all(snap *store.Snapshot, prefix store.Prefix) {
 	}
 }
 
-// fire decides the crons that changed or whose moment has come, and returns them.
-func (l *loop) fire(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
+// fireCrons decides the crons that changed or have a due moment, and returns them.
+func (l *loop) fireCrons(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
 	c := l.crons
-	for _, o := range c.looks.due(l.now) {
+	for _, o := range c.timers.takeDue(l.now) {
 		c.dirty[o] = true
 	}
 	if len(c.dirty) == 0 {
@@ -78,25 +77,25 @@ func (l *loop) fire(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRe
 	})
 	clear(c.dirty)
 	for _, o := range all {
-		w := &cronWrite{loop: l, snap: snap, ref: o}
+		w := &cronWriter{loop: l, snap: snap, ref: o}
 		next, err := w.decide(units)
 		if err != nil {
 			l.config.Logger.Error("a cron's decision cannot be written", "cron", o.Cluster+"/"+o.Name, "error", err)
 		}
-		c.looks.set(o, next)
+		c.timers.set(o, next)
 	}
 	return all
 }
 
-// again marks crons whose decision may not have been written.
-func (c *crons) again(all []cluster.OwnerRef) {
+// markAgain marks crons whose decision may not have been written.
+func (c *crons) markAgain(all []cluster.OwnerRef) {
 	for _, o := range all {
 		c.dirty[o] = true
 	}
 }
 
-// cronWrite turns the decision about one cron into units.
-type cronWrite struct {
+// cronWriter turns the decision about one cron into units.
+type cronWriter struct {
 	loop  *loop
 	snap  *store.Snapshot
 	ref   cluster.OwnerRef
@@ -105,10 +104,10 @@ type cronWrite struct {
 	fired store.Entry[cluster.CronStatus]
 }
 
-func (w *cronWrite) prefix() store.Prefix { return w.loop.config.Tables.Prefix() }
+func (w *cronWriter) prefix() store.Prefix { return w.loop.config.Tables.Prefix() }
 
-// decide asks for what follows for the cron, and returns when to look at it again; the zero time for never.
-func (w *cronWrite) decide(units *[]store.Unit) (next time.Time, err error) {
+// decide makes the decision about the cron. It returns when to decide again; the zero time for never.
+func (w *cronWriter) decide(units *[]store.Unit) (next time.Time, err error) {
 	e, ok := w.snap.Cron(w.ref.Cluster, w.ref.Name)
 	w.spec, w.rev = e.Value, e.Modified
 	w.fired, _ = w.snap.Fired(w.ref.Cluster, w.ref.Name)
@@ -116,7 +115,7 @@ func (w *cronWrite) decide(units *[]store.Unit) (next time.Time, err error) {
 		return next, nil
 	}
 	if !ok || w.spec.Deleted {
-		w.remove(units)
+		w.removeCron(units)
 		return next, nil
 	}
 	in := cron.Input{Spec: w.spec, Status: w.fired.Value, Now: w.loop.now}
@@ -124,20 +123,20 @@ func (w *cronWrite) decide(units *[]store.Unit) (next time.Time, err error) {
 	if table == nil {
 		return next, nil
 	}
-	since := w.since()
+	since := w.momentsAfter()
 	in.Due = w.due(table.Between(since, in.Now, cluster.MaxMissed))
 	in.Jobs = w.jobs(in.Due)
 	next = table.Next(later(since, in.Now))
 	before := len(*units)
 	err = w.write(in, units)
-	if len(*units) > before { // should they be refused, it is decided anew
+	if len(*units) > before { // decide again in case the units are refused
 		next = in.Now.Add(time.Second)
 	}
 	return next, err
 }
 
-// since is what the cron's moments come after.
-func (w *cronWrite) since() time.Time {
+// momentsAfter returns the time after which the cron's moments count.
+func (w *cronWriter) momentsAfter() time.Time {
 	switch status := w.fired.Value; {
 	case status != nil:
 		return later(w.spec.Created, status.Last)
@@ -154,33 +153,33 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// due leaves to later cycles what one unit has no room for, where each moment gets its own job.
-func (w *cronWrite) due(moments []time.Time) []time.Time {
-	if w.spec.Missed == cluster.CronAll && w.spec.Concurrency == cluster.CronAllow && len(moments) > mostMade {
-		moments = moments[:mostMade]
+// due leaves moments to later cycles if each gets its own job and one unit has no room for all of the jobs.
+func (w *cronWriter) due(moments []time.Time) []time.Time {
+	if w.spec.Missed == cluster.CronAll && w.spec.Concurrency == cluster.CronAllow && len(moments) > maxJobsPerUnit {
+		moments = moments[:maxJobsPerUnit]
 	}
 	return slices.DeleteFunc(moments, func(at time.Time) bool {
-		_, taken := w.snap.Service(w.ref.Cluster, w.spec.JobName(at)) // the names in a cluster are distinct
+		_, taken := w.snap.Service(w.ref.Cluster, w.spec.JobName(at)) // names are unique in a cluster
 		return taken
 	})
 }
 
-// jobs returns the cron's jobs, and those that stand in the way of jobs for the moments.
-func (w *cronWrite) jobs(due []time.Time) []cron.Job {
+// jobs returns the cron's jobs, and other jobs that have the names of jobs for the moments.
+func (w *cronWriter) jobs(due []time.Time) []cron.Job {
 	var out []cron.Job
 	for e := range w.snap.CronJobs(w.ref.Cluster, w.ref.Name) {
-		out = append(out, w.standing(e.Value))
+		out = append(out, w.jobState(e.Value))
 	}
 	for _, at := range due {
 		if e, ok := w.snap.Job(w.ref.Cluster, w.spec.JobName(at)); ok && e.Value.Cron != w.ref.Name {
-			out = append(out, w.standing(e.Value))
+			out = append(out, w.jobState(e.Value))
 		}
 	}
 	return out
 }
 
-// standing returns how a job stands.
-func (w *cronWrite) standing(job *cluster.Job) cron.Job {
+// jobState returns the state of a job.
+func (w *cronWriter) jobState(job *cluster.Job) cron.Job {
 	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Now: w.loop.now}
 	for row := range w.snap.Attempts(job.Owner()) {
 		if row.Number != 0 {
@@ -192,25 +191,25 @@ func (w *cronWrite) standing(job *cluster.Job) cron.Job {
 		Spec: job, Done: st.Done(), Failed: st.Done() && st.State != reconciler.Succeeded,
 		Finished: st.Finished,
 	}
-	if out.Done && out.Finished.IsZero() { // it was cancelled before anything of it began
+	if out.Done && out.Finished.IsZero() { // the job was cancelled before any of its tasks began
 		out.Finished = job.Updated
 	}
 	return out
 }
 
-// write decides, and writes what follows: the jobs and how far the cron has come stand in one unit, so that no moment
-// fires twice and none is lost, whoever dies when.
-func (w *cronWrite) write(in cron.Input, units *[]store.Unit) error {
-	d := w.judge(in)
+// write decides and writes the result. The new jobs and the cron's status share one unit. So no moment fires twice and
+// none is lost, whenever a server dies.
+func (w *cronWriter) write(in cron.Input, units *[]store.Unit) error {
+	d := w.decision(in)
 	var u store.Unit
 	u.Compare(w.prefix().Cron(w.ref.Cluster, w.ref.Name), w.rev)
 	for _, job := range d.Make {
-		if err := w.make(&u, job); err != nil {
+		if err := w.addJob(&u, job); err != nil {
 			return err
 		}
 	}
 	for _, name := range d.Cancel {
-		if err := w.change(&u, name, func(j *cluster.Job) { j.Cancelled = true }); err != nil {
+		if err := w.changeJob(&u, name, func(j *cluster.Job) { j.Cancelled = true }); err != nil {
 			return err
 		}
 	}
@@ -225,9 +224,9 @@ func (w *cronWrite) write(in cron.Input, units *[]store.Unit) error {
 	if len(u.Ops)+len(u.Events) > 0 {
 		*units = append(*units, u)
 	}
-	for _, name := range d.Delete { // each by itself: none of them is in a hurry
+	for _, name := range d.Delete { // in units of their own: deletions are not urgent
 		var u store.Unit
-		if err := w.change(&u, name, func(j *cluster.Job) { j.Deleted = true }); err != nil {
+		if err := w.changeJob(&u, name, func(j *cluster.Job) { j.Deleted = true }); err != nil {
 			return err
 		}
 		*units = append(*units, u)
@@ -235,10 +234,9 @@ func (w *cronWrite) write(in cron.Input, units *[]store.Unit) error {
 	return nil
 }
 
-// judge is the decision. What keeps every job from being made, such as a definition that is gone, has the moments
-// skipped.
-func (w *cronWrite) judge(in cron.Input) cron.Decision {
-	why := w.hindrance()
+// decision returns the decision. If no job can be made at all, as when a definition is gone, the moments are skipped.
+func (w *cronWriter) decision(in cron.Input) cron.Decision {
+	why := w.obstacle()
 	if why == "" || len(in.Due) == 0 || w.spec.Suspended {
 		return cron.Decide(in)
 	}
@@ -262,8 +260,8 @@ func (w *cronWrite) judge(in cron.Input) cron.Decision {
 	return d
 }
 
-// hindrance says why no job of the cron can be made; empty if one can.
-func (w *cronWrite) hindrance() string {
+// obstacle returns why no job of the cron can be made; empty if one can.
+func (w *cronWriter) obstacle() string {
 	c, ok := w.snap.Cluster(w.ref.Cluster)
 	switch {
 	case !ok:
@@ -273,16 +271,16 @@ func (w *cronWrite) hindrance() string {
 	}
 	for i := range w.spec.Job.Steps {
 		ref := w.spec.Job.Steps[i].Definition
-		if _, ok := w.resolved(&ref); !ok {
+		if _, ok := w.resolve(&ref); !ok {
 			return "there is no task definition " + w.spec.Job.Steps[i].Definition.String()
 		}
 	}
 	return ""
 }
 
-// resolved fills in the newest version where a reference names none, and returns the revision of the record that says
-// which it is, 0 where the reference says it.
-func (w *cronWrite) resolved(ref *cluster.Ref) (newest uint64, ok bool) {
+// resolve fills in the newest version if a reference names none. Then it returns the revision of the record that holds
+// the newest version; 0 if the reference names one.
+func (w *cronWriter) resolve(ref *cluster.Ref) (newest uint64, ok bool) {
 	if ref.Version == 0 {
 		if *ref, newest, ok = w.snap.NewestDefinition(ref.Name); !ok {
 			return 0, false
@@ -292,8 +290,9 @@ func (w *cronWrite) resolved(ref *cluster.Ref) (newest uint64, ok bool) {
 	return newest, ok && !e.Value.Deleted
 }
 
-// make adds a job as the API server writes one, resting on its cluster, on its definitions and on its name being free.
-func (w *cronWrite) make(u *store.Unit, job *cluster.Job) error {
+// addJob adds a job as the API server writes it. The unit compares its cluster, its definitions, and that its name is
+// free.
+func (w *cronWriter) addJob(u *store.Unit, job *cluster.Job) error {
 	c, _ := w.snap.Cluster(w.ref.Cluster)
 	made := *job
 	made.Cluster = w.ref.Cluster
@@ -304,7 +303,7 @@ func (w *cronWrite) make(u *store.Unit, job *cluster.Job) error {
 	for i := range made.Steps {
 		ref := &made.Steps[i].Definition
 		asked := *ref
-		newest, _ := w.resolved(ref)
+		newest, _ := w.resolve(ref)
 		if seen[asked] {
 			continue
 		}
@@ -322,8 +321,8 @@ func (w *cronWrite) make(u *store.Unit, job *cluster.Job) error {
 	return u.Put(w.prefix().Job(made.Cluster, made.Name), &made)
 }
 
-// change adds a change of one of the cron's jobs.
-func (w *cronWrite) change(u *store.Unit, name string, change func(*cluster.Job)) error {
+// changeJob adds a change of one of the cron's jobs.
+func (w *cronWriter) changeJob(u *store.Unit, name string, change func(*cluster.Job)) error {
 	e, ok := w.snap.Job(w.ref.Cluster, name)
 	if !ok || e.Value.Cron != w.ref.Name {
 		return nil
@@ -336,8 +335,8 @@ func (w *cronWrite) change(u *store.Unit, name string, change func(*cluster.Job)
 	return u.Put(key, &job)
 }
 
-// remove deletes a cron that is to go, and how far it has come. Its jobs stay.
-func (w *cronWrite) remove(units *[]store.Unit) {
+// removeCron deletes a cron that is marked as deleted, and its status. Its jobs stay.
+func (w *cronWriter) removeCron(units *[]store.Unit) {
 	var u store.Unit
 	key := w.prefix().Cron(w.ref.Cluster, w.ref.Name)
 	u.Compare(key, w.rev)

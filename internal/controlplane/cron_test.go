@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// cron writes the cron "tick" as the API server would, and the cluster and the definition that it needs.
-func (w *world) cron(change func(*cluster.Cron)) {
+// putCron writes the cron "tick" as the API server would, and the cluster and the definition that it needs.
+func (w *world) putCron(change func(*cluster.Cron)) {
 	w.t.Helper()
 	c := &cluster.Cron{
 		Cluster: "c", Name: "tick", Schedules: []string{"*/10 * * * *"}, Concurrency: cluster.CronForbid,
@@ -30,8 +30,9 @@ func (w *world) cron(change func(*cluster.Cron)) {
 	w.put(p.Cron("c", "tick"), c)
 }
 
-// moments returns for which minutes after the bubble's begin the cron's jobs are, and how each stands, by name.
-func (w *world) moments(s *store.Snapshot) (out []string) {
+// cronJobs returns, by name, the minute of each of the cron's jobs, counted from the start of the bubble, and its
+// state.
+func (w *world) cronJobs(s *store.Snapshot) (out []string) {
 	for e := range s.CronJobs("c", "tick") {
 		j := e.Value
 		state := "runs"
@@ -54,14 +55,14 @@ func (w *world) moments(s *store.Snapshot) (out []string) {
 func TestCronMakesJobs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
-		w.cron(nil)
+		w.putCron(nil)
 		w.until(time.Hour, "three jobs have run", func(s *store.Snapshot) bool {
-			return cmp.Diff([]string{"10m0s succeeded", "20m0s succeeded", "30m0s succeeded"}, w.moments(s)) == ""
+			return cmp.Diff([]string{"10m0s succeeded", "20m0s succeeded", "30m0s succeeded"}, w.cronJobs(s)) == ""
 		})
 		w.definition(2, 100)
 		w.put(p.NewestDefinition("d"), &store.Newest{Name: "d", Version: 2})
 		w.until(time.Hour, "the oldest is gone once a fourth has run", func(s *store.Snapshot) bool {
-			return cmp.Diff([]string{"20m0s succeeded", "30m0s succeeded", "40m0s succeeded"}, w.moments(s)) == ""
+			return cmp.Diff([]string{"20m0s succeeded", "30m0s succeeded", "40m0s succeeded"}, w.cronJobs(s)) == ""
 		})
 		s := w.server.tables.Snapshot()
 		var versions []int
@@ -77,29 +78,29 @@ func TestCronMakesJobs(t *testing.T) {
 		if diff := cmp.Diff([]int{1, 1, 2}, versions); diff != "" {
 			t.Errorf("versions that the jobs run (-want +got):\n%s", diff)
 		}
-		if n := events(s)["cron.fired"]; n != 4 {
+		if n := eventCounts(s)["cron.fired"]; n != 4 {
 			t.Errorf("told %d times that it fired, want 4", n)
 		}
 		w.remove(p.Cron("c", "tick"))
 		time.Sleep(time.Hour) // in-bubble: inWorld makes one
 		s = w.server.tables.Snapshot()
-		if _, ok := s.Fired("c", "tick"); ok || len(w.moments(s)) != 3 {
-			t.Errorf("after the cron was deleted: its status stands (%v), and jobs %v", ok, w.moments(s))
+		if _, ok := s.Fired("c", "tick"); ok || len(w.cronJobs(s)) != 3 {
+			t.Errorf("after the cron was deleted: its status stands (%v), and jobs %v", ok, w.cronJobs(s))
 		}
 	})
 }
 
-// A cron that is told to go is removed with its status, and its jobs stay.
+// A deleted cron is removed with its status, and its jobs stay.
 func TestDeletedCronLeavesItsJobs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
-		w.cron(nil)
-		w.until(15*time.Minute, "a job has run", func(s *store.Snapshot) bool { return len(w.moments(s)) == 1 })
-		w.cron(func(c *cluster.Cron) { c.Deleted = true })
+		w.putCron(nil)
+		w.until(15*time.Minute, "a job has run", func(s *store.Snapshot) bool { return len(w.cronJobs(s)) == 1 })
+		w.putCron(func(c *cluster.Cron) { c.Deleted = true })
 		w.until(time.Minute, "it is gone", func(s *store.Snapshot) bool {
 			_, cron := s.Cron("c", "tick")
 			_, fired := s.Fired("c", "tick")
-			return !cron && !fired && len(w.moments(s)) == 1
+			return !cron && !fired && len(w.cronJobs(s)) == 1
 		})
 	})
 }
@@ -118,26 +119,27 @@ func TestMomentsWithoutALeader(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.node("n1")
 				keep := 10
-				w.cron(func(c *cluster.Cron) { c.Missed, c.KeepSucceeded = missed, &keep })
-				w.until(15*time.Minute, "a job has run", func(s *store.Snapshot) bool { return len(w.moments(s)) == 1 })
+				w.putCron(func(c *cluster.Cron) { c.Missed, c.KeepSucceeded = missed, &keep })
+				w.until(15*time.Minute, "a job has run", func(s *store.Snapshot) bool {
+					return len(w.cronJobs(s)) == 1
+				})
 				time.Sleep(time.Minute) // in-bubble: inWorld makes one
 				w.server.stop()
 				time.Sleep(44 * time.Minute) // in-bubble: inWorld makes one
 				w.start()
 				w.until(30*time.Minute, fmt.Sprint(want), func(s *store.Snapshot) bool {
-					return cmp.Diff(want, w.moments(s)) == ""
+					return cmp.Diff(want, w.cronJobs(s)) == ""
 				})
 			})
 		})
 	}
 }
 
-// Where each missed moment gets its job at the same time, they are made in several transactions, within an engine's
-// limits.
+// If each missed moment gets a job at the same time, several transactions make them, within an engine's limits.
 func TestManyMissedMoments(t *testing.T) {
 	onConsul(t, func(t *testing.T, w *world) {
 		keep := 100
-		w.cron(func(c *cluster.Cron) {
+		w.putCron(func(c *cluster.Cron) {
 			c.Schedules, c.Missed, c.Concurrency, c.KeepSucceeded = []string{"* * * * *"}, cluster.CronAll,
 				cluster.CronAllow, &keep
 		})
@@ -145,8 +147,8 @@ func TestManyMissedMoments(t *testing.T) {
 		time.Sleep(50*time.Minute + 30*time.Second) // in-bubble: onConsul makes one
 		w.start()
 		w.node("n1")
-		w.until(time.Minute, "50 jobs have been made", func(s *store.Snapshot) bool { return len(w.moments(s)) >= 50 })
-		if n := events(w.server.tables.Snapshot())["cron.fired"]; n < 50 || n > 51 {
+		w.until(time.Minute, "50 jobs have been made", func(s *store.Snapshot) bool { return len(w.cronJobs(s)) >= 50 })
+		if n := eventCounts(w.server.tables.Snapshot())["cron.fired"]; n < 50 || n > 51 {
 			t.Errorf("told %d times that it fired, want 50", n)
 		}
 	})
@@ -157,17 +159,17 @@ func TestLeaderKilledBetweenCommitsOfACron(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for nth := 1; nth <= 24; nth++ {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.killed(nth, after)
+				w.restartKilledAt(nth, after)
 				a := w.node("n1")
-				w.cron(func(c *cluster.Cron) { c.Schedules = []string{"* * * * *"} })
+				w.putCron(func(c *cluster.Cron) { c.Schedules = []string{"* * * * *"} })
 				want := []string{"1m0s succeeded", "2m0s succeeded", "3m0s succeeded"}
 				w.until(10*time.Minute, "three jobs have run", func(s *store.Snapshot) bool {
-					return cmp.Diff(want, w.moments(s)) == ""
+					return cmp.Diff(want, w.cronJobs(s)) == ""
 				})
 				if nth <= 15 && w.meanwhile != nil {
 					t.Fatalf("there were fewer than %d commits", nth)
 				}
-				if n := events(w.server.tables.Snapshot())["cron.fired"]; n != 3 || len(a.effects) != 3 {
+				if n := eventCounts(w.server.tables.Snapshot())["cron.fired"]; n != 3 || len(a.effects) != 3 {
 					t.Errorf("killed at commit %d (after it: %v): told %d times, %d programs; want 3", nth, after, n,
 						len(a.effects))
 				}
@@ -176,8 +178,7 @@ func TestLeaderKilledBetweenCommitsOfACron(t *testing.T) {
 	}
 }
 
-// What stands in the way of jobs, a definition that is gone or a name that is taken, is told, and nothing is tried
-// hotly.
+// An obstacle to a cron's jobs, such as a missing definition or a taken name, is published, and there is no busy loop.
 func TestCronThatCannotMakeItsJob(t *testing.T) {
 	for name, hinder := range map[string]func(w *world){
 		"no definition": func(w *world) {
@@ -193,7 +194,7 @@ func TestCronThatCannotMakeItsJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.cron(nil)
+				w.putCron(nil)
 				w.until(time.Minute, "it is known", func(s *store.Snapshot) bool {
 					_, ok := s.Fired("c", "tick")
 					return ok
@@ -201,11 +202,11 @@ func TestCronThatCannotMakeItsJob(t *testing.T) {
 				hinder(w)
 				w.until(11*time.Minute, "the moment is skipped", func(s *store.Snapshot) bool {
 					f, ok := s.Fired("c", "tick")
-					return ok && f.Value.Message != "" && events(s)["cron.skipped"] == 1
+					return ok && f.Value.Message != "" && eventCounts(s)["cron.skipped"] == 1
 				})
 				before := w.server.tables.Snapshot().Revision()
 				time.Sleep(time.Minute) // in-bubble: inWorld makes one
-				if n := len(w.moments(w.server.tables.Snapshot())); n != 0 {
+				if n := len(w.cronJobs(w.server.tables.Snapshot())); n != 0 {
 					t.Errorf("%d jobs were made", n)
 				}
 				if n := w.server.tables.Snapshot().Revision() - before; n > 245 { // the beats of its leader are 240
@@ -225,15 +226,15 @@ func TestCronAndItsRunningJob(t *testing.T) {
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.cron(func(c *cluster.Cron) { c.Concurrency = policy })
+				w.putCron(func(c *cluster.Cron) { c.Concurrency = policy })
 				time.Sleep(35 * time.Minute) // in-bubble: inWorld makes one
-				if diff := cmp.Diff(want, w.moments(w.server.tables.Snapshot())); diff != "" {
+				if diff := cmp.Diff(want, w.cronJobs(w.server.tables.Snapshot())); diff != "" {
 					t.Errorf("jobs of which none can be placed (-want +got):\n%s", diff)
 				}
 				if policy == cluster.CronForbid {
 					w.node("n1")
 					w.until(time.Minute, "the moment that waited has its job", func(s *store.Snapshot) bool {
-						return cmp.Diff([]string{"10m0s succeeded", "30m0s succeeded"}, w.moments(s)) == ""
+						return cmp.Diff([]string{"10m0s succeeded", "30m0s succeeded"}, w.cronJobs(s)) == ""
 					})
 				}
 			})

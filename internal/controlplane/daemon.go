@@ -10,55 +10,56 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// face is what daemons look at of a node besides what the fleet knows of it.
-type face struct {
+// daemonNodeFacts is what decides whether daemons run on a node, besides what the fleet knows of it.
+type daemonNodeFacts struct {
 	// gone says that the node is known never to come back, silent that it is not heard.
 	gone, silent bool
-	// alone says that it is to be emptied and that nothing but tasks of daemons is left there.
-	alone bool
+	// onlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
+	onlyDaemonsLeft bool
 }
 
-// daemonNodes yields the nodes of the domain as daemons look at them, ordered by name.
+// daemonNodes yields the nodes of the domain with their facts, ordered by name.
 func (l *loop) daemonNodes(yield func(reconciler.DaemonNode) bool) {
 	for _, name := range l.fleet.Nodes() {
 		n, _, _ := l.fleet.Node(name)
-		f := l.faces[name]
-		if !yield(reconciler.DaemonNode{Node: &n, Gone: f.gone, Silent: f.silent, Alone: f.alone}) {
+		facts := l.daemonFacts[name]
+		d := reconciler.DaemonNode{Node: &n, Gone: facts.gone, Silent: facts.silent, Alone: facts.onlyDaemonsLeft}
+		if !yield(d) {
 			return
 		}
 	}
 }
 
-// faced notes whether what daemons look at of a node has changed. It is called before the fleet learns of the node; now
-// is nil for one that is not the domain's.
-func (l *loop) faced(name string, now *scheduler.Node, f face) {
+// setDaemonFacts takes the facts of a node and notes whether they have changed. It is called before the fleet learns of
+// the node; now is nil for a node that is not the domain's.
+func (l *loop) setDaemonFacts(name string, now *scheduler.Node, facts daemonNodeFacts) {
 	was, _, had := l.fleet.Node(name)
-	if had != (now != nil) || l.faces[name] != f || had && !sameFace(&was, now) {
-		l.nodesChanged = true
+	if had != (now != nil) || l.daemonFacts[name] != facts || had && !equalForDaemons(&was, now) {
+		l.daemonFactsChanged = true
 	}
-	if now != nil && (!had || !sameFace(&was, now)) {
-		l.misfits.nodes[name] = true
+	if now != nil && (!had || !equalForDaemons(&was, now)) {
+		l.violations.nodes[name] = true
 	}
-	delete(l.faces, name)
-	if f != (face{}) {
-		l.faces[name] = f
+	delete(l.daemonFacts, name)
+	if facts != (daemonNodeFacts{}) {
+		l.daemonFacts[name] = facts
 	}
 }
 
-// sameFace reports whether all that constraints look at is the same.
-func sameFace(a, b *scheduler.Node) bool {
+// equalForDaemons reports whether all that constraints examine is equal.
+func equalForDaemons(a, b *scheduler.Node) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.Kernel == b.Kernel && slices.Equal(a.Executors, b.Executors) &&
 		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) &&
 		slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Networks, b.Networks) &&
 		a.Folders.SameForPlacement(b.Folders)
 }
 
-// dirtyDaemons marks the daemons once nodes came, went or changed.
+// dirtyDaemons marks the daemons after nodes came, went or changed.
 func (l *loop) dirtyDaemons(snap *store.Snapshot) {
-	if !l.nodesChanged {
+	if !l.daemonFactsChanged {
 		return
 	}
-	l.nodesChanged = false
+	l.daemonFactsChanged = false
 	for e := range snap.Services("") {
 		if e.Value.Mode == cluster.ModeDaemon {
 			l.dirty[e.Value.Owner()] = true
@@ -66,16 +67,16 @@ func (l *loop) dirtyDaemons(snap *store.Snapshot) {
 	}
 }
 
-// face returns what the watcher's verdict says of a node. One that nobody judged yet is not silent.
-func (w *watch) face(name string) face {
+// daemonFactsOf returns the facts that follow from the verdict on a node. A node without a verdict is not silent.
+func (w *nodeWatch) daemonFactsOf(name string) daemonNodeFacts {
 	v, ok := w.verdicts[name]
 	if !ok {
-		return face{}
+		return daemonNodeFacts{}
 	}
-	return face{gone: v.Gone, silent: !v.Heard, alone: v.alone}
+	return daemonNodeFacts{gone: v.Gone, silent: !v.Heard, onlyDaemonsLeft: v.onlyDaemonsLeft}
 }
 
-// onlyDaemons reports whether nothing stands on a node but tasks of daemons.
+// onlyDaemons reports whether only tasks of daemons stand on a node.
 func onlyDaemons(snap *store.Snapshot, node string) bool {
 	for row := range snap.NodeAttempts(node) {
 		if !row.Standing() {

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (w *world) daemon(constraints ...cluster.Constraint) {
+func (w *world) putDaemon(constraints ...cluster.Constraint) {
 	w.put(p.Service("c", "web"), &cluster.Service{
 		Cluster: "c", Name: "web", Mode: cluster.ModeDaemon, Definition: cluster.Ref{Name: "d", Version: 1},
 		Priority:     500,
@@ -21,8 +21,8 @@ func (w *world) daemon(constraints ...cluster.Constraint) {
 	})
 }
 
-// stations returns the nodes where healthy tasks of the service stand that are to stay, in order.
-func stations(s *store.Snapshot) []string {
+// daemonPlaces returns, in order, the nodes with healthy tasks of the service that are to stay.
+func daemonPlaces(s *store.Snapshot) []string {
 	out := []string{}
 	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
 		if row.Outcome == nil && row.Desired != nil && row.Desired.Stop == nil && row.Observed.Healthy() {
@@ -33,46 +33,46 @@ func stations(s *store.Snapshot) []string {
 	return out
 }
 
-func at(want ...string) func(*store.Snapshot) bool {
-	return func(s *store.Snapshot) bool { return cmp.Diff(want, stations(s)) == "" }
+func daemonsAt(want ...string) func(*store.Snapshot) bool {
+	return func(s *store.Snapshot) bool { return cmp.Diff(want, daemonPlaces(s)) == "" }
 }
 
-// A daemon has a task on each node that it belongs on, as nodes come, change their labels and are known to be gone.
+// A daemon has a task on each node where it belongs, while nodes come, change their labels and are known to be gone.
 func TestDaemonFollowsTheNodes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 100)
-		w.daemon(cluster.Constraint{Attribute: "label.edge", Op: cluster.OpNotEqual, Value: "no"})
-		w.until(30*time.Second, "on n1", at("n1"))
+		w.putDaemon(cluster.Constraint{Attribute: "label.edge", Op: cluster.OpNotEqual, Value: "no"})
+		w.until(30*time.Second, "on n1", daemonsAt("n1"))
 		w.node("n2")
 		w.node("n3")
-		w.until(30*time.Second, "on all three", at("n1", "n2", "n3"))
+		w.until(30*time.Second, "on all three", daemonsAt("n1", "n2", "n3"))
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Labels: cluster.Labels{"edge": "no"}})
-		w.until(30*time.Second, "not on n2", at("n1", "n3"))
+		w.until(30*time.Second, "not on n2", daemonsAt("n1", "n3"))
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Labels: cluster.Labels{"edge": "yes"}})
-		w.until(30*time.Second, "on n2 again", at("n1", "n2", "n3"))
+		w.until(30*time.Second, "on n2 again", daemonsAt("n1", "n2", "n3"))
 		w.put(p.Host("n3"), &cluster.Host{Name: "n3", Cordon: true})
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
-		if got := stations(w.server.tables.Snapshot()); len(got) != 3 {
+		if got := daemonPlaces(w.server.tables.Snapshot()); len(got) != 3 {
 			t.Errorf("after n3 was cordoned: on %v, want all three", got)
 		}
 		w.agents[2].kill()
 		w.put(p.Host("n3"), &cluster.Host{Name: "n3", Gone: true})
 		w.until(time.Minute, "n3 is forgotten", func(s *store.Snapshot) bool {
 			_, known := s.Node("n3")
-			return !known && at("n1", "n2")(s)
+			return !known && daemonsAt("n1", "n2")(s)
 		})
 	})
 }
 
-// A node that is emptied keeps its daemon's task until nothing else stands there, then that ends too; it comes back
-// when the node takes tasks again.
+// A drained node keeps its daemon's task until nothing else stands there; then that task ends too. It comes back when
+// the node takes tasks again.
 func TestDaemonLeavesADrainedNodeLast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 100)
-		w.daemon()
-		w.until(30*time.Second, "on n1", at("n1"))
+		w.putDaemon()
+		w.until(30*time.Second, "on n1", daemonsAt("n1"))
 		w.put(p.Service("c", "app"), &cluster.Service{
 			Cluster: "c", Name: "app", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
 			OnDisconnect: cluster.DisconnectKeep, Lifespan: cluster.Lifespan{Generation: 1},
@@ -90,24 +90,25 @@ func TestDaemonLeavesADrainedNodeLast(t *testing.T) {
 		w.until(30*time.Second, "the app on n1", app("n1"))
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
 		time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); !at("n1")(s) || !app("n1")(s) {
-			t.Errorf("while the app has nowhere to go: the daemon on %v", stations(s))
+		if s := w.server.tables.Snapshot(); !daemonsAt("n1")(s) || !app("n1")(s) {
+			t.Errorf("while the app has nowhere to go: the daemon on %v", daemonPlaces(s))
 		}
 		w.node("n2")
 		w.until(time.Minute, "n1 is drained", func(s *store.Snapshot) bool {
-			return app("n2")(s) && at("n2")(s) && node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0
+			return app("n2")(s) && daemonsAt("n2")(s) && node(s, "n1").State == cluster.NodeDrained &&
+				countOn(s, "n1") == 0
 		})
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
-		w.until(time.Minute, "the daemon is back", at("n1", "n2"))
+		w.until(time.Minute, "the daemon is back", daemonsAt("n1", "n2"))
 	})
 }
 
-// Of a node that is short of memory one task moves at a time, as its agent suggests; the begin is told once.
+// One task at a time leaves a node that is short of memory, as its agent suggests. The beginning is published once.
 func TestPressureMovesOneTaskAtATime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var short atomic.Bool
 		w.node("n1", func(a *agent) {
-			a.stats = func() *cluster.NodeStats { // it suggests whatever runs, another one each time
+			a.stats = func() *cluster.NodeStats { // each report suggests another running attempt
 				stats := &cluster.NodeStats{At: time.Now()}
 				for id, o := range a.tasks { // order-free: any will do
 					if short.Load() && o.State == cluster.StateRunning {
@@ -122,7 +123,7 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 		})
 		w.definition(1, 100)
 		w.service(4, 1, 1)
-		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 && settled(s) })
+		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 && isSettled(s) })
 		w.node("n2", func(a *agent) { a.takes = 20 * time.Second })
 		w.until(30*time.Second, "n2 is ready", func(s *store.Snapshot) bool {
 			return node(s, "n2").State == cluster.NodeReady
@@ -137,7 +138,7 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 				}
 			}
 			moving = max(moving, now)
-			if on(s, "n2") >= 2 {
+			if countOn(s, "n2") >= 2 {
 				short.Store(false)
 			}
 			return !short.Load()
@@ -147,10 +148,11 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
-		if n := healthy(s, 1); n != 4 || on(s, "n1") < 1 || on(s, "n1")+on(s, "n2") != 4 {
-			t.Errorf("once the pressure is gone: %d healthy, %d on n1 and %d on n2", n, on(s, "n1"), on(s, "n2"))
+		if n := healthy(s, 1); n != 4 || countOn(s, "n1") < 1 || countOn(s, "n1")+countOn(s, "n2") != 4 {
+			t.Errorf("once the pressure is gone: %d healthy, %d on n1 and %d on n2", n, countOn(s, "n1"),
+				countOn(s, "n2"))
 		}
-		if told := events(s); told["node.pressure"] != 1 {
+		if told := eventCounts(s); told["node.pressure"] != 1 {
 			t.Errorf("told %v, want one begin of pressure", told)
 		}
 	})

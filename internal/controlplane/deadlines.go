@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// deadlines are when nodes are to be looked at though nothing was heard of them, on the boot-time clock. Those of a
-// node that is well move on with each of its reports, so a later one is not written down before the one that stands has
-// come: then it is asked for. So a report costs no more than a comparison, and a node stands in the queue about once.
+// deadlines holds when nodes are to be judged even if nothing is heard of them, on the boot-time clock. Each report of
+// a healthy node postpones its time. A postponed time is not queued: when the queued time comes, the node's present one
+// is asked for. So a report costs one comparison, and a node is in the queue about once.
 type deadlines struct {
 	soonest map[string]time.Duration
-	queue   queue // also holds times that an earlier one replaced; those are passed over
+	queue   deadlineHeap // also holds times that an earlier one replaced; due skips them
 }
 
 type deadline struct {
@@ -29,9 +29,9 @@ func (d *deadlines) set(node string, at time.Duration) {
 	heap.Push(&d.queue, deadline{node, at})
 }
 
-// due calls yield with each node whose time has come by its last word: when returns it, 0 for none. A node that is
-// due is so again until when says otherwise.
-func (d *deadlines) due(now time.Duration, when func(node string) time.Duration, yield func(node string)) {
+// yieldDue calls yield with each node that is due; when returns a node's present time, 0 for none. A node stays due
+// until when returns a later time.
+func (d *deadlines) yieldDue(now time.Duration, when func(node string) time.Duration, yield func(node string)) {
 	var again []string
 	for len(d.queue) > 0 && d.queue[0].at <= now {
 		first := d.queue[0]
@@ -55,22 +55,22 @@ func (d *deadlines) due(now time.Duration, when func(node string) time.Duration,
 	}
 }
 
-// queue is a heap.
-type queue []deadline
+// deadlineHeap implements heap.Interface.
+type deadlineHeap []deadline
 
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].at < q[j].at }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q deadlineHeap) Len() int           { return len(q) }
+func (q deadlineHeap) Less(i, j int) bool { return q[i].at < q[j].at }
+func (q deadlineHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
-// Push and Pop are heap's.
-func (q *queue) Push(x any) {
+// Push is for package heap.
+func (q *deadlineHeap) Push(x any) {
 	if next, ok := x.(deadline); ok {
 		*q = append(*q, next)
 	}
 }
 
-// Pop removes the last.
-func (q *queue) Pop() any {
+// Pop is for package heap.
+func (q *deadlineHeap) Pop() any {
 	old := *q
 	x := old[len(old)-1]
 	*q = old[:len(old)-1]

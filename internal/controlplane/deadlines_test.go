@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each node whose time has come by its last word is due, as by a walk over all of them, and no other; and however often
-// nodes are put off, they stand in the queue about once.
+// The nodes that are due are the same as by a walk over all of them. However often nodes are postponed, each is in the
+// queue about once.
 func TestDeadlines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, model := newDeadlines(), map[string]time.Duration{}
@@ -28,7 +28,7 @@ func TestDeadlines(t *testing.T) {
 			}
 			now += time.Duration(rapid.IntRange(0, 9).Draw(t, "time"))
 			var got, want []string
-			d.due(now, when, func(node string) { got = append(got, node) })
+			d.yieldDue(now, when, func(node string) { got = append(got, node) })
 			for node, at := range model {
 				if at != 0 && at <= now {
 					want = append(want, node)

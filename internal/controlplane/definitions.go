@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	// keptDefinitions is how many unused versions of a task definition are kept, beside the newest and those in use.
-	keptDefinitions = 10
-	// definitionsInterval is the time between two looks for versions that are too many.
+	// maxUnusedDefinitions is how many unused versions of a task definition are kept, beside the newest version and
+	// those in use.
+	maxUnusedDefinitions = 10
+	// definitionsInterval is the time between two scans for surplus versions.
 	definitionsInterval = time.Hour
 	// maxDefinitionWrites bounds the versions that are marked or removed in one step.
 	maxDefinitionWrites = 200
@@ -18,14 +19,14 @@ const (
 
 // definitionSweep removes versions of task definitions that nothing uses.
 //
-// A version is removed in two steps. It is marked first; writes that refer to it rest on its exact revision, so those
-// from before the mark fail from then on. Once a snapshot that holds the mark shows no use, the version is removed, and
-// otherwise the mark. A mark that a server left behind is found at the next look.
+// A version is removed in two steps. The first step marks it. Writes that refer to it compare its exact revision, so
+// writes from before the mark fail from then on. The second step removes the version if a snapshot with the mark shows
+// no use, and otherwise removes the mark. The next scan finds marks that another server left behind.
 type definitionSweep struct {
 	due time.Duration // on the boot-time clock
 }
 
-// units returns what is to be written from a snapshot. It looks at most once in definitionsInterval, and at once again
+// units returns what is to be written from a snapshot. It scans at most once in definitionsInterval, and again at once
 // after a mark.
 func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now time.Duration) (units []store.Unit,
 	err error,
@@ -55,14 +56,14 @@ func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now t
 		units = append(units, u)
 		d.due = now
 	}
-	again := func(e store.Entry[cluster.TaskDefinition], deleted bool) store.RecordWrite {
+	marked := func(e store.Entry[cluster.TaskDefinition], deleted bool) store.RecordWrite {
 		def := *e.Value
 		def.Deleted = deleted
 		return store.RecordWrite{Key: prefix.Definition(def.Ref()), Modified: e.Modified, Record: &def}
 	}
 	mark := func() {
-		for _, e := range idle[:max(0, len(idle)-keptDefinitions)] {
-			write(nil, again(e, true))
+		for _, e := range idle[:max(0, len(idle)-maxUnusedDefinitions)] {
+			write(nil, marked(e, true))
 		}
 		idle = idle[:0]
 	}
@@ -73,7 +74,7 @@ func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now t
 		newest, _, _ := snap.NewestDefinition(e.Value.Name)
 		switch ref := e.Value.Ref(); {
 		case e.Value.Deleted && used[ref]:
-			write(&cluster.Event{Type: "definition.updated", Message: store.KeptDefinition(ref)}, again(e, false))
+			write(&cluster.Event{Type: "definition.updated", Message: store.KeptDefinition(ref)}, marked(e, false))
 		case e.Value.Deleted:
 			removed := snap.RemoveDefinition(prefix, e)
 			write(&removed.Event, removed.Writes...)

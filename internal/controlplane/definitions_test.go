@@ -8,14 +8,14 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Of the versions that nothing uses the newest ten stay, and all that are used, also those that only an attempt uses. A
-// mark that a server left behind is carried out, or taken back where the version is used.
+// The newest ten unused versions stay, and all that are used, even if only an attempt uses them. A mark that another
+// server left is carried out, or removed if the version is used.
 func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(2, 100)
 		w.service(1, 2, 1)
-		// the leader has looked, too
+		// the leader has scanned, too
 		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 		for version := range 15 {
 			if version+1 != 2 {
@@ -53,7 +53,7 @@ func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 			newest, _, _ := s.NewestDefinition("d")
 			return !stands && e.Value != nil && !e.Value.Deleted && newest.Version == 14
 		})
-		told := events(w.server.tables.Snapshot())
+		told := eventCounts(w.server.tables.Snapshot())
 		if told["definition.removed"] != 4 || told["definition.updated"] != 1 {
 			t.Errorf("events: %v, want the removal of 1, 3, 4 and 15 and that 2 stays", told)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody changes a record in which all fields look right. It is recognised by its seal, obeyed by nobody, and written
+// Somebody changes a record in which all fields look right. Its seal does not match: nobody obeys it, and it is written
 // back (P3.9).
 func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
 	changes := map[string]func(record map[string]any){
@@ -25,14 +25,14 @@ func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
 	for name, change := range changes {
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, restart=%v", name, restart), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) { foreign(t, w, change, restart) })
+				inWorld(t, func(t *testing.T, w *world) { testForeignWrite(t, w, change, restart) })
 			})
 		}
 	}
 }
 
-// Records without a seal are obeyed while a server of a build before seals is there, and if one led since. Nobody's
-// wrong seal is.
+// Records without a seal are obeyed while a server of an older build is a member. They are also obeyed if such a server
+// has led since the last seal. A record with a wrong seal is never obeyed.
 func TestRecordsOfAFormerBuild(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -53,7 +53,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 		believed := func(what string) {
 			t.Helper()
 			before := row(w.server.tables.Snapshot()).DesiredRev
-			w.tampered("n1", task, unsealed)
+			w.tamper("n1", task, unsealed)
 			var after uint64
 			w.until(time.Minute, what, func(s *store.Snapshot) bool {
 				after = row(s).DesiredRev
@@ -66,10 +66,10 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 		}
 		mended := func(what string, change func(map[string]any)) {
 			t.Helper()
-			told := events(w.server.tables.Snapshot())["task.record-restored"]
-			w.tampered("n1", task, change)
+			before := eventCounts(w.server.tables.Snapshot())["task.record-restored"]
+			w.tamper("n1", task, change)
 			w.until(time.Minute, what, func(s *store.Snapshot) bool {
-				return events(s)["task.record-restored"] == told+1 && !row(s).Unreadable
+				return eventCounts(s)["task.record-restored"] == before+1 && !row(s).Unreadable
 			})
 		}
 		seals := func(want bool) {
@@ -95,7 +95,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 		led := *l.Value
 		led.Epoch++
 		w.put(p.Leader(cluster.DefaultDomain), &led)
-		w.tampered("n1", task, unsealed)
+		w.tamper("n1", task, unsealed)
 		r, err := w.engine.Read(t.Context(), p.Desired("n1", task))
 		if err != nil {
 			t.Fatal(err)
@@ -109,8 +109,8 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 	})
 }
 
-// tampered rewrites the record of what is wanted of a task on a node.
-func (w *world) tampered(node string, task cluster.TaskID, change func(record map[string]any)) {
+// tamper rewrites the desired record of a task on a node.
+func (w *world) tamper(node string, task cluster.TaskID, change func(record map[string]any)) {
 	w.t.Helper()
 	key := p.Desired(node, task)
 	r, err := w.engine.Read(w.t.Context(), key)
@@ -129,7 +129,7 @@ func (w *world) tampered(node string, task cluster.TaskID, change func(record ma
 	w.raw(key, value)
 }
 
-func foreign(t *testing.T, w *world, change func(map[string]any), restart bool) {
+func testForeignWrite(t *testing.T, w *world, change func(map[string]any), restart bool) {
 	t.Helper()
 	a, b := w.node("n1"), w.node("n2")
 	w.definition(1, 500)
@@ -147,7 +147,7 @@ func foreign(t *testing.T, w *world, change func(map[string]any), restart bool) 
 	if restart {
 		w.server.stop()
 	}
-	w.tampered(before.Node, task, change)
+	w.tamper(before.Node, task, change)
 	if restart {
 		w.start()
 	}

@@ -10,30 +10,30 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gates look at the gates of rollouts that are on. What they saw is soft: it counts from the moment when another task
-// of the new version became healthy, and with a new leader anew. Only the loop calls the methods, but for seen; answers
-// come from other goroutines.
+// gates checks the gates of rollouts in progress. Its results are soft: they begin anew with a new leader, and whenever
+// another task of the new version becomes healthy. Only the loop calls the methods, except seen. Answers come from
+// other goroutines.
 type gates struct {
 	config Config
 	asker  *asker
 
 	mu      sync.Mutex
 	sets    map[cluster.OwnerRef]*gateSet
-	changed map[cluster.OwnerRef]bool // owners with news since the last take
+	changed map[cluster.OwnerRef]bool // owners with new results since the last takeChanged
 }
 
-// shortestGate bounds how often a gate is looked at.
-const shortestGate = 100 * time.Millisecond
+// minGateInterval is the least time between two checks of a gate.
+const minGateInterval = 100 * time.Millisecond
 
 // gateSet is the gates of one rollout since its newest task became healthy.
 type gateSet struct {
 	generation uint64
 	since      time.Time // Rollout.Changed
 	gates      []cluster.Gate
-	looks      []gateLook
+	states     []gateState
 }
 
-type gateLook struct {
+type gateState struct {
 	result cluster.GateResult
 	due    time.Duration // on the boot-time clock (P9.1)
 	busy   bool
@@ -43,9 +43,9 @@ func newGates(c Config, a *asker) *gates {
 	return &gates{config: c, asker: a, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }
 
-// of returns what was seen of a service's gates, in the order of the spec, and from then on looks at them as long as
-// its rollout is on and something of it was healthy: before that there is nothing to measure.
-func (g *gates) of(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
+// results returns the results of a service's gates, in the order of the spec. From the first call on the gates are
+// checked, while the rollout goes on and a task of it has been healthy: before that there is nothing to measure.
+func (g *gates) results(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if spec == nil || len(spec.Update.Gates) == 0 {
@@ -56,32 +56,32 @@ func (g *gates) of(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout
 	on := r != nil && r.Generation == spec.Generation && !r.State.Ended() && r.Most > 0 && spec.Desired() > 0
 	if !on || spec.Rollout.Paused {
 		delete(g.sets, o)
-		return blank(wanted)
+		return emptyResults(wanted)
 	}
 	s := g.sets[o]
 	if s == nil || s.generation != spec.Generation || !s.since.Equal(r.Changed) || !slices.Equal(s.gates, wanted) {
 		s = &gateSet{
 			generation: spec.Generation, since: r.Changed, gates: slices.Clone(wanted),
-			looks: make([]gateLook, len(wanted)),
+			states: make([]gateState, len(wanted)),
 		}
-		for i, result := range blank(wanted) {
-			s.looks[i] = gateLook{result: result, due: g.config.Clock() + interval(&wanted[i])}
+		for i, result := range emptyResults(wanted) {
+			s.states[i] = gateState{result: result, due: g.config.Clock() + gateInterval(&wanted[i])}
 		}
 		g.sets[o] = s
 	}
 	return s.results()
 }
 
-// results is what was seen, in the order of the spec.
+// results returns the results in the order of the spec.
 func (s *gateSet) results() []cluster.GateResult {
-	out := make([]cluster.GateResult, len(s.looks))
-	for i := range s.looks {
-		out[i] = s.looks[i].result
+	out := make([]cluster.GateResult, len(s.states))
+	for i := range s.states {
+		out[i] = s.states[i].result
 	}
 	return out
 }
 
-// seen returns what was seen of a service's gates, nil for one whose gates are not looked at. Anybody may call it.
+// seen returns the results of a service's gates; nil if they are not checked. Any goroutine may call it.
 func (g *gates) seen(o cluster.OwnerRef) []cluster.GateResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,15 +91,15 @@ func (g *gates) seen(o cluster.OwnerRef) []cluster.GateResult {
 	return nil
 }
 
-// drop ends the looks for a service.
+// drop ends the checks for a service.
 func (g *gates) drop(o cluster.OwnerRef) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sets, o)
 }
 
-// blank are results of gates that were not looked at.
-func blank(of []cluster.Gate) []cluster.GateResult {
+// emptyResults returns results of gates that were not checked.
+func emptyResults(of []cluster.Gate) []cluster.GateResult {
 	out := make([]cluster.GateResult, len(of))
 	for i := range of {
 		out[i].Name = of[i].Name
@@ -107,54 +107,56 @@ func blank(of []cluster.Gate) []cluster.GateResult {
 	return out
 }
 
-func interval(g *cluster.Gate) time.Duration {
-	return time.Duration(max(cmp.Or(g.Interval, cluster.DefaultGateInterval), cluster.Duration(shortestGate)))
+func gateInterval(g *cluster.Gate) time.Duration {
+	return time.Duration(max(cmp.Or(g.Interval, cluster.DefaultGateInterval), cluster.Duration(minGateInterval)))
 }
 
-// look asks all gates whose time has come, and returns how soon to look again.
-func (g *gates) look(ctx context.Context) time.Duration {
+// askDue asks all gates that are due, and returns the wait until the next one is due.
+func (g *gates) askDue(ctx context.Context) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next, now := lookAnyway, g.config.Clock()
+	next, now := maxIdleInterval, g.config.Clock()
 	if g.config.Measurer == nil {
 		return next
 	}
-	type turn struct {
+	type dueGate struct {
 		owner cluster.OwnerRef
 		set   *gateSet
 		gate  int
 	}
-	var turns []turn
+	var due []dueGate
 	for o, s := range g.sets { // order-free: sorted next
-		for i := range s.looks {
-			switch l := &s.looks[i]; {
+		for i := range s.states {
+			switch l := &s.states[i]; {
 			case l.busy:
 			case l.due <= now:
-				turns = append(turns, turn{o, s, i})
+				due = append(due, dueGate{o, s, i})
 			default:
 				next = min(next, l.due-now)
 			}
 		}
 	}
-	// Those that have waited longest come first, or few that are looked at often would keep the others out.
-	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.set.looks[a.gate].due, b.set.looks[b.gate].due) })
-	for _, t := range turns {
-		if !g.asker.ask(ctx, func(ctx context.Context) { g.one(ctx, t.owner, t.set, t.gate) }) {
+	// Gates that have waited longest come first, or a few with short intervals would starve the others.
+	slices.SortFunc(due, func(a, b dueGate) int {
+		return cmp.Compare(a.set.states[a.gate].due, b.set.states[b.gate].due)
+	})
+	for _, t := range due {
+		if !g.asker.ask(ctx, func(ctx context.Context) { g.ask(ctx, t.owner, t.set, t.gate) }) {
 			break // the next answer wakes the loop
 		}
-		t.set.looks[t.gate].busy = true
+		t.set.states[t.gate].busy = true
 	}
 	return next
 }
 
-// one looks at a gate and counts what it saw, unless the rollout went on meanwhile.
-func (g *gates) one(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) {
+// ask checks a gate and counts the result, unless the rollout went on meanwhile.
+func (g *gates) ask(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) {
 	gate := s.gates[i]
 	passed, message, err := g.config.Measurer.Gate(ctx, gate)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := &s.looks[i]
-	l.busy, l.due = false, g.config.Clock()+interval(&gate)
+	l := &s.states[i]
+	l.busy, l.due = false, g.config.Clock()+gateInterval(&gate)
 	if g.sets[o] != s {
 		return
 	}
@@ -171,8 +173,8 @@ func (g *gates) one(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) 
 	g.changed[o] = true
 }
 
-// take returns the owners that something new was seen for.
-func (g *gates) take() map[cluster.OwnerRef]bool {
+// takeChanged returns the owners with new results since the last call.
+func (g *gates) takeChanged() map[cluster.OwnerRef]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.changed) == 0 {

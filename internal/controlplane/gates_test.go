@@ -11,20 +11,20 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// outside answers as a test says, after a while, and counts.
-type outside struct {
+// fakeMeasurer gives the answers of a test after a delay, and counts the questions.
+type fakeMeasurer struct {
 	takes time.Duration
 
 	mu     sync.Mutex
 	gate   func(name string) (bool, error)
 	value  float64
 	asked  map[string]int
-	now    int // under way
+	now    int // questions being answered
 	most   int
-	silent bool // nothing is answered before the asker gives up
+	silent bool // no answer comes before the asker gives up
 }
 
-func (o *outside) ask(ctx context.Context, what string) error {
+func (o *fakeMeasurer) ask(ctx context.Context, what string) error {
 	o.mu.Lock()
 	if o.asked == nil {
 		o.asked = map[string]int{}
@@ -45,15 +45,15 @@ func (o *outside) ask(ctx context.Context, what string) error {
 }
 
 // Query is part of controlplane.Measurer.
-func (o *outside) Query(ctx context.Context, _, query string) (float64, error) {
+func (o *fakeMeasurer) Query(ctx context.Context, _, query string) (float64, error) {
 	o.mu.Lock()
-	value := o.value // as it was when it was asked for
+	value := o.value // the value at the time of the question
 	o.mu.Unlock()
 	return value, o.ask(ctx, query)
 }
 
 // Gate is part of controlplane.Measurer.
-func (o *outside) Gate(ctx context.Context, g cluster.Gate) (bool, string, error) {
+func (o *fakeMeasurer) Gate(ctx context.Context, g cluster.Gate) (bool, string, error) {
 	if err := o.ask(ctx, g.Name); err != nil {
 		return false, "", err
 	}
@@ -63,19 +63,19 @@ func (o *outside) Gate(ctx context.Context, g cluster.Gate) (bool, string, error
 	return ok, "looked at " + g.Name, err
 }
 
-func (o *outside) set(do func()) {
+func (o *fakeMeasurer) set(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do()
 }
 
-func (o *outside) count(what string) int {
+func (o *fakeMeasurer) count(what string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.asked[what]
 }
 
-func gated(names ...string) cluster.Update {
+func gatedUpdate(names ...string) cluster.Update {
 	u := cluster.Update{}
 	for _, n := range names {
 		u.Gates = append(u.Gates, cluster.Gate{
@@ -85,28 +85,28 @@ func gated(names ...string) cluster.Update {
 	return u
 }
 
-// gatedService begins a service of 3 tasks, healthy in its first version.
-func (w *world) gatedService(u cluster.Update) {
+// startGatedService starts a service of 3 tasks, healthy in its first version.
+func (w *world) startGatedService(u cluster.Update) {
 	w.t.Helper()
 	w.node("n1")
 	w.node("n2")
 	w.definition(1, 100)
 	w.definition(2, 100)
-	w.rolled(3, 1, 1, u)
+	w.putRolledService(3, 1, 1, u)
 	w.until(3*time.Minute, "the first version is complete", func(s *store.Snapshot) bool {
-		return runs(s, 1) == 3 && rolloutOf(s).State == cluster.RolloutComplete
+		return healthyOfVersion(s, 1) == 3 && rolloutOf(s).State == cluster.RolloutComplete
 	})
 }
 
-// A gate that does not pass holds a rollout; one that passes so often in a row as it says lets it go on, batch by
-// batch.
+// A gate that does not pass holds a rollout. Once it passes as often in a row as its spec says, the rollout goes on,
+// batch by batch.
 func TestGateHoldsARollout(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		open := false
-		o := &outside{takes: 100 * time.Millisecond}
+		o := &fakeMeasurer{takes: 100 * time.Millisecond}
 		failures := 0
 		o.gate = func(string) (bool, error) {
-			if failures++; !open && failures%3 == 0 { // never so often in a row as would fail the rollout
+			if failures++; !open && failures%3 == 0 { // never so often in a row that the rollout fails
 				return true, nil
 			}
 			return open, nil
@@ -114,12 +114,12 @@ func TestGateHoldsARollout(t *testing.T) {
 		w.server.stop()
 		w.measurer = o
 		w.start()
-		w.gatedService(gated("errors"))
-		w.rolled(3, 2, 2, gated("errors"))
-		w.until(time.Minute, "one is healthy", func(s *store.Snapshot) bool { return runs(s, 2) == 1 })
+		w.startGatedService(gatedUpdate("errors"))
+		w.putRolledService(3, 2, 2, gatedUpdate("errors"))
+		w.until(time.Minute, "one is healthy", func(s *store.Snapshot) bool { return healthyOfVersion(s, 2) == 1 })
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
-		if n := runs(s, 2); n != 1 || rolloutOf(s).State != cluster.RolloutRolling {
+		if n := healthyOfVersion(s, 2); n != 1 || rolloutOf(s).State != cluster.RolloutRolling {
 			t.Errorf("behind a closed gate: %d tasks of the new version, %s; want 1, rolling", n, rolloutOf(s).State)
 		}
 		if seen := w.server.plane.Gates(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}); len(
@@ -129,7 +129,7 @@ func TestGateHoldsARollout(t *testing.T) {
 		closed := 0
 		o.set(func() { open, closed = true, o.asked["errors"] })
 		w.until(time.Minute, "the rollout is complete", func(s *store.Snapshot) bool {
-			return runs(s, 2) == 3 && rolloutOf(s).State == cluster.RolloutComplete
+			return healthyOfVersion(s, 2) == 3 && rolloutOf(s).State == cluster.RolloutComplete
 		})
 		before := o.count("errors")
 		if before-closed < 4 {
@@ -142,8 +142,7 @@ func TestGateHoldsARollout(t *testing.T) {
 	})
 }
 
-// A gate that does not pass three times in a row fails the rollout, which is taken back; so does one that nobody
-// answers for.
+// A gate that fails three times in a row fails the rollout, which is reverted; so does a gate without an answer.
 func TestGateFailsARollout(t *testing.T) {
 	for name, gate := range map[string]func(string) (bool, error){
 		"refused": func(string) (bool, error) { return false, nil },
@@ -152,26 +151,26 @@ func TestGateFailsARollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				o := &outside{gate: func(string) (bool, error) { return true, nil }}
+				o := &fakeMeasurer{gate: func(string) (bool, error) { return true, nil }}
 				w.server.stop()
 				w.measurer = o
 				w.start()
-				w.gatedService(gated("errors"))
+				w.startGatedService(gatedUpdate("errors"))
 				o.set(func() { o.gate, o.silent = gate, gate == nil })
-				w.rolled(3, 2, 2, gated("errors"))
+				w.putRolledService(3, 2, 2, gatedUpdate("errors"))
 				w.until(2*time.Minute, "the last version is back", func(s *store.Snapshot) bool {
 					svc, _ := s.Service("c", "web")
-					return svc.Value.Rollout.Reverted == 2 && runs(s, 1) == 3 && standing(s) == 3
+					return svc.Value.Rollout.Reverted == 2 && healthyOfVersion(s, 1) == 3 && standing(s) == 3
 				})
 			})
 		})
 	}
 }
 
-// However many gates there are, few are looked at at once, and the loop waits for none.
+// However many gates there are, few are asked at once, and the loop waits for none.
 func TestGatesAreLookedAtAside(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		o := &outside{takes: 3 * time.Second, gate: func(string) (bool, error) { return true, nil }}
+		o := &fakeMeasurer{takes: 3 * time.Second, gate: func(string) (bool, error) { return true, nil }}
 		w.server.stop()
 		w.measurer = o
 		w.start()
@@ -179,10 +178,10 @@ func TestGatesAreLookedAtAside(t *testing.T) {
 		for i := range 40 {
 			names = append(names, "g"+string(rune('a'+i%26))+string(rune('a'+i/26)))
 		}
-		w.gatedService(gated(names...))
+		w.startGatedService(gatedUpdate(names...))
 		o.set(func() { o.asked, o.most = nil, 0 })
-		w.rolled(3, 2, 2, gated(names...))
-		w.until(time.Minute, "one is healthy", func(s *store.Snapshot) bool { return runs(s, 2) == 1 })
+		w.putRolledService(3, 2, 2, gatedUpdate(names...))
+		w.until(time.Minute, "one is healthy", func(s *store.Snapshot) bool { return healthyOfVersion(s, 2) == 1 })
 		time.Sleep(2500 * time.Millisecond) // in-bubble: inWorld makes one
 		began := time.Now()
 		w.job(1, 0)
@@ -191,7 +190,7 @@ func TestGatesAreLookedAtAside(t *testing.T) {
 			t.Errorf("the job took %v while gates were looked at", took)
 		}
 		w.until(5*time.Minute, "the rollout is complete", func(s *store.Snapshot) bool {
-			return runs(s, 2) == 3 && rolloutOf(s).State == cluster.RolloutComplete
+			return healthyOfVersion(s, 2) == 3 && rolloutOf(s).State == cluster.RolloutComplete
 		})
 		o.mu.Lock()
 		defer o.mu.Unlock()

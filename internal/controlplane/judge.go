@@ -10,34 +10,34 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// lookAtNodes is the longest time between two passes over the nodes. It is below the watcher's gap, or every pass would
-// start all silence again.
-const lookAtNodes = 2 * time.Second
+// maxPassInterval is the longest time between two passes over the nodes. It is below the watcher's gap; otherwise every
+// pass would start all silence again.
+const maxPassInterval = 2 * time.Second
 
-// lookAtAll is how often all nodes are looked at, for good measure: a look at each of 5,000 is as much work as a minute
-// of looks at those that report.
-const lookAtAll = 5 * time.Minute
+// fullPassInterval is the time between two passes that judge all nodes, as a safeguard. Judging 5,000 nodes is as much
+// work as a minute of judging those that report.
+const fullPassInterval = 5 * time.Minute
 
-// A pass looks closely only at nodes whose verdict can be another than at the last look: at each that did something,
-// and at each whose time has come. The tables tell whose pulses changed and the deadlines whose time it is, so nodes
-// that are well and silent as agreed cost nothing. That has to be as if all were looked at, which a pass does where
-// what holds for all of them has changed, and now and then for good measure.
+// A pass judges only nodes whose verdict can have changed since the last pass: nodes that did something, and nodes that
+// are due. The tables tell whose pulses changed, and deadlines tell who is due, so nodes that are well and silent as
+// agreed cost nothing. The result must be the same as if all nodes were judged. A pass judges all nodes if one of the
+// inputs that they share has changed, and every fullPassInterval.
 
-// sight is what a verdict on any node depends on, as it was when all were looked at last.
-type sight struct {
+// sharedInputs are the inputs that verdicts on all nodes depend on, as of the last pass over all nodes.
+type sharedInputs struct {
 	at, armed               time.Duration
 	paused, recovered, held bool
 }
 
-// verdict is what the watcher thinks of a node, and when it has to think again.
+// verdict is the watcher's verdict on a node, with what decides when the node is judged again.
 type verdict struct {
 	watcher.Verdict
-	pulse cluster.Pulse // the one that was looked at; zero for none
-	// alone says that the node is to be emptied and that nothing but tasks of daemons is left there.
-	alone bool
-	// restless says that each pass looks: the verdict depends on more than the node's records, its pulse and the time,
-	// or it was not written yet.
-	restless bool
+	pulse cluster.Pulse // the pulse that was judged; zero for none
+	// onlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
+	onlyDaemonsLeft bool
+	// everyPass says that each pass judges the node. Its verdict depends on more than the node's records, its pulse and
+	// the time, or was not written yet.
+	everyPass bool
 }
 
 func newVerdict(v watcher.Verdict, in *watcher.Input) *verdict {
@@ -45,34 +45,34 @@ func newVerdict(v watcher.Verdict, in *watcher.Input) *verdict {
 	if in.Pulse != nil {
 		out.pulse = *in.Pulse
 	}
-	out.restless = pressureOf(in) != nil || v.Changed || v.Forget || v.Gone || v.Drain != nil || in.Unkillable != "" ||
+	out.everyPass = pressureOf(in) != nil || v.Changed || v.Forget || v.Gone || v.Drain != nil || in.Unkillable != "" ||
 		!v.Foreign && (!v.Heard || !v.Node.Until.IsZero()) ||
-		in.Status != nil && out.pulse.Session > in.Status.Session // see laterLife
+		in.Status != nil && out.pulse.Session > in.Status.Session // see staleSessionAge
 	return out
 }
 
-// keep makes v what is thought of a node.
-func (w *watch) keep(name string, v *verdict) {
+// setVerdict makes v the verdict on a node.
+func (w *nodeWatch) setVerdict(name string, v *verdict) {
 	w.verdicts[name] = v
-	put(w.restless, name, v.restless)
-	put(w.silent, name, !v.Heard && !v.Foreign)
+	setMember(w.everyPass, name, v.everyPass)
+	setMember(w.silent, name, !v.Heard && !v.Foreign)
 	w.deadlines.set(name, v.NextLook)
 }
 
-// drop forgets a node that has no records any more.
-func (w *watch) drop(name string) {
+// dropNode forgets a node that has no records any more.
+func (w *nodeWatch) dropNode(name string) {
 	delete(w.verdicts, name)
-	delete(w.restless, name)
+	delete(w.everyPass, name)
 	delete(w.silent, name)
-	delete(w.begun, name)
+	delete(w.sessions, name)
 	delete(w.pressed, name)
 	delete(w.disks.freed, name)
 	delete(w.disks.full, name)
 	w.config.Tables.DropPulse(name)
 }
 
-// put has a set of names hold the name or not.
-func put(names map[string]bool, name string, in bool) {
+// setMember adds a name to a set, or removes it.
+func setMember(names map[string]bool, name string, in bool) {
 	if in {
 		names[name] = true
 	} else {
@@ -80,60 +80,62 @@ func put(names map[string]bool, name string, in bool) {
 	}
 }
 
-// nextLook is when the verdict on a node can change by time alone; 0 for never, and for a node that is forgotten.
-func (w *watch) nextLook(name string) time.Duration {
+// nextLook returns when the verdict on a node can change by time alone; 0 for never, and for a node without a verdict.
+func (w *nodeWatch) nextLook(name string) time.Duration {
 	if v := w.verdicts[name]; v != nil {
 		return v.NextLook
 	}
 	return 0
 }
 
-// judge looks at the nodes that changed and, when it is time, at those that are due, and returns how soon to look
-// again.
-func (w *watch) judge(snap *store.Snapshot, c store.Changes, wall time.Time) (judged, time.Duration) {
+// judgeNodes judges the nodes that changed and, about once a second, those that are due. It returns the wait until the
+// next call.
+func (w *nodeWatch) judgeNodes(snap *store.Snapshot, c store.Changes, wall time.Time) (judged, time.Duration) {
 	var out judged
 	now := w.config.Clock()
-	anew := c.Resync || c.Domain || len(w.verdicts) == 0
-	if !anew && now-w.last < lookAtNodes/2 {
+	all := c.Resync || c.Domain || len(w.verdicts) == 0
+	if !all && now-w.last < maxPassInterval/2 {
 		for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
-			if known(snap, name) {
-				w.look(snap, name, now, wall, &out)
+			if hasRecords(snap, name) {
+				w.judgeNode(snap, name, now, wall, &out)
 			} else if v := w.verdicts[name]; v != nil {
-				v.restless, w.restless[name] = true, true // the next pass forgets it
+				v.everyPass, w.everyPass[name] = true, true // the next pass forgets it
 			}
 		}
-		return out, max(0, w.last+lookAtNodes/2-now)
+		return out, max(0, w.last+maxPassInterval/2-now)
 	}
 	armed := watcher.Rearm(w.armed, w.last, now, w.options)
 	if armed != w.armed {
-		w.config.Logger.Warn("the watcher was away; silence counts anew", "gap", now-w.last)
+		w.config.Logger.Warn("nodes were not judged for too long; all silence counts from now on", "gap", now-w.last)
 	}
 	w.armed, w.last = armed, now
-	for _, name := range w.pass(snap, c, anew, wall) {
-		if known(snap, name) {
-			w.look(snap, name, now, wall, &out)
+	for _, name := range w.selectNodes(snap, c, all, wall) {
+		if hasRecords(snap, name) {
+			w.judgeNode(snap, name, now, wall, &out)
 		} else if w.verdicts[name] != nil {
-			w.drop(name)
+			w.dropNode(name)
 			out.touched = append(out.touched, name)
 		}
 	}
-	out.units = append(out.units, w.weather(now)...)
-	return out, lookAtNodes / 2
+	out.units = append(out.units, w.checkMassSilence(now)...)
+	return out, maxPassInterval / 2
 }
 
-// pass returns the nodes that a pass looks at, in order: all of them, or those that changed or are due.
-func (w *watch) pass(snap *store.Snapshot, c store.Changes, anew bool, wall time.Time) []string {
-	here := sight{at: w.all.at, armed: w.armed, paused: w.paused(snap, wall), recovered: w.recovered, held: w.held}
+// selectNodes returns the nodes that a pass judges, in order: all of them, or those that changed or are due.
+func (w *nodeWatch) selectNodes(snap *store.Snapshot, c store.Changes, all bool, wall time.Time) []string {
+	inputs := sharedInputs{
+		at: w.sharedInputs.at, armed: w.armed, paused: w.isPaused(snap, wall), recovered: w.recovered, held: w.held,
+	}
 	names := map[string]bool{}
 	pulses := w.config.Tables.PulsesSince(w.pulses)
 	w.pulses = pulses.Mark
-	if anew || pulses.All || here != w.all || w.last-w.all.at >= lookAtAll {
-		here.at = w.last
-		w.all = here
+	if all || pulses.All || inputs != w.sharedInputs || w.last-w.sharedInputs.at >= fullPassInterval {
+		inputs.at = w.last
+		w.sharedInputs = inputs
 		for e := range snap.NodeStatuses() {
 			names[e.Value.Name] = true
 		}
-		for e := range snap.Nodes() { // one whose registration was deleted is silent, not forgotten
+		for e := range snap.Nodes() { // a node whose registration was deleted is silent, not forgotten
 			names[e.Value.Name] = true
 		}
 		for name := range w.verdicts { // order-free: sorted below
@@ -142,7 +144,7 @@ func (w *watch) pass(snap *store.Snapshot, c store.Changes, anew bool, wall time
 		return slices.Sorted(maps.Keys(names))
 	}
 	maps.Copy(names, c.Nodes)
-	maps.Copy(names, w.restless)
+	maps.Copy(names, w.everyPass)
 	for name, pulse := range pulses.Pulses { // order-free: sorted below
 		if v := w.verdicts[name]; v != nil && v.pulse != pulse {
 			names[name] = true
@@ -153,7 +155,7 @@ func (w *watch) pass(snap *store.Snapshot, c store.Changes, anew bool, wall time
 			names[name] = true
 		}
 	}
-	w.deadlines.due(w.last, w.nextLook, func(name string) { names[name] = true })
+	w.deadlines.yieldDue(w.last, w.nextLook, func(name string) { names[name] = true })
 	for name, of := range w.unkillable { // order-free: sorted below
 		if len(of) > 0 && w.verdicts[name] != nil {
 			names[name] = true

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkJudge is one pass over 5,000 nodes that are well, which a leader makes each second while a hundred of them
-// report: 20 ms of it are the 2 % of a core that they may cost.
+// BenchmarkJudge measures one pass over 5,000 nodes that are well. A leader makes one each second, while a hundred of
+// them report. 20 ms are the 2 % of a core that the passes may cost.
 func BenchmarkJudge(b *testing.B) {
 	const nodes = 5000
 	engine := memory.New(memory.Options{})
@@ -50,7 +50,7 @@ func BenchmarkJudge(b *testing.B) {
 		Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return now },
 	}
-	w := newWatch(config, 1, func() bool { return false })
+	w := newNodeWatch(config, 1, func() bool { return false })
 	snap, seq, next := tables.Snapshot(), uint64(0), 0
 	beat := func() {
 		if next%nodes == 0 {
@@ -65,7 +65,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 	changes := store.Changes{Resync: true}
 	for b.Loop() {
-		if out, _ := w.judge(snap, changes, time.Now()); len(out.units) > 0 {
+		if out, _ := w.judgeNodes(snap, changes, time.Now()); len(out.units) > 0 {
 			b.Fatalf("%d verdicts changed", len(out.units))
 		}
 		changes = store.Changes{}

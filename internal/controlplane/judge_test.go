@@ -20,21 +20,21 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// observer is a watch with tables of its own.
+// observer is a nodeWatch with tables of its own.
 type observer struct {
 	tables *store.Tables
 	follow *store.Follower
-	watch  *watch
+	watch  *nodeWatch
 }
 
-// nodesWorld is a store that two watches look at in the same moments, and what time it is.
+// nodesWorld is a store that two watches judge at the same times, with a clock.
 type nodesWorld struct {
-	t       *rapid.T
-	engine  *memory.Engine
-	now     time.Duration
-	both    []*observer
-	session map[string]uint64
-	seq     uint64
+	t         *rapid.T
+	engine    *memory.Engine
+	now       time.Duration
+	observers []*observer
+	session   map[string]uint64
+	seq       uint64
 }
 
 func newNodesWorld(ctx context.Context, t *rapid.T, running *sync.WaitGroup) *nodesWorld {
@@ -45,17 +45,17 @@ func newNodesWorld(ctx context.Context, t *rapid.T, running *sync.WaitGroup) *no
 		running.Go(func() { _ = o.tables.Run(ctx) })
 		<-o.tables.Synced()
 		o.follow = o.tables.Follow()
-		w.both = append(w.both, o)
+		w.observers = append(w.observers, o)
 	}
-	w.reign()
+	w.startTerm()
 	return w
 }
 
-// reign begins a leader's reign over tables that other leaders left behind.
-func (w *nodesWorld) reign() {
-	for _, o := range w.both {
+// startTerm begins a leader's term over tables that former leaders wrote.
+func (w *nodesWorld) startTerm() {
+	for _, o := range w.observers {
 		was := o.watch
-		o.watch = newWatch(Config{
+		o.watch = newNodeWatch(Config{
 			Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return w.now },
 		}, 1, func() bool { return false })
@@ -72,7 +72,7 @@ func (w *nodesWorld) commit(groups ...store.Group) {
 	if _, err := w.engine.Commit(context.Background(), groups); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, o := range w.both {
+	for _, o := range w.observers {
 		if _, err := o.tables.Settled(context.Background()); err != nil {
 			w.t.Fatal(err)
 		}
@@ -91,14 +91,14 @@ func (w *nodesWorld) remove(key string) {
 	w.commit(store.Group{Ops: []store.Op{{Key: key, Delete: true}}})
 }
 
-// act lets something happen to a node, or time pass.
+// act changes something about a node, or lets time pass.
 func (w *nodesWorld) act() {
 	t := w.t
 	name := fmt.Sprintf("n%02d", rapid.IntRange(0, 12).Draw(t, "node"))
-	keys := w.both[0].tables.Prefix()
+	keys := w.observers[0].tables.Prefix()
 	switch rapid.SampledFrom([]string{
 		"pulse", "pulse", "pulses", "soon", "soon", "register", "register", "host",
-		"settings", "remove", "time", "time", "quiet", "drop", "strangers", "unkillable", "reign",
+		"settings", "remove", "time", "time", "quiet", "drop", "strangers", "unkillable", "term",
 	}).Draw(t, "act") {
 	case "pulse":
 		w.pulse(name)
@@ -107,7 +107,7 @@ func (w *nodesWorld) act() {
 			w.pulse(node)
 		}
 	case "soon": // its stream broke
-		for _, o := range w.both {
+		for _, o := range w.observers {
 			if p, ok := o.tables.Pulse(name); ok {
 				p.Next = min(p.Next, w.now+5*time.Second-p.At)
 				o.tables.SetPulse(name, p)
@@ -131,13 +131,13 @@ func (w *nodesWorld) act() {
 		w.put(keys.Domain(cluster.DefaultDomain), &cluster.DomainSettings{RescheduleUntil: w.wall().Add(time.Minute)})
 	case "remove":
 		w.remove(rapid.SampledFrom([]string{keys.NodeStatus(name), keys.Node(name), keys.Host(name)}).Draw(t, "record"))
-	case "drop": // a sweep found that the node was forgotten
-		for _, o := range w.both {
+	case "drop": // the tables found that the node was forgotten
+		for _, o := range w.observers {
 			o.tables.DropPulse(name)
 		}
-	case "strangers": // more come and go than is remembered one by one
+	case "strangers": // more come and go than the tables remember one by one
 		for i := range 1100 {
-			for _, o := range w.both {
+			for _, o := range w.observers {
 				o.tables.SetPulse(fmt.Sprintf("stranger%d", i), cluster.Pulse{Session: 1, At: w.now})
 				o.tables.DropPulse(fmt.Sprintf("stranger%d", i))
 			}
@@ -148,11 +148,11 @@ func (w *nodesWorld) act() {
 		if rapid.Bool().Draw(t, "lives") {
 			row.Observed.Reason = cluster.ReasonUnkillable
 		}
-		for _, o := range w.both {
-			o.watch.told(store.AttemptKey{Task: "c.s.1.0", Number: 1}, row)
+		for _, o := range w.observers {
+			o.watch.noteUnkillable(store.AttemptKey{Task: "c.s.1.0", Number: 1}, row)
 		}
-	case "reign":
-		w.reign()
+	case "term":
+		w.startTerm()
 	case "quiet": // for longer than any limit, in steps below the gap of the watcher
 		for range rapid.IntRange(1, 24).Draw(t, "looks") {
 			w.now += 4 * time.Second
@@ -170,13 +170,13 @@ func (w *nodesWorld) pulse(name string) {
 		Session: w.session[name], Seq: w.seq, At: w.now,
 		Next: time.Duration(rapid.SampledFrom([]int{5, 60, 60}).Draw(w.t, "promise")) * time.Second,
 	}
-	for _, o := range w.both {
+	for _, o := range w.observers {
 		o.tables.SetPulse(name, p)
 	}
 }
 
-// TestDueNodesSuffice: a watch that looks at nodes that changed or are due comes to the same verdicts, at the same
-// moments, as one that looks at all nodes in each pass.
+// TestDueNodesSuffice: a watch that judges changed and due nodes reaches the same verdicts, at the same times, as one
+// that judges all nodes in each pass.
 func TestDueNodesSuffice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -187,7 +187,7 @@ func TestDueNodesSuffice(t *testing.T) {
 		for i := range 11 {
 			name := fmt.Sprintf("n%02d", i)
 			w.session[name] = 1
-			w.put(w.both[0].tables.Prefix().NodeStatus(name),
+			w.put(w.observers[0].tables.Prefix().NodeStatus(name),
 				&cluster.NodeStatus{Name: name, Session: 1, Registered: w.wall(), Synced: true})
 			w.pulse(name)
 		}
@@ -200,16 +200,16 @@ func TestDueNodesSuffice(t *testing.T) {
 	})
 }
 
-// compare lets both watches judge and compares them; what they want to be written is, or not.
+// compare lets both watches judge and compares the results. It writes them if write is true.
 func (w *nodesWorld) compare(write bool) {
 	w.t.Helper()
-	due, every := w.both[0], w.both[1]
-	every.watch.all = sight{} // looks at all in each pass
+	due, every := w.observers[0], w.observers[1]
+	every.watch.sharedInputs = sharedInputs{} // judges all nodes in each pass
 	last := due.watch.last
 	var out [2]judged
-	for i, o := range w.both {
+	for i, o := range w.observers {
 		changes := o.follow.Take()
-		out[i], _ = o.watch.judge(o.tables.Snapshot(), changes, w.wall())
+		out[i], _ = o.watch.judgeNodes(o.tables.Snapshot(), changes, w.wall())
 		slices.Sort(out[i].touched)
 	}
 	if diff := cmp.Diff(out[1].touched, out[0].touched); diff != "" {
@@ -218,16 +218,16 @@ func (w *nodesWorld) compare(write bool) {
 	if !reflect.DeepEqual(out[0].units, out[1].units) {
 		w.t.Fatalf("looking at all writes\n%+v\nlooking at what is due\n%+v", out[1].units, out[0].units)
 	}
-	if diff := cmp.Diff(every.watch.meaning(), due.watch.meaning()); diff != "" {
+	if diff := cmp.Diff(every.watch.summary(), due.watch.summary()); diff != "" {
 		w.t.Fatalf("verdicts (-all +due):\n%s", diff)
 	}
 	var verdicts []watcher.Verdict
 	for _, v := range every.watch.verdicts { // order-free: Storm sorts
 		verdicts = append(verdicts, v.Verdict)
 	}
-	if storm := watcher.Storm(verdicts, w.now, every.watch.options); due.watch.last != last &&
-		storm != due.watch.storm {
-		w.t.Fatalf("a mass silence: %v, want %v", due.watch.storm, storm)
+	if massSilence := watcher.Storm(verdicts, w.now, every.watch.options); due.watch.last != last &&
+		massSilence != due.watch.massSilence {
+		w.t.Fatalf("a mass silence: %v, want %v", due.watch.massSilence, massSilence)
 	}
 	if !write {
 		return
@@ -239,14 +239,14 @@ func (w *nodesWorld) compare(write bool) {
 	w.commit()
 }
 
-// meaning returns what decisions ask of the verdicts, by node.
-func (w *watch) meaning() map[string]string {
+// summary returns the properties of verdicts that decisions use, by node.
+func (w *nodeWatch) summary() map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.verdicts)) {
 		v := w.verdicts[name]
 		out[name] = fmt.Sprintf("%s until %v, heard %v, foreign %v, gone %v, drain %v, service %s, job %s",
 			v.Node.State, v.Node.Until, v.Heard,
-			v.Foreign, w.gone(name), w.drain(name) != nil, v.Absence(false), v.Absence(true))
+			v.Foreign, w.isGone(name), w.drainOf(name) != nil, v.Absence(false), v.Absence(true))
 	}
 	return out
 }

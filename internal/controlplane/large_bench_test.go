@@ -17,14 +17,14 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// The size of a domain that a restarted server has to place in again within five seconds.
+// The size of a domain in which a restarted server has to place again within five seconds.
 const (
 	largeNodes    = 10_000
 	largeServices = 100
-	largeTasks    = 1000 // of each service
+	largeTasks    = 1000 // tasks of each service
 )
 
-// fillLarge stores a domain of that size in which every task runs, and one more task of each service is wanted.
+// fillLarge stores a domain of that size in which every task runs. Each service asks for one more task.
 func fillLarge(b *testing.B, e *memory.Engine) {
 	b.Helper()
 	prefix := store.Prefix(store.DefaultPrefix)
@@ -94,7 +94,8 @@ func commit(b *testing.B, e *memory.Engine, groups []store.Group) {
 }
 
 // BenchmarkRestart measures how long a restarted server takes until it places again in a domain of 10,000 nodes and
-// 100,000 tasks: to load its tables, and from then to its first plan, which is all that the plane adds to a takeover.
+// 100,000 tasks. It reports the time to load the tables, and the time from there to the first plan. The plane adds only
+// the second one to a takeover.
 func BenchmarkRestart(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	var load, plan time.Duration
@@ -114,7 +115,7 @@ func BenchmarkRestart(b *testing.B) {
 		var running sync.WaitGroup
 		running.Go(func() { _ = tables.Run(ctx) })
 		<-tables.Synced()
-		for i := range largeNodes { // what the other servers, or the agents themselves, tell
+		for i := range largeNodes { // pulses from the other servers, or from the agents themselves
 			tables.SetPulse(fmt.Sprintf("n%05d", i),
 				cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Minute})
 		}
@@ -134,9 +135,9 @@ func BenchmarkRestart(b *testing.B) {
 	b.ReportMetric(float64(plan.Milliseconds())/float64(b.N), "plan-ms")
 }
 
-// BenchmarkTakeover measures how long a server that stood by takes to place in that domain once it leads: the clock,
-// and the CPU time of all that happens meanwhile, which other work of the machine disturbs less. learn-ms is what the
-// first look at everything took, while it stood by.
+// BenchmarkTakeover measures how long a standby server takes to place in that domain once it leads. It reports the
+// elapsed time, and the CPU time of all work meanwhile, which other load of the machine disturbs less. learn-ms is the
+// time of the first full learning, before the takeover.
 func BenchmarkTakeover(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	engine := memory.New(memory.Options{})
@@ -146,7 +147,7 @@ func BenchmarkTakeover(b *testing.B) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = tables.Run(ctx) })
 	<-tables.Synced()
-	for i := range largeNodes { // what the other servers told
+	for i := range largeNodes { // pulses from the other servers
 		tables.SetPulse(fmt.Sprintf("n%05d", i), cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Hour})
 	}
 	var learn, clock, spent time.Duration
@@ -168,8 +169,8 @@ func BenchmarkTakeover(b *testing.B) {
 			Engine: engine, Prefix: tables.Prefix(), Domain: cluster.DefaultDomain, Server: plane.config.Server,
 			Random: plane.config.Random,
 		})
-		reign, resign := context.WithCancel(ctx)
-		leadership, err := candidate.Campaign(reign)
+		term, resign := context.WithCancel(ctx)
+		leadership, err := candidate.Campaign(term)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// relearnInterval is how often a leader learns a part of the view anew, and decides for the owners in it, though
-	// nothing changed. A trigger that was missed is made up for within relearnParts of these intervals.
+	// relearnInterval is the time after which a leader learns the next part of the view again. It also decides for the
+	// owners in that part, though nothing changed. So a missed trigger is made up for within relearnParts intervals.
 	relearnInterval = time.Minute
 	// relearnParts is the number of parts of the view.
 	relearnParts = 10
 )
 
-// relearning is the state of learning the view anew, part by part.
+// relearning is the state of learning the view again, part by part.
 type relearning struct {
-	at   time.Time // when a part was learnt last
-	part uint32    // the one that is next
+	at   time.Time // time at which the last part was learnt
+	part uint32    // number of the next part
 }
 
-// next returns a filter of names that holds for the part whose turn it is, or nil before its time.
+// next returns a filter of names for the part whose turn it is, or nil if it is too early.
 func (r *relearning) next(now time.Time) func(name string) bool {
 	if now.Sub(r.at) < relearnInterval {
 		return nil
@@ -37,7 +37,7 @@ func (r *relearning) next(now time.Time) func(name string) bool {
 	}
 }
 
-// learn brings the loop's own view, the fleet and the list of owners to decide for, to the snapshot.
+// learn brings the loop's own view, the fleet and the owners to decide for, to the snapshot.
 func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 	l.learnReservations(snap, c)
 	if c.Resync {
@@ -52,32 +52,32 @@ func (l *loop) learn(snap *store.Snapshot, c store.Changes) {
 }
 
 func (l *loop) learnChanges(snap *store.Snapshot, c store.Changes) {
-	stirred := map[cluster.OwnerRef]bool{}
+	eventful := map[cluster.OwnerRef]bool{}
 	for key := range c.Attempts { // order-free: each attempt is charged by itself
 		row := l.charge(snap, key)
 		if row == nil {
 			row = &store.AttemptRow{Task: key.Task, Number: key.Number}
 		}
-		if o, ok := row.Ref(); ok && !uneventful(row) {
-			stirred[o] = true
+		if o, ok := row.Ref(); ok && !needsNoDecision(row) {
+			eventful[o] = true
 		}
 	}
 	for name := range c.Nodes { // order-free: each node is set by itself
 		l.setNode(snap, name)
 	}
 	for o := range c.Owners { // order-free: a set
-		was, known := l.manners[o]
-		l.recharge(snap, o)
-		if o.Kind != cluster.KindJob || stirred[o] || !known || l.manners[o].rev != was.rev {
+		was, known := l.policies[o]
+		l.updateCharges(snap, o)
+		if o.Kind != cluster.KindJob || eventful[o] || !known || l.policies[o].rev != was.rev {
 			l.dirty[o] = true
 		}
 	}
 	if c.Clusters || c.Domain {
-		l.misfits.all = true
+		l.violations.all = true
 		l.dirtyAll(snap)
 	}
 	if c.Secrets {
-		l.dirtySecretive(snap)
+		l.dirtySecretUsers(snap)
 	}
 	if len(c.Definitions) > 0 {
 		l.dirtyUsers(snap, c.Definitions)
@@ -85,39 +85,39 @@ func (l *loop) learnChanges(snap *store.Snapshot, c store.Changes) {
 }
 
 func (l *loop) learnAll(snap *store.Snapshot) {
-	if len(l.reserve) == 0 { // a new term: the maps are made as large as they will be
-		l.reserve = make(map[store.AttemptKey]hold, snap.AttemptCount())
+	if len(l.charged) == 0 { // a new term: the maps get their final size
+		l.charged = make(map[store.AttemptKey]fleetCharge, snap.AttemptCount())
 		l.fleet.Grow(snap.AttemptCount())
 	}
-	l.misfits.all = true
+	l.violations.all = true
 	l.learnPart(snap, func(string) bool { return true })
 }
 
-// learnPart learns the attempts, nodes and owners anew whose name is in a part of the view.
+// learnPart learns the attempts, nodes and owners again whose names the filter accepts.
 func (l *loop) learnPart(snap *store.Snapshot, in func(name string) bool) {
 	var last cluster.OwnerRef
 	lastIn := false
 	for r := range snap.AllAttempts() {
 		o, ok := r.Ref()
-		if !ok || o != last { // the attempts of an owner stand together
+		if !ok || o != last { // the attempts of an owner are adjacent
 			lastIn, last = in(o.Name), o
 			if ok && lastIn {
-				l.dirty[o], l.misfits.owners[o] = true, true
+				l.dirty[o], l.violations.owners[o] = true, true
 			}
 		}
 		if lastIn {
 			l.chargeRow(snap, store.AttemptKey{Task: r.Task, Number: r.Number}, r)
 		}
 	}
-	for k := range l.reserve { // order-free: each attempt is charged by itself
+	for k := range l.charged { // order-free: each attempt is charged by itself
 		if !in(string(k.Task)) {
 			continue
 		}
-		if _, ok := snap.Attempt(k.Task, k.Number); !ok && !l.aloft[k] {
+		if _, ok := snap.Attempt(k.Task, k.Number); !ok && !l.unconfirmed[k] {
 			l.charge(snap, k)
 		}
 	}
-	for k := range l.murky { // order-free: each record by itself
+	for k := range l.unreadable { // order-free: each record by itself
 		l.charge(snap, k)
 	}
 	for _, name := range l.fleet.Nodes() {
@@ -135,9 +135,9 @@ func (l *loop) learnPart(snap *store.Snapshot, in func(name string) bool) {
 
 func (l *loop) dirtyAll(snap *store.Snapshot) { l.dirtyPart(snap, func(string) bool { return true }) }
 
-// dirtyPart marks the owners in a part of the view.
+// dirtyPart marks the owners whose names the filter accepts.
 func (l *loop) dirtyPart(snap *store.Snapshot, in func(name string) bool) {
-	l.dirtyBereaved(snap)
+	l.dirtyOrphans(snap)
 	for e := range snap.Services("") {
 		if in(e.Value.Name) {
 			l.dirty[e.Value.Owner()] = true
@@ -150,7 +150,7 @@ func (l *loop) dirtyPart(snap *store.Snapshot, in func(name string) bool) {
 	}
 }
 
-// dirtyUsers marks the owners that ask for one of the definitions.
+// dirtyUsers marks the owners that use one of the definitions.
 func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
 	for e := range snap.Services("") {
 		if refs[e.Value.Definition] {
@@ -166,9 +166,9 @@ func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
 	}
 }
 
-// uneventful reports whether a row asks for no decision, whatever it was before: an attempt of a job begins or runs as
-// it should. Jobs are many-tasked, and each decision is about all tasks.
-func uneventful(row *store.AttemptRow) bool {
+// needsNoDecision reports whether a row needs no decision, whatever it was before: an attempt of a job begins or runs
+// as it should. Jobs have many tasks, and each decision covers all of them.
+func needsNoDecision(row *store.AttemptRow) bool {
 	d, o := row.Desired, row.Observed
 	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.Obscured && d.Batch() &&
 		d.Stop == nil &&
@@ -176,8 +176,8 @@ func uneventful(row *store.AttemptRow) bool {
 		!o.Gone && o.Restarts == 0 && o.Ask == "" && o.Health != cluster.HealthFailing
 }
 
-// charge keeps the fleet's reservation of an attempt: from its placement until nothing of it is left. It returns the
-// attempt's row, nil for none.
+// charge keeps the fleet's reservation of an attempt, from its placement until nothing of it is left. It returns the
+// attempt's row, or nil if it has none.
 func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) *store.AttemptRow {
 	row, ok := snap.Attempt(key.Task, key.Number)
 	if !ok {
@@ -187,35 +187,35 @@ func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) *store.Attempt
 	return row
 }
 
-// chargeRow does that for an attempt whose row is known; nil for none.
+// chargeRow is charge for an attempt with a known row, nil for none.
 func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
-	held, isHeld := l.reserve[key]
-	l.watch.told(key, row)
-	l.obscure(snap, key, row)
+	held, isHeld := l.charged[key]
+	l.watch.noteUnkillable(key, row)
+	l.noteUnreadable(snap, key, row)
 	over := row == nil || !row.Standing() || row.Observed != nil && row.Observed.Gone
 	var d *cluster.Desired
 	if !over {
-		d = l.occupant(snap, row)
+		d = l.occupantOf(snap, row)
 	}
 	if isHeld && row != nil {
-		delete(l.aloft, key)
+		delete(l.unconfirmed, key)
 	}
-	if isHeld && (over || d != nil && (hold{d.UUID, row.Node}) != held) {
+	if isHeld && (over || d != nil && (fleetCharge{d.UUID, row.Node}) != held) {
 		l.fleet.Release(held.uuid)
-		delete(l.reserve, key)
-		l.unplaced, isHeld = true, false
+		delete(l.charged, key)
+		l.needsPlacement, isHeld = true, false
 	}
 	if isHeld || d == nil {
 		return
 	}
 	l.fleet.Reserve(l.reservation(snap, row, d))
-	l.reserve[key] = hold{d.UUID, row.Node}
+	l.charged[key] = fleetCharge{d.UUID, row.Node}
 }
 
-// fog is a record that hides what runs on a node. Session is the node's newest when the record was first seen: what was
-// reported in it may have been told before the record was written over, and an agent does not tell again what it knows
+// unreadableRecord is a record that hides what runs on a node. session is the node's newest session when the record was
+// first seen. A report of that session may be older than the record, and an agent does not report again what it knows
 // to be durable.
-type fog struct {
+type unreadableRecord struct {
 	node    string
 	session uint64
 }
@@ -227,11 +227,12 @@ func sessionOf(snap *store.Snapshot, node string) uint64 {
 	return 0
 }
 
-// obscure keeps nodes out of which nobody knows what runs there: what could be placed beside it is not known.
-func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
-	was, now := fog{}, ""
-	if len(l.murky) > 0 {
-		was = l.murky[key]
+// noteUnreadable takes note of whether a record hides what runs on its node. Such a node takes no tasks, as nobody
+// knows what they could be placed beside.
+func (l *loop) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
+	was, now := unreadableRecord{}, ""
+	if len(l.unreadable) > 0 {
+		was = l.unreadable[key]
 	}
 	if key.Number == 0 && row != nil && (row.Unreadable || row.ObservedRev != 0) {
 		now = row.Node
@@ -239,9 +240,9 @@ func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.At
 	if was.node == now {
 		return
 	}
-	delete(l.murky, key)
+	delete(l.unreadable, key)
 	if now != "" {
-		l.murky[key] = fog{node: now, session: sessionOf(snap, now)}
+		l.unreadable[key] = unreadableRecord{node: now, session: sessionOf(snap, now)}
 	}
 	for _, name := range []string{was.node, now} {
 		if name != "" {
@@ -250,21 +251,21 @@ func (l *loop) obscure(snap *store.Snapshot, key store.AttemptKey, row *store.At
 	}
 }
 
-// barred reports whether the node takes no new tasks for what is not known of it: it has not reported in full to this
-// leader, so that it may be dead, or run what this store has lost (P1.7), or a foreign record stands for a task (P3.5).
-// A follower hears of all nodes, so that a takeover waits for none.
-func (l *loop) barred(name string) bool {
-	for _, f := range l.murky { // order-free: any will do
-		if f.node == name {
+// refusesTasks reports whether a node takes no new tasks because not enough is known of it. Either it has not sent a
+// full report to this leader, so that it may be dead or run what this store has lost (P1.7). Or a foreign record stands
+// for a task (P3.5). A server that does not lead hears of all nodes too, so a takeover waits for none.
+func (l *loop) refusesTasks(name string) bool {
+	for _, record := range l.unreadable { // order-free: any will do
+		if record.node == name {
 			return true
 		}
 	}
-	return !l.watch.reported(name)
+	return !l.watch.hasReported(name)
 }
 
-// occupant returns what takes up room for an attempt: its desired record, or where that cannot be read (P3.5), or
-// only a status stands, what its agent was told, or the task's owner asks for. It is nil if nobody knows.
-func (l *loop) occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
+// occupantOf returns a desired record of what takes up room for an attempt. Without a readable one (P3.5) it is made
+// from the attempt's status, or else from the spec of the task's owner. It is nil if nobody knows.
+func (l *loop) occupantOf(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
 	if row.Desired != nil {
 		return row.Desired
 	}
@@ -272,17 +273,17 @@ func (l *loop) occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.De
 	if o := row.Observed; o != nil {
 		d.UUID, d.Definition, d.Ports, d.Devices = o.UUID, o.Definition, o.Ports, o.Devices
 	}
-	if d.Definition == (cluster.Ref{}) && !l.describe(snap, d) {
+	if d.Definition == (cluster.Ref{}) && !l.fillFromOwner(snap, d) {
 		return nil
 	}
 	return d
 }
 
 func (l *loop) setNode(snap *store.Snapshot, name string) {
-	l.unplaced = true
+	l.needsPlacement = true
 	node, ok := snap.Node(name)
 	if !ok || node.Value.Domain != l.config.Domain {
-		l.faced(name, nil, face{})
+		l.setDaemonFacts(name, nil, daemonNodeFacts{})
 		l.fleet.RemoveNode(name)
 		return
 	}
@@ -295,19 +296,19 @@ func (l *loop) setNode(snap *store.Snapshot, name string) {
 		status = s.Value
 	}
 	n := scheduler.NodeOf(host, node.Value, status)
-	n.Cordon, n.Reserved = n.Cordon || l.barred(name), l.reservations.at[name]
-	f := l.watch.face(name)
-	f.gone = f.gone || host != nil && host.Gone
-	l.faced(name, &n, f)
+	n.Cordon, n.Reserved = n.Cordon || l.refusesTasks(name), l.reservations.at[name]
+	facts := l.watch.daemonFactsOf(name)
+	facts.gone = facts.gone || host != nil && host.Gone
+	l.setDaemonFacts(name, &n, facts)
 	l.fleet.SetNode(n)
 }
 
-// touch takes note of nodes whose verdict changed: the owners of all tasks there are to be decided for.
-func (l *loop) touch(snap *store.Snapshot, nodes []string) {
+// noteNodes takes note of nodes with a new verdict: the owners of all tasks there are to be decided for.
+func (l *loop) noteNodes(snap *store.Snapshot, nodes []string) {
 	for _, name := range nodes {
 		l.setNode(snap, name)
-		if !l.began {
-			continue // they are all
+		if !l.hasCycled {
+			continue // all owners are dirty in the first cycle
 		}
 		for row := range snap.NodeAttempts(name) {
 			if o, ok := row.Ref(); ok {

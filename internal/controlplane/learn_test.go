@@ -9,10 +9,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// A leader of an idle fleet decides for a part of the owners each minute, and for each of them again in due time.
+// A leader of an idle fleet decides for a part of the owners each minute, and for each owner again within relearnParts
+// minutes.
 func TestIdleFleetIsLearntInParts(t *testing.T) {
 	const owners = 400
-	v := newView(t)
+	v := newTestWatch(t)
 	p := v.tables.Prefix()
 	for i := range owners {
 		name := fmt.Sprintf("web%d", i)
@@ -20,7 +21,7 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 			&cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
 	}
 	l := newLoop(&Plane{config: v.config})
-	l.watch, l.fence = v.watch, &store.Fence{Incarnation: 5, Epoch: 2}
+	l.watch, l.fence = v.nodeWatch, &store.Fence{Incarnation: 5, Epoch: 2}
 	defer l.follow.Close()
 	snap := v.tables.Snapshot()
 	l.now = time.Unix(1_700_000_000, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// placedOn returns the node of the service's task that lives, or "".
+// placedOn returns the node of the service's live task, or "".
 func placedOn(s *store.Snapshot) string {
 	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
 		if row.Live() && row.Observed.Healthy() {
@@ -19,8 +19,7 @@ func placedOn(s *store.Snapshot) string {
 	return ""
 }
 
-// Of nodes that are equally good a task goes to the one that its agent says has the image, by whatever name the
-// manifest calls it.
+// Of equally good nodes a task goes to the one whose agent reports the image, whichever of its names the manifest uses.
 func TestTasksGoWhereTheirImageIs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"n1", "n2", "n3", "n4"} {
@@ -49,8 +48,8 @@ func TestTasksGoWhereTheirImageIs(t *testing.T) {
 	})
 }
 
-// A task with a volume that pins waits for the node that has it, also when that is down, and goes elsewhere once it is
-// forgotten.
+// A task with a pinning volume waits for the node that has the volume, even if that is down. Once the node is
+// forgotten, the task goes elsewhere.
 func TestTasksWaitForTheirVolume(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

@@ -14,124 +14,128 @@ import (
 )
 
 const (
-	// gather is how long a cycle waits for more changes after the first, so that what comes in a
-	// burst is decided at once.
-	gather = 2 * time.Millisecond
-	// lookAnyway is how long a leader rests at most where nothing changes.
-	lookAnyway = time.Minute
-	// decideMost is how many tasks a cycle decides for, so that what is urgent does not wait for all the others.
-	decideMost = 32768
-	// retryAfter is waited after a commit that failed for a reason that may pass.
-	retryAfter = 200 * time.Millisecond
+	// burstDelay is how long a cycle waits for more changes after the first one, so that one decision covers a burst.
+	burstDelay = 2 * time.Millisecond
+	// maxIdleInterval is the longest time between two cycles of a leader, even if nothing changes.
+	maxIdleInterval = time.Minute
+	// maxTasksPerCycle bounds the tasks that a cycle decides for, so that urgent tasks do not wait for all the others.
+	maxTasksPerCycle = 32768
+	// retryDelay is the wait after a commit that failed for a reason that may pass.
+	retryDelay = 200 * time.Millisecond
 )
 
-// loop is one leader's reign: what it has learnt since it began.
+// loop is one leadership term of a server: all that the leader has learnt since the term began.
 type loop struct {
-	config  Config
-	plane   *Plane
-	writer  *store.Writer
-	fence   *store.Fence
-	plans   *store.PlanLog
-	follow  *store.Follower
-	fleet   *scheduler.Fleet
-	pricing pricing
-	watch   *watch
-	sentry  sentry
-	reserve map[store.AttemptKey]hold // the attempts that the fleet holds a reservation of
-	// flight is what is being committed, nil for nothing, and aloft the attempts that the tables did not show yet when
-	// they were charged.
-	flight *flight
-	aloft  map[store.AttemptKey]bool
-	placed int // how many tasks were placed since the last cycle
-	// alone says that nothing is decided while a flight is on its way.
-	alone bool
+	config       Config
+	plane        *Plane
+	writer       *store.Writer
+	fence        *store.Fence
+	plans        *store.PlanLog
+	follow       *store.Follower
+	fleet        *scheduler.Fleet
+	deviceValues deviceValues
+	watch        *nodeWatch
+	lossDetector lossDetector
+	charged      map[store.AttemptKey]fleetCharge // the attempts for which the fleet holds a reservation
+	// inFlight is what is being committed in the background, or nil. unconfirmed holds the attempts of it that the
+	// tables do not show yet.
+	inFlight    *inFlightPlan
+	unconfirmed map[store.AttemptKey]bool
+	placed      int // tasks placed since the last cycle
+	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
+	synchronous bool
 
-	// dirty owners are decided in the next cycle, all others when their look is due.
+	// dirty owners are decided in the next cycle; all others when their timer is due.
 	dirty   map[cluster.OwnerRef]bool
-	looks   *agenda
+	timers  *timerQueue
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
-	// manners are what the specs of owners say of their tasks to others.
-	manners map[cluster.OwnerRef]manners
-	// murky are nodes where nobody knows what runs, by the record that hides it.
-	murky map[store.AttemptKey]fog
-	// rest are the owners that were left to the next cycle, and how often in a row: the longer, the sooner they come.
-	rest map[cluster.OwnerRef]int
-	// faces are those of nodes where daemons have something to mind; nodesChanged says that they have to look again.
-	faces        map[string]face
-	nodesChanged bool
-	// What is soft, and begins anew with each leader: what was seen outside, and what services with scaling wished for.
+	// policies holds, for each owner, the parts of its spec that concern the tasks of others.
+	policies map[cluster.OwnerRef]ownerPolicy
+	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
+	// agents have reported.
+	unreadable map[store.AttemptKey]unreadableRecord
+	// deferred counts, for each owner left to the next cycle, how often in a row it was left. A higher count comes
+	// first.
+	deferred map[cluster.OwnerRef]int
+	// daemonFacts holds, for each node, the facts that decide which daemons run there, beside those that the fleet
+	// holds. daemonFactsChanged says that all daemons are to be decided again.
+	daemonFacts        map[string]daemonNodeFacts
+	daemonFactsChanged bool
+	// The following state is soft; each leader begins without it: results from outside, and the wishes of scaled
+	// services.
 	asker   *asker
 	gates   *gates
 	scaling *scaling
 	crons   *crons
-	// rebalancing are the moves of the rebalancing that runs which are open now.
+	// rebalancing holds the open moves of the rebalancing that runs.
 	rebalancing *rebalancing
-	// misfits are attempts that may not stay where they are.
-	misfits    misfits
-	preempting preempting
-	// reservations are those of the domain, by node.
+	// violations are the attempts that may not stay where they are.
+	violations violations
+	preemption preemption
+	// reservations holds the reservations of the domain, by node.
 	reservations reservations
-	// unplaced says that pending tasks or the fleet changed since the last placement.
-	unplaced   bool
-	now        time.Time
-	clocks     clocks
-	since      time.Time // deadlines do not count what was before: this leader began, or its clock was set
-	asked      asked
-	relearning relearning
-	// decided are the owners' units of the next commit.
-	decided []ownerUnits
-	// began says that the first cycle of the reign is over.
-	began bool
-	pace  pace
-	// written is the revision that the tables must have reached to show all that this leader wrote: nothing is decided
-	// before, or what was placed would be placed again.
-	written uint64
-	// probed is when it was last asked how far the tables should be, on the boot-time clock, and probedFor the answer.
-	probed    time.Duration
-	probedFor uint64
+	// needsPlacement says that pending tasks or the fleet changed since the last placement.
+	needsPlacement bool
+	now            time.Time
+	clocks         clocks
+	since          time.Time // deadlines count from here: the start of the term, or the last jump of the wall clock
+	demandCache    demandCache
+	relearning     relearning
+	// decidedUnits maps the units of the next commit to their owners.
+	decidedUnits []ownerUnits
+	// hasCycled says that the first cycle of the term is over.
+	hasCycled bool
+	pace      pace
+	// writtenRevision is the revision at which the tables show all writes of this leader. Nothing is decided from older
+	// tables, or tasks would be placed again.
+	writtenRevision uint64
+	// probedAt is the time of the last probe, on the boot-time clock; probedRevision is its result.
+	probedAt       time.Duration
+	probedRevision uint64
 }
 
-// hold is what the fleet holds for an attempt.
-type hold struct{ uuid, node string }
+// fleetCharge identifies the reservation that the fleet holds for an attempt.
+type fleetCharge struct{ uuid, node string }
 
-// newLoop returns the loop of a leader to be: it may learn, but decides nothing before its reign.
+// newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm.
 func newLoop(p *Plane) *loop {
 	asker, tables := newAsker(), newTimetables()
 	return &loop{
-		faces:       map[string]face{},
+		daemonFacts: map[string]daemonNodeFacts{},
 		asker:       asker,
 		gates:       newGates(p.config, asker),
 		scaling:     newScaling(p.config, asker, tables),
 		crons:       newCrons(tables),
 		rebalancing: newRebalancing(),
-		misfits:     newMisfits(),
-		preempting:  newPreempting(),
+		violations:  newViolations(),
+		preemption:  newPreemption(),
 		config:      p.config,
 		plane:       p,
 		follow:      p.config.Tables.Follow(),
 		fleet:       scheduler.NewFleet(),
-		watch:       newWatch(p.config, 0, func() bool { return false }),
-		reserve:     map[store.AttemptKey]hold{},
-		aloft:       map[store.AttemptKey]bool{},
+		watch:       newNodeWatch(p.config, 0, func() bool { return false }),
+		charged:     map[store.AttemptKey]fleetCharge{},
+		unconfirmed: map[store.AttemptKey]bool{},
 		dirty:       map[cluster.OwnerRef]bool{},
-		looks:       newAgenda(),
+		timers:      newTimerQueue(),
 		pending:     map[cluster.OwnerRef][]cluster.Pending{},
 		moves:       map[cluster.OwnerRef][]reconciler.Move{},
-		manners:     map[cluster.OwnerRef]manners{},
-		murky:       map[store.AttemptKey]fog{},
+		policies:    map[cluster.OwnerRef]ownerPolicy{},
+		unreadable:  map[store.AttemptKey]unreadableRecord{},
 	}
 }
 
-// reign makes it the loop of a leader. What it knows of the store stays; what a leader has to see itself begins anew.
-func (l *loop) reign(w *store.Writer, s sentry) {
+// startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
+// anew.
+func (l *loop) startTerm(w *store.Writer, s lossDetector) {
 	fence := s.fence
 	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
-	l.sentry = s
+	l.lossDetector = s
 	unkillable := l.watch.unkillable
-	l.watch = newWatch(l.config, fence.Incarnation, func() bool { return l.flight != nil || l.plans.Unsettled() })
+	l.watch = newNodeWatch(l.config, fence.Incarnation, func() bool { return l.inFlight != nil || l.plans.Unsettled() })
 	l.watch.unkillable = unkillable
-	l.relearning.at, l.misfits.all = l.config.Now(), true
+	l.relearning.at, l.violations.all = l.config.Now(), true
 	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
 	}
@@ -140,10 +144,10 @@ func (l *loop) reign(w *store.Writer, s sentry) {
 // run turns changes into decisions until the context ends or another leader has taken over.
 func (l *loop) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.asker.running.Wait() // what it asked ends with its context
-	defer func() { _ = l.land() }()
+	defer l.asker.running.Wait() // its questions end with its context
+	defer func() { _ = l.awaitInFlight() }()
 	defer cancel()
-	timer := time.NewTimer(lookAnyway)
+	timer := time.NewTimer(maxIdleInterval)
 	defer timer.Stop()
 	for {
 		next, err := l.cycle(ctx)
@@ -151,20 +155,20 @@ func (l *loop) run(ctx context.Context) error {
 		case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrClosed), isBehind(err), ctx.Err() != nil:
 			return err
 		case err != nil:
-			// What was not written is decided again from what the tables show then.
+			// The next cycle decides again, from what the tables then show, whatever was not written.
 			l.config.Logger.Error("a cycle ended early", "error", err)
-			next = retryAfter
+			next = retryDelay
 		}
 		timer.Reset(next)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.follow.Wake():
-			if !l.gather(ctx) {
+			if !l.gatherBurst(ctx) {
 				return ctx.Err()
 			}
 		case <-l.asker.wake:
-		case <-l.landing():
+		case <-l.inFlightDone():
 		case <-timer.C:
 		}
 	}
@@ -179,18 +183,18 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// cycle decides once, and returns how soon to decide again if nothing changes.
+// cycle decides once. It returns the longest wait before the next cycle if nothing changes.
 func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	began := l.config.Clock()
 	if err := l.probe(ctx); err != nil {
 		return 0, err
 	}
-	if err := l.landed(); err != nil {
+	if err := l.collectInFlight(); err != nil {
 		return 0, err
 	}
-	// 1. Take what changed, then a snapshot that holds all of it, and all that this leader wrote but what is on its
-	//    way.
-	if _, err := l.config.await(ctx, l.written); err != nil {
+	// 1. Take what changed, then a snapshot that holds all of it. The snapshot also holds all that this leader wrote,
+	// except what is in flight.
+	if _, err := l.config.awaitRevision(ctx, l.writtenRevision); err != nil {
 		return 0, err
 	}
 	changes := l.follow.Take()
@@ -201,37 +205,37 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if l.since.IsZero() {
 		l.setSince(l.now)
 	}
-	if !l.began { // what was learnt before the reign is known, but nothing of it was looked at
+	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
 		changes.Resync = true
 		l.dirtyAll(snap)
 		l.recoverPromises(snap)
 	}
 	l.crons.learn(snap, changes, l.config.Tables.Prefix())
-	held := l.sentry.look(snap, changes, l.now)
+	held := l.lossDetector.check(snap, changes, l.now)
 	// 2. Judge the nodes.
 	_, l.watch.recovered = snap.Recovery(l.config.Domain)
 	l.watch.held = held
-	nodes, nextNode := l.watch.judge(snap, changes, l.now)
-	l.touch(snap, nodes.touched)
-	l.fit(snap)
-	l.began = true
-	if held { // P1.7: nothing but that is written
-		if err := l.land(); err != nil {
+	nodes, nextNode := l.watch.judgeNodes(snap, changes, l.now)
+	l.noteNodes(snap, nodes.touched)
+	l.updateViolations(snap)
+	l.hasCycled = true
+	if held { // P1.7: only the alarm and verdicts are written
+		if err := l.awaitInFlight(); err != nil {
 			return 0, err
 		}
-		return min(nextNode, lookAnyway), l.hold(ctx, snap, nodes)
+		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, nodes)
 	}
 	// 3. Decide for each owner that changed or is due.
-	units := append(l.tellJump(), nodes.units...)
+	units := append(l.noteClockJump(), nodes.units...)
 	nextMove := l.rebalance(snap, &units)
 	decided := l.decide(snap, &units)
-	fired := l.fire(snap, &units)
-	nextScale := l.scale(ctx, snap, &units)
-	nextGate := l.gates.look(ctx)
+	fired := l.fireCrons(snap, &units)
+	nextScale := l.scaleServices(ctx, snap, &units)
+	nextGate := l.gates.askDue(ctx)
 	// 4. Commit what does not need placement.
 	if err := l.commit(ctx, units); err != nil {
 		l.dirtyAgain(decided)
-		l.crons.again(fired)
+		l.crons.markAgain(fired)
 		return 0, err
 	}
 	// 5. Place what waits.
@@ -240,15 +244,15 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	ended := l.config.Clock()
-	l.pace.cycled(began, ended, launched)
+	l.pace.noteCycle(began, ended, launched)
 	if m := l.config.Metrics; m != nil {
 		m.Cycled(ended-began, l.placed, l.waitingCount())
 	}
 	l.placed = 0
-	return l.until(min(nextNode, nextScale, nextGate, nextMove)), nil
+	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove)), nil
 }
 
-// advance moves the decision's clock: never back, and not behind what was last committed (P9.1).
+// advance moves the clock of decisions: never back, and never behind the last committed time (P9.1).
 func (l *loop) advance() {
 	if now := l.config.Now(); now.After(l.now) {
 		l.now = now
@@ -262,18 +266,19 @@ func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
 	}
 }
 
-// decide runs the reconciler for every owner that is dirty or due, and adds what it wants to be written.
+// decide runs the reconciler for every owner that is dirty or due, and adds the resulting units. It returns the owners
+// that it decided for.
 func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
-	l.decided = l.decided[:0]
-	for _, o := range l.looks.due(l.now) {
+	l.decidedUnits = l.decidedUnits[:0]
+	for _, o := range l.timers.takeDue(l.now) {
 		l.dirty[o] = true
 	}
-	for o := range l.gates.take() { // order-free: a set
+	for o := range l.gates.takeChanged() { // order-free: a set
 		l.dirty[o] = true
 	}
 	l.dirtyDaemons(snap)
-	owners := l.turns(snap)
-	room := decideMost
+	owners := l.orderOwners(snap)
+	room := maxTasksPerCycle
 	for i, o := range owners {
 		if room <= 0 {
 			owners = owners[:i]
@@ -286,56 +291,57 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		}
 		tasks := l.tasks(snap, o, units)
 		d := l.reconcile(snap, o, tasks)
-		l.nameStrategies(snap, o, &d)
-		l.nameSecrets(snap, &d)
+		l.fillStrategies(snap, o, &d)
+		l.markMissingSecrets(snap, &d)
 		room -= 1 + len(tasks) + len(d.Pending)
-		w, from := &write{loop: l, snap: snap, owner: o}, len(*units)
-		if err := w.decision(d, units); err != nil {
-			// A record that cannot be encoded is a fault in this program; the owner stays as it is.
+		w, from := &decisionWriter{loop: l, snap: snap, owner: o}, len(*units)
+		if err := w.writeDecision(d, units); err != nil {
+			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
 		}
 		if len(*units) > from {
-			l.decided = append(l.decided, ownerUnits{o, from, len(*units)})
+			l.decidedUnits = append(l.decidedUnits, ownerUnits{o, from, len(*units)})
 		}
-		l.setPending(o, slices.DeleteFunc(l.unproven(snap, o, tasks, d), func(p cluster.Pending) bool {
-			return pinned(snap, p.Task)
+		l.setPending(o, slices.DeleteFunc(l.pendingOf(snap, o, tasks, d), func(p cluster.Pending) bool {
+			return isPinned(snap, p.Task)
 		}), d.Moves)
-		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryAfter)) {
-			d.NextLook = l.now.Add(retryAfter) // what is due and was refused is not tried hotly
+		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
+			d.NextLook = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
-		l.looks.set(o, d.NextLook)
+		l.timers.set(o, d.NextLook)
 	}
 	for _, o := range owners {
 		delete(l.dirty, o)
 	}
-	rest := make(map[cluster.OwnerRef]int, len(l.dirty))
+	deferred := make(map[cluster.OwnerRef]int, len(l.dirty))
 	for o := range l.dirty { // order-free: each by itself
-		if l.flies(o) {
+		if l.hasInFlight(o) {
 			continue
 		}
-		rest[o] = l.rest[o] + 1
-		l.setPending(o, nil, nil) // what it waited for may have been placed since
+		deferred[o] = l.deferred[o] + 1
+		l.setPending(o, nil, nil) // its pending tasks may have been placed since
 	}
-	l.rest = rest
+	l.deferred = deferred
 	return owners
 }
 
-// turns returns the owners to decide for, in order. Where there may be too much for one cycle, those of a high priority
-// come first: what they ask for is placed before anything is given to others.
-func (l *loop) turns(snap *store.Snapshot) []cluster.OwnerRef {
+// orderOwners returns the owners to decide for, in order. Owners with a promise come first, then those deferred most
+// often. If one cycle may not suffice for all owners, higher priorities come before lower ones, so that their tasks are
+// placed first.
+func (l *loop) orderOwners(snap *store.Snapshot) []cluster.OwnerRef {
 	owners := make([]cluster.OwnerRef, 0, len(l.dirty))
 	priority := map[cluster.OwnerRef]int{}
-	many := snap.AttemptCount() > decideMost || len(l.dirty) > decideMost/2
+	overloaded := snap.AttemptCount() > maxTasksPerCycle || len(l.dirty) > maxTasksPerCycle/2
 	for o := range l.dirty { // order-free: sorted next
-		if l.flies(o) {
+		if l.hasInFlight(o) {
 			continue
 		}
 		owners = append(owners, o)
-		if many {
+		if overloaded {
 			priority[o] = priorityOf(snap, o)
 		}
 	}
-	promised := l.preempting.promised()
+	promised := l.preemption.promisedOwners()
 	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
 		switch pa, pb := priority[a], priority[b]; {
 		case promised[a] != promised[b]:
@@ -343,8 +349,8 @@ func (l *loop) turns(snap *store.Snapshot) []cluster.OwnerRef {
 				return -1
 			}
 			return 1
-		case l.rest[a] != l.rest[b]: // or those that change all the time would keep others out
-			return l.rest[b] - l.rest[a]
+		case l.deferred[a] != l.deferred[b]: // or owners that change all the time would starve the others
+			return l.deferred[b] - l.deferred[a]
 		case pa != pb:
 			return pb - pa
 		case a.Less(b):
@@ -368,19 +374,19 @@ func priorityOf(snap *store.Snapshot, o cluster.OwnerRef) int {
 	return 0
 }
 
-// domainOf returns the domain that a cluster's tasks are placed in.
+// domainOf returns the domain in which the tasks of a cluster are placed.
 func domainOf(snap *store.Snapshot, name string) string {
 	c, _ := snap.Cluster(name)
 	return c.Value.InDomain()
 }
 
-// setPending keeps what an owner's tasks wait for.
+// setPending keeps the pending tasks and the moves of an owner.
 func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconciler.Move) {
 	if len(p)+len(m)+len(l.pending[o])+len(l.moves[o]) == 0 {
 		return
 	}
-	l.unplaced = true
-	l.pricing.arrived(l.pending[o], p)
+	l.needsPlacement = true
+	l.deviceValues.learnArrivals(l.pending[o], p)
 	delete(l.pending, o)
 	delete(l.moves, o)
 	if len(p) > 0 {
@@ -391,7 +397,7 @@ func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconcile
 	}
 }
 
-// reconcile calls the pure function of the owner's kind.
+// reconcile calls the pure function for the owner's kind.
 func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []reconciler.Task) reconciler.Decision {
 	var constraints []cluster.Constraint
 	if c, ok := snap.Cluster(o.Cluster); ok {
@@ -430,52 +436,52 @@ func (l *loop) commit(ctx context.Context, units []store.Unit) error {
 		return nil
 	}
 	applied, revision, err := l.writer.Commit(ctx, units)
-	l.written = max(l.written, revision)
+	l.writtenRevision = max(l.writtenRevision, revision)
 	l.reviseRefused(applied)
 	switch {
 	case errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid):
-		// A fault in this program, which must not keep the others from being served.
+		// This is a fault of this program. It must not keep the other owners from being served.
 		l.config.Logger.Error("a decision cannot be committed", "error", err)
 	case err != nil:
 		return err
 	}
-	_, err = l.config.await(ctx, revision)
+	_, err = l.config.awaitRevision(ctx, revision)
 	return err
 }
 
-// ownerUnits are the units that the decision about an owner became, as a range of the units of a commit.
+// ownerUnits is the range of a commit's units that one owner's decision produced.
 type ownerUnits struct {
 	owner    cluster.OwnerRef
 	from, to int
 }
 
-// reviseRefused marks the owners of which a unit was refused. What changed under the unit may be no event for the
-// owner, such as a record that was projected meanwhile, and would not bring the decision back.
+// reviseRefused marks the owners with a refused unit. The cause of the refusal may be no event for the owner, such as a
+// record that was projected meanwhile. Then nothing else would bring the decision back.
 func (l *loop) reviseRefused(applied []bool) {
-	for _, u := range l.decided {
+	for _, u := range l.decidedUnits {
 		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {
 			l.dirty[u.owner] = true
 		}
 	}
-	l.decided = l.decided[:0]
+	l.decidedUnits = l.decidedUnits[:0]
 }
 
-// until is how long nothing needs to be looked at.
-func (l *loop) until(node time.Duration) time.Duration {
-	next := min(node, lookAnyway)
+// nextCycleDelay returns the longest wait before the next cycle if nothing changes.
+func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
+	next := min(node, maxIdleInterval)
 	if len(l.dirty)+len(l.crons.dirty) > 0 {
-		next = min(next, retryAfter)
+		next = min(next, retryDelay)
 	}
-	if len(l.rest) > 0 || l.preempting.fresh {
+	if len(l.deferred) > 0 || l.preemption.hasNewVictims {
 		next = l.pace.pause / 2
 	}
-	if p := &l.preempting; p.hopeful {
-		next = min(next, p.anyway-l.config.Clock())
+	if p := &l.preemption; p.mayFindVictims {
+		next = min(next, p.latestSearch-l.config.Clock())
 	}
 	if at := l.reservations.next; !at.IsZero() {
 		next = min(next, at.Sub(l.now))
 	}
-	for _, a := range []*agenda{l.looks, l.crons.looks} {
+	for _, a := range []*timerQueue{l.timers, l.crons.timers} {
 		if at, ok := a.next(); ok {
 			next = min(next, at.Sub(l.now))
 		}

@@ -10,9 +10,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// part takes the moves out of a result: those with a place are returned, and of the others is kept why they stay: they
-// are the last of those that wait. Of what was scheduled the moves are the last, from the given index on.
-func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (scheduler.Result, []*reconciler.Move) {
+// splitMoves takes the moves out of a result: the pending tasks from index from on. It returns the moves that have a
+// place. The others stay where they are, and their reasons come last among those of the waiting tasks.
+func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
+	from int,
+) (scheduler.Result, []*reconciler.Move) {
 	clear(l.watch.stuck)
 	if len(moves) == 0 {
 		return r, nil
@@ -38,10 +40,10 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 			out.Waiting = append(out.Waiting, w)
 			continue
 		}
-		l.rebalancing.refuse(w)
+		l.rebalancing.noteRefusal(w)
 		stays = append(stays, w)
 		if v := l.watch.verdicts[m.From]; v == nil || v.Node.State != cluster.NodeDraining {
-			continue // what it waits for is told once it drains
+			continue // its reason is shown once the node drains
 		}
 		if stuck[m.From]++; first[m.From] == "" {
 			first[m.From] = w.Sentence
@@ -58,9 +60,10 @@ func (l *loop) part(r scheduler.Result, moves []*reconciler.Move, from int) (sch
 	return out, leaving
 }
 
-// leave writes what lets tasks with a place elsewhere go: of those that take a healthy task from their service so many
-// as its decision allows, and none where that is out of date, as the service changed and is to be decided again (P5.4).
-func (l *loop) leave(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
+// commitMoves writes what lets tasks with a place elsewhere leave their nodes. Moves of healthy tasks are limited by
+// the decision about their service. None of them is written if the service has changed and has to be decided again
+// (P5.4).
+func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
 	var units []store.Unit
 	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}
 	for _, m := range moves {
@@ -73,14 +76,14 @@ func (l *loop) leave(ctx context.Context, snap *store.Snapshot, moves []*reconci
 			}
 			left[m.Next.Owner]++
 		}
-		w := &write{loop: l, snap: snap, owner: m.Next.Owner}
+		w := &decisionWriter{loop: l, snap: snap, owner: m.Next.Owner}
 		l.dirty[m.Next.Owner] = true
 		var u store.Unit
 		var err error
 		if m.Stop != nil {
-			u, err = w.stop(m.Stop)
+			u, err = w.stopUnit(m.Stop)
 		} else {
-			u, err = w.conclusion(m.Conclusion)
+			u, err = w.conclusionUnit(m.Conclusion)
 		}
 		if err != nil {
 			return err

@@ -19,8 +19,8 @@ func node(s *store.Snapshot, name string) cluster.Node {
 	return cluster.Node{}
 }
 
-// on counts the attempts that stand on a node.
-func on(s *store.Snapshot, name string) int {
+// countOn counts the attempts that stand on a node.
+func countOn(s *store.Snapshot, name string) int {
 	n := 0
 	for row := range s.NodeAttempts(name) {
 		if row.Standing() {
@@ -30,8 +30,8 @@ func on(s *store.Snapshot, name string) int {
 	return n
 }
 
-// well counts the tasks of which an attempt is healthy and was not told to stop, be it one that moves.
-func well(s *store.Snapshot) int {
+// healthyTasks counts the tasks with a healthy attempt that was not told to stop; a moving attempt counts, too.
+func healthyTasks(s *store.Snapshot) int {
 	tasks := map[cluster.TaskID]bool{}
 	for row := range s.AllAttempts() {
 		if row.Observed.Healthy() && row.Desired != nil && row.Desired.Stop == nil {
@@ -41,15 +41,15 @@ func well(s *store.Snapshot) int {
 	return len(tasks)
 }
 
-// least watches the number of healthy tasks of the service while something else is waited for.
-func least(w *world, n *int, holds func(*store.Snapshot) bool) func(*store.Snapshot) bool {
+// trackLeast wraps a condition and keeps the least number of healthy tasks of the service in n while a test waits.
+func trackLeast(w *world, n *int, holds func(*store.Snapshot) bool) func(*store.Snapshot) bool {
 	return func(s *store.Snapshot) bool {
-		*n = min(*n, well(s))
+		*n = min(*n, healthyTasks(s))
 		return holds(s)
 	}
 }
 
-// A node that is drained gives its tasks up one by one for healthy ones elsewhere, and takes tasks again afterwards.
+// A drained node gives up its tasks one by one, each for a healthy one elsewhere, and takes tasks again afterwards.
 func TestDrainedNodeIsEmptied(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -59,8 +59,8 @@ func TestDrainedNodeIsEmptied(t *testing.T) {
 		w.node("n2")
 		fewest := 3
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
-		w.until(30*time.Second, "n1 is drained", least(w, &fewest, func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 3 &&
+		w.until(30*time.Second, "n1 is drained", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeDrained && countOn(s, "n1") == 0 && countOn(s, "n2") == 3 &&
 				healthy(s, 1) == 3
 		}))
 		if fewest < 3 {
@@ -72,18 +72,18 @@ func TestDrainedNodeIsEmptied(t *testing.T) {
 		})
 		w.service(4, 1, 1)
 		w.until(20*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
-		if n := on(w.server.tables.Snapshot(), "n1"); n != 0 {
+		if n := countOn(w.server.tables.Snapshot(), "n1"); n != 0 {
 			t.Errorf("%d tasks were placed on a cordoned node", n)
 		}
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
 		w.service(6, 1, 1)
 		w.until(20*time.Second, "n1 has tasks again", func(s *store.Snapshot) bool {
-			return healthy(s, 1) == 6 && on(s, "n1") > 0
+			return healthy(s, 1) == 6 && countOn(s, "n1") > 0
 		})
 	})
 }
 
-// Tasks that have nowhere to go stay, the node and an event say so, and taking the drain back has cost nothing. At the
+// Tasks that have nowhere to go stay; the node and an event say so, and taking the drain back has cost nothing. At the
 // deadline they are stopped.
 func TestDrainWithNowhereToGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -98,8 +98,9 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 		})
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
-		if healthy(s, 1) != 2 || events(s)["node.draining"] > 3 {
-			t.Errorf("after a minute: %d healthy, %d events of the drain", healthy(s, 1), events(s)["node.draining"])
+		if healthy(s, 1) != 2 || eventCounts(s)["node.draining"] > 3 {
+			t.Errorf("after a minute: %d healthy, %d events of the drain", healthy(s, 1),
+				eventCounts(s)["node.draining"])
 		}
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1"})
 		w.until(5*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
@@ -117,12 +118,12 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 			t.Errorf("%d healthy before the deadline, want 2", n)
 		}
 		w.until(15*time.Second, "what is left is stopped", func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0
+			return node(s, "n1").State == cluster.NodeDrained && countOn(s, "n1") == 0
 		})
 	})
 }
 
-// A task that lives after KILL drains its node: the others leave.
+// A task that lives after KILL makes its node drain: the other tasks leave.
 func TestUnkillableTaskDrainsItsNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -136,14 +137,14 @@ func TestUnkillableTaskDrainsItsNode(t *testing.T) {
 		stuck.State, stuck.Health, stuck.Reason = cluster.StateStopping, "", cluster.ReasonUnkillable
 		w.put(p.Observed("n1", task), &stuck)
 		w.until(20*time.Second, "the other task moved", func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeDraining && on(s, "n2") > 0 &&
+			return node(s, "n1").State == cluster.NodeDraining && countOn(s, "n2") > 0 &&
 				strings.Contains(node(s, "n1").Reason, "lives after KILL")
 		})
 	})
 }
 
-// P6.3: what ran on a node that is gone runs elsewhere at once, whatever its class, and the node is forgotten. When it
-// returns after all it is a new node, and what it still runs is stopped.
+// P6.3: tasks of a node that is gone run elsewhere at once, whatever their class, and the node is forgotten. If it
+// returns after all it is a new node, and its former tasks are stopped.
 func TestForgottenNodeReturns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		lost := w.node("n1")
@@ -156,15 +157,15 @@ func TestForgottenNodeReturns(t *testing.T) {
 		w.node("n2")
 		lost.kill()
 		time.Sleep(10 * time.Minute) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); on(s, "n2") != 0 || node(s, "n1").State != cluster.NodeDown {
-			t.Errorf("%d tasks of class wait were replaced; n1 is %s", on(s, "n2"), node(s, "n1").State)
+		if s := w.server.tables.Snapshot(); countOn(s, "n2") != 0 || node(s, "n1").State != cluster.NodeDown {
+			t.Errorf("%d tasks of class wait were replaced; n1 is %s", countOn(s, "n2"), node(s, "n1").State)
 		}
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true})
 		w.until(15*time.Second, "n1 is forgotten", func(s *store.Snapshot) bool {
 			_, host := s.Host("n1")
 			_, status := s.NodeStatus("n1")
 			_, judged := s.Node("n1")
-			return !host && !status && !judged && healthy(s, 1) == 2 && on(s, "n2") == 2
+			return !host && !status && !judged && healthy(s, 1) == 2 && countOn(s, "n2") == 2
 		})
 		if _, ok := w.server.tables.Pulse("n1"); ok {
 			time.Sleep(2 * time.Second) // in-bubble: inWorld makes one
@@ -174,7 +175,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 		}
 		lost.run()
 		w.until(20*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2
+			return node(s, "n1").State == cluster.NodeReady && countOn(s, "n1") == 0 && healthy(s, 1) == 2
 		})
 		if _, ok := w.server.tables.Snapshot().Recovery(cluster.DefaultDomain); ok {
 			t.Error("the return of a forgotten node was taken for a store that went back")
@@ -182,7 +183,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
-// A node that keeps falling silent and coming back is held back, and its tasks are not touched.
+// A node that keeps falling silent and coming back is held, and its tasks are not touched.
 func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -231,7 +232,7 @@ func TestOperatorOverridesMassSilence(t *testing.T) {
 			a.kill()
 		}
 		time.Sleep(3 * time.Minute) // in-bubble: inWorld makes one
-		if lost := events(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
+		if lost := eventCounts(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
 			t.Fatalf("%d tasks were given up in a mass silence", lost)
 		}
 		w.put(p.Domain(cluster.DefaultDomain), &cluster.DomainSettings{
@@ -240,14 +241,14 @@ func TestOperatorOverridesMassSilence(t *testing.T) {
 		w.until(10*time.Second, "all run elsewhere", func(s *store.Snapshot) bool {
 			n := 0
 			for _, a := range nodes[4:] {
-				n += on(s, a.name)
+				n += countOn(s, a.name)
 			}
-			return n == 10 && events(s)["task.lost"] > 0
+			return n == 10 && eventCounts(s)["task.lost"] > 0
 		})
 	})
 }
 
-// Why tasks wait is told in groups, for other servers.
+// Other servers get the reasons why tasks wait, in groups.
 func TestReasonsInGroups(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -271,7 +272,7 @@ func TestReasonsInGroups(t *testing.T) {
 	})
 }
 
-// The tasks of a service of class wait leave drained nodes one after the other.
+// The tasks of a service with on_disconnect wait leave drained nodes one after the other.
 func TestDrainOfClassWaitKeepsAllButOne(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -284,8 +285,8 @@ func TestDrainOfClassWaitKeepsAllButOne(t *testing.T) {
 		w.node("n2")
 		fewest := 4
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
-		w.until(time.Minute, "n1 is drained", least(w, &fewest, func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeDrained && on(s, "n1") == 0 && on(s, "n2") == 4 &&
+		w.until(time.Minute, "n1 is drained", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeDrained && countOn(s, "n1") == 0 && countOn(s, "n2") == 4 &&
 				healthy(s, 1) == 4
 		}))
 		if fewest != 3 {
@@ -294,7 +295,7 @@ func TestDrainOfClassWaitKeepsAllButOne(t *testing.T) {
 	})
 }
 
-// A node that lives is forgotten: what ran on it runs elsewhere, and it comes back by itself, as a new node and empty.
+// A live node is forgotten: its tasks run elsewhere. It comes back by itself, as a new and empty node.
 func TestForgottenNodeThatLives(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -308,10 +309,10 @@ func TestForgottenNodeThatLives(t *testing.T) {
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true})
 		w.until(15*time.Second, "n1 is forgotten, and what ran on it runs elsewhere", func(s *store.Snapshot) bool {
 			_, host := s.Host("n1")
-			return !host && healthy(s, 1) == 2 && on(s, "n2") == 2
+			return !host && healthy(s, 1) == 2 && countOn(s, "n2") == 2
 		})
 		w.until(30*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
-			return node(s, "n1").State == cluster.NodeReady && on(s, "n1") == 0 && healthy(s, 1) == 2 &&
+			return node(s, "n1").State == cluster.NodeReady && countOn(s, "n1") == 0 && healthy(s, 1) == 2 &&
 				standing(s) == 2
 		})
 		s := w.server.tables.Snapshot()

@@ -10,105 +10,107 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// laterLife is how old a sign of life may be that is of a newer session than the registration that the tables hold:
-// another server's digest overtakes them. One that stays so is of a node that was forgotten and registered anew.
-const laterLife = 5 * time.Second
+// staleSessionAge is the age above which a pulse is dropped if its session is newer than the registration in the
+// tables. Digests of other servers overtake registrations, but not by that much. An older pulse belongs to a node that
+// was forgotten and registered anew.
+const staleSessionAge = 5 * time.Second
 
-// watch keeps the watcher's verdicts of one reign.
-type watch struct {
-	config      Config
-	incarnation uint64
-	options     watcher.Options
-	armed       time.Duration
-	last        time.Duration
-	storm       bool
-	verdicts    map[string]*verdict
-	all         sight
-	// pulses is up to which change of pulses nodes were looked at, deadlines when they are to be looked at next,
-	// restless are those that each pass looks at, and silent those that are not heard.
-	pulses           uint64
-	deadlines        *deadlines
-	restless, silent map[string]bool
-	// begun is, by node, when its session was first seen: a registration is a sign of life, and the pulse that goes
-	// with it may have to come from another server.
-	begun map[string]begin
-	// stuck says, by node, why tasks cannot be moved away from it; unkillable which of its attempts live after KILL.
+// nodeWatch keeps the watcher's verdicts of one leadership term.
+type nodeWatch struct {
+	config       Config
+	incarnation  uint64
+	options      watcher.Options
+	armed        time.Duration
+	last         time.Duration
+	massSilence  bool
+	verdicts     map[string]*verdict
+	sharedInputs sharedInputs
+	// pulses marks the last change of pulses that was handled. deadlines holds when nodes are judged next, everyPass
+	// the nodes that each pass judges, and silent the nodes that are not heard.
+	pulses            uint64
+	deadlines         *deadlines
+	everyPass, silent map[string]bool
+	// sessions holds, by node, when its session was first seen. A registration is a sign of life, and the first pulse
+	// after it may have to come from another server.
+	sessions map[string]sessionStart
+	// stuck says, by node, why tasks cannot be moved away from it. unkillable holds the node's attempts that live after
+	// KILL.
 	stuck      map[string]string
 	unkillable map[string]map[store.AttemptKey]bool
-	// pressed are the nodes that are short of memory.
-	pressed map[string]*press
+	// pressed holds the nodes that are short of memory.
+	pressed map[string]*pressedNode
 	disks   disks
-	// busy says that a plan is on its way, or its result is not known: it may name any node.
-	busy func() bool
+	// hasUnknownPlacements reports whether a plan is in flight or its result is unknown: it may name any node.
+	hasUnknownPlacements func() bool
 	// recovered says that the operator decided how to go on after the store went back (P1.7).
 	recovered bool
-	// held says that this decision is awaited.
+	// held says that the leader waits for that decision.
 	held bool
 }
 
-// begin is when a session was first seen. Where the node was forgotten, the record is another, and sessions are counted
-// anew.
-type begin struct {
+// sessionStart is when a session was first seen. record is the revision at which its registration was created: sessions
+// of a node that was forgotten are counted anew, in another record.
+type sessionStart struct {
 	session, record uint64
 	at              time.Duration
 }
 
-func newWatch(c Config, incarnation uint64, busy func() bool) *watch {
+func newNodeWatch(c Config, incarnation uint64, hasUnknownPlacements func() bool) *nodeWatch {
 	now := c.Clock()
-	return &watch{
-		config:      c,
-		incarnation: incarnation,
-		options:     watcher.DefaultOptions(),
-		armed:       now,
-		last:        now,
-		verdicts:    map[string]*verdict{},
-		deadlines:   newDeadlines(),
-		restless:    map[string]bool{},
-		silent:      map[string]bool{},
-		begun:       map[string]begin{},
-		stuck:       map[string]string{},
-		unkillable:  map[string]map[store.AttemptKey]bool{},
-		pressed:     map[string]*press{},
-		disks:       disks{full: map[string]bool{}},
-		busy:        busy,
+	return &nodeWatch{
+		config:               c,
+		incarnation:          incarnation,
+		options:              watcher.DefaultOptions(),
+		armed:                now,
+		last:                 now,
+		verdicts:             map[string]*verdict{},
+		deadlines:            newDeadlines(),
+		everyPass:            map[string]bool{},
+		silent:               map[string]bool{},
+		sessions:             map[string]sessionStart{},
+		stuck:                map[string]string{},
+		unkillable:           map[string]map[store.AttemptKey]bool{},
+		pressed:              map[string]*pressedNode{},
+		disks:                disks{full: map[string]bool{}},
+		hasUnknownPlacements: hasUnknownPlacements,
 	}
 }
 
-// judged is what a look at the nodes brought.
+// judged is the result of judging nodes.
 type judged struct {
 	units []store.Unit
-	// touched are the nodes whose tasks may mean something else now.
+	// touched are the nodes whose tasks may have to be decided again.
 	touched []string
 }
 
-// known reports whether a node has a record of its own or a registration.
-func known(snap *store.Snapshot, name string) bool {
+// hasRecords reports whether a node has a record of its own or a registration.
+func hasRecords(snap *store.Snapshot, name string) bool {
 	_, registered := snap.NodeStatus(name)
 	_, judged := snap.Node(name)
 	return registered || judged
 }
 
-// weather finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
-func (w *watch) weather(now time.Duration) []store.Unit {
-	storm := false
+// checkMassSilence finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
+func (w *nodeWatch) checkMassSilence(now time.Duration) []store.Unit {
+	massSilence := false
 	if len(w.silent) > 0 {
 		verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
 		for _, v := range w.verdicts { // order-free: Storm sorts
 			verdicts = append(verdicts, v.Verdict)
 		}
-		storm = watcher.Storm(verdicts, now, w.options)
+		massSilence = watcher.Storm(verdicts, now, w.options)
 	}
-	if storm == w.storm {
+	if massSilence == w.massSilence {
 		return nil
 	}
-	w.storm = storm
-	w.config.Logger.Warn("mass silence of nodes", "on", storm)
+	w.massSilence = massSilence
+	w.config.Logger.Warn("mass silence of nodes", "on", massSilence)
 	e := cluster.Event{
 		Type: "node.mass-silence", Reason: cluster.ReasonNodeDown,
 		Message: "many nodes fell silent within a minute: tasks are not replaced until they are heard, as " +
 			"the fault is likelier the network's",
 	}
-	if !storm {
+	if !massSilence {
 		e = cluster.Event{
 			Type:    "node.mass-silence-over",
 			Message: "enough nodes are heard again: tasks of silent ones are replaced",
@@ -117,21 +119,22 @@ func (w *watch) weather(now time.Duration) []store.Unit {
 	return []store.Unit{{Events: []cluster.Event{e}}}
 }
 
-// paused reports whether tasks of silent nodes are not replaced: in a mass silence that the operator did not override.
-func (w *watch) paused(snap *store.Snapshot, wall time.Time) bool {
-	if !w.storm {
+// isPaused reports whether tasks of silent nodes are not replaced: in a mass silence that the operator did not
+// override.
+func (w *nodeWatch) isPaused(snap *store.Snapshot, wall time.Time) bool {
+	if !w.massSilence {
 		return false
 	}
 	d, ok := snap.Domain(w.config.Domain)
 	return !ok || !wall.Before(d.Value.RescheduleUntil)
 }
 
-// input gathers what the watcher looks at, and returns the revision of the node's record.
-func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input,
+// input gathers the watcher's input on a node, and returns the revision of the node's record.
+func (w *nodeWatch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input,
 	rev uint64,
 ) {
 	in = watcher.Input{
-		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.paused(snap, wall), Recovered: w.recovered,
+		Domain: w.config.Domain, Incarnation: w.incarnation, Paused: w.isPaused(snap, wall), Recovered: w.recovered,
 		Held:  w.held,
 		Armed: w.armed, Now: now, Wall: wall.UTC(), Options: w.options,
 	}
@@ -144,65 +147,66 @@ func (w *watch) input(snap *store.Snapshot, name string, now time.Duration, wall
 	}
 	if e, ok := snap.NodeStatus(name); ok {
 		in.Status = e.Value
-		if b := w.begun[name]; b.session != in.Status.Session || b.record != e.Created {
-			w.begun[name] = begin{in.Status.Session, e.Created, now}
+		if b := w.sessions[name]; b.session != in.Status.Session || b.record != e.Created {
+			w.sessions[name] = sessionStart{in.Status.Session, e.Created, now}
 		}
-		in.Armed = max(in.Armed, w.begun[name].at)
+		in.Armed = max(in.Armed, w.sessions[name].at)
 	}
 	if e, ok := snap.Host(name); ok {
 		in.Host = e.Value
 	}
 	if p, ok := w.config.Tables.Pulse(name); ok {
 		in.Pulse = &p
-		if in.Status != nil && p.Session > in.Status.Session && now-p.At > laterLife {
+		if in.Status != nil && p.Session > in.Status.Session && now-p.At > staleSessionAge {
 			w.config.Tables.DropPulse(name)
-			b := w.begun[name] // what it promised stands, should the tables be late after all
+			b := w.sessions[name] // the promised report still counts, in case the tables are late after all
 			b.at = max(b.at, p.At+p.Next)
-			w.begun[name] = b
+			w.sessions[name] = b
 		}
 	}
-	for key := range w.unkillable[name] { // order-free: the first by name is told
+	for key := range w.unkillable[name] { // order-free: the first by name is taken
 		if in.Unkillable == "" || key.Task < in.Unkillable {
 			in.Unkillable = key.Task
 		}
 	}
 	own := in.Node != nil && in.Node.Domain == w.config.Domain
 	if in.Host != nil || in.Unkillable != "" || own && in.Node.Domain != cluster.DefaultDomain {
-		in.Left, in.Stuck = w.left(snap, name), w.stuck[name]
+		in.Left, in.Stuck = w.countLeft(snap, name), w.stuck[name]
 	}
 	return in, rev
 }
 
-// left counts the attempts that stand on a node, or may in a plan whose result is not known.
-func (w *watch) left(snap *store.Snapshot, name string) int {
+// countLeft counts the attempts that stand on a node, and one more if a plan with an unknown result may name it.
+func (w *nodeWatch) countLeft(snap *store.Snapshot, name string) int {
 	n := 0
 	for row := range snap.NodeAttempts(name) {
 		if _, ours := row.Ref(); ours && row.Standing() {
 			n++
 		}
 	}
-	if w.busy() {
+	if w.hasUnknownPlacements() {
 		n++
 	}
 	return n
 }
 
-func (w *watch) look(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {
+// judgeNode judges a node and adds to out what follows from a new verdict.
+func (w *nodeWatch) judgeNode(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {
 	in, rev := w.input(snap, name, now, wall)
 	v, ok := watcher.Look(in)
 	if !ok {
 		return
 	}
 	was, had := w.verdicts[name]
-	w.keep(name, newVerdict(v, &in))
-	w.verdicts[name].alone = v.Drain != nil && !v.Foreign && onlyDaemons(snap, name)
-	if !v.Foreign && v.Heard { // of a silent one the last word stands
-		w.feel(snap, name, &in, out)
-		w.sweeps(snap, name, &in, out)
+	w.setVerdict(name, newVerdict(v, &in))
+	w.verdicts[name].onlyDaemonsLeft = v.Drain != nil && !v.Foreign && onlyDaemons(snap, name)
+	if !v.Foreign && v.Heard { // a silent node keeps its last report
+		w.notePressure(snap, name, &in, out)
+		w.noteDisks(snap, name, &in, out)
 	}
 	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
-		!sameDrain(was.Drain, v.Drain) || was.alone != w.verdicts[name].alone || was.Foreign != v.Foreign ||
-		was.Node.State != v.Node.State {
+		!sameDrain(was.Drain, v.Drain) || was.onlyDaemonsLeft != w.verdicts[name].onlyDaemonsLeft ||
+		was.Foreign != v.Foreign || was.Node.State != v.Node.State {
 		out.touched = append(out.touched, name)
 	}
 	switch {
@@ -234,8 +238,8 @@ func sameDrain(a, b *cluster.Drain) bool {
 	return a.Force == b.Force && a.Deadline.Equal(b.Deadline)
 }
 
-// forget removes the records of a node that is gone and on which nothing stands.
-func (w *watch) forget(snap *store.Snapshot, name string) store.Unit {
+// forget removes the records of a node that is gone and has no attempts left.
+func (w *nodeWatch) forget(snap *store.Snapshot, name string) store.Unit {
 	prefix := w.config.Tables.Prefix()
 	var u store.Unit
 	remove := func(key string, rev uint64) {
@@ -264,8 +268,8 @@ func (w *watch) forget(snap *store.Snapshot, name string) store.Unit {
 	return u
 }
 
-// absence is what the watcher's verdict on a node means for a task on it.
-func (w *watch) absence(node string, kind cluster.Kind) watcher.Absence {
+// absenceOf returns what the verdict on a node means for a task on it.
+func (w *nodeWatch) absenceOf(node string, kind cluster.Kind) watcher.Absence {
 	v, ok := w.verdicts[node]
 	if !ok {
 		return watcher.Present
@@ -273,28 +277,28 @@ func (w *watch) absence(node string, kind cluster.Kind) watcher.Absence {
 	return v.Absence(kind == cluster.KindJob)
 }
 
-// drain is what the node is to be emptied by, or nil.
-func (w *watch) drain(node string) *cluster.Drain {
+// drainOf returns the drain of a node, or nil.
+func (w *nodeWatch) drainOf(node string) *cluster.Drain {
 	if v, ok := w.verdicts[node]; ok && !v.Foreign && !v.Gone {
 		return v.Drain
 	}
 	return nil
 }
 
-// reported reports whether the node's full report is in under this leader.
-func (w *watch) reported(node string) bool {
+// hasReported reports whether the node has sent a full report under this leader.
+func (w *nodeWatch) hasReported(node string) bool {
 	v, ok := w.verdicts[node]
 	return ok && v.Heard && v.Node.State != cluster.NodeJoining
 }
 
-// gone reports whether the node is known never to come back.
-func (w *watch) gone(node string) bool {
+// isGone reports whether the node is known never to come back.
+func (w *nodeWatch) isGone(node string) bool {
 	v, ok := w.verdicts[node]
 	return ok && v.Gone
 }
 
-// told keeps what an attempt's status says of its node.
-func (w *watch) told(key store.AttemptKey, row *store.AttemptRow) {
+// noteUnkillable takes note of whether an attempt lives after KILL; row is nil for an attempt without records.
+func (w *nodeWatch) noteUnkillable(key store.AttemptKey, row *store.AttemptRow) {
 	if row == nil {
 		for _, of := range w.unkillable { // order-free: it is in one of them at most
 			delete(of, key)
@@ -314,16 +318,16 @@ func (w *watch) told(key store.AttemptKey, row *store.AttemptRow) {
 	}
 }
 
-// tasks gathers the attempts of an owner for the reconciler. Records that are another's or unreadable are mended first
+// tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
 // (P3.9).
 func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
 	var out []reconciler.Task
 	for row := range snap.Attempts(o) {
 		if row.Unreadable {
-			*units = append(*units, l.mend(snap, row)...)
+			*units = append(*units, l.repairRecord(snap, row)...)
 		}
 		if row.Number == 0 {
-			*units = append(*units, l.clear(snap, row)...)
+			*units = append(*units, l.deleteForeignStatus(snap, row)...)
 			continue
 		}
 		if row.Obscured && row.Observed != nil {
@@ -334,11 +338,11 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 	return out
 }
 
-// task is what the reconciler looks at of an attempt.
+// task returns the reconciler's view of an attempt.
 func (l *loop) task(snap *store.Snapshot, o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task {
 	return reconciler.Task{
-		Attempt: row.Attempt, Absence: l.watch.absence(row.Node, o.Kind), Drain: l.watch.drain(row.Node),
-		Leave:    l.leaveOf(snap, row),
-		Reported: l.watch.reported(row.Node) && (row.Desired != nil || !pinned(snap, row.Task)),
+		Attempt: row.Attempt, Absence: l.watch.absenceOf(row.Node, o.Kind), Drain: l.watch.drainOf(row.Node),
+		Leave:    l.leaveReason(snap, row),
+		Reported: l.watch.hasReported(row.Node) && (row.Desired != nil || !isPinned(snap, row.Task)),
 	}
 }

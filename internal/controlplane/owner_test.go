@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// lead begins the plane of another domain over the same store and tables.
-func (w *world) lead(domain string, without clause.Set) (stop func()) {
+// leadDomain starts the plane of another domain over the same store and tables.
+func (w *world) leadDomain(domain string, without clause.Set) (stop func()) {
 	s := w.server
 	plane := controlplane.New(controlplane.Config{
 		Engine: w.engine, Tables: s.tables, Domain: domain, Server: "s2", Random: rand.New(rand.NewPCG(2, 2)),
@@ -33,8 +33,8 @@ func (w *world) lead(domain string, without clause.Set) (stop func()) {
 	}
 }
 
-// P7.1, T15: a node that the operator gives to another domain is drained by its owner and let go, and only then
-// claimed, under a higher generation. Without the clause it is taken at once.
+// P7.1, T15: the operator gives a node to another domain. Its owner drains and releases it, and only then the other
+// domain claims it, with a higher generation. Without the clause it is claimed at once.
 func TestNodeGoesToAnotherDomain(t *testing.T) {
 	for _, without := range []clause.Set{0, clause.Ownership} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -42,7 +42,7 @@ func TestNodeGoesToAnotherDomain(t *testing.T) {
 			w.definition(1, 500)
 			w.service(2, 1, 1)
 			w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
-			stop := w.lead("other", without)
+			stop := w.leadDomain("other", without)
 			w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other"})
 			time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
 			got := node(w.server.tables.Snapshot(), "n1")
@@ -55,7 +55,7 @@ func TestNodeGoesToAnotherDomain(t *testing.T) {
 				w.until(30*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
 					n := node(s, "n1")
 					return n.Domain == "other" && n.Generation == 2 && n.State == cluster.NodeReady &&
-						on(s, "n1") == 0 && healthy(s, 1) == 2
+						countOn(s, "n1") == 0 && healthy(s, 1) == 2
 				})
 			}
 			stop()
@@ -63,14 +63,14 @@ func TestNodeGoesToAnotherDomain(t *testing.T) {
 	}
 }
 
-// By force a domain takes a node that another owns: the operator raises its generation.
+// With force a domain takes a node that another one owns: the operator raises its generation.
 func TestNodeIsTakenByForce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
 			return node(s, "n1").State == cluster.NodeReady
 		})
-		defer w.lead("other", 0)()
+		defer w.leadDomain("other", 0)()
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other", Generation: 7})
 		w.until(10*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
 			n := node(s, "n1")
@@ -79,8 +79,8 @@ func TestNodeIsTakenByForce(t *testing.T) {
 	})
 }
 
-// P3.5: a record that was written over before its node ever told of the task is removed once the node reported without
-// it. The attempt that it stood for gets its outcome: its number is not used again.
+// P3.5: a record was written over before its node reported the task. It is removed once the node has reported without
+// the task. The lost attempt gets its outcome, so that its number is not used again.
 func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -113,7 +113,7 @@ func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// P3.9: a desired record that somebody deletes is made again from what the agent tells, and nothing is stopped.
+// P3.9: a desired record that somebody deletes is made again from the agent's report, and nothing is stopped.
 func TestDeletedRecordIsMadeAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -132,9 +132,9 @@ func TestDeletedRecordIsMadeAgain(t *testing.T) {
 			return ok && row.DesiredRev > before.DesiredRev && row.Desired.UUID == before.Desired.UUID &&
 				row.Desired.Definition == before.Desired.Definition && row.Desired.Stop == nil
 		})
-		if len(a.effects) != 1 || events(w.server.tables.Snapshot())["task.adopted"] != 1 {
+		if len(a.effects) != 1 || eventCounts(w.server.tables.Snapshot())["task.adopted"] != 1 {
 			t.Errorf("%d starts and %d adoptions, want one of each", len(a.effects),
-				events(w.server.tables.Snapshot())["task.adopted"])
+				eventCounts(w.server.tables.Snapshot())["task.adopted"])
 		}
 	})
 }

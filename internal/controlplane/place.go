@@ -12,71 +12,71 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// place schedules all pending tasks and has the placements committed as plan records. It returns how many there are.
+// place schedules all pending tasks and has the placements committed as plan records. It returns their number.
 //
-// Tasks that should leave their nodes are asked for with them, each as if it waited: where there is a place for it, it
-// is let go, and the next cycle places it.
+// Tasks that should leave their nodes are scheduled too, each as if it waited. A task with a place elsewhere may then
+// leave its node, and the next cycle places it.
 func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err error) {
-	if l.flight == nil {
+	if l.inFlight == nil {
 		if err := l.settle(ctx); err != nil {
 			return 0, err
 		}
 	}
-	if p := &l.preempting; p.hopeful && l.config.Clock() >= p.anyway {
-		l.unplaced = true
+	if p := &l.preemption; p.mayFindVictims && l.config.Clock() >= p.latestSearch {
+		l.needsPlacement = true
 	}
-	if !l.unplaced {
+	if !l.needsPlacement {
 		return 0, nil
 	}
-	l.unplaced = false
+	l.needsPlacement = false
 	began := l.config.Now()
 	pending, moves := l.allPending()
-	l.promise(pending[:len(pending)-len(moves)])
-	l.plane.worth.Store(l.pricing.price(snap, l.fleet))
+	l.applyPromises(pending[:len(pending)-len(moves)])
+	l.plane.valueModel.Store(l.deviceValues.updateFleet(snap, l.fleet))
 	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
-	result, leaving := l.part(result, moves, len(pending)-len(moves))
+	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
 	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
 	l.plane.reasons.set(result.Waiting)
-	if err := l.leave(ctx, snap, leaving); err != nil {
-		l.unplaced = true
+	if err := l.commitMoves(ctx, snap, leaving); err != nil {
+		l.needsPlacement = true
 		return 0, err
 	}
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.grounds.note(l.fleet, pending, result.Placements, &l.config)
-	if err := l.land(); err != nil { // one at a time
-		l.unplaced = true
+	l.plane.traces.record(l.fleet, pending, result.Placements, &l.config)
+	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
+		l.needsPlacement = true
 		return 0, err
 	}
-	l.launch(ctx, snap, pending, result.Placements, began)
-	if l.alone {
-		return len(result.Placements), l.land()
+	l.commitInBackground(ctx, snap, pending, result.Placements, began)
+	if l.synchronous {
+		return len(result.Placements), l.awaitInFlight()
 	}
 	return len(result.Placements), nil
 }
 
-// settle finds out what became of a plan whose result was lost, and waits until the tables tell.
+// settle finds out whether a plan with a lost result was written, and waits until the tables show the answer.
 func (l *loop) settle(ctx context.Context) error {
 	if !l.plans.Unsettled() {
 		return nil
 	}
 	revision, err := l.plans.Settle(ctx)
-	l.written = max(l.written, revision)
+	l.writtenRevision = max(l.writtenRevision, revision)
 	if err != nil {
 		return err
 	}
-	if _, err := l.config.await(ctx, revision); err != nil {
+	if _, err := l.config.awaitRevision(ctx, revision); err != nil {
 		return err
 	}
-	// What applied shows in the follower's next changes; nothing is placed before that.
+	// An applied plan shows in the follower's next changes; nothing is placed before that.
 	return errSettled
 }
 
-// errSettled ends a cycle that settled a plan: what it had decided is out of date.
+// errSettled ends a cycle that settled a plan, as the cycle's decisions are out of date.
 var errSettled = errors.New("a plan was settled; deciding again")
 
-// allPending returns what waits, of all owners, and after it what should move.
+// allPending returns the pending tasks of all owners, followed by the tasks that should move, and the moves.
 func (l *loop) allPending() ([]cluster.Pending, []*reconciler.Move) {
 	owners := make([]cluster.OwnerRef, 0, len(l.pending))
 	for o := range l.pending { // order-free: sorted next
@@ -111,8 +111,8 @@ func (l *loop) allPending() ([]cluster.Pending, []*reconciler.Move) {
 	return out, moves
 }
 
-// share is what tasks of one plan owner have in common.
-type share struct {
+// planOwnerKey is what the tasks of one plan owner have in common.
+type planOwnerKey struct {
 	owner        cluster.OwnerRef
 	rev          uint64
 	generation   uint64
@@ -124,12 +124,14 @@ type share struct {
 	onDisconnect cluster.OnDisconnect
 }
 
-// proposals makes plan records of placements, whose attempts get the ids, in the order of the decisions, each within
-// the log's room.
-func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Placement, ids []string) []store.Proposal {
+// makeProposals makes plan records of placements, in the order of the decisions. Each record fits into the log's room;
+// attempt i gets the identity ids[i].
+func (l *loop) makeProposals(pending []cluster.Pending, placements []scheduler.Placement,
+	ids []string,
+) []store.Proposal {
 	maxCompares, maxTasks := l.plans.Room()
 	var out []store.Proposal
-	var at map[share]int
+	var at map[planOwnerKey]int
 	tasks, compares := 0, 0
 	gang := ""
 	for i := range placements {
@@ -139,21 +141,22 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 		if !ok {
 			continue
 		}
-		s := share{
+		s := planOwnerKey{
 			p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit,
 			p.OnDisconnect,
 		}
 		o, known := at[s]
 		need := 1 + l.plans.Compares(p.Attempt)
 		full := at == nil || tasks == maxTasks || compares+need > maxCompares
-		// its tasks stand together, and are written together: validation bounds them by what a record can hold
+		// The tasks of a gang are adjacent and are written in one record. Validation bounds a gang by what a record can
+		// hold.
 		if p.Gang != gang {
 			n, c := l.gangNeeds(pending, placements[i:])
 			full, gang = full || tasks+n > maxTasks || compares+c > maxCompares, p.Gang
 		}
 		if full {
 			out = append(out, store.Proposal{})
-			at, tasks, compares, known = map[share]int{}, 0, 0, false
+			at, tasks, compares, known = map[planOwnerKey]int{}, 0, 0, false
 		}
 		if known {
 			need--
@@ -180,8 +183,7 @@ func (l *loop) proposals(pending []cluster.Pending, placements []scheduler.Place
 	return out
 }
 
-// gangNeeds is how many tasks and compares the gang takes that is the first of the placements; none for a task that is
-// in none.
+// gangNeeds returns how many tasks and compares the gang of the first placement takes; no tasks if it is in none.
 func (l *loop) gangNeeds(pending []cluster.Pending, placements []scheduler.Placement) (tasks, compares int) {
 	gang := pending[placements[0].Pending].Gang
 	for i := range placements {
@@ -195,10 +197,10 @@ func (l *loop) gangNeeds(pending []cluster.Pending, placements []scheduler.Place
 	return tasks, compares + 1
 }
 
-// fewTasks is up to how many placements of a plan are told one by one.
-const fewTasks = 50
+// maxTasksWithOwnEvents is the largest number of placements in a plan that get an event each.
+const maxTasksWithOwnEvents = 50
 
-// placementEvents tells of a plan: each task, or, in a large plan, how many of each owner.
+// placementEvents returns the events of a plan: one for each task or, in a large plan, one for each owner.
 func placementEvents(p *store.Proposal) []cluster.Event {
 	total := 0
 	for i := range p.Owners {
@@ -208,7 +210,7 @@ func placementEvents(p *store.Proposal) []cluster.Event {
 	for i := range p.Owners {
 		o := &p.Owners[i]
 		owner := o.Owner
-		if total > fewTasks {
+		if total > maxTasksWithOwnEvents {
 			out = append(out, cluster.Event{
 				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Count: len(o.Tasks),
 				Message: fmt.Sprintf("%d tasks of %s were placed", len(o.Tasks), o.Definition),

@@ -143,8 +143,7 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 	})
 }
 
-// A decision that is refused, as a record changed under it, is taken again, also where the change by itself asks for
-// none.
+// A decision that was refused because a record changed is made again, even if the change itself asks for no decision.
 func TestRefusedStopIsDecidedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
@@ -161,7 +160,7 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					// the same again
+					// the record with the same content
 					_, err = w.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: op.Key, Value: was.Value}}}})
 					return err
 				}
@@ -170,7 +169,9 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 		}})
 		w.start()
 		w.job(1, 0)
-		w.until(time.Minute, "the task runs", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 1 })
+		w.until(time.Minute, "the task runs", func(s *store.Snapshot) bool {
+			return countRunning(s, theJob, "n1") == 1
+		})
 		time.Sleep(2 * controlplane.ProjectAfter) // in-bubble: inWorld makes one
 		refuse.Store(true)
 		e, _ := w.server.tables.Snapshot().Job("c", "batch")
@@ -178,7 +179,7 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 		cancelled.Cancelled = true
 		w.put(p.Job("c", "batch"), &cancelled)
 		w.until(10*time.Second, "the task has ended", func(s *store.Snapshot) bool {
-			return run(s, theJob, "n1") == 0 && standing(s) == 0
+			return countRunning(s, theJob, "n1") == 0 && standing(s) == 0
 		})
 		if refuse.Load() {
 			t.Error("no stop was refused")
@@ -186,8 +187,8 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 	})
 }
 
-// An ended job and the outcomes of its attempts are removed once the cluster has kept them for as long as it says, also
-// by a new leader.
+// An ended job and its outcomes are removed once the cluster has kept them for as long as it says, also by a new
+// leader.
 func TestEndedJobExpires(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -240,7 +241,7 @@ func TestWaitingTasksHaveAReason(t *testing.T) {
 	})
 }
 
-// The tasks of a node that falls silent run elsewhere after the limit; when it returns, what was replaced is given up.
+// The tasks of a silent node run elsewhere after the limit. When the node returns, its replaced attempts are stopped.
 func TestSilentNodeIsReplaced(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		lost := w.node("n1")
@@ -274,7 +275,7 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 	})
 }
 
-// T14: a foreign write over a desired record is written back, and never makes the task run elsewhere (P3.5, P3.9).
+// T14: a desired record that was written over is written back, and the task never runs elsewhere (P3.5, P3.9).
 func TestForeignRecordIsMended(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
@@ -312,7 +313,7 @@ func TestForeignRecordIsMended(t *testing.T) {
 	}
 }
 
-// A server that is killed and started anew goes on where it was.
+// A server that is killed and restarted goes on where it was.
 func TestRestartOfTheServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -335,8 +336,8 @@ func TestRestartOfTheServer(t *testing.T) {
 	})
 }
 
-// A node whose registration was deleted is silent: its tasks run elsewhere after the limit. One that is deleted
-// altogether is forgotten.
+// A node whose registration was deleted is silent: its tasks run elsewhere after the limit. A node without any record
+// is forgotten.
 func TestNodeWithoutRegistrationIsSilent(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		lost := w.node("n1")
@@ -358,8 +359,8 @@ func TestNodeWithoutRegistrationIsSilent(t *testing.T) {
 	})
 }
 
-// events returns how often each type of event was told.
-func events(s *store.Snapshot) map[string]int {
+// eventCounts returns the number of events of each type.
+func eventCounts(s *store.Snapshot) map[string]int {
 	told := map[string]int{}
 	for b := range s.EventBatches() {
 		for _, e := range b.Value.Events {
@@ -369,7 +370,7 @@ func events(s *store.Snapshot) map[string]int {
 	return told
 }
 
-// When many nodes fall silent at once nothing is replaced, and both ends of that are told (P6.2).
+// When many nodes fall silent at once no task is replaced. The beginning and the end are published (P6.2).
 func TestMassSilencePausesReplacement(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var nodes []*agent
@@ -383,17 +384,17 @@ func TestMassSilencePausesReplacement(t *testing.T) {
 			a.kill()
 		}
 		w.until(2*time.Minute, "the silence is told", func(s *store.Snapshot) bool {
-			return events(s)["node.mass-silence"] == 1
+			return eventCounts(s)["node.mass-silence"] == 1
 		})
 		time.Sleep(5 * time.Minute) // in-bubble: inWorld makes one
-		if lost := events(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
+		if lost := eventCounts(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
 			t.Errorf("%d tasks were given up in a mass silence", lost)
 		}
 		for _, a := range nodes[:4] {
 			a.run()
 		}
 		w.until(time.Minute, "the end is told", func(s *store.Snapshot) bool {
-			return events(s)["node.mass-silence-over"] == 1 && healthy(s, 1) == 10
+			return eventCounts(s)["node.mass-silence-over"] == 1 && healthy(s, 1) == 10
 		})
 	})
 }

@@ -14,31 +14,32 @@ import (
 )
 
 const (
-	// preemptEvery is how often a leader looks, at most, whether tasks should end for others; preemptAnyway how often
-	// it does while some wait and nothing changes. As each look is at all attempts, it takes at most one part in
-	// preemptShare of the time.
-	preemptEvery  = time.Second
-	preemptAnyway = 10 * time.Second
-	preemptShare  = 20
-	// preemptMost bounds for how many tasks that wait a look is.
-	preemptMost = 1000
+	// minPreemptInterval is the least time between two searches for victims, and maxPreemptInterval the longest while
+	// tasks wait and nothing changes. A search covers all attempts, so searches take at most one part in
+	// preemptTimeDivisor of the time.
+	minPreemptInterval = time.Second
+	maxPreemptInterval = 10 * time.Second
+	preemptTimeDivisor = 20
+	// maxPreemptTasks bounds the waiting tasks that one search covers.
+	maxPreemptTasks = 1000
 )
 
-// preempting is what a leader has others end for. The stop of a victim names the attempt that its room is promised to:
-// a new leader takes up the promises of which a victim still stands. When the last one has gone all of the room is
-// free, and the more urgent task is placed first.
-type preempting struct {
-	wants   map[cluster.TaskID]*want
-	victims map[string]*reconciler.Leave // by UUID
-	// next is when to look again; hopeful says that tasks wait that might have others end.
-	next, anyway time.Duration
-	hopeful      bool
-	// fresh says that owners are to be decided for at once.
-	fresh bool
+// preemption holds the promises of a leader and their victims. The stop of a victim names the attempt that gets its
+// room, so a new leader recovers the promises with a victim that still stands. Once the last victim is gone, all of the
+// room is free, and the more urgent task is placed first.
+type preemption struct {
+	promises map[cluster.TaskID]*promise
+	victims  map[string]*reconciler.Leave // by UUID
+	// nextSearch is the earliest time of the next search, latestSearch the latest, on the boot-time clock.
+	// mayFindVictims says that a search may find victims for a task that waits.
+	nextSearch, latestSearch time.Duration
+	mayFindVictims           bool
+	// hasNewVictims says that owners of new victims are to be decided for at once.
+	hasNewVictims bool
 }
 
-// want is a task for which others end, or leave: the node is promised to it until it is placed.
-type want struct {
+// promise is a node that is promised to a task until it is placed. Its victims end, or leave the node.
+type promise struct {
 	owner   cluster.OwnerRef
 	attempt int
 	node    string
@@ -46,104 +47,103 @@ type want struct {
 	since   time.Time
 }
 
-func newPreempting() preempting {
-	return preempting{wants: map[cluster.TaskID]*want{}, victims: map[string]*reconciler.Leave{}}
+func newPreemption() preemption {
+	return preemption{promises: map[cluster.TaskID]*promise{}, victims: map[string]*reconciler.Leave{}}
 }
 
-// of says why an attempt is to end, if it is for another task.
-func (p *preempting) of(row *store.AttemptRow) *reconciler.Leave {
+// leaveReason returns why an attempt is to end for another task, or nil.
+func (p *preemption) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(p.victims) == 0 || row.Desired == nil || row.Outcome != nil {
 		return nil
 	}
 	return p.victims[row.Desired.UUID]
 }
 
-// promised returns the owners of tasks that have a promise: they are decided for before all others, so that nothing
-// else is given what was freed for them.
-func (p *preempting) promised() map[cluster.OwnerRef]bool {
-	owners := make(map[cluster.OwnerRef]bool, len(p.wants))
-	for _, w := range p.wants { // order-free: a set
+// promisedOwners returns the owners of tasks with a promise. They are decided before all others, so that nothing else
+// gets the room that was freed for them.
+func (p *preemption) promisedOwners() map[cluster.OwnerRef]bool {
+	owners := make(map[cluster.OwnerRef]bool, len(p.promises))
+	for _, w := range p.promises { // order-free: a set
 		owners[w.owner] = true
 	}
 	return owners
 }
 
-// recoverPromises takes up what the leader before promised.
+// recoverPromises takes over the promises of the former leader.
 func (l *loop) recoverPromises(snap *store.Snapshot) {
-	p := &l.preempting
+	p := &l.preemption
 	for row := range snap.AllAttempts() {
 		d := row.Desired
 		if d == nil || d.Stop == nil || d.Stop.For == "" || !row.Standing() {
 			continue
 		}
-		w := p.wants[d.Stop.For]
+		w := p.promises[d.Stop.For]
 		if w == nil {
 			owner, ok := (&store.AttemptRow{Task: d.Stop.For}).Ref()
 			if !ok {
 				continue
 			}
-			w = &want{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: l.now}
-			p.wants[d.Stop.For] = w
+			w = &promise{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: l.now}
+			p.promises[d.Stop.For] = w
 		}
 		w.victims = append(w.victims, d.UUID)
 	}
 }
 
-// promise tells the scheduler which nodes were promised to those that wait. A promise ends when its task is not asked
-// for any more.
-func (l *loop) promise(pending []cluster.Pending) {
-	p := &l.preempting
-	if len(p.wants) == 0 {
+// applyPromises marks the promised nodes in the pending tasks. A promise ends when its task is not pending any more.
+func (l *loop) applyPromises(pending []cluster.Pending) {
+	p := &l.preemption
+	if len(p.promises) == 0 {
 		return
 	}
-	asked := make(map[cluster.TaskID]bool, len(p.wants))
+	stillPending := make(map[cluster.TaskID]bool, len(p.promises))
 	for i := range pending {
-		if w := p.wants[pending[i].Task]; w != nil && w.attempt == pending[i].Attempt {
+		if w := p.promises[pending[i].Task]; w != nil && w.attempt == pending[i].Attempt {
 			pending[i].Promised = w.node
-			asked[pending[i].Task] = true
+			stillPending[pending[i].Task] = true
 		}
 	}
-	for task, w := range p.wants { // order-free: each by itself
-		if !asked[task] && !l.dirty[w.owner] {
-			l.dropWant(task)
+	for task, w := range p.promises { // order-free: each by itself
+		if !stillPending[task] && !l.dirty[w.owner] {
+			l.dropPromise(task)
 		}
 	}
 }
 
-// dropWant ends a promise: those of its victims that were not told to stop go on.
-func (l *loop) dropWant(task cluster.TaskID) {
-	p := &l.preempting
-	for _, uuid := range p.wants[task].victims {
+// dropPromise ends a promise. Those of its victims that were not told to stop go on.
+func (l *loop) dropPromise(task cluster.TaskID) {
+	p := &l.preemption
+	for _, uuid := range p.promises[task].victims {
 		delete(p.victims, uuid)
 	}
-	delete(p.wants, task)
+	delete(p.promises, task)
 }
 
-// preempt finds room for tasks that wait, among what others of lower priority hold, and says of them what they wait
-// for. Placements are what the cycle is about to commit.
+// preempt searches for victims of tasks that wait, and extends the tasks' reasons to wait. The placements of r are what
+// the cycle is about to commit.
 func (l *loop) preempt(snap *store.Snapshot, pending []cluster.Pending, r *scheduler.Result) {
-	p := &l.preempting
-	p.fresh = false
+	p := &l.preemption
+	p.hasNewVictims = false
 	if len(r.Waiting) == 0 {
-		p.hopeful = false
+		p.mayFindVictims = false
 		return
 	}
 	switch now := l.config.Clock(); {
-	case now < p.next:
-		p.hopeful, p.anyway = true, p.next // who knows
+	case now < p.nextSearch:
+		p.mayFindVictims, p.latestSearch = true, p.nextSearch // the next search will tell
 	default:
-		l.lookForRoom(snap, pending, r)
+		l.searchVictims(snap, pending, r)
 		after := l.config.Clock()
-		p.next, p.anyway = after+max(preemptEvery, (after-now)*preemptShare),
-			after+max(preemptAnyway, (after-now)*preemptShare)
+		p.nextSearch, p.latestSearch = after+max(minPreemptInterval, (after-now)*preemptTimeDivisor),
+			after+max(maxPreemptInterval, (after-now)*preemptTimeDivisor)
 	}
-	if len(p.wants) == 0 {
+	if len(p.promises) == 0 {
 		return
 	}
 	for i := range r.Waiting {
 		w := &r.Waiting[i]
-		if wanted := p.wants[w.Task]; wanted != nil {
-			w.Sentence = fmt.Sprintf("waits for %s to leave node %s; %s", wanted.what(), wanted.node, w.Sentence)
+		if wanted := p.promises[w.Task]; wanted != nil {
+			w.Sentence = fmt.Sprintf("waits for %s to leave node %s; %s", wanted.victimText(), wanted.node, w.Sentence)
 			w.Refusals = slices.Concat(
 				[]cluster.RefusalCount{{
 					Refusal: cluster.Refusal{Code: cluster.ReasonPreempted, Detail: wanted.node},
@@ -153,8 +153,8 @@ func (l *loop) preempt(snap *store.Snapshot, pending []cluster.Pending, r *sched
 	}
 }
 
-// what says what a task waits for.
-func (w *want) what() string {
+// victimText says which tasks have to go.
+func (w *promise) victimText() string {
 	switch n := len(w.victims); n {
 	case 0:
 		return "tasks that are on their way out"
@@ -165,47 +165,47 @@ func (w *want) what() string {
 	}
 }
 
-// lookForRoom asks the scheduler anew which tasks should end for which.
-func (l *loop) lookForRoom(snap *store.Snapshot, pending []cluster.Pending, r *scheduler.Result) {
-	p := &l.preempting
-	waiting := l.worthy(snap, pending, r.Waiting)
+// searchVictims asks the scheduler which tasks should end for which.
+func (l *loop) searchVictims(snap *store.Snapshot, pending []cluster.Pending, r *scheduler.Result) {
+	p := &l.preemption
+	waiting := l.preemptionCandidates(snap, pending, r.Waiting)
 	highest := 0
 	for i := range waiting {
 		highest = max(highest, waiting[i].Priority)
 	}
 	var found []scheduler.Preemption
-	g := &victims{}
-	if highest-cluster.PreemptionGap >= l.lowest(snap) {
-		g = l.gatherVictims(snap, highest-cluster.PreemptionGap)
+	g := &victimSet{}
+	if highest-cluster.PreemptionGap >= l.lowestPriority(snap) {
+		g = l.collectVictims(snap, highest-cluster.PreemptionGap)
 	}
-	if p.hopeful = g.lower > 0 || len(p.wants) > 0; p.hopeful {
-		for i := range r.Placements { // what is placed now takes room, too
+	if p.mayFindVictims = g.eligible > 0 || len(p.promises) > 0; p.mayFindVictims {
+		for i := range r.Placements { // the placements of this cycle take room, too
 			pl := &r.Placements[i]
 			l.fleet.Reserve(pl.Reservation(&pending[pl.Pending], placingUUID(pl)))
 		}
 		found = scheduler.Preempt(scheduler.PreemptInput{
-			Fleet: l.fleet, Waiting: waiting, Victims: g.victims, Spare: g.spare, Least: cluster.PreemptionGap,
+			Fleet: l.fleet, Waiting: waiting, Victims: g.victims, Spare: g.spareTasks, Least: cluster.PreemptionGap,
 		}, l.config.Scheduler)
 		for i := range r.Placements {
 			l.fleet.Release(placingUUID(&r.Placements[i]))
 		}
 	}
-	l.want(waiting, found, g)
+	l.setPromises(waiting, found, g)
 }
 
 func placingUUID(pl *scheduler.Placement) string { return "placing/" + string(pl.Task) }
 
-// want takes over what is to end for whom. Owners of attempts of which that is news are decided for.
-func (l *loop) want(waiting []cluster.Pending, found []scheduler.Preemption, g *victims) {
-	p := &l.preempting
+// setPromises replaces the promises by what a search found. Owners of new victims are decided for.
+func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preemption, g *victimSet) {
+	p := &l.preemption
 	was := p.victims
-	wants := make(map[cluster.TaskID]*want, len(found))
+	wants := make(map[cluster.TaskID]*promise, len(found))
 	p.victims = map[string]*reconciler.Leave{}
-	for task, w := range p.wants { // order-free: each by itself
+	for task, w := range p.promises { // order-free: each by itself
 		undecided := l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
 			return t.Task == task
 		})
-		if undecided || l.barred(w.node) { // what its node holds is not known yet to a leader that has just begun
+		if undecided || l.refusesTasks(w.node) { // a leader that has just begun does not know yet what the node holds
 			wants[task] = w
 			for _, uuid := range w.victims {
 				if was[uuid] != nil {
@@ -217,10 +217,11 @@ func (l *loop) want(waiting []cluster.Pending, found []scheduler.Preemption, g *
 	for i := range found {
 		f := &found[i]
 		task := &waiting[f.Pending]
-		w := &want{owner: task.Owner, attempt: task.Attempt, node: f.Node, victims: f.Victims, since: l.now}
-		if before := p.wants[f.Task]; before != nil && before.node == f.Node {
+		w := &promise{owner: task.Owner, attempt: task.Attempt, node: f.Node, victims: f.Victims, since: l.now}
+		if before := p.promises[f.Task]; before != nil && before.node == f.Node {
 			w.since = before.since
-			w.victims = slices.Compact(slices.Sorted(slices.Values(slices.Concat(f.Victims, l.going(before.victims)))))
+			all := slices.Concat(f.Victims, l.stillHolding(before.victims))
+			w.victims = slices.Compact(slices.Sorted(slices.Values(all)))
 		}
 		wants[f.Task] = w
 		for _, uuid := range f.Victims {
@@ -229,18 +230,18 @@ func (l *loop) want(waiting []cluster.Pending, found []scheduler.Preemption, g *
 				Message: fmt.Sprintf("%s of priority %d takes its place on node %s", f.Task, task.Priority, f.Node),
 			}
 			if was[uuid] == nil {
-				l.dirty[g.owner[uuid]], p.fresh = true, true
+				l.dirty[g.owner[uuid]], p.hasNewVictims = true, true
 			}
 		}
 	}
-	p.wants = wants
-	if p.fresh || len(found) > 0 {
-		l.unplaced = true // the promises count from the next placement on
+	p.promises = wants
+	if p.hasNewVictims || len(found) > 0 {
+		l.needsPlacement = true // promises take effect at the next placement
 	}
 }
 
-// going returns those of the attempts that still hold room.
-func (l *loop) going(uuids []string) (left []string) {
+// stillHolding returns those of the attempts that still hold room.
+func (l *loop) stillHolding(uuids []string) (left []string) {
 	for _, uuid := range uuids {
 		if _, holds := l.fleet.Reserved(uuid); holds {
 			left = append(left, uuid)
@@ -249,8 +250,8 @@ func (l *loop) going(uuids []string) (left []string) {
 	return left
 }
 
-// worthy returns those that wait for which others may have to end, the most urgent first; gangs as a whole.
-func (l *loop) worthy(snap *store.Snapshot, pending []cluster.Pending,
+// preemptionCandidates returns waiting tasks for which others may have to end, the most urgent first; gangs as a whole.
+func (l *loop) preemptionCandidates(snap *store.Snapshot, pending []cluster.Pending,
 	waits []cluster.Waiting,
 ) (out []cluster.Pending) {
 	byTask := make(map[cluster.TaskID]int, len(waits))
@@ -273,7 +274,7 @@ func (l *loop) worthy(snap *store.Snapshot, pending []cluster.Pending,
 		if !may[name] {
 			continue
 		}
-		if len(out) >= preemptMost && (task.Gang == "" || task.Gang != gang) {
+		if len(out) >= maxPreemptTasks && (task.Gang == "" || task.Gang != gang) {
 			break
 		}
 		gang = task.Gang
@@ -282,45 +283,45 @@ func (l *loop) worthy(snap *store.Snapshot, pending []cluster.Pending,
 	return out
 }
 
-// victims are the attempts that may end for others.
-type victims struct {
-	victims []scheduler.Victim
-	owner   map[string]cluster.OwnerRef // by UUID
-	spare   map[cluster.OwnerRef]int
-	lower   int // how many are of low enough a priority
+// victimSet is the attempts that may end for others.
+type victimSet struct {
+	victims    []scheduler.Victim
+	owner      map[string]cluster.OwnerRef // by UUID
+	spareTasks map[cluster.OwnerRef]int
+	eligible   int // number of victims of low enough a priority
 }
 
-// gatherVictims lists what holds room and is on its way out, or is of a priority of at most so much and may end: tasks
-// of jobs, and such of services, never of daemons.
-func (l *loop) gatherVictims(snap *store.Snapshot, most int) *victims {
-	g := &victims{owner: map[string]cluster.OwnerRef{}, spare: map[cluster.OwnerRef]int{}}
-	var last prey
+// collectVictims lists the attempts that hold room and are leaving, or may end: tasks of jobs and services whose
+// priority is at most maxPriority, never tasks of daemons.
+func (l *loop) collectVictims(snap *store.Snapshot, maxPriority int) *victimSet {
+	g := &victimSet{owner: map[string]cluster.OwnerRef{}, spareTasks: map[cluster.OwnerRef]int{}}
+	var last victimOwner
 	for row := range snap.AllAttempts() {
 		o, ok := row.Ref()
-		held, holds := l.reserve[store.AttemptKey{Task: row.Task, Number: row.Number}]
+		held, holds := l.charged[store.AttemptKey{Task: row.Task, Number: row.Number}]
 		if !ok || !holds || row.Desired == nil || row.Desired.UUID != held.uuid {
 			continue
 		}
 		if o != last.owner {
-			last = l.preyOf(snap, o)
+			last = l.victimOwnerOf(snap, o)
 		}
 		v := scheduler.Victim{
 			UUID: held.uuid, Priority: cmp.Or(last.priority, row.Desired.Priority), Owner: o,
-			Leaving: goes(row),
+			Leaving: isLeaving(row),
 		}
 		switch {
 		case v.Leaving:
-		case row.Outcome != nil: // it moves, and goes on until its next attempt is healthy, which may take its time
+		case row.Outcome != nil: // a move: the attempt runs until its next one is healthy, which may take long
 			continue
-		case last.spared || v.Priority > most || l.watch.absence(row.Node, o.Kind) != watcher.Present:
+		case last.exempt || v.Priority > maxPriority || l.watch.absenceOf(row.Node, o.Kind) != watcher.Present:
 			continue
 		default:
-			g.lower++
+			g.eligible++
 			g.owner[v.UUID] = o
 			v.Gang = last.gang(row.Task)
 			v.Unhealthy = !row.Observed.Healthy()
-			if _, known := g.spare[o]; !known && o.Kind == cluster.KindService {
-				g.spare[o] = l.spare(snap, o)
+			if _, known := g.spareTasks[o]; !known && o.Kind == cluster.KindService {
+				g.spareTasks[o] = l.spareTasks(snap, o)
 			}
 		}
 		g.victims = append(g.victims, v)
@@ -328,13 +329,13 @@ func (l *loop) gatherVictims(snap *store.Snapshot, most int) *victims {
 	return g
 }
 
-// goes reports whether an attempt is on its way out: whatever it holds comes free.
-func goes(row *store.AttemptRow) bool {
+// isLeaving reports whether an attempt is on its way out, so that all its room comes free.
+func isLeaving(row *store.AttemptRow) bool {
 	return row.Desired.Stop != nil || row.Observed != nil && row.Observed.State.Terminal()
 }
 
-// lowest is the lowest priority of an owner.
-func (l *loop) lowest(snap *store.Snapshot) int {
+// lowestPriority returns the lowest priority of all owners.
+func (l *loop) lowestPriority(snap *store.Snapshot) int {
 	low := cluster.MaxPriority
 	for e := range snap.Services("") {
 		low = min(low, e.Value.Priority)
@@ -345,18 +346,18 @@ func (l *loop) lowest(snap *store.Snapshot) int {
 	return low
 }
 
-// prey is an owner whose attempts may end for others.
-type prey struct {
+// victimOwner is an owner whose attempts may end for others.
+type victimOwner struct {
 	owner    cluster.OwnerRef
 	priority int
-	spared   bool
+	exempt   bool
 	job      *cluster.Job
 }
 
-func (l *loop) preyOf(snap *store.Snapshot, o cluster.OwnerRef) prey {
-	out := prey{owner: o}
+func (l *loop) victimOwnerOf(snap *store.Snapshot, o cluster.OwnerRef) victimOwner {
+	out := victimOwner{owner: o}
 	if domainOf(snap, o.Cluster) != l.config.Domain {
-		out.spared = true
+		out.exempt = true
 		return out
 	}
 	if o.Kind == cluster.KindJob {
@@ -369,12 +370,12 @@ func (l *loop) preyOf(snap *store.Snapshot, o cluster.OwnerRef) prey {
 	if ok {
 		out.priority = e.Value.Priority
 	}
-	out.spared = ok && e.Value.Mode == cluster.ModeDaemon
+	out.exempt = ok && e.Value.Mode == cluster.ModeDaemon
 	return out
 }
 
-// gang names those of a job that end together with a task: the tasks of its step, where they are a gang.
-func (p *prey) gang(task cluster.TaskID) string {
+// gang names the tasks of a job that end together with a task: those of its step, if the step is a gang.
+func (p *victimOwner) gang(task cluster.TaskID) string {
 	parts, ok := task.Parts()
 	if p.job == nil || !ok || p.job.Step(parts.Step) == nil || p.job.Step(parts.Step).Gang == nil {
 		return ""
@@ -382,8 +383,8 @@ func (p *prey) gang(task cluster.TaskID) string {
 	return fmt.Sprintf("%s.%s.%d", p.owner, parts.Step, parts.Generation)
 }
 
-// spare is how many healthy tasks a service may lose to others.
-func (l *loop) spare(snap *store.Snapshot, o cluster.OwnerRef) int {
+// spareTasks returns how many healthy tasks a service may lose to others.
+func (l *loop) spareTasks(snap *store.Snapshot, o cluster.OwnerRef) int {
 	in := reconciler.ServiceInput{
 		Owner: o, Now: l.now, Without: l.config.Without,
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition {

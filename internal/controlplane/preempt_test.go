@@ -11,8 +11,8 @@ import (
 
 var urgent = cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "urgent"}
 
-// wanted puts a job of tasks of the definition, each of which runs until it is told to stop.
-func (w *world) wanted(name string, priority, count, version int, is ...func(*cluster.Step)) {
+// putEndlessJob writes a job whose tasks run until they are told to stop.
+func (w *world) putEndlessJob(name string, priority, count, version int, is ...func(*cluster.Step)) {
 	step := cluster.Step{
 		Name: "work", Definition: cluster.Ref{Name: "d", Version: version}, Count: count,
 		OnDisconnect: cluster.DisconnectWait,
@@ -27,39 +27,41 @@ func (w *world) wanted(name string, priority, count, version int, is ...func(*cl
 	})
 }
 
-// A task that waits has tasks of lower priority end, as few as will do: a job's end free of charge and wait for room.
-// What others of lower priority wait for meanwhile, the room goes to whom it was made for.
+// Tasks of lower priority end for a task that waits, as few as suffice. Tasks of a job end free of charge and wait for
+// room. The freed room goes to the task that it was freed for, whatever other tasks of lower priority wait.
 func TestPreemptionMakesRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := w.node("n1", endless)
 		n.lingers = func(cluster.TaskID) time.Duration { return time.Second }
 		w.definition(1, 1000)
 		w.definition(2, 3000)
-		w.wanted("batch", 300, 4, 1)
-		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
-		w.wanted("urgent", 350, 1, 2)
+		w.putEndlessJob("batch", 300, 4, 1)
+		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool {
+			return countRunning(s, theJob, "n1") == 4
+		})
+		w.putEndlessJob("urgent", 350, 1, 2)
 		time.Sleep(15 * time.Second) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); run(s, theJob, "n1") != 4 {
-			t.Fatalf("%d run: tasks ended for one whose priority is little higher", run(s, theJob, "n1"))
+		if s := w.server.tables.Snapshot(); countRunning(s, theJob, "n1") != 4 {
+			t.Fatalf("%d run: tasks ended for one whose priority is little higher", countRunning(s, theJob, "n1"))
 		}
-		w.wanted("urgent", 900, 1, 2)
+		w.putEndlessJob("urgent", 900, 1, 2)
 		told := ""
 		w.until(20*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
 			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && told == "" &&
 				why.Refusals[0].Code == cluster.ReasonPreempted {
 				told = why.Sentence
 			}
-			return run(s, urgent, "n1") == 1
+			return countRunning(s, urgent, "n1") == 1
 		})
 		if !strings.HasPrefix(told, "waits for 3 tasks of lower priority to leave node n1") {
 			t.Errorf("it was told that it waits for %q", told)
 		}
 		s := w.server.tables.Snapshot()
 		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 3 || len(got) != 1 ||
-			run(s, theJob, "n1") != 1 {
-			t.Errorf("outcomes of the job: %v, %d of it run", got, run(s, theJob, "n1"))
+			countRunning(s, theJob, "n1") != 1 {
+			t.Errorf("outcomes of the job: %v, %d of it run", got, countRunning(s, theJob, "n1"))
 		}
-		if n := events(s)["task.preempted"]; n != 3 {
+		if n := eventCounts(s)["task.preempted"]; n != 3 {
 			t.Errorf("%d events tell of that, want 3", n)
 		}
 		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
@@ -68,42 +70,42 @@ func TestPreemptionMakesRoom(t *testing.T) {
 		}
 		w.node("n2", endless)
 		w.until(20*time.Second, "what ended runs again", func(s *store.Snapshot) bool {
-			return run(s, theJob, "n2") == 3
+			return countRunning(s, theJob, "n2") == 3
 		})
 	})
 }
 
-// A service gives up as many tasks as its minimum allows, one after the other where another one has to be well first,
-// and no more.
+// A service gives up as many tasks as its minimum allows and no more. If another task has to be healthy first, it gives
+// them up one by one.
 func TestPreemptionKeepsTheMinimum(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
 		w.definition(1, 1000)
-		w.changed(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 3} })
+		w.putChangedService(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 3} })
 		w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		fewest := 4
-		w.wanted("urgent", 900, 2, 1)
-		w.until(20*time.Second, "one urgent task runs", least(w, &fewest, func(s *store.Snapshot) bool {
-			return run(s, urgent, "n1") == 1
+		w.putEndlessJob("urgent", 900, 2, 1)
+		w.until(20*time.Second, "one urgent task runs", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
+			return countRunning(s, urgent, "n1") == 1
 		}))
 		end := time.Now().Add(30 * time.Second)
-		w.until(time.Minute, "time passes", least(w, &fewest, func(*store.Snapshot) bool {
+		w.until(time.Minute, "time passes", trackLeast(w, &fewest, func(*store.Snapshot) bool {
 			return time.Now().After(end)
 		}))
 		s := w.server.tables.Snapshot()
-		if run(s, urgent, "n1") != 1 || fewest != 3 || healthy(s, 1) != 3 {
+		if countRunning(s, urgent, "n1") != 1 || fewest != 3 || healthy(s, 1) != 3 {
 			t.Errorf("%d urgent tasks run, at least %d of 4 were healthy and %d are, want 1, 3 and 3",
-				run(s, urgent, "n1"), fewest, healthy(s, 1))
+				countRunning(s, urgent, "n1"), fewest, healthy(s, 1))
 		}
-		w.changed(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 1} })
+		w.putChangedService(4, func(s *cluster.Service) { s.Update.MinHealthy = &cluster.Portion{N: 1} })
 		w.until(20*time.Second, "both run", func(s *store.Snapshot) bool {
-			return run(s, urgent, "n1") == 2 && healthy(s, 1) == 2
+			return countRunning(s, urgent, "n1") == 2 && healthy(s, 1) == 2
 		})
 	})
 }
 
-// Tasks of a gang end together, tasks of daemons and those of a cluster that preempts nothing do not, and a leader that
-// takes over while tasks are on their way out has no others end.
+// Tasks of a gang end together. Tasks of daemons do not end, nor those of a cluster that never preempts. A leader that
+// takes over while tasks are leaving makes no others end.
 func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
@@ -111,69 +113,75 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 		w.definition(1, 2000)
 		w.definition(2, 1500)
 		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c", Preemption: cluster.PreemptNever})
-		w.wanted("batch", 300, 4, 1, func(s *cluster.Step) { s.Gang = &cluster.Gang{} })
-		w.until(10*time.Second, "the nodes are full", func(s *store.Snapshot) bool { return run(s, theJob, "") == 4 })
-		w.wanted("urgent", 900, 1, 2)
+		w.putEndlessJob("batch", 300, 4, 1, func(s *cluster.Step) { s.Gang = &cluster.Gang{} })
+		w.until(10*time.Second, "the nodes are full", func(s *store.Snapshot) bool {
+			return countRunning(s, theJob, "") == 4
+		})
+		w.putEndlessJob("urgent", 900, 1, 2)
 		time.Sleep(15 * time.Second) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); run(s, theJob, "") != 4 {
-			t.Fatalf("%d run: tasks ended for a cluster that has none end", run(s, theJob, ""))
+		if s := w.server.tables.Snapshot(); countRunning(s, theJob, "") != 4 {
+			t.Fatalf("%d run: tasks ended for a cluster that has none end", countRunning(s, theJob, ""))
 		}
 		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
 		w.until(20*time.Second, "the gang is told to stop", func(s *store.Snapshot) bool {
-			return events(s)["task.preempted"] == 4
+			return eventCounts(s)["task.preempted"] == 4
 		})
 		w.server.stop()
 		w.start()
-		w.until(30*time.Second, "the urgent task runs", func(s *store.Snapshot) bool { return run(s, urgent, "") == 1 })
+		w.until(30*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
+			return countRunning(s, urgent, "") == 1
+		})
 		time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
 		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 4 || len(got) != 1 {
 			t.Errorf("outcomes of the gang: %v", got)
 		}
-		if n := events(s)["task.preempted"]; n != 4 || run(s, theJob, "") != 0 {
+		if n := eventCounts(s)["task.preempted"]; n != 4 || countRunning(s, theJob, "") != 0 {
 			t.Errorf("%d ends were told of and %d of the gang run, want 4 and none: it has no room as a whole", n,
-				run(s, theJob, ""))
+				countRunning(s, theJob, ""))
 		}
 	})
 }
 
-// preempts fills the node n1 with four tasks that end one after the other once they are stopped, and lets an urgent
-// task wait for the room of all. It returns the owner of tasks of lower priority, of which each would find room after
-// the first of the stops.
-func (w *world) preempts() (small cluster.OwnerRef) {
+// preemptSlowly fills the node n1 with four tasks that end one after the other once they are stopped. An urgent task
+// waits for the room of all four. It returns the owner of tasks of lower priority, each of which would fit in after the
+// first stop.
+func (w *world) preemptSlowly() (small cluster.OwnerRef) {
 	w.t.Helper()
 	n := w.node("n1", endless)
-	n.lingers = func(task cluster.TaskID) time.Duration { // they do not end at the same time
+	n.lingers = func(task cluster.TaskID) time.Duration { // each takes longer to end than the one before
 		parts, _ := task.Parts()
 		return time.Duration(parts.Index) * 3 * time.Second
 	}
 	w.definition(1, 1000)
 	w.definition(2, 4000)
-	w.wanted("batch", 300, 4, 1)
-	w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool { return run(s, theJob, "n1") == 4 })
-	w.wanted("small", 400, 3, 1)
-	w.wanted("urgent", 900, 1, 2)
+	w.putEndlessJob("batch", 300, 4, 1)
+	w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool {
+		return countRunning(s, theJob, "n1") == 4
+	})
+	w.putEndlessJob("small", 400, 3, 1)
+	w.putEndlessJob("urgent", 900, 1, 2)
 	return cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "small"}
 }
 
-// Room that comes free bit by bit goes to whom it was made for, not to those of lower priority that would fit into a
-// part of it.
+// Room that comes free bit by bit is kept for the task that it was freed for. Tasks of lower priority that would fit
+// into a part of it do not get it.
 func TestPreemptedRoomIsKept(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		small := w.preempts()
+		small := w.preemptSlowly()
 		w.until(40*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
-			if n := run(s, small, ""); n > 0 {
+			if n := countRunning(s, small, ""); n > 0 {
 				t.Fatalf("%d tasks of lower priority got in between", n)
 			}
-			return run(s, urgent, "n1") == 1
+			return countRunning(s, urgent, "n1") == 1
 		})
 	})
 }
 
-// A leader that takes over while room comes free bit by bit keeps it for whom the leader before made it.
+// A leader that takes over while room comes free bit by bit keeps it for the task that the former leader freed it for.
 func TestNewLeaderKeepsPreemptedRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		small := w.preempts()
+		small := w.preemptSlowly()
 		w.until(40*time.Second, "the first victim has ended", func(s *store.Snapshot) bool {
 			return outcomes(s, theJob)["cancelled preempted free=true"] == 1
 		})
@@ -183,19 +191,18 @@ func TestNewLeaderKeepsPreemptedRoom(t *testing.T) {
 			for row := range s.Attempts(small) {
 				t.Fatalf("%s of lower priority was placed in between", row.Task)
 			}
-			return run(s, urgent, "n1") == 1
+			return countRunning(s, urgent, "n1") == 1
 		})
 	})
 }
 
-// The tasks of a gang wait for places together no longer than they may, whoever leads meanwhile; then the job has
-// failed.
+// The tasks of a gang wait for a common placement no longer than their limit, whoever leads; then the job has failed.
 func TestGangDeadline(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
 		w.definition(1, 1500)
 		began := time.Now()
-		w.wanted("batch", 500, 4, 1, func(s *cluster.Step) {
+		w.putEndlessJob("batch", 500, 4, 1, func(s *cluster.Step) {
 			s.Gang, s.Retries = &cluster.Gang{Deadline: cluster.Duration(5 * time.Minute)}, 3
 		})
 		time.Sleep(4 * time.Minute) // in-bubble: inWorld makes one
@@ -205,7 +212,7 @@ func TestGangDeadline(t *testing.T) {
 		w.server.stop()
 		w.start()
 		w.until(2*time.Minute, "the job has failed", func(s *store.Snapshot) bool {
-			return events(s)["job.failed"] == 1
+			return eventCounts(s)["job.failed"] == 1
 		})
 		if took := time.Since(began); took < 5*time.Minute || took > 5*time.Minute+10*time.Second {
 			t.Errorf("it failed after %v, want 5m", took)

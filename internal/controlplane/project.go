@@ -12,48 +12,49 @@ import (
 )
 
 const (
-	// projectBatch is how many attempts are projected in one commit.
-	projectBatch = 512
-	// projectPause is how far apart the looks are at what may be trimmed.
-	projectPause = 50 * time.Millisecond
-	// keptEvents is how many batches of events the log holds; trimming begins trimSlack above it.
-	keptEvents = 20_000
-	trimSlack  = 500
-	// trimUnit is how many batches one unit deletes: Consul takes 128 operations.
-	trimUnit = 100
+	// projectionBatchSize is the number of projected attempts from which a commit takes no further plan records.
+	projectionBatchSize = 512
+	// projectionInterval is the pause between two steps of the projector.
+	projectionInterval = 50 * time.Millisecond
+	// maxEventBatches is how many batches of events the log keeps; trimming begins eventTrimSlack above it.
+	maxEventBatches = 20_000
+	eventTrimSlack  = 500
+	// maxTrimsPerUnit is how many batches one unit deletes: Consul takes 128 operations.
+	maxTrimsPerUnit = 100
 )
 
-// projector writes the per-task records of plan records, in order and behind them (P3.4), deletes plan
-// records that are projected, and bounds the event log.
+// projector writes the per-task records of plan records, in order and some time after them (P3.4). It also deletes plan
+// records whose attempts are all projected, and bounds the event log.
 type projector struct {
-	config      Config
-	writer      *store.Writer
-	sentry      sentry
-	definitions definitionSweep
-	follow      *store.Follower
-	next        time.Duration // until a plan record has to be projected; 0 for none
-	plans       map[uint64]*planned
-	looks       int // how often it looked at all plan records
+	config       Config
+	writer       *store.Writer
+	lossDetector lossDetector
+	definitions  definitionSweep
+	follow       *store.Follower
+	next         time.Duration // time until the next plan record has to be projected; 0 for none
+	plans        map[uint64]*planProgress
+	scans        int // number of scans over all plan records
 }
 
-// planned is what the projector knows of a plan record.
-type planned struct {
-	// owner and task are the first placement of which it is not known that it is projected or has ended.
+// planProgress is what the projector knows of a plan record.
+type planProgress struct {
+	// owner and task point to the first placement that may be neither projected nor ended.
 	owner, task int
-	// hurry says that something waits for the record to go, as what stands of an ended attempt goes after it.
-	hurry bool
-	// touched says that an attempt was projected or ended since it was looked at.
-	touched bool
-	// seen is the look in which the record was last there.
-	seen int
+	// urgent says that something waits for the plan record to go: the other records of an ended attempt are deleted
+	// after it.
+	urgent bool
+	// changed says that an attempt was projected or ended since the last check.
+	changed bool
+	// scan is the last scan that found the plan record.
+	scan int
 }
 
-func newProjector(c Config, w *store.Writer, s sentry) *projector {
-	// to project and to trim
+func newProjector(c Config, w *store.Writer, s lossDetector) *projector {
+	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
-		store.TopicNodes, store.TopicDomain, store.TopicLeader, // and what the sentry looks at
-		store.TopicServers) // which seal records
-	return &projector{config: c, writer: w, sentry: s, follow: follow, plans: map[uint64]*planned{}}
+		store.TopicNodes, store.TopicDomain, store.TopicLeader, // for the loss detector
+		store.TopicServers) // for the seals of records
+	return &projector{config: c, writer: w, lossDetector: s, follow: follow, plans: map[uint64]*planProgress{}}
 }
 
 // run projects whenever plans, attempts or events changed, until the context ends.
@@ -71,7 +72,7 @@ func (p *projector) run(ctx context.Context) error {
 		for again := true; again; {
 			var err error
 			if again, err = p.step(ctx); err == nil {
-				if again && !sleep(ctx, projectPause) { // what is being placed or reported comes first
+				if again && !sleep(ctx, projectionInterval) { // placements and reports come first
 					return ctx.Err()
 				}
 				continue
@@ -79,8 +80,8 @@ func (p *projector) run(ctx context.Context) error {
 			if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 				return err
 			}
-			p.config.Logger.Error("projection is held up", "error", err)
-			if !sleep(ctx, retryAfter) {
+			p.config.Logger.Error("plan records cannot be projected", "error", err)
+			if !sleep(ctx, retryDelay) {
 				return ctx.Err()
 			}
 			again = true
@@ -88,18 +89,18 @@ func (p *projector) run(ctx context.Context) error {
 		if p.next > 0 {
 			due.Reset(p.next)
 		}
-		if !sleep(ctx, projectPause) { // agents report in bursts, which are looked at once
+		if !sleep(ctx, projectionInterval) { // agents report in bursts: one step covers a burst
 			return ctx.Err()
 		}
 	}
 }
 
-// step does one commit's worth of work and reports whether more may be waiting.
+// step does the work of one commit and reports whether more may be waiting.
 func (p *projector) step(ctx context.Context) (more bool, err error) {
 	changes := p.follow.Take()
 	snap := p.config.Tables.Snapshot()
 	p.learn(snap, changes)
-	if p.sentry.look(snap, changes, p.config.Now()) {
+	if p.lossDetector.check(snap, changes, p.config.Now()) {
 		return false, nil
 	}
 	units, err := p.units(snap)
@@ -113,7 +114,7 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 	wait, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	_, err = p.config.Tables.WaitFor(wait, revision)
-	// Where all was refused, something else has to change first.
+	// If all units were refused, something else has to change first.
 	return slices.Contains(applied, true), err
 }
 
@@ -122,61 +123,61 @@ func (p *projector) learn(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		clear(p.plans)
 		for row := range snap.AllAttempts() {
-			p.note(row)
+			p.noteAttempt(row)
 		}
 	}
 	for key := range c.Attempts { // order-free: each is noted by itself
 		if row, ok := snap.Attempt(key.Task, key.Number); ok {
-			p.note(row)
+			p.noteAttempt(row)
 		}
 	}
 	for o := range c.Owners { // order-free: each by itself
-		if !lifespan(snap, o).Deleted {
+		if !lifespanOf(snap, o).Deleted {
 			continue
 		}
 		for row := range snap.Attempts(o) {
 			if g := p.plans[row.Plan]; g != nil {
-				g.hurry = true
+				g.urgent = true
 			}
 		}
 	}
 }
 
-// note takes note of an attempt of which a plan record tells.
-func (p *projector) note(row *store.AttemptRow) {
+// noteAttempt takes note of an attempt that a plan record placed.
+func (p *projector) noteAttempt(row *store.AttemptRow) {
 	if row.PlanRev == 0 {
 		return
 	}
 	g := p.plans[row.Plan]
 	if g == nil {
-		g = new(planned)
+		g = new(planProgress)
 		p.plans[row.Plan] = g
 	}
 	if row.Outcome == nil && row.DesiredRev == 0 {
 		return
 	}
-	g.touched = true
+	g.changed = true
 	if out := row.Outcome; out != nil && out.State != cluster.StateSucceeded {
-		g.hurry = true // the next attempt may go to the same node once nothing stands there (P3.6)
+		g.urgent = true // the next attempt may go to the same node only once no record stands there (P3.6)
 	}
 }
 
-// units is what is to be written from a snapshot: projections first, then trimming. A young plan record speaks for its
-// attempts itself, unless something waits for it to go.
+// units returns what is to be written from a snapshot: projections first, then deletions. A young plan record is not
+// projected, unless something waits for it to go.
 func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	prefix, now := p.config.Tables.Prefix(), p.config.Now()
 	p.next = 0
-	p.looks++
+	p.scans++
 	var units []store.Unit
 	for e := range snap.Plans() {
 		g := p.plans[e.Value.Seq]
-		if g == nil { // it holds nothing, or nothing that is left
-			g = &planned{touched: true}
+		if g == nil { // it holds no attempts, or none of them exist any more
+			g = &planProgress{changed: true}
 		}
-		g.seen = p.looks
+		g.scan = p.scans
 		before := len(units)
 		left := p.config.ProjectAfter - now.Sub(e.Value.At)
-		if young := left > 0 && left <= p.config.ProjectAfter; !young || g.hurry {
+		if young := left > 0 && left <= p.config.ProjectAfter; !young || g.urgent {
 			var err error
 			if units, err = p.project(snap, e.Value, units); err != nil {
 				return nil, err
@@ -185,12 +186,12 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 			p.next = left
 		}
 		if len(units) > before {
-			if len(units) >= projectBatch {
+			if len(units) >= projectionBatchSize {
 				return units, nil
 			}
 			continue
 		}
-		if !g.touched || !g.passed(snap, e.Value) {
+		if !g.changed || !g.isProjected(snap, e.Value) {
 			continue
 		}
 		u, ok, err := store.TrimUnit(prefix, snap, e)
@@ -201,11 +202,11 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 			units = append(units, u)
 			continue
 		}
-		g.owner, g.task = 0, 0 // somebody took back what was so
+		g.owner, g.task = 0, 0 // an attempt has changed back since the check
 	}
-	maps.DeleteFunc(p.plans, func(_ uint64, g *planned) bool { return g.seen < p.looks })
+	maps.DeleteFunc(p.plans, func(_ uint64, g *planProgress) bool { return g.scan < p.scans })
 	units = append(units, trimEvents(snap)...)
-	seals, err := p.seals(snap)
+	seals, err := p.sealUnits(snap)
 	if err != nil {
 		return nil, err
 	}
@@ -217,10 +218,10 @@ func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	return append(units, unused...), err
 }
 
-// passed reports whether all of a plan record's attempts seem to be projected or ended. It goes on where it stopped
-// before.
-func (g *planned) passed(snap *store.Snapshot, record *cluster.PlanRecord) bool {
-	g.touched = false
+// isProjected reports whether all attempts of a plan record seem to be projected or ended. It goes on where it stopped
+// the last time.
+func (g *planProgress) isProjected(snap *store.Snapshot, record *cluster.PlanRecord) bool {
+	g.changed = false
 	for ; g.owner < len(record.Owners); g.owner, g.task = g.owner+1, 0 {
 		o := &record.Owners[g.owner]
 		for ; g.task < len(o.Tasks); g.task++ {
@@ -230,7 +231,7 @@ func (g *planned) passed(snap *store.Snapshot, record *cluster.PlanRecord) bool 
 			}
 		}
 	}
-	g.touched = true
+	g.changed = true
 	return true
 }
 
@@ -257,18 +258,18 @@ func (p *projector) project(snap *store.Snapshot, record *cluster.PlanRecord, un
 
 // trimEvents deletes the oldest batches beyond what is kept.
 func trimEvents(snap *store.Snapshot) []store.Unit {
-	excess := snap.EventCount() - keptEvents
-	if excess < trimSlack {
+	excess := snap.EventCount() - maxEventBatches
+	if excess < eventTrimSlack {
 		return nil
 	}
 	var units []store.Unit
-	left := min(excess, trimSlack)
+	left := min(excess, eventTrimSlack)
 	for e := range snap.EventBatches() {
 		if left == 0 {
 			break
 		}
 		left--
-		if n := len(units); n == 0 || len(units[n-1].Ops) == trimUnit {
+		if n := len(units); n == 0 || len(units[n-1].Ops) == maxTrimsPerUnit {
 			units = append(units, store.Unit{})
 		}
 		units[len(units)-1].Delete(e.Key)

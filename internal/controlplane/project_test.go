@@ -11,8 +11,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// projections follows the store until the test ends and returns what it saw: the keys of desired records that ask for a
-// task.
+// projections follows the store until the test ends. It returns the keys of the desired records that asked for a task.
 func (w *world) projections() func() []string {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	watch := w.engine.Watch(ctx, string(p), 0)
@@ -42,8 +41,7 @@ func (w *world) projections() func() []string {
 	}
 }
 
-// A plan record speaks for its attempts: those that end while it is young never get a record of their own that asks for
-// them.
+// Attempts that end while their plan record is young never get a desired record of their own that asks for them.
 func TestShortTasksAreNotProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		seen := w.projections()
@@ -60,7 +58,7 @@ func TestShortTasksAreNotProjected(t *testing.T) {
 	})
 }
 
-// Tasks that run for long are projected, and their plan record goes.
+// Tasks that run for long are projected, and their plan record is deleted.
 func TestLongTasksAreProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		seen := w.projections()
@@ -69,18 +67,19 @@ func TestLongTasksAreProjected(t *testing.T) {
 		w.service(3, 1, 1)
 		w.until(10*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
 		time.Sleep(controlplane.ProjectAfter / 2) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); settled(s) {
+		if s := w.server.tables.Snapshot(); isSettled(s) {
 			t.Error("the plan record is gone already")
 		}
-		w.until(controlplane.ProjectAfter, "all are projected", settled)
+		w.until(controlplane.ProjectAfter, "all are projected", isSettled)
 		if keys := seen(); len(keys) != 3 {
 			t.Errorf("projected: got %v, want 3", keys)
 		}
 	})
 }
 
-// What has failed is tried again on the one node there is, although the young plan record of the first attempt holds
-// others that run: it is projected at once, as what stands of the first attempt goes after it (P3.4, P3.6).
+// A failed task is tried again on the only node, although the young plan record of the first attempt holds other tasks
+// that run. The plan record is projected at once, as the other records of the first attempt are deleted after it (P3.4,
+// P3.6).
 func TestNextAttemptHurriesTheProjection(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		failing := cluster.JobTask("c", "batch", 1, "work", 0)
@@ -94,7 +93,7 @@ func TestNextAttemptHurriesTheProjection(t *testing.T) {
 	})
 }
 
-// What a deleted owner leaves goes soon, although the plan record that placed it holds what others have running.
+// The records of a deleted owner are deleted soon, although their plan record also holds running tasks of others.
 func TestDeletionHurriesTheProjection(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.definition(1, 100)

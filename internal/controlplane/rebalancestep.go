@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// rebalanceStep makes the next record of a rebalancing out of the last one and what the tables tell of the tasks.
+// rebalanceStep makes the next record of a rebalancing from the last one and the attempts of its tasks.
 type rebalanceStep struct {
 	loop   *loop
 	snap   *store.Snapshot
@@ -19,14 +19,15 @@ type rebalanceStep struct {
 	events []cluster.Event
 }
 
-// advance sees how the open moves come along, opens the next ones in their order, and ends what has nothing left to do.
+// advance follows the open moves, opens the next ones in their order, and ends the rebalancing if nothing is left to
+// do.
 func (s *rebalanceStep) advance() {
 	r := s.loop.rebalancing
 	moving := 0
-	for _, m := range s.each(cluster.MoveMoving) {
+	for _, m := range s.movesIn(cluster.MoveMoving) {
 		if o := r.open[m.UUID]; o != nil {
 			was := o.closed
-			s.follow(m, o)
+			s.followOpen(m, o)
 			if o.closed = m.Over(); o.closed != was {
 				s.loop.dirtyTask(m.Task)
 			}
@@ -35,21 +36,21 @@ func (s *rebalanceStep) advance() {
 			moving++
 		}
 	}
-	for _, m := range s.each(cluster.MoveWaiting) {
+	for _, m := range s.movesIn(cluster.MoveWaiting) {
 		switch {
 		case s.rec.Cancelled:
-			s.pass(m, cluster.ReasonCancelled, "the rebalancing was cancelled")
-		case moving < s.rec.Parallel && s.begin(m):
+			s.passOver(m, cluster.ReasonCancelled, "the rebalancing was cancelled")
+		case moving < s.rec.Parallel && s.open(m):
 			moving++
 		}
 	}
 	if c := s.rec.Counts(); c.Waiting+c.Moving == 0 {
-		s.end(c)
+		s.finish(c)
 	}
 }
 
-// each returns the moves in a state.
-func (s *rebalanceStep) each(state cluster.RebalanceMoveState) (out []*cluster.RebalancingMove) {
+// movesIn returns the moves in a state.
+func (s *rebalanceStep) movesIn(state cluster.RebalanceMoveState) (out []*cluster.RebalancingMove) {
 	for i := range s.rec.Moves {
 		if s.rec.Moves[i].State == state {
 			out = append(out, &s.rec.Moves[i])
@@ -58,107 +59,109 @@ func (s *rebalanceStep) each(state cluster.RebalanceMoveState) (out []*cluster.R
 	return out
 }
 
-// begin opens a move, or passes it over where its task has gone on, or may not move now; it reports whether it is open.
-func (s *rebalanceStep) begin(m *cluster.RebalancingMove) bool {
-	h := headwayOf(s.snap, m)
-	if h.where == staying {
-		h = s.held(m)
+// open opens a move, or passes it over if its task was replaced or may not move now. It reports whether the move is
+// open.
+func (s *rebalanceStep) open(m *cluster.RebalancingMove) bool {
+	h := progressOf(s.snap, m)
+	if h.stage == staying {
+		h = s.mayMove(m)
 	}
-	if h.where != staying {
-		s.pass(m, h.reason, h.why)
+	if h.stage != staying {
+		s.passOver(m, h.reason, h.why)
 		return false
 	}
 	m.Enter(cluster.MoveMoving, s.loop.now)
 	return true
 }
 
-// follow sees where the task of an open move is, and closes the move where it got there, or does not get there.
-func (s *rebalanceStep) follow(m *cluster.RebalancingMove, o *opened) {
-	h := headwayOf(s.snap, m)
-	if h.where == staying {
-		if o.away, o.aloft = 0, 0; s.rec.Cancelled {
-			s.pass(m, cluster.ReasonCancelled, "the rebalancing was cancelled")
+// followOpen follows the task of an open move, and closes the move if the task has arrived or will not arrive.
+func (s *rebalanceStep) followOpen(m *cluster.RebalancingMove, o *openMove) {
+	h := progressOf(s.snap, m)
+	if h.stage == staying {
+		if o.onWaySince, o.placelessSince = 0, 0; s.rec.Cancelled {
+			s.passOver(m, cluster.ReasonCancelled, "the rebalancing was cancelled")
 			return
 		}
-		h = s.held(m)
+		h = s.mayMove(m)
 	}
 	r := s.loop.rebalancing
-	switch h.where {
-	case astray:
-		s.pass(m, h.reason, h.why)
+	switch h.stage {
+	case diverted:
+		s.passOver(m, h.reason, h.why)
 	case staying:
-		if s.now-max(o.since, r.busy) < leavePatience {
+		if s.now-max(o.openSince, r.lastOnWay) < maxLeaveWait {
 			return
 		}
 		if code, why := refusalAt(m.To, o.refused); code != "" {
-			s.pass(m, code, fmt.Sprintf("node %s had no place for it%s", m.To, because(why)))
+			s.passOver(m, code, fmt.Sprintf("node %s had no place for it%s", m.To, withReason(why)))
 			return
 		}
-		s.pass(m, cluster.ReasonPermit, fmt.Sprintf("its service could not spare it within %s", leavePatience))
+		s.passOver(m, cluster.ReasonPermit, fmt.Sprintf("its service could not spare it within %s", maxLeaveWait))
 	case settled:
-		r.busy = s.now // what it left is free now
+		r.lastOnWay = s.now // its former place is free now
 		m.Enter(cluster.MoveDone, s.loop.now)
 	case placeless, underway, arrived:
-		s.await(m, o, h)
+		s.followOnWay(m, o, h)
 	}
 }
 
-// await looks after a task that is on its way.
-func (s *rebalanceStep) await(m *cluster.RebalancingMove, o *opened, h headway) {
-	s.loop.rebalancing.busy = s.now
-	if o.away == 0 {
-		o.away = max(1, s.now)
+// followOnWay follows a task that is on its way.
+func (s *rebalanceStep) followOnWay(m *cluster.RebalancingMove, o *openMove, h moveProgress) {
+	s.loop.rebalancing.lastOnWay = s.now
+	if o.onWaySince == 0 {
+		o.onWaySince = max(1, s.now)
 	}
-	if h.where != placeless {
-		o.aloft = 0
-	} else if o.aloft == 0 {
-		o.aloft = max(1, s.now)
+	if h.stage != placeless {
+		o.placelessSince = 0
+	} else if o.placelessSince == 0 {
+		o.placelessSince = max(1, s.now)
 	}
-	switch limit := s.limit(m.Task); {
-	case h.where == placeless && s.now-o.aloft >= placePatience:
-		w, _ := s.loop.plane.reasons.of(m.Task)
+	switch limit := s.maxTimeOnWay(m.Task); {
+	case h.stage == placeless && s.now-o.placelessSince >= maxPlaceWait:
+		w, _ := s.loop.plane.reasons.get(m.Task)
 		code, why := refusalAt(m.To, w)
-		s.pass(m, cmp.Or(code, cluster.ReasonNodeNotReady),
-			fmt.Sprintf("its place on node %s was gone, and it goes where there is one%s", m.To, because(why)))
-	case s.now-o.away < limit:
-	case h.where == arrived: // what it left takes its time to end
+		s.passOver(m, cmp.Or(code, cluster.ReasonNodeNotReady),
+			fmt.Sprintf("its place on node %s was gone, and it goes where there is one%s", m.To, withReason(why)))
+	case s.now-o.onWaySince < limit:
+	case h.stage == arrived: // its former attempt takes long to end
 		m.Enter(cluster.MoveDone, s.loop.now)
 	default:
-		s.pass(m, cluster.ReasonDeadline,
+		s.passOver(m, cluster.ReasonDeadline,
 			fmt.Sprintf("it was not healthy on node %s within %s", m.To, cluster.Duration(limit)))
 	}
 }
 
-// limit is how long a task may be on its way.
-func (s *rebalanceStep) limit(task cluster.TaskID) time.Duration {
+// maxTimeOnWay returns how long a task may be on its way.
+func (s *rebalanceStep) maxTimeOnWay(task cluster.TaskID) time.Duration {
 	healthy := cluster.DefaultHealthyDeadline
-	if e, ok := s.service(task); ok {
+	if e, ok := s.serviceOf(task); ok {
 		healthy = cmp.Or(e.Value.Update.HealthyDeadline, healthy)
 	}
 	return time.Duration(healthy) + settleMargin
 }
 
-// service returns the service that a task is of.
-func (s *rebalanceStep) service(task cluster.TaskID) (store.Entry[cluster.Service], bool) {
+// serviceOf returns the service of a task.
+func (s *rebalanceStep) serviceOf(task cluster.TaskID) (store.Entry[cluster.Service], bool) {
 	parts, _ := task.Parts()
 	return s.snap.Service(parts.Cluster, parts.Owner)
 }
 
-// held says why a task that stays on its node may not move now: its service is rolled out, which moves tasks itself.
-func (s *rebalanceStep) held(m *cluster.RebalancingMove) headway {
-	e, ok := s.service(m.Task)
+// mayMove returns staying for a task that may move now, and otherwise why it may not: a rollout of its service moves
+// tasks itself.
+func (s *rebalanceStep) mayMove(m *cluster.RebalancingMove) moveProgress {
+	e, ok := s.serviceOf(m.Task)
 	if !ok {
-		return headway{astray, cluster.ReasonDeleted, "there is no such service"}
+		return moveProgress{diverted, cluster.ReasonDeleted, "there is no such service"}
 	}
 	r, ok := s.snap.Rollout(e.Value.Cluster, e.Value.Name)
 	if !ok || r.Value.Generation != e.Value.Generation || !r.Value.State.Ended() {
-		return headway{astray, cluster.ReasonRollout, "its service is rolled out"}
+		return moveProgress{diverted, cluster.ReasonRollout, "its service is rolled out"}
 	}
-	return headway{where: staying}
+	return moveProgress{stage: staying}
 }
 
-// pass passes a move over, and tells why unless it was somebody's wish.
-func (s *rebalanceStep) pass(m *cluster.RebalancingMove, reason cluster.ReasonCode, why string) {
+// passOver passes a move over. It adds an event unless the move was cancelled.
+func (s *rebalanceStep) passOver(m *cluster.RebalancingMove, reason cluster.ReasonCode, why string) {
 	m.Pass(reason, why, s.loop.now)
 	if reason == cluster.ReasonCancelled {
 		return
@@ -173,8 +176,8 @@ func (s *rebalanceStep) pass(m *cluster.RebalancingMove, reason cluster.ReasonCo
 	s.events = append(s.events, e)
 }
 
-// end writes that nothing is left to do.
-func (s *rebalanceStep) end(c cluster.RebalanceCounts) {
+// finish records that nothing is left to do.
+func (s *rebalanceStep) finish(c cluster.RebalanceCounts) {
 	s.rec.State, s.rec.Ended = cluster.RebalancingDone, s.loop.now.UTC()
 	if s.rec.Cancelled {
 		s.rec.State = cluster.RebalancingCancelled
@@ -189,9 +192,9 @@ func (s *rebalanceStep) end(c cluster.RebalanceCounts) {
 		})
 }
 
-// refusalAt finds what a node said to a task that is for that node alone, in the answers of all nodes.
+// refusalAt returns the refusal of one node, from the refusals of all nodes to a task that may go to that node alone.
 func refusalAt(node string, w cluster.Waiting) (cluster.ReasonCode, string) {
-	// what the others say
+	// The other nodes refuse by this constraint.
 	elsewhere := scheduler.Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: node})
 	for _, r := range w.Refusals {
 		if r.Code != cluster.ReasonConstraint || r.Detail != elsewhere {
@@ -204,27 +207,27 @@ func refusalAt(node string, w cluster.Waiting) (cluster.ReasonCode, string) {
 	return "", ""
 }
 
-// headway is how far the task of a move got.
-type headway struct {
-	where  whereabouts
-	reason cluster.ReasonCode // of one that is astray, with why
+// moveProgress is how far the task of a move got.
+type moveProgress struct {
+	stage  moveStage
+	reason cluster.ReasonCode // of a diverted task, as is why
 	why    string
 }
 
-// whereabouts is where the task of a move is.
-type whereabouts int
+// moveStage is where the task of a move is.
+type moveStage int
 
 const (
-	staying   whereabouts = iota // on the node that it is to leave
-	placeless                    // it has left, or may end there, and its next attempt is not placed
-	underway                     // its next attempt is on the other node, or its last one is about to end for it
-	arrived                      // its next attempt is healthy there
-	settled                      // and nothing is left of the last one
-	astray                       // it went another way
+	staying   moveStage = iota // on the node that the task is to leave
+	placeless                  // the task has left, or may end there, and its next attempt is not placed
+	underway                   // the next attempt is on the other node, or the last one is about to end for it
+	arrived                    // the next attempt is healthy there
+	settled                    // the next attempt is healthy there, and nothing is left of the last one
+	diverted                   // the task was replaced or stopped for another reason
 )
 
-// headwayOf tells how far the task of a move got by the records of its attempts alone.
-func headwayOf(snap *store.Snapshot, m *cluster.RebalancingMove) headway {
+// progressOf tells how far the task of a move got, by the records of its attempts alone.
+func progressOf(snap *store.Snapshot, m *cluster.RebalancingMove) moveProgress {
 	var old, newest *store.AttemptRow
 	for row := range snap.TaskAttempts(m.Task) {
 		if newest = row; row.Number == m.Attempt {
@@ -233,50 +236,50 @@ func headwayOf(snap *store.Snapshot, m *cluster.RebalancingMove) headway {
 	}
 	switch {
 	case newest == nil || old == nil && newest.Number < m.Attempt:
-		return headway{astray, cluster.ReasonDeleted, "the task is gone"}
+		return moveProgress{diverted, cluster.ReasonDeleted, "the task is gone"}
 	case old != nil && rowUUID(old) != m.UUID:
-		return headway{astray, cluster.ReasonReplaced, fmt.Sprintf("its attempt %d is another one", m.Attempt)}
+		return moveProgress{diverted, cluster.ReasonReplaced, fmt.Sprintf("its attempt %d is another one", m.Attempt)}
 	case newest.Number > m.Attempt:
-		return furtherOf(old, newest, m)
+		return progressWithNext(old, newest, m)
 	case old.Outcome != nil && old.Outcome.Reason == cluster.ReasonRebalance:
-		return headway{where: placeless}
+		return moveProgress{stage: placeless}
 	case old.Outcome != nil:
-		return headway{astray, old.Outcome.Reason, "it ended before it moved" + because(old.Outcome.Message)}
+		return moveProgress{diverted, old.Outcome.Reason, "it ended before it moved" + withReason(old.Outcome.Message)}
 	case old.Desired == nil || old.Desired.Stop == nil:
-		return headway{where: staying}
+		return moveProgress{stage: staying}
 	case old.Desired.Stop.Reason == cluster.ReasonRebalance:
-		return headway{where: underway}
+		return moveProgress{stage: underway}
 	}
-	return headway{
-		astray, old.Desired.Stop.Reason,
-		"it was told to stop before it moved" + because(old.Desired.Stop.Message),
+	return moveProgress{
+		diverted, old.Desired.Stop.Reason,
+		"it was told to stop before it moved" + withReason(old.Desired.Stop.Message),
 	}
 }
 
-// furtherOf tells it of a task that has a later attempt.
-func furtherOf(old, newest *store.AttemptRow, m *cluster.RebalancingMove) headway {
+// progressWithNext tells how far a task got that has a later attempt.
+func progressWithNext(old, newest *store.AttemptRow, m *cluster.RebalancingMove) moveProgress {
 	switch {
 	case newest.Node != m.To:
-		return headway{
-			astray, cluster.ReasonReplaced,
+		return moveProgress{
+			diverted, cluster.ReasonReplaced,
 			fmt.Sprintf("attempt %d of it is on node %s", newest.Number, newest.Node),
 		}
 	case newest.Outcome != nil:
-		return headway{
-			astray, newest.Outcome.Reason,
+		return moveProgress{
+			diverted, newest.Outcome.Reason,
 			fmt.Sprintf("attempt %d of it ended on node %s%s", newest.Number, newest.Node,
-				because(newest.Outcome.Message)),
+				withReason(newest.Outcome.Message)),
 		}
 	case !newest.Observed.Healthy() || newest.Desired == nil || newest.Desired.Stop != nil:
-		return headway{where: underway}
+		return moveProgress{stage: underway}
 	case old != nil && old.Standing() && (old.Observed == nil || !old.Observed.Gone):
-		return headway{where: arrived}
+		return moveProgress{stage: arrived}
 	}
-	return headway{where: settled}
+	return moveProgress{stage: settled}
 }
 
-// because adds a sentence to another one.
-func because(text string) string {
+// withReason returns a reason as the end of a sentence; empty for none.
+func withReason(text string) string {
 	if text == "" {
 		return ""
 	}

@@ -10,47 +10,46 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Times of a rebalancing. They count on the boot-time clock, from when this leader saw what they count from (P9.1).
+// Times of a rebalancing, on the boot-time clock. They count from when this leader first saw the state (P9.1).
 const (
-	// leavePatience is how long an open move may find no place, or its service not spare it, while no other is on its
-	// way, of which either may come.
-	leavePatience = 30 * time.Second
-	// placePatience is how long a task that has left may wait for its place on the other node: then it goes wherever
-	// there is one.
-	placePatience = 15 * time.Second
-	// settleMargin is how much longer than the service's tasks may take to become healthy a move may take.
+	// maxLeaveWait is how long an open move may find no place, or no permit from its service. It counts only while no
+	// other move is on its way, as that may change both.
+	maxLeaveWait = 30 * time.Second
+	// maxPlaceWait is how long a task that has left may wait for its place on the other node. After that it goes to any
+	// node.
+	maxPlaceWait = 15 * time.Second
+	// settleMargin is how much longer a move may take than the service's tasks may take to become healthy.
 	settleMargin = time.Minute
-	// rebalanceEvery is how often a leader looks how a rebalancing comes along, without being told of a change.
-	rebalanceEvery = time.Second
+	// rebalanceInterval is the time between two looks at a rebalancing if nothing changes.
+	rebalanceInterval = time.Second
 )
 
-// rebalancing is what a leader knows of the rebalancing that runs, if one does: the moves that its record calls moving.
-// They are the only ones that tasks leave for, so none ever leaves without the record saying so first; and where it
-// stands is seen from the attempts of its task alone (see headwayOf). So whoever leads next goes on from there, and a
-// task never moves twice for one move.
+// rebalancing is what a leader knows of the rebalancing that runs: the moves that its record calls moving. Tasks leave
+// for these moves alone, so none ever leaves before the record says so. The state of a move follows from the attempts
+// of its task alone (see progressOf). So the next leader goes on from there, and a task never moves twice for one move.
 type rebalancing struct {
-	open map[string]*opened // by the UUID of the attempt that leaves
-	busy time.Duration      // when a move was last on its way
+	open      map[string]*openMove // by UUID of the attempt that leaves
+	lastOnWay time.Duration        // last time at which a move was on its way
 }
 
-// opened is a move whose task may leave.
-type opened struct {
+// openMove is a move whose task may leave.
+type openMove struct {
 	task  cluster.TaskID
 	leave *reconciler.Leave
-	// closed says that it may not any more: the next record will say that the move is over.
+	// closed says that the task may not leave any more: the next record will say that the move is over.
 	closed bool
-	// since is when this leader first saw it open, away when it first saw it on its way, and aloft when it first saw it
-	// without a place; 0 for never.
-	since, away, aloft time.Duration
-	// refused is why there was no place for it last.
+	// openSince is when this leader first saw the move open. onWaySince is when it first saw the task on its way, and
+	// placelessSince when it first saw the task without a place; 0 for never.
+	openSince, onWaySince, placelessSince time.Duration
+	// refused is the last reason why there was no place for the task.
 	refused cluster.Waiting
 }
 
-func newRebalancing() *rebalancing { return &rebalancing{open: map[string]*opened{}} }
+func newRebalancing() *rebalancing { return &rebalancing{open: map[string]*openMove{}} }
 
-// of returns why an attempt is to leave its node, or, while its next attempt has no place, has left it; nil where no
-// open move says so.
-func (r *rebalancing) of(row *store.AttemptRow) *reconciler.Leave {
+// leaveReason returns why an attempt is to leave its node, or has left it while its next attempt has no place. It
+// returns nil if no open move concerns the attempt.
+func (r *rebalancing) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(r.open) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
 		return nil
 	}
@@ -60,8 +59,8 @@ func (r *rebalancing) of(row *store.AttemptRow) *reconciler.Leave {
 	return nil
 }
 
-// refuse keeps why there is no place for a task that should leave.
-func (r *rebalancing) refuse(w cluster.Waiting) {
+// noteRefusal keeps why there is no place for a task that should leave.
+func (r *rebalancing) noteRefusal(w cluster.Waiting) {
 	for _, o := range r.open { // order-free: at most one is of the task
 		if o.task == w.Task {
 			o.refused = w
@@ -69,7 +68,7 @@ func (r *rebalancing) refuse(w cluster.Waiting) {
 	}
 }
 
-// rowUUID returns the UUID of an attempt, empty where no record tells it.
+// rowUUID returns the UUID of an attempt; empty if no record holds it.
 func rowUUID(row *store.AttemptRow) string {
 	switch {
 	case row.Desired != nil:
@@ -82,39 +81,39 @@ func rowUUID(row *store.AttemptRow) string {
 	return ""
 }
 
-// rebalance moves the rebalancing of the domain on, if one runs, and returns how soon to look again. What it closes is
-// closed for the decisions of this cycle already; what it opens is open once the record says so.
+// rebalance advances the rebalancing of the domain, if one runs, and returns the wait until the next call. The
+// decisions of this cycle treat a closed move as closed already. An opened move counts once the record says so.
 func (l *loop) rebalance(snap *store.Snapshot, units *[]store.Unit) time.Duration {
 	l.trimRebalancings(snap, units)
 	e, runs := snap.RunningRebalancing(l.config.Domain)
 	l.learnRebalancing(e.Value)
 	if !runs {
-		return lookAnyway
+		return maxIdleInterval
 	}
 	s := &rebalanceStep{loop: l, snap: snap, now: l.config.Clock(), rec: *e.Value}
 	s.rec.Moves = slices.Clone(e.Value.Moves)
 	s.advance()
 	if len(s.events) == 0 && slices.Equal(s.rec.Moves, e.Value.Moves) {
-		return rebalanceEvery
+		return rebalanceInterval
 	}
 	var u store.Unit
 	u.Compare(e.Key, e.Modified)
 	if err := u.Put(e.Key, &s.rec); err != nil {
 		l.config.Logger.Error("a rebalancing cannot be written", "id", s.rec.ID, "error", err)
-		return rebalanceEvery
+		return rebalanceInterval
 	}
 	u.Events = s.events
 	*units = append(*units, u)
-	return rebalanceEvery
+	return rebalanceInterval
 }
 
-// learnRebalancing brings what is open to what the record says; nil for none.
+// learnRebalancing brings the open moves to the record; nil for none.
 func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 	r, now := l.rebalancing, l.config.Clock()
 	if rec == nil && len(r.open) == 0 {
 		return
 	}
-	open := map[string]*opened{}
+	open := map[string]*openMove{}
 	if rec != nil {
 		for i := range rec.Moves {
 			m := &rec.Moves[i]
@@ -123,7 +122,7 @@ func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 			}
 			o := r.open[m.UUID]
 			if o == nil {
-				o = &opened{task: m.Task, since: now, leave: leaveFor(rec, m)}
+				o = &openMove{task: m.Task, openSince: now, leave: leaveFor(rec, m)}
 				l.dirtyTask(m.Task)
 			}
 			open[m.UUID] = o
@@ -137,7 +136,7 @@ func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 	r.open = open
 }
 
-// leaveFor is what a move tells the reconciler.
+// leaveFor returns the leave of a move for the reconciler.
 func leaveFor(rec *cluster.Rebalancing, m *cluster.RebalancingMove) *reconciler.Leave {
 	why := ""
 	if m.Message != "" {
@@ -155,7 +154,7 @@ func (l *loop) dirtyTask(task cluster.TaskID) {
 	}
 }
 
-// trimRebalancings deletes the oldest of the domain's that have ended, beyond those that are kept.
+// trimRebalancings deletes the oldest rebalancings of the domain that have ended, beyond those that are kept.
 func (l *loop) trimRebalancings(snap *store.Snapshot, units *[]store.Unit) {
 	var ended []store.Entry[cluster.Rebalancing]
 	for e := range snap.Rebalancings() {

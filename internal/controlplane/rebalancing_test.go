@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// lopsided makes a world of nodes of which the first has all tasks of the service: the others came later.
-func (w *world) lopsided(count, nodes int, is ...func(*cluster.Service)) {
+// onOneNode starts several nodes. All tasks of the service are on the first, as the others came later.
+func (w *world) onOneNode(count, nodes int, is ...func(*cluster.Service)) {
 	w.t.Helper()
 	w.node("n1")
 	w.definition(1, 500)
@@ -44,8 +44,8 @@ func (w *world) lopsided(count, nodes int, is ...func(*cluster.Service)) {
 
 func webTask(index int) cluster.TaskID { return cluster.ServiceTask("c", "web", 1, index) }
 
-// rebalanced writes a rebalancing as the API server would: moves are "index to", from where the task is.
-func (w *world) rebalanced(id uint64, parallel int, moves ...string) {
+// putRebalancing writes a rebalancing as the API server would. Moves are "index to", from the present node of the task.
+func (w *world) putRebalancing(id uint64, parallel int, moves ...string) {
 	w.t.Helper()
 	s := w.server.tables.Snapshot()
 	rec := &cluster.Rebalancing{
@@ -80,8 +80,8 @@ func rebalancingOf(s *store.Snapshot, id uint64) *cluster.Rebalancing {
 	return &cluster.Rebalancing{State: cluster.RebalancingRunning}
 }
 
-// standings tells the moves of a rebalancing as lines.
-func standings(r *cluster.Rebalancing) (out []string) {
+// moveStates returns the moves of a rebalancing as lines.
+func moveStates(r *cluster.Rebalancing) (out []string) {
 	for _, m := range r.Moves {
 		parts, _ := m.Task.Parts()
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%d %s %s", parts.Index, m.State, m.Reason)))
@@ -89,8 +89,8 @@ func standings(r *cluster.Rebalancing) (out []string) {
 	return out
 }
 
-// places tells where the newest attempts of the service's tasks are, as "node/attempt".
-func places(s *store.Snapshot) []string {
+// newestPlaces returns where the newest attempts of the service's tasks are, as "node/attempt".
+func newestPlaces(s *store.Snapshot) []string {
 	var out []string
 	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
 		parts, _ := row.Task.Parts()
@@ -102,8 +102,8 @@ func places(s *store.Snapshot) []string {
 	return out
 }
 
-// ended waits until the rebalancing has, and the count of tasks is healthy and stands alone.
-func (w *world) ended(id uint64, count int) *store.Snapshot {
+// awaitEnded waits until the rebalancing has ended, count tasks are healthy, and no other attempts stand.
+func (w *world) awaitEnded(id uint64, count int) *store.Snapshot {
 	w.t.Helper()
 	w.until(10*time.Minute, fmt.Sprintf("rebalancing %d has ended", id), func(s *store.Snapshot) bool {
 		return rebalancingOf(s, id).State != cluster.RebalancingRunning && healthy(s, 1) == count &&
@@ -112,16 +112,16 @@ func (w *world) ended(id uint64, count int) *store.Snapshot {
 	return w.server.tables.Snapshot()
 }
 
-// Moves are carried out in their order, so many at a time, each to the node that it names, and no task is missed
-// meanwhile. The reverse list brings all back.
+// Moves are carried out in their order, at most so many at a time, each to the node that it names. No task is missing
+// meanwhile. The reverse list moves all tasks back.
 func TestRebalancingMovesInOrder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.lopsided(5, 3)
+		w.onOneNode(5, 3)
 		before := w.server.tables.Snapshot()
-		w.rebalanced(1, 2, "4 n2", "3 n3", "2 n2", "1 n3")
+		w.putRebalancing(1, 2, "4 n2", "3 n3", "2 n2", "1 n3")
 		fewest, most := 5, 0
 		var order []int
-		w.until(5*time.Minute, "it is done", least(w, &fewest, func(s *store.Snapshot) bool {
+		w.until(5*time.Minute, "it is done", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
 			r := rebalancingOf(s, 1)
 			most = max(most, r.Counts().Moving)
 			for _, m := range r.Moves {
@@ -138,18 +138,18 @@ func TestRebalancingMovesInOrder(t *testing.T) {
 		if diff := cmp.Diff([]int{4, 3, 2, 1}, order); diff != "" {
 			t.Errorf("the order of the moves (-want +got):\n%s", diff)
 		}
-		s := w.ended(1, 5)
-		if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2", "n3/2", "n2/2"}, places(s)); diff != "" {
+		s := w.awaitEnded(1, 5)
+		if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2", "n3/2", "n2/2"}, newestPlaces(s)); diff != "" {
 			t.Errorf("places (-want +got):\n%s", diff)
 		}
-		told := events(s)
+		told := eventCounts(s)
 		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || told["rebalance.ended"] != 1 ||
 			told["task.moving"] != 4 {
 			t.Errorf("got %+v, and told %v", c, told)
 		}
-		w.rebalanced(2, 5, "1 n1", "2 n1", "3 n1", "4 n1")
-		s = w.ended(2, 5)
-		if diff := cmp.Diff([]string{"n1/1", "n1/3", "n1/3", "n1/3", "n1/3"}, places(s)); diff != "" {
+		w.putRebalancing(2, 5, "1 n1", "2 n1", "3 n1", "4 n1")
+		s = w.awaitEnded(2, 5)
+		if diff := cmp.Diff([]string{"n1/1", "n1/3", "n1/3", "n1/3", "n1/3"}, newestPlaces(s)); diff != "" {
 			t.Errorf("places after the undo (-want +got):\n%s", diff)
 		}
 		for index := range 5 {
@@ -161,8 +161,8 @@ func TestRebalancingMovesInOrder(t *testing.T) {
 	})
 }
 
-// A service of which two must not live at once is never below what its policy says: it gives up one where it may, and
-// none where not.
+// A service whose replaced tasks must not overlap is never below the minimum of its policy. It gives up one task where
+// it may, and otherwise none.
 func TestRebalancingKeepsToTheBudget(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -175,19 +175,19 @@ func TestRebalancingKeepsToTheBudget(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.lopsided(3, 3, func(s *cluster.Service) {
+				w.onOneNode(3, 3, func(s *cluster.Service) {
 					s.OnDisconnect, s.Update.MinHealthy = cluster.DisconnectWait, &c.least
 				})
-				w.rebalanced(1, 5, "2 n2", "1 n3")
+				w.putRebalancing(1, 5, "2 n2", "1 n3")
 				fewest := 3
-				w.until(5*time.Minute, "it is done", least(w, &fewest, func(s *store.Snapshot) bool {
+				w.until(5*time.Minute, "it is done", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
 					return rebalancingOf(s, 1).State == cluster.RebalancingDone
 				}))
 				if fewest != c.want {
 					t.Errorf("at least %d were healthy, want %d", fewest, c.want)
 				}
 				if diff := cmp.Diff([]string{"2 " + c.moves, "1 " + c.moves},
-					standings(rebalancingOf(w.ended(1, 3), 1))); diff != "" {
+					moveStates(rebalancingOf(w.awaitEnded(1, 3), 1))); diff != "" {
 					t.Errorf("moves (-want +got):\n%s", diff)
 				}
 			})
@@ -195,7 +195,7 @@ func TestRebalancingKeepsToTheBudget(t *testing.T) {
 	}
 }
 
-// What cannot be done is passed over, with a reason and an event, and the rest goes on.
+// A move that cannot be carried out is passed over, with a reason and an event, and the others go on.
 func TestRebalancingPassesOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(w *world)
@@ -209,8 +209,8 @@ func TestRebalancingPassesOver(t *testing.T) {
 		},
 		"the task moved already": {
 			func(w *world) {
-				w.rebalanced(7, 1, "2 n3")
-				w.ended(7, 3)
+				w.putRebalancing(7, 1, "2 n3")
+				w.awaitEnded(7, 3)
 			},
 			[]string{"2 passed-over replaced", "1 done"},
 			[]string{"n1/1", "n3/2", "n3/2"},
@@ -242,7 +242,7 @@ func TestRebalancingPassesOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.lopsided(3, 3)
+				w.onOneNode(3, 3)
 				s := w.server.tables.Snapshot()
 				rec := &cluster.Rebalancing{
 					ID: 8, Domain: cluster.DefaultDomain, State: cluster.RebalancingRunning,
@@ -257,17 +257,17 @@ func TestRebalancingPassesOver(t *testing.T) {
 						})
 				}
 				c.spoil(w)
-				passed := events(w.server.tables.Snapshot())["rebalance.passed"]
+				passed := eventCounts(w.server.tables.Snapshot())["rebalance.passed"]
 				w.put(p.Rebalancing(8), rec)
 				left := 3
 				if name == "it was scaled away" {
 					left = 2
 				}
-				s = w.ended(8, left)
-				if diff := cmp.Diff(c.want, standings(rebalancingOf(s, 8))); diff != "" {
+				s = w.awaitEnded(8, left)
+				if diff := cmp.Diff(c.want, moveStates(rebalancingOf(s, 8))); diff != "" {
 					t.Errorf("moves (-want +got):\n%s", diff)
 				}
-				if diff := cmp.Diff(c.places, places(s)); diff != "" {
+				if diff := cmp.Diff(c.places, newestPlaces(s)); diff != "" {
 					t.Errorf("places (-want +got):\n%s", diff)
 				}
 				want := 0
@@ -276,7 +276,7 @@ func TestRebalancingPassesOver(t *testing.T) {
 						want++
 					}
 				}
-				if got := events(s)["rebalance.passed"] - passed; got != want {
+				if got := eventCounts(s)["rebalance.passed"] - passed; got != want {
 					t.Errorf("told of %d that were passed over, want %d", got, want)
 				}
 			})
@@ -284,14 +284,14 @@ func TestRebalancingPassesOver(t *testing.T) {
 	}
 }
 
-// A task whose place is gone once it has left goes wherever there is one, and was never missed.
+// A task whose place is gone after it has left goes to any node with room, and was never missing.
 func TestRebalancingToANodeThatDies(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.lopsided(3, 3)
-		w.agents[1].kill() // it is ready for a while yet
-		w.rebalanced(1, 5, "2 n2")
+		w.onOneNode(3, 3)
+		w.agents[1].kill() // the node still counts as ready for a while
+		w.putRebalancing(1, 5, "2 n2")
 		fewest := 3
-		w.until(10*time.Minute, "it is passed over", least(w, &fewest, func(s *store.Snapshot) bool {
+		w.until(10*time.Minute, "it is passed over", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
 			return rebalancingOf(s, 1).State == cluster.RebalancingDone
 		}))
 		s := w.server.tables.Snapshot()
@@ -302,11 +302,11 @@ func TestRebalancingToANodeThatDies(t *testing.T) {
 	})
 }
 
-// Cancelled, no further move begins, and what is on its way gets there.
+// After the cancellation no further move begins, and open moves are completed.
 func TestRebalancingIsCancelled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.lopsided(4, 2)
-		w.rebalanced(1, 1, "3 n2", "2 n2", "1 n2")
+		w.onOneNode(4, 2)
+		w.putRebalancing(1, 1, "3 n2", "2 n2", "1 n2")
 		w.until(time.Minute, "the first has left", func(s *store.Snapshot) bool {
 			_, ok := s.Attempt(webTask(3), 2)
 			return ok
@@ -314,28 +314,29 @@ func TestRebalancingIsCancelled(t *testing.T) {
 		r := *rebalancingOf(w.server.tables.Snapshot(), 1)
 		r.Cancelled, r.CancelledBy = true, "uid:0"
 		w.put(p.Rebalancing(1), &r)
-		s := w.ended(1, 4)
+		s := w.awaitEnded(1, 4)
 		if diff := cmp.Diff([]string{"3 done", "2 passed-over cancelled", "1 passed-over cancelled"},
-			standings(rebalancingOf(s, 1))); diff != "" {
+			moveStates(rebalancingOf(s, 1))); diff != "" {
 			t.Errorf("moves (-want +got):\n%s", diff)
 		}
-		if r := rebalancingOf(s, 1); r.State != cluster.RebalancingCancelled || events(s)["rebalance.passed"] != 0 {
-			t.Errorf("it is %s, and told %v", r.State, events(s))
+		if r := rebalancingOf(s, 1); r.State != cluster.RebalancingCancelled ||
+			eventCounts(s)["rebalance.passed"] != 0 {
+			t.Errorf("it is %s, and told %v", r.State, eventCounts(s))
 		}
 	})
 }
 
-// Of those that have ended the newest are kept.
+// The newest ended rebalancings are kept.
 func TestOldRebalancingsGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.lopsided(1, 2)
+		w.onOneNode(1, 2)
 		for id := range uint64(13) {
 			w.put(p.Rebalancing(id+1),
 				&cluster.Rebalancing{ID: id + 1, Domain: cluster.DefaultDomain, State: cluster.RebalancingDone})
 		}
 		w.put(p.Rebalancing(14), &cluster.Rebalancing{ID: 14, Domain: "other", State: cluster.RebalancingDone})
-		w.rebalanced(15, 1, "0 n2")
-		w.ended(15, 1)
+		w.putRebalancing(15, 1, "0 n2")
+		w.awaitEnded(15, 1)
 		want := []uint64{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 		var got []uint64
 		w.until(10*time.Second, "old ones are gone", func(s *store.Snapshot) bool {
@@ -348,28 +349,28 @@ func TestOldRebalancingsGo(t *testing.T) {
 	})
 }
 
-// A leader that is killed around any of its commits, before or after it was written, leaves records from which the next
-// one goes on: each task moves once, and none is missed meanwhile.
+// A leader that is killed around any of its commits, before or after the write, leaves records from which the next one
+// goes on: each task moves once, and none is missing meanwhile.
 func TestLeaderKilledInARebalancing(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		struck := 0
 		for nth := 1; nth <= 24; nth++ {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.lopsided(3, 3)
-				w.killed(nth, after)
+				w.onOneNode(3, 3)
+				w.restartKilledAt(nth, after)
 				w.until(10*time.Second, "the tables are there", func(s *store.Snapshot) bool {
 					return healthy(s, 1) == 3
 				})
-				w.rebalanced(1, 2, "2 n2", "1 n3")
+				w.putRebalancing(1, 2, "2 n2", "1 n3")
 				fewest := 3
-				w.until(5*time.Minute, "it has ended", least(w, &fewest, func(s *store.Snapshot) bool {
+				w.until(5*time.Minute, "it has ended", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
 					return rebalancingOf(s, 1).State == cluster.RebalancingDone && standing(s) == 3
 				}))
 				if w.meanwhile == nil {
 					struck++
 				}
 				s := w.server.tables.Snapshot()
-				if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2"}, places(s)); diff != "" || fewest < 3 {
+				if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2"}, newestPlaces(s)); diff != "" || fewest < 3 {
 					t.Errorf("killed at commit %d (after it: %v): at least %d healthy, places (-want +got):\n%s", nth,
 						after, fewest, diff)
 				}
@@ -379,7 +380,7 @@ func TestLeaderKilledInARebalancing(t *testing.T) {
 				}
 				if starts != 5 || rebalancingOf(s, 1).Counts().Done != 2 {
 					t.Errorf("killed at commit %d (after it: %v): %d programs, want 5; %v", nth, after, starts,
-						standings(rebalancingOf(s, 1)))
+						moveStates(rebalancingOf(s, 1)))
 				}
 			})
 		}

@@ -11,19 +11,19 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// back takes the store back to what it was before change, with so many other reigns in between, as a tool of the engine
-// does behind Berth's back.
-func (w *world) back(reigns int, change func()) {
+// withLostWrites makes a change and takes the store back to its former state, as a tool of the engine does without
+// Berth's knowledge. In between lie so many leadership terms.
+func (w *world) withLostWrites(terms int, change func()) {
 	w.t.Helper()
 	var snapshot bytes.Buffer
 	if err := w.engine.Snapshot(w.t.Context(), &snapshot); err != nil {
 		w.t.Fatal(err)
 	}
-	for range reigns {
+	for range terms {
 		before, _ := w.server.tables.Snapshot().Leader(cluster.DefaultDomain)
 		w.server.stop()
 		w.start()
-		w.until(10*time.Second, "another reign", func(s *store.Snapshot) bool {
+		w.until(10*time.Second, "another leadership term", func(s *store.Snapshot) bool {
 			l, ok := s.Leader(cluster.DefaultDomain)
 			return ok && l.Value.Epoch > before.Value.Epoch
 		})
@@ -36,8 +36,8 @@ func (w *world) back(reigns int, change func()) {
 	w.start()
 }
 
-// decide is what the operator's decision writes (P1.7).
-func (w *world) decide(state cluster.RecoveryState) {
+// putDecision writes the operator's decision (P1.7).
+func (w *world) putDecision(state cluster.RecoveryState) {
 	w.t.Helper()
 	s := w.server.tables.Snapshot()
 	recovery, _ := s.Recovery(cluster.DefaultDomain)
@@ -49,20 +49,20 @@ func (w *world) decide(state cluster.RecoveryState) {
 	w.put(p.Leader(cluster.DefaultDomain), &l)
 }
 
-// T11: a store that went back is noticed by what agents have seen. Until the operator decides nothing is placed and
-// nothing stopped; then what the store does not know goes on, or ends.
+// T11: a store that went back is noticed by the tokens and plans that agents have seen. Until the operator decides,
+// nothing is placed or stopped. Then tasks that the store does not know go on, or end.
 func TestStoreThatWentBack(t *testing.T) {
 	for i, decision := range []cluster.RecoveryState{
 		cluster.RecoveryAdopt, cluster.RecoveryStop, cluster.RecoveryAdopt, cluster.RecoveryStop,
 	} {
-		reigns := i / 2 * 3 // without any the tokens tell nothing, and the plans do
-		t.Run(fmt.Sprintf("%s,reigns=%d", decision, reigns), func(t *testing.T) {
+		terms := i / 2 * 3 // without another term only plan numbers show the loss, not tokens
+		t.Run(fmt.Sprintf("%s,terms=%d", decision, terms), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				a := w.node("n1")
 				w.definition(1, 100)
 				w.service(1, 1, 1)
 				w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
-				w.back(reigns, func() {
+				w.withLostWrites(terms, func() {
 					w.service(3, 1, 1)
 					w.until(30*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
 				})
@@ -70,11 +70,11 @@ func TestStoreThatWentBack(t *testing.T) {
 					r, ok := s.Recovery(cluster.DefaultDomain)
 					return ok && r.Value.State == cluster.RecoveryNeeded && strings.Contains(r.Value.Cause, "n1")
 				})
-				before := len(a.effects) // the first of them is of the last life of the store
+				before := len(a.effects) // the first of them is from before the loss
 				w.service(5, 1, 1)
 				time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
 				s := w.server.tables.Snapshot()
-				if len(a.effects) != before || s.LastPlan() > 1 && on(s, "n1") > before {
+				if len(a.effects) != before || s.LastPlan() > 1 && countOn(s, "n1") > before {
 					t.Errorf("while the decision was awaited: %d starts, want %d", len(a.effects), before)
 				}
 				for row := range s.AllAttempts() {
@@ -86,11 +86,11 @@ func TestStoreThatWentBack(t *testing.T) {
 					!strings.Contains(why.Sentence, "recover") {
 					t.Errorf("the reason is %q", why.Sentence)
 				}
-				w.decide(decision)
+				w.putDecision(decision)
 				w.until(time.Minute, "5 healthy", func(s *store.Snapshot) bool {
 					return healthy(s, 1) == 5 && standing(s) == 5
 				})
-				stopped := events(w.server.tables.Snapshot())["task.stopping"]
+				stopped := eventCounts(w.server.tables.Snapshot())["task.stopping"]
 				switch {
 				case decision == cluster.RecoveryAdopt && (stopped != 0 || len(a.effects) != 5):
 					t.Errorf("adopted: %d stops and %d starts, want 0 and 5", stopped, len(a.effects))
@@ -102,7 +102,7 @@ func TestStoreThatWentBack(t *testing.T) {
 	}
 }
 
-// After a restore the decision is awaited from the start.
+// After a restore the leader waits for the decision from the start.
 func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.server.stop()
@@ -117,7 +117,7 @@ func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 		if s.LastPlan() != 0 || node(s, "n1").State != cluster.NodeReady {
 			t.Errorf("plan %d, n1 is %q; want no plan and a verdict", s.LastPlan(), node(s, "n1").State)
 		}
-		w.decide(cluster.RecoveryAdopt)
+		w.putDecision(cluster.RecoveryAdopt)
 		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 	})
 }
@@ -132,7 +132,7 @@ func TestStoreThatWentBackTwice(t *testing.T) {
 				w.service(1, 1, 1)
 				w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 				for _, count := range []int{3, 5} {
-					w.back(0, func() {
+					w.withLostWrites(0, func() {
 						w.service(count, 1, 1)
 						w.until(time.Minute, "the service grew", func(s *store.Snapshot) bool {
 							return healthy(s, 1) == count
@@ -144,7 +144,7 @@ func TestStoreThatWentBackTwice(t *testing.T) {
 							r.Value.Plan >= 2
 					})
 					w.service(count, 1, 1)
-					w.decide(decision)
+					w.putDecision(decision)
 					w.until(time.Minute, "all are healthy", func(s *store.Snapshot) bool {
 						return healthy(s, 1) == count && standing(s) == count
 					})
@@ -154,7 +154,7 @@ func TestStoreThatWentBackTwice(t *testing.T) {
 	}
 }
 
-// What a node runs that was away while the decision was taken is of what was lost then, and no second loss.
+// A node was away while the operator decided. Its tasks belong to the decided loss, not to a second one.
 func TestNodeThatMissedTheDecision(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -162,10 +162,10 @@ func TestNodeThatMissedTheDecision(t *testing.T) {
 		w.service(1, 1, 1)
 		w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 		away := w.node("n2")
-		w.back(0, func() {
+		w.withLostWrites(0, func() {
 			w.service(7, 1, 1)
 			w.until(30*time.Second, "7 healthy", func(s *store.Snapshot) bool {
-				return healthy(s, 1) == 7 && on(s, "n2") > 0 && on(s, "n1") > 1
+				return healthy(s, 1) == 7 && countOn(s, "n2") > 0 && countOn(s, "n1") > 1
 			})
 			away.kill()
 		})
@@ -173,10 +173,10 @@ func TestNodeThatMissedTheDecision(t *testing.T) {
 			r, ok := s.Recovery(cluster.DefaultDomain)
 			return ok && r.Value.State == cluster.RecoveryNeeded
 		})
-		w.decide(cluster.RecoveryAdopt)
+		w.putDecision(cluster.RecoveryAdopt)
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
 		away.run()
-		for range 2 { // the second time it has seen the new incarnation
+		for range 2 { // at the second return it has seen the new incarnation
 			time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
 			away.kill()
 			away.run()
@@ -189,7 +189,7 @@ func TestNodeThatMissedTheDecision(t *testing.T) {
 	})
 }
 
-// While the decision is awaited no node is forgotten, as what stands on it may be in what was lost, and none is let go.
+// During a recovery no node is forgotten, as the lost records may name it, and none is released.
 func TestNoNodeGoesWhileTheDecisionIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -212,7 +212,7 @@ func TestNoNodeGoesWhileTheDecisionIsAwaited(t *testing.T) {
 		if n := node(s, "n3"); n.Domain != cluster.DefaultDomain {
 			t.Errorf("the node that goes elsewhere is %+v, want it of this domain still", n)
 		}
-		w.decide(cluster.RecoveryAdopt)
+		w.putDecision(cluster.RecoveryAdopt)
 		w.until(30*time.Second, "both go", func(s *store.Snapshot) bool {
 			_, known := s.Node("n2")
 			return !known && node(s, "n3").Domain == ""

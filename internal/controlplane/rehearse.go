@@ -11,20 +11,19 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Rehearsal is the control plane of a store that nobody else leads and whose time is the caller's: each cycle of the
-// leader's loop, and of the projection behind it, is one call. It is for finding out what the control plane would do.
-// One goroutine at a time may use it.
+// Rehearsal is the control plane of a store that nobody else leads and whose time the caller sets. Each call of Step is
+// one cycle of the leader's loop and of the projection after it. It shows what the control plane would do. Only one
+// goroutine at a time may use it.
 type Rehearsal struct {
 	plane     *Plane
 	loop      *loop
 	projector *projector
 }
 
-// rehearsals is how often a cycle that asks to be begun again at once is begun again before it counts as one that never
-// ends.
-const rehearsals = 100
+// maxCycleRestarts is how often Step repeats a cycle that asks for it, before it counts as a cycle that never ends.
+const maxCycleRestarts = 100
 
-// Rehearse takes over the domain by the next epoch, whoever holds it, and returns its control plane. Commits to the
+// Rehearse takes over the domain with the next epoch, whoever holds it, and returns its control plane. Commits to the
 // engine must show in its tables when they return, as those of a store.Branch do. Nothing is decided before the first
 // Step.
 func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
@@ -51,24 +50,24 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	fence := &store.Fence{Key: key, Modified: result.Revision, Incarnation: leader.Incarnation, Epoch: leader.Epoch}
 	writer := store.NewWriter(c.Engine, prefix, fence, nil)
 	writer.Clock(c.Now)
-	watched := sentry{config: c, fence: fence, shared: new(alarms)}
+	detector := lossDetector{config: c, fence: fence, shared: new(sharedAlarm)}
 	p := New(c)
 	l := newLoop(p)
-	l.reign(writer, watched)
-	l.alone, l.watch.options.Gap = true, 1<<62 // time leaps there
+	l.startTerm(writer, detector)
+	l.synchronous, l.watch.options.Gap = true, 1<<62 // time leaps in a rehearsal
 	p.gates.Store(l.gates)
-	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, watched)}, nil
+	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, detector)}, nil
 }
 
-// Price has devices be worth what they are to a leader, as Plane.Worth tells; nil has it learn from what stands, as a
-// new leader does. It is called before the first Step.
-func (r *Rehearsal) Price(w *scheduler.Worth) { r.loop.pricing.given = w }
+// Price sets the value model of devices, as Plane.Worth returns it; with nil the model is learnt from the tasks that
+// hold devices, as by a new leader. It is called before the first Step.
+func (r *Rehearsal) Price(w *scheduler.Worth) { r.loop.deviceValues.fixed = w }
 
-// Step runs one cycle and all projection that follows from it, waits for what the cycle asked of the outside, and
-// returns how long after now nothing needs to be looked at if nothing changes.
+// Step runs one cycle and all projection that follows from it, and waits for the cycle's questions to the outside. It
+// returns how long after now the next cycle is due if nothing changes.
 func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
-	for range rehearsals {
-		// nothing is lost on the way here, for which a leader looks at all now and then
+	for range maxCycleRestarts {
+		// No change is missed here, which is why a leader learns everything again now and then.
 		r.loop.relearning.at = r.loop.config.Now()
 		next, err = r.loop.cycle(ctx)
 		if !errors.Is(err, errSettled) {
@@ -85,15 +84,15 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	}
 	r.loop.asker.running.Wait()
 	select {
-	case <-r.loop.asker.wake: // an answer came: it counts at once
+	case <-r.loop.asker.wake: // an answer came: the next cycle uses it at once
 		return 0, nil
 	default:
 	}
 	return next, nil
 }
 
-// Waiting returns why all tasks wait that do, as the last Step decided, in groups of equal reasons. What it returns is
-// shared: nobody may change it.
+// Waiting returns why tasks wait, by the last Step, in groups of equal reasons. The groups are shared: nobody may
+// change them.
 func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 	_, groups := r.plane.Reasons(0)
 	return groups

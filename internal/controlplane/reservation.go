@@ -10,16 +10,16 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// reservations are those of the domain that are not over. Nothing of them is written: what holds follows from the
-// records and the clock, so that the next leader sees the same.
+// reservations holds the reservations of the domain that are not over. They follow from the records and the clock
+// alone, so that the next leader sees the same.
 type reservations struct {
-	at map[string][]*cluster.Reservation // by node, in the order of their begin
-	// next is when time next makes a difference: when a lead, a span or an end is reached. Zero for never.
+	at map[string][]*cluster.Reservation // by node, in the order of their start
+	// next is the next time at which a lead, a span or an end is reached. Zero for never.
 	next time.Time
 }
 
-// learnReservations brings them to the snapshot and the time. Nodes that they came to or left, and all of theirs when
-// time made a difference, are set anew, and what runs there is looked at.
+// learnReservations brings the reservations to the snapshot and the time. Nodes with changed reservations are set anew,
+// and their attempts are checked. If a point in time has passed, that holds for all nodes with reservations.
 func (l *loop) learnReservations(snap *store.Snapshot, c store.Changes) {
 	r := &l.reservations
 	passed := !r.next.IsZero() && !l.now.Before(r.next)
@@ -45,18 +45,18 @@ func (l *loop) learnReservations(snap *store.Snapshot, c store.Changes) {
 	}
 }
 
-// reviewNode sets a node whose reservations changed, and has what runs there looked at.
+// reviewNode sets a node whose reservations changed, and has its attempts checked.
 func (l *loop) reviewNode(snap *store.Snapshot, name string) {
 	l.setNode(snap, name)
-	l.misfits.nodes[name] = true
+	l.violations.nodes[name] = true
 }
 
-// reserved says that an attempt is to leave its node for a reservation that has begun, evicts, and does not admit it;
-// or nil.
-func (f *fitter) reserved(o cluster.OwnerRef, t *reconciler.Standing, node string) *reconciler.Leave {
+// findReservation returns the leave of an attempt whose node has a reservation that has begun, evicts, and does not
+// admit the attempt; or nil.
+func (f *violationFinder) findReservation(o cluster.OwnerRef, t *reconciler.Standing, node string) *reconciler.Leave {
 	for _, r := range f.loop.reservations.at[node] {
 		if !r.Evict || !r.Active(f.loop.now) ||
-			r.Admits(o.Cluster, f.loop.mannersOf(f.snap, o).labels, t.Placement.Reservation) {
+			r.Admits(o.Cluster, f.loop.policyOf(f.snap, o).labels, t.Placement.Reservation) {
 			continue
 		}
 		return &reconciler.Leave{

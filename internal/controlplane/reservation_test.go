@@ -8,17 +8,17 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// A reservation keeps its node by the clock: what runs there moves away as it begins, who names it gets in, nobody else
-// does until it ends. None of that is lost with a leader.
+// A reservation keeps its node by the clock. When it begins the tasks there move away. Until it ends, only tasks that
+// name it get in. A new leader changes none of that.
 func TestReservationKeepsItsNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.node("n2")
 		w.definition(1, 250)
-		bothReady(w)
-		w.changed(4, func(*cluster.Service) {})
+		awaitBothReady(w)
+		w.putChangedService(4, func(*cluster.Service) {})
 		w.until(10*time.Second, "two run on each node", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 2 && run(s, theService, "n2") == 2
+			return countRunning(s, theService, "n1") == 2 && countRunning(s, theService, "n2") == 2
 		})
 
 		from := time.Now().Add(10 * time.Minute)
@@ -34,47 +34,52 @@ func TestReservationKeepsItsNode(t *testing.T) {
 			Placement:    cluster.Placement{Reservation: "r"},
 			Lifespan:     cluster.Lifespan{Generation: 1, Created: time.Now()},
 		})
-		w.changed(6, func(*cluster.Service) {})
+		w.putChangedService(6, func(*cluster.Service) {})
 		w.until(10*time.Second, "long before, all may run there but who waits for it", func(s *store.Snapshot) bool {
-			return run(s, theService, "n2") == 3 && run(s, vip, "") == 0
+			return countRunning(s, theService, "n2") == 3 && countRunning(s, vip, "") == 0
 		})
 
 		time.Sleep(time.Until(from) - 30*time.Second) // in-bubble: inWorld makes one
-		w.changed(8, func(*cluster.Service) {})
+		w.putChangedService(8, func(*cluster.Service) {})
 		w.until(10*time.Second, "in its lead nothing new comes", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 5 && run(s, theService, "n2") == 3
+			return countRunning(s, theService, "n1") == 5 && countRunning(s, theService, "n2") == 3
 		})
-		takeOver(w)
+		restartServer(w)
 		w.until(time.Minute, "it has begun", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 8 && run(s, theService, "n2") == 0 && run(s, vip, "n2") == 1
+			return countRunning(s, theService, "n1") == 8 && countRunning(s, theService, "n2") == 0 &&
+				countRunning(s, vip, "n2") == 1
 		})
 		if now := time.Now(); now.Before(from) {
 			t.Errorf("that was %v before its time", from.Sub(now))
 		}
-		takeOver(w)
-		w.changed(10, func(*cluster.Service) {})
+		restartServer(w)
+		w.putChangedService(10, func(*cluster.Service) {})
 		w.until(20*time.Second, "the next leader holds to it", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 10
+			return countRunning(s, theService, "n1") == 10
 		})
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); run(s, theService, "n2") != 0 || run(s, vip, "n2") != 1 {
+		if s := w.server.tables.Snapshot(); countRunning(s, theService, "n2") != 0 || countRunning(s, vip, "n2") != 1 {
 			t.Error("something else runs on the node that is kept")
 		}
 
-		w.changed(18, func(*cluster.Service) {})
-		w.until(20*time.Second, "some wait", func(s *store.Snapshot) bool { return run(s, theService, "n1") >= 15 })
-		w.until(10*time.Minute, "it is over", func(s *store.Snapshot) bool { return run(s, theService, "") == 18 })
+		w.putChangedService(18, func(*cluster.Service) {})
+		w.until(20*time.Second, "some wait", func(s *store.Snapshot) bool {
+			return countRunning(s, theService, "n1") >= 15
+		})
+		w.until(10*time.Minute, "it is over", func(s *store.Snapshot) bool {
+			return countRunning(s, theService, "") == 18
+		})
 		if now := time.Now(); now.Before(from.Add(10 * time.Minute)) {
 			t.Errorf("that was %v before its end", from.Add(10*time.Minute).Sub(now))
 		}
-		if s := w.server.tables.Snapshot(); run(s, vip, "n2") != 1 {
+		if s := w.server.tables.Snapshot(); countRunning(s, vip, "n2") != 1 {
 			t.Error("who had it had to go with its end")
 		}
 	})
 }
 
-// bothReady waits until the nodes take tasks.
-func bothReady(w *world) {
+// awaitBothReady waits until both nodes take tasks.
+func awaitBothReady(w *world) {
 	w.until(10*time.Second, "both are ready", func(s *store.Snapshot) bool {
 		ready := 0
 		for e := range s.Nodes() {
@@ -86,44 +91,44 @@ func bothReady(w *world) {
 	})
 }
 
-// takeOver has the server end, and another life of it go on.
-func takeOver(w *world) {
+// restartServer stops the server and starts it again.
+func restartServer(w *world) {
 	w.server.stop()
 	w.start()
 }
 
-// A reservation that is deleted, or changed to other nodes, gives its nodes back at once; one without evict lets what
-// runs there end.
+// A reservation that is deleted, or moved to other nodes, releases its nodes at once. Without evict, running tasks go
+// on until they end.
 func TestReservationIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.node("n2")
 		w.definition(1, 250)
-		bothReady(w)
-		w.changed(4, func(*cluster.Service) {})
+		awaitBothReady(w)
+		w.putChangedService(4, func(*cluster.Service) {})
 		w.until(10*time.Second, "two run on each node", func(s *store.Snapshot) bool {
-			return run(s, theService, "n2") == 2
+			return countRunning(s, theService, "n2") == 2
 		})
 		kept := &cluster.Reservation{
 			Name: "r", Domain: cluster.DefaultDomain, Nodes: []string{"n2"}, From: time.Now(),
 			Until: time.Now().Add(time.Hour), Clusters: []string{"other"},
 		}
 		w.put(p.Reservation("r"), kept)
-		w.changed(8, func(*cluster.Service) {})
+		w.putChangedService(8, func(*cluster.Service) {})
 		w.until(10*time.Second, "what comes goes elsewhere, what is there stays", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 6 && run(s, theService, "n2") == 2
+			return countRunning(s, theService, "n1") == 6 && countRunning(s, theService, "n2") == 2
 		})
 		moved := *kept
 		moved.Nodes = []string{"n1"}
 		w.put(p.Reservation("r"), &moved)
-		w.changed(12, func(*cluster.Service) {})
+		w.putChangedService(12, func(*cluster.Service) {})
 		w.until(10*time.Second, "the other node is kept", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 6 && run(s, theService, "n2") == 6
+			return countRunning(s, theService, "n1") == 6 && countRunning(s, theService, "n2") == 6
 		})
 		w.remove(p.Reservation("r"))
-		w.changed(16, func(*cluster.Service) {})
+		w.putChangedService(16, func(*cluster.Service) {})
 		w.until(10*time.Second, "none is kept", func(s *store.Snapshot) bool {
-			return run(s, theService, "n1") == 8 && run(s, theService, "n2") == 8
+			return countRunning(s, theService, "n1") == 8 && countRunning(s, theService, "n2") == 8
 		})
 	})
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// reservation returns what an attempt, whose record is d, takes up on its node, and what other tasks look at of it.
+// reservation returns what an attempt with the desired record d takes up on its node, and what other tasks need to know
+// of it.
 func (l *loop) reservation(snap *store.Snapshot, row *store.AttemptRow, d *cluster.Desired) scheduler.Reservation {
 	r := scheduler.Reservation{
 		UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: l.demand(snap, d.Definition), Definition: d.Definition,
@@ -19,64 +20,68 @@ func (l *loop) reservation(snap *store.Snapshot, row *store.AttemptRow, d *clust
 		r.Ports = append(r.Ports, port)
 	}
 	if o, ok := row.Ref(); ok {
-		m := l.mannersOf(snap, o)
-		r.Labels = m.labels
+		policy := l.policyOf(snap, o)
+		r.Labels = policy.labels
 		parts, _ := row.Task.Parts()
-		r.Away = m.away[parts.Step]
+		r.Away = policy.away[parts.Step]
 	}
 	return r
 }
 
-// manners are what an owner's spec says of its tasks to others: its labels, and by step, "" for a service, whom they
-// must be kept away from.
-type manners struct {
-	rev    uint64 // of the spec
+// ownerPolicy is the part of an owner's spec that concerns the tasks of others: its labels and, by step ("" for a
+// service), the tasks that its own must be kept away from.
+type ownerPolicy struct {
+	rev    uint64 // revision of the spec
 	labels cluster.Labels
 	away   map[string][]cluster.Relation
 }
 
-// mannersOf returns those of an owner, none for one that is not there. They are read once for each write of the spec.
-func (l *loop) mannersOf(snap *store.Snapshot, o cluster.OwnerRef) manners {
+// policyOf returns the policy of an owner; an empty one for an owner that does not exist. It is read once for each
+// write of the spec.
+func (l *loop) policyOf(snap *store.Snapshot, o cluster.OwnerRef) ownerPolicy {
 	if o.Kind == cluster.KindJob {
 		e, ok := snap.Job(o.Cluster, o.Name)
-		return l.minded(o, ok, e.Modified, func() manners {
-			m := manners{labels: e.Value.Labels, away: map[string][]cluster.Relation{}}
+		return l.cachedPolicy(o, ok, e.Modified, func() ownerPolicy {
+			policy := ownerPolicy{labels: e.Value.Labels, away: map[string][]cluster.Relation{}}
 			for i := range e.Value.Steps {
-				m.away[e.Value.Steps[i].Name] = e.Value.Steps[i].Placement.KeepsAway()
+				policy.away[e.Value.Steps[i].Name] = e.Value.Steps[i].Placement.KeepsAway()
 			}
-			return m
+			return policy
 		})
 	}
 	e, ok := snap.Service(o.Cluster, o.Name)
-	return l.minded(o, ok, e.Modified, func() manners {
-		return manners{labels: e.Value.Labels, away: map[string][]cluster.Relation{"": e.Value.Placement.KeepsAway()}}
+	return l.cachedPolicy(o, ok, e.Modified, func() ownerPolicy {
+		return ownerPolicy{
+			labels: e.Value.Labels,
+			away:   map[string][]cluster.Relation{"": e.Value.Placement.KeepsAway()},
+		}
 	})
 }
 
-// minded returns an owner's manners as they were last read, unless its spec was written since.
-func (l *loop) minded(o cluster.OwnerRef, there bool, rev uint64, read func() manners) manners {
+// cachedPolicy returns the policy of an owner as it was last read, and reads it again if its spec was written since.
+func (l *loop) cachedPolicy(o cluster.OwnerRef, there bool, rev uint64, read func() ownerPolicy) ownerPolicy {
 	if !there {
-		delete(l.manners, o)
-		return manners{}
+		delete(l.policies, o)
+		return ownerPolicy{}
 	}
-	m, ok := l.manners[o]
-	if !ok || m.rev != rev {
-		m = read()
-		m.rev = rev
-		l.manners[o] = m
+	policy, ok := l.policies[o]
+	if !ok || policy.rev != rev {
+		policy = read()
+		policy.rev = rev
+		l.policies[o] = policy
 	}
-	return m
+	return policy
 }
 
-// recharge has the reservations of an owner's tasks say what its spec says now, where that was written.
-func (l *loop) recharge(snap *store.Snapshot, o cluster.OwnerRef) {
-	was, had := l.manners[o]
+// updateCharges updates the reservations of an owner's tasks if its spec was written.
+func (l *loop) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
+	was, had := l.policies[o]
 	if !had {
 		return
 	}
-	now := l.mannersOf(snap, o)
+	now := l.policyOf(snap, o)
 	if now.rev != was.rev {
-		l.misfits.owners[o] = true
+		l.violations.owners[o] = true
 	}
 	if now.rev == was.rev || maps.Equal(was.labels, now.labels) &&
 		maps.EqualFunc(was.away, now.away, func(a, b []cluster.Relation) bool {
@@ -85,31 +90,32 @@ func (l *loop) recharge(snap *store.Snapshot, o cluster.OwnerRef) {
 		return
 	}
 	for row := range snap.Attempts(o) {
-		held, ok := l.reserve[store.AttemptKey{Task: row.Task, Number: row.Number}]
+		held, ok := l.charged[store.AttemptKey{Task: row.Task, Number: row.Number}]
 		if !ok {
 			continue
 		}
-		if d := l.occupant(snap, row); d != nil && (hold{d.UUID, row.Node}) == held {
+		if d := l.occupantOf(snap, row); d != nil && (fleetCharge{d.UUID, row.Node}) == held {
 			l.fleet.Reserve(l.reservation(snap, row, d))
-			l.unplaced = true
+			l.needsPlacement = true
 		}
 	}
 }
 
-// demand returns what a task of the definition takes up. The last answer is kept: many tasks in a row are of one
+// demand returns what a task of the definition takes up. It caches the last answer, as adjacent tasks often share a
 // definition.
 func (l *loop) demand(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
-	if l.asked.snap == snap && l.asked.ref == r {
-		return l.asked.demand
+	if l.demandCache.snap == snap && l.demandCache.ref == r {
+		return l.demandCache.demand
 	}
-	l.asked = asked{snap: snap, ref: r}
+	l.demandCache = demandCache{snap: snap, ref: r}
 	if def, ok := snap.Definition(r); ok {
-		l.asked.demand = def.Value.Demand()
+		l.demandCache.demand = def.Value.Demand()
 	}
-	return l.asked.demand
+	return l.demandCache.demand
 }
 
-type asked struct {
+// demandCache is the last answer of loop.demand.
+type demandCache struct {
 	snap   *store.Snapshot
 	ref    cluster.Ref
 	demand cluster.Demand

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// held returns the devices that tasks of the service hold, in order.
-func held(s *store.Snapshot) []string {
+// heldDevices returns the devices that tasks of the service hold, in order.
+func heldDevices(s *store.Snapshot) []string {
 	out := []string{}
 	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
 		if row.Standing() && row.Desired != nil {
@@ -25,8 +25,7 @@ func held(s *store.Snapshot) []string {
 	return out
 }
 
-// What tasks hold of devices is known to the next leader too: no device is given twice, and a task that finds none
-// waits.
+// The next leader knows the devices that tasks hold: no device is given twice, and a task without a free one waits.
 func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", func(a *agent) {
@@ -45,29 +44,29 @@ func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
 		})
 		w.service(2, 1, 1)
 		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
-		before := held(w.server.tables.Snapshot())
+		before := heldDevices(w.server.tables.Snapshot())
 		w.server.stop()
 		w.start()
 		w.service(4, 1, 1)
 		w.until(20*time.Second, "3 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
-		if diff := cmp.Diff([]string{"n1/gpu-0", "n1/gpu-1", "n1/gpu-2"}, held(s)); diff != "" {
+		if diff := cmp.Diff([]string{"n1/gpu-0", "n1/gpu-1", "n1/gpu-2"}, heldDevices(s)); diff != "" {
 			t.Errorf("devices, after %v before (-want +got):\n%s", before, diff)
 		}
 		if got := healthy(s, 1); got != 3 {
 			t.Errorf("%d are healthy, want 3: there is no device for the fourth", got)
 		}
 		w.service(1, 1, 1)
-		w.until(20*time.Second, "1 left", func(s *store.Snapshot) bool { return len(held(s)) == 1 })
+		w.until(20*time.Second, "1 left", func(s *store.Snapshot) bool { return len(heldDevices(s)) == 1 })
 		w.service(3, 1, 1)
 		w.until(20*time.Second, "what was given back is taken again", func(s *store.Snapshot) bool {
-			return len(held(s)) == 3 && healthy(s, 1) == 3
+			return len(heldDevices(s)) == 3 && healthy(s, 1) == 3
 		})
 	})
 }
 
-// A demand to be away from tasks of some labels holds for those that come later, and as labels change.
+// A demand to be away from tasks with some labels also holds for later tasks, and as labels change.
 func TestOthersAreKeptAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -101,19 +100,19 @@ func TestOthersAreKeptAway(t *testing.T) {
 		if well("loud")(w.server.tables.Snapshot()) {
 			t.Error("a noisy task was placed beside one that must not have any")
 		}
-		service("quiet", nil) // it does not mind any more
+		service("quiet", nil) // it has no demand any more
 		w.until(20*time.Second, "the loud one runs", well("loud"))
 		service("quieter", nil, away)
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
 		if well("quieter")(w.server.tables.Snapshot()) {
 			t.Error("a task that must not be beside a noisy one was placed there")
 		}
-		service("loud", nil) // it is not noisy any more
+		service("loud", nil) // it does not have the label any more
 		w.until(20*time.Second, "the quieter one runs", well("quieter"))
 	})
 }
 
-// A taint keeps the tasks of daemons away that do not tolerate it; those that run there go only if it evicts.
+// A taint keeps away tasks of daemons that do not tolerate it. Tasks that run there leave only if the taint evicts.
 func TestDaemonsAndTaints(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -123,19 +122,19 @@ func TestDaemonsAndTaints(t *testing.T) {
 			Name:   "n2",
 			Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintNoSchedule}},
 		})
-		w.daemon()
-		w.until(30*time.Second, "on n1 alone", at("n1"))
+		w.putDaemon()
+		w.until(30*time.Second, "on n1 alone", daemonsAt("n1"))
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2"})
-		w.until(30*time.Second, "on both", at("n1", "n2"))
+		w.until(30*time.Second, "on both", daemonsAt("n1", "n2"))
 		w.put(p.Host("n2"), &cluster.Host{
 			Name:   "n2",
 			Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintNoSchedule}},
 		})
 		time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
-		if diff := cmp.Diff([]string{"n1", "n2"}, stations(w.server.tables.Snapshot())); diff != "" {
+		if diff := cmp.Diff([]string{"n1", "n2"}, daemonPlaces(w.server.tables.Snapshot())); diff != "" {
 			t.Errorf("after a taint that keeps new ones away (-want +got):\n%s", diff)
 		}
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Taints: []cluster.Taint{{Key: "k", Effect: cluster.TaintEvict}}})
-		w.until(30*time.Second, "not on n2", at("n1"))
+		w.until(30*time.Second, "not on n2", daemonsAt("n1"))
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// serviceInput gathers what a decision about a service looks at besides its tasks.
+// serviceInput adds to in what a decision about a service needs besides its tasks.
 func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef,
 	in reconciler.ServiceInput,
 ) reconciler.ServiceInput {
@@ -23,13 +23,13 @@ func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef,
 		in.Rollout, in.RolloutRev = r.Value, r.Modified
 	}
 	in.Since = l.since
-	in.Gates = l.gates.of(o, in.Spec, in.Rollout)
+	in.Gates = l.gates.results(o, in.Spec, in.Rollout)
 	return in
 }
 
-// rollout writes where a service's newest version stands, and with it, where that failed, the version that is taken up
-// again: one without the other would leave a failed version that nobody takes back, or one that is taken back twice.
-func (w *write) rollout(d *reconciler.Decision, units *[]store.Unit) error {
+// writeRollout writes the state of a service's newest version. If that version failed, the unit also writes the spec
+// with the earlier version. One without the other would leave a failed version in place, or revert it twice.
+func (w *decisionWriter) writeRollout(d *reconciler.Decision, units *[]store.Unit) error {
 	if d.Rollout == nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (w *write) rollout(d *reconciler.Decision, units *[]store.Unit) error {
 	key := w.prefix().Rollout(w.owner.Cluster, w.owner.Name)
 	u.Compare(key, d.Rollout.Rev)
 	if d.Revert != nil {
-		if err := w.revert(&u, d.Revert, d.Rollout.Record.Healthy); err != nil {
+		if err := w.revertSpec(&u, d.Revert, d.Rollout.Record.Healthy); err != nil {
 			return err
 		}
 	}
@@ -50,13 +50,12 @@ func (w *write) rollout(d *reconciler.Decision, units *[]store.Unit) error {
 	return nil
 }
 
-// revert writes the spec as the user wrote it, with an earlier definition, under the next generation. The tasks that
-// still run that definition are of the newest version then, also where the version that failed was to begin all of them
-// anew.
-func (w *write) revert(u *store.Unit, r *reconciler.Revert, healthy *cluster.Version) error {
+// revertSpec writes the user's spec with an earlier definition under the next generation. Tasks that still run that
+// definition then belong to the newest version, even if the failed version was to restart all of them.
+func (w *decisionWriter) revertSpec(u *store.Unit, r *reconciler.Revert, healthy *cluster.Version) error {
 	e, ok := w.snap.Service(w.owner.Cluster, w.owner.Name)
 	if !ok {
-		return nil // and the unit is refused: it compares the spec
+		return nil // the unit is refused, as it compares the spec
 	}
 	spec := *e.Value
 	spec.Definition = r.Definition
@@ -71,8 +70,8 @@ func (w *write) revert(u *store.Unit, r *reconciler.Revert, healthy *cluster.Ver
 	return u.Put(w.prefix().Service(w.owner.Cluster, w.owner.Name), &spec)
 }
 
-// bereave deletes what the control plane keeps beside a service, with the service or where that is gone.
-func (w *write) bereave(u *store.Unit) {
+// deleteSideRecords deletes the records that the control plane keeps beside a service.
+func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return
 	}
@@ -88,8 +87,8 @@ func (w *write) bereave(u *store.Unit) {
 	}
 }
 
-// orphan deletes what is left of a service whose record went some other way than by a decision.
-func (w *write) orphan(units *[]store.Unit) {
+// deleteOrphans deletes the records beside a service whose own record was deleted by somebody else.
+func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return
 	}
@@ -98,13 +97,13 @@ func (w *write) orphan(units *[]store.Unit) {
 	}
 	var u store.Unit
 	u.Compare(w.prefix().Owner(w.owner), 0)
-	if w.bereave(&u); len(u.Ops) > 0 {
+	if w.deleteSideRecords(&u); len(u.Ops) > 0 {
 		*units = append(*units, u)
 	}
 }
 
-// dirtyBereaved marks the services of which only such records may be left.
-func (l *loop) dirtyBereaved(snap *store.Snapshot) {
+// dirtyOrphans marks the services of which only records beside them are left.
+func (l *loop) dirtyOrphans(snap *store.Snapshot) {
 	mark := func(key, noun string) {
 		rest := strings.TrimPrefix(key, string(l.config.Tables.Prefix())+noun+"/")
 		inCluster, name, ok := strings.Cut(rest, "/")

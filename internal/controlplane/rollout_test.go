@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// rolled writes the service "web" with an update policy, as the API server would.
-func (w *world) rolled(count, version int, generation uint64, u cluster.Update) {
+// putRolledService writes the service "web" with an update policy, as the API server would.
+func (w *world) putRolledService(count, version int, generation uint64, u cluster.Update) {
 	w.put(p.Service("c", "web"), &cluster.Service{
 		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: version}, Priority: 500,
 		OnDisconnect: cluster.DisconnectKeep, Update: u,
@@ -21,8 +21,8 @@ func (w *world) rolled(count, version int, generation uint64, u cluster.Update) 
 	})
 }
 
-// runs counts the healthy tasks of the service that run a version of its definition and are to stay.
-func runs(s *store.Snapshot, version int) int {
+// healthyOfVersion counts the healthy tasks of the service that run a version of its definition and are to stay.
+func healthyOfVersion(s *store.Snapshot, version int) int {
 	n := 0
 	for row := range s.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}) {
 		if d := row.Desired; d != nil && d.Definition.Version == version && d.Stop == nil && row.Outcome == nil &&
@@ -40,24 +40,24 @@ func rolloutOf(s *store.Snapshot) cluster.Rollout {
 	return cluster.Rollout{}
 }
 
-// A rollout has a record from its begin to its end, which goes with the service.
+// A rollout has a record from its start to its end. The record is deleted with the service.
 func TestRolloutHasARecord(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.node("n2")
 		w.definition(1, 100)
 		w.definition(2, 100)
-		w.rolled(4, 1, 1, cluster.Update{})
+		w.putRolledService(4, 1, 1, cluster.Update{})
 		w.until(30*time.Second, "generation 1 is complete", func(s *store.Snapshot) bool {
 			r := rolloutOf(s)
-			return r.State == cluster.RolloutComplete && r.Generation == 1 && runs(s, 1) == 4
+			return r.State == cluster.RolloutComplete && r.Generation == 1 && healthyOfVersion(s, 1) == 4
 		})
-		w.rolled(4, 2, 2, cluster.Update{})
+		w.putRolledService(4, 2, 2, cluster.Update{})
 		w.until(time.Minute, "generation 2 is complete", func(s *store.Snapshot) bool {
 			r := rolloutOf(s)
-			return r.State == cluster.RolloutComplete && r.Generation == 2 && runs(s, 2) == 4
+			return r.State == cluster.RolloutComplete && r.Generation == 2 && healthyOfVersion(s, 2) == 4
 		})
-		if told := events(w.server.tables.Snapshot()); told["service.rollout-complete"] != 2 {
+		if told := eventCounts(w.server.tables.Snapshot()); told["service.rollout-complete"] != 2 {
 			t.Errorf("ends of rollouts told: got %d, want 2", told["service.rollout-complete"])
 		}
 		svc, _ := w.server.tables.Snapshot().Service("c", "web")
@@ -72,12 +72,12 @@ func TestRolloutHasARecord(t *testing.T) {
 	})
 }
 
-// What is left of a service whose record went by other ways is removed, and nothing of another.
+// Records beside a service whose own record somebody deleted are removed, and nothing of another service.
 func TestRecordsWithoutAServiceAreRemoved(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 100)
-		w.rolled(1, 1, 1, cluster.Update{})
+		w.putRolledService(1, 1, 1, cluster.Update{})
 		w.put(p.Rollout("c", "other"), &cluster.Rollout{})
 		w.put(p.Scale("c", "other"), &cluster.Scale{Count: 3})
 		w.put(p.Fired("c", "other"), &cluster.CronStatus{})
@@ -93,39 +93,39 @@ func TestRecordsWithoutAServiceAreRemoved(t *testing.T) {
 
 func secondVersionSick(a *agent) { a.sick = func(d cluster.Ref) bool { return d.Version == 2 } }
 
-// badBuild rolls a version out that never becomes healthy, and returns the least healthy tasks until the last version
-// is back.
-func (w *world) badBuild() (least int) {
+// rollOutBadBuild rolls out a version that never becomes healthy. It returns the least number of healthy tasks until
+// the last version is back.
+func (w *world) rollOutBadBuild() (least int) {
 	w.t.Helper()
-	w.rolled(3, 1, 1, cluster.Update{})
+	w.putRolledService(3, 1, 1, cluster.Update{})
 	w.until(2*time.Minute, "3 healthy", func(s *store.Snapshot) bool {
-		return runs(s, 1) == 3 && rolloutOf(s).State == cluster.RolloutComplete
+		return healthyOfVersion(s, 1) == 3 && rolloutOf(s).State == cluster.RolloutComplete
 	})
 	least = 3
-	w.rolled(3, 2, 2, cluster.Update{HealthyDeadline: cluster.Duration(10 * time.Second)})
+	w.putRolledService(3, 2, 2, cluster.Update{HealthyDeadline: cluster.Duration(10 * time.Second)})
 	w.until(5*time.Minute, "the last healthy version is back", func(s *store.Snapshot) bool {
-		least = min(least, runs(s, 1))
+		least = min(least, healthyOfVersion(s, 1))
 		svc, ok := s.Service("c", "web")
 		r := rolloutOf(s)
 		return ok && svc.Value.Generation == 3 && svc.Value.Definition.Version == 1 &&
 			svc.Value.Rollout.Reverted == 2 &&
-			r.Generation == 3 && r.State == cluster.RolloutComplete && runs(s, 1) == 3 && standing(s) == 3
+			r.Generation == 3 && r.State == cluster.RolloutComplete && healthyOfVersion(s, 1) == 3 && standing(s) == 3
 	})
 	return least
 }
 
-// A version that never becomes healthy is taken back by writing the spec again, in one transaction with the record; the
-// tasks of the last healthy version go on.
+// A version that never becomes healthy is reverted: one transaction writes the former spec and the rollout's record.
+// The tasks of the last healthy version go on.
 func TestBadVersionIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", secondVersionSick)
 		w.definition(1, 100)
 		w.definition(2, 100)
-		if least := w.badBuild(); least < 3 {
+		if least := w.rollOutBadBuild(); least < 3 {
 			t.Errorf("healthy tasks: at least %d, want 3", least)
 		}
 		s := w.server.tables.Snapshot()
-		told := events(s)
+		told := eventCounts(s)
 		if told["service.rolled-back"] != 1 || told["service.rollout-failed"] != 1 {
 			t.Errorf("told: %v, want one failure and one way back", told)
 		}
@@ -141,17 +141,17 @@ func TestBadVersionIsTakenBack(t *testing.T) {
 	})
 }
 
-// errKilled is what the engine says to a server that is being killed.
+// errKilled is the engine's error for a server that is being killed.
 var errKilled = errors.New("killed")
 
-// killed starts the server anew over an engine that kills it around its nth commit, before or after that is written:
-// nothing that it does from then on arrives.
-func (w *world) killed(nth int, after bool) {
+// restartKilledAt restarts the server over an engine that kills it at its nth commit, before or after the write.
+// Nothing that it does from then on arrives.
+func (w *world) restartKilledAt(nth int, after bool) {
 	w.server.stop()
 	var left atomic.Int64
 	left.Store(int64(nth))
 	strike := func(groups []store.Group) error {
-		if beat(groups) || left.Add(-1) > 0 {
+		if isBeat(groups) || left.Add(-1) > 0 {
 			return nil
 		}
 		return errKilled
@@ -182,28 +182,28 @@ func (w *world) killed(nth int, after bool) {
 	}
 }
 
-func beat(groups []store.Group) bool {
+func isBeat(groups []store.Group) bool {
 	return len(groups) == 1 && len(groups[0].Ops) == 1 && groups[0].Ops[0].Key == p.Beat(cluster.DefaultDomain)
 }
 
-// A leader that is killed around any of its commits, before one or after it was written, leaves records from which the
-// next one goes on: the failed version is taken back once, and the last healthy one stays all the time.
+// A leader that is killed around any of its commits, before or after the write, leaves records from which the next one
+// goes on: the failed version is reverted once, and the last healthy one stays all the time.
 func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for nth := 1; nth <= 40; nth++ {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.killed(nth, after)
+				w.restartKilledAt(nth, after)
 				w.node("n1", secondVersionSick)
 				w.definition(1, 100)
 				w.definition(2, 100)
-				least := w.badBuild()
+				least := w.rollOutBadBuild()
 				if nth <= 20 && w.meanwhile != nil {
 					t.Fatalf("there were fewer than %d commits", nth)
 				}
 				if least < 3 {
 					t.Errorf("killed at commit %d (after it: %v): at least %d healthy, want 3", nth, after, least)
 				}
-				told := events(w.server.tables.Snapshot())
+				told := eventCounts(w.server.tables.Snapshot())
 				if told["service.rolled-back"] != 1 || told["service.rollout-failed"] != 1 {
 					t.Errorf("killed at commit %d (after it: %v): told %v", nth, after, told)
 				}

@@ -13,100 +13,104 @@ import (
 )
 
 const (
-	// scaleEvery is how often counts are decided that follow what tasks use.
-	scaleEvery = 5 * time.Second
-	// statsFresh is for how long what an agent measured says something about now.
-	statsFresh = time.Minute
-	// mostWishes bounds what is remembered of one service.
-	mostWishes = 10_000
+	// scaleInterval is the time between two decisions about the counts of services with scaling.
+	scaleInterval = 5 * time.Second
+	// maxStatsAge is the age up to which an agent's measurement counts, unless its next report is due later.
+	maxStatsAge = time.Minute
+	// maxWishes bounds the wishes that are remembered for one service.
+	maxWishes = 10_000
 )
 
-// scaling is what a leader remembers of services whose count follows what they use. It is soft: a new leader begins
-// with nothing, and so lets a count shrink only once a whole window has passed.
+// scaling is what a leader remembers of services with scaling. It is soft: a new leader begins with nothing, so it
+// lowers a count only after a whole window has passed.
 type scaling struct {
-	config Config
-	asker  *asker
-	tables *timetables
-	due    time.Duration // on the boot-time clock (P9.1)
-	of     map[cluster.OwnerRef]*scaled
+	config   Config
+	asker    *asker
+	tables   *timetables
+	due      time.Duration // on the boot-time clock (P9.1)
+	services map[cluster.OwnerRef]*scaledService
 
 	mu      sync.Mutex
 	answers map[query]*answer
 }
 
-// scaled is one such service.
-type scaled struct {
+// scaledService is what is remembered of one service.
+type scaledService struct {
 	wishes []scaler.Wish
 }
 
 // query is a question to a Prometheus server.
 type query struct{ url, expr string }
 
-// answer is what came of it last.
+// answer is the last answer to a query.
 type answer struct {
 	value  float64
 	known  bool
-	at     time.Duration // when, on the boot-time clock
-	failed bool          // the last time
+	at     time.Duration // time of value, on the boot-time clock
+	failed bool          // the last query failed
 	busy   bool
-	used   bool // in the present round
+	used   bool // asked for in the present round
 }
 
 func newScaling(c Config, a *asker, t *timetables) *scaling {
-	return &scaling{config: c, asker: a, tables: t, of: map[cluster.OwnerRef]*scaled{}, answers: map[query]*answer{}}
+	return &scaling{
+		config: c, asker: a, tables: t, services: map[cluster.OwnerRef]*scaledService{},
+		answers: map[query]*answer{},
+	}
 }
 
-// scale decides the counts of all services with scaling, when it is time, and returns how soon it is time again.
-func (l *loop) scale(ctx context.Context, snap *store.Snapshot, units *[]store.Unit) time.Duration {
+// scaleServices decides the counts of all services with scaling, if it is time, and returns the wait until the next
+// time.
+func (l *loop) scaleServices(ctx context.Context, snap *store.Snapshot, units *[]store.Unit) time.Duration {
 	s := l.scaling
 	now := l.config.Clock()
 	if now < s.due {
 		return s.due - now
 	}
-	s.due = now + scaleEvery
-	some := false
+	s.due = now + scaleInterval
+	hasServices := false
 	for e := range snap.Services("") {
 		spec := e.Value
-		if !scales(spec) || domainOf(snap, spec.Cluster) != l.config.Domain {
-			if s.of[spec.Owner()] != nil {
-				delete(s.of, spec.Owner())
-				l.tellMeter(snap, spec.Owner(), units)
+		if !hasScaling(spec) || domainOf(snap, spec.Cluster) != l.config.Domain {
+			if s.services[spec.Owner()] != nil {
+				delete(s.services, spec.Owner())
+				l.updateRequestCounters(snap, spec.Owner(), units)
 			}
 			continue
 		}
-		some = true
+		hasServices = true
 		l.scaleOne(ctx, snap, e, units)
 	}
-	for o := range s.of { // order-free: each by itself
+	for o := range s.services { // order-free: each by itself
 		if _, ok := snap.Service(o.Cluster, o.Name); !ok {
-			delete(s.of, o)
+			delete(s.services, o)
 		}
 	}
-	s.forget()
-	if !some { // one that is made later wakes the loop
-		return lookAnyway
+	s.dropUnusedAnswers()
+	if !hasServices { // a new service wakes the loop
+		return maxIdleInterval
 	}
-	return scaleEvery
+	return scaleInterval
 }
 
-// scales reports whether a service's count changes by itself.
-func scales(s *cluster.Service) bool {
+// hasScaling reports whether Berth changes the service's count.
+func hasScaling(s *cluster.Service) bool {
 	return s.Scaling != nil && !s.Scaling.Suspended && s.Mode != cluster.ModeDaemon && !s.Deleted && !s.Stopped
 }
 
-// scaleOne decides one service's count. The record is written comparing what the decision looked at.
+// scaleOne decides one service's count. The write compares the records that the decision rests on.
 func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry[cluster.Service],
 	units *[]store.Unit,
 ) {
 	s, spec, o := l.scaling, e.Value, e.Value.Owner()
-	of := s.of[o]
+	of := s.services[o]
 	if of == nil {
-		of = &scaled{}
-		s.of[o] = of
+		of = &scaledService{}
+		s.services[o] = of
 	}
-	l.tellMeter(snap, o, units)
+	l.updateRequestCounters(snap, o, units)
 	scale, _ := snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: aboutCount(scale.Value, spec), Wishes: of.wishes, Now: l.now}
+	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: l.now}
 	for i := range spec.Scaling.Targets {
 		in.Measured = append(in.Measured, l.measure(ctx, snap, o, &spec.Scaling.Targets[i]))
 	}
@@ -115,7 +119,7 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 			s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, l.now))
 	}
 	d := scaler.Decide(in)
-	of.remember(d.Wish, l.now.Add(-scaler.Keep(spec.Scaling)))
+	of.addWish(d.Wish, l.now.Add(-scaler.Keep(spec.Scaling)))
 	if d.Scale == nil {
 		return
 	}
@@ -134,9 +138,9 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 	*units = append(*units, u)
 }
 
-// aboutCount returns the record as a decision takes it: one about a count that the user has set again since, to the
-// same number, is about no count that the service has.
-func aboutCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
+// scaleForCount returns the record that the decision uses. If the user has set the count again since, even to the same
+// number, the record must not match the present count.
+func scaleForCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
 	if scale == nil || scale.StandsFor(spec) {
 		return scale
 	}
@@ -145,19 +149,19 @@ func aboutCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
 	return &old
 }
 
-// remember keeps a wish, and forgets those before a time.
-func (s *scaled) remember(w scaler.Wish, since time.Time) {
+// addWish keeps a wish, and drops wishes from before since.
+func (s *scaledService) addWish(w scaler.Wish, since time.Time) {
 	if !w.At.IsZero() {
 		s.wishes = append(s.wishes, w)
 	}
 	first := 0
-	for first < len(s.wishes) && (s.wishes[first].At.Before(since) || len(s.wishes)-first > mostWishes) {
+	for first < len(s.wishes) && (s.wishes[first].At.Before(since) || len(s.wishes)-first > maxWishes) {
 		first++
 	}
 	s.wishes = slices.Delete(s.wishes, 0, first)
 }
 
-// measure returns the value of a target's metric now.
+// measure returns the present value of a target's metric.
 func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.OwnerRef,
 	t *cluster.ScaleTarget,
 ) scaler.Measured {
@@ -171,7 +175,7 @@ func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.Owne
 			row.Observed.State != cluster.StateRunning {
 			continue
 		}
-		if v, ok := l.used(snap, row, t.Metric); ok {
+		if v, ok := l.usageOf(snap, row, t.Metric); ok {
 			sum += v
 			m.Tasks++
 		}
@@ -182,11 +186,11 @@ func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.Owne
 	return m
 }
 
-// used returns what one attempt uses, as its agent told not long ago: of CPU and memory in percent of what its
-// definition reserves.
-func (l *loop) used(snap *store.Snapshot, row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
+// usageOf returns what one attempt uses by its agent's last report: CPU and memory in percent of what its definition
+// reserves, requests as they are.
+func (l *loop) usageOf(snap *store.Snapshot, row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
 	p, ok := l.config.Tables.Pulse(row.Node)
-	if !ok || p.Stats == nil || l.config.Clock()-p.At > max(statsFresh, 2*p.Next) {
+	if !ok || p.Stats == nil || l.config.Clock()-p.At > max(maxStatsAge, 2*p.Next) {
 		return 0, false
 	}
 	each := p.Stats.Each
@@ -209,7 +213,7 @@ func (l *loop) used(snap *store.Snapshot, row *store.AttemptRow, metric cluster.
 	return 0, false
 }
 
-// ask returns what a Prometheus server answered last, and asks it again for the next time.
+// ask returns the last answer of a Prometheus server, and sends the query again for the next round.
 func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +239,8 @@ func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measur
 	return scaler.Measured{Value: a.value, Known: a.known, At: now.Add(a.at - s.config.Clock())}
 }
 
-// forget drops the answers that nobody asked for in this round.
-func (s *scaling) forget() {
+// dropUnusedAnswers drops the answers that were not asked for in this round.
+func (s *scaling) dropUnusedAnswers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for q, a := range s.answers { // order-free: each by itself

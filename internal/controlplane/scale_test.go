@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// uses has a node's agent tell that each of its tasks uses so much CPU; below 0 it tells nothing of them.
-func uses(cpu *atomic.Int64) func(*agent) {
+// reportsCPU makes an agent report that each of its tasks uses so much CPU; below 0 it reports nothing of them.
+func reportsCPU(cpu *atomic.Int64) func(*agent) {
 	return func(a *agent) {
 		a.stats = func() *cluster.NodeStats {
 			stats := &cluster.NodeStats{At: time.Now()}
@@ -28,10 +28,10 @@ func uses(cpu *atomic.Int64) func(*agent) {
 	}
 }
 
-func (w *world) scaled(s cluster.Scaling, count int) { w.counted(s, count, 0) }
+func (w *world) putScaled(s cluster.Scaling, count int) { w.putScaledRecounted(s, count, 0) }
 
-// counted is scaled after the user has set the count so many times.
-func (w *world) counted(s cluster.Scaling, count int, times uint64) {
+// putScaledRecounted is putScaled after the user has set the count so many times.
+func (w *world) putScaledRecounted(s cluster.Scaling, count int, times uint64) {
 	w.put(p.Service("c", "web"), &cluster.Service{
 		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
 		OnDisconnect: cluster.DisconnectKeep, Scaling: &s,
@@ -46,15 +46,15 @@ func scaleOf(s *store.Snapshot) cluster.Scale {
 	return cluster.Scale{}
 }
 
-// A service grows with what its tasks use, shrinks once a window has passed, and keeps its count while nothing is
-// known; the spec stays as the user wrote it.
+// A service grows with the use of its tasks, shrinks once a window has passed, and keeps its count while nothing is
+// known. Its spec stays as the user wrote it.
 func TestServiceIsScaledByCPU(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
 		cpu.Store(90)
-		w.node("n1", uses(&cpu))
+		w.node("n1", reportsCPU(&cpu))
 		w.definition(1, 100)
-		w.scaled(cluster.Scaling{
+		w.putScaled(cluster.Scaling{
 			Min: 1, Max: 6,
 			Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
 		}, 2)
@@ -79,8 +79,8 @@ func TestServiceIsScaledByCPU(t *testing.T) {
 		if svc, _ := s.Service("c", "web"); svc.Value.Count != 2 {
 			t.Errorf("the spec's count: got %d, want 2 as it was written", svc.Value.Count)
 		}
-		if events(s)["service.scaled"] < 2 {
-			t.Errorf("told: %v, want each change", events(s))
+		if eventCounts(s)["service.scaled"] < 2 {
+			t.Errorf("told: %v, want each change", eventCounts(s))
 		}
 	})
 }
@@ -90,9 +90,9 @@ func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
 		cpu.Store(45)
-		w.node("n1", uses(&cpu))
+		w.node("n1", reportsCPU(&cpu))
 		w.definition(1, 100)
-		w.scaled(cluster.Scaling{
+		w.putScaled(cluster.Scaling{
 			Min: 1, Max: 6,
 			Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
 		}, 4)
@@ -111,16 +111,16 @@ func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
 	})
 }
 
-// A Prometheus query is asked aside; its answer counts for the service as a whole, or for each task.
+// A Prometheus query runs beside the loop. Its answer counts for the service as a whole, or for each task.
 func TestServiceIsScaledByAQuery(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		o := &outside{takes: 4 * time.Second, value: 500}
+		o := &fakeMeasurer{takes: 4 * time.Second, value: 500}
 		w.server.stop()
 		w.measurer = o
 		w.start()
 		w.node("n1")
 		w.definition(1, 100)
-		w.scaled(cluster.Scaling{Min: 1, Max: 10, Targets: []cluster.ScaleTarget{{
+		w.putScaled(cluster.Scaling{Min: 1, Max: 10, Targets: []cluster.ScaleTarget{{
 			Metric: cluster.ScalePrometheus, Target: 100, URL: "http://prometheus", Query: "sum(queue)",
 		}}}, 1)
 		w.until(2*time.Minute, "5 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 })
@@ -132,21 +132,21 @@ func TestServiceIsScaledByAQuery(t *testing.T) {
 	})
 }
 
-// A schedule sets the count at its moment, and where the user changes the count, that counts until the next.
+// A schedule sets the count at its moment. If the user changes the count, that holds until the next moment.
 func TestServiceIsScaledByTheClock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 100)
 		four := 4
 		s := cluster.Scaling{Min: 1, Max: 10, Schedules: []cluster.ScaleSchedule{{Cron: "30 * * * *", Count: &four}}}
-		w.scaled(s, 2) // the bubble's clock begins at a full hour
+		w.putScaled(s, 2) // the bubble's clock begins at a full hour
 		w.until(time.Minute, "2 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
 		time.Sleep(25 * time.Minute) // in-bubble: inWorld makes one
 		if n := healthy(w.server.tables.Snapshot(), 1); n != 2 {
 			t.Errorf("before the moment: %d tasks, want 2", n)
 		}
 		w.until(6*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
-		w.scaled(s, 3)
+		w.putScaled(s, 3)
 		w.until(time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool {
 			return healthy(s, 1) == 3 && standing(s) == 3
 		})
@@ -154,28 +154,27 @@ func TestServiceIsScaledByTheClock(t *testing.T) {
 	})
 }
 
-// A user who sets the count to the number that the spec holds already begins anew from there, and so does one who comes
-// back to an earlier number.
+// A user sets the count to the number that the spec holds already, or to an earlier one: scaling starts again from it.
 func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
 		cpu.Store(90)
-		w.node("n1", uses(&cpu))
+		w.node("n1", reportsCPU(&cpu))
 		w.definition(1, 100)
 		s := cluster.Scaling{Min: 1, Max: 6, Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}}}
-		w.scaled(s, 3)
+		w.putScaled(s, 3)
 		w.until(2*time.Minute, "6 tasks run", func(s *store.Snapshot) bool {
 			return scaleOf(s).Count == 6 && healthy(s, 1) == 6
 		})
-		cpu.Store(50)                // what each should use: nothing more follows
+		cpu.Store(50)                // the target: the count does not change any more
 		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
-		w.counted(s, 3, 1)
+		w.putScaledRecounted(s, 3, 1)
 		w.until(5*time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool {
 			return healthy(s, 1) == 3 && scaleOf(s).Count == 3 && scaleOf(s).Recounted == 1
 		})
-		w.counted(s, 4, 2)
+		w.putScaledRecounted(s, 4, 2)
 		w.until(5*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
-		w.counted(s, 3, 3)
+		w.putScaledRecounted(s, 3, 3)
 		w.until(5*time.Minute, "3 tasks run again", func(s *store.Snapshot) bool {
 			return healthy(s, 1) == 3 && scaleOf(s).Recounted == 3
 		})
@@ -186,13 +185,13 @@ func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 	})
 }
 
-// Where requests are counted stands in the records of all tasks, of those placed before too.
+// The request counter source is in the records of all tasks, also of those placed before it was set.
 func TestTasksAreToldWhereRequestsAreCounted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 100)
-		w.scaled(cluster.Scaling{Min: 1, Max: 3}, 2)
-		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && settled(s) })
+		w.putScaled(cluster.Scaling{Min: 1, Max: 3}, 2)
+		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 && isSettled(s) })
 		meters := func(want string, n int) func(s *store.Snapshot) bool {
 			return func(s *store.Snapshot) bool {
 				for row := range s.AllAttempts() {
@@ -208,7 +207,7 @@ func TestTasksAreToldWhereRequestsAreCounted(t *testing.T) {
 			}
 		}
 		requests := []cluster.ScaleTarget{{Metric: cluster.ScaleRequests, Target: 10, Series: "hits"}}
-		w.scaled(cluster.Scaling{Min: 3, Max: 3, Targets: requests}, 3)
+		w.putScaled(cluster.Scaling{Min: 3, Max: 3, Targets: requests}, 3)
 		w.until(time.Minute, "all three are told", meters("hits", 3))
 		w.service(3, 1, 1)
 		w.until(time.Minute, "and that nobody asks any more", meters("none", 3))

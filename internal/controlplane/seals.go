@@ -5,10 +5,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// seals says from when on records of attempts carry a seal, once all servers write it, and takes that back when one of
-// a former build is among them (P3.9).
-func (p *projector) seals(snap *store.Snapshot) ([]store.Unit, error) {
-	fence := p.sentry.fence
+// sealUnits records the revision from which records of attempts carry a seal, once all servers write seals. It removes
+// the record when a server of an older build has joined (P3.9).
+func (p *projector) sealUnits(snap *store.Snapshot) ([]store.Unit, error) {
+	fence := p.lossDetector.fence
 	e, stands := snap.Seals(p.config.Domain)
 	var u store.Unit
 	u.Compare(p.config.Tables.Prefix().Seals(p.config.Domain), e.Modified)

@@ -6,12 +6,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// nameSecrets says of tasks that are handed a secret which does not exist that they lack it: they wait for it, and are
-// not placed.
-func (l *loop) nameSecrets(snap *store.Snapshot, d *reconciler.Decision) {
+// markMissingSecrets marks tasks that use a secret which does not exist. They wait for the secret and are not placed.
+func (l *loop) markMissingSecrets(snap *store.Snapshot, d *reconciler.Decision) {
 	for i := range d.Pending {
 		p := &d.Pending[i]
-		if i > 0 && p.Definition == d.Pending[i-1].Definition { // as a rule
+		if i > 0 && p.Definition == d.Pending[i-1].Definition { // the usual case
 			p.Lacks = d.Pending[i-1].Lacks
 			continue
 		}
@@ -22,8 +21,8 @@ func (l *loop) nameSecrets(snap *store.Snapshot, d *reconciler.Decision) {
 	}
 }
 
-// dirtySecretive marks the owners whose tasks use secrets: one came, or went.
-func (l *loop) dirtySecretive(snap *store.Snapshot) {
+// dirtySecretUsers marks the owners whose tasks use secrets, after a secret was created or deleted.
+func (l *loop) dirtySecretUsers(snap *store.Snapshot) {
 	uses := func(r cluster.Ref) bool {
 		e, ok := snap.Definition(r)
 		return ok && len(e.Value.Secrets()) > 0

@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// standByEvery is how often a server that does not lead takes note of what changed.
-	standByEvery = time.Second
-	// standByAnew is how often it forgets the owners that are no more.
-	standByAnew = 10 * time.Minute
+	// standByInterval is the time between two looks at changes on a server that does not lead.
+	standByInterval = time.Second
+	// standByResyncInterval is the time after which a server that does not lead learns everything again, to forget
+	// owners that are gone.
+	standByResyncInterval = 10 * time.Minute
 )
 
-// standBy keeps what a leader has to know of the store at hand on a server that does not lead, so that a takeover
-// decides at once, however large the domain is. It follows the tables alone: what a leader must see itself, the silence
-// of nodes, begins with its reign.
+// standBy keeps a loop up to date on a server that does not lead. After a takeover the server can decide at once,
+// however large the domain is. It follows the tables alone: a leader has to see the silence of nodes itself, in its own
+// term.
 type standBy struct {
 	loop *loop
 	stop context.CancelFunc
@@ -34,7 +35,7 @@ func (p *Plane) standBy(ctx context.Context) *standBy {
 	return s
 }
 
-// end stops following and returns the loop that learnt, which the caller then owns.
+// end stops following and returns the loop, which the caller then owns.
 func (s *standBy) end() *loop {
 	s.stop()
 	<-s.done
@@ -48,7 +49,7 @@ func (s *standBy) follow(ctx context.Context) {
 		return
 	case <-l.config.Tables.Synced():
 	}
-	anew := l.config.Clock() + standByAnew
+	nextResync := l.config.Clock() + standByResyncInterval
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,22 +57,22 @@ func (s *standBy) follow(ctx context.Context) {
 		case <-l.follow.Wake():
 		}
 		changes := l.follow.Take()
-		if now := l.config.Clock(); now >= anew {
-			anew = now + standByAnew
+		if now := l.config.Clock(); now >= nextResync {
+			nextResync = now + standByResyncInterval
 			changes.Resync = true
 		}
 		l.prepare(l.config.Tables.Snapshot(), changes)
-		if !sleep(ctx, standByEvery) {
+		if !sleep(ctx, standByInterval) {
 			return
 		}
 	}
 }
 
-// prepare learns what changed before there is a reign.
+// prepare learns what changed, outside of a leadership term.
 func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		clear(l.dirty)
 	}
-	l.relearning.at = l.now // it is not the time that asks to learn all
+	l.relearning.at = l.now // only standByResyncInterval decides when to learn all
 	l.learn(snap, c)
 }

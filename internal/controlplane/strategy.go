@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// nameStrategies gives tasks whose service or step names no strategy that of their pool or cluster.
-func (l *loop) nameStrategies(snap *store.Snapshot, o cluster.OwnerRef, d *reconciler.Decision) {
+// fillStrategies sets the strategy of tasks whose service or step names none: that of their pool or cluster.
+func (l *loop) fillStrategies(snap *store.Snapshot, o cluster.OwnerRef, d *reconciler.Decision) {
 	name := func(p *cluster.Pending) {
 		p.Placement.Strategy = snap.Strategy(l.config.Domain, o.Cluster, &p.Placement)
 	}

@@ -12,22 +12,22 @@ const (
 	eventDiskFull  = "node.disk-full"
 )
 
-// disks is what was told of the disks of the nodes' images and artifacts.
+// disks is what was published of the nodes' disks for images and artifacts.
 type disks struct {
-	// freed holds the message of each node's newest event, nil before anybody asked: then the events of the leaders
-	// before are looked through, so that none is told twice. It says when the sweep was, so two of one node are never
-	// alike.
+	// freed holds the message of each node's newest event, so that none is published twice. It is nil before its first
+	// use; then the events of former leaders are read. A message holds the time of its sweep, so two of one node are
+	// never equal.
 	freed map[string]string
 	full  map[string]bool
 }
 
-// sweeps takes note of what a node's newest sign of life says of its disks, and tells of it.
-func (w *watch) sweeps(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
+// noteDisks publishes news of a node's disks from its newest report.
+func (w *nodeWatch) noteDisks(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
 	stats := statsOf(in)
 	if stats == nil {
 		return
 	}
-	tell := func(kind, message string) {
+	publish := func(kind, message string) {
 		e := cluster.Event{Type: kind, Node: name, Reason: cluster.ReasonShortDisk, Message: message}
 		out.units = append(out.units, store.Unit{Events: []cluster.Event{e}})
 	}
@@ -37,7 +37,7 @@ func (w *watch) sweeps(snap *store.Snapshot, name string, in *watcher.Input, out
 		}
 		if message := s.Message(); w.disks.freed[name] != message {
 			w.disks.freed[name] = message
-			tell(eventDiskFreed, message)
+			publish(eventDiskFreed, message)
 		}
 	}
 	switch full := stats.DiskFull; {
@@ -45,11 +45,11 @@ func (w *watch) sweeps(snap *store.Snapshot, name string, in *watcher.Input, out
 		delete(w.disks.full, name)
 	case !w.disks.full[name]:
 		w.disks.full[name] = true
-		tell(eventDiskFull, clipText(full.Message))
+		publish(eventDiskFull, clip(full.Message))
 	}
 }
 
-// statsOf returns the newest measurement of the node's present session, or nil.
+// statsOf returns the newest statistics of the node's present session, or nil.
 func statsOf(in *watcher.Input) *cluster.NodeStats {
 	if in.Pulse == nil || in.Status == nil || in.Pulse.Session != in.Status.Session {
 		return nil
@@ -57,21 +57,21 @@ func statsOf(in *watcher.Input) *cluster.NodeStats {
 	return in.Pulse.Stats
 }
 
-// freedBefore returns the newest of these events of each node.
+// freedBefore returns the message of the newest eventDiskFreed of each node.
 func freedBefore(snap *store.Snapshot) map[string]string {
-	told := map[string]string{}
+	messages := map[string]string{}
 	for b := range snap.EventBatches() {
 		for i := range b.Value.Events {
 			if e := &b.Value.Events[i]; e.Type == eventDiskFreed {
-				told[e.Node] = e.Message
+				messages[e.Node] = e.Message
 			}
 		}
 	}
-	return told
+	return messages
 }
 
-// clipText bounds what an agent says.
-func clipText(s string) string {
+// clip shortens a text of an agent to at most 1,000 bytes.
+func clip(s string) string {
 	const most = 1000
 	return s[:min(len(s), most)]
 }

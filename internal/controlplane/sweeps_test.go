@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// What a node removed to make room is told once, whoever leads, and that its disk is full when that begins. A long list
-// of long names is bounded.
+// A node's sweep is published once, whoever leads, and so is the beginning of a full disk. A long list of long names is
+// clipped.
 func TestSweepsAreToldOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var stats atomic.Pointer[cluster.NodeStats]
@@ -29,7 +29,7 @@ func TestSweepsAreToldOnce(t *testing.T) {
 			}
 		})
 		told := func(kind string, n int) func(*store.Snapshot) bool {
-			return func(s *store.Snapshot) bool { return events(s)[kind] == n }
+			return func(s *store.Snapshot) bool { return eventCounts(s)[kind] == n }
 		}
 		w.until(time.Minute, "a sweep is told", told("node.disk-freed", 1))
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one

@@ -7,25 +7,25 @@ import (
 	"github.com/berthd/berth/internal/timetable"
 )
 
-// timetables are the schedules that were read, so that each is read once. One that cannot be read has no moments: the
-// API server takes none, and a record of a newer Berth is left alone.
+// timetables caches parsed schedules. A schedule that cannot be parsed has no moments: the API server rejects it, and
+// one in a record of a newer Berth is left alone.
 type timetables struct {
-	read map[string]*timetable.Table // nil for one that cannot be read
+	read map[string]*timetable.Table // nil for one that cannot be parsed
 }
 
-// mostTables bounds the schedules that are kept.
-const mostTables = 10_000
+// maxTimetables bounds the cached schedules.
+const maxTimetables = 10_000
 
 func newTimetables() *timetables { return &timetables{read: map[string]*timetable.Table{}} }
 
-// table returns several schedules in one zone as one, or nil.
+// table returns several schedules in one zone as one table; nil if one of them cannot be parsed.
 func (t *timetables) table(zone string, schedules ...string) *timetable.Table {
 	key := zone + "\n" + strings.Join(schedules, "\n")
 	table, ok := t.read[key]
 	if ok {
 		return table
 	}
-	if len(t.read) >= mostTables {
+	if len(t.read) >= maxTimetables {
 		clear(t.read)
 	}
 	table, err := timetable.ParseAll(schedules, zone)
@@ -36,7 +36,7 @@ func (t *timetables) table(zone string, schedules ...string) *timetable.Table {
 	return table
 }
 
-// last returns the newest moment of a schedule up to a time, zero for none.
+// last returns the newest moment of a schedule up to a time; zero for none.
 func (t *timetables) last(schedule, zone string, until time.Time) time.Time {
 	if table := t.table(zone, schedule); table != nil {
 		return table.Last(until)

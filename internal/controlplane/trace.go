@@ -8,20 +8,20 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// traceLife is for how long after a write of a spec what is placed for it belongs to the write's trace. Later, a lost
-// node or a restart limit is the cause, and a trace of its own begins.
-const traceLife = 15 * time.Minute
+// maxTraceAge is how long after a write of a spec its placements belong to the write's trace. A later placement has
+// another cause, such as a lost node or a restart limit, and begins its own trace.
+const maxTraceAge = 15 * time.Minute
 
-// trace begins the spans of a proposal and puts their traceparents into it, for the agents. The decision began earlier;
-// the returned function tells that the proposal was committed, or why not. Nothing is decided by any of it.
-func (l *loop) trace(snap *store.Snapshot, p *store.Proposal, began time.Time) (committed func(error)) {
+// startSpans begins the spans of a proposal and puts their traceparents into it, for the agents; began is the start of
+// the decision. The returned function ends the spans with the result of the commit. No decision depends on spans.
+func (l *loop) startSpans(snap *store.Snapshot, p *store.Proposal, began time.Time) (committed func(error)) {
 	now := l.config.Now()
 	spans := make([]*telemetry.Span, len(p.Owners))
 	for i := range p.Owners {
 		o := &p.Owners[i]
 		parent := ""
-		if life := lifespan(snap, o.Owner); now.Sub(life.Updated) < traceLife {
-			parent = life.Trace
+		if lifespan := lifespanOf(snap, o.Owner); now.Sub(lifespan.Updated) < maxTraceAge {
+			parent = lifespan.Trace
 		}
 		about := telemetry.About{Owner: o.Owner, What: o.Step, Count: len(o.Tasks), Began: began}
 		decided := l.config.Tracer.Span("plane.decide", parent, about)
@@ -37,8 +37,8 @@ func (l *loop) trace(snap *store.Snapshot, p *store.Proposal, began time.Time) (
 	}
 }
 
-// lifespan returns that of an owner's spec, empty for one that is gone.
-func lifespan(snap *store.Snapshot, o cluster.OwnerRef) cluster.Lifespan {
+// lifespanOf returns the lifespan of an owner's spec; empty for an owner that is gone.
+func lifespanOf(snap *store.Snapshot, o cluster.OwnerRef) cluster.Lifespan {
 	if o.Kind == cluster.KindJob {
 		if e, ok := snap.Job(o.Cluster, o.Name); ok {
 			return e.Value.Lifespan

@@ -8,14 +8,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reasons is why tasks wait: soft state that the leader replaces as a whole after each decision.
+// reasons holds why tasks wait. It is soft state: the leader replaces all of it after each decision.
 type reasons struct {
 	mu      sync.Mutex
 	version uint64
-	held    string // why all tasks wait, whichever
+	held    string // why all tasks wait; empty if they have reasons of their own
 	waiting []cluster.Waiting
-	tasks   map[cluster.TaskID]int // indices of waiting; made when it is first asked for
-	groups  []cluster.WaitingGroup // the same
+	tasks   map[cluster.TaskID]int // indices of waiting; made at the first call of get
+	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of groupsAfter
 }
 
 func (r *reasons) set(waiting []cluster.Waiting) {
@@ -28,8 +28,8 @@ func (r *reasons) set(waiting []cluster.Waiting) {
 	r.held, r.waiting, r.tasks, r.groups = "", waiting, nil, nil
 }
 
-// hold says why all tasks wait.
-func (r *reasons) hold(why string) {
+// setHeld gives all tasks one reason to wait.
+func (r *reasons) setHeld(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held == why {
@@ -39,7 +39,7 @@ func (r *reasons) hold(why string) {
 	r.held, r.waiting, r.tasks, r.groups = why, nil, nil, nil
 }
 
-func (r *reasons) of(task cluster.TaskID) (cluster.Waiting, bool) {
+func (r *reasons) get(task cluster.TaskID) (cluster.Waiting, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held != "" {
@@ -65,8 +65,9 @@ func heldBack(task cluster.TaskID, why string) cluster.Waiting {
 	}
 }
 
-// all returns the tasks in groups, in the order in which they were decided. A group without tasks stands for all.
-func (r *reasons) all(after uint64) (uint64, []cluster.WaitingGroup) {
+// groupsAfter returns the version and the waiting tasks in groups, in the order of the decisions. A group without tasks
+// stands for all tasks. If the version equals after, there are no groups.
+func (r *reasons) groupsAfter(after uint64) (uint64, []cluster.WaitingGroup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.version == after {
@@ -77,12 +78,12 @@ func (r *reasons) all(after uint64) (uint64, []cluster.WaitingGroup) {
 		r.groups = []cluster.WaitingGroup{{Refusals: w.Refusals, Sentence: w.Sentence}}
 	}
 	if r.groups == nil {
-		r.groups = grouped(r.waiting)
+		r.groups = groupWaiting(r.waiting)
 	}
 	return r.version, r.groups
 }
 
-func grouped(waiting []cluster.Waiting) []cluster.WaitingGroup {
+func groupWaiting(waiting []cluster.Waiting) []cluster.WaitingGroup {
 	var groups []cluster.WaitingGroup
 	at := map[string]int{}
 	last := -1

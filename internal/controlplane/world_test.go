@@ -28,17 +28,17 @@ type world struct {
 	engine *memory.Engine
 	// faulty, unless nil, is the handle that the server uses in place of engine.
 	faulty store.Engine
-	// meanwhile, unless nil, runs each time that until looks.
+	// meanwhile, unless nil, runs at each check of until.
 	meanwhile func()
-	// measurer answers what the plane asks of the outside; nil for nothing.
+	// measurer answers the plane's questions to the outside; nil for none.
 	measurer controlplane.Measurer
 	began    time.Time
-	server   *server                // as the test knows it
-	serves   atomic.Pointer[server] // as agents find it
+	server   *server                // the server for the test
+	current  atomic.Pointer[server] // the server for agents
 	agents   []*agent
 }
 
-// server is one life of a server.
+// server is one run of a server.
 type server struct {
 	tables   *store.Tables
 	plane    *controlplane.Plane
@@ -60,7 +60,7 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 	})
 }
 
-// start begins a life of the server.
+// start begins a run of the server.
 func (w *world) start() {
 	w.t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -89,7 +89,7 @@ func (w *world) start() {
 		running.Wait()
 	}
 	w.server = s
-	w.serves.Store(s)
+	w.current.Store(s)
 }
 
 // put writes a user's record.
@@ -144,32 +144,32 @@ func (w *world) until(limit time.Duration, what string, holds func(s *store.Snap
 	}
 }
 
-// agent is a node whose tasks do as they are told: a service's runs and is healthy, a job's succeeds.
+// agent is a node whose tasks obey: a service's runs and is healthy, a job's succeeds.
 type agent struct {
 	w    *world
 	name string
 	// state survives the agent's death.
 	session uint64
 	tasks   map[string]*cluster.Observed
-	// fails says for which attempts a job's task fails.
+	// fails says which attempts of a job's tasks fail.
 	fails func(task cluster.TaskID, attempt int) bool
-	// sick says of which definitions a service's task never becomes healthy.
+	// sick says which definitions never become healthy in a service's task.
 	sick func(cluster.Ref) bool
 	// endless says that a job's tasks run until they are told to stop.
 	endless bool
-	// lingers says how long a task takes to stop; nil for not at all. Nothing else is done meanwhile.
+	// lingers returns how long a task takes to stop; nil for no time. The agent does nothing else meanwhile.
 	lingers func(cluster.TaskID) time.Duration
 	// takes is how long a service's task takes to become healthy; 0 stands for half a second.
 	takes time.Duration
-	// stats, unless nil, is what the next report says of the machine.
+	// stats, unless nil, returns the machine's statistics for the next report.
 	stats func() *cluster.NodeStats
-	// devices are what its machine has beside CPU, memory and disk.
+	// devices are those of its machine beside CPU, memory and disk.
 	devices []cluster.Device
-	// images and volumes are what its machine has of them.
+	// images and volumes are those of its machine.
 	images, volumes []string
 	// effects counts the starts of user code, by UUID.
 	effects map[string]int
-	// token is the highest that it has seen.
+	// token is the highest that the agent has seen.
 	token cluster.Token
 	stop  func()
 }
@@ -181,7 +181,7 @@ func (a *agent) sees(t cluster.Token) {
 	}
 }
 
-// node begins the life of an agent, which is what the given functions make of it.
+// node starts an agent after the given functions have changed it.
 func (w *world) node(name string, is ...func(*agent)) *agent {
 	a := &agent{w: w, name: name, tasks: map[string]*cluster.Observed{}, effects: map[string]int{}}
 	for _, change := range is {
@@ -199,7 +199,7 @@ func (a *agent) kill() {
 	}
 }
 
-// run begins a life of the agent.
+// run starts the agent.
 func (a *agent) run() {
 	ctx, cancel := context.WithCancel(a.w.t.Context())
 	var running sync.WaitGroup
@@ -222,9 +222,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// live is one session.
+// live runs one session.
 func (a *agent) live(ctx context.Context) {
-	server := a.w.serves.Load()
+	server := a.w.current.Load()
 	d := server.dispatch
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -302,7 +302,7 @@ func (a *agent) live(ctx context.Context) {
 	running.Wait()
 }
 
-// act does what an assignment asks, at once.
+// act carries out an assignment at once.
 func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*cluster.Observed) bool) {
 	o := a.tasks[as.UUID]
 	if o == nil {

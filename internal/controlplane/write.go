@@ -6,68 +6,70 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// write turns the decision about one owner into units, each of which compares the records that the decision looked at.
-type write struct {
+// decisionWriter turns the decision about one owner into units. Each unit compares the records that the decision rests
+// on.
+type decisionWriter struct {
 	loop  *loop
 	snap  *store.Snapshot
 	owner cluster.OwnerRef
 }
 
 const (
-	// maxRemoved bounds the deletions in one unit, and maxTold the conclusions that stand in one with the events
-	// that follow from all of them: Consul takes 128 operations, of which a conclusion has up to eight.
-	maxRemoved = 50
-	maxTold    = 14
+	// maxDeletionsPerUnit bounds the deletions in one unit. maxConclusionsWithEvents bounds the conclusions that share
+	// a unit with the events that follow from all of them. Consul takes 128 operations, and a conclusion has up to
+	// eight.
+	maxDeletionsPerUnit      = 50
+	maxConclusionsWithEvents = 14
 )
 
-func (w *write) decision(d reconciler.Decision, units *[]store.Unit) error {
-	if err := w.conclusions(d, units); err != nil {
+func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Unit) error {
+	if err := w.writeConclusions(d, units); err != nil {
 		return err
 	}
 	for i := range d.Stops {
-		u, err := w.stop(&d.Stops[i])
+		u, err := w.stopUnit(&d.Stops[i])
 		if err != nil {
 			return err
 		}
 		*units = append(*units, u)
 	}
 	for i := range d.Adoptions {
-		u, err := w.adoption(&d.Adoptions[i])
+		u, err := w.adoptionUnit(&d.Adoptions[i])
 		if err != nil {
 			return err
 		}
 		*units = append(*units, u)
 	}
 	for i := range d.Cleanups {
-		if u, ok := w.cleanup(&d.Cleanups[i]); ok {
+		if u, ok := w.cleanupUnit(&d.Cleanups[i]); ok {
 			*units = append(*units, u)
 		}
 	}
 	for _, t := range d.Trims {
 		if row, ok := w.snap.Attempt(t.Task, t.Attempt); ok && row.PlanRev == 0 {
 			var u store.Unit
-			w.trim(&u, row)
+			w.deleteOutcome(&u, row)
 			*units = append(*units, u)
 		}
 	}
-	if err := w.rollout(&d, units); err != nil {
+	if err := w.writeRollout(&d, units); err != nil {
 		return err
 	}
 	if d.Expire {
-		if err := w.expire(units); err != nil {
+		if err := w.expireJob(units); err != nil {
 			return err
 		}
 	}
 	if d.Remove {
-		*units = append(*units, w.remove()...)
+		*units = append(*units, w.removalUnits()...)
 	} else {
-		w.orphan(units)
+		w.deleteOrphans(units)
 	}
 	return nil
 }
 
-// expire deletes a job that has been kept for long enough, as its user could.
-func (w *write) expire(units *[]store.Unit) error {
+// expireJob deletes a job that was kept for long enough, as its user could.
+func (w *decisionWriter) expireJob(units *[]store.Unit) error {
 	e, ok := w.snap.Job(w.owner.Cluster, w.owner.Name)
 	if !ok {
 		return nil
@@ -86,44 +88,45 @@ func (w *write) expire(units *[]store.Unit) error {
 	return (*units)[len(*units)-1].Put(key, &job)
 }
 
-// conclusions writes outcomes. Events that are true only once all of them are written, such as the end of a job,
-// stand in one unit with them; where that would be too large, the last ones and the events wait for the next cycle.
-func (w *write) conclusions(d reconciler.Decision, units *[]store.Unit) error {
+// writeConclusions writes outcomes. Some events are true only once all outcomes are written, such as the end of a job:
+// they share one unit with the outcomes. If that unit would be too large, the last outcomes and the events wait for the
+// next cycle.
+func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.Unit) error {
 	conclusions := d.Conclusions
-	told := len(d.Events) > 0 && len(conclusions) <= maxTold
-	if len(d.Events) > 0 && !told {
-		conclusions = conclusions[:len(conclusions)-maxTold]
+	withEvents := len(d.Events) > 0 && len(conclusions) <= maxConclusionsWithEvents
+	if len(d.Events) > 0 && !withEvents {
+		conclusions = conclusions[:len(conclusions)-maxConclusionsWithEvents]
 	}
-	var whole store.Unit
+	var combined store.Unit
 	for i := range conclusions {
-		u, err := w.conclusion(&conclusions[i])
+		u, err := w.conclusionUnit(&conclusions[i])
 		if err != nil {
 			return err
 		}
-		if !told {
+		if !withEvents {
 			*units = append(*units, u)
 			continue
 		}
-		whole.Compares = append(whole.Compares, u.Compares...)
-		whole.Ops = append(whole.Ops, u.Ops...)
-		whole.Events = append(whole.Events, u.Events...)
+		combined.Compares = append(combined.Compares, u.Compares...)
+		combined.Ops = append(combined.Ops, u.Ops...)
+		combined.Events = append(combined.Events, u.Events...)
 	}
-	if told {
-		whole.Events = append(whole.Events, d.Events...)
-		*units = append(*units, whole)
+	if withEvents {
+		combined.Events = append(combined.Events, d.Events...)
+		*units = append(*units, combined)
 	}
 	return nil
 }
 
-func (w *write) prefix() store.Prefix { return w.loop.config.Tables.Prefix() }
+func (w *decisionWriter) prefix() store.Prefix { return w.loop.config.Tables.Prefix() }
 
-// token is the one that the control plane stamps on what agents are told.
-func (w *write) token() cluster.Token {
+// token returns the token for the records that agents receive.
+func (w *decisionWriter) token() cluster.Token {
 	return cluster.Token{Incarnation: w.loop.fence.Incarnation, Epoch: w.loop.fence.Epoch}
 }
 
-// conclusion writes an outcome, projects the attempt where that has not been done, and turns it into a stop (P4.2).
-func (w *write) conclusion(c *reconciler.Conclusion) (store.Unit, error) {
+// conclusionUnit writes an outcome, projects the attempt if that has not been done, and turns it into a stop (P4.2).
+func (w *decisionWriter) conclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	out := &c.Outcome
 	var u store.Unit
 	u.Compare(w.prefix().Outcome(out.Task, out.Attempt), 0)
@@ -139,19 +142,20 @@ func (w *write) conclusion(c *reconciler.Conclusion) (store.Unit, error) {
 		desired = row.Desired
 	}
 	if desired != nil {
-		if err := w.desired(&u, desired, c.DesiredRev, row); err != nil {
+		if err := w.putDesired(&u, desired, c.DesiredRev, row); err != nil {
 			return u, err
 		}
 	}
-	if w.newest(out.Task, out.Attempt) {
+	if w.isNewest(out.Task, out.Attempt) {
 		u.Delete(w.prefix().Scheduled(out.Task))
 	}
 	u.Event(c.Event)
 	return u, nil
 }
 
-// desired adds the write of a desired record. One that is not projected yet compares its plan record (P3.4).
-func (w *write) desired(u *store.Unit, d *cluster.Desired, rev uint64, row *store.AttemptRow) error {
+// putDesired adds the write of a desired record. If the attempt is not projected yet, the unit compares its plan record
+// (P3.4).
+func (w *decisionWriter) putDesired(u *store.Unit, d *cluster.Desired, rev uint64, row *store.AttemptRow) error {
 	key := w.prefix().Desired(d.Node, d.Task)
 	u.Compare(key, rev)
 	if rev == 0 && row != nil && row.PlanRev != 0 {
@@ -162,8 +166,8 @@ func (w *write) desired(u *store.Unit, d *cluster.Desired, rev uint64, row *stor
 	return u.Put(key, &record)
 }
 
-// newest reports whether no later attempt of the task has records.
-func (w *write) newest(task cluster.TaskID, attempt int) bool {
+// isNewest reports whether no later attempt of the task has records.
+func (w *decisionWriter) isNewest(task cluster.TaskID, attempt int) bool {
 	for row := range w.snap.TaskAttempts(task) {
 		if row.Number > attempt {
 			return false
@@ -172,36 +176,36 @@ func (w *write) newest(task cluster.TaskID, attempt int) bool {
 	return true
 }
 
-func (w *write) stop(s *reconciler.Stop) (store.Unit, error) {
+func (w *decisionWriter) stopUnit(s *reconciler.Stop) (store.Unit, error) {
 	var u store.Unit
 	row, _ := w.snap.Attempt(s.Desired.Task, s.Desired.Attempt)
 	if row == nil || row.Outcome == nil {
 		u.Compare(w.prefix().Outcome(s.Desired.Task, s.Desired.Attempt), 0)
 	}
 	if row != nil && (s.Unbegun || s.Rev == 0 && row.ObservedRev != 0) {
-		// or a late write brings it back
+		// or a late write would bring it back
 		u.Compare(w.prefix().Observed(s.Desired.Node, s.Desired.Task), row.ObservedRev)
 	}
-	if err := w.desired(&u, &s.Desired, s.Rev, row); err != nil {
+	if err := w.putDesired(&u, &s.Desired, s.Rev, row); err != nil {
 		return u, err
 	}
 	u.Event(s.Event)
 	return u, nil
 }
 
-// adoption writes the desired record of an attempt that has only a status.
-func (w *write) adoption(a *reconciler.Adoption) (store.Unit, error) {
+// adoptionUnit writes the desired record of an attempt that has only a status.
+func (w *decisionWriter) adoptionUnit(a *reconciler.Adoption) (store.Unit, error) {
 	var u store.Unit
 	d := &a.Desired
 	u.Compare(w.prefix().Outcome(d.Task, d.Attempt), 0)
 	u.Compare(w.prefix().Observed(d.Node, d.Task), a.ObservedRev)
 	u.Mark(w.prefix().Scheduled(d.Task))
 	u.Event(a.Event)
-	return u, w.desired(&u, d, 0, nil)
+	return u, w.putDesired(&u, d, 0, nil)
 }
 
-// cleanup deletes what stands of an ended attempt, unless its plan record still does (P3.4).
-func (w *write) cleanup(c *reconciler.Cleanup) (store.Unit, bool) {
+// cleanupUnit deletes the records left of an ended attempt, unless its plan record still stands (P3.4).
+func (w *decisionWriter) cleanupUnit(c *reconciler.Cleanup) (store.Unit, bool) {
 	var u store.Unit
 	if row, ok := w.snap.Attempt(c.Task, c.Attempt); ok && row.PlanRev != 0 {
 		return u, false
@@ -219,24 +223,25 @@ func (w *write) cleanup(c *reconciler.Cleanup) (store.Unit, bool) {
 	return u, true
 }
 
-// trim deletes an outcome. It compares it: a deletion that arrives late must not take another's.
-func (w *write) trim(u *store.Unit, row *store.AttemptRow) {
+// deleteOutcome deletes an outcome and compares it: a late deletion must not take a newer one.
+func (w *decisionWriter) deleteOutcome(u *store.Unit, row *store.AttemptRow) {
 	key := w.prefix().Outcome(row.Task, row.Number)
 	u.Compare(key, row.OutcomeRev)
 	u.Delete(key)
 }
 
-// remove deletes the outcomes of a deleted owner, and in a later cycle, when none is left, the owner itself.
-func (w *write) remove() []store.Unit {
+// removalUnits deletes the outcomes of a deleted owner. Once none is left, in a later cycle, it deletes the owner
+// itself.
+func (w *decisionWriter) removalUnits() []store.Unit {
 	var units []store.Unit
 	for row := range w.snap.Attempts(w.owner) {
 		if row.Outcome == nil {
 			continue
 		}
-		if len(units) == 0 || len(units[len(units)-1].Ops) == maxRemoved {
+		if len(units) == 0 || len(units[len(units)-1].Ops) == maxDeletionsPerUnit {
 			units = append(units, store.Unit{})
 		}
-		w.trim(&units[len(units)-1], row)
+		w.deleteOutcome(&units[len(units)-1], row)
 	}
 	if len(units) > 0 {
 		return units
@@ -252,7 +257,7 @@ func (w *write) remove() []store.Unit {
 	}
 	u.Compare(key, rev)
 	u.Delete(key)
-	w.bereave(&u)
+	w.deleteSideRecords(&u)
 	owner := w.owner
 	kind := "service.removed"
 	if owner.Kind == cluster.KindJob {

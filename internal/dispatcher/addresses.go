@@ -11,48 +11,48 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Bounds of what agents are told of services.
+// Limits of the answers to agents that follow services.
 const (
-	// mostFollowed is how many services one agent may follow.
-	mostFollowed = 16384
-	// mostTold is how many bytes one answer takes, unless a single service needs more.
-	mostTold = 4 << 20
-	// listingKept is for how long it is kept what is to be told of a service that nobody waits for: agents ask again
-	// when they were answered.
-	listingKept = 2 * time.Minute
-	// pacePart is how many times longer than its work the look at changes rests, paceLeast how long at least: so it
-	// takes a bounded part of a core, however much changes.
-	pacePart  = 4
-	paceLeast = 20 * time.Millisecond
-	// An agent that was answered is answered again only after a rest in which the server could answer all that follow
-	// something, if an answer took answerCost, with followCost for each service that the agent follows and byteCost for
-	// each byte, restMost at most: so agents are told at once of the first change, and of many changes together where
-	// these come faster than all can be told of each. What that is at most is 2,500 answers a second, a third of a core
-	// or so, and 64 MB.
-	answerCost = 400 * time.Microsecond
-	followCost = time.Microsecond
-	byteCost   = time.Second / (64 << 20)
-	restMost   = 10 * time.Second
+	// maxFollowedServices limits the services that one agent may follow.
+	maxFollowedServices = 16384
+	// maxAnswerBytes limits the size of one answer, unless a single service needs more.
+	maxAnswerBytes = 4 << 20
+	// idleListingTTL is how long the listing of a service is kept without an agent that waits for it. Agents ask again
+	// after each answer.
+	idleListingTTL = 2 * time.Minute
+	// After each update of the listings the dispatcher pauses for minRestFactor times the duration of the update, and
+	// at least minRest. So updates take a bounded part of a core, however much changes.
+	minRestFactor = 4
+	minRest       = 20 * time.Millisecond
+	// After an answer an agent rests, maxAnswerRest at most, for the time that the server needs to answer all agents.
+	// An answer is assumed to take answerCost, plus followCost for each followed service and byteCost for each byte. So
+	// agents receive a first change at once, and many changes together if they come faster than the server can send
+	// each. The limit is 2,500 answers a second, which take about a third of a core, and 64 MB a second.
+	answerCost    = 400 * time.Microsecond
+	followCost    = time.Microsecond
+	byteCost      = time.Second / (64 << 20)
+	maxAnswerRest = 10 * time.Second
 )
 
-// directory is what is to be told of the services that agents of this server follow. What a service's listing costs is
-// paid when the service, or the verdict on a node of its tasks, changed, once for all agents; then those are woken that
-// follow it.
+// directory holds the listings of the services that agents of this server follow. A listing is computed when the
+// service, or the verdict on a node of its tasks, changed, once for all agents. The dispatcher then wakes the agents
+// that follow the service.
 type directory struct {
 	mu       sync.Mutex
 	services map[cluster.OwnerRef]*listing
 	encoder  transport.Encoder
-	// asking is how many agents ask at the moment, and crowd the most that did at a time since it was last tidied.
-	asking, crowd int
-	// nodes holds what the listings took from the records of nodes, as it was last looked at.
-	nodes map[string]nodeView
-	begun chan struct{} // capacity 1: there is something to follow
+	// asking is the number of agents with a request at the moment, and peakAsking its maximum since the last
+	// tidyDirectory.
+	asking, peakAsking int
+	// nodes holds the data of nodes that the listings were computed from.
+	nodes    map[string]nodeView
+	followed chan struct{} // capacity 1: an agent follows a service
 }
 
-// waiter is an agent that waits for a change of what it follows.
+// waiter is an agent that waits for a change of the services that it follows.
 type waiter struct{ woken chan struct{} } // capacity 1
 
-// nodeView is what addresses take from the records of a node.
+// nodeView holds the fields of a node's records that addresses depend on.
 type nodeView struct {
 	state      cluster.NodeState
 	address    string
@@ -62,12 +62,12 @@ type nodeView struct {
 func newDirectory() *directory {
 	return &directory{
 		services: map[cluster.OwnerRef]*listing{}, nodes: map[string]nodeView{},
-		begun: make(chan struct{}, 1),
+		followed: make(chan struct{}, 1),
 	}
 }
 
-// Addresses tells the agent of a session what it does not know of the services that it follows; where it knows all it
-// waits until something changes, AddressesWait at most.
+// Addresses returns the changes of the followed services that the agent does not know. If the agent knows all, the call
+// waits for a change, AddressesWait at most.
 func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply,
 	err error,
 ) {
@@ -75,28 +75,28 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	if err != nil {
 		return reply, err
 	}
-	if err := d.reach.lost(); err != nil {
+	if err := d.reach.unreachableError(); err != nil {
 		return reply, err
 	}
-	if len(r.Services) > mostFollowed {
+	if len(r.Services) > maxFollowedServices {
 		return reply, fmt.Errorf("%w: it follows %d services, at most %d are allowed", transport.ErrRefused,
-			len(r.Services), mostFollowed)
+			len(r.Services), maxFollowedServices)
 	}
 	timer := time.NewTimer(transport.AddressesWait)
 	defer timer.Stop()
-	// Tables from before the session may not know a service that the agent was told of by another server.
-	if _, err := d.config.Tables.WaitFor(ctx, s.began); err != nil {
+	// Tables from before the session may not know a service that the agent learned of from another server.
+	if _, err := d.config.Tables.WaitFor(ctx, s.syncedRev); err != nil {
 		return reply, err
 	}
-	cut := d.reach.over()
+	cut := d.reach.unreachable()
 	w := &waiter{make(chan struct{}, 1)}
-	rest := time.NewTimer(d.directory.enter(s, &r, d.config.Clock()))
+	rest := time.NewTimer(d.directory.beginRequest(s, &r, d.config.Clock()))
 	defer rest.Stop()
-	defer d.letGo(w, &r)
+	defer d.endRequest(w, &r)
 	rested := rest.C
 	for {
 		if rested == nil {
-			if reply.Services, err = d.differing(w, s, &r); err != nil || len(reply.Services) > 0 {
+			if reply.Services, err = d.unknownTo(w, s, &r); err != nil || len(reply.Services) > 0 {
 				return reply, err
 			}
 		}
@@ -105,7 +105,7 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 			rested = nil
 		case <-ctx.Done():
 			return reply, ctx.Err()
-		case <-s.over:
+		case <-s.ended:
 			return reply, &transport.SessionError{
 				Newest: d.newest(s.node),
 				Detail: fmt.Sprintf("session %d has ended", s.number),
@@ -119,30 +119,31 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 }
 
-// enter notes that an agent asks, and returns for how long it rests before it is answered: not at all where it knows
-// nothing yet of a service.
-func (t *directory) enter(s *session, r *transport.AddressesRequest, now time.Duration) time.Duration {
+// beginRequest counts an agent's request, and returns how long the agent rests before its answer. It returns 0 if the
+// agent knows nothing yet of one of the services.
+func (t *directory) beginRequest(s *session, r *transport.AddressesRequest, now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asking++
-	t.crowd = max(t.crowd, t.asking)
+	t.peakAsking = max(t.peakAsking, t.asking)
 	for i := range r.Services {
 		if r.Services[i].Stamp == "" {
 			return 0
 		}
 	}
-	return max(0, s.rested-now)
+	return max(0, s.nextAnswerAt-now)
 }
 
-// restOf returns for how long an agent rests that was told so many bytes of some of the services that it follows. t.mu
-// is held.
-func (t *directory) restOf(services, bytes int) time.Duration {
+// answerRest returns how long an agent rests after an answer of the given size, with the given number of followed
+// services. t.mu is held.
+func (t *directory) answerRest(services, bytes int) time.Duration {
 	one := answerCost + time.Duration(services)*followCost + time.Duration(bytes)*byteCost
-	return min(time.Duration(t.crowd)*one, restMost)
+	return min(time.Duration(t.peakAsking)*one, maxAnswerRest)
 }
 
-// differing returns what the agent does not know, and lets it wait for all that it asks for.
-func (d *Dispatcher) differing(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceTold,
+// unknownTo returns the changes that the agent does not know, and registers the waiter with all services of the
+// request.
+func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceTold,
 	err error,
 ) {
 	t := d.directory
@@ -154,32 +155,32 @@ func (d *Dispatcher) differing(w *waiter, s *session, r *transport.AddressesRequ
 		owner := ownerOf(asked)
 		l := t.services[owner]
 		if l == nil {
-			// From a snapshot that is read here: a change that the follower took before is in it.
+			// The snapshot is read here, with the lock held: it contains all changes that followAddresses took before.
 			l = newListing(d.config.Tables.Snapshot(), owner)
 			t.services[owner] = l
-			signal(t.begun)
+			signal(t.followed)
 		}
 		l.waiting[w] = true
 		stamp, confirm := asked.Stamp, asked.Stamp == ""
 		if confirm {
 			stamp = asked.Known
 		}
-		told, err := l.tell(&t.encoder, stamp, confirm, r.Differences)
+		update, err := l.answerFor(&t.encoder, stamp, confirm, r.Differences)
 		if err != nil {
 			return nil, err
 		}
-		if told == nil || len(list) > 0 && size+told.Size(false) > mostTold {
+		if update == nil || len(list) > 0 && size+update.Size(false) > maxAnswerBytes {
 			continue
 		}
-		size += told.Size(false)
-		list = append(list, *told)
+		size += update.Size(false)
+		list = append(list, *update)
 	}
 	if len(list) > 0 {
 		packed := 0
 		for i := range list {
-			packed += list[i].Size(r.Differences) // who takes differences unpacks, too
+			packed += list[i].Size(r.Differences) // an agent that accepts differences also unpacks them
 		}
-		s.rested = d.config.Clock() + t.restOf(len(r.Services), packed)
+		s.nextAnswerAt = d.config.Clock() + t.answerRest(len(r.Services), packed)
 	}
 	return list, nil
 }
@@ -188,8 +189,8 @@ func ownerOf(asked *transport.ServiceAsked) cluster.OwnerRef {
 	return cluster.OwnerRef{Kind: cluster.KindService, Cluster: asked.Cluster, Name: asked.Service}
 }
 
-// letGo ends the wait of an agent.
-func (d *Dispatcher) letGo(w *waiter, r *transport.AddressesRequest) {
+// endRequest removes an agent's waiter from the services.
+func (d *Dispatcher) endRequest(w *waiter, r *transport.AddressesRequest) {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,24 +210,24 @@ func signal(to chan struct{}) {
 	}
 }
 
-// followAddresses keeps the directory as the tables are until the context ends. While no service is followed it looks
-// at nothing.
+// followAddresses keeps the directory up to date with the tables until the context ends. While no service is followed
+// it does nothing.
 func (d *Dispatcher) followAddresses(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.directory.begun:
+		case <-d.directory.followed:
 			d.followWhileAsked(ctx)
 		}
 	}
 }
 
-// followWhileAsked does so until nothing is left to tell to anybody.
+// followWhileAsked keeps the directory up to date until no listing is left.
 func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 	follow := d.config.Tables.Follow(store.TopicOwners, store.TopicNodes)
 	defer follow.Close()
-	tidy := time.NewTicker(listingKept / 4)
+	tidy := time.NewTicker(idleListingTTL / 4)
 	defer tidy.Stop()
 	for {
 		select {
@@ -239,7 +240,7 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 			continue
 		case <-follow.Wake():
 		}
-		rest := time.NewTimer(max(paceLeast, pacePart*d.lookAtChanges(follow.Take())))
+		rest := time.NewTimer(max(minRest, minRestFactor*d.applyChanges(follow.Take())))
 		select {
 		case <-ctx.Done():
 		case <-rest.C:
@@ -248,32 +249,32 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 	}
 }
 
-// tidyDirectory forgets what nobody asked for any more, and reports whether anything is left.
+// tidyDirectory removes listings that no agent asked for lately, and reports whether any are left.
 func (d *Dispatcher) tidyDirectory() bool {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.crowd, t.encoder = t.asking, transport.Encoder{}
-	for owner, l := range t.services { // order-free: each is judged by itself
-		if len(l.waiting) == 0 && d.config.Clock()-l.idle > listingKept {
+	t.peakAsking, t.encoder = t.asking, transport.Encoder{}
+	for owner, l := range t.services { // order-free: listings are independent
+		if len(l.waiting) == 0 && d.config.Clock()-l.idle > idleListingTTL {
 			delete(t.services, owner)
 		}
 	}
 	if len(t.services) > 0 {
 		return true
 	}
-	t.services, t.nodes = map[cluster.OwnerRef]*listing{}, map[string]nodeView{} // nobody keeps the room of many
+	t.services, t.nodes = map[cluster.OwnerRef]*listing{}, map[string]nodeView{} // releases large maps
 	return false
 }
 
-// lookAtChanges looks at the services anew that changed, and wakes those who follow one of which there is something
-// else to tell. It returns how long that took, without the wait for others.
-func (d *Dispatcher) lookAtChanges(c store.Changes) (took time.Duration) {
+// applyChanges updates the listings of the changed services, and wakes the agents that follow a service whose listing
+// changed. It returns the duration of the work, without the wait for the lock.
+func (d *Dispatcher) applyChanges(c store.Changes) (took time.Duration) {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	began := time.Now()
-	snap := d.config.Tables.Snapshot() // read with the lock held: nobody wrote a listing of a newer one
+	snap := d.config.Tables.Snapshot() // read with the lock held, so that no listing is from a newer one
 	changed := map[cluster.OwnerRef]bool{}
 	if c.Resync {
 		for owner := range t.services { // order-free: a set
@@ -286,11 +287,11 @@ func (d *Dispatcher) lookAtChanges(c store.Changes) (took time.Duration) {
 		}
 	}
 	for node := range c.Nodes { // order-free: a set
-		t.ofNode(snap, node, changed)
+		t.addServicesOf(snap, node, changed)
 	}
-	for owner := range changed { // order-free: each is looked at by itself
+	for owner := range changed { // order-free: listings are independent
 		l := t.services[owner]
-		if !l.look(snap) {
+		if !l.update(snap) {
 			continue
 		}
 		for w := range l.waiting { // order-free: all are woken
@@ -300,9 +301,8 @@ func (d *Dispatcher) lookAtChanges(c store.Changes) (took time.Duration) {
 	return time.Since(began)
 }
 
-// ofNode adds the followed services with tasks on a node whose verdict or address is another than when it was last
-// looked at.
-func (t *directory) ofNode(snap *store.Snapshot, node string, changed map[cluster.OwnerRef]bool) {
+// addServicesOf adds the followed services with tasks on a node whose verdict or address changed since the last call.
+func (t *directory) addServicesOf(snap *store.Snapshot, node string, changed map[cluster.OwnerRef]bool) {
 	var now nodeView
 	if e, ok := snap.Node(node); ok {
 		now.state = e.Value.State
@@ -315,7 +315,7 @@ func (t *directory) ofNode(snap *store.Snapshot, node string, changed map[cluste
 	}
 	t.nodes[node] = now
 	if now == (nodeView{}) {
-		delete(t.nodes, node) // it was removed
+		delete(t.nodes, node) // the node was removed
 	}
 	for row := range snap.NodeAttempts(node) {
 		if owner, ok := row.Ref(); ok && t.services[owner] != nil {

@@ -25,12 +25,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// BenchmarkAddresses is what it costs a server to tell agents where a service is reached while tasks of it are
-// replaced: by one change after the other, the next a while after all agents know the last, and by 20 a second, as in a
-// rollout. An operation is a change: a task ends, and the next one of its number is healthy elsewhere. The agents are
-// goroutines that call the server's handler without a network, and read only so much of the answers as they need: of
-// what is measured, cpu-ms/change is nearly all the server's, but for TLS and HTTP/2. Delays are from before the change
-// is written until the handler has written the answer.
+// BenchmarkAddresses measures a server's cost to send agents the addresses of a service while its tasks are replaced.
+// Changes come one after the other, each a while after all agents know the last, or 20 a second, as in a rollout. An
+// operation is a change: a task ends, and its replacement is healthy elsewhere. The agents are goroutines that call the
+// server's handler without a network, and read only the necessary parts of the answers. So cpu-ms/change is nearly all
+// the server's, without TLS and HTTP/2. Delays are measured from before the change is written until the handler has
+// written the answer.
 func BenchmarkAddresses(b *testing.B) {
 	for _, agents := range []int{1000, 5000} {
 		for _, tasks := range []int{100, 1000} {
@@ -47,8 +47,8 @@ func BenchmarkAddresses(b *testing.B) {
 	}
 }
 
-// fair is a server with a service, and agents that follow it.
-type fair struct {
+// addressBench is a server with a service, and agents that follow it.
+type addressBench struct {
 	b       *testing.B
 	handler http.Handler
 	writer  *store.Writer
@@ -71,7 +71,7 @@ func followAddresses(b *testing.B, agents, tasks int, pace time.Duration) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	f := newFair(ctx, b, &parts, agents, tasks)
+	f := newAddressBench(ctx, b, &parts, agents, tasks)
 	before := inUse()
 	for n := range agents {
 		parts.Go(func() { f.follow(ctx, n) })
@@ -114,7 +114,7 @@ func inUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-func newFair(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, tasks int) *fair {
+func newAddressBench(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, tasks int) *addressBench {
 	b.Helper()
 	log := slog.New(slog.DiscardHandler)
 	engine := memory.New(memory.Options{})
@@ -125,7 +125,7 @@ func newFair(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, t
 	})
 	parts.Go(func() { _ = tables.Run(ctx) })
 	parts.Go(func() { _ = d.Run(ctx) })
-	f := &fair{
+	f := &addressBench{
 		b: b, handler: transport.Handler(d), writer: store.NewWriter(engine, p, nil, nil), tasks: tasks,
 		knows: make([]int, agents), behind: agents, all: make(chan struct{}), written: []time.Time{{}},
 	}
@@ -156,7 +156,7 @@ func newFair(ctx context.Context, b *testing.B, parts *sync.WaitGroup, agents, t
 	return f
 }
 
-func (f *fair) commit(write func(u *store.Unit) error) {
+func (f *addressBench) commit(write func(u *store.Unit) error) {
 	var u store.Unit
 	if err := write(&u); err != nil {
 		f.b.Fatal(err)
@@ -168,12 +168,12 @@ func (f *fair) commit(write func(u *store.Unit) error) {
 
 // place returns the task that a change makes, and its node; the first are those before change 0. The number of its port
 // tells which it is.
-func (f *fair) place(change int) (id cluster.TaskID, node string) {
+func (f *addressBench) place(change int) (id cluster.TaskID, node string) {
 	n := change + f.tasks
 	return cluster.ServiceTask("c", "web", uint64(1+n/f.tasks), n%f.tasks), "node-" + strconv.Itoa(n*7%len(f.knows))
 }
 
-func (f *fair) put(u *store.Unit, change int) error {
+func (f *addressBench) put(u *store.Unit, change int) error {
 	id, node := f.place(change)
 	d := cluster.Desired{
 		Task: id, Attempt: 1, UUID: "u-" +
@@ -192,7 +192,7 @@ func (f *fair) put(u *store.Unit, change int) error {
 const portOf = 100_000
 
 // change replaces a task.
-func (f *fair) change(number int) {
+func (f *addressBench) change(number int) {
 	f.mu.Lock()
 	f.written = append(f.written[:number], time.Now())
 	f.behind, f.all = len(f.knows), make(chan struct{})
@@ -206,7 +206,7 @@ func (f *fair) change(number int) {
 }
 
 // wait waits until all agents know the newest change.
-func (f *fair) wait() {
+func (f *addressBench) wait() {
 	f.mu.Lock()
 	all := f.all
 	f.mu.Unlock()
@@ -217,7 +217,7 @@ func (f *fair) wait() {
 	}
 }
 
-func (f *fair) reset() {
+func (f *addressBench) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.delays = nil
@@ -226,7 +226,7 @@ func (f *fair) reset() {
 }
 
 // told notes which change an agent knows.
-func (f *fair) told(agent, change int) {
+func (f *addressBench) told(agent, change int) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -244,7 +244,7 @@ func (f *fair) told(agent, change int) {
 }
 
 // follow is an agent.
-func (f *fair) follow(ctx context.Context, number int) {
+func (f *addressBench) follow(ctx context.Context, number int) {
 	f.mu.Lock()
 	f.knows[number] = -1
 	f.mu.Unlock()
@@ -276,7 +276,7 @@ func (f *fair) follow(ctx context.Context, number int) {
 
 // reader reads the stamp of an answer, and the rest where no agent has read it before.
 type reader struct {
-	fair   *fair
+	fair   *addressBench
 	header http.Header
 	status int
 	size   int

@@ -15,29 +15,29 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// town is a world with services, and an agent that asks for their addresses.
-type town struct {
+// serviceWorld is a world with services, and an agent that asks for their addresses.
+type serviceWorld struct {
 	*world
 	session uint64
 	known   map[string]string // stamps by service
 }
 
-func inTown(t *testing.T, do func(t *testing.T, w *town)) {
+func inServiceWorld(t *testing.T, do func(t *testing.T, w *serviceWorld)) {
 	t.Helper()
 	inWorld(t, func(t *testing.T, w *world) {
-		c := &town{world: w, known: map[string]string{}}
+		c := &serviceWorld{world: w, known: map[string]string{}}
 		c.session = w.register("n1").Session
 		c.node("n1", cluster.NodeReady)
 		do(t, c)
 	})
 }
 
-func (w *town) node(name string, state cluster.NodeState) {
+func (w *serviceWorld) node(name string, state cluster.NodeState) {
 	w.t.Helper()
 	w.put(p.Node(name), &cluster.Node{Name: name, State: state, Domain: cluster.DefaultDomain})
 }
 
-func (w *town) service(name string) {
+func (w *serviceWorld) service(name string) {
 	w.t.Helper()
 	w.put(p.Service("c", name),
 		&cluster.Service{
@@ -47,7 +47,7 @@ func (w *town) service(name string) {
 }
 
 // task puts a task of a service on a node.
-func (w *town) task(service string, index int, node string, health cluster.Health) {
+func (w *serviceWorld) task(service string, index int, node string, health cluster.Health) {
 	w.t.Helper()
 	id := cluster.ServiceTask("c", service, 1, index)
 	d := cluster.Desired{
@@ -60,8 +60,8 @@ func (w *town) task(service string, index int, node string, health cluster.Healt
 		&cluster.Observed{Task: id, Attempt: 1, UUID: d.UUID, Node: node, State: cluster.StateRunning, Health: health})
 }
 
-// ask asks with what is known, and notes what is told.
-func (w *town) ask(ctx context.Context, services ...string) ([]transport.ServiceTold, error) {
+// ask sends the known stamps, and notes the answer.
+func (w *serviceWorld) ask(ctx context.Context, services ...string) ([]transport.ServiceTold, error) {
 	r := transport.AddressesRequest{Node: "n1", Session: w.session}
 	for _, s := range services {
 		r.Services = append(r.Services, transport.ServiceAsked{Cluster: "c", Service: s, Stamp: w.known[s]})
@@ -74,7 +74,7 @@ func (w *town) ask(ctx context.Context, services ...string) ([]transport.Service
 }
 
 // words says in short what was told.
-func words(told []transport.ServiceTold) (list []string) {
+func formatAnswer(told []transport.ServiceTold) (list []string) {
 	for _, s := range told {
 		text := s.Service
 		if s.Missing {
@@ -89,7 +89,7 @@ func words(told []transport.ServiceTold) (list []string) {
 }
 
 // want asks and compares what is told within a second of the clock in the bubble, where nothing else happens.
-func (w *town) want(services []string, want ...string) {
+func (w *serviceWorld) want(services []string, want ...string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()
@@ -100,14 +100,14 @@ func (w *town) want(services []string, want ...string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, words(told), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, formatAnswer(told), cmpopts.EquateEmpty()); diff != "" {
 		w.t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
 
-// What an agent knows is not told again; what changed is, whether tasks, nodes or the service itself did.
+// An agent receives only changes, whether tasks, nodes or the service itself changed.
 func TestAddressesTellWhatChanged(t *testing.T) {
-	inTown(t, func(_ *testing.T, w *town) {
+	inServiceWorld(t, func(_ *testing.T, w *serviceWorld) {
 		all := []string{"db", "web"}
 		w.want(all, "db missing", "web missing")
 		w.want(all)
@@ -136,9 +136,9 @@ func TestAddressesTellWhatChanged(t *testing.T) {
 	})
 }
 
-// An agent that knows all is answered when something that it follows changes, and with nothing after a while.
+// An agent that knows all gets an answer when a followed service changes, and an empty one after a while.
 func TestAddressesWait(t *testing.T) {
-	inTown(t, func(t *testing.T, w *town) {
+	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
 		w.service("web")
 		w.service("other")
 		w.want([]string{"web"}, "web")
@@ -156,7 +156,7 @@ func TestAddressesWait(t *testing.T) {
 		synctest.Wait()
 		began = time.Now()
 		w.task("other", 0, "n1", cluster.HealthHealthy)
-		time.Sleep(10 * time.Second) // in-bubble: every town is in one
+		time.Sleep(10 * time.Second) // in-bubble: every serviceWorld is in one
 		synctest.Wait()
 		select {
 		case <-answered:
@@ -165,18 +165,18 @@ func TestAddressesWait(t *testing.T) {
 		}
 		w.task("web", 0, "n1", cluster.HealthHealthy)
 		<-answered
-		if got := words(told); len(got) != 1 || got[0] != "web n1:20000" || time.Since(began) > 11*time.Second {
+		if got := formatAnswer(told); len(got) != 1 || got[0] != "web n1:20000" || time.Since(began) > 11*time.Second {
 			t.Errorf("told %v after %v", got, time.Since(began))
 		}
 	})
 }
 
-// After nobody asked for long nothing is kept, and whoever asks then is told what is.
+// Listings are dropped after a while without requests, and a later request gets the present list.
 func TestAddressesAreForgotten(t *testing.T) {
-	inTown(t, func(_ *testing.T, w *town) {
+	inServiceWorld(t, func(_ *testing.T, w *serviceWorld) {
 		w.service("web")
 		w.want([]string{"web"}, "web")
-		time.Sleep(time.Hour) // in-bubble: every town is in one
+		time.Sleep(time.Hour) // in-bubble: every serviceWorld is in one
 		w.task("web", 0, "n1", cluster.HealthHealthy)
 		w.want([]string{"web"}, "web n1:20000")
 		w.task("web", 1, "n1", cluster.HealthHealthy)
@@ -184,10 +184,10 @@ func TestAddressesAreForgotten(t *testing.T) {
 	})
 }
 
-// Only the newest session of a node is answered; one that ends while it waits is told so, also by the end of the
-// server.
+// Only the newest session of a node gets answers. A waiting request returns an error when its session or the server
+// ends.
 func TestAddressesAreOfTheSession(t *testing.T) {
-	inTown(t, func(t *testing.T, w *town) {
+	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
 		w.service("web")
 		ask := func(node string, session uint64) error {
 			_, err := w.Addresses(t.Context(), transport.AddressesRequest{

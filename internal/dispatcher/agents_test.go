@@ -111,8 +111,8 @@ func (n *node) wantOne(t *testing.T) {
 	}
 }
 
-// The server of an agent is killed, and then the next: the agent is soon with one that lives, its task goes on, and
-// what happens to it is told.
+// The server of an agent is killed, and then the next. The agent soon finds a living one, its task goes on, and its
+// changes are reported.
 func TestAgentsMoveWithoutTouchingTasks(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
@@ -151,7 +151,7 @@ func TestAgentsMoveWithoutTouchingTasks(t *testing.T) {
 	})
 }
 
-// What ends while no server answers is told to the next one.
+// A task that ends while no server answers is reported to the next server.
 func TestNoReportIsLost(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
@@ -174,8 +174,8 @@ func TestNoReportIsLost(t *testing.T) {
 	})
 }
 
-// An agent that is stopped for half a minute, as by SIGSTOP, says nothing and breaks nothing. Once it goes on it finds
-// what changed meanwhile, and its session stands.
+// An agent that is stopped for half a minute, as by SIGSTOP, does no harm. It then receives the changes of that time,
+// and keeps its session.
 func TestAgentStoppedForHalfAMinute(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		client, err := transport.NewClient(transport.ClientConfig{Addresses: []string{one, two}, Dial: w.net.Dial})
@@ -213,7 +213,7 @@ func TestAgentStoppedForHalfAMinute(t *testing.T) {
 	})
 }
 
-// Two agents of one name do not chase each other for ever, and it is told.
+// Two agents of one name do not displace each other for ever, and an event reports them.
 func TestTwoAgentsOfOneName(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		w.agent("n1", one, two)
@@ -232,7 +232,7 @@ func TestTwoAgentsOfOneName(t *testing.T) {
 	})
 }
 
-// A server whose network falls silent is left, with a report in hand that is told to the other one.
+// An agent leaves a server whose network falls silent, and sends its pending report to the other one.
 func TestAgentLeavesASilentServer(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
@@ -254,8 +254,8 @@ func TestAgentLeavesASilentServer(t *testing.T) {
 	})
 }
 
-// All agents report at once while the store stands still: they wait, nobody is refused, and all is written when it goes
-// on.
+// All agents report at once while the store stalls. They wait, none is refused, and all reports are written when the
+// store goes on.
 func TestFullQueue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const nodes = 300
@@ -312,8 +312,8 @@ func nodeName(i int) string {
 	return "n" + string(rune('a'+i/100)) + string(rune('a'+i/10%10)) + string(rune('a'+i%10))
 }
 
-// An agent that does not read its stream holds up nobody, and what changes meanwhile is gathered: it is sent the last
-// word.
+// An agent that does not read its stream delays no other. Changes are merged meanwhile, and it receives the latest
+// state.
 func TestSlowReader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")

@@ -13,32 +13,33 @@ import (
 )
 
 const (
-	// pingEvery shows an agent that its assignment stream leads somewhere, should nothing else do so.
-	pingEvery = 10 * time.Minute
-	// maxBurst is how many messages are sent in one write, and mostKept for how many a stream at rest has room.
-	maxBurst = 512
-	mostKept = 4
+	// pingInterval is the interval of the messages that show an agent that its assignment stream works.
+	pingInterval = 10 * time.Minute
+	// maxMessagesPerWrite limits the messages of one write. maxKeptMessages limits the capacity, in messages, that an
+	// idle stream keeps.
+	maxMessagesPerWrite = 512
+	maxKeptMessages     = 4
 )
 
-// assignments is what one assignment stream has sent.
+// assignments is the state of one assignment stream.
 type assignments struct {
 	d *Dispatcher
 	s *session
-	// newer is closed when the agent opened another stream: then this one leads nowhere.
-	newer chan struct{}
-	send  func([]transport.Message) error
-	out   []transport.Message
-	taken []store.AttemptKey
-	// sent holds, by attempt, what the agent was told last.
-	sent        map[store.AttemptKey]told
+	// superseded is closed when the agent opened another stream, which replaces this one.
+	superseded  chan struct{}
+	send        func([]transport.Message) error
+	out         []transport.Message
+	changedKeys []store.AttemptKey
+	// sent holds, by attempt, the state that was sent last.
+	sent        map[store.AttemptKey]sentState
 	definitions map[cluster.Ref]bool
 	have        map[string]transport.Known
-	// stamps are those of secrets that the agent was told, by the attempt's UUID; nil for none.
+	// stamps are the sent stamps of secrets, by the attempt's UUID; nil for none.
 	stamps map[string]transport.SecretStamps
 }
 
-// told is the part of a desired record that can change once it was sent.
-type told struct {
+// sentState is the part of a desired record that can change after it was sent.
+type sentState struct {
 	uuid   string
 	class  cluster.StopClass // of its stop
 	stop   bool
@@ -47,8 +48,8 @@ type told struct {
 	meter  cluster.Meter
 }
 
-// Assign sends what the node should run, then every change of it, until the session or the context ends. Nothing
-// is sent that says what should not run: absence never stops a task (P6.6).
+// Assign sends the node's desired attempts, then every change of them, until the session or the context ends. It never
+// sends what should not run, since absence never stops a task (P6.6).
 func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	send func([]transport.Message) error,
 ) error {
@@ -56,12 +57,12 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	if err != nil {
 		return err
 	}
-	if err := d.reach.lost(); err != nil {
+	if err := d.reach.unreachableError(); err != nil {
 		return err
 	}
 	follow := d.config.Tables.FollowNode(r.Node)
 	defer follow.Close()
-	snap, err := d.config.Tables.WaitFor(ctx, s.began)
+	snap, err := d.config.Tables.WaitFor(ctx, s.syncedRev)
 	if err != nil {
 		return err
 	}
@@ -70,46 +71,47 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	a := &assignments{
 		d:           d,
 		s:           s,
-		newer:       stream,
+		superseded:  stream,
 		send:        send,
-		sent:        map[store.AttemptKey]told{},
+		sent:        map[store.AttemptKey]sentState{},
 		definitions: map[cluster.Ref]bool{},
 		have:        r.Have,
 	}
 	for _, ref := range r.Definitions {
 		a.definitions[ref] = true
 	}
-	if err := a.begin(snap); err != nil {
+	if err := a.sendAll(snap); err != nil {
 		return err
 	}
 	return a.follow(ctx, follow)
 }
 
-// errNewerStream ends a stream in whose place the agent opened another.
+// errNewerStream ends a stream that another one of the agent replaced.
 var errNewerStream = errors.New("a newer assignment stream of the session was opened")
 
-// begin sends all that stands, and tells the agent to forget what has no record any more. The tables hold the session's
-// registration, and so all that any server told the agent before it: what has no record was removed. Where the store
-// went back nothing follows from that, and what the agent has ended is kept for the operator's decision (P1.7).
-func (a *assignments) begin(snap *store.Snapshot) error {
-	standing := map[string]bool{}
+// sendAll sends all desired attempts, and tells the agent to forget attempts without a record. The tables hold the
+// session's registration, and so everything that any server sent to the agent before it. An attempt without a record
+// was therefore removed. This does not hold where the store went back: the agent then keeps ended attempts for the
+// operator's decision (P1.7).
+func (a *assignments) sendAll(snap *store.Snapshot) error {
+	present := map[string]bool{}
 	for row := range snap.NodeAttempts(a.s.node) {
 		if row.Desired == nil {
 			continue
 		}
-		standing[row.Desired.UUID] = true
-		if err := errors.Join(a.tell(snap, row), a.tellSecrets(snap, row)); err != nil {
+		present[row.Desired.UUID] = true
+		if err := errors.Join(a.sendAssignment(snap, row), a.sendSecretStamps(snap, row)); err != nil {
 			return err
 		}
 	}
 	for row := range snap.NodeAttempts(a.s.node) {
 		if row.Observed != nil {
-			standing[row.Observed.UUID] = true
+			present[row.Observed.UUID] = true
 		}
 	}
 	kept := a.s.wentBack || a.d.recoveryNeeded(snap)
-	for uuid := range a.have { // order-free: each is told by itself
-		if !standing[uuid] && !kept {
+	for uuid := range a.have { // order-free: attempts are independent
+		if !present[uuid] && !kept {
 			if err := a.add(transport.Message{Forget: &transport.Forget{UUID: uuid}}); err != nil {
 				return err
 			}
@@ -122,42 +124,42 @@ func (a *assignments) begin(snap *store.Snapshot) error {
 }
 
 func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) error {
-	ping := time.NewTicker(pingEvery)
+	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
-	cut := a.d.reach.over()
-	news := a.d.secretNews()
-	if err := errors.Join(a.secretsChanged(), a.flush()); err != nil { // what came between the first look and this
+	cut := a.d.reach.unreachable()
+	news := a.d.secretsChange()
+	if err := errors.Join(a.resendSecretStamps(), a.flush()); err != nil { // changes since sendAll
 		return err
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-a.s.over:
+		case <-a.s.ended:
 			return &transport.SessionError{
 				Newest: a.d.newest(a.s.node),
 				Detail: fmt.Sprintf("session %d has ended", a.s.number),
 			}
-		case <-a.newer:
+		case <-a.superseded:
 			return errNewerStream
 		case <-cut:
 			return errCutOff
 		case <-follow.Wake():
-			a.taken = follow.TakeInto(a.taken[:0])
-			err := a.changed(a.taken)
-			clear(a.taken) // as the messages in flush
-			if cap(a.taken) > mostKept {
-				a.taken = nil
+			a.changedKeys = follow.TakeInto(a.changedKeys[:0])
+			err := a.sendChanges(a.changedKeys)
+			clear(a.changedKeys) // releases the strings
+			if cap(a.changedKeys) > maxKeptMessages {
+				a.changedKeys = nil
 			}
 			if err != nil {
 				return err
 			}
 		case <-news:
-			news = a.d.secretNews()
-			if err := a.secretsChanged(); err != nil {
+			news = a.d.secretsChange()
+			if err := a.resendSecretStamps(); err != nil {
 				return err
 			}
-		case open := <-a.s.opens:
+		case open := <-a.s.streamRequests:
 			if err := a.add(transport.Message{Open: open}); err != nil {
 				return err
 			}
@@ -172,14 +174,14 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 	}
 }
 
-// changed tells the agent of the attempts whose rows changed, where that matters to it.
-func (a *assignments) changed(keys []store.AttemptKey) error {
+// sendChanges sends the changes of attempts that matter to the agent.
+func (a *assignments) sendChanges(keys []store.AttemptKey) error {
 	snap := a.d.config.Tables.Snapshot()
 	for _, key := range keys {
 		row, ok := snap.Attempt(key.Task, key.Number)
 		switch {
 		case ok && row.Desired != nil && row.Desired.Node == a.s.node:
-			if err := errors.Join(a.tell(snap, row), a.tellSecrets(snap, row)); err != nil {
+			if err := errors.Join(a.sendAssignment(snap, row), a.sendSecretStamps(snap, row)); err != nil {
 				return err
 			}
 		case !ok || row.Observed == nil || row.Node != a.s.node:
@@ -196,10 +198,10 @@ func (a *assignments) changed(keys []store.AttemptKey) error {
 	return nil
 }
 
-// tell sends an attempt's desired record unless the agent knows all of it.
-func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
+// sendAssignment sends an attempt's desired record unless the agent knows all of it.
+func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow) error {
 	d := row.Desired
-	now := told{uuid: d.UUID, stop: d.Stop != nil, ended: d.Ended()}
+	now := sentState{uuid: d.UUID, stop: d.Stop != nil, ended: d.Ended()}
 	if d.Stop != nil {
 		now.class, now.permit = d.Stop.Class, d.Stop.Permit
 	}
@@ -212,7 +214,7 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 		return nil
 	}
 	if _, has := a.have[d.UUID]; !has && !known && row.Observed == nil && d.Stop == nil &&
-		a.d.held(snap, a.s, row) != "" {
+		a.d.heldReason(snap, a.s, row) != "" {
 		return nil
 	}
 	a.sent[key] = now
@@ -222,10 +224,10 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 		}
 	}
 	if o := row.Observed; o != nil && o.Gone && o.UUID == d.UUID {
-		return nil // an agent that lost its memory must not begin it again
+		return nil // an agent that lost its memory must not start it again
 	}
 	if _, has := a.have[d.UUID]; row.Outcome != nil && !d.Ended() && !known && !has {
-		return nil // lost before the agent heard of it: what may go on there has not begun, and does not any more
+		return nil // lost before the agent received it: it has not begun, and will not
 	}
 	rev := row.DesiredRev
 	if rev == 0 {
@@ -255,7 +257,7 @@ func (a *assignments) tell(snap *store.Snapshot, row *store.AttemptRow) error {
 
 func (a *assignments) add(m transport.Message) error {
 	a.out = append(a.out, m)
-	if len(a.out) < maxBurst {
+	if len(a.out) < maxMessagesPerWrite {
 		return nil
 	}
 	return a.flush()
@@ -266,8 +268,8 @@ func (a *assignments) flush() error {
 		return nil
 	}
 	err := a.send(a.out)
-	clear(a.out) // a stream is at rest for most of the time: it keeps nothing of what it sent
-	if a.out = a.out[:0]; cap(a.out) > mostKept {
+	clear(a.out) // releases the messages, since a stream is idle most of the time
+	if a.out = a.out[:0]; cap(a.out) > maxKeptMessages {
 		a.out = nil
 	}
 	return err

@@ -95,8 +95,8 @@ func TestAssignmentsFollowTheTables(t *testing.T) {
 	})
 }
 
-// A stream that is opened again sends what changed, and asks to forget what has no record any more; it never says
-// that something should not run (P6.6).
+// A stream that is opened again sends changes, and asks the agent to forget attempts without a record. It never says
+// that an attempt should not run (P6.6).
 func TestAssignmentsResume(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -117,8 +117,8 @@ func TestAssignmentsResume(t *testing.T) {
 	})
 }
 
-// A store that went back gives its revisions again: that an agent acted on a record of the same revision, which an
-// earlier leader wrote, says nothing of the one that stands there now (P1.7).
+// A store that went back uses its revisions again. A record of the same revision from an earlier leader is not the
+// present record (P1.7).
 func TestRevisionsOfAStoreThatWentBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")

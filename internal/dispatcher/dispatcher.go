@@ -1,9 +1,9 @@
-// Package dispatcher talks to the agents: assignments go out, reports come in.
+// Package dispatcher is the server's side of the agents' sessions: assignments go out, reports come in.
 //
-// A session begins with a registration and is the agent's only way to be heard (P6.1). Its
-// assignment stream sends what the tables say the node should run, and what changes; its
-// reports become status records. Reports of many agents are committed together. The dispatcher
-// decides nothing: what a report means is for the control plane to say.
+// A session begins with a registration, and a server accepts reports only within a session (P6.1). The session's
+// assignment stream sends the node's desired attempts from the tables, and their changes. Its reports become status
+// records, and the dispatcher commits the reports of many agents together. The dispatcher decides nothing: the control
+// plane interprets the reports.
 package dispatcher
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Heartbeat is how soon an agent is asked to report again of which nothing else is known, and the most that counts for
-// one whose assignment stream is broken (see Interval).
+// Heartbeat is the default interval until an agent's next report, for a node without statistics. It is also the longest
+// interval that counts for an agent whose assignment stream is broken (see Interval).
 const Heartbeat = 5 * time.Second
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Engine store.Engine
 	Tables *store.Tables
@@ -34,26 +34,25 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock is the boot-time clock (P9.1).
 	Clock func() time.Duration
-	// Metrics is told what the dispatcher does; it may be nil.
+	// Metrics counts sessions and reports; it may be nil.
 	Metrics Metrics
-	// Tracer makes spans of what is sent and reported; nil makes none.
+	// Tracer makes spans of assignments and reports; nil makes none.
 	Tracer *telemetry.Tracer
-	// Opener opens the values of secrets; without one no agent is given any.
+	// Opener opens the values of secrets; without it no agent gets any.
 	Opener Opener
-	// Without switches clauses of the protocol off, for proofs alone.
+	// Without switches clauses of the protocol off, in tests only.
 	Without clause.Set
 }
 
-// Metrics counts what a dispatcher does. The calls must return at once.
+// Metrics counts the work of a dispatcher. The calls must return at once.
 type Metrics interface {
-	// Sessions tells how many nodes have a session at this server.
+	// Sessions sets the number of nodes with a session at this server.
 	Sessions(n int)
-	// Reported tells of a report that was answered: how long that took, how many attempts of it were taken and how many
-	// refused.
+	// Reported counts an answered report: the time that it took, and the numbers of accepted and refused attempts.
 	Reported(took time.Duration, taken, refused int)
 }
 
-// errEnded is returned to agents that call while the server goes away.
+// errEnded is returned to agents that call while the server shuts down.
 var errEnded = fmt.Errorf("%w: this server is going away", transport.ErrElsewhere)
 
 // Dispatcher serves the sessions of all agents that are connected to this server. It is
@@ -65,54 +64,56 @@ type Dispatcher struct {
 	streams streams
 	ended   chan struct{} // closed when Run ends
 	reach   reach
-	servers atomic.Pointer[[]string] // the addresses that agents are told, nil where there are none
+	servers atomic.Pointer[[]string] // the server addresses that agents receive; nil before the first list
 
 	directory *directory
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	// secretsNews is closed, and made anew, when secrets changed.
-	secretsNews chan struct{}
+	// secretsChanged is closed and replaced when secrets changed.
+	secretsChanged chan struct{}
 }
 
 // session is a registration of a node at this server.
 type session struct {
 	node   string
 	number uint64
-	wire   int // the version that it speaks
+	wire   int // the wire version of the agent
 
-	// turn holds a value while a report of the session is taken, which may wait for the disk: a node's reports are
-	// taken one at a time. A sign of life does not wait for it. It guards what follows up to over.
-	turn chan struct{}
-	// statusRev is the revision of the node's status record, which every report compares; settled is
-	// the revision that the tables must have reached to show the session's last write.
-	statusRev, settled uint64
-	began              uint64 // the revision that holds the full report; it does not change
-	seq                uint64
-	last               transport.ReportReply
-	told               *[]string // the list of servers that the agent was told last
-	usage              usage
-	// reported holds the UUIDs of the full report while that is taken.
+	// reporting holds a value while a report of the session is processed, which may wait for the disk. A node's reports
+	// are processed one at a time; a sign of life does not wait. It guards the following fields up to shown.
+	reporting chan struct{}
+	// statusRev is the revision of the node's status record, which every report compares. lastWriteRev is the revision
+	// of the session's last write.
+	statusRev, lastWriteRev uint64
+	syncedRev               uint64 // the revision that holds the full report; it does not change
+	seq                     uint64
+	last                    transport.ReportReply
+	sentServers             *[]string // the list of servers that the agent received last
+	usage                   usage
+	// reported holds the UUIDs of the full report while it is processed.
 	reported map[string]bool
 	// wentBack says that the agent has seen a token that the store does not know (P1.7).
 	wentBack bool
 	// shown is the token that the agent showed when it registered.
 	shown cluster.Token
 
-	// rested is when the agent may be told again where services are reached (the boot-time clock). The directory's
-	// mutex guards it.
-	rested time.Duration
+	// nextAnswerAt is the earliest time of the next answer about addresses of services (the boot-time clock). The
+	// directory's mutex guards it.
+	nextAnswerAt time.Duration
 
-	// over is closed when a newer session takes its place.
-	over  chan struct{}
-	opens chan *transport.StreamRequest
+	// ended is closed when a newer session replaces this one.
+	ended chan struct{}
+	// streamRequests are the byte streams that the agent has to open.
+	streamRequests chan *transport.StreamRequest
 
-	// promiseMu guards the session's pulse, which is long only while a stream is open, and the highest number of a
-	// report that came.
-	promiseMu sync.Mutex
-	heard     uint64
-	asked     time.Duration // how soon after the pulse's time the agent was asked to report again
-	stream    chan struct{} // closed when a newer assignment stream takes the place of the present one; nil for none
+	// pulseMu guards the session's pulse and the fields below. The pulse's interval is long only while an assignment
+	// stream is open.
+	pulseMu           sync.Mutex
+	highestSeq        uint64        // the highest number of a report
+	requestedInterval time.Duration // the requested time from the pulse to the next report
+	// stream is closed when a newer assignment stream replaces the present one; it is nil without a stream.
+	stream chan struct{}
 }
 
 // New returns a dispatcher; Run commits its reports.
@@ -123,11 +124,11 @@ func New(c Config) *Dispatcher {
 		ended:    make(chan struct{}),
 		sessions: map[string]*session{},
 
-		secretsNews: make(chan struct{}),
-		directory:   newDirectory(),
+		secretsChanged: make(chan struct{}),
+		directory:      newDirectory(),
 	}
 	d.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, d.incarnation)
-	d.streams.waiting = map[string]awaited{}
+	d.streams.waiting = map[string]requestedStream{}
 	d.reach.cut = make(chan struct{})
 	return d
 }
@@ -139,7 +140,7 @@ func (d *Dispatcher) incarnation() uint64 {
 	return 0
 }
 
-// token is what agents are shown (P1.6).
+// token returns the token for an agent (P1.6).
 func (d *Dispatcher) token(s *store.Snapshot, node string) cluster.Token {
 	var t cluster.Token
 	if l, ok := s.Leader(d.config.Domain); ok {
@@ -151,8 +152,8 @@ func (d *Dispatcher) token(s *store.Snapshot, node string) cluster.Token {
 	return t
 }
 
-// begin makes the session the node's own at this server, in place of an older one.
-func (d *Dispatcher) begin(s *session) error {
+// activate makes the session the node's own at this server, in place of an older one.
+func (d *Dispatcher) activate(s *session) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
@@ -164,16 +165,16 @@ func (d *Dispatcher) begin(s *session) error {
 		if old.number > s.number {
 			return &transport.SessionError{Newest: old.number, Detail: "a newer session has begun"}
 		}
-		close(old.over)
+		close(old.ended)
 	}
-	s.began = s.settled
+	s.syncedRev = s.lastWriteRev
 	d.sessions[s.node] = s
-	d.count()
+	d.reportSessionCount()
 	return nil
 }
 
-// count tells how many sessions there are. d.mu is held.
-func (d *Dispatcher) count() {
+// reportSessionCount passes the number of sessions to the metrics. d.mu is held.
+func (d *Dispatcher) reportSessionCount() {
 	if m := d.config.Metrics; m != nil {
 		m.Sessions(len(d.sessions))
 	}
@@ -191,7 +192,7 @@ func (d *Dispatcher) session(node string, number uint64) (*session, error) {
 	return s, nil
 }
 
-// Holds reports whether the node's newest session that this server knows of is with it: then OpenStream reaches the
+// Holds reports whether this server has the newest session of the node that it knows of. OpenStream then reaches the
 // node from here.
 func (d *Dispatcher) Holds(node string) bool {
 	d.mu.Lock()
@@ -199,14 +200,14 @@ func (d *Dispatcher) Holds(node string) bool {
 	return d.sessions[node] != nil
 }
 
-// Run commits the reports of all sessions until the context ends, and returns its error. It is called once; the calls
-// of agents that still wait then end.
+// Run commits the reports of all sessions until the context ends, and returns its error. It is called once. At the end
+// it ends the waiting calls of agents.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	rest, stop := context.WithCancel(ctx)
+	background, stop := context.WithCancel(ctx)
 	var others sync.WaitGroup
-	others.Go(func() { d.followStore(rest) })
-	others.Go(func() { d.watchReach(rest) })
-	others.Go(func() { d.followAddresses(rest) })
+	others.Go(func() { d.followStore(background) })
+	others.Go(func() { d.watchReach(background) })
+	others.Go(func() { d.followAddresses(background) })
 	err := d.commitLoop(ctx)
 	stop()
 	others.Wait()
@@ -214,7 +215,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.mu.Unlock()
 	close(d.ended)
 	for node, s := range d.sessions { // order-free: all are ended
-		close(s.over)
+		close(s.ended)
 		delete(d.sessions, node)
 	}
 	if errors.Is(err, context.Canceled) {

@@ -173,7 +173,7 @@ func TestSessionNumbersGrow(t *testing.T) {
 	})
 }
 
-// T13: a registration that was delayed displaces nobody; its sender is told the newest number.
+// T13: a delayed registration displaces no session; its error has the newest number.
 func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -188,8 +188,7 @@ func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
 	})
 }
 
-// A barrier that comes before the projection passes by the word of the plan record, and writes nothing but the status
-// (P4.3).
+// A barrier before the projection passes by the plan record, and writes nothing but the status (P4.3).
 func TestBarrierPassesByThePlan(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -243,7 +242,7 @@ func TestBarrierIsRefusedAfterTheOutcome(t *testing.T) {
 	}
 }
 
-// The same, when the leader's write comes between the dispatcher's look at its tables and its own write.
+// The same, when the leader's write comes between the dispatcher's read of its tables and its own write.
 func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		id := w.place("n1")
@@ -321,7 +320,7 @@ func TestReportIsWrittenOnce(t *testing.T) {
 	})
 }
 
-// An agent that lost its memory says so by what is not in its full report.
+// The attempts missing in a full report show that an agent lost its memory.
 func TestForgottenTasksAreLost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -340,7 +339,7 @@ func TestForgottenTasksAreLost(t *testing.T) {
 	})
 }
 
-// A full disk is told to the agent as a fault that passes, and the same report is taken later.
+// A full disk is a temporary fault for the agent, and the same report is accepted later.
 func TestReportWaitsOutAFullDisk(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")

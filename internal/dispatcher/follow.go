@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// followStore ends the sessions that other servers took over, as soon as the node's record shows it, and keeps the list
-// of servers that agents are told, until the context ends.
+// followStore ends the sessions that other servers took over, as soon as the node's record shows it. It also keeps the
+// list of servers for agents up to date, until the context ends.
 func (d *Dispatcher) followStore(ctx context.Context) {
 	follow := d.config.Tables.Follow(store.TopicNodes, store.TopicServers, store.TopicSecrets)
 	defer follow.Close()
@@ -24,7 +24,7 @@ func (d *Dispatcher) followStore(ctx context.Context) {
 		}
 		c := follow.Take()
 		if c.Secrets || c.Resync {
-			d.tellSecretNews()
+			d.notifySecretsChanged()
 		}
 		if c.Servers || c.Resync {
 			d.listServers()
@@ -36,30 +36,30 @@ func (d *Dispatcher) followStore(ctx context.Context) {
 			}
 			d.mu.Unlock()
 		}
-		for node := range c.Nodes { // order-free: each is looked at by itself
-			d.displaced(node)
+		for node := range c.Nodes { // order-free: nodes are independent
+			d.endIfDisplaced(node)
 		}
 	}
 }
 
-// displaced ends the node's session at this server if the node registered elsewhere since, or was removed.
-func (d *Dispatcher) displaced(node string) {
+// endIfDisplaced ends the node's session at this server if the node registered elsewhere since, or was removed.
+func (d *Dispatcher) endIfDisplaced(node string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.sessions[node]
 	if s == nil || d.newest(node) == s.number {
 		return
 	}
-	if d.config.Tables.Snapshot().Revision() < s.began {
-		return // the tables do not show the session itself yet
+	if d.config.Tables.Snapshot().Revision() < s.syncedRev {
+		return // the tables do not hold the session yet
 	}
-	close(s.over)
+	close(s.ended)
 	delete(d.sessions, node)
-	d.count()
+	d.reportSessionCount()
 	d.config.Logger.Info("a node's session is over", "node", node, "session", s.number, "newest", d.newest(node))
 }
 
-// listServers makes the list of servers that agents can reach.
+// listServers updates the list of servers that agents can reach.
 func (d *Dispatcher) listServers() {
 	var list []string
 	for e := range d.config.Tables.Snapshot().Servers() {
@@ -74,33 +74,33 @@ func (d *Dispatcher) listServers() {
 	d.servers.Store(&list)
 }
 
-// news returns the list of servers if the session's agent was not told it. The session's turn is held, or nobody else
-// has it.
-func (d *Dispatcher) news(s *session) []string {
+// unsentServers returns the list of servers if the session's agent did not receive it yet. s.reporting is held, or the
+// session is not active yet.
+func (d *Dispatcher) unsentServers(s *session) []string {
 	list := d.servers.Load()
-	if list == nil || s.told == list {
+	if list == nil || s.sentServers == list {
 		return nil
 	}
-	s.told = list
+	s.sentServers = list
 	return *list
 }
 
-// How a server finds out that it is cut off from the store: it asks it now and then, and gives up after a while.
+// A server probes the store every probeInterval. It counts as cut off after unreachableAfter without an answer.
 const (
-	probeEvery = 3 * time.Second
-	cutAfter   = 10 * time.Second
+	probeInterval    = 3 * time.Second
+	unreachableAfter = 10 * time.Second
 )
 
-// reach says whether this server reaches the store. One that does not can neither take a report nor tell the leader
-// that its nodes live: where there are other servers, its agents are sent to them.
+// reach says whether this server reaches the store. A server without the store can neither write a report nor tell the
+// leader that its nodes live. Where there are other servers, it sends its agents to them.
 type reach struct {
 	mu   sync.Mutex
 	gone bool
-	cut  chan struct{} // closed when the store is out of reach, and made anew
+	cut  chan struct{} // closed when the store is out of reach, and replaced when it is back
 }
 
-// lost returns an error that sends agents elsewhere while the store is out of reach.
-func (r *reach) lost() error {
+// unreachableError returns an error that sends agents elsewhere while the store is out of reach, else nil.
+func (r *reach) unreachableError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone {
@@ -109,14 +109,14 @@ func (r *reach) lost() error {
 	return nil
 }
 
-// over returns what is closed when the store gets out of reach.
-func (r *reach) over() <-chan struct{} {
+// unreachable returns a channel that is closed when the store is out of reach.
+func (r *reach) unreachable() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cut
 }
 
-// set notes how it stands and reports whether that is new.
+// set sets the state and reports whether it changed.
 func (r *reach) set(gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,9 +134,9 @@ func (r *reach) set(gone bool) bool {
 
 var errCutOff = fmt.Errorf("%w: this server does not reach the store", transport.ErrElsewhere)
 
-// watchReach asks the store now and then whether it is there, where there is another server to turn to.
+// watchReach probes the store as long as there is another server to send agents to.
 func (d *Dispatcher) watchReach(ctx context.Context) {
-	ticker := time.NewTicker(probeEvery)
+	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
 	last := d.config.Clock()
 	for {
@@ -150,7 +150,7 @@ func (d *Dispatcher) watchReach(ctx context.Context) {
 			d.reach.set(false)
 			continue
 		}
-		probe, stop := context.WithTimeout(ctx, probeEvery)
+		probe, stop := context.WithTimeout(ctx, probeInterval)
 		_, err := d.config.Tables.Settled(probe)
 		stop()
 		switch {
@@ -161,7 +161,7 @@ func (d *Dispatcher) watchReach(ctx context.Context) {
 			if d.reach.set(false) {
 				d.config.Logger.Info("the store is in reach again")
 			}
-		case d.config.Clock()-last > cutAfter:
+		case d.config.Clock()-last > unreachableAfter:
 			if d.reach.set(true) {
 				d.config.Logger.Error("the store is out of reach; agents are sent to other servers", "error", err)
 			}

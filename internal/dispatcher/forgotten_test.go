@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// A node is forgotten and registers anew. Its sessions are counted from 1 again, and so are its reports, at a server
-// that knows of as many sessions and of more reports from before: it is heard all the same (P6.1).
+// A forgotten node registers again, with numbers of sessions and reports from 1 on. The server knows as many sessions
+// and more reports from before, and still accepts its pulse (P6.1).
 func TestForgottenNodeIsHeardAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -34,9 +34,8 @@ func TestForgottenNodeIsHeardAgain(t *testing.T) {
 	})
 }
 
-// The store went back to when an earlier attempt stood on the node, which has a later one: its status takes the place
-// of the earlier one's, as the two have one key (P1.7). Nothing of it is put off until the place is taken by a further
-// attempt.
+// The store went back to the time of an earlier attempt, and the node has a later one. The later status replaces the
+// earlier one, since the two have one key (P1.7). The replacement does not wait for a further attempt.
 func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -60,8 +59,8 @@ func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
 	})
 }
 
-// Of two attempts of a task in one report the second cannot be written while the first stands. The agent is told so,
-// and tells it again.
+// The second of two attempts of a task in one report cannot be written while the first exists. The reply says so, and
+// the agent reports it again.
 func TestWhatARegistrationDoesNotTakeIsToldAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")

@@ -6,23 +6,24 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// heldSentence is told to agents that ask at a start barrier while the operator's decision is awaited.
+// heldSentence is the message for agents that ask at a start barrier before the operator's decision.
 const heldSentence = "the store went back to an earlier state: no job's task begins until the operator has " +
 	"said how to go on"
 
-// held says why an attempt is not begun on the session's node now, or nothing. A store that went back shows attempts as
-// placed that have run since, and that the node has forgotten: what neither knows of is not begun a second time (P1.7,
-// P4.4). So two kinds wait for the control plane, which ends them as lost once the node is heard:
+// heldReason returns why an attempt must not begin on the session's node now, or "". A store that went back shows
+// attempts as placed that have run since and that the node has forgotten. An attempt unknown to both must not begin a
+// second time (P1.7, P4.4). So two kinds of attempts wait until the node has reported, and the control plane ends them
+// as lost:
 //
-//   - what an earlier incarnation of the store placed and no report tells of;
-//   - of batch, all, while the operator's decision is awaited, or where the node has seen a later store than this one,
-//     before the leader gave the alarm. Such a decision begins another incarnation.
-func (d *Dispatcher) held(snap *store.Snapshot, s *session, row *store.AttemptRow) string {
+//   - attempts that an earlier incarnation of the store placed and no report mentions;
+//   - all batch attempts, before the operator's decision, which begins another incarnation, or where the node has seen
+//     a later store than this one, before the leader gave the alarm.
+func (d *Dispatcher) heldReason(snap *store.Snapshot, s *session, row *store.AttemptRow) string {
 	if d.config.Without.Off(clause.Incarnation) || row.Desired == nil {
 		return ""
 	}
 	if n, ok := snap.Node(s.node); ok && n.Value.Domain != "" && n.Value.Domain != d.config.Domain {
-		return "" // it is judged by another domain's leader, whose incarnation is another one
+		return "" // another domain's leader decides, with an incarnation of its own
 	}
 	own, placed := d.token(snap, s.node), row.Desired.Token.Incarnation
 	switch {
@@ -33,7 +34,7 @@ func (d *Dispatcher) held(snap *store.Snapshot, s *session, row *store.AttemptRo
 	case d.recoveryNeeded(snap):
 		return heldSentence
 	case seenLater(s.shown, own) && s.shown.Compare(own) > 0:
-		// a node of another store is claimed under a higher generation
+		// A node of another store is claimed under a higher generation.
 		return heldSentence
 	}
 	return ""
@@ -44,8 +45,8 @@ func (d *Dispatcher) recoveryNeeded(snap *store.Snapshot) bool {
 	return ok && e.Value.State == cluster.RecoveryNeeded
 }
 
-// compareRecovery makes a start barrier rest on the recovery record by which it was judged: an alarm that the tables do
-// not hold yet, or another restore's, keeps it out.
+// compareRecovery adds to a start barrier the compare of the recovery record that it was decided by. An alarm that the
+// tables do not hold yet, or another restore, then refuses the barrier.
 func (d *Dispatcher) compareRecovery(u *store.Unit, snap *store.Snapshot) {
 	if d.config.Without.Off(clause.Incarnation) {
 		return

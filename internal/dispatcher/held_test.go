@@ -68,7 +68,8 @@ func TestRestoredPlacementIsNotBegunAgain(t *testing.T) {
 	}
 }
 
-// What a node has and had not begun waits for the decision and then goes on; a registration tells of it all the same.
+// An attempt on a node that had not begun waits for the decision and then goes on. A registration reports it all the
+// same.
 func TestAttemptThatTheNodeHasWaitsForTheDecision(t *testing.T) {
 	for name, state := range map[string]cluster.State{
 		"preparing":       cluster.StatePreparing,
@@ -163,7 +164,7 @@ func TestNodeOfAnotherStoreGetsBatch(t *testing.T) {
 	})
 }
 
-// The alarm is written between the dispatcher's look at its tables and its own write.
+// The alarm is written between the dispatcher's read of its tables and its own write.
 func TestBarrierLosesTheRaceToTheAlarm(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		id := w.place("n1")

@@ -12,46 +12,48 @@ import (
 
 // The intervals between two reports of a node.
 const (
-	// IdleHeartbeat is that of an empty node at rest, Heartbeat of a busy one, and NearHeartbeat of one near a limit.
+	// IdleHeartbeat is the interval of an idle node without tasks, and NearHeartbeat that of a node near a limit. A
+	// busy node has Heartbeat.
 	IdleHeartbeat = 60 * time.Second
 	NearHeartbeat = 1 * time.Second
-	// LongestHeartbeat is that of an empty node at rest at a server with very many sessions.
+	// LongestHeartbeat is the interval of an idle node without tasks at a server with very many sessions.
 	LongestHeartbeat = 120 * time.Second
 )
 
-// From how many sessions of a server on empty nodes report less often than each IdleHeartbeat, and from how many on
-// each LongestHeartbeat: between the two the reports of all of them together stay at about 42 a second (ADR 0042).
+// Above stretchFromSessions a server's empty nodes report less often than every IdleHeartbeat, and from
+// stretchToSessions on every LongestHeartbeat. Between the two numbers, their reports add up to about 42 a second (ADR
+// 0042).
 const (
-	manySessions = 2500
-	mostSessions = 5000
+	stretchFromSessions = 2500
+	stretchToSessions   = 5000
 )
 
-// What makes a node busy: a share of its CPU in use, a share of a resource by which its use changed since the last
-// report, or tasks.
+// busyCPU, a share of the CPU in use, and busyTasks, a number of tasks, make a node busy.
 const (
 	busyCPU   = 0.5
 	busyTasks = 10
 )
 
-// Longest returns the interval of an empty node at rest, at a server with so many sessions: IdleHeartbeat up to 2,500,
-// and more with each further one, up to LongestHeartbeat from 5,000 on. So a server is asked for no more than 42
-// reports a second by empty nodes, up to 5,000 of them. It costs that an agent that hangs on an empty node is noticed
-// that much later; a machine that dies is noticed as soon as with any interval, as its streams end.
+// Longest returns the interval of an idle node without tasks, at a server with the given number of sessions. It is
+// IdleHeartbeat up to 2,500 sessions, and grows to LongestHeartbeat at 5,000. So empty nodes, up to 5,000 of them, send
+// a server at most 42 reports a second. The price: a hanging agent on an empty node is noticed that much later. A
+// machine that dies is noticed as soon as with any interval, since its streams end.
 func Longest(sessions int) time.Duration {
-	over := min(max(sessions-manySessions, 0), mostSessions-manySessions)
-	return IdleHeartbeat + (LongestHeartbeat-IdleHeartbeat)*time.Duration(over)/(mostSessions-manySessions)
+	over := min(max(sessions-stretchFromSessions, 0), stretchToSessions-stretchFromSessions)
+	return IdleHeartbeat + (LongestHeartbeat-IdleHeartbeat)*time.Duration(over)/(stretchToSessions-stretchFromSessions)
 }
 
-// Interval returns how long a node may be silent until its next report, from what it uses, what it used at the report
-// before, what it has, and how many sessions the server serves. It lies between NearHeartbeat and IdleHeartbeat, or for
-// an empty node Longest, in whole seconds:
+// Interval returns how long a node may be silent until its next report. It depends on the node's present and previous
+// use, its totals, and the number of sessions of the server. It lies between NearHeartbeat and IdleHeartbeat, or
+// Longest for a node without tasks, in whole seconds:
 //
-//   - short of memory, or near the limit of memory or disk, where tasks will fail, NearHeartbeat;
-//   - near the limit of the CPU only while its use changes: a full CPU is what batch is for;
-//   - else from IdleHeartbeat, or Longest where no task runs, down to Heartbeat, by the largest of: CPU in use, memory
-//     and disk on their way to the limit, how much any of them changed, and how many tasks run.
+//   - A node short of memory, or near the limit of memory or disk, where tasks will fail, has NearHeartbeat.
+//   - A node near the limit of the CPU has NearHeartbeat only while its use changes: batch work is meant to fill a CPU.
+//   - Otherwise the interval goes from IdleHeartbeat, or Longest without tasks, down to Heartbeat. It follows the
+//     largest of: the CPU in use, memory and disk on their way to the limit, the change of any of them, and the number
+//     of tasks.
 //
-// A node that sends no statistics has Heartbeat, and so has one whose total is not known.
+// A node that sends no statistics, or whose totals are unknown, has Heartbeat.
 func Interval(now, before *cluster.NodeStats, total cluster.Facts, sessions int) time.Duration {
 	if now == nil || total.CPU <= 0 || total.Memory <= 0 {
 		return Heartbeat
@@ -84,23 +86,23 @@ func Interval(now, before *cluster.NodeStats, total cluster.Facts, sessions int)
 	return between.Round(time.Second)
 }
 
-// usage is what a session's node reported that it uses. Its methods may be called concurrently.
+// usage is the resource use that a session's node reported. Its methods may be called concurrently.
 type usage struct {
 	mu            sync.Mutex
 	total         cluster.Facts // only the amounts
 	stats, before *cluster.NodeStats
 }
 
-// is notes what the node has.
-func (u *usage) is(f *cluster.Facts) {
+// setTotals notes the node's totals.
+func (u *usage) setTotals(f *cluster.Facts) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.total = cluster.Facts{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
 }
 
-// take keeps what a report says, nil for what hardly changed. Of the attempts that it does not name what was told
-// earlier stands, as far as lives says that they are still there.
-func (u *usage) take(s *cluster.NodeStats, lives func(uuid string) bool) {
+// addReport merges the statistics of a report; nil means hardly any change. An attempt that the report does not name
+// keeps its earlier statistics while lives returns true for it.
+func (u *usage) addReport(s *cluster.NodeStats, lives func(uuid string) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.before = u.stats
@@ -109,20 +111,20 @@ func (u *usage) take(s *cluster.NodeStats, lives func(uuid string) bool) {
 	}
 }
 
-// ended drops what was told of an attempt that has ended.
+// ended drops the statistics of an attempt that has ended.
 func (u *usage) ended(uuid string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.stats == nil || !slices.ContainsFunc(u.stats.Each, func(t cluster.TaskStats) bool { return t.UUID == uuid }) {
 		return
 	}
-	s := *u.stats // others read it
+	s := *u.stats // a copy, since others read it
 	s.Each = slices.DeleteFunc(slices.Clone(s.Each), func(t cluster.TaskStats) bool { return t.UUID == uuid })
 	u.stats = &s
 }
 
-// alive returns a function that tells which of a node's attempts run, by the tables.
-func alive(snap *store.Snapshot, node string) func(uuid string) bool {
+// runningAttempts returns a function that reports whether an attempt of a node runs, by the tables.
+func runningAttempts(snap *store.Snapshot, node string) func(uuid string) bool {
 	var all map[string]bool
 	return func(uuid string) bool {
 		if all == nil {
@@ -137,21 +139,21 @@ func alive(snap *store.Snapshot, node string) func(uuid string) bool {
 	}
 }
 
-func (u *usage) last() *cluster.NodeStats {
+func (u *usage) latest() *cluster.NodeStats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.stats
 }
 
-// interval returns how soon the node is asked to report again, at a server with so many sessions.
+// interval returns the time until the node's next report, at a server with the given number of sessions.
 func (u *usage) interval(sessions int) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return Interval(u.stats, u.before, u.total, sessions)
 }
 
-// size returns how many sessions this server serves.
-func (d *Dispatcher) size() int {
+// sessionCount returns the number of sessions at this server.
+func (d *Dispatcher) sessionCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.sessions)

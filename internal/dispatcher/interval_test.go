@@ -185,8 +185,8 @@ func TestIntervalFollowsTheNode(t *testing.T) {
 	})
 }
 
-// The promise of a node at rest is long; it is cut when its stream breaks, so that a dead machine is noticed soon, and
-// a report without a stream makes no long one.
+// The interval of an idle node is long. It is shortened when its stream breaks, so that a dead machine is noticed soon.
+// A report without a stream gets no long interval.
 func TestBrokenStreamCutsThePromise(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.connect()
@@ -216,7 +216,7 @@ func TestBrokenStreamCutsThePromise(t *testing.T) {
 	})
 }
 
-// A report that comes again, as its answer was lost, is promised what its answer says.
+// A report that is repeated after a lost answer gets the interval of its answer.
 func TestRepeatedReportKeepsThePromise(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.connect()
@@ -236,7 +236,7 @@ func TestRepeatedReportKeepsThePromise(t *testing.T) {
 	})
 }
 
-// A shorter promise than the cut one stays.
+// An interval below the shortened one stays.
 func TestBrokenStreamOfABusyNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.connect()
@@ -259,8 +259,8 @@ func TestServerThatEndsSendsAgentsAway(t *testing.T) {
 	})
 }
 
-// A stream that broke and was opened again leaves the promise as the agent was told it, from its last report on:
-// nothing has it report sooner.
+// A stream that broke and was opened again restores the interval that the agent received: nothing makes it report
+// sooner.
 func TestStreamOpenedAgainRestoresThePromise(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.connect()

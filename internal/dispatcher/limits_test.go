@@ -104,7 +104,7 @@ func TestWaitingReportKeepsTheNodeAlive(t *testing.T) {
 	})
 }
 
-// One agent's report that can never be written harms nobody else's, nor the rest of its own.
+// A report that can never be written affects neither other agents nor the rest of the report.
 func TestHopelessReportHarmsNobody(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -160,7 +160,7 @@ func TestLongTextsAreCut(t *testing.T) {
 	})
 }
 
-// A foreign record under a status key is written over by the agent, whose key it is.
+// The agent's report overwrites a foreign record under its status key.
 func TestForeignStatusIsWrittenOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		raw := func(key string) {
@@ -188,7 +188,7 @@ func TestForeignStatusIsWrittenOver(t *testing.T) {
 	})
 }
 
-// Where a foreign record stands in the place of a status, and the agent knows nothing of the task, it may have run.
+// If a foreign record is in the place of a status, and the agent does not know the task, the task may have run.
 func TestObscuredAttemptIsNotBegunAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -212,7 +212,7 @@ func TestObscuredAttemptIsNotBegunAgain(t *testing.T) {
 	})
 }
 
-// A second stream of a session takes the place of the first, which may lead nowhere.
+// A second stream of a session replaces the first, which may be broken.
 func TestNewStreamEndsTheOld(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -251,7 +251,7 @@ func TestCallsEndWithTheServer(t *testing.T) {
 	})
 }
 
-// Streams that were asked for end with whoever asked, with the session, or with the server; none is left waiting.
+// Requested streams end with their caller, with the session, or with the server; none is left waiting.
 func TestStreamsEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// mostVersions is how many versions of a listing are remembered: an agent that knows one of them is told what came
-	// and went since.
-	mostVersions = 256
-	// leastGone is of how many addresses at least it is remembered that they went. Of long lists it is as many as are
-	// there: more would make differences that are no shorter than the list.
-	leastGone = 64
+	// maxVersions limits the versions of a listing that are remembered. An agent that knows one of them receives a
+	// difference.
+	maxVersions = 256
+	// minDepartures is the number of removed addresses that are remembered at least. A longer list remembers as many as
+	// it has entries: more would make differences as long as the list.
+	minDepartures = 64
 )
 
-// listing is what is to be told of a service, and how it came to be so: of each address it is known since which version
-// it is there as it is, so the difference from any version that is remembered is one look along the list. The mutex of
-// the directory guards it.
+// listing is the address list of a service with its recent changes. Each address has the version since which it is
+// unchanged, so one pass over the list gives the difference from any remembered version. The directory's mutex guards
+// it.
 type listing struct {
 	owner   cluster.OwnerRef
 	missing bool
@@ -30,54 +30,54 @@ type listing struct {
 	sum     transport.Sum
 	stamp   string
 	version uint64
-	// versions are those that are remembered, the oldest first, the present one last; numbers are the newest with a
-	// stamp.
+	// versions are the remembered versions, the oldest first, the present one last. numbers maps a stamp to its newest
+	// version.
 	versions []version
 	numbers  map[string]uint64
-	gone     []departure // by version; what came back meanwhile is in it too
+	gone     []departure // ordered by version, including addresses that came back
 
-	whole *transport.ServiceTold // nil before somebody was told it
-	// differences from versions to the present one; nil where the whole list is not longer
+	whole *transport.ServiceTold // the encoded list; nil before its first use
+	// since holds the encoded differences from versions to the present one; nil if the whole list is not longer.
 	since map[uint64]*transport.ServiceTold
 
 	waiting map[*waiter]bool
-	idle    time.Duration // since when nobody waits
+	idle    time.Duration // since when no agent waits
 }
 
-// entry is an address that is there since the version came, as it is since another.
+// entry is an address that exists since the version came, and is unchanged since the version since.
 type entry struct {
 	transport.ServiceAddress
 	sum         transport.Sum
 	came, since uint64
 }
 
-// version is one that was told, or could have been.
+// version is a state of the listing that an agent may know.
 type version struct {
 	number uint64
 	stamp  string
 }
 
-// departure is an address that was there from the version came on, and went with another.
+// departure is an address that existed from the version came on, and was removed with another version.
 type departure struct {
 	place         transport.ServicePlace
 	came, version uint64
 }
 
-// newListing returns what there is to say of a service now.
+// newListing returns the present listing of a service.
 func newListing(snap *store.Snapshot, owner cluster.OwnerRef) *listing {
 	l := &listing{owner: owner, waiting: map[*waiter]bool{}, numbers: map[string]uint64{}}
-	l.look(snap)
+	l.update(snap)
 	return l
 }
 
-// look takes in how it is now, and reports whether that is something else than before. It costs a look at each task of
-// the service, and no more than that for those that are as they were.
-func (l *listing) look(snap *store.Snapshot) bool {
+// update reads the present addresses, and reports whether the listing changed. It visits each task of the service;
+// unchanged tasks cost nothing more.
+func (l *listing) update(snap *store.Snapshot) bool {
 	next := l.version + 1
 	_, found := snap.Service(l.owner.Cluster, l.owner.Name)
 	var list []store.Address
 	if found {
-		list = inOrder(snap.HealthyAddresses(l.owner))
+		list = sortedByPlace(snap.HealthyAddresses(l.owner))
 	}
 	entries, old, sum := make([]entry, 0, len(list)), l.entries, l.sum
 	left := len(l.gone)
@@ -88,7 +88,7 @@ func (l *listing) look(snap *store.Snapshot) bool {
 		}
 		came := next
 		for len(old) > 0 && old[0].Place().Compare(a.Place()) < 0 {
-			sum, old = l.leave(sum, &old[0], next), old[1:]
+			sum, old = l.addDeparture(sum, &old[0], next), old[1:]
 		}
 		if len(old) > 0 && old[0].Place() == a.Place() {
 			was := &old[0]
@@ -102,23 +102,22 @@ func (l *listing) look(snap *store.Snapshot) bool {
 		sum, entries = sum.Plus(e.sum), append(entries, e)
 	}
 	for i := range old {
-		sum = l.leave(sum, &old[i], next)
+		sum = l.addDeparture(sum, &old[i], next)
 	}
 	stamp := sum.Stamp(!found)
 	if l.version > 0 && stamp == l.stamp {
-		l.gone = l.gone[:left] // nothing went, or what went came
+		l.gone = l.gone[:left] // nothing was removed, or all of it came back
 		return false
 	}
 	l.missing, l.entries, l.sum, l.stamp, l.version = !found, entries, sum, stamp, next
 	l.whole, l.since = nil, map[uint64]*transport.ServiceTold{}
 	l.versions, l.numbers[stamp] = append(l.versions, version{next, stamp}), next
-	l.forget()
+	l.trim()
 	return true
 }
 
-// inOrder sorts addresses by task, then node, of which each is named once: they are by attempt where a task has
-// several.
-func inOrder(list []store.Address) []store.Address {
+// sortedByPlace sorts addresses by task, then node, and removes duplicates. The input is ordered by task, then attempt.
+func sortedByPlace(list []store.Address) []store.Address {
 	order := func(a, b store.Address) int { return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Node, b.Node)) }
 	if !slices.IsSortedFunc(list, order) {
 		slices.SortStableFunc(list, order)
@@ -126,16 +125,16 @@ func inOrder(list []store.Address) []store.Address {
 	return slices.CompactFunc(list, func(a, b store.Address) bool { return order(a, b) == 0 })
 }
 
-// leave notes that an address goes with a version, and returns the sum without it.
-func (l *listing) leave(sum transport.Sum, e *entry, with uint64) transport.Sum {
+// addDeparture notes that an address is removed with a version, and returns the sum without it.
+func (l *listing) addDeparture(sum transport.Sum, e *entry, with uint64) transport.Sum {
 	l.gone = append(l.gone, departure{e.Place(), e.came, with})
 	return sum.Minus(e.sum)
 }
 
-// forget forgets the oldest versions, and what went before the oldest that is left.
-func (l *listing) forget() {
-	drop := max(0, len(l.versions)-mostVersions)
-	if over := len(l.gone) - max(leastGone, len(l.entries)); over > 0 { // so many are needed by too old versions
+// trim drops the oldest versions, and the departures before the oldest one that is left.
+func (l *listing) trim() {
+	drop := max(0, len(l.versions)-maxVersions)
+	if over := len(l.gone) - max(minDepartures, len(l.entries)); over > 0 { // only too old versions need these
 		for drop < len(l.versions)-1 && l.versions[drop].number < l.gone[over-1].version {
 			drop++
 		}
@@ -153,27 +152,29 @@ func (l *listing) forget() {
 	l.gone = slices.Clone(l.gone[sort.Search(len(l.gone), func(i int) bool { return l.gone[i].version > first }):])
 }
 
-// tell returns what an agent is to be told that knows what has a stamp, "" for nothing; nil where there is nothing to
-// tell. Confirm asks for an answer also then, and differences says that the agent takes them in.
-func (l *listing) tell(e *transport.Encoder, stamp string, confirm, differences bool) (*transport.ServiceTold, error) {
+// answerFor returns the answer for an agent that knows the version with a stamp, "" for none. It returns nil if the
+// agent knows the present version, unless confirm is set. differences says that the agent accepts differences.
+func (l *listing) answerFor(e *transport.Encoder, stamp string, confirm, differences bool) (*transport.ServiceTold,
+	error,
+) {
 	if stamp == l.stamp && !confirm {
 		return nil, nil
 	}
 	if number, ok := l.numbers[stamp]; ok && differences {
-		told, made := l.since[number]
+		update, made := l.since[number]
 		if !made {
 			var err error
-			if told, err = l.difference(e, number, stamp); err != nil {
+			if update, err = l.difference(e, number, stamp); err != nil {
 				return nil, err
 			}
-			l.since[number] = told
+			l.since[number] = update
 		}
-		if told != nil {
-			return told, nil
+		if update != nil {
+			return update, nil
 		}
 	}
 	if l.whole == nil {
-		t := l.told()
+		t := l.header()
 		for i := range l.entries {
 			t.Addresses = append(t.Addresses, l.entries[i].ServiceAddress)
 		}
@@ -186,13 +187,13 @@ func (l *listing) tell(e *transport.Encoder, stamp string, confirm, differences 
 	return l.whole, nil
 }
 
-func (l *listing) told() transport.ServiceTold {
+func (l *listing) header() transport.ServiceTold {
 	return transport.ServiceTold{Cluster: l.owner.Cluster, Service: l.owner.Name, Stamp: l.stamp, Missing: l.missing}
 }
 
-// difference returns what came and went since a version, nil where that is as much as all.
+// difference returns the changes since a version, or nil if they are as long as the whole list.
 func (l *listing) difference(e *transport.Encoder, number uint64, stamp string) (*transport.ServiceTold, error) {
-	t := l.told()
+	t := l.header()
 	t.Since = stamp
 	for i := range l.entries {
 		if l.entries[i].since > number {
@@ -202,7 +203,7 @@ func (l *listing) difference(e *transport.Encoder, number uint64, stamp string) 
 	from := sort.Search(len(l.gone), func(i int) bool { return l.gone[i].version > number })
 	for _, g := range l.gone[from:] {
 		if g.came > number {
-			continue // it came and went since
+			continue // added and removed since that version
 		}
 		if _, back := slices.BinarySearchFunc(l.entries, g.place, func(e entry, p transport.ServicePlace) int {
 			return e.Place().Compare(p)
@@ -211,7 +212,7 @@ func (l *listing) difference(e *transport.Encoder, number uint64, stamp string) 
 		}
 	}
 	slices.SortFunc(t.Gone, transport.ServicePlace.Compare)
-	// The name of one that went is about half as long as one that came.
+	// A removed address takes about half the space of an added one.
 	if stamp != l.stamp && len(t.Addresses)+len(t.Gone)/2 >= len(l.entries) {
 		return nil, nil
 	}

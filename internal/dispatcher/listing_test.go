@@ -16,27 +16,27 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// pupil is an agent that takes in what servers tell, and asks again with what it knows.
-type pupil struct {
-	*town
+// followingAgent applies the answers of servers, and asks again with its stamps.
+type followingAgent struct {
+	*serviceWorld
 	servers []interface {
 		Register(ctx context.Context, r transport.Registration) (transport.Welcome, error)
 		Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
 	}
 	at    int // the server of the session
-	knows map[string]*lesson
+	knows map[string]*knownService
 	// What was told.
 	wholes, differences int
 }
 
-// lesson is what it knows of a service.
-type lesson struct {
+// knownService is what it knows of a service.
+type knownService struct {
 	transport.ServiceTold
 	old bool
 }
 
 // elsewhere begins a session at a server.
-func (u *pupil) elsewhere(server int) {
+func (u *followingAgent) elsewhere(server int) {
 	u.t.Helper()
 	welcome, err := u.servers[server].Register(u.t.Context(), transport.Registration{Node: "n1", Previous: u.session})
 	if err != nil {
@@ -46,7 +46,7 @@ func (u *pupil) elsewhere(server int) {
 }
 
 // ask asks, and returns what was told, nothing within a while.
-func (u *pupil) ask(services ...string) []transport.ServiceTold {
+func (u *followingAgent) ask(services ...string) []transport.ServiceTold {
 	u.t.Helper()
 	r := transport.AddressesRequest{Node: "n1", Session: u.session, Differences: true}
 	for _, s := range services {
@@ -70,10 +70,10 @@ func (u *pupil) ask(services ...string) []transport.ServiceTold {
 }
 
 // take takes an answer in.
-func (u *pupil) take(told []transport.ServiceTold) {
+func (u *followingAgent) take(told []transport.ServiceTold) {
 	u.t.Helper()
 	for _, s := range told {
-		var base lesson
+		var base knownService
 		if l := u.knows[s.Service]; l != nil {
 			base = *l
 		}
@@ -90,12 +90,12 @@ func (u *pupil) take(told []transport.ServiceTold) {
 		if want := transport.StampOf(s.Missing, list); s.Stamp != want {
 			u.t.Fatalf("%s: the stamp is %s, and that of the list %s", s.Service, s.Stamp, want)
 		}
-		u.knows[s.Service] = &lesson{ServiceTold: s}
+		u.knows[s.Service] = &knownService{ServiceTold: s}
 	}
 }
 
 // want compares what it knows with what the store says.
-func (u *pupil) want(service string) {
+func (u *followingAgent) want(service string) {
 	u.t.Helper()
 	snap := u.now()
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: service}
@@ -118,17 +118,17 @@ func (u *pupil) want(service string) {
 	}
 }
 
-// Whatever happens to tasks, nodes, services, answers, servers and the agent: what the agent knows in the end is what
-// the store says, and mostly it was told differences.
+// After any changes of tasks, nodes, services, answers, servers and the agent, the agent knows the state of the store,
+// mostly from differences.
 func TestAddressesConverge(t *testing.T) {
 	t.Parallel()
 	wholes, differences := 0, 0
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inTown(t, func(t *testing.T, w *town) {
-				u := &pupil{town: w, knows: map[string]*lesson{}}
+			inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
+				u := &followingAgent{serviceWorld: w, knows: map[string]*knownService{}}
 				u.servers = append(u.servers, w.Dispatcher, w.second(memory.Hooks{}).Dispatcher)
-				u.wander(rand.New(rand.NewPCG(seed, 1)))
+				u.changeAtRandom(rand.New(rand.NewPCG(seed, 1)))
 				wholes, differences = wholes+u.wholes, differences+u.differences
 			})
 		})
@@ -138,8 +138,8 @@ func TestAddressesConverge(t *testing.T) {
 	}
 }
 
-// wander has much happen in any order.
-func (u *pupil) wander(r *rand.Rand) {
+// changeAtRandom makes changes in random order.
+func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 	services, nodes := []string{"db", "web"}, []string{"n1", "n2", "n3"}
 	for _, n := range nodes[1:] {
 		u.register(n)
@@ -186,7 +186,7 @@ func (u *pupil) wander(r *rand.Rand) {
 				}
 			}
 		case 6:
-			time.Sleep(time.Duration(r.IntN(5)) * time.Minute) // in-bubble: every town is in one
+			time.Sleep(time.Duration(r.IntN(5)) * time.Minute) // in-bubble: every serviceWorld is in one
 		case 7, 8, 9, 10, 11, 12:
 			u.take(u.ask(services[r.IntN(2):]...))
 		default:
@@ -210,16 +210,15 @@ func (u *pupil) wander(r *rand.Rand) {
 	}
 }
 
-// Agents of builds before are told whole lists, and so are those that know something of long ago; a request that rests
-// holds up no other.
+// Agents of earlier builds, and agents with a very old stamp, receive whole lists. A resting request delays no other.
 func TestAddressesWhole(t *testing.T) {
 	t.Parallel()
-	inTown(t, func(t *testing.T, w *town) {
+	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
 		w.service("web")
 		for i := range 40 {
 			w.task("web", i, "n1", cluster.HealthHealthy)
 		}
-		u := &pupil{town: w, knows: map[string]*lesson{}}
+		u := &followingAgent{serviceWorld: w, knows: map[string]*knownService{}}
 		u.servers = append(u.servers, w.Dispatcher)
 		u.take(u.ask("web"))
 		first := *u.knows["web"]
@@ -237,7 +236,7 @@ func TestAddressesWhole(t *testing.T) {
 		for i := range 300 {
 			w.task("web", 100, "n1", []cluster.Health{cluster.HealthHealthy, cluster.HealthFailing}[i%2])
 			w.task("web", 101+i, "n1", cluster.HealthHealthy)
-			time.Sleep(time.Second / 2) // in-bubble: every town is in one
+			time.Sleep(time.Second / 2) // in-bubble: every serviceWorld is in one
 		}
 		if told := u.ask("web"); len(told) != 1 || told[0].Since != "" || len(told[0].Addresses) != 339 {
 			t.Fatalf("after 300 changes: got %d addresses since %q", len(told[0].Addresses), told[0].Since)
@@ -254,11 +253,11 @@ func TestAddressesWhole(t *testing.T) {
 	})
 }
 
-// One change is told at once; where changes come fast and many agents follow, an agent is told of several together, and
+// A single change is sent at once. If changes come fast and many agents follow, an agent receives several together, and
 // none waits for long.
 func TestAddressesRest(t *testing.T) {
 	t.Parallel()
-	inTown(t, func(t *testing.T, w *town) {
+	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
 		const agents = 500
 		w.service("web")
 		for i := range 50 {
@@ -299,21 +298,21 @@ func TestAddressesRest(t *testing.T) {
 			}
 			return list
 		}
-		time.Sleep(time.Minute) // in-bubble: every town is in one
+		time.Sleep(time.Minute) // in-bubble: every serviceWorld is in one
 		read()
 		began := time.Now()
 		w.task("web", 50, "n1", cluster.HealthHealthy)
-		time.Sleep(time.Minute) // in-bubble: every town is in one
+		time.Sleep(time.Minute) // in-bubble: every serviceWorld is in one
 		first := read()
 		if len(first) != agents || first[len(first)-1].at.Sub(began) > 50*time.Millisecond {
 			t.Errorf("one change: %d answers, the last after %v", len(first), first[len(first)-1].at.Sub(began))
 		}
 		for i := range 200 {
 			w.task("web", 60+i, "n1", cluster.HealthHealthy)
-			time.Sleep(10 * time.Millisecond) // in-bubble: every town is in one
+			time.Sleep(10 * time.Millisecond) // in-bubble: every serviceWorld is in one
 		}
 		ended := time.Now()
-		time.Sleep(time.Minute) // in-bubble: every town is in one
+		time.Sleep(time.Minute) // in-bubble: every serviceWorld is in one
 		many := read()
 		// 400 µs and a little for each agent: 10 times in 2 s at most, and the first and the last.
 		if n := len(many) / agents; n < 5 || n > 12 {
@@ -344,8 +343,8 @@ func TestAddressesRest(t *testing.T) {
 		for range 3 {
 			if reply, err := w.Addresses(ctx, r); err != nil || len(reply.Services) != 1 ||
 				time.Since(began) > 50*time.Millisecond {
-				t.Errorf("a service that the agent knows nothing of: got %v %v after %v", words(reply.Services), err,
-					time.Since(began))
+				t.Errorf("a service that the agent knows nothing of: got %v %v after %v", formatAnswer(reply.Services),
+					err, time.Since(began))
 			}
 		}
 		cancel()

@@ -9,18 +9,18 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lookupTime is for how long a node may ask for the login of a look-up that it was told to make.
-const lookupTime = 30 * time.Second
+// lookupTTL is how long a node may ask for the login of an image look-up after the request for it.
+const lookupTTL = 30 * time.Second
 
-// lookup is a node that was asked to look an image up with the login of a secret.
+// lookup is a request to a node to look an image up with the login of a secret.
 type lookup struct {
 	node  string
 	login transport.SecretName
 	until time.Duration // by the server's clock
 }
 
-// expect notes that a node may ask for the login that a request names. streams.mu is held.
-func (d *Dispatcher) expect(node string, r *transport.StreamRequest) {
+// recordLookup notes that a node may ask for the login that a stream request names. streams.mu is held.
+func (d *Dispatcher) recordLookup(node string, r *transport.StreamRequest) {
 	if r.Kind != transport.StreamImageResolve || r.Images == nil || r.Images.Login == nil {
 		return
 	}
@@ -29,11 +29,11 @@ func (d *Dispatcher) expect(node string, r *transport.StreamRequest) {
 	if d.streams.lookups == nil {
 		d.streams.lookups = map[string]lookup{}
 	}
-	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTime}
+	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTTL}
 }
 
-// streamLogin returns the login with which a node is to look an image up, to the node that was asked to and to no
-// other, for the registry of the secret alone. The password is kept nowhere.
+// streamLogin returns the login for an image look-up, only to the node that was asked to make it, and only for the
+// registry of the secret. The password is stored nowhere.
 func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
 	d.streams.mu.Lock()
 	l, ok := d.streams.lookups[r.Stream]

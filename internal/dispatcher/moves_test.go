@@ -133,8 +133,8 @@ func (h *heard) count() (assigned, stopped, forgotten int) {
 	return assigned, stopped, forgotten
 }
 
-// T12: an agent moves to a server that does not know yet what the first one told it. Nothing is stopped or forgotten:
-// the server tells it nothing before its tables hold the registration.
+// T12: an agent moves to a server that lags behind the first one. Nothing is stopped or forgotten: the server sends
+// nothing before its tables hold the registration.
 func TestMoveToALaggingServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		two := w.second(memory.Hooks{})
@@ -174,8 +174,8 @@ func TestMoveToALaggingServer(t *testing.T) {
 	})
 }
 
-// A node tells a server that lags of an attempt which that one does not know. It is another node's: the report is not
-// taken for it.
+// A node reports to a lagging server an attempt that the server does not know and that belongs to another node. The
+// report is refused.
 func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		two := w.second(memory.Hooks{})
@@ -200,7 +200,7 @@ func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 	})
 }
 
-// A registration that is ahead of the tables is judged by the store, not by them.
+// A registration that is ahead of the tables is checked against the store.
 func TestRegistrationAheadOfTheTables(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		two := w.second(memory.Hooks{})
@@ -242,8 +242,8 @@ func TestTokenAheadOfTheTables(t *testing.T) {
 	})
 }
 
-// P1.7: an agent that has seen a later store than this one is taken, its token is written for the leader to see, and
-// what it has is neither stopped nor forgotten.
+// P1.7: an agent that has seen a later store is accepted, and its token is written for the leader. Its attempts are
+// neither stopped nor forgotten.
 func TestStoreThatWentBack(t *testing.T) {
 	for name, seen := range map[string]cluster.Token{
 		"a later epoch":       {Generation: 1, Incarnation: 7, Epoch: 9},
@@ -280,7 +280,7 @@ func TestStoreThatWentBack(t *testing.T) {
 	}
 }
 
-// What an ordinary session has and the store does not is forgotten.
+// An ordinary session forgets attempts that the store does not have.
 func TestRemovedAttemptsAreForgotten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.register("n1")
@@ -384,8 +384,8 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 	}
 }
 
-// A server is killed after it committed a report and before it answered. The agent tells another server again: the
-// barrier is passed once, and told of once.
+// A server is killed after it committed a report and before it answered. The agent repeats the report to another
+// server. The barrier is passed once, with one event.
 func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		killed := make(chan struct{})
@@ -448,7 +448,7 @@ func (w *world) told(kind string) (n int) {
 	return n
 }
 
-// Two agents of one name are told of by an event, once they notice it themselves.
+// An event reports two agents of one name once they notice each other.
 func TestContestedName(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for session := range uint64(6) {
@@ -472,7 +472,7 @@ func (w *world) servers(api ...string) {
 	synctest.Wait()
 }
 
-// Agents are told all servers when they register, and again when the list changed.
+// Agents receive all servers when they register, and again when the list changed.
 func TestAgentsLearnTheServers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		if got := w.register("n1"); len(got.Servers) != 0 {
@@ -495,8 +495,8 @@ func TestAgentsLearnTheServers(t *testing.T) {
 	})
 }
 
-// A server that no longer reaches the store sends its agents away: neither their reports nor their life can be told.
-// Alone it keeps them.
+// A server that no longer reaches the store sends its agents away, since it can pass on neither reports nor signs of
+// life. A single server keeps them.
 func TestServerCutOffFromTheStore(t *testing.T) {
 	for name, alone := range map[string]bool{"one of two": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {

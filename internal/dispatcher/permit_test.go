@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// A wish, its permit and a stop that overrides both reach the agent, and its ask is durable when its report is
-// answered (P5.2). All else of a stop changes nothing for it.
+// A voluntary stop, its permit and a mandatory stop that overrides both reach the agent. Its request is durable when
+// its report is answered (P5.2). Other fields of a stop are not sent.
 func TestPermitsTravelBothWays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Wire: transport.WireVersion})

@@ -7,85 +7,85 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// life counts a call of an agent as signs of life for as long as it takes: an agent that waits for the store's disk is
-// not silent. The call's context ends with the agent's connection.
-type life struct {
+// activeCall counts a call of an agent as signs of life for as long as it takes: an agent that waits for the store's
+// disk is not silent. The call's context ends with the agent's connection.
+type activeCall struct {
 	mu    sync.Mutex
-	over  bool
+	ended bool
 	timer *time.Timer
 }
 
-// lives begins to count. The caller ends it before it makes the promise that the reply carries.
-func (d *Dispatcher) lives(s *session, seq uint64) *life {
-	d.promise(s, seq, Heartbeat)
-	l := &life{}
+// keepAlive records signs of life until the caller ends them. The caller does so before it records the pulse of the
+// reply.
+func (d *Dispatcher) keepAlive(s *session, seq uint64) *activeCall {
+	d.recordPulse(s, seq, Heartbeat)
+	l := &activeCall{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(Heartbeat, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if !l.over {
-			d.promise(s, seq, Heartbeat)
+		if !l.ended {
+			d.recordPulse(s, seq, Heartbeat)
 			l.timer.Reset(Heartbeat)
 		}
 	})
 	return l
 }
 
-// end ends the count; it may be called again, and for none.
-func (l *life) end() {
+// end ends the signs of life. It may be called again, and on nil.
+func (l *activeCall) end() {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.ended = true
 	l.timer.Stop()
 }
 
-// promise records a sign of life, and how soon the agent is asked to give the next one, which it returns. A long
-// promise is made only to an agent whose assignment stream is open: its end tells when the agent or its machine goes
-// away.
-func (d *Dispatcher) promise(s *session, seq uint64, next time.Duration) time.Duration {
-	s.promiseMu.Lock()
-	defer s.promiseMu.Unlock()
+// recordPulse records a sign of life, and returns the time until the agent's next one. A long time is granted only to
+// an agent with an open assignment stream: the end of the stream shows that the agent or its machine is gone.
+func (d *Dispatcher) recordPulse(s *session, seq uint64, next time.Duration) time.Duration {
+	s.pulseMu.Lock()
+	defer s.pulseMu.Unlock()
 	if s.stream == nil {
 		next = min(next, Heartbeat)
 	}
-	s.asked = next
-	s.heard = max(s.heard, seq) // a call that came before another one still counts while it waits
+	s.requestedInterval = next
+	s.highestSeq = max(s.highestSeq, seq) // an earlier call still counts while it waits
 	d.config.Tables.SetPulse(s.node, cluster.Pulse{
 		Session: s.number,
-		Seq:     s.heard,
+		Seq:     s.highestSeq,
 		At:      d.config.Clock(),
 		Next:    next,
-		Stats:   s.usage.last(),
+		Stats:   s.usage.latest(),
 	})
 	return next
 }
 
-// takeStream ends the session's present assignment stream, and returns what ends the new one. A promise that the end of
-// an earlier stream cut is what the agent was asked again, since the time of its last report: it lives, and nothing
-// else has it report sooner than it was asked to.
+// takeStream ends the session's present assignment stream, and returns the channel that ends the new one. It restores
+// the requested interval where the end of an earlier stream shortened the pulse: the agent lives, and nothing makes it
+// report sooner than it was asked to.
 func (d *Dispatcher) takeStream(s *session) chan struct{} {
-	s.promiseMu.Lock()
-	defer s.promiseMu.Unlock()
+	s.pulseMu.Lock()
+	defer s.pulseMu.Unlock()
 	if s.stream != nil {
 		close(s.stream)
 	}
 	s.stream = make(chan struct{})
-	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session == s.number && p.Next < s.asked {
-		p.Next = s.asked
+	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session == s.number && p.Next < s.requestedInterval {
+		p.Next = s.requestedInterval
 		d.config.Tables.SetPulse(s.node, p)
 	}
 	return s.stream
 }
 
-// dropStream notes that a stream ended. Where no newer one took its place the agent may be gone: it is expected to be
-// heard within a Heartbeat, whatever was promised, unless it opens another one (see takeStream).
+// dropStream notes that a stream ended. If no newer one replaced it, the agent may be gone. It then has to report
+// within a Heartbeat, whatever interval was granted, unless it opens another stream (see takeStream).
 func (d *Dispatcher) dropStream(s *session, stream chan struct{}) {
-	s.promiseMu.Lock()
-	defer s.promiseMu.Unlock()
+	s.pulseMu.Lock()
+	defer s.pulseMu.Unlock()
 	if s.stream != stream {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// submission is the units of one report with the place for their result.
+// submission holds the units of one report, and the channel for their result.
 type submission struct {
 	units []store.Unit
 	done  chan committed
@@ -21,24 +21,24 @@ type committed struct {
 }
 
 const (
-	// maxUnits bounds how many units are committed at once.
+	// maxUnits limits the units of one commit.
 	maxUnits = 4096
-	// burst is from how many units on a commit is followed by a pause, as long as it took and onePause at most, or
-	// mostPause while plans come in: what agents report in the meantime is committed together, and does not hold up
-	// what is being placed.
-	burst     = 128
-	onePause  = 20 * time.Millisecond
-	mostPause = 100 * time.Millisecond
+	// A commit of burstUnits or more is followed by a pause as long as the commit, maxBurstPause at most, or up to
+	// maxPlanPause while plans arrive. Reports that arrive meanwhile are committed together, and do not delay
+	// placements.
+	burstUnits    = 128
+	maxBurstPause = 20 * time.Millisecond
+	maxPlanPause  = 100 * time.Millisecond
 )
 
-// submit hands units to the commit loop and waits for the result. The loop commits what waits together, so
-// that many agents share one write to disk.
+// submit passes units to the commit loop and waits for the result. The loop commits all waiting units together, so that
+// many agents share one write to disk.
 func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, uint64, error) {
 	if len(units) == 0 {
 		return nil, 0, nil
 	}
 	s := submission{units: units, done: make(chan committed, 1)}
-	cut := d.reach.over()
+	cut := d.reach.unreachable()
 	select {
 	case d.queue <- s:
 	case <-d.ended:
@@ -60,8 +60,8 @@ func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, ui
 	}
 }
 
-// commitLoop takes all submissions that wait and commits them in one go, again and again. What writes a
-// key that is already in the batch waits for the next.
+// commitLoop commits all waiting submissions together, again and again. A submission that writes a key of the batch
+// waits for the next batch.
 func (d *Dispatcher) commitLoop(ctx context.Context) error {
 	var held *submission
 	for {
@@ -91,21 +91,21 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 		began := d.config.Clock()
 		applied, revision, err := d.writer.Commit(ctx, batch.units)
 		if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
-			// One agent's report can never be written: it is refused, and all others are taken.
+			// One agent's report can never be written. It is refused, and all others are written.
 			d.config.Logger.Warn("a report cannot be written", "error", err)
 			err = nil
 		}
 		batch.finish(applied, revision, err)
-		if len(batch.units) >= burst && !d.breathe(ctx, min(d.config.Clock()-began, onePause)) {
+		if len(batch.units) >= burstUnits && !d.pauseAfterBurst(ctx, min(d.config.Clock()-began, maxBurstPause)) {
 			return ctx.Err()
 		}
 	}
 }
 
-// breathe waits between two commits of a burst, and on while plans come in, mostPause at most. It returns false where
-// the context ended.
-func (d *Dispatcher) breathe(ctx context.Context, least time.Duration) bool {
-	for until := d.config.Clock() + mostPause; ; least = onePause {
+// pauseAfterBurst waits between two commits of a burst, and longer while plans arrive, maxPlanPause at most. It returns
+// false if the context ended.
+func (d *Dispatcher) pauseAfterBurst(ctx context.Context, least time.Duration) bool {
+	for until := d.config.Clock() + maxPlanPause; ; least = maxBurstPause {
 		plan := d.config.Tables.Snapshot().LastPlan()
 		if !pause(ctx, least) {
 			return false
@@ -116,7 +116,7 @@ func (d *Dispatcher) breathe(ctx context.Context, least time.Duration) bool {
 	}
 }
 
-// pause waits, and returns false where the context ended.
+// pause waits, and returns false if the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -140,7 +140,7 @@ func newBatch(s submission) *batch {
 	return b
 }
 
-// add reports false if a unit writes what the batch writes already.
+// add adds a submission, or returns false if it writes a key of the batch.
 func (b *batch) add(s submission) bool {
 	for i := range s.units {
 		for j := range s.units[i].Ops {

@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// contested is how many displacements in a row make it likely that two agents have one name.
-const contested = 2
+// contestedDisplacements is the number of consecutive displacements from which on two agents probably have one name.
+const contestedDisplacements = 2
 
 // Register begins a session: its number is written by compare-and-set (P6.1), then the full report.
 func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (transport.Welcome, error) {
@@ -31,7 +31,7 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 		d.config.Logger.Warn("an agent of another version was refused", "node", r.Node, "error", err)
 		return transport.Welcome{}, err
 	}
-	if err := d.reach.lost(); err != nil {
+	if err := d.reach.unreachableError(); err != nil {
 		return transport.Welcome{}, err
 	}
 	select {
@@ -39,29 +39,30 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	case <-ctx.Done():
 		return transport.Welcome{}, ctx.Err()
 	}
-	s, err := d.open(ctx, r)
+	s, err := d.openSession(ctx, r)
 	if err != nil {
 		return transport.Welcome{}, err
 	}
 	s.wire = wire
 	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session >= s.number {
-		// of before the node was forgotten: sessions are counted anew, and nothing was heard of this one
+		// The pulse is from before the operator forgot the node. Session numbers begin again, and the new session has
+		// no pulse yet.
 		d.config.Tables.DropPulse(s.node)
 	}
-	life := d.lives(s, 0)
-	defer life.end()
-	again, err := d.takeFull(ctx, s, r)
+	call := d.keepAlive(s, 0)
+	defer call.end()
+	again, err := d.writeFullReport(ctx, s, r)
 	if err != nil {
 		return transport.Welcome{}, fmt.Errorf("take the full report of %s: %w", r.Node, err)
 	}
-	servers := d.news(s) // before anybody can report
-	if err := d.begin(s); err != nil {
+	servers := d.unsentServers(s) // before the session can get a report
+	if err := d.activate(s); err != nil {
 		return transport.Welcome{}, err
 	}
-	life.end()
-	d.promise(s, 0, Heartbeat)
+	call.end()
+	d.recordPulse(s, 0, Heartbeat)
 	d.config.Logger.Info("a node registered", "node", r.Node, "session", s.number, "tasks", len(r.Tasks))
-	if r.Displaced >= contested {
+	if r.Displaced >= contestedDisplacements {
 		d.config.Logger.Warn("two agents take the node's session from each other", "node", r.Node, "displaced",
 			r.Displaced)
 	}
@@ -75,10 +76,10 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	}, nil
 }
 
-// judge returns the tables by which a registration is judged. What the agent has seen may be newer than the tables,
-// which follow the store at their own pace: then they catch up first (P6.6). What is newer even than the store itself
-// tells that the store went back (P1.7).
-func (d *Dispatcher) judge(ctx context.Context, r *transport.Registration) (snap *store.Snapshot, wentBack bool,
+// snapshotFor returns the snapshot that a registration is checked against. The agent may have seen newer state than the
+// tables, which follow the store with a delay; then the tables catch up first (P6.6). If the agent has seen newer state
+// than the store itself, the store went back (P1.7).
+func (d *Dispatcher) snapshotFor(ctx context.Context, r *transport.Registration) (snap *store.Snapshot, wentBack bool,
 	err error,
 ) {
 	snap = d.config.Tables.Snapshot()
@@ -94,8 +95,8 @@ func (d *Dispatcher) judge(ctx context.Context, r *transport.Registration) (snap
 	return snap, seenLater(r.Token, d.token(snap, r.Node)), nil
 }
 
-// seenLater reports whether an agent that was shown the token saw a later store than the other one. The
-// generation says whose the node is, and begins anew for a node that was forgotten.
+// seenLater reports whether the token seen is of a later store than own. It ignores the generation, which counts owners
+// of the node and begins again for a forgotten node.
 func seenLater(seen, own cluster.Token) bool {
 	return cmp.Or(cmp.Compare(seen.Incarnation, own.Incarnation), cmp.Compare(seen.Epoch, own.Epoch)) > 0
 }
@@ -107,11 +108,11 @@ func sessionIn(snap *store.Snapshot, node string) uint64 {
 	return 0
 }
 
-// open writes the node's status record with the next session number. Where the record was written meanwhile without a
-// newer session it tries again.
-func (d *Dispatcher) open(ctx context.Context, r transport.Registration) (*session, error) {
-	for range tries {
-		s, refused, err := d.tryOpen(ctx, &r)
+// openSession writes the node's status record with the next session number. It tries again if the record changed
+// meanwhile without a newer session.
+func (d *Dispatcher) openSession(ctx context.Context, r transport.Registration) (*session, error) {
+	for range maxWriteTries {
+		s, refused, err := d.tryOpenSession(ctx, &r)
 		if s != nil || err != nil {
 			return s, err
 		}
@@ -126,9 +127,11 @@ func (d *Dispatcher) open(ctx context.Context, r transport.Registration) (*sessi
 	return nil, fmt.Errorf("register %s: its record changes too fast", r.Node)
 }
 
-// tryOpen tries once: it returns the session, or the revision at which the write was refused.
-func (d *Dispatcher) tryOpen(ctx context.Context, r *transport.Registration) (s *session, refused uint64, err error) {
-	snap, wentBack, err := d.judge(ctx, r)
+// tryOpenSession tries once. It returns the session, or the revision at which the write was refused.
+func (d *Dispatcher) tryOpenSession(ctx context.Context, r *transport.Registration) (s *session, refused uint64,
+	err error,
+) {
+	snap, wentBack, err := d.snapshotFor(ctx, r)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -140,7 +143,7 @@ func (d *Dispatcher) tryOpen(ctx context.Context, r *transport.Registration) (s 
 		return nil, 0, &transport.SessionError{Newest: newest, Detail: fmt.Sprintf(
 			"the registration follows session %d of %s, but the newest is %d", r.Previous, r.Node, newest)}
 	}
-	newest = max(newest, r.Previous) // above, where the store went back or the node's records were removed
+	newest = max(newest, r.Previous) // also where the store went back, or the node's records were removed
 	if wentBack {
 		d.config.Logger.Error("a node has seen a later state of the store than this one", "node", r.Node,
 			"seen", r.Token, "own", d.token(snap, r.Node))
@@ -157,22 +160,22 @@ func (d *Dispatcher) tryOpen(ctx context.Context, r *transport.Registration) (s 
 		return nil, at, nil
 	}
 	s = &session{
-		node:      r.Node,
-		number:    newest + 1,
-		statusRev: at,
-		settled:   at,
-		turn:      make(chan struct{}, 1),
-		over:      make(chan struct{}),
-		opens:     make(chan *transport.StreamRequest, 16),
-		usage:     usage{stats: r.Stats},
-		wentBack:  wentBack,
-		shown:     r.Token,
+		node:           r.Node,
+		number:         newest + 1,
+		statusRev:      at,
+		lastWriteRev:   at,
+		reporting:      make(chan struct{}, 1),
+		ended:          make(chan struct{}),
+		streamRequests: make(chan *transport.StreamRequest, 16),
+		usage:          usage{stats: r.Stats},
+		wentBack:       wentBack,
+		shown:          r.Token,
 	}
-	s.usage.is(&r.Facts)
+	s.usage.setTotals(&r.Facts)
 	return s, 0, d.refreshRev(ctx, s)
 }
 
-// openingUnit makes the write that begins a session, over the record of the revision.
+// openingUnit returns the write that begins a session, over the record at the revision.
 func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration, number, rev uint64) (u store.Unit,
 	err error,
 ) {
@@ -188,7 +191,7 @@ func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration,
 	if number == 1 {
 		u.Event(cluster.Event{Type: "node.joined", Node: r.Node, Message: "the node registered for the first time"})
 	}
-	if r.Displaced >= contested {
+	if r.Displaced >= contestedDisplacements {
 		u.Event(cluster.Event{Type: "node.contested", Node: r.Node, Message: fmt.Sprintf(
 			"another agent that calls itself %s took its session away %d times in a row: each machine needs "+
 				"a name of its own", r.Node, r.Displaced)})
@@ -196,8 +199,8 @@ func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration,
 	return u, u.Put(key, d.status(*r, number, false))
 }
 
-// foreign returns the revision of a record that stands under a node's status key and is none, so that the node can
-// register over it; 0 if there is no such record.
+// foreign returns the revision of a foreign record under a node's status key, so that the node can register over it. It
+// returns 0 if there is none.
 func (d *Dispatcher) foreign(ctx context.Context, key string, known uint64) (uint64, error) {
 	r, err := d.config.Engine.Read(ctx, key)
 	switch {
@@ -212,10 +215,10 @@ func (d *Dispatcher) foreign(ctx context.Context, key string, known uint64) (uin
 	return r.Modified, nil
 }
 
-// refreshRev takes the revision of the session's status record from the tables, once they hold the session's last
+// refreshRev updates the revision of the session's status record from the tables, once they hold the session's last
 // write.
 func (d *Dispatcher) refreshRev(ctx context.Context, s *session) error {
-	snap, err := d.config.Tables.WaitFor(ctx, s.settled)
+	snap, err := d.config.Tables.WaitFor(ctx, s.lastWriteRev)
 	if err != nil {
 		return err
 	}
@@ -240,16 +243,18 @@ func (d *Dispatcher) status(r transport.Registration, number uint64, synced bool
 	}
 }
 
-// takeFull writes the status of every attempt that the agent knows, marks as gone what it no longer knows, and
-// then says that the session is synced. It returns what is to be told again.
-func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Registration) (again []string, err error) {
+// writeFullReport writes the status of every attempt that the agent knows, and marks attempts as gone that it no longer
+// knows. It then marks the session as synced. It returns the UUIDs of attempts that the agent has to report again.
+func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transport.Registration) (again []string,
+	err error,
+) {
 	snap := d.config.Tables.Snapshot()
 	s.reported = make(map[string]bool, len(r.Tasks))
 	for i := range r.Tasks {
 		s.reported[r.Tasks[i].UUID] = true
 	}
-	tasks := append(slices.Clip(r.Tasks), forgotten(snap, r)...)
-	refused, err := d.take(ctx, s, tasks)
+	tasks := append(slices.Clip(r.Tasks), forgottenAttempts(snap, r)...)
+	refused, err := d.writeStatuses(ctx, s, tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -274,19 +279,19 @@ func (d *Dispatcher) takeFull(ctx context.Context, s *session, r transport.Regis
 	if !ok[0] {
 		return nil, &transport.SessionError{Newest: d.newest(r.Node), Detail: "a newer session has begun"}
 	}
-	s.settled = at
+	s.lastWriteRev = at
 	return again, d.refreshRev(ctx, s)
 }
 
-// forgotten are the attempts that have a status on the node but are not in its full report: the agent lost its memory
-// of them, so nothing of them is there any more that anybody could ask. Where another attempt of the same task is in
-// the report, its status takes the place of the one that was forgotten: the two have one key.
-func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observed {
+// forgottenAttempts returns the attempts with a status on the node that are not in its full report. The agent has lost
+// its memory of them, so nothing of them remains on the node. An attempt is left out if another attempt of its task is
+// in the report: that attempt's status has the same key and replaces the forgotten one.
+func forgottenAttempts(snap *store.Snapshot, r transport.Registration) []cluster.Observed {
 	known := make(map[string]bool, len(r.Tasks))
 	here := make(map[cluster.TaskID]int, len(r.Tasks))
 	for i := range r.Tasks {
 		known[r.Tasks[i].UUID] = true
-		if o := &r.Tasks[i]; takes(snap, r.Node, o) {
+		if o := &r.Tasks[i]; canWrite(snap, r.Node, o) {
 			here[o.Task] = o.Attempt
 		}
 	}
@@ -294,7 +299,7 @@ func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observe
 	for row := range snap.NodeAttempts(r.Node) {
 		if row.Observed == nil && row.Desired != nil && row.Outcome == nil && !known[row.Desired.UUID] &&
 			obscured(snap, row) {
-			out = append(out, lost(cluster.Observed{Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID}))
+			out = append(out, markLost(cluster.Observed{Task: row.Task, Attempt: row.Number, UUID: row.Desired.UUID}))
 			continue
 		}
 		if row.Observed == nil || row.Observed.Node != r.Node || known[row.Observed.UUID] || row.Observed.Gone {
@@ -303,28 +308,28 @@ func forgotten(snap *store.Snapshot, r transport.Registration) []cluster.Observe
 		if n := here[row.Task]; n != 0 && n != row.Number {
 			continue
 		}
-		out = append(out, lost(*row.Observed))
+		out = append(out, markLost(*row.Observed))
 	}
 	return out
 }
 
-// takes reports whether a status that a full report holds can be written.
-func takes(snap *store.Snapshot, node string, o *cluster.Observed) bool {
+// canWrite reports whether a status of a full report can be written.
+func canWrite(snap *store.Snapshot, node string, o *cluster.Observed) bool {
 	row, ok := snap.Attempt(o.Task, o.Attempt)
 	if !ok {
 		row = &store.AttemptRow{}
 	}
-	return !o.Gone && objection(row, node, o, false) == nil
+	return !o.Gone && refusalFor(row, node, o, false) == nil
 }
 
-// obscured reports whether a foreign record stands where the attempt's status should: it may have run.
+// obscured reports whether a foreign record is under the attempt's status key: the attempt may have run.
 func obscured(snap *store.Snapshot, row *store.AttemptRow) bool {
 	foreign, ok := snap.Attempt(row.Task, 0)
 	return ok && foreign.Node == row.Node && foreign.ObservedRev != 0
 }
 
-// lost is what is known of an attempt that its agent forgot.
-func lost(o cluster.Observed) cluster.Observed {
+// markLost returns the status of an attempt that its agent forgot.
+func markLost(o cluster.Observed) cluster.Observed {
 	o.Gone = true
 	if !o.State.Terminal() {
 		o.State, o.Reason = cluster.StateLost, cluster.ReasonUnknownExit

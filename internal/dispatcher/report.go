@@ -16,28 +16,28 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// tries is how often a report's refused write is made anew from newer tables, before the agent is asked to send it
-// again.
-const tries = 4
+// maxWriteTries limits how often a refused write is made again from newer tables, before the agent has to repeat its
+// report or registration.
+const maxWriteTries = 4
 
-// Report takes a report: what it says is durable when the reply is sent (P4.6). A report that
-// comes again is answered again and written once.
+// Report processes a report, whose content is durable when the reply is sent (P4.6). A repeated report gets a reply
+// again and is written once.
 func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
 	s, err := d.session(r.Node, r.Session)
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
-	if err := d.reach.lost(); err != nil {
+	if err := d.reach.unreachableError(); err != nil {
 		return transport.ReportReply{}, err
 	}
-	var life *life
-	if len(r.Tasks) > 0 || r.Facts != nil { // else nothing is waited for
-		life = d.lives(s, r.Seq)
-		defer life.end()
+	var call *activeCall
+	if len(r.Tasks) > 0 || r.Facts != nil { // otherwise the call waits for nothing
+		call = d.keepAlive(s, r.Seq)
+		defer call.end()
 	}
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.reporting <- struct{}{}:
+		defer func() { <-s.reporting }()
 	case <-ctx.Done():
 		return transport.ReportReply{}, ctx.Err()
 	}
@@ -45,29 +45,29 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 		return transport.ReportReply{}, fmt.Errorf("report %d of %s came late: %d was taken", r.Seq, r.Node, s.seq)
 	}
 	if r.Seq == s.seq && r.Seq != 0 {
-		life.end()
-		s.last.Heartbeat = cluster.Duration(d.promise(s, r.Seq, s.usage.interval(d.size())))
+		call.end()
+		s.last.Heartbeat = cluster.Duration(d.recordPulse(s, r.Seq, s.usage.interval(d.sessionCount())))
 		return s.last, nil
 	}
 	if r.Facts != nil {
 		if err := checkFacts(r.Node, r.Facts); err != nil {
 			return transport.ReportReply{}, err
 		}
-		if err := d.takeFacts(ctx, s, r.Facts); err != nil {
+		if err := d.writeFacts(ctx, s, r.Facts); err != nil {
 			return transport.ReportReply{}, err
 		}
 	}
 	began := d.config.Clock()
-	refused, err := d.take(ctx, s, r.Tasks)
+	refused, err := d.writeStatuses(ctx, s, r.Tasks)
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
 	if m := d.config.Metrics; m != nil {
 		m.Reported(d.config.Clock()-began, len(r.Tasks)-len(refused), len(refused))
 	}
-	life.end()
+	call.end()
 	snap := d.config.Tables.Snapshot()
-	s.usage.take(r.Stats, alive(snap, r.Node))
+	s.usage.addReport(r.Stats, runningAttempts(snap, r.Node))
 	for i := range r.Tasks {
 		if r.Tasks[i].State.Terminal() {
 			s.usage.ended(r.Tasks[i].UUID)
@@ -75,15 +75,15 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	reply := transport.ReportReply{
 		Refused:   refused,
-		Heartbeat: cluster.Duration(d.promise(s, r.Seq, s.usage.interval(d.size()))),
+		Heartbeat: cluster.Duration(d.recordPulse(s, r.Seq, s.usage.interval(d.sessionCount()))),
 		Token:     d.token(snap, r.Node),
-		Servers:   d.news(s),
+		Servers:   d.unsentServers(s),
 	}
 	s.seq, s.last = r.Seq, reply
 	return reply, nil
 }
 
-// checkFacts refuses facts that cannot be true.
+// checkFacts refuses invalid facts.
 func checkFacts(node string, f *cluster.Facts) error {
 	if err := f.Validate(); err != nil {
 		return fmt.Errorf("%w: the facts of node %s: %w", transport.ErrRefused, node, err)
@@ -91,8 +91,8 @@ func checkFacts(node string, f *cluster.Facts) error {
 	return nil
 }
 
-// takeFacts writes the node's facts when they changed.
-func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts) error {
+// writeFacts writes the node's facts when they changed.
+func (d *Dispatcher) writeFacts(ctx context.Context, s *session, f *cluster.Facts) error {
 	if err := d.refreshRev(ctx, s); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts
 	}
 	status := *e.Value
 	status.Facts = *f
-	s.usage.is(f)
+	s.usage.setTotals(f)
 	var u store.Unit
 	u.Compare(e.Key, e.Modified)
 	if err := u.Put(e.Key, &status); err != nil {
@@ -112,26 +112,27 @@ func (d *Dispatcher) takeFacts(ctx context.Context, s *session, f *cluster.Facts
 	if err != nil {
 		return err
 	}
-	s.settled = max(s.settled, at)
+	s.lastWriteRev = max(s.lastWriteRev, at)
 	if !applied[0] {
 		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
 	}
 	return d.refreshRev(ctx, s)
 }
 
-// take writes the status records of a report and returns, by UUID, what was not taken. An error means that for
-// some nothing is known; the agent sends the report again.
-func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Observed) (map[string]transport.Refused,
-	error,
+// writeStatuses writes the status records of a report and returns the refused attempts by UUID. After an error the
+// result of some writes is unknown, and the agent sends the report again.
+func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []cluster.Observed) (
+	map[string]transport.Refused, error,
 ) {
 	if len(tasks) == 0 {
 		return nil, nil // a heartbeat writes nothing and waits for nothing
 	}
 	refused := map[string]transport.Refused{}
-	for range tries {
-		snap, err := d.config.Tables.WaitFor(ctx, s.settled)
+	for range maxWriteTries {
+		snap, err := d.config.Tables.WaitFor(ctx, s.lastWriteRev)
 		if err == nil && unknown(snap, tasks) {
-			// What these tables do not know may be another node's, if they are behind: then that is found out first.
+			// An attempt that the tables do not know may belong to another node, if the tables lag. So they catch up
+			// first.
 			snap, err = d.config.Tables.Settled(ctx)
 		}
 		if err != nil {
@@ -155,7 +156,7 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 		if err != nil {
 			return nil, fmt.Errorf("write the report: %w", err)
 		}
-		s.settled = max(s.settled, at)
+		s.lastWriteRev = max(s.lastWriteRev, at)
 		var again []cluster.Observed
 		for i, ok := range applied {
 			if !ok {
@@ -165,7 +166,7 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 		if tasks = again; len(tasks) == 0 {
 			return refused, nil
 		}
-		// Something else was written in between: a newer session, a stop, an outcome.
+		// Another write came in between: a newer session, a stop, an outcome.
 		if err := d.refreshRev(ctx, s); err != nil {
 			return nil, err
 		}
@@ -184,20 +185,22 @@ func (d *Dispatcher) take(ctx context.Context, s *session, tasks []cluster.Obser
 func unknown(snap *store.Snapshot, tasks []cluster.Observed) bool {
 	return slices.ContainsFunc(tasks, func(o cluster.Observed) bool {
 		row, ok := snap.Attempt(o.Task, o.Attempt)
-		return !o.Gone && (!ok || identity(row) == "")
+		return !o.Gone && (!ok || storedUUID(row) == "")
 	})
 }
 
-// verdict is what becomes of one reported attempt: it is written, refused, or known already.
-type verdict struct {
+// statusDecision is the decision about one reported attempt: it is written, refused (why), or known already.
+type statusDecision struct {
 	write bool
 	why   *transport.Refused
 }
 
-// statusUnit makes the write of one attempt's status.
-func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, verdict, error) {
+// statusUnit returns the write of one attempt's status.
+func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, statusDecision,
+	error,
+) {
 	if _, ok := o.Task.Parts(); !ok || o.Attempt < 1 || o.UUID == "" {
-		return store.Unit{}, verdict{
+		return store.Unit{}, statusDecision{
 			why: refusal(cluster.ReasonUnknownExit, fmt.Sprintf("%q is no attempt of a task", o.Task)),
 		}, nil
 	}
@@ -210,45 +213,45 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 		row = &store.AttemptRow{Task: o.Task, Number: o.Attempt, Node: s.node}
 	}
 	if o.Gone && row.Desired == nil && row.Observed == nil {
-		return store.Unit{}, verdict{}, nil // its records are gone, as it is
+		return store.Unit{}, statusDecision{}, nil // the records of a gone attempt were deleted
 	}
 	barrier := d.barrier(snap, s, row, o)
-	if why := objection(row, s.node, o, barrier); why != nil {
-		return store.Unit{}, verdict{why: why}, nil
+	if why := refusalFor(row, s.node, o, barrier); why != nil {
+		return store.Unit{}, statusDecision{why: why}, nil
 	}
 	if barrier {
-		if why := d.held(snap, s, row); why != "" {
-			return store.Unit{}, verdict{
+		if why := d.heldReason(snap, s, row); why != "" {
+			return store.Unit{}, statusDecision{
 				why: &transport.Refused{Reason: cluster.ReasonRecovery, Message: why, Retry: true},
 			}, nil
 		}
 	}
 	if row.Observed != nil {
-		// A barrier is committed again each time it is asked for: what was true when it was first written says nothing
-		// of an outcome that the tables do not hold yet (P4.3). What is gone stays as it was told then.
+		// A barrier is committed again for each request: the first commit proves nothing about an outcome that the
+		// tables do not hold yet (P4.3). The status of a gone attempt does not change any more.
 		if row.Observed.Gone || !barrier && sameStatus(row.Observed, o) {
-			return store.Unit{}, verdict{}, nil
+			return store.Unit{}, statusDecision{}, nil
 		}
 	}
 	return d.writeStatus(snap, s, row, o)
 }
 
-// asks reports whether a report asks at the start barrier (P4.3).
-func asks(row *store.AttemptRow, o *cluster.Observed) bool {
+// asksAtBarrier reports whether a report asks for the start barrier (P4.3).
+func asksAtBarrier(row *store.AttemptRow, o *cluster.Observed) bool {
 	return o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
 }
 
-// barrier reports whether a report is to pass the start barrier. A registration passes none: what it tells of an
-// attempt that is held back is written as any other status, so that the node is known to have the attempt, and the
-// agent asks again by a report.
+// barrier reports whether a report is to pass the start barrier. In a registration an attempt that is held back is
+// written as any other status. The node is then known to have the attempt, and the agent asks again by a report.
 func (d *Dispatcher) barrier(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
-	return asks(row, o) && !d.config.Without.Off(clause.Barrier) && (s.began != 0 || d.held(snap, s, row) == "")
+	return asksAtBarrier(row, o) && !d.config.Without.Off(clause.Barrier) &&
+		(s.syncedRev != 0 || d.heldReason(snap, s, row) == "")
 }
 
-// objection is why a report is not taken, or nil.
-func objection(row *store.AttemptRow, node string, o *cluster.Observed, barrier bool) *transport.Refused {
+// refusalFor returns why a report is refused, or nil.
+func refusalFor(row *store.AttemptRow, node string, o *cluster.Observed, barrier bool) *transport.Refused {
 	switch {
-	case identity(row) != "" && identity(row) != o.UUID || row.Node != "" && row.Node != node:
+	case storedUUID(row) != "" && storedUUID(row) != o.UUID || row.Node != "" && row.Node != node:
 		return refusal(cluster.ReasonReplaced, "the attempt has another identity in the store")
 	case row.Observed != nil && row.Observed.State.Terminal() && !o.State.Terminal():
 		return refusal(cluster.ReasonBarrier, "the attempt has ended: what was reported of its end stands")
@@ -260,8 +263,8 @@ func objection(row *store.AttemptRow, node string, o *cluster.Observed, barrier 
 	return nil
 }
 
-// identity returns the UUID that the store has for an attempt (P3.6), empty if it has none.
-func identity(row *store.AttemptRow) string {
+// storedUUID returns the store's UUID of an attempt (P3.6), "" if the store has none.
+func storedUUID(row *store.AttemptRow) string {
 	switch {
 	case row.Desired != nil:
 		return row.Desired.UUID
@@ -277,33 +280,34 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 	return &transport.Refused{Reason: reason, Message: message}
 }
 
-// writeStatus compares the session (P6.1) and the record it replaces. A start barrier also compares that the task is
-// still wanted, by its desired record or where that is not projected yet by its plan record, and has no outcome (P4.3),
-// and that the store did not go back meanwhile (P1.7).
+// writeStatus returns the write of a status. It compares the session (P6.1) and the replaced record. A start barrier
+// also compares that the task is still desired and has no outcome (P4.3). The desired state is in the desired record
+// or, before its projection, in the plan record. A barrier also compares that the store did not go back meanwhile
+// (P1.7).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow,
 	o *cluster.Observed,
-) (store.Unit, verdict, error) {
+) (store.Unit, statusDecision, error) {
 	prefix, barrier := d.config.Tables.Prefix(), d.barrier(snap, s, row, o)
 	key := prefix.Observed(s.node, o.Task)
 	u := store.Unit{Group: store.Group{Compares: make([]store.Compare, 0, 6), Ops: make([]store.Op, 0, 1)}}
 	switch {
 	case barrier:
 		if row.DesiredRev == 0 && !d.config.Without.Off(clause.Projection) {
-			u.Compare(prefix.Plan(row.Plan), row.PlanRev) // its word is the plan record's
+			u.Compare(prefix.Plan(row.Plan), row.PlanRev) // the plan record is the desired record so far
 		}
 		u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
 		u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
 		d.compareRecovery(&u, snap)
 	case row.ObservedRev == 0:
-		origin(&u, prefix, row)
+		compareOrigin(&u, prefix, row)
 	}
 	u.Compare(prefix.NodeStatus(s.node), s.statusRev)
 	rev := row.ObservedRev
 	if foreign, ok := snap.Attempt(o.Task, 0); ok && rev == 0 && foreign.Node == s.node {
-		rev = foreign.ObservedRev // what nobody can read is written over
+		rev = foreign.ObservedRev // an unreadable record is overwritten
 	}
 	if rev == 0 {
-		rev = s.forgot(snap, o)
+		rev = s.staleStatusRev(snap, o)
 	}
 	u.Compare(key, rev)
 	record := *o
@@ -311,12 +315,13 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 	for _, e := range statusEvents(row, &record) {
 		u.Event(e)
 	}
-	return u, verdict{write: true}, u.Put(key, &record)
+	return u, statusDecision{write: true}, u.Put(key, &record)
 }
 
-// forgot returns the revision of the status of an earlier state of the store, if one stands where that of o does: of
-// another attempt of its task that is not in the node's full report. It returns 0 outside of a registration.
-func (s *session) forgot(snap *store.Snapshot, o *cluster.Observed) uint64 {
+// staleStatusRev returns the revision of a status from an earlier state of the store, if one is under the key of o's
+// status. Such a status is of another attempt of the task, which is not in the node's full report. It returns 0 outside
+// of a registration.
+func (s *session) staleStatusRev(snap *store.Snapshot, o *cluster.Observed) uint64 {
 	if s.reported == nil {
 		return 0
 	}
@@ -328,9 +333,9 @@ func (s *session) forgot(snap *store.Snapshot, o *cluster.Observed) uint64 {
 	return 0
 }
 
-// origin makes the first status of an attempt compare that its desired record stands: a write that is thought lost and
-// arrives after all records of the attempt were deleted must not bring it back.
-func origin(u *store.Unit, prefix store.Prefix, row *store.AttemptRow) {
+// compareOrigin adds to the first status of an attempt that its desired record exists. A late write that seemed lost
+// must not bring back an attempt whose records were deleted.
+func compareOrigin(u *store.Unit, prefix store.Prefix, row *store.AttemptRow) {
 	switch {
 	case row.DesiredRev != 0:
 		u.Compare(prefix.Desired(row.Node, row.Task), store.AnyModified)
@@ -350,7 +355,7 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(s[len(s)-most:], "")
 }
 
-// sameStatus reports whether two reports say the same: all but when they were made.
+// sameStatus reports whether two reports are equal, except for their session and sequence.
 func sameStatus(a, b *cluster.Observed) bool {
 	if a.UUID != b.UUID || a.State != b.State || a.Health != b.Health || a.Reason != b.Reason ||
 		a.Message != b.Message ||
@@ -375,7 +380,7 @@ func sameContainer(a, b *cluster.ContainerStatus) bool {
 		a.Restarts == b.Restarts && a.OOMs == b.OOMs
 }
 
-// statusEvents tells what a report changes.
+// statusEvents returns the events of a report's changes.
 func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 	var before cluster.Observed
 	if row.Observed != nil {
@@ -402,7 +407,7 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 	if o.Reason == cluster.ReasonAddresses && before.Reason != cluster.ReasonAddresses {
 		add("restarted", "it was restarted in place: services that it uses have other addresses")
 	}
-	// What stops a task is told by who decides that, and how it ended by its outcome.
+	// The component that decides a stop publishes its event, and the outcome's event says how the task ended.
 	if o.State != before.State && o.State == cluster.StateRunning {
 		add("running", "its containers run")
 	}
@@ -418,13 +423,13 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 	return out
 }
 
-// errLate is returned where a wait took longer than an agent will.
+// errLate reports an agent that did not open a stream in time.
 var errLate = errors.New("the agent did not call back in time")
 
-// callBack is how long an agent may take to open a byte stream.
-const callBack = 10 * time.Second
+// callBackTimeout bounds the time that an agent may take to open a byte stream.
+const callBackTimeout = 10 * time.Second
 
-// ordinal is a number as a rank: 1st, 2nd, 11th.
+// ordinal formats a number as a rank: 1st, 2nd, 11th.
 func ordinal(n int) string {
 	suffix := "th"
 	if n/10%10 != 1 {

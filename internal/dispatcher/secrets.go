@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// secretsWait is how long a request for secrets waits for the tables to hold the attempt that it names.
+// secretsWait bounds the time that a request for secrets waits for the tables to hold its attempt.
 const secretsWait = 10 * time.Second
 
 // Opener opens the values of secrets.
@@ -25,9 +25,9 @@ type Opener interface {
 	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
 }
 
-// Secrets returns the values that an attempt is handed, to the agent of the node that it was placed on and to no other:
-// the session, the node and the attempt's id are checked against the records. What is told is not older than the
-// attempt's placement.
+// Secrets returns the values of an attempt's secrets, only to the agent of the node that the attempt was placed on. It
+// checks the session, the node and the attempt's id against the records. The values are not older than the attempt's
+// placement.
 func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (reply transport.SecretsReply,
 	err error,
 ) {
@@ -59,7 +59,7 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 		return d.login(snap, row.Desired.Owner.Cluster, def.Value, &r)
 	}
 	reply.Secrets = map[string]transport.SecretText{}
-	for _, name := range handed(def.Value) {
+	for _, name := range handedSecrets(def.Value) {
 		e, ok := snap.Secret(row.Desired.Owner.Cluster, name)
 		switch {
 		case !ok:
@@ -79,7 +79,7 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 	return reply, nil
 }
 
-// placedHere returns the attempt that is asked for, if it is the node's and has not ended.
+// placedHere returns the requested attempt, if it belongs to the node and has not ended.
 func placedHere(snap *store.Snapshot, r *transport.SecretsRequest) *store.AttemptRow {
 	for row := range snap.TaskAttempts(r.Task) {
 		d := row.Desired
@@ -90,8 +90,9 @@ func placedHere(snap *store.Snapshot, r *transport.SecretsRequest) *store.Attemp
 	return nil
 }
 
-// handed returns the names of the secrets that containers of the definition are handed, ordered, each once.
-func handed(d *cluster.TaskDefinition) (names []string) {
+// handedSecrets returns the names of the secrets that the definition's containers receive, in order, without
+// duplicates.
+func handedSecrets(d *cluster.TaskDefinition) (names []string) {
 	for i := range d.Containers {
 		for _, u := range d.Containers[i].Secrets {
 			names = append(names, u.Secret)
@@ -101,8 +102,8 @@ func handed(d *cluster.TaskDefinition) (names []string) {
 	return slices.Compact(names)
 }
 
-// login returns what a registry wants for the image of a container: by the secret that the container names, or else by
-// the cluster's for the registry.
+// login returns the registry login for the image of a container, from the secret that the container names, or else from
+// the cluster's secret for the registry.
 func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDefinition,
 	r *transport.SecretsRequest,
 ) (reply transport.SecretsReply, err error) {
@@ -113,7 +114,7 @@ func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDef
 	}
 	own, _, _ := strings.Cut(cluster.NormalImage(def.Containers[i].Image), "/")
 	if own != r.Registry {
-		return reply, nil // the image of the container is from elsewhere
+		return reply, nil // the image of the container is from another registry
 	}
 	e, ok := snap.RegistrySecret(in, r.Registry)
 	if name := def.Containers[i].PullSecret; name != "" {
@@ -158,8 +159,8 @@ func (d *Dispatcher) unseal(snap *store.Snapshot, s *cluster.Secret) ([]byte, er
 	return value, err
 }
 
-// tellSecrets sends the stamps of an attempt's secrets, unless the agent knows them.
-func (a *assignments) tellSecrets(snap *store.Snapshot, row *store.AttemptRow) error {
+// sendSecretStamps sends the stamps of an attempt's secrets, unless the agent knows them.
+func (a *assignments) sendSecretStamps(snap *store.Snapshot, row *store.AttemptRow) error {
 	d := row.Desired
 	if row.Outcome != nil || d.Ended() || row.Observed != nil && row.Observed.Gone {
 		delete(a.stamps, d.UUID)
@@ -170,36 +171,36 @@ func (a *assignments) tellSecrets(snap *store.Snapshot, row *store.AttemptRow) e
 		return nil
 	}
 	stamps := map[string]string{}
-	for _, name := range handed(def.Value) {
+	for _, name := range handedSecrets(def.Value) {
 		if e, ok := snap.Secret(d.Owner.Cluster, name); ok {
 			stamps[name] = e.Value.Stamp
 		}
 	}
-	if was, told := a.stamps[d.UUID]; told && maps.Equal(was.Stamps, stamps) {
+	if was, known := a.stamps[d.UUID]; known && maps.Equal(was.Stamps, stamps) {
 		return nil
 	}
-	told := transport.SecretStamps{Task: d.Task, UUID: d.UUID, Stamps: stamps}
+	now := transport.SecretStamps{Task: d.Task, UUID: d.UUID, Stamps: stamps}
 	if a.stamps == nil {
 		a.stamps = map[string]transport.SecretStamps{}
 	}
-	a.stamps[d.UUID] = told
-	return a.add(transport.Message{Secrets: &told})
+	a.stamps[d.UUID] = now
+	return a.add(transport.Message{Secrets: &now})
 }
 
-// secretsChanged looks at all attempts anew of which stamps were sent.
-func (a *assignments) secretsChanged() error {
+// resendSecretStamps sends changed stamps of all attempts whose stamps were sent before.
+func (a *assignments) resendSecretStamps() error {
 	snap := a.d.config.Tables.Snapshot()
-	told := slices.SortedFunc(maps.Values(a.stamps), func(x, y transport.SecretStamps) int {
+	sent := slices.SortedFunc(maps.Values(a.stamps), func(x, y transport.SecretStamps) int {
 		return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.UUID, y.UUID))
 	})
-	for _, t := range told {
+	for _, t := range sent {
 		left := true
 		for row := range snap.TaskAttempts(t.Task) {
 			if row.Desired == nil || row.Desired.UUID != t.UUID || row.Desired.Node != a.s.node {
 				continue
 			}
 			left = false
-			if err := a.tellSecrets(snap, row); err != nil {
+			if err := a.sendSecretStamps(snap, row); err != nil {
 				return err
 			}
 		}
@@ -210,16 +211,16 @@ func (a *assignments) secretsChanged() error {
 	return nil
 }
 
-// secretNews is closed when secrets changed.
-func (d *Dispatcher) secretNews() <-chan struct{} {
+// secretsChange returns a channel that is closed when secrets changed.
+func (d *Dispatcher) secretsChange() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.secretsNews
+	return d.secretsChanged
 }
 
-func (d *Dispatcher) tellSecretNews() {
+func (d *Dispatcher) notifySecretsChanged() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	close(d.secretsNews)
-	d.secretsNews = make(chan struct{})
+	close(d.secretsChanged)
+	d.secretsChanged = make(chan struct{})
 }

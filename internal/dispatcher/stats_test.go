@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// The pulse holds what all attempts use that run, put together from reports of what changed.
+// The pulse holds the statistics of all running attempts, merged from reports of changes.
 func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.connect()

@@ -16,34 +16,34 @@ import (
 // ErrNoSession says that no agent of the node is connected to this server.
 var ErrNoSession = errors.New("no agent of the node is connected")
 
-// streams is the registry of byte streams that agents were asked to open.
+// streams holds the byte streams that agents were asked to open.
 type streams struct {
 	mu      sync.Mutex
-	waiting map[string]awaited
+	waiting map[string]requestedStream
 	lookups map[string]lookup // images that nodes were asked to look up, by the id of the stream
 }
 
-// awaited is a stream that an agent was asked to open.
-type awaited struct {
+// requestedStream is a stream that an agent was asked to open.
+type requestedStream struct {
 	node string
-	open chan carried
+	open chan openedStream
 }
 
-// carried is a stream that an agent opened; done is closed when nobody needs it any more.
-type carried struct {
+// openedStream is a stream that an agent opened; done is closed when it is no longer needed.
+type openedStream struct {
 	io.ReadWriter
 	done chan struct{}
 	once *sync.Once
 }
 
 // Close lets the agent's call return.
-func (c carried) Close() error {
+func (c openedStream) Close() error {
 	c.once.Do(func() { close(c.done) })
 	return nil
 }
 
-// OpenStream asks the agent of a node to call back with a byte stream, and returns it once it
-// is open. The caller closes it. An agent that does not know the kind is not asked: transport.ErrOldAgent.
+// OpenStream asks the agent of a node to call back with a byte stream, and returns it once it is open. The caller
+// closes it. An agent that does not know the kind of stream is not asked: the error is transport.ErrOldAgent.
 func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser,
 	error,
 ) {
@@ -61,22 +61,22 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 		return nil, err
 	}
 	r.ID = id.String()
-	open := make(chan carried, 1)
+	open := make(chan openedStream, 1)
 	d.streams.mu.Lock()
-	d.streams.waiting[r.ID] = awaited{node, open}
-	d.expect(node, &r)
+	d.streams.waiting[r.ID] = requestedStream{node, open}
+	d.recordLookup(node, &r)
 	d.streams.mu.Unlock()
 
-	timer := time.NewTimer(callBack)
+	timer := time.NewTimer(callBackTimeout)
 	defer timer.Stop()
-	opens := s.opens
+	opens := s.streamRequests
 	for {
 		select {
 		case opens <- &r:
 			opens = nil
 		case c := <-open:
 			return c, nil
-		case <-s.over:
+		case <-s.ended:
 			err = fmt.Errorf("%s: %w", node, ErrNoSession)
 		case <-timer.C:
 			err = fmt.Errorf("%s: %w", node, errLate)
@@ -90,8 +90,8 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 	}
 }
 
-// abandon forgets a stream that nobody waits for; if the agent has just called, its call ends.
-func (d *Dispatcher) abandon(id string, open chan carried) {
+// abandon removes a stream that no caller waits for; if the agent has just called, its call ends.
+func (d *Dispatcher) abandon(id string, open chan openedStream) {
 	d.streams.mu.Lock()
 	delete(d.streams.waiting, id)
 	d.streams.mu.Unlock()
@@ -102,17 +102,17 @@ func (d *Dispatcher) abandon(id string, open chan carried) {
 	}
 }
 
-// Carry connects a stream that an agent opened to whoever asked for it, until that closes it.
+// Carry connects a stream that an agent opened to the caller of OpenStream, until that caller closes it.
 func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter) error {
-	c := carried{ReadWriter: stream, done: make(chan struct{}), once: new(sync.Once)}
+	c := openedStream{ReadWriter: stream, done: make(chan struct{}), once: new(sync.Once)}
 	d.streams.mu.Lock()
 	asked, ok := d.streams.waiting[id]
 	if caller, known := transport.NodeFrom(ctx); known && caller != asked.node {
-		ok = false // a node opens no stream of another
+		ok = false // a node must not open the stream of another node
 	}
 	if ok {
 		delete(d.streams.waiting, id)
-		asked.open <- c // has room; under the lock, so that abandon finds it
+		asked.open <- c // does not block; under the lock, so that abandon finds it
 	}
 	d.streams.mu.Unlock()
 	if !ok {

@@ -8,8 +8,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// An agent of the build before is not asked for what it would end without a word: whoever asks hears at once that it is
-// too old.
+// An agent of the build before is not asked for streams that it does not know. The caller gets an error at once.
 func TestOldAgentsAreNotAskedForTerminals(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		if _, err := w.Register(t.Context(),

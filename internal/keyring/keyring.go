@@ -1,23 +1,21 @@
-// Package keyring replaces the keys that secrets are sealed with, on all servers of a control plane.
+// Package keyring replaces the keys of secrets on all servers of a control plane.
 //
-// A value is sealed with a data key, which stands in the store wrapped by a master key, which stands in a file on each
-// server (package secrets). To replace the master key:
+// A value is sealed with a data key. The data key is in the store, wrapped by a master key, which is in a file on each
+// server (package secrets). A rekey replaces the master key:
 //
-//  1. The server that is asked (Rekey) makes a key, keeps it in its file, and writes the record masterkey/<id>, which
-//     names it.
-//  2. Each server that reads of a key that it lacks asks the others for it, over the connections of servers, keeps it
-//     in its file, and lists it in its own record (hold).
+//  1. One server (Rekey) makes a key, keeps it in its file, and writes the record masterkey/<id>, which names it.
+//  2. Each server that lacks the key asks the others for it over the connections between servers. It keeps the key in
+//     its file, and lists it in its own record (syncFile).
 //  3. Once all servers list it, the leader notes that it is used, and makes a data key that is wrapped with it. From
-//     the write of that record on no value is sealed with an older data key: each write of a secret compares the record
-//     of the key that it used.
-//  4. The leader seals all other values anew, some in a transaction, then deletes the data keys that seal nothing, and
-//     then notes that the older master key is retired: the store does not need it any more. Snapshots of before do, so
-//     it stays in the files.
-//  5. Whoever is asked to (Drop) notes that it is dropped, and each server takes it out of its file.
+//     that write on, no value is sealed with an older data key: each write of a secret compares the record of the key
+//     that it used.
+//  4. The leader seals all other values again, some in each transaction, and deletes data keys that seal nothing. Then
+//     it notes that the older master key is retired. Older snapshots still need that key, so it stays in the files.
+//  5. A server that is asked to (Drop) notes that a key is dropped, and each server removes it from its file.
 //
-// What comes next follows from the records alone (next), and each write compares what it rests on. So it does not
-// matter who dies when, how often a step is tried, or whether two servers believe to lead: the records stand as before
-// the step or as after it.
+// The next step follows from the records alone (nextUnit), and each write compares the records that it rests on. So the
+// records are always as before a step or as after it. It does not matter which server dies when, how often a step is
+// tried, or whether two servers believe that they lead.
 package keyring
 
 import (
@@ -35,13 +33,13 @@ import (
 )
 
 const (
-	// look is how often all is looked at anew without a change of the records: a file may have been added to by hand,
-	// or a server be back.
-	look = 5 * time.Second
-	// rest is what comes between two looks however often records change.
-	rest = 50 * time.Millisecond
-	// tries bounds how often a write that others overtook is drawn anew.
-	tries = 8
+	// checkInterval is the time between two checks without a change of the records: somebody may have added to a file,
+	// or a server may be back.
+	checkInterval = 5 * time.Second
+	// minStepInterval is the least time between two checks, however often records change.
+	minStepInterval = 50 * time.Millisecond
+	// maxCommitTries bounds the tries of a write that loses to writes of others.
+	maxCommitTries = 8
 )
 
 // Config is what New needs.
@@ -53,9 +51,9 @@ type Config struct {
 	Tables *store.Tables
 	// Domain stamps events with its store's incarnation; default cluster.DefaultDomain.
 	Domain string
-	// Leads reports whether this server is to carry out what was asked for; nil means always. At once.
+	// Leads reports whether this server carries out the steps of the leader; nil means always. It must return at once.
 	Leads func() bool
-	// Fetch asks the other servers for a key that this one lacks, and returns its text; nil where there are none.
+	// Fetch asks the other servers for a key that this one lacks, and returns its text; nil if there are no others.
 	Fetch func(ctx context.Context, id string) (text string, err error)
 	// Now is the wall clock; default time.Now.
 	Now func() time.Time
@@ -64,12 +62,12 @@ type Config struct {
 
 // Keyring is one server's part. Its methods may be called concurrently with Run, which is called once.
 type Keyring struct {
-	config Config
-	writer *store.Writer
-	told   map[string]string // Run's alone: what the log was told of a subject last
+	config     Config
+	writer     *store.Writer
+	lastErrors map[string]string // last logged error by subject; used by Run alone
 }
 
-// New returns a keyring that has started nothing.
+// New returns a keyring that has not started anything.
 func New(c Config) *Keyring {
 	if c.Domain == "" {
 		c.Domain = cluster.DefaultDomain
@@ -83,7 +81,7 @@ func New(c Config) *Keyring {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keyring{config: c, told: map[string]string{}}
+	k := &Keyring{config: c, lastErrors: map[string]string{}}
 	k.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, func() uint64 {
 		if l, ok := c.Tables.Snapshot().Leader(c.Domain); ok {
 			return l.Value.Incarnation
@@ -93,8 +91,8 @@ func New(c Config) *Keyring {
 	return k
 }
 
-// Run keeps this server's file in line with the records, and carries out what was asked for while this server leads,
-// until the context ends. It returns the context's error.
+// Run keeps this server's file in line with the records, and carries out the steps of a rekey while this server leads.
+// It ends with the context and returns its error.
 func (k *Keyring) Run(ctx context.Context) error {
 	select {
 	case <-k.config.Tables.Synced():
@@ -105,17 +103,17 @@ func (k *Keyring) Run(ctx context.Context) error {
 	defer follower.Close()
 	for {
 		k.step(ctx)
-		if err := wait(ctx, nil, rest); err != nil {
+		if err := wait(ctx, nil, minStepInterval); err != nil {
 			return err
 		}
-		if err := wait(ctx, follower.Wake(), look); err != nil {
+		if err := wait(ctx, follower.Wake(), checkInterval); err != nil {
 			return err
 		}
 		follower.Take()
 	}
 }
 
-// wait waits for a channel or a time.
+// wait waits for a channel, but no longer than a duration.
 func wait(ctx context.Context, wake <-chan struct{}, at time.Duration) error {
 	timer := time.NewTimer(at)
 	defer timer.Stop()
@@ -128,37 +126,37 @@ func wait(ctx context.Context, wake <-chan struct{}, at time.Duration) error {
 	return nil
 }
 
-// step does what there is to do now. What cannot be done is told once and tried again.
+// step does everything that can be done now. A failure is logged once and tried again.
 func (k *Keyring) step(ctx context.Context) {
-	k.hold(ctx)
+	k.syncFile(ctx)
 	if !k.config.Leads() {
 		return
 	}
-	if err := k.finish(ctx); ctx.Err() == nil && k.news("sealing", err) {
+	if err := k.completeSteps(ctx); ctx.Err() == nil && k.isNewError("sealing", err) {
 		k.config.Log.Warn("secrets are not sealed with the newest key yet", "error", err)
 	}
 }
 
-// news reports whether an error about a subject is another one than was told last; nil forgets that.
-func (k *Keyring) news(about string, err error) bool {
+// isNewError reports whether an error about a subject differs from the last one; nil clears the last one.
+func (k *Keyring) isNewError(about string, err error) bool {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	was := k.told[about]
-	k.told[about] = text
+	was := k.lastErrors[about]
+	k.lastErrors[about] = text
 	return text != "" && text != was
 }
 
-// hold brings the file of this server in line with the records: it asks for the keys that it lacks, takes out those
-// that were dropped, and lists what it has in the server's record.
-func (k *Keyring) hold(ctx context.Context) {
+// syncFile brings the file of this server in line with the records. It asks for keys that the file lacks, removes
+// dropped ones, and lists the rest in the server's record.
+func (k *Keyring) syncFile(ctx context.Context) {
 	snap := k.config.Tables.Snapshot()
 	wrapped := map[string]int{}
 	for e := range snap.SecretKeys() {
 		wrapped[e.Value.Master]++
 	}
-	needed := map[string]bool{} // whether the store needs it now
+	needed := map[string]bool{} // values: whether the store needs the key now
 	for id := range wrapped {   // order-free: a set
 		needed[id] = true
 	}
@@ -168,26 +166,26 @@ func (k *Keyring) hold(ctx context.Context) {
 		case m.Dropped.IsZero():
 			needed[m.ID] = needed[m.ID] || m.Retired.IsZero()
 		case wrapped[m.ID] == 0:
-			if err := k.config.Vault.Drop(m.ID); k.news("dropping "+m.ID, err) {
+			if err := k.config.Vault.Drop(m.ID); k.isNewError("dropping "+m.ID, err) {
 				k.config.Log.Warn("a secrets key that was dropped is still in this server's file", "key", m.ID, "error",
 					err)
 			}
 		}
 	}
 	for id, now := range needed { // order-free: each by itself
-		err := k.obtain(ctx, id)
+		err := k.obtainKey(ctx, id)
 		if ctx.Err() != nil {
 			return
 		}
-		if now && k.news("lacking "+id, err) {
+		if now && k.isNewError("lacking "+id, err) {
 			k.config.Log.Error("this server lacks a secrets key", "key", id, "error", err)
 		}
 	}
-	k.list(ctx, snap)
+	k.publishKeys(ctx, snap)
 }
 
-// obtain has this server hold a key: by its file, to which somebody may have added it, or from another server.
-func (k *Keyring) obtain(ctx context.Context, id string) error {
+// obtainKey gets a key: from this server's file, to which somebody may have added it, or from another server.
+func (k *Keyring) obtainKey(ctx context.Context, id string) error {
 	lacks := k.config.Vault.Lacks(id)
 	if lacks == nil {
 		return nil
@@ -206,29 +204,29 @@ func (k *Keyring) obtain(ctx context.Context, id string) error {
 		err = k.config.Vault.Take(text)
 	}
 	if err != nil {
-		return fmt.Errorf("%w. Nor was it got from the other servers: %w", lacks, err)
+		return fmt.Errorf("%w. No other server handed it over: %w", lacks, err)
 	}
 	if err := k.config.Vault.Lacks(id); err != nil {
-		return fmt.Errorf("another key than that was handed over: %w", err)
+		return fmt.Errorf("another server handed over a wrong key: %w", err)
 	}
 	k.config.Log.Info("a secrets key was taken from another server", "key", id)
 	return nil
 }
 
-// list writes which keys this server holds into its record, where that says something else. A server without a record
-// was removed, or is about to write one.
-func (k *Keyring) list(ctx context.Context, snap *store.Snapshot) {
-	u, differs, err := k.listed(snap)
+// publishKeys lists the keys of this server in its record, if the record differs. A server without a record was
+// removed, or is about to write one.
+func (k *Keyring) publishKeys(ctx context.Context, snap *store.Snapshot) {
+	u, differs, err := k.serverRecordUnit(snap)
 	if err == nil && differs {
-		_, _, err = k.writer.Commit(ctx, []store.Unit{u}) // one that was overtaken is written at the next look
+		_, _, err = k.writer.Commit(ctx, []store.Unit{u}) // a refused unit is written at the next check
 	}
 	if err != nil && ctx.Err() == nil {
 		k.config.Log.Warn("the keys of this server could not be listed in its record", "error", err)
 	}
 }
 
-// listed is the write of this server's record with the keys that it holds, where that says something else.
-func (k *Keyring) listed(snap *store.Snapshot) (u store.Unit, differs bool, err error) {
+// serverRecordUnit returns the write of this server's record with the keys that it holds, if the record differs.
+func (k *Keyring) serverRecordUnit(snap *store.Snapshot) (u store.Unit, differs bool, err error) {
 	e, ok := snap.Server(k.config.Server)
 	if !ok || slices.Equal(e.Value.Masters, k.config.Vault.IDs()) {
 		return u, false, nil
@@ -239,26 +237,26 @@ func (k *Keyring) listed(snap *store.Snapshot) (u store.Unit, differs bool, err 
 	return u, true, u.Put(e.Key, &next)
 }
 
-// finish does what next says until there is nothing left to do now.
-func (k *Keyring) finish(ctx context.Context) error {
+// completeSteps writes the units of nextUnit until there is nothing to write now.
+func (k *Keyring) completeSteps(ctx context.Context) error {
 	snap := k.config.Tables.Snapshot()
 	for ctx.Err() == nil {
-		u, some, err := next(snap, k.config.Tables.Prefix(), k.config.Vault, k.config.Now().UTC())
+		u, some, err := nextUnit(snap, k.config.Tables.Prefix(), k.config.Vault, k.config.Now().UTC())
 		if !some {
 			return err
 		}
-		if snap, err = k.write(ctx, u); err != nil {
+		if snap, err = k.commitUnit(ctx, u); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// errOvertaken says that others wrote what a unit rests on.
+// errOvertaken says that others wrote the records that a unit rests on.
 var errOvertaken = errors.New("others write the same records")
 
-// write commits a unit and returns a snapshot that holds it, or what overtook it.
-func (k *Keyring) write(ctx context.Context, u store.Unit) (*store.Snapshot, error) {
+// commitUnit commits a unit. It returns a snapshot that holds the unit or, if it was refused, the writes of others.
+func (k *Keyring) commitUnit(ctx context.Context, u store.Unit) (*store.Snapshot, error) {
 	applied, revision, err := k.writer.Commit(ctx, []store.Unit{u})
 	if err != nil {
 		return nil, err
@@ -269,14 +267,15 @@ func (k *Keyring) write(ctx context.Context, u store.Unit) (*store.Snapshot, err
 	return k.config.Tables.WaitFor(ctx, revision)
 }
 
-// redrawn draws a write and commits it, anew where others were faster. It returns once this server's tables hold it.
-func (k *Keyring) redrawn(ctx context.Context, draw func(*store.Snapshot) (store.Unit, error)) error {
-	for range tries {
+// commitFresh builds a unit from the newest snapshot and commits it, again if others were faster. It returns once this
+// server's tables hold the unit.
+func (k *Keyring) commitFresh(ctx context.Context, build func(*store.Snapshot) (store.Unit, error)) error {
+	for range maxCommitTries {
 		snap, err := k.config.Tables.Settled(ctx)
 		if err != nil {
 			return err
 		}
-		u, err := draw(snap)
+		u, err := build(snap)
 		if err != nil || len(u.Ops) == 0 {
 			return err
 		}
@@ -292,23 +291,23 @@ func (k *Keyring) redrawn(ctx context.Context, draw func(*store.Snapshot) (store
 	return errOvertaken
 }
 
-// Refusal is why something was not done that could be asked for, for whoever asked.
+// Refusal says why a request was refused, for the user.
 type Refusal struct{ text string }
 
-// Error returns the sentence.
+// Error returns the reason.
 func (r *Refusal) Error() string { return r.text }
 
-// Refused tells it from faults.
+// Refused distinguishes a refusal from faults.
 func (r *Refusal) Refused() bool { return true }
 
 func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
 
-// Rotate replaces the data key and seals all values with the new one. It returns the id of that, how many values it was
-// to seal, and how many keys it is in the place of. What is interrupted is completed by the leader.
+// Rotate replaces the data key and seals all values with the new one. It returns the new key's id, the number of values
+// to seal, and the number of keys that it replaces. The leader completes a rotation that is interrupted.
 func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, err error) {
-	err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
+	err = k.commitFresh(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
 		sealed, dropped = count(snap.Secrets("")), count(snap.SecretKeys())
-		u, key, err = newDataKey(snap, k.config.Tables.Prefix(), k.config.Vault, k.config.Now().UTC())
+		u, key, err = dataKeyUnit(snap, k.config.Tables.Prefix(), k.config.Vault, k.config.Now().UTC())
 		if errors.Is(err, secrets.ErrMaster) {
 			err = refuse("%v", err)
 		}
@@ -317,7 +316,7 @@ func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, 
 	if err != nil {
 		return key, sealed, dropped, err
 	}
-	if err = k.finish(ctx); errors.Is(err, secrets.ErrSealed) || errors.Is(err, secrets.ErrMaster) ||
+	if err = k.completeSteps(ctx); errors.Is(err, secrets.ErrSealed) || errors.Is(err, secrets.ErrMaster) ||
 		errors.Is(err, errNoKey) {
 		err = refuse("%v", err)
 	}
@@ -327,36 +326,36 @@ func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, 
 	return key, sealed, dropped, err
 }
 
-// Rekey makes another master key on this server and writes the record of it; the rest follows. Where another one is on
-// its way already it returns that, and began is false.
+// Rekey makes another master key on this server and writes its record; the other steps follow. If a rekey is in
+// progress it returns the key of that one, and began is false.
 func (k *Keyring) Rekey(ctx context.Context) (id string, began bool, err error) {
 	made := ""
-	err = k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
-		if on, is := open(snap); is {
+	err = k.commitFresh(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
+		if on, is := pendingKey(snap); is {
 			id = on
-			began = id == made && made != "" // a write of this call whose result was lost
+			began = id == made && made != "" // this call wrote it, and the result was lost
 			return u, nil
 		}
 		if err := mayRekey(snap, k.config.Vault); err != nil {
 			return u, err
 		}
 		if made == "" {
-			if made, err = k.config.Vault.Make(); err != nil { // durable before any record names it
+			if made, err = k.config.Vault.Make(); err != nil { // the key is durable before any record names it
 				return u, err
 			}
 		}
 		id, began = made, true
-		return k.begun(snap, made)
+		return k.rekeyUnit(snap, made)
 	})
-	// another was faster; where that is not known, the key stays
+	// another server was faster; if that is unknown, the key stays
 	if made != "" && id != made && (err == nil || errors.As(err, new(*Refusal))) {
 		err = errors.Join(err, k.config.Vault.Drop(made))
 	}
 	return id, began, err
 }
 
-// open returns the master key that is on its way, of which a server that is there holds a copy.
-func open(snap *store.Snapshot) (id string, is bool) {
+// pendingKey returns the master key of a rekey in progress, if a present server holds it.
+func pendingKey(snap *store.Snapshot) (id string, is bool) {
 	newest, ok := snap.NewestMasterKey()
 	if !ok || !newest.Value.Dropped.IsZero() {
 		return "", false
@@ -367,7 +366,7 @@ func open(snap *store.Snapshot) (id string, is bool) {
 				return newest.Value.ID, true
 			}
 		}
-		return "", false // it went with the server that made it
+		return "", false // the server that made it is gone, and the key with it
 	}
 	for e := range snap.MasterKeys() {
 		if e.Value.ID != newest.Value.ID && !e.Value.Used.IsZero() && e.Value.Retired.IsZero() {
@@ -377,7 +376,7 @@ func open(snap *store.Snapshot) (id string, is bool) {
 	return "", false
 }
 
-// mayRekey refuses where a key would not come to all servers, or this one could not go on.
+// mayRekey refuses a rekey if the key could not reach all servers, or if this server lacks the key in use.
 func mayRekey(snap *store.Snapshot, vault *secrets.Vault) error {
 	var older, alone []string
 	servers := count(snap.Servers())
@@ -407,9 +406,9 @@ func mayRekey(snap *store.Snapshot, vault *secrets.Vault) error {
 	return nil
 }
 
-// begun is the write by which another master key begins: its record, that of the first one where there is none yet, and
-// in this server's record that it holds it.
-func (k *Keyring) begun(snap *store.Snapshot, id string) (u store.Unit, err error) {
+// rekeyUnit returns the write that starts a rekey: the record of the new master key, and this server's record, which
+// lists it. If there is no record of a master key yet, the unit also writes that of the first one.
+func (k *Keyring) rekeyUnit(snap *store.Snapshot, id string) (u store.Unit, err error) {
 	prefix, now := k.config.Tables.Prefix(), k.config.Now().UTC()
 	next := cluster.MasterKey{ID: id, Number: 1, Created: now}
 	if newest, ok := snap.NewestMasterKey(); ok {
@@ -436,7 +435,7 @@ func (k *Keyring) begun(snap *store.Snapshot, id string) (u store.Unit, err erro
 	}
 	u.Compare(prefix.MasterKey(id), 0)
 	err = errors.Join(err, u.Put(prefix.MasterKey(id), &next))
-	if self, differs, fault := k.listed(snap); fault == nil && differs {
+	if self, differs, fault := k.serverRecordUnit(snap); fault == nil && differs {
 		u.Compares, u.Ops = append(u.Compares, self.Compares...), append(u.Ops, self.Ops...)
 	}
 	u.Event(cluster.Event{Type: "secrets.rekey", Message: "the master key of the secrets is replaced by " + id +
@@ -444,10 +443,10 @@ func (k *Keyring) begun(snap *store.Snapshot, id string) (u store.Unit, err erro
 	return u, err
 }
 
-// Drop gives up a master key that nothing in the store is sealed with: all servers take it out of their files.
-// Snapshots of before cannot be used without a copy of it any more. The same again changes nothing.
+// Drop gives up a master key that wraps nothing in the store: all servers remove it from their files. After that, older
+// snapshots can be used only with a copy of the key. Dropping a key twice changes nothing.
 func (k *Keyring) Drop(ctx context.Context, id string) error {
-	return k.redrawn(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
+	return k.commitFresh(ctx, func(snap *store.Snapshot) (u store.Unit, err error) {
 		e, ok := snap.MasterKey(id)
 		switch {
 		case !ok:

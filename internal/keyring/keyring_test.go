@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is several servers in one bubble, over one store. Each keeps its file over its deaths.
+// world is several servers in one bubble, over one store. Each keeps its file when it dies.
 type world struct {
 	t     *testing.T
 	store *memory.Engine
@@ -30,15 +30,16 @@ type world struct {
 
 	mu      sync.Mutex
 	leader  string
-	living  map[string]*member
-	commits int // of keyrings
-	// fatal, unless 0, is the number of the commit at which the server that makes it dies: before it is made, or after.
-	fatal  int
-	before bool
-	died   string
+	running map[string]*member
+	commits int // number of commits of keyrings
+	// fatalCommit, unless 0, is the number of the commit at which its server dies: before the write if diesBefore, else
+	// after.
+	fatalCommit int
+	diesBefore  bool
+	died        string
 }
 
-// member is one life of a server.
+// member is one run of a server.
 type member struct {
 	*keyring.Keyring
 	vault  *secrets.Vault
@@ -52,7 +53,7 @@ const prefix = store.DefaultPrefix
 
 func newWorld(t *testing.T, servers ...string) *world {
 	w := &world{
-		t: t, store: memory.New(memory.Options{}), dirs: map[string]string{}, living: map[string]*member{},
+		t: t, store: memory.New(memory.Options{}), dirs: map[string]string{}, running: map[string]*member{},
 		leader: servers[0],
 	}
 	for _, id := range servers {
@@ -60,7 +61,7 @@ func newWorld(t *testing.T, servers ...string) *world {
 		w.start(id)
 	}
 	t.Cleanup(func() {
-		for _, m := range w.all() { // order-free: each ends by itself
+		for _, m := range w.members() { // order-free: each ends by itself
 			m.stop()
 		}
 		_ = w.store.Close()
@@ -68,13 +69,13 @@ func newWorld(t *testing.T, servers ...string) *world {
 	return w
 }
 
-func (w *world) all() map[string]*member {
+func (w *world) members() map[string]*member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.living)
+	return maps.Clone(w.running)
 }
 
-func (w *world) lead(id string) {
+func (w *world) setLeader(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leader = id
@@ -82,7 +83,7 @@ func (w *world) lead(id string) {
 
 var errDied = errors.New("the server died")
 
-// start starts a server, whose own record it writes as servers do.
+// start starts a server and writes its record, as servers do.
 func (w *world) start(id string) *member {
 	w.t.Helper()
 	m := &member{dead: make(chan struct{})}
@@ -97,7 +98,7 @@ func (w *world) start(id string) *member {
 		if before {
 			w.commits++
 		}
-		if w.commits != w.fatal || before != w.before || w.died != "" {
+		if w.commits != w.fatalCommit || before != w.diesBefore || w.died != "" {
 			return nil
 		}
 		w.died = id
@@ -122,7 +123,7 @@ func (w *world) start(id string) *member {
 			return w.leader == id
 		},
 		Fetch: func(_ context.Context, key string) (string, error) {
-			for other, o := range w.all() { // order-free: whoever has it
+			for other, o := range w.members() { // order-free: any server that has it
 				if text := o.vault.Text(key); other != id && text != "" {
 					return text, nil
 				}
@@ -143,13 +144,13 @@ func (w *world) start(id string) *member {
 		_ = m.engine.Close()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.living[id] == m {
-			delete(w.living, id)
+		if w.running[id] == m {
+			delete(w.running, id)
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.living[id] = m
+	w.running[id] = m
 	return m
 }
 
@@ -165,7 +166,7 @@ func (w *world) put(key string, record any) {
 	}
 }
 
-// snapshot is what the store holds.
+// snapshot returns the present content of the store.
 func (w *world) snapshot() *store.Snapshot {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -180,8 +181,8 @@ func (w *world) snapshot() *store.Snapshot {
 	return snap
 }
 
-// secrets makes so many, sealed with a data key under the first master key.
-func (w *world) secrets(n int) {
+// makeSecrets makes n secrets, sealed with a data key under the first master key.
+func (w *world) makeSecrets(n int) {
 	w.t.Helper()
 	v, err := secrets.Open(w.dirs["s1"], []byte("shared"))
 	if err != nil {
@@ -201,8 +202,8 @@ func (w *world) secrets(n int) {
 	}
 }
 
-// opened demands that the file of each server opens all secrets, whatever step a rekey has come to.
-func (w *world) opened(n int) {
+// checkAllOpen fails the test unless the file of each server opens all secrets, at any step of a rekey.
+func (w *world) checkAllOpen(n int) {
 	w.t.Helper()
 	snap := w.snapshot()
 	for id, dir := range w.dirs { // order-free: each by itself
@@ -229,8 +230,8 @@ func (w *world) opened(n int) {
 	}
 }
 
-// done reports whether all is sealed under a master key, and the one before is retired.
-func done(snap *store.Snapshot, id string) bool {
+// isComplete reports whether all data keys are wrapped with a master key, and the former one is retired.
+func isComplete(snap *store.Snapshot, id string) bool {
 	for e := range snap.SecretKeys() {
 		if e.Value.Master != id {
 			return false
@@ -244,49 +245,49 @@ func done(snap *store.Snapshot, id string) bool {
 	return snap.MasterInUse() == id
 }
 
-func pass(d time.Duration) {
+func advance(d time.Duration) {
 	time.Sleep(d) // in-bubble: virtual
 	synctest.Wait()
 }
 
-// Three servers: one is asked, another leads. The key comes to all of them, all values are sealed anew in several
-// transactions, and then the older key can be given up, on servers that are down when they are back.
+// One of three servers starts a rekey, and another leads. All servers get the key, and several transactions seal all
+// values. Then the older key can be dropped, on servers that are down once they are back.
 func TestRekeyOfThreeServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1", "s2", "s3")
-		w.secrets(70)
-		pass(time.Second)
-		old := w.all()["s1"].vault.IDs()[0]
-		w.all()["s3"].stop()
-		id, began, err := w.all()["s2"].Rekey(t.Context())
+		w.makeSecrets(70)
+		advance(time.Second)
+		old := w.members()["s1"].vault.IDs()[0]
+		w.members()["s3"].stop()
+		id, began, err := w.members()["s2"].Rekey(t.Context())
 		if err != nil || !began || id == old {
 			t.Fatalf("rekey: %s, %v, %v", id, began, err)
 		}
-		pass(time.Minute)
-		// One server is down: the key is not used before that has it.
+		advance(time.Minute)
+		// One server is down: the key is not used before that server has it.
 		snap := w.snapshot()
 		lacking := keyring.Lacking(snap, id)
 		if snap.MasterInUse() != old || len(lacking) != 1 || lacking[0].ID != "s3" {
 			t.Fatalf("in use is %s, it is lacking on %v", snap.MasterInUse(), lacking)
 		}
-		if again, began, err := w.all()["s1"].Rekey(t.Context()); err != nil || began || again != id {
+		if again, began, err := w.members()["s1"].Rekey(t.Context()); err != nil || began || again != id {
 			t.Errorf("asked again: %s, %v, %v", again, began, err)
 		}
-		if err := w.all()["s1"].Drop(t.Context(), old); err == nil || !strings.Contains(err.Error(), "in use") {
+		if err := w.members()["s1"].Drop(t.Context(), old); err == nil || !strings.Contains(err.Error(), "in use") {
 			t.Errorf("the key in use is dropped: %v", err)
 		}
-		if err := w.all()["s1"].Drop(t.Context(), id); err == nil || !strings.Contains(err.Error(), "on its way") {
+		if err := w.members()["s1"].Drop(t.Context(), id); err == nil || !strings.Contains(err.Error(), "on its way") {
 			t.Errorf("the key on its way is dropped: %v", err)
 		}
-		w.opened(70)
+		w.checkAllOpen(70)
 		w.start("s3")
-		pass(time.Minute)
+		advance(time.Minute)
 		snap = w.snapshot()
-		if !done(snap, id) {
+		if !isComplete(snap, id) {
 			t.Fatal("it did not end")
 		}
-		w.opened(70)
-		for server, m := range w.all() { // order-free: each by itself
+		w.checkAllOpen(70)
+		for server, m := range w.members() { // order-free: each by itself
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s %s]", old, id) {
 				t.Errorf("%s holds %s", server, got)
 			}
@@ -300,70 +301,70 @@ func TestRekeyOfThreeServers(t *testing.T) {
 		if told != "secrets.rekey secrets.rekeyed " {
 			t.Errorf("told: %s", told)
 		}
-		// The older one goes, on a server that is down as well.
-		w.all()["s2"].stop()
+		// The older key is dropped, also on a server that is down.
+		w.members()["s2"].stop()
 		for range 2 {
-			if err := w.all()["s3"].Drop(t.Context(), old); err != nil {
+			if err := w.members()["s3"].Drop(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		w.start("s2")
-		pass(time.Minute)
-		for server, m := range w.all() { // order-free: each by itself
+		advance(time.Minute)
+		for server, m := range w.members() { // order-free: each by itself
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s]", id) {
 				t.Errorf("%s holds %s after the older one was dropped", server, got)
 			}
 		}
-		w.opened(70)
-		// And the next one.
-		third, _, err := w.all()["s1"].Rekey(t.Context())
-		pass(time.Minute)
-		if err != nil || !done(w.snapshot(), third) {
+		w.checkAllOpen(70)
+		// A second rekey works, too.
+		third, _, err := w.members()["s1"].Rekey(t.Context())
+		advance(time.Minute)
+		if err != nil || !isComplete(w.snapshot(), third) {
 			t.Errorf("the next rekey: %v", err)
 		}
 	})
 }
 
-// Whoever dies at whatever write, before it or after it, and whoever leads then: at each moment the file of each server
-// opens all secrets, and in the end all of them are sealed under the new key.
+// A server dies at each write, before or after it, and the other one leads. At each moment the file of each server
+// opens all secrets. In the end all of them are sealed under the new key.
 func TestDeathAtEachWriteOfARekey(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		for n := 1; ; n++ {
 			reached := false
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "s1", "s2")
-				w.secrets(40)
-				pass(time.Second)
+				w.makeSecrets(40)
+				advance(time.Second)
 				w.mu.Lock()
-				w.commits, w.fatal, w.before = 0, n, before
+				w.commits, w.fatalCommit, w.diesBefore = 0, n, before
 				w.mu.Unlock()
-				id, _, err := w.all()["s2"].Rekey(t.Context())
+				id, _, err := w.members()["s2"].Rekey(t.Context())
 				if err != nil && !errors.Is(err, errDied) && !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
-				pass(time.Minute)
-				w.opened(40)
+				advance(time.Minute)
+				w.checkAllOpen(40)
 				w.mu.Lock()
 				died := w.died
 				w.mu.Unlock()
 				if reached = died != ""; reached {
-					w.all()[died].stop()
+					w.members()[died].stop()
 					left := map[string]string{"s1": "s2", "s2": "s1"}[died]
-					w.lead(left)
-					pass(time.Minute)
-					w.opened(40)
+					w.setLeader(left)
+					advance(time.Minute)
+					w.checkAllOpen(40)
 					w.start(died)
-					pass(time.Minute)
-					if again, _, err := w.all()[left].Rekey(t.Context()); err != nil {
+					advance(time.Minute)
+					if again, _, err := w.members()[left].Rekey(t.Context()); err != nil {
 						t.Fatal(err)
-					} else if !done(w.snapshot(), id) {
+					} else if !isComplete(w.snapshot(), id) {
 						id = again
 					}
-					pass(time.Minute)
+					advance(time.Minute)
 				}
-				w.opened(40)
-				if !done(w.snapshot(), id) {
+				w.checkAllOpen(40)
+				if !isComplete(w.snapshot(), id) {
 					t.Errorf("write %d, before %v, by %q: it did not end", n, before, died)
 				}
 			})
@@ -377,29 +378,29 @@ func TestDeathAtEachWriteOfARekey(t *testing.T) {
 	}
 }
 
-// A key that went with the server that made it, before another one had it, is given up for the next.
+// A key is lost with the server that made it, before another server had it. The next rekey replaces it.
 func TestKeyThatWentWithItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1", "s2", "s3")
-		w.secrets(3)
-		pass(time.Second)
+		w.makeSecrets(3)
+		advance(time.Second)
 		w.put("masterkey/lost", &cluster.MasterKey{ID: "lost", Number: 7, Created: time.Now()})
-		pass(time.Minute)
-		w.opened(3)
-		id, began, err := w.all()["s2"].Rekey(t.Context())
+		advance(time.Minute)
+		w.checkAllOpen(3)
+		id, began, err := w.members()["s2"].Rekey(t.Context())
 		if err != nil || !began {
 			t.Fatalf("rekey: %v, %v", began, err)
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		snap := w.snapshot()
-		if lost, _ := snap.MasterKey("lost"); !done(snap, id) || lost.Value.Dropped.IsZero() {
+		if lost, _ := snap.MasterKey("lost"); !isComplete(snap, id) || lost.Value.Dropped.IsZero() {
 			t.Errorf("the lost key: %+v, and in use is %s, want %s", lost.Value, snap.MasterInUse(), id)
 		}
-		w.opened(3)
+		w.checkAllOpen(3)
 	})
 }
 
-// Where a build of before runs, or a server that none can reach, nothing begins.
+// A rekey is refused if a server runs an older build, or if none can reach it.
 func TestRekeyIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		server cluster.Server
@@ -417,31 +418,31 @@ func TestRekeyIsRefused(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, "s1")
 			w.put("server/s2", &c.server)
-			pass(time.Second)
-			had := w.all()["s1"].vault.All()
-			_, _, err := w.all()["s1"].Rekey(t.Context())
+			advance(time.Second)
+			had := w.members()["s1"].vault.All()
+			_, _, err := w.members()["s1"].Rekey(t.Context())
 			if refusal := new(keyring.Refusal); !errors.As(err, &refusal) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: got %v, want %q", name, err, c.want)
 			}
-			if w.all()["s1"].vault.All() != had {
+			if w.members()["s1"].vault.All() != had {
 				t.Errorf("%s: a key is left in the file", name)
 			}
 		})
 	}
 }
 
-// A data key is rotated without the master key; what was interrupted is gone on with; a value that nobody can open
+// A data key is rotated without its master key. An interrupted rotation is completed, and a value that nobody can open
 // holds up no other.
 func TestRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1")
-		w.lead("nobody")
-		w.secrets(67)
+		w.setLeader("nobody")
+		w.makeSecrets(67)
 		v, err := secrets.Open(w.dirs["s1"], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What an interrupted one leaves: another key, the first one retired, one secret sealed anew.
+		// An interrupted rotation leaves another key, the first one retired, and one secret sealed with the new one.
 		snap := w.snapshot()
 		old, _ := snap.SecretKey("1")
 		retired := *old.Value
@@ -458,25 +459,25 @@ func TestRotate(t *testing.T) {
 		w.put("secretkey/1", &retired)
 		w.put("secretkey/2", between)
 		w.put("secret/default/s5", &moved)
-		pass(time.Second)
-		key, sealed, dropped, err := w.all()["s1"].Rotate(t.Context())
+		advance(time.Second)
+		key, sealed, dropped, err := w.members()["s1"].Rotate(t.Context())
 		if err != nil || key != "3" || sealed != 67 || dropped != 2 {
 			t.Errorf("rotated: key %s, %d sealed, %d dropped, %v", key, sealed, dropped, err)
 		}
-		w.opened(67)
+		w.checkAllOpen(67)
 		snap = w.snapshot()
 		for e := range snap.SecretKeys() {
 			if e.Value.ID != "3" {
 				t.Errorf("the data key %s is left", e.Value.ID)
 			}
 		}
-		// One that was damaged.
+		// Damage one secret.
 		e, _ = snap.Secret("default", "s7")
 		torn := *e.Value
 		torn.Sealed = torn.Sealed[:len(torn.Sealed)-1]
 		w.put("secret/default/s7", &torn)
-		pass(time.Second)
-		if _, _, _, err = w.all()["s1"].Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "s7") ||
+		advance(time.Second)
+		if _, _, _, err = w.members()["s1"].Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "s7") ||
 			!strings.Contains(err.Error(), "Set the secret anew") {
 			t.Errorf("with a damaged value: %v", err)
 		}
@@ -492,8 +493,8 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// A server that lacks a key says which, where it looks for it and what to do, and takes it in when it is added to its
-// file.
+// A server that lacks a key says which one, where it looks for it and what to do. It reads the key once somebody has
+// added it to its file.
 func TestServerWithoutTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1")
@@ -506,9 +507,9 @@ func TestServerWithoutTheKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.put("secretkey/1", k)
-		pass(time.Minute)
-		_, _, _, err = w.all()["s1"].Rotate(t.Context())
-		_, _, again := w.all()["s1"].Rekey(t.Context())
+		advance(time.Minute)
+		_, _, _, err = w.members()["s1"].Rotate(t.Context())
+		_, _, again := w.members()["s1"].Rekey(t.Context())
 		for _, err := range []error{err, again} {
 			if refusal := new(keyring.Refusal); !errors.As(err, &refusal) ||
 				!strings.Contains(err.Error(), k.Master+" is needed") ||
@@ -516,11 +517,11 @@ func TestServerWithoutTheKey(t *testing.T) {
 				t.Errorf("got %v, want that %s is needed", err, k.Master)
 			}
 		}
-		if err := secrets.Write(w.dirs["s1"], w.all()["s1"].vault.All()+elsewhere.All()); err != nil {
+		if err := secrets.Write(w.dirs["s1"], w.members()["s1"].vault.All()+elsewhere.All()); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Minute)
-		if _, _, _, err := w.all()["s1"].Rotate(t.Context()); err != nil {
+		advance(time.Minute)
+		if _, _, _, err := w.members()["s1"].Rotate(t.Context()); err != nil {
 			t.Errorf("with the key in the file: %v", err)
 		}
 	})

@@ -11,16 +11,16 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Bounds of one transaction in which values are sealed anew.
+// Bounds of one transaction that seals values with the newest key.
 const (
-	sealAtOnce  = 32
-	bytesAtOnce = 128 << 10 // so that the base64 of one value more is within any engine's limits
+	maxSealsPerUnit       = 32
+	maxSealedBytesPerUnit = 128 << 10 // the base64 of one more value still fits into any engine's limits
 )
 
 // errNoKey says that the record of a data key is missing.
 var errNoKey = errors.New("the data key is missing in the store")
 
-// Lacking returns the servers whose files do not hold a master key, as far as their records say.
+// Lacking returns the servers that do not list a master key in their records.
 func Lacking(snap *store.Snapshot, id string) (lacking []*cluster.Server) {
 	for e := range snap.Servers() {
 		if !slices.Contains(e.Value.Masters, id) {
@@ -30,13 +30,13 @@ func Lacking(snap *store.Snapshot, id string) (lacking []*cluster.Server) {
 	return lacking
 }
 
-// next returns the next write that brings the secrets to the newest keys, by the records alone; some is false where
-// there is none to do now, and the error then says what stands against it. A server's silence is no error: the key
-// waits for it.
-func next(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit, some bool,
+// nextUnit returns the next write that brings the secrets to the newest keys, by the records alone. If some is false
+// there is nothing to write now, and the error says what prevents it. A silent server is no error: the key waits for
+// it.
+func nextUnit(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit, some bool,
 	err error,
 ) {
-	// 1. A master key that all servers hold is used.
+	// 1. Use a master key that all servers hold.
 	newest, replaced := snap.NewestMasterKey()
 	if replaced && newest.Value.Used.IsZero() && newest.Value.Dropped.IsZero() &&
 		len(Lacking(snap, newest.Value.ID)) == 0 {
@@ -45,33 +45,33 @@ func next(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now t
 		u.Compare(newest.Key, newest.Modified)
 		return u, true, u.Put(newest.Key, &used)
 	}
-	// 2. The data key that values are sealed with is wrapped with it.
+	// 2. Make a data key that is wrapped with the master key in use.
 	master := snap.MasterInUse()
 	key, sealing := snap.NewestSecretKey()
 	if sealing && key.Value.Master != master {
-		u, _, err = newDataKey(snap, prefix, vault, now)
+		u, _, err = dataKeyUnit(snap, prefix, vault, now)
 		return u, err == nil, err
 	}
-	// 3. All values are sealed with that.
+	// 3. Seal all values with that data key.
 	if sealing {
-		if u, some, err = sealAnew(snap, vault, key); some {
+		if u, some, err = resealUnit(snap, vault, key); some {
 			return u, true, nil
 		}
 	}
-	// 4. Data keys that seal nothing go.
-	if u, some := unusedKeys(snap); some {
+	// 4. Delete data keys that seal nothing.
+	if u, some := unusedKeysUnit(snap); some {
 		return u, true, nil
 	}
 	if err != nil {
 		return u, false, err
 	}
-	// 5. Master keys that wrap nothing are retired.
-	return retired(snap, master, now)
+	// 5. Retire master keys that wrap nothing.
+	return retireUnit(snap, master, now)
 }
 
-// newDataKey is the write of another data key, wrapped with the master key in use, and of the records of those before:
-// no value is sealed with them after it.
-func newDataKey(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit,
+// dataKeyUnit returns the write of another data key, wrapped with the master key in use. The unit also retires the
+// former data keys, so no value is sealed with them after it.
+func dataKeyUnit(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit,
 	id string, err error,
 ) {
 	number := uint64(1)
@@ -95,20 +95,20 @@ func newDataKey(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault,
 	return u, k.ID, u.Put(prefix.SecretKey(k.ID), k)
 }
 
-// sealAnew is the write of some of the values that are not sealed with the key. What cannot be opened is left, and
-// told.
-func sealAnew(snap *store.Snapshot, vault *secrets.Vault, key store.Entry[cluster.SecretKey]) (u store.Unit, some bool,
-	err error,
+// resealUnit returns a write that seals some of the values again which are not sealed with the key. Values that cannot
+// be opened are skipped and give an error.
+func resealUnit(snap *store.Snapshot, vault *secrets.Vault, key store.Entry[cluster.SecretKey]) (u store.Unit,
+	some bool, err error,
 ) {
 	size, n := 0, 0
 	for e := range snap.Secrets("") {
 		if e.Value.Key == key.Value.ID {
 			continue
 		}
-		if n == sealAtOnce || n > 0 && size+len(e.Value.Sealed) > bytesAtOnce {
+		if n == maxSealsPerUnit || n > 0 && size+len(e.Value.Sealed) > maxSealedBytesPerUnit {
 			break
 		}
-		anew, fault := sealedAnew(snap, vault, key.Value, e.Value)
+		sealed, fault := reseal(snap, vault, key.Value, e.Value)
 		if fault != nil {
 			if err == nil {
 				err = fault
@@ -119,16 +119,16 @@ func sealAnew(snap *store.Snapshot, vault *secrets.Vault, key store.Entry[cluste
 			u.Compare(key.Key, key.Modified)
 		}
 		u.Compare(e.Key, e.Modified)
-		if err := u.Put(e.Key, anew); err != nil {
+		if err := u.Put(e.Key, sealed); err != nil {
 			return u, false, err
 		}
-		n, size = n+1, size+len(anew.Sealed)
+		n, size = n+1, size+len(sealed.Sealed)
 	}
 	return u, n > 0, err
 }
 
-// sealedAnew returns a secret with the same value, sealed with the key.
-func sealedAnew(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretKey, s *cluster.Secret) (*cluster.Secret,
+// reseal returns a secret with the same value, sealed with the key.
+func reseal(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretKey, s *cluster.Secret) (*cluster.Secret,
 	error,
 ) {
 	old, ok := snap.SecretKey(s.Key)
@@ -143,12 +143,12 @@ func sealedAnew(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretK
 	case err != nil:
 		return nil, fmt.Errorf("%w. Set the secret anew, or delete it", err)
 	}
-	anew := *s
-	return &anew, vault.Seal(key, &anew, value)
+	sealed := *s
+	return &sealed, vault.Seal(key, &sealed, value)
 }
 
-// unusedKeys is the deletion of data keys that were replaced and that nothing is sealed with.
-func unusedKeys(snap *store.Snapshot) (u store.Unit, some bool) {
+// unusedKeysUnit returns the deletion of retired data keys that seal nothing.
+func unusedKeysUnit(snap *store.Snapshot) (u store.Unit, some bool) {
 	used := map[string]bool{}
 	for e := range snap.Secrets("") {
 		used[e.Value.Key] = true
@@ -163,8 +163,8 @@ func unusedKeys(snap *store.Snapshot) (u store.Unit, some bool) {
 	return u, some
 }
 
-// retired is the note that master keys before the one in use wrap nothing any more.
-func retired(snap *store.Snapshot, inUse string, now time.Time) (u store.Unit, some bool, err error) {
+// retireUnit returns the write that retires former master keys which wrap nothing any more.
+func retireUnit(snap *store.Snapshot, inUse string, now time.Time) (u store.Unit, some bool, err error) {
 	wraps := map[string]bool{}
 	for e := range snap.SecretKeys() {
 		wraps[e.Value.Master] = true

@@ -1,14 +1,13 @@
-// Package logs keeps the output of a container's program in files.
+// Package logs stores the output of a container's program in files.
 //
-// A log is a folder that one Writer fills and any number of readers, in any process, read at
-// the same time. It holds segments: files of lines, each named by the number that its first line has in
-// the life of the container. The newest segment grows; when it is full the Writer begins the next one
-// and deletes the oldest. So a reader that is too slow to keep up finds a gap between two numbers, knows how
-// many lines it lost, and never makes the program wait.
+// A log is a folder that one Writer fills. Any number of readers, in any process, read it at the same time. The folder
+// holds segments: files of lines, each named by the number of its first line, counted from the container's start. The
+// newest segment grows. When it is full, the Writer begins the next one and deletes the oldest. A reader that is too
+// slow finds a gap between two numbers and knows the number of lost lines, and the program never waits for it.
 //
-// A line in a segment has the form of the Kubernetes container runtime interface, which log collectors
-// know: time, stream, tags and text, "2026-11-20T06:00:00.000000000Z stdout F text". The tag F ends a line, P
-// marks a part of one that was too long or unfinished. "F:lost=12" stands for 12 lines that could not be written.
+// A line in a segment has the form of the Kubernetes container runtime interface, which log collectors read: time,
+// stream, tags and text, "2026-11-20T06:00:00.000000000Z stdout F text". The tag F ends a line. The tag P marks a part
+// of a line that was too long or unfinished. "F:lost=12" stands for 12 lines that could not be written.
 package logs
 
 import (
@@ -28,29 +27,29 @@ const (
 	Stderr Stream = "stderr"
 )
 
-// Line is one line of a log, or the news that lines are missing.
+// Line is one line of a log, or a gap with the number of its lines.
 type Line struct {
 	Time   time.Time `json:"time,omitzero"`
 	Stream Stream    `json:"stream,omitempty"`
-	// Text is without the line's end. It may hold bytes that are not UTF-8, as the program wrote them.
+	// Text is the text without the end of the line. It may contain bytes that are not UTF-8, as the program wrote them.
 	Text string `json:"text,omitempty"`
-	// Partial says that the text goes on in the stream's next line.
+	// Partial means that the text continues in the stream's next line.
 	Partial bool `json:"partial,omitempty"`
-	// Lost, unless 0, is how many lines are missing at this place; then there is no text.
+	// Lost, unless 0, is the number of lines missing here; Text is then empty.
 	Lost int64 `json:"lost,omitempty"`
 }
 
-// timeForm is RFC 3339 with all nine digits, so that times sort as text.
-const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
+// timeFormat is RFC 3339 with all nine digits, so that times sort as text.
+const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 const lostTag = "F:lost="
 
-// ErrMalformed says that bytes are not a line of a log.
+// ErrMalformed means that bytes are not a line of a log.
 var ErrMalformed = errors.New("not a line of a log")
 
-// Append adds the line in the form of a file, with its end, to dst and returns it.
+// Append appends the line in the form of a file, with its end, to dst and returns the result.
 func Append(dst []byte, l Line) []byte {
-	dst = l.Time.UTC().AppendFormat(dst, timeForm)
+	dst = l.Time.UTC().AppendFormat(dst, timeFormat)
 	dst = append(dst, ' ')
 	dst = append(dst, l.Stream...)
 	switch {
@@ -68,8 +67,7 @@ func Append(dst []byte, l Line) []byte {
 	return append(dst, '\n')
 }
 
-// Parse reads a line of a file, without its end. Tags that it does not know are ignored. Its errors
-// wrap ErrMalformed.
+// Parse reads a line of a file, without its end, and ignores unknown tags. Its errors wrap ErrMalformed.
 func Parse(b []byte) (Line, error) {
 	stamp, rest, ok := bytes.Cut(b, []byte{' '})
 	if !ok {

@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if y := l.Time.Year(); y < 0 || y > 9999 {
-			return // a zone moved it out of what RFC 3339 can say
+			return // a time zone moved it out of the range of RFC 3339
 		}
 		out := Append(nil, l)
 		again, err := Parse(out[:len(out)-1])

@@ -134,7 +134,7 @@ func TestSlowReaderLosesCountedLines(t *testing.T) {
 			t.Errorf("got %q, want %q", l.Text, want)
 		}
 		seen++
-		if seen == 2 { // the reader stops here while the task chatters on
+		if seen == 2 { // the reader stops here while the task writes on
 			fill(out, 3, 1000)
 		}
 		return nil
@@ -201,7 +201,7 @@ func TestSinceAndStream(t *testing.T) {
 	if diff := cmp.Diff([]string{"stderr:3", "stderr:5"}, texts(t, dir, Options{Stream: Stderr, Tail: 2})); diff != "" {
 		t.Errorf("tail of a stream: %s", diff)
 	}
-	// A new writer cuts the torn line off and goes on.
+	// A new writer cuts the torn line off and continues.
 	w := NewWriter(Config{Dir: dir})
 	fill(w.Stream(Stdout), 0, 1)
 	if diff := cmp.Diff([]string{"stderr:5", "stdout:line 0"}, texts(t, dir, Options{Tail: 2})); diff != "" {
@@ -265,7 +265,7 @@ func TestTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	for limit, want := range map[int]string{
-		3:  "ü", // never half a letter
+		3:  "ü", // never half a character
 		4:  "öü",
 		18: "49\nthe ends äöü",
 		0:  "",
@@ -282,8 +282,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// Whatever is written, in whatever pieces and through whatever restarts of the writer, a reader sees all that is kept
-// in order, and knows how much is not.
+// For all writes, pieces and restarts of the writer, a reader gets the kept lines in order and the number of the
+// others.
 func TestAnyWriting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each draw

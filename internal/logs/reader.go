@@ -12,45 +12,45 @@ import (
 	"unicode/utf8"
 )
 
-// How long a follower waits before it looks again: a little while lines come, more when the log is quiet.
+// How long a follower waits before it reads again: minPollInterval while lines arrive, up to maxPollInterval otherwise.
 const (
-	pollSoon = 10 * time.Millisecond
-	pollMost = 100 * time.Millisecond
+	minPollInterval = 10 * time.Millisecond
+	maxPollInterval = 100 * time.Millisecond
 )
 
-// block is how much of a segment is read at once.
-const block = 256 << 10
+// blockSize is how much of a segment is read at once, in bytes.
+const blockSize = 256 << 10
 
-// Options say which lines Read returns.
+// Options select the lines of Read.
 type Options struct {
-	// Follow goes on with lines that come later, until the context ends or Done is closed.
+	// Follow waits for later lines, until the context ends or Done is closed.
 	Follow bool
-	// Done, unless nil, tells a follower that no more lines will come: it returns at the end of those there.
+	// Done, unless nil, is closed when no more lines will come: a follower then returns at the end of the log.
 	Done <-chan struct{}
-	// Tail, if positive, is how many of the newest lines that fit come first; 0 is all, a negative
-	// number none, which makes sense with Follow.
+	// Tail, if positive, is how many of the newest matching lines come first. 0 means all lines; a negative number
+	// means none, for use with Follow.
 	Tail int
-	// Since, unless zero, leaves out lines before it.
+	// Since, unless zero, leaves out earlier lines.
 	Since time.Time
-	// Stream, unless empty, leaves out the other one.
+	// Stream, unless empty, leaves out the other stream.
 	Stream Stream
 }
 
-func (o *Options) fits(l Line) bool {
+func (o *Options) matches(l Line) bool {
 	return (o.Stream == "" || l.Stream == o.Stream) && !l.Time.Before(o.Since)
 }
 
-// Read calls yield for the lines of the log in dir, in order. The log may be written meanwhile by this or
-// another process. Lines that were deleted before Read came to them, or that the Writer could not write, come as
-// a Line with their number in Lost; those older than the first line kept are not counted. Read
-// returns yield's error, or the context's when it ended.
+// Read calls yield for the lines of the log in dir, in order. This or another process may write to the log meanwhile.
+// Lines that were deleted before Read reached them, or that the Writer could not write, come as a Line with their
+// number in Lost. Lines older than the first kept line are not counted. Read returns yield's error, or the context's
+// when it ended.
 func Read(ctx context.Context, dir string, opt Options, yield func(Line) error) error {
 	r := reader{dir: dir, opt: opt, yield: yield}
 	defer r.close()
 	if err := r.begin(); err != nil {
 		return err
 	}
-	wait := pollSoon
+	wait := minPollInterval
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for last := false; ; {
@@ -58,9 +58,9 @@ func Read(ctx context.Context, dir string, opt Options, yield func(Line) error) 
 		if err != nil || !opt.Follow || last {
 			return err
 		}
-		wait = min(2*wait, pollMost)
+		wait = min(2*wait, maxPollInterval)
 		if n > 0 {
-			wait = pollSoon
+			wait = minPollInterval
 		}
 		timer.Reset(wait)
 		select {
@@ -73,7 +73,7 @@ func Read(ctx context.Context, dir string, opt Options, yield func(Line) error) 
 	}
 }
 
-// reader is one Read.
+// reader is the state of one Read.
 type reader struct {
 	dir   string
 	opt   Options
@@ -81,9 +81,9 @@ type reader struct {
 
 	file   *os.File
 	first  int64 // number of the file's first line
-	offset int64 // in file, of the next line
+	offset int64 // of the next line in file
 	next   int64 // number of the next line; -1 before the first
-	skip   int64 // lines that fit but are too old for Tail
+	skip   int64 // matching lines that are too old for Tail
 }
 
 func (r *reader) close() {
@@ -92,7 +92,7 @@ func (r *reader) close() {
 	}
 }
 
-// begin finds the place of the first line.
+// begin finds the first line to return.
 func (r *reader) begin() error {
 	r.next = -1
 	firsts, err := segments(r.dir)
@@ -113,7 +113,7 @@ func (r *reader) begin() error {
 			return fmt.Errorf("open log segment: %w", err)
 		}
 		scan(f, 0, func(l Line, err error) bool {
-			if err == nil && r.opt.fits(l) {
+			if err == nil && r.opt.matches(l) {
 				found++
 			}
 			return true
@@ -130,7 +130,7 @@ func (r *reader) begin() error {
 	return nil
 }
 
-// drain yields all lines that are there and returns how many it passed.
+// drain yields all available lines and returns how many it passed.
 func (r *reader) drain(ctx context.Context) (passed int64, err error) {
 	for {
 		n, err := r.segment(ctx)
@@ -145,7 +145,7 @@ func (r *reader) drain(ctx context.Context) (passed int64, err error) {
 	}
 }
 
-// segment yields the whole lines that follow in the open file.
+// segment yields the remaining complete lines of the open file.
 func (r *reader) segment(ctx context.Context) (passed int64, err error) {
 	if r.file == nil {
 		return 0, nil
@@ -159,7 +159,7 @@ func (r *reader) segment(ctx context.Context) (passed int64, err error) {
 		}
 		passed++
 		r.next += count(l, bad)
-		if bad != nil || !r.opt.fits(l) {
+		if bad != nil || !r.opt.matches(l) {
 			return true
 		}
 		if r.skip > 0 {
@@ -173,7 +173,7 @@ func (r *reader) segment(ctx context.Context) (passed int64, err error) {
 	return passed, err
 }
 
-// advance opens the segment after the open one, if there is one, once all of the open one was read.
+// advance opens the next segment, if there is one, once the open one was read to its end.
 func (r *reader) advance(ctx context.Context) (bool, error) {
 	firsts, err := segments(r.dir)
 	if err != nil {
@@ -183,14 +183,14 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	if at < 0 {
 		return false, nil
 	}
-	// The writer may have written to the open one up to the moment that it made the next.
+	// The writer may have written to the open one until it made the next.
 	if _, err := r.segment(ctx); err != nil {
 		return false, err
 	}
 	first := firsts[at]
 	f, err := os.Open(segmentPath(r.dir, first))
 	if os.IsNotExist(err) {
-		return true, nil // deleted since: look again
+		return true, nil // deleted meanwhile: search again
 	}
 	if err != nil {
 		return false, fmt.Errorf("open log segment: %w", err)
@@ -205,14 +205,14 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// scan calls each for the whole lines of f from offset on and returns how many lines they stand for
-// and the offset after the last that each accepted. Each may be nil.
+// scan calls each for the complete lines of f from offset on. It returns how many lines they stand for and the offset
+// after the last line that each accepted. Each may be nil.
 func scan(f io.ReaderAt, offset int64, each func(Line, error) bool) (lines, after int64) {
-	buf := make([]byte, 0, block)
-	at := offset // in f, of what is to be read next; buf holds offset..at
+	buf := make([]byte, 0, blockSize)
+	at := offset // offset in f of the next byte to read; buf holds offset..at
 	for {
 		if len(buf) == cap(buf) {
-			buf = slices.Grow(buf, block) // a line longer than a block: not one of ours, but let it pass
+			buf = slices.Grow(buf, blockSize) // longer than a block: not from a Writer, but accepted
 		}
 		n, err := f.ReadAt(buf[len(buf):cap(buf)], at)
 		buf, at = buf[:len(buf)+n], at+int64(n)
@@ -236,8 +236,8 @@ func scan(f io.ReaderAt, offset int64, each func(Line, error) bool) (lines, afte
 	}
 }
 
-// Tail returns the end of the output in the log in dir, both streams as they came, without times: at most
-// limit bytes. It is for people: a log that cannot be read has an empty tail.
+// Tail returns the end of the output in the log in dir, both streams in their order, without times: at most limit
+// bytes. It is for people: a log that cannot be read has an empty tail.
 func Tail(dir string, limit int) string {
 	firsts, _ := segments(dir)
 	// A line of one byte takes 46 in the file.
@@ -253,7 +253,7 @@ func Tail(dir string, limit int) string {
 		if info, err := f.Stat(); err == nil {
 			start = max(info.Size()-window, 0)
 		}
-		cut := start > 0 // the first line is likely torn
+		cut := start > 0 // the first line is probably torn
 		scan(f, start, func(l Line, bad error) bool {
 			if !cut && bad == nil && l.Lost == 0 {
 				text.WriteString(l.Text)

@@ -11,13 +11,12 @@ import (
 
 const suffix = ".log"
 
-// segmentPath returns the file of the segment whose first line has number first.
+// segmentPath returns the path of the segment whose first line has the number first.
 func segmentPath(dir string, first int64) string {
 	return filepath.Join(dir, fmt.Sprintf("%016d%s", first, suffix))
 }
 
-// segments returns the first numbers of the segments in dir, in order. A folder that
-// does not exist has none.
+// segments returns the first numbers of the segments in dir, in order. A missing folder has no segments.
 func segments(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {

@@ -19,42 +19,42 @@ const (
 	MaxLine = 16 << 10
 )
 
-// retryAfter is how long a Writer that could not open a file leaves it alone.
-const retryAfter = time.Second
+// retryInterval is how long a Writer waits after it could not open a file.
+const retryInterval = time.Second
 
-// Config says where a Writer writes and how much it keeps.
+// Config configures a Writer.
 type Config struct {
-	// Dir is the log's folder. It is made when it is not there.
+	// Dir is the log's folder. It is created if it is missing.
 	Dir string
-	// SegmentSize is how large a segment grows, by default DefaultSegmentSize.
+	// SegmentSize is the size of a full segment, by default DefaultSegmentSize.
 	SegmentSize cluster.Bytes
-	// Mask, unless nil, returns the text of a line as it is to be kept. It is called for one line at a time, and for
-	// each part of one that is longer than MaxLine.
+	// Mask, unless nil, returns the text to store for a line. It is called for one line at a time, and for each part of
+	// a line that is longer than MaxLine.
 	Mask func(text []byte) []byte
-	// Segments is how many are kept, the growing one included; by default DefaultSegments, at least 2.
+	// Segments is how many segments are kept, the growing one included; by default DefaultSegments, at least 2.
 	Segments int
 }
 
-// Writer appends the output of one program to its log. There should be one Writer for a folder at a time: what
-// two write at once is kept, but lines may be counted wrong. Its methods may be called concurrently.
+// Writer appends the output of one program to its log. A folder should have one Writer at a time: lines of a second one
+// are stored, but may be counted wrong. Its methods may be called concurrently.
 //
-// What cannot be written, for a full disk, say, is dropped and counted; the count goes into the log before the next
-// line that can be. A Writer reports no error, since the program must not wait for its log.
+// A Writer drops and counts lines that it cannot write, for example because the disk is full. It writes their number
+// before the next line. A Writer reports no error, because the program must not wait for its log.
 type Writer struct {
 	cfg     Config
 	mu      sync.Mutex
 	file    *os.File
-	size    int64 // of file, up to the end of its last whole line
+	size    int64 // of file, up to the end of its last complete line
 	next    int64 // number of the next line
-	lost    int64 // lines that the log does not show yet
-	dropped int64 // lines lost in the life of the Writer
+	lost    int64 // lines that the log does not count yet
+	dropped int64 // all lost lines of this Writer
 	retry   time.Time
 	buf     []byte
 	streams []*stream
 }
 
-// NewWriter returns a Writer for the log in cfg.Dir, which may hold lines of an earlier Writer. Files are
-// touched by the first line.
+// NewWriter returns a Writer for the log in cfg.Dir, which may hold lines of an earlier Writer. It touches no file
+// before the first line.
 func NewWriter(cfg Config) *Writer {
 	if cfg.SegmentSize <= 0 {
 		cfg.SegmentSize = DefaultSegmentSize
@@ -73,8 +73,8 @@ func (w *Writer) Dropped() int64 {
 	return w.dropped
 }
 
-// Stream returns a writer of the program's output s. It takes all that it is given and returns no
-// error. A line without its end is kept back, up to MaxLine bytes, until the end comes or Close.
+// Stream returns a writer for the program's output s. It accepts all bytes and returns no error. It keeps back a line
+// without its end, up to MaxLine bytes, until the end arrives or Close is called.
 func (w *Writer) Stream(s Stream) io.Writer {
 	st := &stream{writer: w, name: s}
 	w.mu.Lock()
@@ -83,7 +83,7 @@ func (w *Writer) Stream(s Stream) io.Writer {
 	return st
 }
 
-// Close writes what the streams kept back and closes the file. A later write opens it again.
+// Close writes the lines that the streams kept back and closes the file. A later write opens it again.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,11 +108,11 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// stream cuts one output into lines.
+// stream splits one output into lines.
 type stream struct {
 	writer *Writer
 	name   Stream
-	rest   []byte // of a line whose end has not come
+	rest   []byte // of a line without its end
 }
 
 // Write implements io.Writer; it never fails.
@@ -138,7 +138,7 @@ func (st *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// masked returns the text of a line as it is kept.
+// masked returns the text to store for a line.
 func (w *Writer) masked(text []byte) string {
 	if w.cfg.Mask != nil {
 		text = w.cfg.Mask(text)
@@ -147,7 +147,7 @@ func (w *Writer) masked(text []byte) string {
 	return string(text)
 }
 
-// add puts a line into the buffer, which flush writes.
+// add appends a line to the buffer, which flush writes.
 func (w *Writer) add(l Line) {
 	before := len(w.buf)
 	w.buf = Append(w.buf, l)
@@ -161,7 +161,7 @@ func (w *Writer) add(l Line) {
 	w.buf = append(w.buf, line...)
 }
 
-// flush writes the buffer. Lines that cannot be written are lost.
+// flush writes the buffer. Lines that cannot be written count as lost.
 func (w *Writer) flush() {
 	lines := int64(bytes.Count(w.buf, []byte{'\n'}))
 	if lines == 0 {
@@ -192,7 +192,7 @@ func (w *Writer) write(b []byte, lines int64) {
 	n, err := w.file.Write(b)
 	if err != nil {
 		if info, statErr := w.file.Stat(); statErr == nil && n > 0 {
-			_ = w.file.Truncate(info.Size() - int64(n)) // no torn line in the middle
+			_ = w.file.Truncate(info.Size() - int64(n)) // removes a torn line from the middle of the file
 		}
 		w.drop(lines)
 		return
@@ -207,8 +207,7 @@ func (w *Writer) drop(lines int64) {
 	w.dropped += lines
 }
 
-// open makes sure that there is a file. It goes on where an earlier Writer ended and cuts off a
-// line that it left torn.
+// open ensures that a file is open. It continues after an earlier Writer and cuts off a torn line.
 func (w *Writer) open() bool {
 	if w.file != nil {
 		return true
@@ -217,7 +216,7 @@ func (w *Writer) open() bool {
 		return false
 	}
 	if err := w.reopen(); err != nil {
-		w.file, w.retry = nil, time.Now().Add(retryAfter)
+		w.file, w.retry = nil, time.Now().Add(retryInterval)
 		return false
 	}
 	return true
@@ -248,24 +247,23 @@ func (w *Writer) reopen() error {
 	return nil
 }
 
-// rotate begins the next segment and deletes the oldest. If it cannot, the Writer is without a file.
+// rotate begins the next segment and deletes the oldest. After a failure the Writer may have no file.
 func (w *Writer) rotate() {
 	if !w.open() || w.size == 0 {
 		return
 	}
 	f, err := os.OpenFile(segmentPath(w.cfg.Dir, w.next), os.O_RDWR|os.O_CREATE|os.O_APPEND|os.O_EXCL, 0o600)
-	if os.IsExist(err) { // another Writer was here meanwhile
+	if os.IsExist(err) { // another Writer created it meanwhile
 		_ = w.file.Close()
 		w.file = nil
 		w.open()
 		return
 	}
 	if err != nil {
-		// Without room for a new file the old one may still have some: it grows past its size
-		// rather than losing what it could hold, but not without end.
+		// Without space for a new file the old one may still have some: it grows past its size, but not without limit.
 		if w.size > 2*int64(w.cfg.SegmentSize) {
 			_ = w.file.Close()
-			w.file, w.retry = nil, time.Now().Add(retryAfter)
+			w.file, w.retry = nil, time.Now().Add(retryInterval)
 		}
 		return
 	}

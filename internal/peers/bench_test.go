@@ -37,7 +37,7 @@ func bench(b *testing.B, nodes int) (*Peers, *link) {
 			cluster.Pulse{Session: 3, Seq: 1, At: p.config.Clock(), Next: 5 * time.Second})
 	}
 	p.collect()
-	l.take()
+	l.takePending()
 	return p, l
 }
 
@@ -61,7 +61,7 @@ func BenchmarkSecond(b *testing.B) {
 		}
 		b.StartTimer()
 		p.collect()
-		pending := l.take()
+		pending := l.takePending()
 		d := l.digest(slices.Sorted(maps.Keys(pending)), pending, p.config.Clock(), nil)
 		body, err := json.Marshal(d)
 		if err != nil || len(d.Pulses) < changed { // in every 30th they all are
@@ -81,7 +81,7 @@ func BenchmarkReceive(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		seq++
-		d := digest{version: ourVersion(), Server: "s2", No: seq, Echo: &echo{Life: p.life}}
+		d := digest{version: ourVersion(), Server: "s2", No: seq, Echo: &echo{Life: p.startID}}
 		for i := range changed {
 			d.Pulses = append(d.Pulses,
 				beat{Node: fmt.Sprintf("node-%05d", i), Session: 3, Seq: seq, Age: 400_000, Next: 5e6})

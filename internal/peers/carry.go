@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Handler serves the talk with other servers, the paths under PathPrefix. That only servers may call it is for the
-// caller to check; that each speaks for itself is checked here.
+// Handler serves the protocol with other servers, the paths under PathPrefix. Its caller must admit servers only;
+// Handler checks that each server acts for itself.
 func (p *Peers) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathDigest, p.receive)
 	mux.HandleFunc("POST "+pathStreams, p.carry)
-	mux.HandleFunc("GET "+pathReasons, p.tellReasons)
-	mux.HandleFunc("GET "+pathGrounds, p.tellGrounds)
-	mux.HandleFunc("GET "+pathSecretsKey, p.tellSecretsKey)
+	mux.HandleFunc("GET "+pathReasons, p.serveReasons)
+	mux.HandleFunc("GET "+pathDecisionTrace, p.serveDecisionTrace)
+	mux.HandleFunc("GET "+pathSecretsKey, p.serveSecretsKey)
 	return mux
 }
 
-// carry opens a stream to one of this server's agents for another server. It is never passed on further.
+// carry opens a stream to one of this server's agents for another server. It never forwards a stream again.
 func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor < 2 {
 		refuse(w, http.StatusHTTPVersionNotSupported, "a stream needs HTTP/2")
@@ -49,7 +49,7 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	go func() { // in time with the request
+	go func() { // ends with the request
 		select {
 		case <-p.ended:
 			cancel()
@@ -66,32 +66,32 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
 	if ctl.Flush() == nil {
 		relay(ctx, agent, in, &frameWriter{out: w, flush: ctl.Flush}, ctl)
 	}
-	_ = agent.Close() // its end was told, or nobody is left to hear of it
+	_ = agent.Close() // the asker received the end, or is gone
 }
 
-// halfCloser is a stream whose sending direction can be ended alone.
+// halfCloser is a stream whose sending direction can be ended by itself.
 type halfCloser interface{ CloseWrite() error }
 
-// deadlines are those of the connection to the asker.
+// deadlines are the deadlines of the asker's connection.
 type deadlines interface {
 	SetReadDeadline(deadline time.Time) error
 	SetWriteDeadline(deadline time.Time) error
 }
 
-// relay copies both ways until both directions have ended, one of them broke, or ctx ended. It returns once
-// nothing uses the asker's connection any more.
+// relay copies both ways until both directions have ended, one of them broke, or ctx ended. When it returns, nothing
+// uses the asker's connection any more.
 func relay(ctx context.Context, agent io.ReadWriteCloser, in io.Reader, out *frameWriter, asker deadlines) {
 	ctx, cancel := context.WithCancel(ctx)
-	freed := make(chan struct{})
+	released := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(freed)
-		_ = agent.Close() // ends what waits for the agent
+		defer close(released)
+		_ = agent.Close() // ends reads and writes that wait for the agent
 		_ = asker.SetReadDeadline(time.Now())
 		out.cut(asker)
 	})
 	defer func() {
 		if !stop() {
-			<-freed
+			<-released
 		}
 		cancel()
 	}()

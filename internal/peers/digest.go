@@ -14,91 +14,89 @@ import (
 const Period = time.Second
 
 const (
-	// again is after how many periods everything is sent again.
-	again = 30
-	// stray is how old a sign of life must be before it is dropped for a node or a session that the store
-	// does not have: the tables may be a moment behind.
-	stray = 10 * time.Second
-	// goneAfter is how long a server must be silent, and not answer, to count as gone. One whose record is deleted is
-	// gone once it is silent for removedAfter: more than a digest.
+	// resendPeriods is the number of periods after which all signs of life are sent again.
+	resendPeriods = 30
+	// unknownPulseAge is the age from which on a sign of life of an unknown node or session is dropped. A younger one
+	// is kept, since the tables may lag.
+	unknownPulseAge = 10 * time.Second
+	// goneAfter is the silence after which a server that does not answer counts as gone. A server whose record is
+	// deleted is gone after removedAfter, more than the interval of digests.
 	goneAfter    = 5 * time.Second
 	removedAfter = 2 * Period
-	// moveTime is how soon the agents of a server that is gone are expected to be heard of elsewhere.
-	moveTime = 10 * time.Second
+	// reconnectTime is the time in which the agents of a gone server are expected to report elsewhere.
+	reconnectTime = 10 * time.Second
 )
 
-// row is the last sign of life of one of this server's own agents.
-type row struct{ pulse cluster.Pulse }
+// localPulse is the last sign of life of one of this server's own agents.
+type localPulse struct{ pulse cluster.Pulse }
 
-// local is what collect keeps from tick to tick. Only Run's goroutine uses it.
+// local is the state of collect between ticks. Only Run's goroutine uses it.
 type local struct {
 	tick uint64
-	mark uint64 // up to which change of pulses rows hold them
-	rows map[string]*row
+	mark uint64 // the mark of the last changes of pulses that rows contain
+	rows map[string]*localPulse
 }
 
-// heard is the last sign of life of a node that another server told of, as it stands in the tables.
-type heard struct {
+// remotePulse is the last sign of life of a node from another server, as it was written to the tables.
+type remotePulse struct {
 	from    string
 	session uint64
 	seq     uint64
 	at      time.Duration
 }
 
-// numbered is the last digest that a server sent.
-type numbered struct {
-	life string
-	no   uint64
-	at   time.Duration // when it came
-	cut  bool          // the server is gone since, and what its agents promised was cut
+// lastDigest is the last digest from a server.
+type lastDigest struct {
+	startID string
+	no      uint64
+	at      time.Duration // when it arrived
+	cut     bool          // the server is gone since, and shortenIntervals has handled its agents
 }
 
-// wrote reports whether a pulse of the tables is the one that was heard, rather than one that this server's own
-// agent gave.
-func (h heard) wrote(p cluster.Pulse) bool {
+// matches reports whether a pulse of the tables is this one, rather than one from this server's own agent.
+func (h remotePulse) matches(p cluster.Pulse) bool {
 	return h.session == p.Session && h.seq == p.Seq && h.at == p.At
 }
 
-// item is a sign of life on its way to one server.
-type item struct {
+// pendingPulse is a sign of life that has to be sent to one server.
+type pendingPulse struct {
 	pulse cluster.Pulse
-	stats bool // they changed
-	// before is what the server knows of the statistics: of single attempts only what changed since goes to it. nil is
-	// nothing.
+	stats bool // the statistics changed
+	// before are the statistics that the server knows, nil for none. Only changed attempts are sent to it.
 	before *cluster.NodeStats
 }
 
-// collect finds the signs of life that this server's agents gave since the last tick and hands them to the links. What
-// another server told is not sent on: each server tells of its own agents only. Now and then all are gone through.
+// collect passes the new signs of life of this server's agents to the links. Signs of life from other servers are not
+// sent on, since each server sends those of its own agents. Every resendPeriods it collects all of them.
 func (p *Peers) collect() {
 	p.local.tick++
-	everything := p.local.tick%again == 0
+	everything := p.local.tick%resendPeriods == 0
 	if everything {
-		p.local.mark = 0 // for good measure
-		p.sweep()
+		p.local.mark = 0 // reads all pulses again, as a safeguard
+		p.dropUnknown()
 	}
-	p.cutPromises()
-	changed := map[string]item{}
+	p.shortenIntervals()
+	changed := map[string]pendingPulse{}
 
 	p.mu.Lock()
 	links := make([]*link, 0, len(p.links))
-	for _, l := range p.links { // order-free: each link by itself
+	for _, l := range p.links { // order-free: links are independent
 		links = append(links, l)
 	}
 	c := p.config.Tables.PulsesSince(p.local.mark)
 	p.local.mark = c.Mark
 	for node, pulse := range c.Pulses { // order-free: rows by node
-		if p.heard[node].wrote(pulse) {
+		if p.remotePulses[node].matches(pulse) {
 			delete(p.local.rows, node)
 			continue
 		}
 		r := p.local.rows[node]
 		if r == nil {
-			r = &row{}
+			r = &localPulse{}
 			p.local.rows[node] = r
 		}
 		if r.pulse != pulse {
-			changed[node] = item{pulse, r.pulse.Stats != pulse.Stats, r.pulse.Stats}
+			changed[node] = pendingPulse{pulse, r.pulse.Stats != pulse.Stats, r.pulse.Stats}
 			r.pulse = pulse
 		}
 	}
@@ -108,7 +106,7 @@ func (p *Peers) collect() {
 		delete(p.local.rows, node)
 	}
 	if c.All {
-		maps.DeleteFunc(p.local.rows, func(node string, _ *row) bool {
+		maps.DeleteFunc(p.local.rows, func(node string, _ *localPulse) bool {
 			_, ok := c.Pulses[node]
 			return !ok
 		})
@@ -124,25 +122,25 @@ func (p *Peers) collect() {
 	}
 }
 
-// cutPromises has the agents of servers that are gone expected soon, once for each time that a server goes: they turn
-// to another server at once, if they live. Silence counts from the promised sign of life (P6.2): the count begins
-// sooner than was promised, and never in the past. What the server tells when it is back stands again.
-func (p *Peers) cutPromises() {
+// shortenIntervals expects the agents of a gone server to report soon, once each time a server goes. Such agents turn
+// to another server at once, if they live. Silence counts from the promised sign of life (P6.2); it then begins
+// earlier, but never in the past. A digest of the returned server restores the intervals.
+func (p *Peers) shortenIntervals() {
 	now, snap := p.config.Clock(), p.config.Tables.Snapshot()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for server, last := range p.last { // order-free: each server by itself
+	for server, last := range p.lastDigests { // order-free: servers are independent
 		if _, member := snap.Server(server); last.cut || !p.gone(server, member, now-last.at) {
 			continue
 		}
 		last.cut = true
-		p.last[server] = last
-		for node, h := range p.heard { // order-free: each node by itself
+		p.lastDigests[server] = last
+		for node, h := range p.remotePulses { // order-free: nodes are independent
 			pulse, _ := p.config.Tables.Pulse(node)
-			if h.from != server || !h.wrote(pulse) {
+			if h.from != server || !h.matches(pulse) {
 				continue
 			}
-			if soon := now + moveTime - pulse.At; soon < pulse.Next {
+			if soon := now + reconnectTime - pulse.At; soon < pulse.Next {
 				pulse.Next = soon
 				p.config.Tables.SetPulse(node, pulse)
 			}
@@ -150,8 +148,8 @@ func (p *Peers) cutPromises() {
 	}
 }
 
-// gone reports whether a server that was silent for so long is gone. One that answers is not, even if its digests do
-// not come through: its agents stay with it. p.mu is held.
+// gone reports whether a server that was silent for the given time is gone. A server that answers is not gone, even if
+// its digests do not arrive: its agents stay with it. p.mu is held.
 func (p *Peers) gone(server string, member bool, silent time.Duration) bool {
 	if !member {
 		return silent > removedAfter
@@ -164,20 +162,20 @@ func (p *Peers) gone(server string, member bool, silent time.Duration) bool {
 	return silent > goneAfter
 }
 
-// sweep drops signs of life of nodes and sessions that the store does not have: a node that was forgotten, and what a
-// server told late of it. A node that registers anew after that begins with low session numbers again.
-func (p *Peers) sweep() {
+// dropUnknown drops the pulses of nodes and sessions that the store does not have: of forgotten nodes, and late ones
+// from another server. A node that registers again after that begins with low session numbers.
+func (p *Peers) dropUnknown() {
 	now, pulses := p.config.Clock(), p.config.Tables.Pulses()
 	snap := p.config.Tables.Snapshot()
-	for node, pulse := range pulses { // order-free: each node by itself
+	for node, pulse := range pulses { // order-free: nodes are independent
 		status, ok := snap.NodeStatus(node)
-		if (!ok || status.Value.Session < pulse.Session) && now-pulse.At > stray {
-			p.forget(node)
+		if (!ok || status.Value.Session < pulse.Session) && now-pulse.At > unknownPulseAge {
+			p.dropNode(node)
 		}
 	}
 }
 
-// receive takes what another server tells of its agents.
+// receive handles a digest of another server.
 func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 	var d digest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDigest)).Decode(&d); err != nil {
@@ -197,40 +195,39 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict,
 			"the digest comes from this server itself: an address in the servers' records is wrong")
 		return
-	case len(d.Pulses) > mostPulses:
+	case len(d.Pulses) > maxPulsesPerDigest:
 		refuse(w, http.StatusRequestEntityTooLarge, "the digest holds too many signs of life")
 		return
 	}
 	now := p.config.Clock()
-	if made, ok := p.made(d.Echo, now); ok {
+	if made, ok := p.madeAt(d.Echo, now); ok {
 		p.mu.Lock()
-		if last := p.last[d.Server]; d.Life != last.life || d.No > last.no {
-			p.last[d.Server] = numbered{life: d.Life, no: d.No, at: now}
+		if last := p.lastDigests[d.Server]; d.Life != last.startID || d.No > last.no {
+			p.lastDigests[d.Server] = lastDigest{startID: d.Life, no: d.No, at: now}
 			for i := range d.Pulses {
-				p.take(d.Server, &d.Pulses[i], made)
+				p.recordBeat(d.Server, &d.Pulses[i], made)
 			}
 		}
 		p.mu.Unlock()
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(digestReply{ // who went away sends again
-		version: ourVersion(), Server: p.config.Server.ID, Life: p.life, Clock: now.Microseconds(),
+	_ = json.NewEncoder(w).Encode(digestReply{ // a server that has disconnected sends again
+		version: ourVersion(), Server: p.config.Server.ID, Life: p.startID, Clock: now.Microseconds(),
 	})
 }
 
-// made returns when a digest was made, on this server's clock, and not later than it was in truth: a digest that was
-// long on its way must not make a silent node look alive. It is false for one whose sender had no reply of this
-// server's present life.
-func (p *Peers) made(e *echo, now time.Duration) (time.Duration, bool) {
-	if e == nil || e.Life != p.life || e.Since < 0 {
+// madeAt returns when a digest was made, on this server's clock, and never later than it was: a delayed digest must not
+// make a silent node look alive. It returns false if the sender had no reply from this server since its start.
+func (p *Peers) madeAt(e *echo, now time.Duration) (time.Duration, bool) {
+	if e == nil || e.Life != p.startID || e.Since < 0 {
 		return 0, false
 	}
 	return min(now, micros(e.Clock)+micros(e.Since)), true
 }
 
-// take records one sign of life: the highest (session, sequence) wins (P6.1), and of one that is told again what is
-// promised now: a node whose stream broke is expected sooner. p.mu is held.
-func (p *Peers) take(from string, b *beat, made time.Duration) {
+// recordBeat records one sign of life. The highest (session, sequence) wins (P6.1). A repeated sign of life updates the
+// interval: a node whose stream broke is expected sooner. p.mu is held.
+func (p *Peers) recordBeat(from string, b *beat, made time.Duration) {
 	if b.Session == 0 || !cluster.ValidNodeName(b.Node) {
 		return
 	}
@@ -243,24 +240,24 @@ func (p *Peers) take(from string, b *beat, made time.Duration) {
 	}
 	old, known := p.config.Tables.Pulse(b.Node)
 	switch {
-	case !known && len(p.heard) >= mostNodes:
+	case !known && len(p.remotePulses) >= maxKnownNodes:
 		return
 	case known && (pulse.Session < old.Session || pulse.Session == old.Session && pulse.Seq < old.Seq):
 		return
 	case known && pulse.Session == old.Session && pulse.Seq == old.Seq:
-		pulse.At = max(pulse.At, old.At) // neither is later than it was
+		pulse.At = max(pulse.At, old.At) // both are lower bounds of the true time
 	}
 	if pulse.Stats == nil {
 		pulse.Stats = old.Stats
 	} else {
-		pulse.Stats = pulse.Stats.Merge(old.Stats, p.alive(b.Node))
+		pulse.Stats = pulse.Stats.Merge(old.Stats, p.runningAttempts(b.Node))
 	}
-	p.heard[b.Node] = heard{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
+	p.remotePulses[b.Node] = remotePulse{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
 	p.config.Tables.SetPulse(b.Node, pulse)
 }
 
-// alive returns a function that tells which of a node's attempts run, by the tables.
-func (p *Peers) alive(node string) func(uuid string) bool {
+// runningAttempts returns a function that reports whether an attempt of a node runs, by the tables.
+func (p *Peers) runningAttempts(node string) func(uuid string) bool {
 	var all map[string]bool
 	return func(uuid string) bool {
 		if all == nil {
@@ -275,11 +272,11 @@ func (p *Peers) alive(node string) func(uuid string) bool {
 	}
 }
 
-// forget drops what is known of a node that the store does not have.
-func (p *Peers) forget(node string) {
+// dropNode drops the pulse of a node that the store does not have.
+func (p *Peers) dropNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.heard, node)
+	delete(p.remotePulses, node)
 	p.config.Tables.DropPulse(node)
 }
 

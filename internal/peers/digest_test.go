@@ -306,7 +306,7 @@ func TestForgottenNodeBeginsAnew(t *testing.T) {
 func TestDigestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		const nodes = mostPulses*2 + 1
+		const nodes = maxPulsesPerDigest*2 + 1
 		s1 := w.start("s1", 0)
 		for i := range nodes {
 			s1.beat(fmt.Sprintf("n%d", i), 1, 1, nil)
@@ -317,7 +317,7 @@ func TestDigestsAreBounded(t *testing.T) {
 			t.Errorf("s2 knows %d nodes, want %d", n, nodes)
 		}
 		for _, d := range s2.digests {
-			if len(d.Pulses) > mostPulses {
+			if len(d.Pulses) > maxPulsesPerDigest {
 				t.Errorf("a digest of %d", len(d.Pulses))
 			}
 		}
@@ -341,8 +341,8 @@ func TestOddDigests(t *testing.T) {
 		w := newWorld(t)
 		s1 := w.start("s1", time.Hour)
 		pass(time.Second)
-		ok := `"echo":{"life":"` + s1.life + `","clock":3600000000,"since":0},`
-		many := strings.Repeat(`{"n":"a","s":1,"a":0},`, mostPulses) + `{"n":"a","s":1,"a":0}`
+		ok := `"echo":{"life":"` + s1.startID + `","clock":3600000000,"since":0},`
+		many := strings.Repeat(`{"n":"a","s":1,"a":0},`, maxPulsesPerDigest) + `{"n":"a","s":1,"a":0}`
 		for name, c := range map[string]struct {
 			body string
 			want int
@@ -377,7 +377,7 @@ func TestOddDigests(t *testing.T) {
 			"echo of another": {
 				`{"server":"s2","echo":{"life":"x","clock":99,"since":1},"pulses":[{"n":"b5","s":1,"a":0}]}`, 200,
 			},
-			"echo from the future": {`{"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.life +
+			"echo from the future": {`{"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.startID +
 				`","clock":9000000000000,"since":1},"pulses":[{"n":"a6","s":1,"a":0}]}`, 200},
 		} {
 			if code, answer := s1.post(c.body); code != c.want {
@@ -419,8 +419,8 @@ func (m *member) wantDue(node string, want time.Duration, why string) {
 // wantSoon wants a node to be expected soon, and not in the past.
 func (m *member) wantSoon(node, why string) {
 	m.w.t.Helper()
-	if got := m.due(node); got <= 0 || got > moveTime {
-		m.w.t.Errorf("%s: %s expects %s in %v, want within %v", why, m.id, node, got, moveTime)
+	if got := m.due(node); got <= 0 || got > reconnectTime {
+		m.w.t.Errorf("%s: %s expects %s in %v, want within %v", why, m.id, node, got, reconnectTime)
 	}
 }
 
@@ -570,7 +570,7 @@ func TestLatePromiseIsNotTaken(t *testing.T) {
 		pass(time.Second)
 		tell := func(no, seq, next int) time.Duration {
 			s1.post(fmt.Sprintf(`{"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
-				`"pulses":[{"n":"n1","s":1,"q":%d,"a":0,"x":%d}]}`, no, s1.life, seq, next))
+				`"pulses":[{"n":"n1","s":1,"q":%d,"a":0,"x":%d}]}`, no, s1.startID, seq, next))
 			p, _ := s1.tables.Pulse("n1")
 			return p.Next / time.Microsecond
 		}

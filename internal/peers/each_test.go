@@ -94,23 +94,23 @@ func TestAttemptsAreToldAsTheyChange(t *testing.T) {
 }
 
 func TestDigestsAreBoundedByAttempts(t *testing.T) {
-	pending := map[string]item{}
+	pending := map[string]pendingPulse{}
 	var nodes []string
 	for i := range 10 {
 		node := fmt.Sprint("n", i)
 		nodes = append(nodes, node)
-		pending[node] = item{pulse: cluster.Pulse{
-			Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach/4)},
+		pending[node] = pendingPulse{pulse: cluster.Pulse{
+			Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, maxAttemptsPerDigest/4)},
 		}, stats: true}
 	}
-	if n := fits(nodes, pending); n != 4 {
+	if n := countFitting(nodes, pending); n != 4 {
 		t.Errorf("a digest holds %d nodes, want 4", n)
 	}
-	pending["n0"] = item{
-		pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, mostEach*2)}},
+	pending["n0"] = pendingPulse{
+		pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, maxAttemptsPerDigest*2)}},
 		stats: true,
 	}
-	if n := fits(nodes, pending); n != 1 {
+	if n := countFitting(nodes, pending); n != 1 {
 		t.Errorf("a digest holds %d nodes, want one however many attempts it has", n)
 	}
 }
@@ -122,7 +122,7 @@ func TestDigestOfDetailsIsRead(t *testing.T) {
 		Network: &cluster.NetworkRates{Received: 1 << 34, Sent: 1 << 34},
 		Disk:    &cluster.DiskRates{Read: 1 << 34, Written: 1 << 34, Reads: 123456.5, Writes: 123456.5},
 	}
-	pending := map[string]item{}
+	pending := map[string]pendingPulse{}
 	var nodes []string
 	for i := range 200 {
 		s := &cluster.NodeStats{}
@@ -141,9 +141,9 @@ func TestDigestOfDetailsIsRead(t *testing.T) {
 		}
 		node := fmt.Sprint("node-", i)
 		nodes = append(nodes, node)
-		pending[node] = item{pulse: cluster.Pulse{Stats: s}, stats: true}
+		pending[node] = pendingPulse{pulse: cluster.Pulse{Stats: s}, stats: true}
 	}
-	n := fits(nodes, pending)
+	n := countFitting(nodes, pending)
 	l := &link{peers: &Peers{}}
 	b, err := json.Marshal(l.digest(nodes[:n], pending, 0, nil))
 	if err != nil || n < 20 || len(b) > maxDigest {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A forwarded stream is frames both ways: one byte of kind, four bytes of length (big endian), and that many bytes.
-// HTTP/2 alone cannot tell from the answering side that one direction has ended while the other goes on.
+// A forwarded stream has frames both ways: one byte of kind, four bytes of length (big endian), and the body. With
+// HTTP/2 alone, the answering side cannot end one direction while the other goes on.
 const (
 	frameOpen byte = iota + 1 // streamOpen, the asker's first frame
 	frameData
@@ -48,7 +48,7 @@ func (w *frameWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// end tells that this direction has ended: well, or with an error.
+// end ends this direction, with an error unless err is nil.
 func (w *frameWriter) end(err error) error {
 	if err == nil {
 		return w.frame(frameEnd, nil)
@@ -68,7 +68,7 @@ func (w *frameWriter) frame(kind byte, body []byte) error {
 	w.buf = append(w.buf, body...)
 	w.ended = kind == frameEnd || kind == frameFail
 	if _, err := w.out.Write(w.buf); err != nil {
-		w.ended = true // what follows would be torn
+		w.ended = true // no later frame can be whole
 		return err
 	}
 	if w.flush == nil {
@@ -77,7 +77,7 @@ func (w *frameWriter) frame(kind byte, body []byte) error {
 	return w.flush()
 }
 
-// cut makes later writes fail, and one that waits for a reader, so that what it sent stays torn.
+// cut makes later writes fail, and also a write that waits for a reader. The asker then sees an incomplete stream.
 func (w *frameWriter) cut(asker deadlines) {
 	if !w.mu.TryLock() {
 		_ = asker.SetWriteDeadline(time.Now())
@@ -90,11 +90,11 @@ func (w *frameWriter) cut(asker deadlines) {
 // frameReader reads the data of one direction. It is not for concurrent use.
 type frameReader struct {
 	in   io.Reader
-	left int   // of the present data frame
-	err  error // what ended it
+	left int   // unread bytes of the present data frame
+	err  error // the reason of its end
 }
 
-// Read returns data, io.EOF where the other side ended this direction, or why it broke.
+// Read returns data, io.EOF if the other side ended this direction, or the error that broke it.
 func (r *frameReader) Read(b []byte) (int, error) {
 	for r.left == 0 {
 		if r.err != nil {
@@ -117,7 +117,7 @@ func (r *frameReader) Read(b []byte) (int, error) {
 	n, err := r.in.Read(b[:min(len(b), r.left)])
 	r.left -= n
 	if err != nil && r.left > 0 {
-		r.err, r.left = broken(err), 0
+		r.err, r.left = asBroken(err), 0
 		return n, r.err
 	}
 	return n, nil
@@ -126,7 +126,7 @@ func (r *frameReader) Read(b []byte) (int, error) {
 func (r *frameReader) head() (kind byte, length int, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		return 0, 0, broken(err)
+		return 0, 0, asBroken(err)
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if most := uint32(maxFrame); n > most && (head[0] != frameOpen || n > maxOpen) {
@@ -138,7 +138,7 @@ func (r *frameReader) head() (kind byte, length int, err error) {
 func (r *frameReader) failure(length int) error {
 	text, err := io.ReadAll(io.LimitReader(r.in, int64(length)))
 	if err != nil {
-		return broken(err)
+		return asBroken(err)
 	}
 	return errors.New(string(text))
 }
@@ -154,12 +154,12 @@ func (r *frameReader) open() (o streamOpen, err error) {
 	}
 	body := make([]byte, length)
 	if _, err := io.ReadFull(r.in, body); err != nil {
-		return o, broken(err)
+		return o, asBroken(err)
 	}
 	return o, json.Unmarshal(body, &o)
 }
 
-func broken(err error) error {
+func asBroken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBroken
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// patience is how long another server may take to answer a digest.
-const patience = 3 * time.Second
+// answerTimeout bounds the time that another server may take to answer a digest.
+const answerTimeout = 3 * time.Second
 
-// link sends digests to one other server, in a goroutine of its own: a server that hangs holds up nobody else.
+// link sends digests to one other server, in a goroutine of its own, so that a server that hangs delays no other.
 type link struct {
 	peers *Peers
 	id    string
@@ -32,25 +32,25 @@ type link struct {
 
 	mu      sync.Mutex
 	name    string
-	pending map[string]item
-	// reached says that the last digest was answered; all that everything must be sent, because the other end may not
-	// have it.
+	pending map[string]pendingPulse
+	// reached says that the last digest was answered. all says that all signs of life have to be sent, since the other
+	// server may not have them.
 	reached, all bool
 	since        time.Duration
 	problem      string
-	told         bool // the log tells of the break
+	logged       bool // the break was logged
 
-	// The rest is run's alone.
-	client *http.Client
-	life   string        // of the other end
-	clock  int64         // what its last reply said
-	read   time.Duration // when that was
-	no     uint64        // of the last digest
+	// Only run uses the following fields.
+	client  *http.Client
+	startID string        // identifies the other server's start
+	clock   int64         // the clock of its last reply
+	read    time.Duration // when that reply was read
+	no      uint64        // the number of the last digest
 }
 
 func newLink(p *Peers, s cluster.Server) *link {
 	return &link{
-		peers: p, id: s.ID, api: s.API, name: s.Name, wake: make(chan struct{}, 1), pending: map[string]item{},
+		peers: p, id: s.ID, api: s.API, name: s.Name, wake: make(chan struct{}, 1), pending: map[string]pendingPulse{},
 		since: p.config.Clock(), problem: "this server has not spoken with it yet",
 	}
 }
@@ -61,7 +61,7 @@ func (l *link) rename(s cluster.Server) {
 	l.name = s.Name
 }
 
-// String names the server to people.
+// String returns the server's name for messages.
 func (l *link) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,9 +77,10 @@ func (l *link) state() (reached bool, since time.Duration, problem string) {
 	return l.reached, l.since, l.problem
 }
 
-// offer adds to what is sent next, and reports whether the server was reached last. While it is not, nothing is kept:
-// an empty digest asks for it, and everything follows the first answer. So what is kept is bounded by the nodes.
-func (l *link) offer(changed map[string]item, rows map[string]*row, everything bool) bool {
+// offer adds changes to the next digest, and reports whether the server answered the last one. Nothing is kept for a
+// server that does not answer. An empty digest asks it for a reply, and all signs of life follow the first one. So the
+// pending ones are bounded by the number of nodes.
+func (l *link) offer(changed map[string]pendingPulse, rows map[string]*localPulse, everything bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -87,7 +88,7 @@ func (l *link) offer(changed map[string]item, rows map[string]*row, everything b
 	case everything || l.all:
 		l.all = false
 		for node, r := range rows { // order-free: by node
-			l.pending[node] = item{r.pulse, true, nil}
+			l.pending[node] = pendingPulse{r.pulse, true, nil}
 		}
 	default:
 		for node, i := range changed { // order-free: by node
@@ -101,44 +102,44 @@ func (l *link) offer(changed map[string]item, rows map[string]*row, everything b
 	return l.reached
 }
 
-func (l *link) take() map[string]item {
+func (l *link) takePending() map[string]pendingPulse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pending
-	l.pending = map[string]item{}
+	l.pending = map[string]pendingPulse{}
 	return p
 }
 
 func (l *link) run(ctx context.Context) {
-	defer l.hangUp()
+	defer l.closeClient()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
 		}
-		if err := l.send(ctx, l.take()); err != nil && ctx.Err() == nil {
-			l.failed(err)
+		if err := l.send(ctx, l.takePending()); err != nil && ctx.Err() == nil {
+			l.noteFailure(err)
 		}
 	}
 }
 
-func (l *link) hangUp() {
+func (l *link) closeClient() {
 	if l.client != nil {
 		l.client.CloseIdleConnections()
 		l.client = nil
 	}
 }
 
-// send sends signs of life, in as many digests as they need; without any, one empty digest.
-func (l *link) send(ctx context.Context, pending map[string]item) error {
+// send sends signs of life in as many digests as necessary, or one empty digest if there are none.
+func (l *link) send(ctx context.Context, pending map[string]pendingPulse) error {
 	nodes := slices.Sorted(maps.Keys(pending))
 	for {
 		began := l.peers.config.Clock()
 		echo := l.echo(began)
-		n := fits(nodes, pending)
+		n := countFitting(nodes, pending)
 		if echo == nil {
-			n = 0 // they would not be taken
+			n = 0 // the server would not accept them
 		}
 		reply, err := l.exchange(ctx, l.digest(nodes[:n], pending, began, echo))
 		if m := l.peers.config.Metrics; m != nil {
@@ -147,37 +148,37 @@ func (l *link) send(ctx context.Context, pending map[string]item) error {
 		if err != nil {
 			return err
 		}
-		l.answered(reply)
+		l.noteReply(reply)
 		if nodes = nodes[n:]; len(nodes) == 0 {
 			return nil
 		}
 	}
 }
 
-// delta is what the server does not know of the statistics, nil for nothing.
-func (i item) delta() *cluster.NodeStats {
+// delta returns the statistics that the server does not know, nil for none.
+func (i pendingPulse) delta() *cluster.NodeStats {
 	if i.pulse.Stats == nil {
 		return nil
 	}
 	return i.pulse.Stats.Changed(i.before)
 }
 
-// fits returns how many of the nodes one digest holds.
-func fits(nodes []string, pending map[string]item) int {
-	n, each := min(len(nodes), mostPulses), 0
+// countFitting returns how many of the nodes fit into one digest.
+func countFitting(nodes []string, pending map[string]pendingPulse) int {
+	n, each := min(len(nodes), maxPulsesPerDigest), 0
 	for i, node := range nodes[:n] {
 		if it := pending[node]; it.stats && it.pulse.Stats != nil {
-			each += weight(it.pulse.Stats) // more than it will be
+			each += countEntries(it.pulse.Stats) // an upper bound of the entries that are sent
 		}
-		if each > mostEach && i > 0 {
+		if each > maxAttemptsPerDigest && i > 0 {
 			return i
 		}
 	}
 	return n
 }
 
-// weight counts the attempts of a node, and those of their containers that are told one by one.
-func weight(s *cluster.NodeStats) int {
+// countEntries counts the attempts of a node, and their containers with statistics of their own.
+func countEntries(s *cluster.NodeStats) int {
 	n := len(s.Each)
 	for i := range s.Each {
 		if d := s.Each[i].Detail; d != nil {
@@ -187,18 +188,18 @@ func weight(s *cluster.NodeStats) int {
 	return n
 }
 
-// echo names the other end's last reply, nil where there is none to name.
+// echo returns the echo of the other server's last reply, or nil.
 func (l *link) echo(now time.Duration) *echo {
-	if l.life == "" || now < l.read {
+	if l.startID == "" || now < l.read {
 		return nil
 	}
-	return &echo{Life: l.life, Clock: l.clock, Since: (now - l.read).Microseconds()}
+	return &echo{Life: l.startID, Clock: l.clock, Since: (now - l.read).Microseconds()}
 }
 
-// digest tells of some nodes. An age is never negative, whatever the clock did.
-func (l *link) digest(nodes []string, pending map[string]item, now time.Duration, e *echo) *digest {
+// digest returns the digest of some nodes. An age is never negative, even if the clock jumped.
+func (l *link) digest(nodes []string, pending map[string]pendingPulse, now time.Duration, e *echo) *digest {
 	l.no++
-	d := &digest{version: ourVersion(), Server: l.peers.config.Server.ID, Life: l.peers.life, No: l.no, Echo: e}
+	d := &digest{version: ourVersion(), Server: l.peers.config.Server.ID, Life: l.peers.startID, No: l.no, Echo: e}
 	d.Pulses = make([]beat, len(nodes))
 	for i, node := range nodes {
 		it := pending[node]
@@ -218,7 +219,8 @@ func (l *link) digest(nodes []string, pending map[string]item, now time.Duration
 
 // exchange posts a digest and reads the reply.
 func (l *link) exchange(ctx context.Context, d *digest) (reply digestReply, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it did not answer within %v", patience))
+	late := fmt.Errorf("it did not answer within %v", answerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, late)
 	defer cancel()
 	defer func() {
 		if cause := context.Cause(ctx); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -260,45 +262,45 @@ func (l *link) exchange(ctx context.Context, d *digest) (reply digestReply, err 
 	return reply, nil
 }
 
-// answered notes a reply. After a break, or of a server that was started anew, everything is to be sent, at once.
-func (l *link) answered(r digestReply) {
-	anew := l.life != r.Life
-	l.life, l.clock, l.read = r.Life, r.Clock, l.peers.config.Clock()
+// noteReply notes a reply. After a break or a restart of the other server, all signs of life are sent at once.
+func (l *link) noteReply(r digestReply) {
+	restarted := l.startID != r.Life
+	l.startID, l.clock, l.read = r.Life, r.Clock, l.peers.config.Clock()
 	l.mu.Lock()
 	was := l.reached
 	if !was {
-		l.reached, l.told, l.problem, l.since = true, false, "", l.read
+		l.reached, l.logged, l.problem, l.since = true, false, "", l.read
 	}
-	l.all = l.all || anew || !was
+	l.all = l.all || restarted || !was
 	all := l.all
 	l.mu.Unlock()
 	if !was {
 		l.peers.config.Logger.Info("another server is reached", "server", l.id, "api", l.api)
 	}
 	if all {
-		signal(l.peers.nudge)
+		signal(l.peers.resend)
 	}
 }
 
-// failed notes that a digest may not have arrived.
-func (l *link) failed(err error) {
-	l.hangUp()
+// noteFailure notes that a digest may not have arrived.
+func (l *link) noteFailure(err error) {
+	l.closeClient()
 	l.mu.Lock()
 	if l.reached {
 		l.since = l.peers.config.Clock()
 	}
-	l.reached, l.problem = false, plain(err)
+	l.reached, l.problem = false, describeError(err)
 	clear(l.pending)
-	told := l.told
-	l.told = true
+	logged := l.logged
+	l.logged = true
 	l.mu.Unlock()
-	if !told {
+	if !logged {
 		l.peers.config.Logger.Warn("another server is not reached", "server", l.id, "api", l.api, "error", err)
 	}
 }
 
-// plain says for people why a server is not reached.
-func plain(err error) string {
+// describeError returns a sentence for users why a server is not reached.
+func describeError(err error) string {
 	var call *url.Error
 	var dial *net.OpError
 	var errno syscall.Errno

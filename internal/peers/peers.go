@@ -1,13 +1,12 @@
-// Package peers is the talk between the servers of one control plane: what they share that the store
-// does not hold.
+// Package peers is the protocol between the servers of one control plane, for data that the store does not hold.
 //
-// Each server knows the others from the store's tables. Every second it sends each of them a digest of the signs
-// of life that its own agents gave since the last one, so that the leader hears of all nodes, whichever server they
-// are connected to (P6.1). A byte stream to a node (logs, a command) is passed on to the server that holds the node's
-// session. Why a task waits is known to the leader alone: a server that is asked fetches a copy. All of it is HTTP/2
-// over mutual TLS, mounted by the API server under PathPrefix for certificates of servers only.
+// Each server knows the others from the store's tables. Every second it sends each of them a digest with the new signs
+// of life of its own agents. So the leader hears of all nodes, whichever server they are connected to (P6.1). A server
+// forwards a byte stream to a node (logs, a command) to the server that holds the node's session. Only the leader knows
+// why a task waits; other servers fetch a copy. The protocol is HTTP/2 over mutual TLS. The API server mounts it under
+// PathPrefix, for certificates of servers only.
 //
-// Nothing here is durable but the server's own record, and no decision waits for it.
+// Only the server's own record is durable, and no decision waits for this package.
 package peers
 
 import (
@@ -27,55 +26,55 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Nodes are the agents that are connected to this server; the dispatcher is one. Safe for concurrent use.
+// Nodes are the agents that are connected to this server, such as a dispatcher. Safe for concurrent use.
 type Nodes interface {
 	// OpenStream opens a byte stream to an agent. It lives until it is closed or ctx ends.
 	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
-	// Holds reports whether the node's newest session that this server knows of is with this server.
+	// Holds reports whether this server has the node's newest session that it knows of.
 	Holds(node string) bool
 }
 
-// Reasons tells why tasks wait, while this server leads. Safe for concurrent use.
+// Reasons returns why tasks wait, while this server leads. Safe for concurrent use.
 type Reasons interface {
 	// Waiting returns why one task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-	// Reasons returns all of it, in groups of tasks that wait for the same, and the version of that. A group without
-	// tasks stands for all that no other group names. With after equal to the present version it may return no groups.
-	// Nobody changes what it returned.
+	// Reasons returns the reasons of all tasks, in groups of tasks that wait for the same, with a version. A group
+	// without tasks stands for all tasks that no other group names. If after is the present version it may return no
+	// groups. The result is not changed by anybody.
 	Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup)
 }
 
-// Metrics counts what is sent. The calls must return at once.
+// Metrics counts digests. The calls must return at once.
 type Metrics interface {
-	// Digested tells of a digest that was sent to a server, how many signs of life were in it, and whether it arrived.
+	// Digested counts a digest that was sent to a server: its number of signs of life, and whether it arrived.
 	Digested(took time.Duration, pulses int, arrived bool)
-	// Reached tells how many of the other servers answered last, and how many there are.
+	// Reached sets the number of other servers whose last digest was answered, and the number of all others.
 	Reached(reached, all int)
 }
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	// Server is this server's own record; Run writes it at the start where it is new or changed.
+	// Server is this server's own record; Run writes it at the start if it is new or changed.
 	Server cluster.Server
-	// Domain whose leader is asked why tasks wait; default cluster.DefaultDomain.
+	// Domain is the domain whose leader is asked why tasks wait; default cluster.DefaultDomain.
 	Domain string
 	Engine store.Engine
 	Tables *store.Tables
 	Local  Nodes
 	// Reasons may be nil for a server that never leads.
 	Reasons Reasons
-	// Grounds returns what this server kept of why an attempt was placed, of the time when it led. It may be nil. Safe
-	// for concurrent use, and at once.
+	// Grounds returns the decision trace of an attempt's placement, if this server led then and kept it. It may be nil.
+	// It returns at once and is safe for concurrent use.
 	Grounds func(task cluster.TaskID, attempt int) (cluster.Grounds, bool)
-	// SecretsKey returns the text of a master key of secrets, "" where this server lacks it. It may be nil. Safe for
-	// concurrent use, and at once.
+	// SecretsKey returns the text of a master key of secrets, "" if this server lacks it. It may be nil. It returns at
+	// once and is safe for concurrent use.
 	SecretsKey func(id string) string
-	// Dial returns a client for the server at an address such as "https://10.0.0.1:7071". It speaks HTTP/2, shows this
-	// server's certificate and takes none but a server's. Each call returns a client with connections of its own, which
-	// this package closes: what one stream does not read must not hold up the rest.
+	// Dial returns a client for the server at an address such as "https://10.0.0.1:7071". The client speaks HTTP/2,
+	// presents this server's certificate and accepts only a server's. Each call returns a client with connections of
+	// its own, which this package closes, so that one unread stream does not block the others.
 	Dial func(api string) (*http.Client, error)
-	// Caller returns the id of the server that sent a request, "" where none did. Default: what the certificate of its
-	// connection says.
+	// Caller returns the id of the server that sent a request, "" if no server did. By default the certificate of the
+	// connection decides.
 	Caller func(r *http.Request) string
 	// Clock is the boot-time clock (P9.1).
 	Clock  func() time.Duration
@@ -84,25 +83,25 @@ type Config struct {
 	Metrics Metrics
 }
 
-// Peers is this server's end of the talk with all others. It is safe for concurrent use.
+// Peers is this server's side of the protocol with all other servers. It is safe for concurrent use.
 type Peers struct {
-	config Config
-	life   string // differs with each start of the server
-	writer *store.Writer
-	ended  chan struct{} // closed when Run ends
-	nudge  chan struct{} // a link wants everything now
-	work   sync.WaitGroup
+	config  Config
+	startID string // differs with each start of the server
+	writer  *store.Writer
+	ended   chan struct{} // closed when Run ends
+	resend  chan struct{} // a link needs all signs of life now
+	work    sync.WaitGroup
 
-	mu    sync.Mutex
-	links map[string]*link    // by server
-	heard map[string]heard    // by node: what other servers told
-	last  map[string]numbered // by server: the last digest
+	mu           sync.Mutex
+	links        map[string]*link       // by server
+	remotePulses map[string]remotePulse // by node: the signs of life from other servers
+	lastDigests  map[string]lastDigest  // by server: the last digest
 
 	local   local
 	reasons reasons
 }
 
-// New returns peers that have started nothing.
+// New returns peers; Run starts them.
 func New(c Config) *Peers {
 	if c.Domain == "" {
 		c.Domain = cluster.DefaultDomain
@@ -111,26 +110,26 @@ func New(c Config) *Peers {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Caller == nil {
-		c.Caller = certified
+		c.Caller = certifiedServer
 	}
 	p := &Peers{
-		config: c,
-		life:   uuid.NewString(),
-		ended:  make(chan struct{}),
-		nudge:  make(chan struct{}, 1),
-		links:  map[string]*link{},
-		heard:  map[string]heard{},
-		last:   map[string]numbered{},
+		config:       c,
+		startID:      uuid.NewString(),
+		ended:        make(chan struct{}),
+		resend:       make(chan struct{}, 1),
+		links:        map[string]*link{},
+		remotePulses: map[string]remotePulse{},
+		lastDigests:  map[string]lastDigest{},
 	}
-	p.local.rows = map[string]*row{}
+	p.local.rows = map[string]*localPulse{}
 	p.reasons.asked = make(chan struct{}, 1)
 	p.reasons.tried = make(chan struct{})
 	p.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, p.incarnation)
 	return p
 }
 
-// certified returns which server's certificate a request's connection showed.
-func certified(r *http.Request) string {
+// certifiedServer returns the server that the certificate of a request's connection names.
+func certifiedServer(r *http.Request) string {
 	s, ok := pki.SubjectOf(r.TLS)
 	if !ok || s.Role != cluster.RoleServer {
 		return ""
@@ -154,7 +153,7 @@ func (p *Peers) Run(ctx context.Context) error {
 	defer p.work.Wait()
 	defer close(p.ended)
 	defer cancel()
-	p.work.Go(func() { p.record(ctx) })
+	p.work.Go(func() { p.recordServer(ctx) })
 	p.work.Go(func() { p.fetchReasons(ctx) })
 	tick := time.NewTicker(Period)
 	defer tick.Stop()
@@ -166,19 +165,19 @@ func (p *Peers) Run(ctx context.Context) error {
 			p.follow(ctx, follower.Take())
 		case <-tick.C:
 			p.collect()
-		case <-p.nudge:
+		case <-p.resend:
 			p.collect()
 		}
 	}
 }
 
-// follow starts and ends the links to other servers as their records come and go, and forgets nodes whose
-// records are gone.
+// follow starts and ends links when the records of servers change, and drops the pulses of nodes whose records were
+// deleted.
 func (p *Peers) follow(ctx context.Context, c store.Changes) {
 	snap := p.config.Tables.Snapshot()
-	for node := range c.Nodes { // order-free: each node by itself
+	for node := range c.Nodes { // order-free: nodes are independent
 		if _, ok := snap.NodeStatus(node); !ok {
-			p.forget(node)
+			p.dropNode(node)
 		}
 	}
 	if !c.Servers && !c.Resync {
@@ -186,7 +185,7 @@ func (p *Peers) follow(ctx context.Context, c store.Changes) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, l := range p.links { // order-free: each link by itself
+	for id, l := range p.links { // order-free: links are independent
 		if e, ok := snap.Server(id); !ok || e.Value.API != l.api {
 			l.stop()
 			delete(p.links, id)
@@ -206,7 +205,7 @@ func (p *Peers) follow(ctx context.Context, c store.Changes) {
 		linkCtx, stop := context.WithCancel(ctx)
 		l.stop = stop
 		p.work.Go(func() { l.run(linkCtx) })
-		signal(p.nudge)
+		signal(p.resend)
 	}
 }
 
@@ -217,14 +216,13 @@ func (p *Peers) link(server string) *link {
 	return p.links[server]
 }
 
-// Leads reports whether this server leads the domain, as far as its tables know.
+// Leads reports whether this server leads the domain, according to its tables.
 func (p *Peers) Leads() bool {
 	l, ok := p.config.Tables.Snapshot().Leader(p.config.Domain)
 	return ok && l.Value.Holder == p.config.Server.ID
 }
 
-// LeaderAPI returns the address of the server that leads the domain, empty where none does or its
-// address is not known.
+// LeaderAPI returns the address of the server that leads the domain, "" if there is none or its address is unknown.
 func (p *Peers) LeaderAPI() string {
 	s, _ := p.leader()
 	return s.API
@@ -243,24 +241,25 @@ func (p *Peers) leader() (cluster.Server, bool) {
 	return cluster.Server{}, false
 }
 
-// Status is how the talk with another server goes.
+// Status is the state of the contact with another server.
 type Status struct {
 	Server cluster.Server
-	// Reached says that it answered last; Since is when that began or ended, on the boot-time clock.
+	// Reached says that the server answered the last digest. Since is the time of the last change of Reached, on the
+	// boot-time clock.
 	Reached bool
 	Since   time.Duration
 	// Problem is a sentence, empty where Reached.
 	Problem string
-	// Nodes counts the nodes whose newest session it told of.
+	// Nodes counts the nodes whose newest session is from its digests.
 	Nodes int
 }
 
-// Status returns how the talk with each other server goes, ordered by id.
+// Status returns the state of the contact with each other server, ordered by id.
 func (p *Peers) Status() []Status {
 	snap := p.config.Tables.Snapshot()
 	p.mu.Lock()
 	nodes := map[string]int{}
-	for _, h := range p.heard { // order-free: a count
+	for _, h := range p.remotePulses { // order-free: a count
 		nodes[h.from]++
 	}
 	p.mu.Unlock()
@@ -278,5 +277,5 @@ func (p *Peers) Status() []Status {
 	return out
 }
 
-// errIncompatible says that two servers have no version of the talk in common.
+// errIncompatible says that two servers have no version of the protocol in common.
 var errIncompatible = errors.New("the servers speak no common version")

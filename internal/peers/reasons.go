@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// reasonsEvery is how often the leader is asked at most, and how old a copy may be before it is asked again.
-	reasonsEvery = time.Second
-	// firstWait is how long the first question after a while waits for a copy.
-	firstWait = time.Second
-	// reasonsKept is how long a copy is answered from when the leader does not tell more.
-	reasonsKept = 15 * time.Second
+	// reasonsInterval is the least interval of requests to the leader, and the age at which a copy is requested again.
+	reasonsInterval = time.Second
+	// firstCopyTimeout bounds the time that the first call after a while waits for a copy.
+	firstCopyTimeout = time.Second
+	// reasonsMaxAge is how long a copy is used while the leader does not answer.
+	reasonsMaxAge = 15 * time.Second
 )
 
-// reasons is the copy of why tasks wait, of a server that does not lead.
+// reasons is a copy of the leader's reasons why tasks wait, at a server that does not lead.
 type reasons struct {
-	asked chan struct{} // somebody wants a copy that is newer
+	asked chan struct{} // a caller needs a newer copy
 
 	mu    sync.Mutex
 	tried chan struct{} // closed when the next try has ended
 	copy  reasonsCopy
 	since time.Time // when the leader last confirmed the copy
 	last  time.Time // when the last try ended
-	// waited is the try that somebody waited for in vain: nobody waits for it again.
+	// waited is the try that a caller waited for in vain; no other caller waits for it.
 	waited chan struct{}
 }
 
-// reasonsCopy is what the leader told; it does not change.
+// reasonsCopy is an answer of the leader; it does not change.
 type reasonsCopy struct {
-	life    string
+	startID string
 	version uint64
 	groups  []cluster.WaitingGroup
 	tasks   map[cluster.TaskID]int // index of the group
 	all     *cluster.WaitingGroup  // stands for all tasks, unless nil
 }
 
-// Waiting returns why a task waits: from this server's own plane while it leads, else from a copy of the
-// leader's, which is fetched while somebody asks, and may be a second old or so. The first call after a while waits for
-// it, up to a second.
+// Waiting returns why a task waits. While this server leads, the reason is from its own control plane. Otherwise it is
+// from a copy of the leader's reasons, which may be about a second old and is fetched only while there are callers. The
+// first call after a while waits for a copy, up to a second.
 func (p *Peers) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	if p.Leads() {
 		if p.config.Reasons == nil {
@@ -63,26 +63,26 @@ func (r *reasons) waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.last) >= reasonsEvery {
+	if now.Sub(r.last) >= reasonsInterval {
 		signal(r.asked)
 	}
-	if now.Sub(r.since) > reasonsKept && now.Sub(r.last) >= reasonsEvery && r.waited != r.tried {
+	if now.Sub(r.since) > reasonsMaxAge && now.Sub(r.last) >= reasonsInterval && r.waited != r.tried {
 		r.wait(r.tried)
 	}
 	g := r.copy.all
 	if i, ok := r.copy.tasks[task]; ok {
 		g = &r.copy.groups[i]
 	}
-	if g == nil || time.Since(r.since) > reasonsKept {
+	if g == nil || time.Since(r.since) > reasonsMaxAge {
 		return cluster.Waiting{}, false
 	}
 	return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence}, true
 }
 
-// wait waits until a try has ended, a short time at most. r.mu is held, but not while it waits.
+// wait waits until a try has ended, for firstCopyTimeout at most. It releases r.mu, which is held, while it waits.
 func (r *reasons) wait(try chan struct{}) {
 	r.mu.Unlock()
-	timer := time.NewTimer(firstWait)
+	timer := time.NewTimer(firstCopyTimeout)
 	defer timer.Stop()
 	select {
 	case <-try:
@@ -93,7 +93,7 @@ func (r *reasons) wait(try chan struct{}) {
 	}
 }
 
-// fetchReasons fetches a copy whenever somebody asked, at most once in reasonsEvery.
+// fetchReasons fetches a copy for callers of Waiting, at most once in reasonsInterval.
 func (p *Peers) fetchReasons(ctx context.Context) {
 	var from leaderClient
 	defer from.close()
@@ -120,7 +120,7 @@ func (p *Peers) fetchReasons(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(reasonsEvery):
+		case <-time.After(reasonsInterval):
 		}
 	}
 }
@@ -138,9 +138,9 @@ func (c *leaderClient) close() {
 	*c = leaderClient{}
 }
 
-// askLeader returns the leader's reasons: the present copy where they did not change.
+// askLeader returns the leader's reasons, or the present copy if they did not change.
 func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	p.reasons.mu.Lock()
 	have := p.reasons.copy
@@ -157,7 +157,7 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 		}
 		*from = leaderClient{leader.API, client}
 	}
-	q := url.Values{"after": {strconv.FormatUint(have.version, 10)}, "life": {have.life}}
+	q := url.Values{"after": {strconv.FormatUint(have.version, 10)}, "life": {have.startID}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, leader.API+pathReasons+"?"+q.Encode(), nil)
 	if err != nil {
 		return have, err
@@ -181,7 +181,7 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 }
 
 func (r *reasonsReply) index() reasonsCopy {
-	c := reasonsCopy{life: r.Life, version: r.Version, groups: r.Groups, tasks: map[cluster.TaskID]int{}}
+	c := reasonsCopy{startID: r.Life, version: r.Version, groups: r.Groups, tasks: map[cluster.TaskID]int{}}
 	for i := range r.Groups {
 		if len(r.Groups[i].Tasks) == 0 {
 			c.all = &r.Groups[i]
@@ -193,21 +193,21 @@ func (r *reasonsReply) index() reasonsCopy {
 	return c
 }
 
-// tellReasons answers another server why tasks wait, where this one leads.
-func (p *Peers) tellReasons(w http.ResponseWriter, r *http.Request) {
+// serveReasons answers another server why tasks wait, if this server leads.
+func (p *Peers) serveReasons(w http.ResponseWriter, r *http.Request) {
 	if !p.Leads() || p.config.Reasons == nil {
 		refuse(w, http.StatusMisdirectedRequest, "this server does not lead")
 		return
 	}
-	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // 0 for what cannot be read: all is told
-	if r.URL.Query().Get("life") != p.life {
+	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // 0, for all reasons, if it is malformed
+	if r.URL.Query().Get("life") != p.startID {
 		after = 0
 	}
-	reply := reasonsReply{version: ourVersion(), Life: p.life}
+	reply := reasonsReply{version: ourVersion(), Life: p.startID}
 	reply.Version, reply.Groups = p.config.Reasons.Reasons(after)
 	if reply.Changed = reply.Version != after || after == 0; !reply.Changed {
 		reply.Groups = nil
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply) // who went away asks again
+	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected asks again
 }

@@ -13,31 +13,31 @@ import (
 // Pauses between tries to write the server's record.
 const (
 	firstPause = 100 * time.Millisecond
-	mostPause  = 5 * time.Second
-	// mostOvertaken is how often it is tried again at once where another write of the record came first.
-	mostOvertaken = 8
+	maxPause   = 5 * time.Second
+	// maxOvertaken limits the immediate retries after another write of the record came first.
+	maxOvertaken = 8
 )
 
-// record writes the server's own record, until that worked or ctx ends. It is written once: who removes the member
-// later deletes it for good.
-func (p *Peers) record(ctx context.Context) {
+// recordServer writes the server's own record, until that succeeded or ctx ends. It is written once, so that a later
+// removal of the member is final.
+func (p *Peers) recordServer(ctx context.Context) {
 	select {
 	case <-p.config.Tables.Synced():
 	case <-ctx.Done():
 		return
 	}
-	told, overtaken := false, 0
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+	logged, overtaken := false, 0
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		done, err := p.writeRecord(ctx)
 		if done || ctx.Err() != nil {
 			return
 		}
-		if err == nil && overtaken < mostOvertaken { // by the keys of secrets, say, which are listed in it
+		if err == nil && overtaken < maxOvertaken { // for example by the list of secrets' keys in it
 			overtaken++
 			continue
 		}
-		if err != nil && !told {
-			told = true
+		if err != nil && !logged {
+			logged = true
 			p.config.Logger.Warn("this server's record cannot be written yet", "server", p.config.Server.ID, "error",
 				err)
 		}
@@ -49,8 +49,8 @@ func (p *Peers) record(ctx context.Context) {
 	}
 }
 
-// writeRecord tries once. Another write of the record, or one whose result was lost, makes it try again from what the
-// store holds.
+// writeRecord tries once. If another write came first, or a result was lost, the next try starts from the store's
+// record.
 func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
 	self := p.config.Server
 	key := p.config.Tables.Prefix().Server(self.ID)
@@ -81,7 +81,7 @@ func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
 	return err == nil && applied[0], err
 }
 
-// same reports whether two records say the same.
+// same reports whether two records are equal.
 func same(a, b cluster.Server) bool {
 	started := a.Started.Equal(b.Started)
 	a.Started, b.Started = time.Time{}, time.Time{}

@@ -12,15 +12,15 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// secretsKeyReply hands over a master key of secrets.
+// secretsKeyReply carries a master key of secrets.
 type secretsKeyReply struct {
 	version
-	// Text is the key as the file of a server holds it.
+	// Text is the key in the format of a server's file.
 	Text string `json:"text"`
 }
 
-// SecretsKey asks the other servers, one after the other, for a master key of secrets, and returns its text from the
-// first that has it. The error says of each why not.
+// SecretsKey asks the other servers, one after the other, for a master key of secrets, and returns the first text that
+// it gets. The error has the reason of each server.
 func (p *Peers) SecretsKey(ctx context.Context, id string) (text string, err error) {
 	var errs []error
 	asked := false
@@ -43,7 +43,7 @@ func (p *Peers) SecretsKey(ctx context.Context, id string) (text string, err err
 }
 
 func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	client, err := p.config.Dial(s.API)
 	if err != nil {
@@ -57,10 +57,10 @@ func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return "", errors.New(plain(err))
+		return "", errors.New(describeError(err))
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK { // one of an older build does not know the question
+	if resp.StatusCode != http.StatusOK { // a server of an older build does not know the request
 		return "", readProblem(resp)
 	}
 	var reply secretsKeyReply
@@ -70,10 +70,9 @@ func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string)
 	return reply.Text, nil
 }
 
-// tellSecretsKey hands another server a master key, over the connection on which both have shown their certificates, as
-// the first one was handed over when it joined. A server that was removed has a certificate for a while yet and gets
-// none.
-func (p *Peers) tellSecretsKey(w http.ResponseWriter, r *http.Request) {
+// serveSecretsKey sends another server a master key, over a connection with both certificates, as the first key is sent
+// when a server joins. A removed server still has a certificate for a while; it gets no key.
+func (p *Peers) serveSecretsKey(w http.ResponseWriter, r *http.Request) {
 	caller, id := p.config.Caller(r), r.URL.Query().Get("id")
 	if _, member := p.config.Tables.Snapshot().Server(caller); !member || caller == "" {
 		refuse(w, http.StatusForbidden,
@@ -90,5 +89,5 @@ func (p *Peers) tellSecretsKey(w http.ResponseWriter, r *http.Request) {
 	}
 	p.config.Logger.Info("a secrets key was handed to another server", "key", id, "server", caller)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(secretsKeyReply{ourVersion(), text}) // who went away asks again
+	_ = json.NewEncoder(w).Encode(secretsKeyReply{ourVersion(), text}) // a server that has disconnected asks again
 }

@@ -14,24 +14,24 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// openPatience is how long another server may take until a forwarded stream is open: longer than it waits for the
-// agent itself.
-const openPatience = 15 * time.Second
+// openStreamTimeout bounds the time that another server may take to open a forwarded stream. It is longer than that
+// server's wait for the agent.
+const openStreamTimeout = 15 * time.Second
 
-// ErrNoServer says that no server of the control plane is known to hold the node's session.
+// ErrNoServer says that no known server holds the node's session.
 var ErrNoServer = errors.New("no server holds a session of the node")
 
-// OpenStream opens a byte stream to an agent: at this server where its session is here, else through the server that
-// last told of the node's newest session. The stream also has CloseWrite, which ends what the caller sends, where the
-// other end can tell that. The caller closes it; the end of ctx closes it too. Errors name the server that was asked. A
-// stream is passed on once only: a server that no longer holds the node says so, and the others are asked.
+// OpenStream opens a byte stream to an agent: directly if its session is at this server, else through the server whose
+// digest had the node's newest session. If the other end supports it, the stream has CloseWrite, which ends the
+// caller's direction. The caller closes the stream; the end of ctx closes it too. Errors name the asked server. A
+// stream is forwarded only once. A server that no longer holds the node refuses it, and the others are asked.
 func (p *Peers) OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
-	told, here := p.holder(node)
+	holder, here := p.holder(node)
 	if here {
 		return p.config.Local.OpenStream(ctx, node, req)
 	}
 	err := fmt.Errorf("%s: %w", node, ErrNoServer)
-	for _, l := range p.candidates(told) {
+	for _, l := range p.candidates(holder) {
 		s, one := p.forward(ctx, l, node, req)
 		if one == nil {
 			return s, nil
@@ -44,56 +44,56 @@ func (p *Peers) OpenStream(ctx context.Context, node string, req transport.Strea
 		switch {
 		case misdirected:
 			continue // it does not hold the node
-		case l.id == told:
+		case l.id == holder:
 			return nil, fmt.Errorf("%s is connected to %s: %w", node, l, one)
 		default:
 			err = fmt.Errorf("%s: %w; %s was asked: %w", node, ErrNoServer, l, one)
 		}
 	}
-	if told != "" && p.link(told) == nil {
+	if holder != "" && p.link(holder) == nil {
 		return nil, fmt.Errorf("%s was connected to server %s, which is no member of the control plane any more", node,
-			told)
+			holder)
 	}
 	return nil, err
 }
 
-// holder returns the server that last told of the node's newest session, or here for this one. A newer session
-// elsewhere beats one that this server still thinks it has.
-func (p *Peers) holder(node string) (told string, here bool) {
+// holder returns the server whose digest had the node's newest session, or here for this server. A newer session
+// elsewhere takes precedence over one that this server believes to have.
+func (p *Peers) holder(node string) (holder string, here bool) {
 	p.mu.Lock()
-	h, ok := p.heard[node]
+	h, ok := p.remotePulses[node]
 	p.mu.Unlock()
 	pulse, _ := p.config.Tables.Pulse(node)
-	elsewhere := ok && h.wrote(pulse)
+	elsewhere := ok && h.matches(pulse)
 	if !elsewhere && p.config.Local.Holds(node) {
 		return "", true
 	}
 	return h.from, false
 }
 
-// Holder returns the id of the server that a node's agent is connected to, as far as this server has heard; "" where
-// none is known, or the one that was is gone. It returns at once.
+// Holder returns the id of the server that a node's agent is connected to, as far as this server knows. It returns ""
+// if none is known, or that server is gone. It returns at once.
 func (p *Peers) Holder(node string) string {
-	told, here := p.holder(node)
+	holder, here := p.holder(node)
 	if here {
 		return p.config.Server.ID
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last[told].cut {
+	if p.lastDigests[holder].cut {
 		return ""
 	}
-	return told
+	return holder
 }
 
-// candidates are the servers to ask: the one that told of the node, then all that answered last, because the agent may
-// have moved within the last moment.
-func (p *Peers) candidates(told string) []*link {
+// candidates returns the servers to ask: first the node's last known server, then all that answered last, since the
+// agent may have moved a moment ago.
+func (p *Peers) candidates(holder string) []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var first, rest []*link
 	for id, l := range p.links { // order-free: sorted below
-		if reached, _, _ := l.state(); id == told {
+		if reached, _, _ := l.state(); id == holder {
 			first = append(first, l)
 		} else if reached {
 			rest = append(rest, l)
@@ -103,8 +103,8 @@ func (p *Peers) candidates(told string) []*link {
 	return append(first, rest...)
 }
 
-// forward opens a stream through another server, over a connection of its own: what nobody reads would in the end
-// hold up everything else on it.
+// forward opens a stream through another server, over a connection of its own, so that an unread stream does not block
+// other calls.
 func (p *Peers) forward(ctx context.Context, l *link, node string, req transport.StreamRequest) (_ io.ReadWriteCloser,
 	err error,
 ) {
@@ -129,7 +129,7 @@ func (p *Peers) forward(ctx context.Context, l *link, node string, req transport
 			client.CloseIdleConnections()
 		}
 	}()
-	// The transport closes the body where the connection breaks: that must end what waits in the pipe.
+	// The HTTP transport closes the body when the connection breaks, which must end writes that wait in the pipe.
 	body := struct {
 		io.Reader
 		io.Closer
@@ -138,8 +138,8 @@ func (p *Peers) forward(ctx context.Context, l *link, node string, req transport
 	if err != nil {
 		return nil, err
 	}
-	late := fmt.Errorf("it did not open the stream within %v", openPatience)
-	timer := time.AfterFunc(openPatience, func() { cancel(late) })
+	late := fmt.Errorf("it did not open the stream within %v", openStreamTimeout)
+	timer := time.AfterFunc(openStreamTimeout, func() { cancel(late) })
 	resp, err := client.Do(r) //nolint:bodyclose // by the stream's Close
 	timer.Stop()
 	switch {
@@ -161,11 +161,11 @@ func (p *Peers) forward(ctx context.Context, l *link, node string, req transport
 		_ = resp.Body.Close()
 		client.CloseIdleConnections()
 	}
-	s.detach = context.AfterFunc(ctx, s.free) // the end of ctx alone does not reach a write that waits
+	s.detach = context.AfterFunc(ctx, s.free) // the end of ctx alone does not end a waiting write
 	return s, nil
 }
 
-// forwarded is the asker's end of a stream that another server carries.
+// forwarded is the requesting server's end of a forwarded stream.
 type forwarded struct {
 	from   string
 	reader frameReader
@@ -174,7 +174,7 @@ type forwarded struct {
 	free   func()
 }
 
-// Read reads what the agent sends. Its end is io.EOF only where the agent ended it.
+// Read reads the agent's data. It returns io.EOF only if the agent ended its direction.
 func (s *forwarded) Read(b []byte) (int, error) {
 	n, err := s.reader.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -186,7 +186,7 @@ func (s *forwarded) Read(b []byte) (int, error) {
 // Write sends to the agent.
 func (s *forwarded) Write(b []byte) (int, error) { return s.writer.Write(b) }
 
-// CloseWrite ends what this side sends.
+// CloseWrite ends the caller's direction.
 func (s *forwarded) CloseWrite() error { return s.writer.end(nil) }
 
 // Close ends both directions at once.

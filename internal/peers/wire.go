@@ -10,43 +10,43 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// WireVersion is the version of the messages between servers that this build sends, and WireMin the oldest that it
-// still understands. Each message tells both; unknown fields are ignored.
+// WireVersion is the version of the messages between servers that this build sends, and WireMin the oldest version that
+// it understands. Each message carries both; unknown fields are ignored.
 const (
 	WireVersion = 1
 	WireMin     = 1
 )
 
-// PathPrefix is what all paths of the talk between servers begin with.
+// PathPrefix is the prefix of all paths of the protocol between servers.
 const PathPrefix = "/peer/"
 
 const (
-	pathDigest  = PathPrefix + "v1/digest"
-	pathStreams = PathPrefix + "v1/streams"
-	pathReasons = PathPrefix + "v1/reasons"
-	pathGrounds = PathPrefix + "v1/grounds"
+	pathDigest        = PathPrefix + "v1/digest"
+	pathStreams       = PathPrefix + "v1/streams"
+	pathReasons       = PathPrefix + "v1/reasons"
+	pathDecisionTrace = PathPrefix + "v1/grounds"
 
 	pathSecretsKey = PathPrefix + "v1/secrets-key"
 )
 
-// Bounds of what one server reads from another.
+// Limits of the data that one server reads from another.
 const (
-	// mostPulses bounds a digest; what is more goes in the next at once.
-	mostPulses = 5000
-	// mostEach bounds the attempts whose use a digest tells, and their containers that are told one by one, in the same
-	// way: of about 450 bytes each with all their rates.
-	mostEach = 10_000
-	// mostNodes bounds the nodes that other servers may tell of.
-	mostNodes    = 200_000
-	maxDigest    = 8 << 20
-	maxReply     = 64 << 10
-	maxReasons   = 64 << 20
-	maxOpen      = 4 << 20
-	maxPromise   = 10 * 60 * 1e6 // of a next sign of life, in microseconds
-	maxWireError = 4 << 10
+	// maxPulsesPerDigest limits a digest; the rest follows at once in the next one.
+	maxPulsesPerDigest = 5000
+	// maxAttemptsPerDigest limits the attempts with statistics in a digest, together with their containers with
+	// statistics of their own. Each takes about 450 bytes with all rates.
+	maxAttemptsPerDigest = 10_000
+	// maxKnownNodes limits the nodes known from other servers.
+	maxKnownNodes = 200_000
+	maxDigest     = 8 << 20
+	maxReply      = 64 << 10
+	maxReasons    = 64 << 20
+	maxOpen       = 4 << 20
+	maxPromise    = 10 * 60 * 1e6 // of the time to a next sign of life, in microseconds
+	maxWireError  = 4 << 10
 )
 
-// version is told with each message.
+// version is part of each message.
 type version struct {
 	Wire    int `json:"wire"`
 	WireMin int `json:"wire_min"`
@@ -54,7 +54,8 @@ type version struct {
 
 func ourVersion() version { return version{WireVersion, WireMin} }
 
-// check returns errIncompatible where v and this build have nothing in common. Who sends none speaks version 1.
+// check returns errIncompatible if v and this build have no version in common. A sender without a version has version
+// 1.
 func (v version) check() error {
 	newest, oldest := max(v.Wire, 1), max(v.WireMin, 1)
 	if newest < WireMin || oldest > WireVersion {
@@ -64,26 +65,26 @@ func (v version) check() error {
 	return nil
 }
 
-// digest tells of the signs of life of the sender's own agents (P6.1).
+// digest carries the signs of life of the sender's own agents (P6.1).
 type digest struct {
 	version
 	Server string `json:"server"`
-	// Life differs with each start of the sender, and No grows with each digest that it sends to one server: one that
-	// comes after a younger one is not taken.
+	// Life identifies the start of the sender, and No grows with each digest to one server. A digest that arrives after
+	// a newer one is ignored.
 	Life string `json:"life"`
 	No   uint64 `json:"no"`
-	// Pulses are taken only with an Echo of the receiver's present life. Without one the sender first asks for it by a
-	// digest without pulses.
+	// Pulses are accepted only with an Echo of a reply since the receiver's start. Without such a reply the sender
+	// first sends a digest without pulses.
 	Echo   *echo  `json:"echo,omitempty"`
 	Pulses []beat `json:"pulses,omitempty"`
 }
 
-// echo lets the receiver tell by its own clock when a digest was made, however long it was on its way: not before
-// the reply that it names plus the time since. Both are boot-time, in microseconds.
+// echo lets the receiver compute by its own clock when a digest was made, however long it was in transit. It was made
+// no earlier than the named reply plus Since. Both are boot-time, in microseconds.
 type echo struct {
-	Life  string `json:"life"`  // of the receiver
-	Clock int64  `json:"clock"` // what the receiver's last reply said
-	Since int64  `json:"since"` // how long before the digest that reply was read, on the sender's clock
+	Life  string `json:"life"`  // the receiver's
+	Clock int64  `json:"clock"` // the clock of the receiver's last reply
+	Since int64  `json:"since"` // the time from reading that reply to the digest, on the sender's clock
 }
 
 // beat is a sign of life of one node. The field names are short because a digest holds thousands.
@@ -91,12 +92,12 @@ type beat struct {
 	Node    string `json:"n"`
 	Session uint64 `json:"s"`
 	Seq     uint64 `json:"q,omitempty"`
-	// Age is how long before the digest it came, on the sender's boot-time clock; Next how long after it the
-	// next was promised. In microseconds.
+	// Age is the time from the sign of life to the digest, on the sender's boot-time clock. Next is the promised time
+	// to the next one. Both are in microseconds.
 	Age  int64 `json:"a"`
 	Next int64 `json:"x,omitempty"`
-	// Stats is set when it changed. Of attempts it holds those that changed since the digest before, and all now and
-	// then.
+	// Stats is set when it changed. It holds the attempts that changed since the digest before, and from time to time
+	// all attempts.
 	Stats *cluster.NodeStats `json:"t,omitempty"`
 }
 
@@ -111,12 +112,12 @@ type digestReply struct {
 // streamOpen is the first frame of a forwarded stream.
 type streamOpen struct {
 	version
-	Server string                  `json:"server"` // who asks
+	Server string                  `json:"server"` // the requesting server
 	Node   string                  `json:"node"`
 	Stream transport.StreamRequest `json:"stream"`
 }
 
-// reasonsReply answers why tasks wait. Without Changed the asker's copy stands.
+// reasonsReply answers why tasks wait. Without Changed the requesting server's copy is up to date.
 type reasonsReply struct {
 	version
 	Life    string                 `json:"life"`
@@ -125,7 +126,7 @@ type reasonsReply struct {
 	Groups  []cluster.WaitingGroup `json:"groups,omitempty"`
 }
 
-// problem is the body of an answer that is no success.
+// problem is the body of an error answer.
 type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -138,7 +139,7 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(problem{http.StatusText(status), status, detail}) // the other end may be gone
 }
 
-// wireError is an answer of another server that is no success.
+// wireError is an error answer of another server.
 type wireError struct {
 	status int
 	detail string

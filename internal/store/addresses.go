@@ -2,29 +2,28 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Address is where a healthy task of a service is reached.
+// Address is the network address of a healthy task of a service.
 type Address struct {
 	Task    cluster.TaskID
 	Attempt int
 	Node    string
-	// Address is the node's; Ports are the numbers of the task's ports there, by name. They are the record's: nobody
-	// may change them.
+	// Address is the address of the node. Ports holds the numbers of the task's ports on the node, by name. The map is
+	// shared with the record: nobody may change it.
 	Address    string
 	Ports      map[string]int
 	Definition cluster.Ref
 }
 
-// HealthyAddresses lists the healthy tasks of a service that are not about to end, by task, then attempt. Those of
-// nodes that fell silent are left out, unless there are no others: then it is more likely that this server does not
-// hear the nodes.
+// HealthyAddresses lists the healthy tasks of a service that are not about to end, by task, then attempt. Tasks of
+// silent nodes are left out unless all are on silent nodes: then this server has more likely lost its own connection.
 //
-// What it reads are the attempts of the service, and of their nodes the verdict and the address: who keeps its answer
-// looks again when one of these changed.
+// The result depends on the attempts of the service, and on the verdict and the address of their nodes. A caller that
+// caches the result recomputes it when one of these changed.
 func (s *Snapshot) HealthyAddresses(owner cluster.OwnerRef) []Address {
-	var heard, silent []Address
+	var reachable, silent []Address
 	for row := range s.Attempts(owner) {
 		o, d := row.Observed, row.Desired
-		if !o.Healthy() || o.Gone || d == nil || d.UUID != o.UUID || ends(d.Stop, o) {
+		if !o.Healthy() || o.Gone || d == nil || d.UUID != o.UUID || isEnding(d.Stop, o) {
 			continue
 		}
 		node, known := s.Node(row.Node)
@@ -36,17 +35,17 @@ func (s *Snapshot) HealthyAddresses(owner cluster.OwnerRef) []Address {
 		if node.Value.State == cluster.NodeSuspect {
 			silent = append(silent, a)
 		} else {
-			heard = append(heard, a)
+			reachable = append(reachable, a)
 		}
 	}
-	if len(heard) == 0 {
+	if len(reachable) == 0 {
 		return silent
 	}
-	return heard
+	return reachable
 }
 
-// ends reports whether a task is about to end. One that asks whether it may, and has no permit, goes on (P5.2); an
-// agent that does not ask ends it at once.
-func ends(stop *cluster.Stop, o *cluster.Observed) bool {
+// isEnding reports whether a task is about to end. A task that asked for a permit and has none goes on (P5.2). A task
+// that did not ask ends at once.
+func isEnding(stop *cluster.Stop, o *cluster.Observed) bool {
 	return stop != nil && (stop.Class != cluster.StopVoluntary || o.Ask == "" || stop.Permit == o.Ask)
 }

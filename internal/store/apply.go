@@ -8,17 +8,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// state is the tables while they are changed: the snapshot in the making and what only the writer needs.
+// state is the mutable form of the tables: the next snapshot, and data that only its one writer needs.
 type state struct {
 	*Snapshot
-	// known holds the revision of every key seen, so that a resync finds out what changed and what is gone.
+	// known holds the revision of every key seen, so that a resync finds changed and missing keys.
 	known map[string]uint64
 	// desiredAt and observedAt hold the attempt number of the record under a key, by "<node>/<task>".
 	desiredAt, observedAt map[string]int
 	delta                 *delta
 	faults                func(key string, err error)
-	// unpin takes foreign records of tasks for no records at all (clause.Foreign is off).
-	unpin bool
+	// ignoreForeign treats foreign records of tasks as absent (clause.Foreign is off).
+	ignoreForeign bool
 }
 
 func newState(faults func(string, error)) *state {
@@ -32,10 +32,10 @@ func newState(faults func(string, error)) *state {
 	}
 }
 
-// apply brings the tables to what a batch of the watch says. Keys come without the store's prefix.
+// apply applies a batch of the watch to the tables. The keys of the batch begin with the store's prefix.
 func (s *state) apply(b Batch, prefix string) {
-	// A resync is compared with what is known, so that followers are told of what changed and no more; but where the
-	// revisions went back, an equal one says nothing.
+	// A resync is compared with the known revisions, so that followers receive only changes. Where the store went back,
+	// equal revisions prove nothing, and everything counts as changed.
 	back := b.Revision < s.revision
 	if b.Resync {
 		s.delta.resync = back
@@ -56,13 +56,13 @@ func (s *state) apply(b Batch, prefix string) {
 	s.revision = b.Revision
 }
 
-// dropMissing deletes what a resync does not hold any more.
+// dropMissing deletes the records that a resync no longer holds.
 func (s *state) dropMissing(present []Change, prefix string) {
 	keep := make(map[string]bool, len(present))
 	for i := range present {
 		keep[present[i].Key] = true
 	}
-	for key := range s.known { // order-free: each key is dropped by itself
+	for key := range s.known { // order-free: keys are independent
 		if !keep[key] {
 			delete(s.known, key)
 			s.change(strings.TrimPrefix(key, prefix), &Change{Record: Record{Key: key}, Deleted: true})
@@ -70,17 +70,17 @@ func (s *state) dropMissing(present []Change, prefix string) {
 	}
 }
 
-// change applies one record. An unknown key is left alone: the layout may grow.
+// change applies one record. An unknown key is ignored: the layout may grow.
 func (s *state) change(key string, c *Change) {
-	noun, rest, _ := strings.Cut(key, "/")
-	switch noun {
+	kind, rest, _ := strings.Cut(key, "/")
+	switch kind {
 	case "state", "attempt", "plan", "event":
 	case "status":
-		s.delta.wish = s.delta.wish || !strings.Contains(rest, "/") // a node registered
+		s.delta.specChanged = s.delta.specChanged || !strings.Contains(rest, "/") // a node registered
 	default:
-		s.delta.wish = true
+		s.delta.specChanged = true
 	}
-	switch noun {
+	switch kind {
 	case "cluster":
 		put(s, s.clusters, rest, c)
 		s.delta.topics |= TopicClusters
@@ -94,10 +94,10 @@ func (s *state) change(key string, c *Change) {
 		s.definition(rest, c)
 	case "host":
 		put(s, s.hosts, rest, c)
-		s.delta.ofNode(rest)
+		s.delta.addNode(rest)
 	case "node":
 		put(s, s.nodes, rest, c)
-		s.delta.ofNode(rest)
+		s.delta.addNode(rest)
 	case "status":
 		s.status(rest, c)
 	case "state":
@@ -156,11 +156,12 @@ func (s *state) change(key string, c *Change) {
 func (s *state) touchOwner(kind cluster.Kind, rest string) {
 	inCluster, name, ok := strings.Cut(rest, "/")
 	if ok {
-		s.delta.ofOwner(cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name})
+		s.delta.addOwner(cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name})
 	}
 }
 
-// put applies a change to a plain table. What cannot be read leaves the table as it was.
+// put applies a change to a table with one entry for each record. A record that cannot be decoded leaves the table as
+// it was.
 func put[T any](s *state, t *table[T], name string, c *Change) bool {
 	if c.Deleted {
 		t.Delete(name)
@@ -184,7 +185,7 @@ func (s *state) definition(rest string, c *Change) {
 	n, err := strconv.Atoi(version)
 	if err == nil {
 		ref := cluster.Ref{Name: name, Version: n}
-		s.delta.ofDefinition(ref)
+		s.delta.addDefinition(ref)
 		put(s, s.definitions, definitionKey(ref), c)
 	}
 }
@@ -213,7 +214,7 @@ func (s *state) status(rest string, c *Change) {
 	node, task, isTask := strings.Cut(rest, "/")
 	if !isTask {
 		put(s, s.statuses, node, c)
-		s.delta.ofNode(node)
+		s.delta.addNode(node)
 		return
 	}
 	if c.Deleted {
@@ -223,29 +224,29 @@ func (s *state) status(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := sealed[cluster.Observed](s, node, c)
+	v, err := decodeSealed[cluster.Observed](s, node, c)
 	if err != nil || v.Attempt < 1 || string(v.Task) != task {
-		// Another's record stands where the agent's should. What was known before stays, under the revision that
-		// the next write has to compare; of an attempt 0 nothing is known.
+		// A foreign record replaced the agent's. The last status that was read stays, under the revision that the next
+		// write has to compare. Without such a status the row has number 0.
 		s.faults(c.Key, err)
-		if s.unpin {
+		if s.ignoreForeign {
 			s.status(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
 			return
 		}
 		n := s.observedAt[rest]
 		s.observedAt[rest] = n
-		s.obscure(rest, n, c.Modified)
+		s.markObscured(rest, n, c.Modified)
 		return
 	}
 	if n, ok := s.observedAt[rest]; ok && n != v.Attempt {
 		s.unsetObserved(rest, n)
 	}
-	if s.placedElsewhere(v) {
-		s.setApart(rest, v.Attempt, c.Modified)
+	if s.belongsToAnother(v) {
+		s.detachObserved(rest, v.Attempt, c.Modified)
 		return
 	}
 	s.observedAt[rest] = v.Attempt
-	s.row(v.Task, v.Attempt, func(r *AttemptRow) {
+	s.updateRow(v.Task, v.Attempt, func(r *AttemptRow) {
 		r.Observed, r.ObservedRev, r.Obscured = v, c.Modified, false
 		if r.Node == "" {
 			r.Node = node
@@ -256,13 +257,15 @@ func (s *state) status(rest string, c *Change) {
 // unsetObserved removes the status record from the row of an attempt.
 func (s *state) unsetObserved(rest string, number int) {
 	_, task, _ := strings.Cut(rest, "/")
-	s.row(cluster.TaskID(task), number, func(r *AttemptRow) { r.Observed, r.ObservedRev, r.Obscured = nil, 0, false })
+	s.updateRow(cluster.TaskID(task), number, func(r *AttemptRow) {
+		r.Observed, r.ObservedRev, r.Obscured = nil, 0, false
+	})
 }
 
-// obscure marks the row of an attempt as one whose status record tells nothing of it.
-func (s *state) obscure(rest string, number int, revision uint64) {
+// markObscured marks the row of an attempt whose status record is foreign.
+func (s *state) markObscured(rest string, number int, revision uint64) {
 	node, task, _ := strings.Cut(rest, "/")
-	s.row(cluster.TaskID(task), number, func(r *AttemptRow) {
+	s.updateRow(cluster.TaskID(task), number, func(r *AttemptRow) {
 		r.Obscured = true
 		if r.ObservedRev = revision; r.Node == "" {
 			r.Node = node
@@ -270,12 +273,12 @@ func (s *state) obscure(rest string, number int, revision uint64) {
 	})
 }
 
-// placedElsewhere reports whether the number of a reported attempt was given to another attempt, on another node. That
-// happens where a store went back behind Berth's back: the leader places a task again before the node reports that has
-// it (P1.7).
-func (s *state) placedElsewhere(o *cluster.Observed) bool {
+// belongsToAnother reports whether the number of a reported attempt was given to another attempt on another node. Such
+// a conflict occurs after another tool restored the store: the leader places a task again before the node that runs it
+// has reported (P1.7).
+func (s *state) belongsToAnother(o *cluster.Observed) bool {
 	rows, _ := s.attempts.Get(o.Task)
-	at, ok := numbered(rows, o.Attempt)
+	at, ok := findNumber(rows, o.Attempt)
 	if !ok {
 		return false
 	}
@@ -288,28 +291,28 @@ func (s *state) placedElsewhere(o *cluster.Observed) bool {
 	return false
 }
 
-// setApart takes the status of an attempt whose number belongs to another one out of that one's row. It counts as a
-// record that no agent wrote: the leader has the node report anew, the dispatcher refuses what it reports of that
-// attempt, the agent ends it, and the leader deletes the record.
-func (s *state) setApart(rest string, number int, revision uint64) {
+// detachObserved removes from a row the status of another attempt with the same number. The status then counts as a
+// foreign record. The leader has the node report anew, and the dispatcher refuses its reports of the attempt. The agent
+// ends the attempt, and the leader deletes the record.
+func (s *state) detachObserved(rest string, number int, revision uint64) {
 	if n, ok := s.observedAt[rest]; ok && n == number {
 		s.unsetObserved(rest, number)
 	}
 	s.observedAt[rest] = 0
-	s.obscure(rest, 0, revision)
+	s.markObscured(rest, 0, revision)
 }
 
-// claim takes a status that is another attempt's out of the row of an attempt that is placed.
-func (s *state) claim(task cluster.TaskID, number int) {
+// detachForeignObserved detaches the status in the row of a placed attempt if it belongs to another attempt.
+func (s *state) detachForeignObserved(task cluster.TaskID, number int) {
 	rows, _ := s.attempts.Get(task)
-	if at, ok := numbered(rows, number); ok {
-		if r := rows[at]; r.Observed != nil && s.placedElsewhere(r.Observed) {
-			s.setApart(r.Observed.Node+"/"+string(task), number, r.ObservedRev)
+	if at, ok := findNumber(rows, number); ok {
+		if r := rows[at]; r.Observed != nil && s.belongsToAnother(r.Observed) {
+			s.detachObserved(r.Observed.Node+"/"+string(task), number, r.ObservedRev)
 		}
 	}
 }
 
-// desired applies state/<node>/<task>. The mark state/<task> says nothing that this record does not.
+// desired applies state/<node>/<task>. The mark state/<task> holds no further information and is ignored.
 func (s *state) desired(rest string, c *Change) {
 	node, task, isTask := strings.Cut(rest, "/")
 	if !isTask {
@@ -321,30 +324,30 @@ func (s *state) desired(rest string, c *Change) {
 	if c.Deleted {
 		if had {
 			delete(s.desiredAt, rest)
-			s.row(id, old, unset)
+			s.updateRow(id, old, unset)
 		}
 		return
 	}
-	v, err := sealed[cluster.Desired](s, node, c)
+	v, err := decodeSealed[cluster.Desired](s, node, c)
 	if err != nil || v.Task != id || v.Node != node || v.Attempt < 1 || v.UUID == "" {
-		s.unreadable(rest, c, err)
+		s.markUnreadable(rest, c, err)
 		return
 	}
 	if had && old != v.Attempt {
-		s.row(id, old, unset)
+		s.updateRow(id, old, unset)
 	}
 	s.desiredAt[rest] = v.Attempt
-	s.row(id, v.Attempt, func(r *AttemptRow) {
+	s.updateRow(id, v.Attempt, func(r *AttemptRow) {
 		r.Desired, r.DesiredRev, r.Unreadable, r.Node = v, c.Modified, false, node
 	})
-	s.claim(id, v.Attempt)
+	s.detachForeignObserved(id, v.Attempt)
 }
 
-// unreadable pins a task to the node under whose key a record stands that is no desired record of ours
-// (P3.5). What the tables knew before of the attempt stays: from it the leader writes the record back (P3.9).
-func (s *state) unreadable(rest string, c *Change, err error) {
+// markUnreadable pins a task to a node because the record under its desired key is not a desired record of Berth
+// (P3.5). The last desired record that was read stays in the row, and the leader writes it back (P3.9).
+func (s *state) markUnreadable(rest string, c *Change, err error) {
 	s.faults(c.Key, err)
-	if s.unpin {
+	if s.ignoreForeign {
 		s.desired(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
 		return
 	}
@@ -353,7 +356,7 @@ func (s *state) unreadable(rest string, c *Change, err error) {
 	if !had {
 		s.desiredAt[rest] = 0
 	}
-	s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
+	s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) {
 		r.Unreadable, r.DesiredRev, r.Node = true, c.Modified, node
 	})
 }
@@ -366,7 +369,7 @@ func (s *state) outcome(rest string, c *Change) {
 		return
 	}
 	if c.Deleted {
-		s.row(cluster.TaskID(task), n, func(r *AttemptRow) { r.Outcome, r.OutcomeRev = nil, 0 })
+		s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) { r.Outcome, r.OutcomeRev = nil, 0 })
 		return
 	}
 	v, err := Decode[cluster.Outcome](c.Value)
@@ -374,7 +377,7 @@ func (s *state) outcome(rest string, c *Change) {
 		s.faults(c.Key, err)
 		return
 	}
-	s.row(cluster.TaskID(task), n, func(r *AttemptRow) {
+	s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) {
 		r.Outcome, r.OutcomeRev = v, c.Modified
 		if r.Node == "" {
 			r.Node = v.Node
@@ -382,7 +385,8 @@ func (s *state) outcome(rest string, c *Change) {
 	})
 }
 
-// plan applies plan/<seq>: each placement in it is a desired record until its own is written (P3.3).
+// plan applies plan/<seq>. Each placement in it serves as a desired record until the record of its own is written
+// (P3.3).
 func (s *state) plan(rest string, c *Change) {
 	seq, err := strconv.ParseUint(rest, 10, 64)
 	if err != nil {
@@ -391,7 +395,7 @@ func (s *state) plan(rest string, c *Change) {
 	old, had := s.plans.Get(seq)
 	if had {
 		s.eachPlaced(old.Value, func(o *cluster.PlanOwner, t *cluster.Placed) {
-			s.row(o.TaskID(t.Index), t.Attempt, func(r *AttemptRow) {
+			s.updateRow(o.TaskID(t.Index), t.Attempt, func(r *AttemptRow) {
 				if r.Desired == r.planned {
 					r.Desired = nil
 				}
@@ -412,7 +416,7 @@ func (s *state) plan(rest string, c *Change) {
 	s.plans.Set(seq, Entry[cluster.PlanRecord]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
 	s.eachPlaced(v, func(o *cluster.PlanOwner, t *cluster.Placed) {
 		d := v.Desired(o, t)
-		s.row(d.Task, d.Attempt, func(r *AttemptRow) {
+		s.updateRow(d.Task, d.Attempt, func(r *AttemptRow) {
 			if r.DesiredRev == 0 {
 				r.Desired = d
 			}
@@ -421,7 +425,7 @@ func (s *state) plan(rest string, c *Change) {
 				r.Node = d.Node
 			}
 		})
-		s.claim(d.Task, d.Attempt)
+		s.detachForeignObserved(d.Task, d.Attempt)
 	})
 }
 
@@ -434,36 +438,36 @@ func (s *state) eachPlaced(p *cluster.PlanRecord, do func(*cluster.PlanOwner, *c
 	}
 }
 
-// lone is a row with the room for the list of a task that has no other, which is so as a rule.
-type lone struct {
+// singleRow allocates a row together with a list of one row, since most tasks have one attempt.
+type singleRow struct {
 	AttemptRow
 
 	list [1]*AttemptRow
 }
 
-// row replaces the row of an attempt by a changed copy, and deletes it once no record is left.
-func (s *state) row(task cluster.TaskID, number int, change func(*AttemptRow)) {
+// updateRow replaces the row of an attempt by a changed copy, and deletes it once no record is left.
+func (s *state) updateRow(task cluster.TaskID, number int, change func(*AttemptRow)) {
 	rows, _ := s.attempts.Get(task)
-	at, had := numbered(rows, number)
-	made := new(lone)
-	r, node := &made.AttemptRow, ""
+	at, had := findNumber(rows, number)
+	created := new(singleRow)
+	r, node := &created.AttemptRow, ""
 	if had {
-		made.AttemptRow = *rows[at]
+		created.AttemptRow = *rows[at]
 		node = r.Node
 	} else {
 		r.Task, r.Number = task, number
 	}
 	change(r)
 	if node != "" && node != r.Node {
-		s.delta.ofAttempt(node, task, number)
+		s.delta.addAttempt(node, task, number)
 	}
-	s.delta.ofAttempt(r.Node, task, number)
+	s.delta.addAttempt(r.Node, task, number)
 	named := r
 	if had && r.Desired == nil && r.Outcome == nil {
-		named = rows[at] // it may name the owner where only the id does now
+		named = rows[at] // only the former row may still name the owner beside the id
 	}
 	if o, ok := named.Ref(); ok {
-		s.delta.ofOwner(o)
+		s.delta.addOwner(o)
 	}
 	gone := r.empty()
 	switch {
@@ -473,8 +477,8 @@ func (s *state) row(task cluster.TaskID, number int, change func(*AttemptRow)) {
 		rows = slices.Delete(slices.Clone(rows), at, at+1)
 		s.rows--
 	case had && len(rows) == 1, len(rows) == 0:
-		made.list[0] = r
-		rows = made.list[:]
+		created.list[0] = r
+		rows = created.list[:]
 	case had:
 		rows = slices.Clone(rows)
 		rows[at] = r

@@ -14,36 +14,36 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// errBranch is the answer of a branch to what it does not have.
+// errBranch is the error of methods of Engine that a branch lacks.
 var errBranch = errors.New("a branch of a store has no watches, no sessions and no copies")
 
-// Branch is a store in memory that begins as a snapshot of another one and then goes its own way: an Engine and its
-// Tables in one. A commit is in the tables, and known to their followers, when Commit returns, so that nothing runs
-// beside it and nobody waits for it; Run of its tables is not called. It is for finding out what would become of a
-// store: nothing that is written to a branch reaches what it began from.
+// Branch is a store in memory that begins as a snapshot of another store and then changes independently: an Engine and
+// its Tables in one. It serves simulations of changes, and nothing that is written to a branch reaches the original
+// store. A commit is in the tables, and known to their followers, when Commit returns. Nothing runs in the background,
+// and Run of its tables is not called.
 //
-// What it began with it shares with the snapshot, so a branch of a large store costs little more than what is written
-// to it. It is an Engine without watches, sessions and copies; List knows only the prefix of leader records. Safe for
+// A branch shares the data of the snapshot, so a branch of a large store costs little more than its own writes. It is
+// an Engine without watches, sessions and snapshots; List supports only the prefix of leader records. Safe for
 // concurrent use.
 type Branch struct {
 	tables *Tables
 
 	mu    sync.Mutex
 	state *state
-	// loose are the revisions of records that the tables do not hold, such as marks.
-	loose map[string]uint64
+	// outsideTables holds the revisions of records that the tables do not keep, such as marks.
+	outsideTables map[string]uint64
 }
 
-// NewBranch returns a branch that begins as a snapshot of tables whose keys begin with the prefix. The snapshot may go
-// on being read by anybody.
+// NewBranch returns a branch that begins as a snapshot of tables whose keys begin with the prefix. The snapshot stays
+// valid for other readers.
 func NewBranch(from *Snapshot, prefix Prefix, log *slog.Logger) *Branch {
 	s := newState(nil)
 	s.Snapshot = from.fork()
 	return newBranch(s, prefix, log)
 }
 
-// LoadBranch returns a branch that begins with the records that a store held at a revision, whose keys begin with the
-// prefix. A record of a newer build is a NewerError.
+// LoadBranch returns a branch that begins with the records of a store at a revision. Records without the prefix are
+// ignored. A record of a newer build is a NewerError.
 func LoadBranch(records []Record, revision uint64, prefix Prefix, log *slog.Logger) (*Branch, error) {
 	s := newState(nil)
 	b := newBranch(s, prefix, log)
@@ -63,23 +63,23 @@ func LoadBranch(records []Record, revision uint64, prefix Prefix, log *slog.Logg
 	if newer != nil {
 		return nil, newer
 	}
-	b.unreadable(log)
+	b.logUnreadable(log)
 	clear(s.known)
 	b.tables.publish(s)
 	return b, nil
 }
 
 func newBranch(s *state, prefix Prefix, log *slog.Logger) *Branch {
-	b := &Branch{state: s, loose: map[string]uint64{}}
+	b := &Branch{state: s, outsideTables: map[string]uint64{}}
 	b.tables = NewTables(TablesConfig{Engine: b, Prefix: prefix, Logger: log})
 	close(b.tables.synced)
-	b.unreadable(log)
+	b.logUnreadable(log)
 	b.tables.publish(s)
 	return b
 }
 
-// unreadable has the state tell of records that nobody can read.
-func (b *Branch) unreadable(log *slog.Logger) {
+// logUnreadable has the state log records that cannot be decoded.
+func (b *Branch) logUnreadable(log *slog.Logger) {
 	b.state.faults = func(key string, err error) {
 		log.Error("a record cannot be read and is left alone", "key", key, "error", err)
 	}
@@ -88,10 +88,10 @@ func (b *Branch) unreadable(log *slog.Logger) {
 // Tables returns the tables of the branch.
 func (b *Branch) Tables() *Tables { return b.tables }
 
-// Limits is part of Engine: those of the embedded engine.
+// Limits is part of Engine. The limits are those of the embedded engine.
 func (b *Branch) Limits() Limits { return Limits{Operations: 16384, Bytes: 4 << 20} }
 
-// Close is part of Engine. There is nothing to close.
+// Close is part of Engine. It does nothing.
 func (b *Branch) Close() error { return nil }
 
 // Commit is part of Engine.
@@ -125,67 +125,69 @@ func (b *Branch) Commit(ctx context.Context, groups []Group) (Result, error) {
 	if len(batch.Changes) > 0 {
 		slices.SortFunc(batch.Changes, func(x, y Change) int { return strings.Compare(x.Key, y.Key) })
 		b.state.apply(batch, string(b.tables.prefix))
-		clear(b.state.known) // the branch has no resync that it is for
+		clear(b.state.known) // only a resync needs them, and a branch has none
 		b.tables.publish(b.state)
 	}
 	return Result{Applied: applied, Revision: b.state.revision}, nil
 }
 
-// change makes the change that an operation is, and has the state ready for it. To delete what is not there is none.
+// change turns an operation into a change, and prepares the state for it. It returns false for the deletion of an
+// absent record.
 func (b *Branch) change(op Op, at uint64) (Change, bool) {
-	r, _, stands := b.find(op.Key)
+	r, _, exists := b.find(op.Key)
 	rest := strings.TrimPrefix(op.Key, string(b.tables.prefix))
-	b.recall(rest)
+	b.restoreAttemptNumber(rest)
 	if op.Delete {
-		delete(b.loose, op.Key)
-		return Change{Record: Record{Key: op.Key, Modified: at}, Deleted: true}, stands
+		delete(b.outsideTables, op.Key)
+		return Change{Record: Record{Key: op.Key, Modified: at}, Deleted: true}, exists
 	}
 	created := at
-	if stands {
+	if exists {
 		created = r.Created
 	}
-	if !tabled(rest) {
-		b.loose[op.Key] = at
+	if !isInTables(rest) {
+		b.outsideTables[op.Key] = at
 	}
 	return Change{Record: Record{Key: op.Key, Value: op.Value, Created: created, Modified: at}}, true
 }
 
-// recall tells the state which attempt the record of a task is about that is written next: it keeps that of records
-// that it saw itself, and what the branch began with it did not see.
-func (b *Branch) recall(key string) {
-	noun, rest, _ := strings.Cut(key, "/")
+// restoreAttemptNumber tells the state the attempt number of the record under a key that is about to be written. The
+// state knows the numbers of the records that it applied itself, but not those of the snapshot that the branch began
+// with.
+func (b *Branch) restoreAttemptNumber(key string) {
+	kind, rest, _ := strings.Cut(key, "/")
 	node, task, isTask := strings.Cut(rest, "/")
 	of := b.state.desiredAt
 	switch {
 	case !isTask:
 		return
-	case noun == "status":
+	case kind == "status":
 		of = b.state.observedAt
-	case noun != "state":
+	case kind != "state":
 		return
 	}
 	if _, known := of[rest]; known {
 		return
 	}
 	for row := range b.state.TaskAttempts(cluster.TaskID(task)) {
-		if row.Node == node && (noun == "state" && row.DesiredRev != 0 || noun == "status" && row.ObservedRev != 0) {
+		if row.Node == node && (kind == "state" && row.DesiredRev != 0 || kind == "status" && row.ObservedRev != 0) {
 			of[rest] = row.Number
 		}
 	}
 }
 
-// holds tells whether a compare is true now.
+// holds reports whether a compare holds now.
 func (b *Branch) holds(c Compare) bool {
-	r, _, stands := b.find(c.Key)
+	r, _, exists := b.find(c.Key)
 	if c.Modified == AnyModified {
-		return stands
+		return exists
 	}
 	return r.Modified == c.Modified
 }
 
-// find returns the revisions of a record and what it holds, where the tables know that.
-func (b *Branch) find(key string) (r Record, value any, stands bool) {
-	if at, ok := b.loose[key]; ok {
+// find returns the revisions of a record, and its value where the tables keep it.
+func (b *Branch) find(key string) (r Record, value any, exists bool) {
+	if at, ok := b.outsideTables[key]; ok {
 		return Record{Key: key, Created: at, Modified: at}, nil, true
 	}
 	rest, under := strings.CutPrefix(key, string(b.tables.prefix))
@@ -195,7 +197,7 @@ func (b *Branch) find(key string) (r Record, value any, stands bool) {
 	return b.state.find(rest)
 }
 
-// Read is part of Engine. A record that the tables cannot read has no value.
+// Read is part of Engine. A record that the tables could not decode has no value.
 func (b *Branch) Read(ctx context.Context, key string) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, err
@@ -216,7 +218,7 @@ func (b *Branch) Read(ctx context.Context, key string) (Record, error) {
 	return r, nil
 }
 
-// List is part of Engine, for leader records alone.
+// List is part of Engine. It supports only the prefix of leader records.
 func (b *Branch) List(ctx context.Context, prefix string) (Listing, error) {
 	if err := ctx.Err(); err != nil {
 		return Listing{}, err
@@ -237,7 +239,7 @@ func (b *Branch) List(ctx context.Context, prefix string) (Listing, error) {
 	return l, nil
 }
 
-// Watch is part of Engine. It tells nothing but that there is none: who reads a branch reads its tables.
+// Watch is part of Engine. The watch returns an error: readers of a branch use its tables.
 func (b *Branch) Watch(context.Context, string, uint64) Watch { return noWatch{} }
 
 type noWatch struct{}
@@ -245,8 +247,8 @@ type noWatch struct{}
 func (noWatch) Next(context.Context) (Batch, error) { return Batch{}, errBranch }
 func (noWatch) Close()                              {}
 
-// OpenSession is part of Engine. It is refused.
+// OpenSession is part of Engine. It always returns an error.
 func (b *Branch) OpenSession(context.Context, time.Duration) (Session, error) { return nil, errBranch }
 
-// Snapshot is part of Engine. It is refused.
+// Snapshot is part of Engine. It always returns an error.
 func (b *Branch) Snapshot(context.Context, io.Writer) error { return errBranch }

@@ -7,11 +7,11 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// tabled reports whether the tables hold the record under a key, which comes without the store's prefix; of the others
-// a branch has to remember that they are there.
-func tabled(key string) bool {
-	noun, rest, _ := strings.Cut(key, "/")
-	switch noun {
+// isInTables reports whether the tables hold the record under a key, which comes without the store's prefix. A branch
+// keeps a list of all other keys itself.
+func isInTables(key string) bool {
+	kind, rest, _ := strings.Cut(key, "/")
+	switch kind {
 	case "state":
 		return strings.Contains(rest, "/")
 	case "cluster", "service", "job", "task", "host", "node", "status", "attempt", "plan", "leader", "server", "token",
@@ -22,11 +22,11 @@ func tabled(key string) bool {
 	return false
 }
 
-// find returns the revisions under which the tables hold the record of a key, which comes without the store's prefix,
-// and what it holds. Where they do not keep when it was created, that is when it was last written.
+// find returns the revisions and the value of the record under a key, which comes without the store's prefix. Where the
+// tables do not keep the revision of creation, Created is that of the last write.
 func (s *Snapshot) find(key string) (Record, any, bool) {
-	noun, rest, _ := strings.Cut(key, "/")
-	switch noun {
+	kind, rest, _ := strings.Cut(key, "/")
+	switch kind {
 	case "cluster":
 		return entry(s.clusters.Get(rest))
 	case "service":
@@ -40,7 +40,7 @@ func (s *Snapshot) find(key string) (Record, any, bool) {
 	case "node":
 		return entry(s.nodes.Get(rest))
 	case "status", "state", "attempt":
-		return s.findAttempt(noun, rest)
+		return s.findAttempt(kind, rest)
 	case "plan":
 		seq, err := strconv.ParseUint(rest, 10, 64)
 		if err != nil {
@@ -100,15 +100,15 @@ func (s *Snapshot) findDefinition(rest string) (Record, any, bool) {
 	return entry(s.definitions.Get(definitionKey(cluster.Ref{Name: name, Version: n})))
 }
 
-// findAttempt finds one of the three records of an attempt, or what a node registered.
-func (s *Snapshot) findAttempt(noun, rest string) (Record, any, bool) {
+// findAttempt finds one of the three records of an attempt, or the registration of a node.
+func (s *Snapshot) findAttempt(kind, rest string) (Record, any, bool) {
 	first, second, both := strings.Cut(rest, "/")
 	switch {
-	case !both && noun == "status":
+	case !both && kind == "status":
 		return entry(s.statuses.Get(first))
 	case !both:
 		return Record{}, nil, false
-	case noun == "attempt":
+	case kind == "attempt":
 		n, err := strconv.Atoi(second)
 		if err != nil {
 			return Record{}, nil, false
@@ -122,13 +122,13 @@ func (s *Snapshot) findAttempt(noun, rest string) (Record, any, bool) {
 	for row := range s.TaskAttempts(cluster.TaskID(second)) {
 		switch {
 		case row.Node != first:
-		case noun == "state" && row.DesiredRev != 0 && row.Unreadable:
+		case kind == "state" && row.DesiredRev != 0 && row.Unreadable:
 			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, nil, true
-		case noun == "state" && row.DesiredRev != 0:
+		case kind == "state" && row.DesiredRev != 0:
 			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, row.Desired, true
-		case noun == "status" && row.ObservedRev != 0 && (row.Obscured || row.Observed == nil):
+		case kind == "status" && row.ObservedRev != 0 && (row.Obscured || row.Observed == nil):
 			return Record{Created: row.ObservedRev, Modified: row.ObservedRev}, nil, true
-		case noun == "status" && row.ObservedRev != 0:
+		case kind == "status" && row.ObservedRev != 0:
 			return Record{Created: row.ObservedRev, Modified: row.ObservedRev}, row.Observed, true
 		}
 	}

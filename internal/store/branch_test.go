@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// contents tells all that matters of a snapshot.
+// contents returns the content of a snapshot as text, by key.
 func contents(s *store.Snapshot) map[string]string {
 	out := map[string]string{}
 	for e := range s.Services("") {
@@ -40,12 +40,12 @@ func contents(s *store.Snapshot) map[string]string {
 	return out
 }
 
-// write draws a group of a commit: records of services, nodes and attempts that come, change and go, with compares that
-// hold or do not.
-func write(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.Group {
+// drawGroup draws a group of a commit: it creates, changes and deletes records of services, nodes and attempts, with
+// compares that hold or fail.
+func drawGroup(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.Group {
 	t.Helper()
 	index := random.IntN(3)
-	node := fmt.Sprintf("n%d", index) // a task's attempts stand where they do, one at a time (P3.6)
+	node := fmt.Sprintf("n%d", index) // the attempts of one task stay on one node, one at a time (P3.6)
 	task, attempt := cluster.ServiceTask("default", "web", 1, index), 1+random.IntN(2)
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "web"}
 	uuid := fmt.Sprintf("%s-%d", task, attempt)
@@ -83,7 +83,7 @@ func write(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.G
 	g := store.Group{Ops: []store.Op{op}}
 	switch random.IntN(4) {
 	case 0:
-		g.Compares = []store.Compare{{Key: x.key, Modified: revisions[x.key]}} // as it is, or 0 for none
+		g.Compares = []store.Compare{{Key: x.key, Modified: revisions[x.key]}} // the present revision, or 0 for none
 	case 1:
 		g.Compares = []store.Compare{{Key: x.key, Modified: store.AnyModified}}
 	case 2:
@@ -92,9 +92,9 @@ func write(t *testing.T, random *rand.Rand, revisions map[string]uint64) store.G
 	return g
 }
 
-// TestABranchIsAsAnEngineWithTables makes the same commits to an engine and to branches of its store at every few of
-// them: what is applied, at which revision, and what the tables hold is the same, and what a branch began from stays as
-// it was.
+// TestABranchIsAsAnEngineWithTables makes the same commits to an engine and to branches of its store from different
+// revisions. The applied groups, the revision and the tables are equal. The snapshot that a branch began with does not
+// change.
 func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -125,9 +125,9 @@ func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 				}
 			}
 		}
-		g := write(t, random, revisions)
+		g := drawGroup(t, random, revisions)
 		if isMark(g.Ops[0].Key) {
-			g.Compares = nil // a branch does not know the marks that it began with
+			g.Compares = nil // a branch does not know the marks of its snapshot
 		}
 		want, err := engine.Commit(ctx, []store.Group{g})
 		if err != nil {
@@ -155,7 +155,7 @@ func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if isMark(g.Ops[0].Key) { // to delete a mark that the branch does not know is no change there
+		if isMark(g.Ops[0].Key) { // the deletion of a mark that the branch does not know is no change there
 			branch = store.NewBranch(snap, store.DefaultPrefix, log)
 			continue
 		}
@@ -185,7 +185,7 @@ func TestALoadedBranchHoldsTheRecords(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 200 {
-		g := write(t, random, map[string]uint64{})
+		g := drawGroup(t, random, map[string]uint64{})
 		g.Compares = nil
 		if _, err := engine.Commit(t.Context(), []store.Group{g}); err != nil {
 			t.Fatal(err)

@@ -19,13 +19,12 @@ const (
 	BeatEvery = 250 * time.Millisecond
 	// BeatLimit is how long a leader goes on after the last beat that was acknowledged.
 	BeatLimit = time.Second
-	// ObserveEvery is the tick of an observer, and BeatLimit the silence that it
-	// bears at first: ten ticks. It doubles for each takeover of the last RingSpan, up to
-	// SilenceLimit.
+	// ObserveEvery is the tick of an observer. The silence that an observer accepts is BeatLimit at first, which is ten
+	// ticks. It doubles with each takeover within RingSpan, up to SilenceLimit.
 	ObserveEvery = 100 * time.Millisecond
 	SilenceLimit = 10 * time.Second
-	// AnswerLimit is how long an observer waits for the engine's answer to one look. A slow answer counts for one tick,
-	// however many passed meanwhile: what stalls the observer's looks may stall the leader's beats too.
+	// AnswerLimit is how long an observer waits for the engine to answer one read. A slow answer counts as one tick,
+	// however many passed meanwhile: the stall of the observer's reads may also stall the leader's beats.
 	AnswerLimit = time.Second
 	RingSpan    = time.Minute
 )
@@ -40,28 +39,28 @@ var (
 	ErrResigned = errors.New("the leader resigned")
 )
 
-// CandidateConfig is what a candidate needs; all but Without is demanded.
+// CandidateConfig configures a candidate; every field but Without is required.
 type CandidateConfig struct {
 	Engine Engine
 	Prefix Prefix
 	Domain string
 	// Server is this server's id, the same after a restart. No two live servers share it.
 	Server string
-	// Random makes the jitter. The candidate alone uses it.
+	// Random is the source of the jitter. Only the candidate uses it.
 	Random *rand.Rand
 	// Without switches clauses off.
 	Without clause.Set
 }
 
-// Candidate seeks the leadership of a domain for one server, over and over. It knows the takeovers it
-// saw, which make it more patient, so that servers on a stalling disk do not depose each other in
-// a ring (P1.3). One goroutine at a time may use it.
+// Candidate seeks the leadership of a domain for one server, over and over. It counts the takeovers that it saw. Each
+// makes it wait longer for the next, so that servers on a stalling disk do not depose each other in a ring (P1.3). One
+// goroutine at a time may use it.
 type Candidate struct {
 	config    CandidateConfig
 	seen      uint64      // the highest epoch seen
 	led       uint64      // the last epoch that this candidate led by
-	takeovers []time.Time // the latest
-	engine    engineSight
+	takeovers []time.Time // when they were seen, oldest first
+	engine    engineLeaderView
 }
 
 // NewCandidate returns a candidate that has seen nothing.
@@ -73,14 +72,13 @@ func (p Prefix) Beat(domain string) string {
 	return strings.TrimSuffix(string(p), "/") + "-beat/" + domain
 }
 
-// Leadership is one epoch of a domain led by this server. It ends with its context: when
-// another took over, when no beat could be written for BeatLimit, with Resign, or with
-// the context of the campaign. Whatever still is on its way then is refused by the fence (P1.4).
-// Safe for concurrent use.
+// Leadership is one epoch of a domain led by this server. Its context ends when another server took over, when no beat
+// could be written for BeatLimit, with Resign, or with the context of the campaign. The fence refuses writes that are
+// still in flight then (P1.4). Safe for concurrent use.
 type Leadership struct {
 	Leader cluster.Leader
-	// Record is the leader record as this server wrote it. Nothing but it may be
-	// committed until the tables contain it (P1.5): wait for its Modified.
+	// Record is the leader record as this server wrote it. The leader commits nothing else until the tables contain the
+	// record (P1.5): wait for its Modified.
 	Record Record
 
 	ctx     context.Context //nolint:containedctx // the leadership's life
@@ -88,13 +86,13 @@ type Leadership struct {
 	running sync.WaitGroup
 }
 
-// Context ends when the leadership does; its cause is Err.
+// Context ends with the leadership; its cause is Err.
 func (l *Leadership) Context() context.Context { return l.ctx }
 
 // Err returns why the leadership ended, or nil while it lasts.
 func (l *Leadership) Err() error { return context.Cause(l.ctx) }
 
-// Fence returns what every write of this leader compares (P1.4).
+// Fence returns the precondition of every write of this leader (P1.4).
 func (l *Leadership) Fence() *Fence {
 	return &Fence{
 		Key: l.Record.Key, Modified: l.Record.Modified, Incarnation: l.Leader.Incarnation,
@@ -102,36 +100,36 @@ func (l *Leadership) Fence() *Fence {
 	}
 }
 
-// Resign ends the leadership and returns when its beats have ended. The others still wait
-// for the silence.
+// Resign ends the leadership and returns when its beats have ended. Other servers still wait for the silence.
 func (l *Leadership) Resign() {
 	l.cancel(ErrResigned)
 	l.running.Wait()
 }
 
-// standing is what the engine holds about a domain's leadership.
-type standing struct {
+// leadershipState is the engine's present record of a domain's leadership.
+type leadershipState struct {
 	leader cluster.Leader
-	record Record // of the leader; Modified is 0 if there never was one
+	record Record // the leader record; Modified is 0 if there never was one
 	beat   uint64 // the revision of the beat record
 }
 
-// Campaign blocks until this server leads the domain, and returns the leadership, which
-// lives no longer than ctx. A domain without a holder is taken over at once, and
-// so is one whose holder is this server before its restart; any other holder has to be
-// silent first. It returns the context's error, ErrClosed, or that the leader record
-// cannot be read; faults of the engine it waits out, and the time until an engine that is a Voter has its vote.
+// Campaign blocks until this server leads the domain, and returns the leadership, which ends with ctx at the latest. A
+// domain without a holder is taken over at once, and so is one whose holder is this server before its restart. Any
+// other holder has to be silent first. Campaign waits out faults of the engine, and waits until an engine that is a
+// Voter has its vote. It returns the context's error, ErrClosed, or an ErrVersion for a leader record that cannot be
+// read.
 func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 	for {
-		// 1. See who leads, once this server may.
-		found, err := c.see(ctx)
+		// 1. Wait for this server's vote, and read who leads.
+		found, err := c.awaitLeadershipState(ctx)
 		if err != nil {
 			return nil, err
 		}
-		// 2. Wait until a leader that is not a former life of this server is silent, or lost the engine to this server.
-		c.note(found)
+		// 2. Unless the holder is this server before its restart, wait until it is silent or lost the engine to this
+		// server.
+		c.countTakeovers(found)
 		c.engine.begin(c.config.Engine, found.record.Modified)
-		if !c.free(found) {
+		if !c.isVacant(found) {
 			over, err := c.observe(ctx, &found)
 			if err != nil {
 				return nil, err
@@ -141,11 +139,11 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 			}
 		}
 		// 3. Take over.
-		leadership, err := c.take(ctx, found)
+		leadership, err := c.takeOver(ctx, found)
 		if leadership != nil {
 			return leadership, nil
 		}
-		if err != nil { // an unknown result is settled by looking again: see free
+		if err != nil { // the next read settles an unknown result: see isVacant
 			if err := pause(ctx); err != nil {
 				return nil, err
 			}
@@ -153,12 +151,12 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 	}
 }
 
-// see waits until the engine has its vote and answers, and returns what it holds.
-func (c *Candidate) see(ctx context.Context) (standing, error) {
+// awaitLeadershipState waits until the engine has its vote and answers, and returns the state that it read.
+func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, error) {
 	for {
 		voter, ok := c.config.Engine.(Voter)
 		if !ok || voter.Votes() {
-			found, err := c.look(ctx)
+			found, err := c.readLeadershipState(ctx)
 			switch {
 			case err == nil:
 				return found, nil
@@ -167,21 +165,20 @@ func (c *Candidate) see(ctx context.Context) (standing, error) {
 			}
 		}
 		if err := pause(ctx); err != nil {
-			return standing{}, err
+			return leadershipState{}, err
 		}
 	}
 }
 
-// free says that nobody can be leading: there is no holder, or it is this server, by an
-// epoch that this life of it never led by, be it of an earlier life or of a takeover whose result was
-// unknown.
-func (c *Candidate) free(s standing) bool {
+// isVacant reports whether nobody can be leading. The domain has no holder, or this server holds it by an epoch that
+// this candidate never led by. Such an epoch is from before a restart, or from a takeover whose result was unknown.
+func (c *Candidate) isVacant(s leadershipState) bool {
 	return s.leader.Holder == "" || s.leader.Holder == c.config.Server && s.leader.Epoch != c.led
 }
 
-// look reads the leader record and the beat, in one round trip where the engine can.
-func (c *Candidate) look(ctx context.Context) (standing, error) {
-	var s standing
+// readLeadershipState reads the leader record and the beat, in one round trip where the engine can.
+func (c *Candidate) readLeadershipState(ctx context.Context) (leadershipState, error) {
+	var s leadershipState
 	both, err := readTogether(ctx, c.config.Engine, c.config.Prefix.Leader(c.config.Domain),
 		c.config.Prefix.Beat(c.config.Domain))
 	if err != nil {
@@ -198,8 +195,8 @@ func (c *Candidate) look(ctx context.Context) (standing, error) {
 	return s, nil
 }
 
-// note counts the takeovers that a standing shows.
-func (c *Candidate) note(s standing) {
+// countTakeovers notes the takeovers since the last call, as the epoch shows them, eight at most.
+func (c *Candidate) countTakeovers(s leadershipState) {
 	if c.seen > 0 {
 		for range min(s.leader.Epoch-min(c.seen, s.leader.Epoch), 8) {
 			c.takeovers = append(c.takeovers, time.Now())
@@ -208,55 +205,55 @@ func (c *Candidate) note(s standing) {
 	c.seen = s.leader.Epoch
 }
 
-// recent returns how many takeovers were seen in the last RingSpan.
-func (c *Candidate) recent() int {
+// recentTakeovers returns how many takeovers were seen within RingSpan.
+func (c *Candidate) recentTakeovers() int {
 	for len(c.takeovers) > 0 && time.Since(c.takeovers[0]) > RingSpan {
 		c.takeovers = c.takeovers[1:]
 	}
 	return len(c.takeovers)
 }
 
-// patience returns for how many ticks in a row the leader has to be silent.
-func (c *Candidate) patience() int {
+// silenceLimitTicks returns for how many consecutive ticks the leader has to be silent.
+func (c *Candidate) silenceLimitTicks() int {
 	const first, most = int(BeatLimit / ObserveEvery), int(SilenceLimit / ObserveEvery)
-	ticks := min(first<<min(c.recent(), 8), most)
+	ticks := min(first<<min(c.recentTakeovers(), 8), most)
 	if c.config.Without.Off(clause.Patience) {
 		ticks = first
 	}
-	return ticks + c.config.Random.IntN(ticks/4+1) + c.engine.courtesy()
+	return ticks + c.config.Random.IntN(ticks/4+1) + c.engine.yieldedTicks()
 }
 
-// observe returns true when the leader may be followed, with the standing that was found last: it was silent for long
-// enough, or the engine's leadership left its server for this one. It returns false when the leader changed. A tick
-// counts only if its look was sent on time and the engine answered within AnswerLimit: an observer that was away, or
-// saw nothing, has no evidence (P1.3).
-func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
+// observe returns true when this server may take over, and updates s to the state that was read last. The leader was
+// silent for long enough, or the engine's leadership moved from the leader's server to this one. It returns false when
+// the leader changed. A tick counts only if its read was sent on time and the engine answered within AnswerLimit. An
+// observer that was paused, or got no answer, has no evidence (P1.3).
+func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()
-	glance := time.NewTicker(glanceEvery)
-	defer glance.Stop()
-	waits := time.Now() // since when it does nothing but wait for the next tick
-	limit := c.patience()
+	enginePoll := time.NewTicker(engineLeaderPollInterval)
+	defer enginePoll.Stop()
+	waits := time.Now() // the start of the present wait for a tick
+	limit := c.silenceLimitTicks()
 	for silent := 0; silent < limit; {
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-glance.C:
-			if !c.called(s.leader) {
+		case <-enginePoll.C:
+			if !c.inheritedEngineLeadership(s.leader) {
 				continue
 			}
-			now, err := c.glimpse(ctx)
+			now, err := c.pollLeadershipState(ctx)
 			waits = time.Now()
 			if err == nil && now.record.Modified == s.record.Modified {
 				*s = now
 				return true, nil
 			}
-			continue // the next tick tells what is the matter
+			continue // the next tick decides
 		case <-ticker.C:
 		}
 		sent := time.Now()
 		late := sent.Sub(waits) > ObserveEvery*3/2
-		now, err := c.glimpse(ctx)
+		now, err := c.pollLeadershipState(ctx)
 		waits = time.Now()
 		late = late || waits.Sub(sent) > AnswerLimit
 		switch {
@@ -265,11 +262,11 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 		case errors.Is(err, ErrClosed):
 			return false, ErrClosed
 		case err != nil || late:
-			silent, limit = 0, c.patience()
+			silent, limit = 0, c.silenceLimitTicks()
 		case now.record.Modified != s.record.Modified:
 			return false, nil
 		case now.beat != s.beat:
-			silent, limit = 0, c.patience()
+			silent, limit = 0, c.silenceLimitTicks()
 		default:
 			silent++
 			continue
@@ -281,16 +278,16 @@ func (c *Candidate) observe(ctx context.Context, s *standing) (bool, error) {
 	return true, nil
 }
 
-// glimpse is look, given up after AnswerLimit.
-func (c *Candidate) glimpse(ctx context.Context) (standing, error) {
+// pollLeadershipState is readLeadershipState bounded by AnswerLimit.
+func (c *Candidate) pollLeadershipState(ctx context.Context) (leadershipState, error) {
 	brief, cancel := context.WithTimeout(ctx, AnswerLimit)
 	defer cancel()
-	return c.look(brief)
+	return c.readLeadershipState(brief)
 }
 
-// take writes the next epoch with a first beat, if neither a leader nor a beat came in
-// between. It returns nil without an error if one did.
-func (c *Candidate) take(ctx context.Context, s standing) (*Leadership, error) {
+// takeOver writes the next epoch with a first beat, if the leader record and the beat are unchanged. It returns nil
+// without an error if one of them changed.
+func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadership, error) {
 	leader := cluster.Leader{
 		Epoch:       s.leader.Epoch + 1,
 		Holder:      c.config.Server,
@@ -327,22 +324,22 @@ func (c *Candidate) take(ctx context.Context, s standing) (*Leadership, error) {
 		Record: Record{Key: key, Value: value, Created: created, Modified: result.Revision},
 	}
 	if s.record.Modified != 0 {
-		c.note(standing{leader: leader})
+		c.countTakeovers(leadershipState{leader: leader})
 	}
 	c.seen, c.led = leader.Epoch, leader.Epoch
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.running.Go(func() { l.beat(c.config.Engine, Op{Key: beatKey, Value: beat}, sent) })
-	l.running.Go(func() { l.draw(c.config.Engine) })
+	l.running.Go(func() { l.pullEngineLeadership(c.config.Engine) })
 	return l, nil
 }
 
-// beatRecord is the content of a beat. What counts is that it was written.
+// beatRecord is the content of a beat. Its revision proves that the leader lives; the content is informative.
 type beatRecord struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-// beat writes the beat until the leadership ends, or ends it. The time of a beat is when it
-// was sent: what was acknowledged late says nothing about now.
+// beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The time of a
+// beat is when it was sent: a late acknowledgement proves nothing about the present.
 func (l *Leadership) beat(engine Engine, op Op, sent time.Time) {
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })

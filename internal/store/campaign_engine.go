@@ -7,46 +7,47 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// An engine whose members run in Berth's servers elects a leader of its own, and finds out sooner than any observer of
-// beats when that one is gone: it has to, before it answers anybody. So the two leaderships are kept on one server,
-// where they are lost together: a domain's leader draws the engine's leadership to its own server, and the server that
-// the engine's leadership moves to takes the domain over at once (P1.3).
+// An engine whose members run in Berth's servers elects a leader of its own. The engine notices the loss of its leader
+// sooner than any observer of beats, since it cannot answer without one. Berth therefore keeps both leaderships on one
+// server, where they are lost together (P1.3). A domain's leader pulls the engine's leadership to its own server. The
+// server that the engine's leadership moves to takes the domain over at once.
 
 const (
-	// glanceEvery is how often an observer looks who leads the engine. It is a look in this process's memory.
-	glanceEvery = ObserveEvery / 4
-	// engineTakeovers is how many takeovers of the last RingSpan leave a change of the engine's leader reason enough
-	// for the next. After more, the engine is what goes round in a ring, and only silence counts.
-	engineTakeovers = 3
-	// courtesyTicks is how much longer an observer waits when the engine's leader is another observer.
-	courtesyTicks = 2
-	// drawEvery is how often a leader asks for the engine's leadership that is not its server's, and drawLimit how long
-	// one attempt may take.
-	drawEvery, drawLimit = 5 * time.Second, 2 * time.Second
+	// engineLeaderPollInterval is how often an observer asks for the engine's leader. The answer comes from this
+	// process's memory.
+	engineLeaderPollInterval = ObserveEvery / 4
+	// maxEngineTakeovers limits the takeovers within RingSpan that a change of the engine's leader may cause. Above the
+	// limit the engine's own leadership is going round in a ring, and only silence counts.
+	maxEngineTakeovers = 3
+	// yieldTicks is how many ticks longer an observer waits when another observer leads the engine.
+	yieldTicks = 2
+	// moveLeaderInterval is how often a leader asks for the engine's leadership while another server has it.
+	// moveLeaderTimeout bounds one attempt.
+	moveLeaderInterval, moveLeaderTimeout = 5 * time.Second, 2 * time.Second
 )
 
-// engineSight is what a candidate sees of the engine's own leadership.
-type engineSight struct {
+// engineLeaderView tracks, for a candidate, changes of the engine's own leadership.
+type engineLeaderView struct {
 	teller       LeaderTeller // nil where the engine has none
-	record       uint64       // the revision of the leader record under which it looks
+	record       uint64       // the revision of the leader record since which changes are tracked
 	self, leader string       // leader is the last one known
-	left         string       // the member that the leadership left when it came to this one
+	left         string       // the member that lost the leadership to this one
 }
 
-// begin forgets what was seen under another leader: only a change under the eyes of an observer of this one counts.
-func (e *engineSight) begin(engine Engine, record uint64) {
+// begin starts the tracking again for another leader record. Only changes seen under the present leader record count.
+func (e *engineLeaderView) begin(engine Engine, record uint64) {
 	teller, ok := engine.(LeaderTeller)
 	if !ok {
 		return
 	}
 	leader, self, _ := teller.EngineLeader()
 	if self != "" && (e.teller == nil || e.record != record) {
-		*e = engineSight{teller: teller, record: record, self: self, leader: leader}
+		*e = engineLeaderView{teller: teller, record: record, self: self, leader: leader}
 	}
 }
 
-// look notes a change of the engine's leader.
-func (e *engineSight) look() {
+// update notes a change of the engine's leader.
+func (e *engineLeaderView) update() {
 	if e.teller == nil {
 		return
 	}
@@ -61,29 +62,29 @@ func (e *engineSight) look() {
 	e.leader = leader
 }
 
-// courtesy returns how many ticks this observer lets the engine's leader go first.
-func (e *engineSight) courtesy() int {
+// yieldedTicks returns how many more ticks this observer waits, so that the engine's leader goes first.
+func (e *engineLeaderView) yieldedTicks() int {
 	if e.teller == nil || e.leader == "" || e.leader == e.self {
 		return 0
 	}
-	return courtesyTicks
+	return yieldTicks
 }
 
-// called says that the engine's leadership left the leader's server and came to this one, for which it may take
-// over at once, unless there were many takeovers of late.
-func (c *Candidate) called(leader cluster.Leader) bool {
-	c.engine.look()
+// inheritedEngineLeadership reports whether the engine's leadership moved from the leader's server to this one. This
+// server may then take over at once, unless there were too many takeovers of late.
+func (c *Candidate) inheritedEngineLeadership(leader cluster.Leader) bool {
+	c.engine.update()
 	left := c.engine.left
-	return left != "" && left == leader.Member && left != c.engine.self && c.recent() < engineTakeovers
+	return left != "" && left == leader.Member && left != c.engine.self && c.recentTakeovers() < maxEngineTakeovers
 }
 
-// draw moves the engine's leadership to this server, while it leads the domain.
-func (l *Leadership) draw(engine Engine) {
+// pullEngineLeadership moves the engine's leadership to this server for as long as it leads the domain.
+func (l *Leadership) pullEngineLeadership(engine Engine) {
 	mover, ok := engine.(LeaderMover)
 	if !ok {
 		return
 	}
-	ticker := time.NewTicker(drawEvery)
+	ticker := time.NewTicker(moveLeaderInterval)
 	defer ticker.Stop()
 	for {
 		leader, self, _ := mover.EngineLeader()
@@ -91,8 +92,8 @@ func (l *Leadership) draw(engine Engine) {
 			return
 		}
 		if leader != "" && leader != self {
-			ctx, cancel := context.WithTimeout(l.ctx, drawLimit)
-			_ = mover.MoveLeader(ctx) // asked again
+			ctx, cancel := context.WithTimeout(l.ctx, moveLeaderTimeout)
+			_ = mover.MoveLeader(ctx) // the next tick tries again
 			cancel()
 		}
 		select {

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// election is who leads an engine, as all of its members see it.
+// election is the engine's leadership, as all of its members see it.
 type election struct {
 	mu     sync.Mutex
 	leader string
@@ -28,7 +28,7 @@ func (e *election) elect(leader string) {
 	e.term++
 }
 
-// member is an engine's handle on one server, whose own member has an id.
+// member is an engine's handle on one server, with the id of the server's member.
 type member struct {
 	store.Engine
 	*election
@@ -41,10 +41,10 @@ func (m member) EngineLeader() (leader, self string, term uint64) {
 	return m.leader, m.id, m.term
 }
 
-// mover is a member that can be given the engine's leadership.
+// mover is a member that can take over the engine's leadership.
 type mover struct {
 	member
-	fails int // how often it does not come about
+	fails int // how many moves fail before one succeeds
 }
 
 func (m *mover) MoveLeader(context.Context) error {
@@ -56,8 +56,8 @@ func (m *mover) MoveLeader(context.Context) error {
 	return nil
 }
 
-// led is a world with a leader a, on whose server the engine's leader is, and observers b and c.
-func led(t *testing.T) (engine *memory.Engine, e *election, a *store.Leadership, kill func()) {
+// newLedDomain returns a domain with leader a, whose server also has the engine's leadership, and observers b and c.
+func newLedDomain(t *testing.T) (engine *memory.Engine, e *election, a *store.Leadership, kill func()) {
 	t.Helper()
 	engine = memory.New(memory.Options{})
 	e = &election{leader: "A"}
@@ -69,7 +69,7 @@ func led(t *testing.T) (engine *memory.Engine, e *election, a *store.Leadership,
 	return engine, e, a, kill
 }
 
-// race lets observers on the servers b and c campaign, and returns who won and when.
+// race lets observers on the servers b and c campaign, and returns the winner and the time that it took.
 func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *election) (won *store.Leadership,
 	took time.Duration,
 ) {
@@ -93,11 +93,11 @@ func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *election)
 	}
 }
 
-// TestEngineLeaderTakesOver loses the leader's server: the engine elects another leader 600 ms later, whose server
-// follows at once, long before the silence is over (P1.3).
+// TestEngineLeaderTakesOver loses the leader's server. The engine elects another leader 600 ms later, whose server
+// takes over at once, long before the silence is over (P1.3).
 func TestEngineLeaderTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine, e, _, kill := led(t)
+		engine, e, _, kill := newLedDomain(t)
 		time.AfterFunc(10*time.Second, func() { kill(); e.elect("") })
 		time.AfterFunc(10*time.Second+600*time.Millisecond, func() { e.elect("B") })
 		won, took := race(t.Context(), t, engine, e)
@@ -110,29 +110,29 @@ func TestEngineLeaderTakesOver(t *testing.T) {
 	})
 }
 
-// TestEngineLeavesLivingLeader moves the engine's leadership away from a leader that lives: the domain follows, by
+// TestEngineLeavesLivingLeader moves the engine's leadership away from a living leader: the domain follows, by
 // compare-and-set.
 func TestEngineLeavesLivingLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine, e, a, _ := led(t)
+		engine, e, a, _ := newLedDomain(t)
 		time.AfterFunc(10*time.Second, func() { e.elect("C") })
 		won, took := race(t.Context(), t, engine, e)
 		if won == nil || won.Leader.Holder != "ccc" || took > 11*time.Second {
 			t.Fatalf("after %v: got %+v, want ccc", took, won)
 		}
 		<-a.Context().Done()
-		if !errors.Is(a.Err(), store.ErrDeposed) && !errors.Is(a.Err(), store.ErrSilent) || fenced(t, engine, a) {
+		if !errors.Is(a.Err(), store.ErrDeposed) && !errors.Is(a.Err(), store.ErrSilent) || isFenced(t, engine, a) {
 			t.Errorf("the former leader ended with %v", a.Err())
 		}
 	})
 }
 
-// TestEngineElsewhereIsNoReason moves the engine's leadership about between servers that do not lead the domain, and
-// has it come to the leader's own: nobody takes over.
+// TestEngineElsewhereIsNoReason moves the engine's leadership between servers that do not lead the domain, and then to
+// the leader's server. Nobody takes over.
 func TestEngineElsewhereIsNoReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine, e, a, _ := led(t)
-		e.elect("B") // before anybody observes
+		engine, e, a, _ := newLedDomain(t)
+		e.elect("B") // before any observer starts
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		for i, leader := range []string{"C", "B", "", "C", "A"} {
@@ -144,8 +144,8 @@ func TestEngineElsewhereIsNoReason(t *testing.T) {
 	})
 }
 
-// TestEngineInARing has the engine elect somebody else every second, as on disks that stall: the domain does not follow
-// for ever (T9).
+// TestEngineInARing has the engine elect another leader every second, as on disks that stall. The domain does not
+// follow for ever (T9).
 func TestEngineInARing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
@@ -184,8 +184,8 @@ func TestEngineInARing(t *testing.T) {
 	})
 }
 
-// TestLeaderDrawsEngine wins a domain on a server that is not the engine's leader's: the engine's leadership is asked
-// for until it comes.
+// TestLeaderDrawsEngine wins a domain on a server that does not lead the engine. The leader asks for the engine's
+// leadership until it has it.
 func TestLeaderDrawsEngine(t *testing.T) {
 	for _, fails := range []int{0, 2} {
 		t.Run(fmt.Sprint(fails, " failures"), func(t *testing.T) {
@@ -203,20 +203,20 @@ func TestLeaderDrawsEngine(t *testing.T) {
 	}
 }
 
-// follower is an engine whose own member has no vote until it is promoted.
-type follower struct {
+// nonVoter is an engine whose own member has no vote until it is promoted.
+type nonVoter struct {
 	store.Engine
 	votes *atomic.Bool
 }
 
-func (f follower) Votes() bool { return f.votes.Load() }
+func (f nonVoter) Votes() bool { return f.votes.Load() }
 
-// TestLearnerDoesNotCampaign has a server without a vote find a domain that nobody leads: it waits for its vote.
+// TestLearnerDoesNotCampaign has a server without a vote find a domain without a leader: it waits for its vote.
 func TestLearnerDoesNotCampaign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		votes := new(atomic.Bool)
 		time.AfterFunc(20*time.Second, func() { votes.Store(true) })
-		l, took := lead(t.Context(), t, candidate(follower{memory.New(memory.Options{}), votes}, "a"))
+		l, took := lead(t.Context(), t, candidate(nonVoter{memory.New(memory.Options{}), votes}, "a"))
 		defer l.Resign()
 		if took < 20*time.Second || took > 21*time.Second {
 			t.Errorf("a learner led after %v, want when it had its vote, after 20s", took)
@@ -224,12 +224,12 @@ func TestLearnerDoesNotCampaign(t *testing.T) {
 	})
 }
 
-// TestEngineLeaderGoesFirst lets a leader fall silent whose server never led the engine: of two observers, the engine's
-// leader follows.
+// TestEngineLeaderGoesFirst silences a leader whose server never led the engine. Of two observers, the engine's leader
+// takes over.
 func TestEngineLeaderGoesFirst(t *testing.T) {
 	for _, first := range []string{"B", "C"} {
 		synctest.Test(t, func(t *testing.T) {
-			engine, e, _, kill := led(t)
+			engine, e, _, kill := newLedDomain(t)
 			e.elect(first)
 			kill()
 			won, took := race(t.Context(), t, engine, e)

@@ -47,8 +47,8 @@ func lead(ctx context.Context, t *testing.T, c *store.Candidate) (*store.Leaders
 	return l, time.Since(began)
 }
 
-// fenced tries to write under a leadership's fence.
-func fenced(t *testing.T, engine store.Engine, l *store.Leadership) bool {
+// isFenced reports whether a write under a leadership's fence is refused.
+func isFenced(t *testing.T, engine store.Engine, l *store.Leadership) bool {
 	t.Helper()
 	fence := l.Fence()
 	result, err := engine.Commit(t.Context(), []store.Group{{
@@ -61,7 +61,7 @@ func fenced(t *testing.T, engine store.Engine, l *store.Leadership) bool {
 	return result.Applied[0]
 }
 
-// sleep lets the bubble's time pass.
+// sleep lets the time of the bubble pass.
 func sleep(d time.Duration) { time.Sleep(d) } // in-bubble: every caller is
 
 func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
@@ -97,7 +97,7 @@ func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
 			t.Errorf("after a restart: got %+v after %v, want epoch 2 of the same incarnation at once", second.Leader,
 				took)
 		}
-		if fenced(t, engine, first) || !fenced(t, engine, second) {
+		if isFenced(t, engine, first) || !isFenced(t, engine, second) {
 			t.Error("the fence lets the old epoch write, or refuses the new one")
 		}
 	})
@@ -122,7 +122,7 @@ func TestCampaignWaitsForSilence(t *testing.T) {
 		if second.Leader.Epoch != 2 {
 			t.Errorf("epoch: got %d, want 2", second.Leader.Epoch)
 		}
-		if fenced(t, engine, first) {
+		if isFenced(t, engine, first) {
 			t.Error("the dead leader's epoch can still write")
 		}
 	})
@@ -158,7 +158,7 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 		stalled.Store(false)
 		close(wake)
 		for range 3 {
-			if fenced(t, own, first) {
+			if isFenced(t, own, first) {
 				t.Fatal("the woken leader could write")
 			}
 			sleep(time.Second)
@@ -184,8 +184,8 @@ func TestDeposedLeaderStops(t *testing.T) {
 	})
 }
 
-// TestReincarnate is the engine's part of T11: a snapshot from before, restored with the
-// clock as it may be.
+// TestReincarnate is the engine's part of T11: it restores an earlier snapshot while the clock is right, ahead or
+// behind.
 func TestReincarnate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
@@ -204,13 +204,13 @@ func TestReincarnate(t *testing.T) {
 			t.Errorf("got %+v after %v, want epoch 4 at once, with an incarnation above %d", second.Leader, took,
 				first.Leader.Incarnation+1)
 		}
-		if fenced(t, engine, first) {
+		if isFenced(t, engine, first) {
 			t.Error("the leader from before the restore could write")
 		}
 	})
 }
 
-// slow is an engine whose reads take a time.
+// slow is an engine whose reads take some time.
 type slow struct {
 	store.Engine
 	delay func() time.Duration
@@ -221,23 +221,23 @@ func (s slow) Read(ctx context.Context, key string) (store.Record, error) {
 	return s.Engine.Read(context.WithoutCancel(ctx), key)
 }
 
-// napping is an engine's member in a process that is stopped for a while between two ticks, now and then, until a time.
-type napping struct {
+// pausingMember is an engine's member in a process that is paused now and then between two ticks, until a given time.
+type pausingMember struct {
 	member
 	until time.Time
-	looks *int
+	polls *int
 }
 
-func (n napping) EngineLeader() (leader, self string, term uint64) {
-	*n.looks++
-	if *n.looks%30 == 0 && time.Now().Before(n.until) {
+func (n pausingMember) EngineLeader() (leader, self string, term uint64) {
+	*n.polls++
+	if *n.polls%30 == 0 && time.Now().Before(n.until) {
 		sleep(300 * time.Millisecond)
 	}
 	return n.member.EngineLeader()
 }
 
-// TestObserverBearsSlowAnswers has a leader die behind links that take long: its silence is seen all the same, later
-// the longer they take, and a leader that lives is left in peace.
+// TestObserverBearsSlowAnswers kills a leader behind slow links. The observer notices the silence, later on slower
+// links, and never deposes a living leader.
 func TestObserverBearsSlowAnswers(t *testing.T) {
 	for _, test := range []struct{ each, most time.Duration }{
 		{20 * time.Millisecond, 1500 * time.Millisecond},
@@ -266,8 +266,8 @@ func TestObserverBearsSlowAnswers(t *testing.T) {
 	}
 }
 
-// TestObserverWithoutEvidenceWaits shows that an observer's own gaps, and an engine that does
-// not answer, start its count anew (P1.3).
+// TestObserverWithoutEvidenceWaits shows that an observer's own pauses, and an engine that does not answer, start its
+// count again (P1.3).
 func TestObserverWithoutEvidenceWaits(t *testing.T) {
 	t.Run("own gaps", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -296,7 +296,8 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 			life, kill := context.WithCancel(t.Context())
 			lead(life, t, candidate(engine, "a"))
 			kill()
-			observer := napping{member{engine, &election{leader: "A"}, "B"}, time.Now().Add(10 * time.Second), new(int)}
+			seat := member{engine, &election{leader: "A"}, "B"}
+			observer := pausingMember{seat, time.Now().Add(10 * time.Second), new(int)}
 			second, took := lead(t.Context(), t, candidate(observer, "bb"))
 			defer second.Resign()
 			if took < 10*time.Second {
@@ -427,7 +428,7 @@ func contend(t *testing.T, seed uint64) {
 				}
 				holders[l.Leader.Epoch] = server
 				mu.Unlock()
-				work(ctx, handle, l)
+				writeForEver(ctx, handle, l)
 				l.Resign()
 			}
 		})
@@ -462,8 +463,8 @@ func contend(t *testing.T, seed uint64) {
 	}
 }
 
-// work writes under the fence without regard for the leadership's end, as a paused leader would.
-func work(ctx context.Context, engine store.Engine, l *store.Leadership) {
+// writeForEver writes under the fence even after the leadership ended, as a paused leader would.
+func writeForEver(ctx context.Context, engine store.Engine, l *store.Leadership) {
 	fence := l.Fence()
 	for ended := 0; ended < 20 && ctx.Err() == nil; {
 		if l.Err() != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// RecordVersion is the newest version of records that this build reads and writes, and RecordMin the oldest that it
-// reads. Which one a record is written with, cluster.RecordVersion says.
+// RecordVersion is the newest version of records that this build reads and writes. RecordMin is the oldest version that
+// it reads. cluster.RecordVersion decides the version of each record that is written.
 const (
 	RecordVersion = cluster.RecordsSealed
 	RecordMin     = cluster.RecordsFirst
 )
 
-// ErrVersion says that a record was written by a build that this one does not understand. If that is a newer one, the
-// error is a NewerError too.
+// ErrVersion reports a record of a version that this build does not read. If a newer build wrote the record, the error
+// is a NewerError too.
 var ErrVersion = errors.New("the record has a version that this build does not read")
 
-// NewerError is the ErrVersion of a record of a newer build, which this one must not work beside.
+// NewerError is the ErrVersion of a record that a newer build wrote. This build must not work on the same store.
 type NewerError struct{ Version int }
 
 // Error is part of error.
@@ -33,7 +33,7 @@ func (e *NewerError) Error() string {
 		RecordMin, RecordVersion)
 }
 
-// Is makes it an ErrVersion.
+// Is makes a NewerError an ErrVersion.
 func (e *NewerError) Is(target error) bool { return target == ErrVersion }
 
 var versionField = []byte(`{"v":`)
@@ -41,7 +41,7 @@ var versionField = []byte(`{"v":`)
 // Encode returns the stored form of a record: its JSON with the field "v" in front.
 // The record is a struct or a pointer to one; it has no field "v" of its own.
 func Encode(record any) ([]byte, error) {
-	f := framed{version: cluster.RecordVersion(record)}
+	f := versionedOutput{version: cluster.RecordVersion(record)}
 	if err := json.NewEncoder(&f).Encode(record); err != nil {
 		return nil, fmt.Errorf("encode %T: %w", record, err)
 	}
@@ -53,22 +53,22 @@ func Encode(record any) ([]byte, error) {
 		return append(out[:begin], '}'), nil
 	default:
 		out[begin] = ','
-		if isSealed(record) {
+		if carriesSeal(record) {
 			out = seal(out)
 		}
 		return out, nil
 	}
 }
 
-// framed takes a record's JSON as the encoder writes it, behind the version: so it is copied once.
-type framed struct {
+// versionedOutput collects a record's JSON from the encoder behind the version field, so that the JSON is copied once.
+type versionedOutput struct {
 	version int
 	out     []byte
-	size    int // of the record's own JSON, without the new line at its end
+	size    int // bytes of the record's own JSON, without the new line at its end
 }
 
 // Write is part of io.Writer.
-func (f *framed) Write(b []byte) (int, error) {
+func (f *versionedOutput) Write(b []byte) (int, error) {
 	if f.out == nil {
 		f.out = make([]byte, 0, len(versionField)+2+len(b))
 		f.out = append(f.out, versionField...)
@@ -80,7 +80,7 @@ func (f *framed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Decode reads the stored form of a record. It returns ErrVersion for one of a version that this build does not read.
+// Decode reads the stored form of a record. It returns ErrVersion for a version that this build does not read.
 func Decode[T any](value []byte) (*T, error) {
 	version, err := versionOf(value)
 	switch {
@@ -92,7 +92,7 @@ func Decode[T any](value []byte) (*T, error) {
 		return nil, ErrVersion
 	}
 	record := new(T)
-	if _, usual := usualVersion(value); usual {
+	if _, leading := leadingVersion(value); leading {
 		if r := (reader{in: value, at: len(versionField) + 1}); r.record(record) {
 			return record, nil
 		}
@@ -104,9 +104,9 @@ func Decode[T any](value []byte) (*T, error) {
 	return record, nil
 }
 
-// versionOf returns the version of a record, 0 where it has none.
+// versionOf returns the version of a record, 0 if the record has none.
 func versionOf(value []byte) (int, error) {
-	if v, usual := usualVersion(value); usual {
+	if v, leading := leadingVersion(value); leading {
 		return v, nil
 	}
 	var head struct {
@@ -118,8 +118,8 @@ func versionOf(value []byte) (int, error) {
 	return *head.V, nil
 }
 
-// usualVersion returns the version of a record that has it where Encode writes it, as a single digit.
-func usualVersion(value []byte) (v int, usual bool) {
+// leadingVersion returns the version of a record whose first field is a version of one digit, as Encode writes it.
+func leadingVersion(value []byte) (v int, leading bool) {
 	at := len(versionField)
 	if len(value) > at+1 && bytes.HasPrefix(value, versionField) && isDigit(value[at]) && !isDigit(value[at+1]) {
 		return int(value[at] - '0'), true
@@ -129,7 +129,8 @@ func usualVersion(value []byte) (v int, usual bool) {
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
 
-// CheckReaders returns an error that wraps ErrReaders and names the servers that do not read what the groups write.
+// CheckReaders returns an error that wraps ErrReaders if a server cannot read the records that the groups write. The
+// error names those servers.
 func CheckReaders(groups []Group, servers iter.Seq[Entry[cluster.Server]]) error {
 	newest := RecordMin
 	for i := range groups {
@@ -154,5 +155,5 @@ func CheckReaders(groups []Group, servers iter.Seq[Entry[cluster.Server]]) error
 	return fmt.Errorf("%w: %s", ErrReaders, strings.Join(older, ", "))
 }
 
-// ErrReaders says that servers of an older build would not understand a record. Nothing was written.
+// ErrReaders reports a record that servers of an older build cannot read. Nothing was written.
 var ErrReaders = errors.New("not every server reads such a record yet")

@@ -22,10 +22,9 @@ var (
 	// ErrInvalid says that a call can never succeed as it is, such as two groups
 	// that write one key; nothing was written.
 	ErrInvalid = errors.New("the transaction is malformed")
-	// ErrNoSpace says that the engine refuses writes because its disk or its quota is
-	// nearly full; reads go on, and writes work again after space returns. Nothing was written,
-	// unless the error wraps ErrUnknown too: then the write that reached the quota was applied
-	// or refused, which a read tells for sure.
+	// ErrNoSpace says that the engine refuses writes because its disk or its quota is nearly full. Reads go on, and
+	// writes work again after space returns. Nothing was written, unless the error wraps ErrUnknown too. The write that
+	// reached the quota was then applied or refused, and a read shows which.
 	ErrNoSpace = errors.New("the store is out of space")
 	// ErrClosed says that the engine was closed.
 	ErrClosed = errors.New("the store is closed")
@@ -39,8 +38,7 @@ type Record struct {
 	Key   string
 	Value []byte // never changed after it was handed out
 	// Created and Modified are the engine's revisions of the record's creation and
-	// of its last write (P2.1). They grow with every write of the key, within one
-	// life of the engine's data; a restore may take them back.
+	// of its last write (P2.1). They grow with every write of the key. A restore of the engine's data may lower them.
 	Created, Modified uint64
 }
 
@@ -48,7 +46,7 @@ type Record struct {
 type Compare struct {
 	Key string
 	// Modified is the revision that the record must have; 0 demands that there is
-	// no such record. AnyModified makes the demand only that a record stands.
+	// no such record. With AnyModified the record must exist, at any revision.
 	Modified uint64
 }
 
@@ -72,7 +70,7 @@ type Group struct {
 	Ops      []Op
 }
 
-// Result tells what became of each group of one Commit.
+// Result reports the result of each group of one Commit.
 type Result struct {
 	// Applied has an element for each group, in the order of the call.
 	Applied []bool
@@ -83,8 +81,8 @@ type Result struct {
 
 // Limits are what one Commit may carry.
 type Limits struct {
-	// Operations is the most compares and operations in one call, over all its
-	// groups (a group counts as one at least); Bytes the most bytes of keys and values in one call.
+	// Operations limits the compares and operations in one call, over all its groups; a group counts as at least one.
+	// Bytes limits the bytes of keys and values in one call.
 	Operations, Bytes int
 }
 
@@ -110,14 +108,12 @@ type Engine interface {
 	// their groups hold. On success every applied group is durable. A call
 	// without groups writes nothing and returns the engine's present revision.
 	Commit(ctx context.Context, groups []Group) (Result, error)
-	// Watch opens a stream of changes under a prefix, of what happened after the
-	// given revision; 0 begins with a resync that carries the whole prefix. The
-	// watch lives until its Close, the engine's, or the end of ctx.
+	// Watch opens a stream of the changes under a prefix after the given revision. Revision 0 begins with a resync that
+	// carries the whole prefix. The watch lives until its Close, the engine's, or the end of ctx.
 	Watch(ctx context.Context, prefix string, after uint64) Watch
-	// OpenSession begins a session that lives as long as the caller renews it. A
-	// session that is not renewed ends between one and two ttl later; an engine may raise
-	// a ttl that is below its own minimum (1 s for etcd, 10 s for Consul), and
-	// begins it anew when the engine itself was restarted.
+	// OpenSession begins a session that lives as long as the caller renews it. A session that is not renewed ends
+	// between one and two ttl later. An engine may raise a ttl that is below its own minimum (1 s for etcd, 10 s for
+	// Consul). A restart of the engine begins the ttl anew.
 	OpenSession(ctx context.Context, ttl time.Duration) (Session, error)
 	// Snapshot writes a whole, consistent copy of the data that the engine's
 	// package can restore.
@@ -131,12 +127,13 @@ type Engine interface {
 
 // TogetherReader is an Engine that reads several records in one round trip.
 type TogetherReader interface {
-	// ReadTogether returns a record for each key, in their order, as they stood at one revision; one that does not
-	// exist has Modified 0. Like Read it is linearizable.
+	// ReadTogether returns a record for each key, in the order of the keys, as they stood at one revision. A record
+	// that does not exist has Modified 0. Like Read, the call is linearizable.
 	ReadTogether(ctx context.Context, keys ...string) ([]Record, error)
 }
 
-// readTogether reads records by any engine: one after the other, where it cannot read them together.
+// readTogether reads records through any engine. An engine that cannot read them together is asked for one after the
+// other.
 func readTogether(ctx context.Context, engine Engine, keys ...string) ([]Record, error) {
 	if e, ok := engine.(TogetherReader); ok {
 		return e.ReadTogether(ctx, keys...)
@@ -152,7 +149,7 @@ func readTogether(ctx context.Context, engine Engine, keys ...string) ([]Record,
 	return records, nil
 }
 
-// Change is one record that came to be, changed, or went.
+// Change is one record that was created, changed or deleted.
 type Change struct {
 	Record
 	Deleted bool // then Value is nil and Modified the revision of the deletion, where the engine knows it
@@ -163,15 +160,14 @@ type Batch struct {
 	// Changes holds at most one change a key, ordered by key. In a resync it holds
 	// every record under the prefix, and a key that is not in it does not exist.
 	Changes []Change
-	// Revision is the revision that the changes lead to. It grows from batch to batch, but
-	// for a resync, which may lie before (an engine that was restored). A batch
-	// without changes that is not a resync is progress: nothing under the prefix changed up
-	// to Revision. A watch tells progress soon after a Commit or List of its engine
-	// returned a revision that it has not reached.
+	// Revision is the revision that the changes lead to. It grows from batch to batch; only a resync may go back, after
+	// a restore of the engine. A batch without changes that is not a resync is progress: nothing under the prefix
+	// changed up to Revision. A watch delivers progress soon after a Commit or List of its engine returned a revision
+	// that the watch has not reached.
 	Revision uint64
-	// Resync marks a batch that replaces all that was delivered before: after the
-	// watch fell behind compaction, after a restore, or in an engine that cannot tell
-	// changes apart.
+	// Resync marks a batch that replaces everything delivered before. It follows when the watch fell behind compaction,
+	// after a
+	// restore, or in an engine that cannot tell changes apart.
 	Resync bool
 }
 
@@ -179,9 +175,8 @@ type Batch struct {
 // deletions included; intermediate versions may be skipped. One goroutine at a time may
 // call Next.
 type Watch interface {
-	// Next blocks until there is a batch. It returns the context's error, or
-	// ErrClosed after the engine was closed; any other fault the watch mends by
-	// itself, with a resync where that lost changes.
+	// Next blocks until there is a batch. It returns the context's error, or ErrClosed after the engine was closed. The
+	// watch recovers from any other fault by itself, with a resync if it lost changes.
 	Next(ctx context.Context) (Batch, error)
 	Close()
 }
@@ -199,9 +194,8 @@ type Session interface {
 	End(ctx context.Context) error
 }
 
-// CheckGroups returns what is wrong with a call of Commit by itself: ErrInvalid for
-// an empty key, or a key that two operations write, ErrTooLarge for a call over the
-// limits. Every engine calls it first.
+// CheckGroups validates the arguments of Commit without looking at any record. It returns ErrInvalid for an empty key
+// or a key that two operations write, and ErrTooLarge for a call over the limits. Every engine calls it first.
 func CheckGroups(groups []Group, limits Limits) error {
 	operations, size := 0, 0
 	written := make(map[string]struct{})

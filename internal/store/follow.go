@@ -15,27 +15,27 @@ type AttemptKey struct {
 	Number int
 }
 
-// delta is what one batch touched. It is cleared and used again: followers keep nothing of it.
+// delta collects the changes of one batch. It is cleared and used again: followers keep no reference to it.
 type delta struct {
 	topics      Topic
 	owners      map[cluster.OwnerRef]bool
 	owner       cluster.OwnerRef // the last one that was added
 	nodes       map[string]bool
-	attempts    []touched // in the order of the changes; one may be there several times
+	attempts    []changedAttempt // in the order of the changes, with duplicates
 	definitions map[cluster.Ref]bool
 	resync      bool
-	// wish says that somebody's wish changed: a spec, a setting, a verdict; not only what came of one.
-	wish bool
+	// specChanged says that a spec, a setting or a verdict changed, not only the state of tasks.
+	specChanged bool
 }
 
-// touched is an attempt that a batch touched, and the node that it is or was on.
-type touched struct {
+// changedAttempt is an attempt that a batch changed, with the node that it is or was on.
+type changedAttempt struct {
 	node string
 	key  AttemptKey
 }
 
-// deltaKept is how much room a delta keeps in each of its sets from one batch to the next.
-const deltaKept = 4096
+// maxDeltaCapacity limits, in elements, the memory that each set of a delta keeps from one batch to the next.
+const maxDeltaCapacity = 4096
 
 func newDelta() *delta {
 	return &delta{owners: map[cluster.OwnerRef]bool{}, nodes: map[string]bool{}, definitions: map[cluster.Ref]bool{}}
@@ -44,24 +44,24 @@ func newDelta() *delta {
 // clear empties the delta for the next batch.
 func (d *delta) clear() {
 	kept := d.attempts[:0]
-	if cap(kept) > deltaKept {
+	if cap(kept) > maxDeltaCapacity {
 		kept = nil
 	}
-	clear(d.attempts) // the names are let go
+	clear(d.attempts) // releases the strings
 	*d = delta{owners: cleared(d.owners), nodes: cleared(d.nodes), definitions: cleared(d.definitions), attempts: kept}
 }
 
-// cleared returns the set without its members, or another one where it has grown large: to clear it costs its size each
-// time.
+// cleared returns the set without its members. It replaces a set that has grown large, since clearing costs its
+// capacity each time.
 func cleared[K comparable](set map[K]bool) map[K]bool {
-	if len(set) > deltaKept {
+	if len(set) > maxDeltaCapacity {
 		return map[K]bool{}
 	}
 	clear(set)
 	return set
 }
 
-func (d *delta) ofOwner(o cluster.OwnerRef) {
+func (d *delta) addOwner(o cluster.OwnerRef) {
 	if o == d.owner && len(d.owners) > 0 {
 		return
 	}
@@ -70,22 +70,22 @@ func (d *delta) ofOwner(o cluster.OwnerRef) {
 	d.topics |= TopicOwners
 }
 
-func (d *delta) ofNode(node string) {
+func (d *delta) addNode(node string) {
 	d.nodes[node] = true
 	d.topics |= TopicNodes
 }
 
-func (d *delta) ofAttempt(node string, task cluster.TaskID, number int) {
-	d.attempts = append(d.attempts, touched{node, AttemptKey{task, number}})
+func (d *delta) addAttempt(node string, task cluster.TaskID, number int) {
+	d.attempts = append(d.attempts, changedAttempt{node, AttemptKey{task, number}})
 	d.topics |= TopicAttempts
 }
 
-func (d *delta) ofDefinition(r cluster.Ref) {
+func (d *delta) addDefinition(r cluster.Ref) {
 	d.definitions[r] = true
 	d.topics |= TopicDefinitions
 }
 
-// Topic is a kind of changes, or several: each is named as the field of Changes that tells of it.
+// Topic is a kind of changes, or several kinds. Each topic has the name of the field of Changes that reports it.
 type Topic uint
 
 // Topics.
@@ -105,35 +105,35 @@ const (
 	TopicSecrets
 )
 
-// allTopics are those of a follower that names none.
+// allTopics are the topics of a follower that names none.
 const allTopics = ^Topic(0)
 
-// Changes is what changed in the tables since a follower last looked.
+// Changes holds the changes of the tables since a follower's last Take.
 type Changes struct {
-	// Owners are the services and jobs whose spec or tasks changed, Nodes those with a changed
-	// record, host settings or registration.
+	// Owners are the services and jobs whose spec or tasks changed. Nodes are the nodes whose record, host settings or
+	// registration changed.
 	Owners map[cluster.OwnerRef]bool
 	Nodes  map[string]bool
 	// Attempts are the changed rows.
 	Attempts map[AttemptKey]bool
-	// Definitions are the versions that came, changed or went.
+	// Definitions are the versions that were created, changed or deleted.
 	Definitions map[cluster.Ref]bool
-	// Clusters says that clusters changed, Plans that plan records came or went, Events that the log grew or was
-	// trimmed, Leader that the leader record changed.
+	// Clusters says that clusters changed, Plans that plan records were created or deleted, Events that the log grew or
+	// was trimmed. Leader says that the leader record changed.
 	Clusters, Plans, Events, Leader bool
 	// Servers says that members of the control plane changed, Domain that the settings or the recovery of a domain did.
 	Servers, Domain bool
-	// Crons says that crons changed, or how far they have come.
+	// Crons says that crons or their progress changed.
 	Crons bool
-	// Reservations says that reservations came, changed or went.
+	// Reservations says that reservations were created, changed or deleted.
 	Reservations bool
-	// Secrets says that secrets came, changed or went.
+	// Secrets says that secrets or their keys were created, changed or deleted.
 	Secrets bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
 
-// Follower collects what changes in the tables, so that a slow reader loses nothing and blocks nobody.
+// Follower collects the changes of the tables, so that a slow reader loses nothing and blocks nobody.
 type Follower struct {
 	tables *Tables
 	topics Topic
@@ -144,8 +144,8 @@ type Follower struct {
 	changes Changes
 }
 
-// Follow begins to collect; the first Take says Resync. A follower that names topics is told of nothing else, and woken
-// by nothing else but a resync: each set that is not asked for is one less to collect.
+// Follow begins to collect; the first Take has Resync set. A follower that names topics receives only changes of those
+// topics, and only they and a resync wake it. Each omitted set saves the work of collecting it.
 func (t *Tables) Follow(topics ...Topic) *Follower {
 	f := &Follower{tables: t, topics: allTopics, wake: make(chan struct{}, 1), wish: make(chan struct{}, 1)}
 	if len(topics) > 0 {
@@ -166,18 +166,19 @@ func (t *Tables) Follow(topics ...Topic) *Follower {
 // Wake delivers a value when there is something to Take.
 func (f *Follower) Wake() <-chan struct{} { return f.wake }
 
-// Wish delivers a value when somebody's wish is among what there is to Take: a spec, a setting or a verdict changed,
-// and not only tasks.
+// Wish delivers a value when a changed spec, setting or verdict is among the changes to Take, and not only changed
+// tasks.
 func (f *Follower) Wish() <-chan struct{} { return f.wish }
 
-// Take returns what was collected and begins anew. The snapshot that is read after it holds all of it.
+// Take returns the collected changes and starts an empty collection. A snapshot that is read after Take holds all of
+// them.
 func (f *Follower) Take() Changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.changes
 	f.changes = emptyChanges()
 	select {
-	case <-f.wish: // it is taken
+	case <-f.wish: // its changes are taken
 	default:
 	}
 	return c
@@ -198,19 +199,19 @@ func emptyChanges() Changes {
 }
 
 func (f *Follower) add(d *delta) {
-	told := d.topics & f.topics
-	if told == 0 && !d.resync && f.topics != allTopics {
+	topics := d.topics & f.topics
+	if topics == 0 && !d.resync && f.topics != allTopics {
 		return
 	}
 	f.mu.Lock()
 	c := &f.changes
-	if told&TopicOwners != 0 {
+	if topics&TopicOwners != 0 {
 		maps.Copy(c.Owners, d.owners)
 	}
-	if told&TopicNodes != 0 {
+	if topics&TopicNodes != 0 {
 		maps.Copy(c.Nodes, d.nodes)
 	}
-	if told&TopicAttempts != 0 {
+	if topics&TopicAttempts != 0 {
 		if len(c.Attempts) == 0 {
 			c.Attempts = make(map[AttemptKey]bool, len(d.attempts))
 		}
@@ -218,20 +219,20 @@ func (f *Follower) add(d *delta) {
 			c.Attempts[d.attempts[i].key] = true
 		}
 	}
-	if told&TopicDefinitions != 0 {
+	if topics&TopicDefinitions != 0 {
 		maps.Copy(c.Definitions, d.definitions)
 	}
-	c.Clusters = c.Clusters || told&TopicClusters != 0
-	c.Plans = c.Plans || told&TopicPlans != 0
-	c.Events = c.Events || told&TopicEvents != 0
-	c.Leader = c.Leader || told&TopicLeader != 0
-	c.Servers = c.Servers || told&TopicServers != 0
-	c.Domain = c.Domain || told&TopicDomain != 0
-	c.Crons = c.Crons || told&TopicCrons != 0
-	c.Reservations = c.Reservations || told&TopicReservations != 0
-	c.Secrets = c.Secrets || told&TopicSecrets != 0
+	c.Clusters = c.Clusters || topics&TopicClusters != 0
+	c.Plans = c.Plans || topics&TopicPlans != 0
+	c.Events = c.Events || topics&TopicEvents != 0
+	c.Leader = c.Leader || topics&TopicLeader != 0
+	c.Servers = c.Servers || topics&TopicServers != 0
+	c.Domain = c.Domain || topics&TopicDomain != 0
+	c.Crons = c.Crons || topics&TopicCrons != 0
+	c.Reservations = c.Reservations || topics&TopicReservations != 0
+	c.Secrets = c.Secrets || topics&TopicSecrets != 0
 	c.Resync = c.Resync || d.resync
-	if d.wish || d.resync {
+	if d.specChanged || d.resync {
 		signal(f.wish)
 	}
 	f.mu.Unlock()
@@ -245,11 +246,11 @@ type NodeFollower struct {
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	attempts []AttemptKey // one may be there several times
-	sorted   int          // how many there were after they were last sorted
+	attempts []AttemptKey // with duplicates
+	sorted   int          // the length after the last removal of duplicates
 }
 
-// FollowNode begins to collect the changed attempts of a node. What stands there already is not collected.
+// FollowNode begins to collect the changed attempts of a node. Attempts that do not change later are not collected.
 func (t *Tables) FollowNode(node string) *NodeFollower {
 	f := &NodeFollower{tables: t, node: node, wake: make(chan struct{}, 1)}
 	t.mu.Lock()
@@ -264,7 +265,8 @@ func (t *Tables) FollowNode(node string) *NodeFollower {
 // Wake delivers a value when there is something to Take.
 func (f *NodeFollower) Wake() <-chan struct{} { return f.wake }
 
-// Take returns the attempts that changed and begins anew. The snapshot that is read after it holds the changes.
+// Take returns the changed attempts and starts an empty collection. A snapshot that is read after Take holds the
+// changes.
 func (f *NodeFollower) Take() map[AttemptKey]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,32 +274,31 @@ func (f *NodeFollower) Take() map[AttemptKey]bool {
 	for _, k := range f.attempts {
 		taken[k] = true
 	}
-	f.anew()
+	f.reset()
 	return taken
 }
 
-// TakeInto is Take for those who look at the attempts again and again: it appends them to a list, ordered by task id,
-// then number.
+// TakeInto is Take for callers that call it often: it appends the attempts to a list, ordered by task id, then number.
 func (f *NodeFollower) TakeInto(list []AttemptKey) []AttemptKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sort()
+	f.removeDuplicates()
 	list = append(list, f.attempts...)
-	f.anew()
+	f.reset()
 	return list
 }
 
-// anew begins anew. f.mu is held.
-func (f *NodeFollower) anew() {
-	clear(f.attempts) // the names are let go
+// reset empties the collection. f.mu is held.
+func (f *NodeFollower) reset() {
+	clear(f.attempts) // releases the strings
 	f.attempts, f.sorted = f.attempts[:0], 0
-	if cap(f.attempts) > deltaKept {
+	if cap(f.attempts) > maxDeltaCapacity {
 		f.attempts = nil
 	}
 }
 
-// sort leaves each attempt there once. f.mu is held.
-func (f *NodeFollower) sort() {
+// removeDuplicates sorts the attempts and keeps each once. f.mu is held.
+func (f *NodeFollower) removeDuplicates() {
 	slices.SortFunc(f.attempts, func(a, b AttemptKey) int {
 		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number))
 	})
@@ -317,9 +318,9 @@ func (f *NodeFollower) Close() {
 
 func (f *NodeFollower) add(k AttemptKey) {
 	f.mu.Lock()
-	// a slow reader's list grows with what there is, no further
+	// The list of a slow reader stays proportional to the number of distinct attempts.
 	if f.attempts = append(f.attempts, k); len(f.attempts) > 2*f.sorted+64 {
-		f.sort()
+		f.removeDuplicates()
 	}
 	f.mu.Unlock()
 	signal(f.wake)

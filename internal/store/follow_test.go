@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-func waking(wake <-chan struct{}) bool {
+func isAwake(wake <-chan struct{}) bool {
 	select {
 	case <-wake:
 		return true
@@ -20,28 +20,28 @@ func waking(wake <-chan struct{}) bool {
 	}
 }
 
-// A follower that names topics is told of nothing else, and woken by nothing else.
+// A follower that names topics receives, and is woken by, only those topics.
 func TestFollowerOfTopics(t *testing.T) {
 	tables := NewTables(TablesConfig{})
 	s := newState(nil)
 	all, some := tables.Follow(), tables.Follow(TopicNodes, TopicServers)
 	for _, f := range []*Follower{all, some} {
-		if !waking(f.Wake()) || !f.Take().Resync {
+		if !isAwake(f.Wake()) || !f.Take().Resync {
 			t.Fatal("a follower does not begin with a resync")
 		}
 	}
 	job := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}
-	s.delta.ofOwner(job)
-	s.delta.ofAttempt("n1", "c.j.1.s.0", 1)
+	s.delta.addOwner(job)
+	s.delta.addAttempt("n1", "c.j.1.s.0", 1)
 	tables.publish(s)
-	if waking(some.Wake()) {
+	if isAwake(some.Wake()) {
 		t.Error("an attempt wakes who follows nodes and servers")
 	}
-	s.delta.ofNode("n2")
-	s.delta.ofAttempt("n1", "c.j.1.s.1", 1)
+	s.delta.addNode("n2")
+	s.delta.addAttempt("n1", "c.j.1.s.1", 1)
 	s.delta.topics |= TopicEvents | TopicServers
 	tables.publish(s)
-	if !waking(some.Wake()) {
+	if !isAwake(some.Wake()) {
 		t.Error("a node does not wake who follows nodes")
 	}
 	if diff := cmp.Diff(Changes{Nodes: map[string]bool{"n2": true}, Servers: true}, some.Take(),
@@ -57,19 +57,20 @@ func TestFollowerOfTopics(t *testing.T) {
 	}
 	s.delta.resync = true
 	tables.publish(s)
-	if !waking(some.Wake()) || !some.Take().Resync {
-		t.Error("a resync is not told to who follows topics")
+	if !isAwake(some.Wake()) || !some.Take().Resync {
+		t.Error("a resync does not reach a follower of topics")
 	}
 }
 
-// A node's attempts are each there once, in their order; who never takes them collects no more than there are.
+// A node's follower holds each changed attempt once and in order. Its memory is bounded by the number of attempts, even
+// if nobody takes them.
 func TestNodeFollowerTakesInOrder(t *testing.T) {
 	tables := NewTables(TablesConfig{})
 	s := newState(nil)
 	f := tables.FollowNode("n1")
 	for i := range 10_000 {
-		s.delta.ofAttempt("n1", cluster.TaskID(fmt.Sprint("c.s.1.", 9-i%10)), 1)
-		s.delta.ofAttempt("n2", "c.s.1.other", 1)
+		s.delta.addAttempt("n1", cluster.TaskID(fmt.Sprint("c.s.1.", 9-i%10)), 1)
+		s.delta.addAttempt("n2", "c.s.1.other", 1)
 		tables.publish(s)
 	}
 	if n := len(f.attempts); n > 200 {

@@ -7,45 +7,44 @@ import (
 	"sync"
 )
 
-// gatherMost is how many calls are committed as one.
-const gatherMost = 256
+// maxGatheredCalls limits how many calls are committed as one.
+const maxGatheredCalls = 256
 
-// Gathered is an Engine whose calls of Commit with one group are committed together with others that wait at the same
-// time, so that many requests share one write to disk. Each call's group stands or falls by itself, as before. It is
-// safe for concurrent use.
+// Gathered is an Engine that merges concurrent calls of Commit with one group each, so that many requests share one
+// write to disk. The group of each call is still applied or refused by itself. Gathered is safe for concurrent use.
 type Gathered struct {
 	Engine
 
 	mu      sync.Mutex
-	waiting []*gathered
+	waiting []*pendingCommit
 	busy    bool
 }
 
-// gathered is a call on its way.
-type gathered struct {
+// pendingCommit is one call of Commit that waits for its result.
+type pendingCommit struct {
 	group Group
 	done  chan struct{}
 	res   Result
 	err   error
 }
 
-// NewGathered returns an engine that commits through e.
+// NewGathered returns a Gathered that commits through e.
 func NewGathered(e Engine) *Gathered { return &Gathered{Engine: e} }
 
-// Commit is part of Engine. A call whose context ends while it waits returns an error that wraps ErrUnknown: it may be
-// on its way.
+// Commit is part of Engine. A call whose context ends while it waits returns an error that wraps ErrUnknown, since its
+// group may be in flight.
 func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
 	if len(groups) != 1 || ctx.Err() != nil {
 		return g.Engine.Commit(ctx, groups)
 	}
-	call := &gathered{group: groups[0], done: make(chan struct{})}
+	call := &pendingCommit{group: groups[0], done: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, call)
 	first := !g.busy
 	g.busy = true
 	g.mu.Unlock()
 	if first {
-		go g.drain(context.WithoutCancel(ctx)) // ends when nobody waits: the engine bounds each of its calls
+		go g.drain(context.WithoutCancel(ctx)) // ends when no call waits: the engine bounds each of its calls
 	}
 	select {
 	case <-call.done:
@@ -55,14 +54,14 @@ func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
 	}
 }
 
-// assemble lets those go on who are about to call, for as long as calls come of it: requests that were answered
-// together come back together.
-func (g *Gathered) assemble() {
+// yieldToCallers yields the processor to goroutines that are about to call Commit, for as long as that brings new
+// calls. Requests that were answered together come back together.
+func (g *Gathered) yieldToCallers() {
 	for before := 0; ; {
 		g.mu.Lock()
 		n := len(g.waiting)
 		g.mu.Unlock()
-		if n <= before || n >= gatherMost {
+		if n <= before || n >= maxGatheredCalls {
 			return
 		}
 		before = n
@@ -70,45 +69,46 @@ func (g *Gathered) assemble() {
 	}
 }
 
-// drain commits what waits, again and again, until nothing does.
+// drain commits the waiting calls until there are none.
 func (g *Gathered) drain(ctx context.Context) {
 	for {
-		g.assemble()
+		g.yieldToCallers()
 		g.mu.Lock()
 		if len(g.waiting) == 0 {
 			g.busy = false
 			g.mu.Unlock()
 			return
 		}
-		calls := g.next()
+		calls := g.takeIndependent()
 		g.mu.Unlock()
 		g.commit(ctx, calls)
 	}
 }
 
-// next takes the first calls that wait, up to one that meddles with those before it. The lock is held.
-func (g *Gathered) next() []*gathered {
+// takeIndependent removes and returns the first waiting calls, up to the first conflict. Two calls conflict if one
+// writes a key that the other writes or compares. The lock is held.
+func (g *Gathered) takeIndependent() []*pendingCommit {
 	limits := g.Limits()
 	written, compared := map[string]bool{}, map[string]bool{}
 	operations, size := 0, 0
 	for i, c := range g.waiting {
-		meddles := false
-		for _, demand := range c.group.Compares {
-			meddles = meddles || written[demand.Key]
-			size += len(demand.Key)
+		conflicts := false
+		for _, compare := range c.group.Compares {
+			conflicts = conflicts || written[compare.Key]
+			size += len(compare.Key)
 		}
 		for _, op := range c.group.Ops {
-			meddles = meddles || written[op.Key] || compared[op.Key]
+			conflicts = conflicts || written[op.Key] || compared[op.Key]
 			size += len(op.Key) + len(op.Value)
 		}
 		operations += len(c.group.Compares) + len(c.group.Ops) + 1
-		if i > 0 && (meddles || i == gatherMost || operations > limits.Operations || size > limits.Bytes) {
+		if i > 0 && (conflicts || i == maxGatheredCalls || operations > limits.Operations || size > limits.Bytes) {
 			taken := g.waiting[:i:i]
 			g.waiting = g.waiting[i:]
 			return taken
 		}
-		for _, demand := range c.group.Compares {
-			compared[demand.Key] = true
+		for _, compare := range c.group.Compares {
+			compared[compare.Key] = true
 		}
 		for _, op := range c.group.Ops {
 			written[op.Key] = true
@@ -119,8 +119,9 @@ func (g *Gathered) next() []*gathered {
 	return taken
 }
 
-// commit makes one call of several. What is refused as a whole for its form is sent one by one.
-func (g *Gathered) commit(ctx context.Context, calls []*gathered) {
+// commit merges several calls into one. If the engine refuses the merged call for its form or for an expired session,
+// commit sends each call by itself.
+func (g *Gathered) commit(ctx context.Context, calls []*pendingCommit) {
 	groups := make([]Group, len(calls))
 	for i, c := range calls {
 		groups[i] = c.group
@@ -129,7 +130,7 @@ func (g *Gathered) commit(ctx context.Context, calls []*gathered) {
 	if len(calls) > 1 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid) ||
 		errors.Is(err, ErrSessionExpired)) {
 		for _, c := range calls {
-			g.commit(ctx, []*gathered{c})
+			g.commit(ctx, []*pendingCommit{c})
 		}
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// slowEngine counts commits and lets the first one wait until the others have come.
+// slowEngine counts commits and blocks the first one until the others have arrived.
 type slowEngine struct {
 	store.Engine
 	calls atomic.Int64
@@ -26,8 +26,8 @@ func (e *slowEngine) Commit(ctx context.Context, groups []store.Group) (store.Re
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGathered has many writers at once share few commits, each with its own result: of those that create one key, one
-// wins.
+// TestGathered has concurrent writers share few commits, each with its own result. Of the writers that create one key,
+// one succeeds.
 func TestGathered(t *testing.T) {
 	engine := &slowEngine{Engine: memory.New(memory.Options{}), first: make(chan struct{})}
 	g := store.NewGathered(engine)
@@ -79,12 +79,12 @@ func (e *countingEngine) Commit(ctx context.Context, groups []store.Group) (stor
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGatheredAtOnce has writers that come at the same moment share one commit, though the first of them could go
+// TestGatheredAtOnce has writers that start at the same moment share one commit, although the first of them could go
 // alone.
 func TestGatheredAtOnce(t *testing.T) {
 	engine := &countingEngine{Engine: memory.New(memory.Options{})}
 	g := store.NewGathered(engine)
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // else others may be late by themselves
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // with more processors other writers may be late by themselves
 	start := make(chan struct{})
 	var writers sync.WaitGroup
 	const n = 32
@@ -97,7 +97,7 @@ func TestGatheredAtOnce(t *testing.T) {
 			}
 		})
 	}
-	runtime.Gosched() // all wait
+	runtime.Gosched() // until all wait
 	close(start)
 	writers.Wait()
 	if calls := engine.calls.Load(); calls > n/8 {

@@ -2,9 +2,9 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// NextGeneration returns the generation for the next version of a service, or for the next run of a job: above that of
-// its record and those of all attempts that still stand of it, also of an earlier object of the name, so that no task
-// id is used again. For what has neither record nor attempts it is 1.
+// NextGeneration returns the generation for the next version of a service, or for the next run of a job. The generation
+// is above that of the record and of all attempts that still stand under the name. Attempts of an earlier object of
+// that name count too, so that no task id is used twice. Without a record and attempts it is 1.
 func (s *Snapshot) NextGeneration(o cluster.OwnerRef) uint64 {
 	highest := uint64(0)
 	switch e, isJob := s.Job(o.Cluster, o.Name); {

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// DefaultPrefix is what all keys of a store begin with.
+// DefaultPrefix is the default prefix of a store's keys.
 const DefaultPrefix = "berth/"
 
 // Prefix makes the keys of the store's layout (a public contract: see the reference). It ends in "/".
@@ -32,7 +32,7 @@ func (p Prefix) Owner(o cluster.OwnerRef) string {
 	return p.Service(o.Cluster, o.Name)
 }
 
-// NewestDefinition returns the key of the number of a definition's newest version.
+// NewestDefinition returns the key of the record that holds the number of a definition's newest version.
 func (p Prefix) NewestDefinition(name string) string { return string(p) + "task/" + name }
 
 // Definition returns the key of a definition's version.
@@ -46,15 +46,15 @@ func (p Prefix) Host(name string) string { return string(p) + "host/" + name }
 // Node returns the key of the control plane's verdict on a node.
 func (p Prefix) Node(name string) string { return string(p) + "node/" + name }
 
-// NodeStatus returns the key of what a node's agent registered.
+// NodeStatus returns the key of the registration of a node's agent.
 func (p Prefix) NodeStatus(node string) string { return string(p) + "status/" + node }
 
-// Observed returns the key of what an agent saw of a task.
+// Observed returns the key of an agent's status of a task.
 func (p Prefix) Observed(node string, task cluster.TaskID) string {
 	return string(p) + "status/" + node + "/" + string(task)
 }
 
-// Desired returns the key of what the control plane wants of a task on a node.
+// Desired returns the key of the desired record of a task on a node.
 func (p Prefix) Desired(node string, task cluster.TaskID) string {
 	return string(p) + "state/" + node + "/" + string(task)
 }
@@ -82,18 +82,18 @@ func (p Prefix) Event(id string) string { return string(p) + "event/" + id }
 // Server returns the key of a member of the control plane.
 func (p Prefix) Server(id string) string { return string(p) + "server/" + id }
 
-// Token returns the key of what is kept of a token.
+// Token returns the key of the record of an access token or a join token.
 func (p Prefix) Token(id string) string { return string(p) + "token/" + id }
 
 // Domain returns the key of the operator's settings of a domain.
 func (p Prefix) Domain(name string) string { return string(p) + "domain/" + name }
 
-// Rollout returns the key of where a service's newest version stands.
+// Rollout returns the key of the rollout of a service.
 func (p Prefix) Rollout(cluster, name string) string {
 	return string(p) + "rollout/" + cluster + "/" + name
 }
 
-// Scale returns the key of the count that a service with scaling has.
+// Scale returns the key of the count of a service with scaling.
 func (p Prefix) Scale(cluster, name string) string {
 	return string(p) + "scale/" + cluster + "/" + name
 }
@@ -101,7 +101,7 @@ func (p Prefix) Scale(cluster, name string) string {
 // Cron returns the key of a cron's spec.
 func (p Prefix) Cron(cluster, name string) string { return string(p) + "cron/" + cluster + "/" + name }
 
-// Fired returns the key of how far a cron has come.
+// Fired returns the key of the progress of a cron through its moments.
 func (p Prefix) Fired(cluster, name string) string {
 	return string(p) + "fired/" + cluster + "/" + name
 }
@@ -109,7 +109,7 @@ func (p Prefix) Fired(cluster, name string) string {
 // Rebalancing returns the key of a rebalancing. The number has 20 digits, so keys sort as numbers do.
 func (p Prefix) Rebalancing(id uint64) string { return string(p) + "rebalance/" + rebalancingKey(id) }
 
-// Reservation returns the key of what keeps nodes for somebody.
+// Reservation returns the key of a reservation.
 func (p Prefix) Reservation(name string) string { return string(p) + "reservation/" + name }
 
 // Secret returns the key of a secret.
@@ -117,13 +117,13 @@ func (p Prefix) Secret(cluster, name string) string {
 	return string(p) + "secret/" + cluster + "/" + name
 }
 
-// SecretKey returns the key of what seals secrets.
+// SecretKey returns the key of a data key's record.
 func (p Prefix) SecretKey(id string) string { return string(p) + "secretkey/" + id }
 
-// MasterKey returns the key of what is known of a key that wraps those of secrets.
+// MasterKey returns the key of a master key's record.
 func (p Prefix) MasterKey(id string) string { return string(p) + "masterkey/" + id }
 
-// Seals returns the key of from when on the records of a domain's attempts carry a seal.
+// Seals returns the key of the record that says since when the records of a domain's attempts carry a seal.
 func (p Prefix) Seals(domain string) string { return string(p) + "seal/" + domain }
 
 // Recovery returns the key of a domain's recovery.

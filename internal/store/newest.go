@@ -8,5 +8,5 @@ type Newest struct {
 	Version int    `json:"version"`
 }
 
-// Ref returns the reference of that version.
+// Ref returns the reference to the newest version.
 func (n Newest) Ref() cluster.Ref { return cluster.Ref{Name: n.Name, Version: n.Version} }

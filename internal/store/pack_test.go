@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every unit is in one call, in its order within a round; a call keeps the limits unless it is a unit alone.
+// Every unit is in one call, in its order within a round. A call keeps the limits unless it holds a single unit.
 func TestPackKeepsTheLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
@@ -25,15 +25,15 @@ func TestPackKeepsTheLimits(t *testing.T) {
 			}
 		}
 		next := 0
-		for _, call := range pack(runs(units, members, limits), units, limits) {
+		for _, call := range packCalls(chunkUnits(units, members, limits), units, limits) {
 			ops, size, n := 0, 0, 0
 			for _, group := range call {
-				ops, size = ops+groupOps, size+groupRoom
+				ops, size = ops+groupOverheadOps, size+groupOverheadBytes
 				for _, u := range group {
 					if u != next {
 						t.Fatalf("unit %d comes where %d was due", u, next)
 					}
-					o, s := weigh(&units[u])
+					o, s := measureUnit(&units[u])
 					ops, size, next, n = ops+o, size+s, next+1, n+1
 				}
 			}
@@ -47,7 +47,7 @@ func TestPackKeepsTheLimits(t *testing.T) {
 	})
 }
 
-// Units of a round share no key, and units that do keep their order.
+// The units of a round share no key, and units that share a key keep their order.
 func TestRoundsShareNoKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units := make([]Unit, rapid.IntRange(0, 40).Draw(t, "units"))
@@ -57,7 +57,7 @@ func TestRoundsShareNoKey(t *testing.T) {
 			}
 		}
 		written, seen := map[string]int{}, 0
-		for _, round := range rounds(units) {
+		for _, round := range splitRounds(units) {
 			inRound := map[string]bool{}
 			for _, u := range round {
 				seen++
@@ -78,7 +78,7 @@ func TestRoundsShareNoKey(t *testing.T) {
 	})
 }
 
-// Where the store's revisions went back, an equal revision says nothing.
+// After the store's revisions went back, an equal revision does not prove an equal record.
 func TestResyncAfterTheStoreWentBack(t *testing.T) {
 	s := newState(func(key string, err error) { t.Errorf("%s: %v", key, err) })
 	record := func(value string, revision uint64) Batch {

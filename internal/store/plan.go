@@ -9,16 +9,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// ErrFenced says that another leader has taken over: the writer's epoch is no longer the store's (P1.4).
+// ErrFenced reports that another leader has taken over: the writer's epoch is no longer the store's (P1.4).
 var ErrFenced = errors.New("another leader has taken over")
 
 // Bounds of a plan record.
 const (
 	maxPlanTasks = 4096
-	// planOverhead is how many operations of a record are not its owners' compares.
-	planOverhead = 8
-	// priorCompares is how many compares a later attempt of a task takes.
-	priorCompares = 3
+	// planOverheadOps is the number of operations of a record beside the compares of its owners.
+	planOverheadOps = 8
+	// comparesPerRetry is the number of compares for an attempt after the first of its task.
+	comparesPerRetry = 3
 )
 
 // PlanLog appends plan records (P3.3): the durable unit of placement. One goroutine, the leader's
@@ -27,21 +27,22 @@ type PlanLog struct {
 	writer  *Writer
 	tables  *Tables
 	next    uint64
-	unknown bool // the result of writing next was lost
+	unknown bool // the result of the write of plan next is unknown
 }
 
-// NewPlanLog continues the log after the newest record of the tables, which hold the leader's epoch record (P1.5).
+// NewPlanLog continues the log after the newest record of the tables. The tables must contain the leader's epoch record
+// (P1.5).
 func NewPlanLog(w *Writer, t *Tables) *PlanLog {
 	return &PlanLog{writer: w, tables: t, next: t.Snapshot().LastPlan() + 1}
 }
 
-// Proposal is what is to become one plan record, with the events that tell of it.
+// Proposal is the content of one plan record, with the events that report it.
 type Proposal struct {
 	Owners []cluster.PlanOwner
 	Events []cluster.Event
 }
 
-// Tasks returns how many tasks are placed.
+// Tasks returns the number of placed tasks.
 func (p *Proposal) Tasks() int {
 	n := 0
 	for i := range p.Owners {
@@ -50,38 +51,38 @@ func (p *Proposal) Tasks() int {
 	return n
 }
 
-// Room tells how many compares and tasks one record may hold (P3.8). Each owner takes one compare, and each task's
-// attempt what Compares says.
+// Room returns the numbers of compares and tasks that one record may hold (P3.8). Each owner takes one compare, and
+// each task's attempt the number that Compares returns.
 func (l *PlanLog) Room() (compares, tasks int) {
 	return planRoom(l.writer.engine.Limits())
 }
 
 func planRoom(limit Limits) (compares, tasks int) {
-	compares = max(1, limit.Operations-planOverhead)
+	compares = max(1, limit.Operations-planOverheadOps)
 	return compares, max(1, min(maxPlanTasks, limit.Bytes/512))
 }
 
-// GangRoom tells how many tasks of one owner fit into one record of such an engine, whichever attempts they are: what
-// has to be placed as a whole must not be more.
+// GangRoom returns the number of tasks of one owner that fit into one record of an engine with these limits, whatever
+// their attempts are. A group of tasks that is placed as a whole must not be larger.
 func GangRoom(limit Limits) int {
 	compares, tasks := planRoom(limit)
-	return max(1, min(tasks, (compares-1)/priorCompares))
+	return max(1, min(tasks, (compares-1)/comparesPerRetry))
 }
 
-// Compares tells how many compares the placement of an attempt with the number takes.
+// Compares returns the number of compares that the placement of an attempt takes.
 func (l *PlanLog) Compares(attempt int) int {
 	if attempt <= 1 {
 		return 0
 	}
-	return priorCompares
+	return comparesPerRetry
 }
 
-// Append writes a plan record. Owners whose spec changed since, and tasks whose earlier attempt has no outcome (P3.7)
-// or still stands on the chosen node (P3.6), are left out of it, and with one such task all of an owner that is placed
-// as a whole; the tables will show them as waiting. The returned revision holds the record; 0 says that nothing was
-// left to write.
+// Append writes a plan record. The record leaves out owners whose spec changed since. It leaves out tasks whose earlier
+// attempt has no outcome (P3.7) or still stands on the chosen node (P3.6). An owner that is placed as a whole is left
+// out with any one of its tasks. The tables go on showing all of them as waiting. The tables hold the record once they
+// reach the returned revision; revision 0 says that nothing was left to write.
 //
-// An error that wraps ErrUnknown leaves the placements charged until Settle tells what became of them.
+// An error that wraps ErrUnknown leaves the placements charged until Settle has found the result.
 func (l *PlanLog) Append(ctx context.Context, p Proposal) (revision uint64, err error) {
 	if l.unknown {
 		return 0, errors.New("append a plan: the last one is not settled")
@@ -94,7 +95,7 @@ func (l *PlanLog) Append(ctx context.Context, p Proposal) (revision uint64, err 
 		if err != nil || applied {
 			return rev, err
 		}
-		if p.Owners, err = l.current(ctx, p.Owners); err != nil {
+		if p.Owners, err = l.dropStale(ctx, p.Owners); err != nil {
 			return 0, err
 		}
 	}
@@ -137,7 +138,7 @@ func (l *PlanLog) unit(p Proposal) (Unit, error) {
 			u.Compare(key, o.Rev)
 		}
 		for j := range o.Tasks {
-			for _, c := range l.priorAttempt(o, &o.Tasks[j]) {
+			for _, c := range l.comparePriorAttempt(o, &o.Tasks[j]) {
 				u.Compare(c.Key, c.Modified)
 			}
 		}
@@ -145,26 +146,26 @@ func (l *PlanLog) unit(p Proposal) (Unit, error) {
 	return u, u.Put(prefix.Plan(l.next), record)
 }
 
-// priorAttempt is what a later attempt of a task compares: the one before has ended (P3.7), and none stands
-// on the node (P3.6).
-func (l *PlanLog) priorAttempt(o *cluster.PlanOwner, t *cluster.Placed) []Compare {
+// comparePriorAttempt returns the preconditions of a later attempt of a task. The attempt before it has ended (P3.7),
+// and no attempt stands on the node (P3.6).
+func (l *PlanLog) comparePriorAttempt(o *cluster.PlanOwner, t *cluster.Placed) []Compare {
 	if t.Attempt <= 1 {
 		return nil
 	}
 	prefix, id := l.writer.prefix, o.TaskID(t.Index)
-	var demands []Compare
+	var compares []Compare
 	if !l.writer.Without.Off(clause.NextAttempt) {
-		demands = append(demands, Compare{Key: prefix.Outcome(id, t.Attempt-1), Modified: AnyModified})
+		compares = append(compares, Compare{Key: prefix.Outcome(id, t.Attempt-1), Modified: AnyModified})
 	}
 	if !l.writer.Without.Off(clause.CleanNode) {
-		demands = append(demands, Compare{Key: prefix.Desired(t.Node, id)}, Compare{Key: prefix.Observed(t.Node, id)})
+		compares = append(compares, Compare{Key: prefix.Desired(t.Node, id)}, Compare{Key: prefix.Observed(t.Node, id)})
 	}
-	return demands
+	return compares
 }
 
-// current returns the owners that a refused record may be written with again. It reads the engine, since the tables may
-// not yet hold what refused it.
-func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cluster.PlanOwner, error) {
+// dropStale returns the owners and tasks for the next write of a refused record, without the stale ones. It reads the
+// engine, since the tables may not yet hold the change that refused the record.
+func (l *PlanLog) dropStale(ctx context.Context, owners []cluster.PlanOwner) ([]cluster.PlanOwner, error) {
 	prefix := l.writer.prefix
 	if f := l.writer.fence; f != nil && !l.writer.Without.Off(clause.Fence) {
 		ok, err := l.holds(ctx, Compare{Key: f.Key, Modified: f.Modified})
@@ -179,7 +180,7 @@ func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cl
 	if err != nil {
 		return nil, err
 	}
-	if !ok { // by nobody who leads: the next try takes the next number
+	if !ok { // another program took it: the next try takes the next number
 		l.next++
 		return nil, fmt.Errorf("append plan %d: the number is taken", l.next-1)
 	}
@@ -194,7 +195,7 @@ func (l *PlanLog) current(ctx context.Context, owners []cluster.PlanOwner) ([]cl
 		}
 		var tasks []cluster.Placed
 		for _, t := range o.Tasks {
-			ok, err := l.holds(ctx, l.priorAttempt(&o, &t)...)
+			ok, err := l.holds(ctx, l.comparePriorAttempt(&o, &t)...)
 			if err != nil {
 				return nil, err
 			}
@@ -227,11 +228,11 @@ func (l *PlanLog) holds(ctx context.Context, compares ...Compare) (bool, error) 
 	return true, nil
 }
 
-// Unsettled reports whether the result of the last Append is not known.
+// Unsettled reports whether the result of the last Append is unknown.
 func (l *PlanLog) Unsettled() bool { return l.unknown }
 
-// Settle finds out what became of a plan whose result was lost, by creating an empty record under its number: if that
-// is refused, the plan was written (P3.3, T6). The tables hold the truth once they reach the returned revision.
+// Settle finds the result of a plan whose answer was lost. It creates an empty record under the plan's number; if that
+// is refused, the plan was written (P3.3, T6). The tables hold the result once they reach the returned revision.
 func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 	if !l.unknown {
 		return 0, nil
@@ -256,15 +257,15 @@ func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 	return rev, nil
 }
 
-// ProjectionUnit writes an attempt's own desired record from its plan record (P3.4): only if
-// that still stands and the attempt has not ended.
+// ProjectionUnit returns the write of an attempt's desired record from its plan record (P3.4). The write compares that
+// the plan record still stands and that the attempt has not ended.
 func ProjectionUnit(prefix Prefix, r *AttemptRow) (Unit, error) {
 	return ProjectionWithout(prefix, r, 0)
 }
 
 // ProjectionWithout is ProjectionUnit with clauses switched off.
 func ProjectionWithout(prefix Prefix, r *AttemptRow, without clause.Set) (Unit, error) {
-	u := Unit{Group: Group{Compares: make([]Compare, 0, 6), Ops: make([]Op, 0, 3)}} // a status may be added
+	u := Unit{Group: Group{Compares: make([]Compare, 0, 6), Ops: make([]Op, 0, 3)}} // with capacity for a status
 	if !without.Off(clause.Projection) {
 		u.Compare(prefix.Plan(r.Plan), r.PlanRev)
 		u.Compare(prefix.Outcome(r.Task, r.Number), 0)
@@ -274,9 +275,9 @@ func ProjectionWithout(prefix Prefix, r *AttemptRow, without clause.Set) (Unit, 
 	return u, u.Put(prefix.Desired(r.Node, r.Task), r.Desired)
 }
 
-// TrimUnit deletes a plan record, or empties the newest one so that its number is not used again. It
-// returns false while a task of the record is neither projected nor ended, and for a record that settled a lost plan
-// while its leader's epoch lasts: the lost one may still arrive, and nothing else refuses it (P3.3, T6).
+// TrimUnit deletes a plan record, or empties the newest one so that its number is not used again. It returns false
+// while a task of the record is neither projected nor ended. A record that settled a lost plan is also kept until its
+// leader's epoch is over. The lost plan may still arrive, and only this record refuses it (P3.3, T6).
 func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bool, error) {
 	p := e.Value
 	for i := range p.Owners {
@@ -289,7 +290,7 @@ func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bo
 		}
 	}
 	newest := p.Seq == s.LastPlan()
-	if len(p.Owners) == 0 && (newest || e.Created == e.Modified && s.reigns(p.Token)) {
+	if len(p.Owners) == 0 && (newest || e.Created == e.Modified && s.isCurrentEpoch(p.Token)) {
 		return Unit{}, false, nil
 	}
 	var u Unit
@@ -301,8 +302,8 @@ func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bo
 	return u, true, u.Put(e.Key, &cluster.PlanRecord{Seq: p.Seq, Token: p.Token, At: p.At})
 }
 
-// reigns reports whether a leader of the token's epoch is the newest of its domain.
-func (s *Snapshot) reigns(t cluster.Token) bool {
+// isCurrentEpoch reports whether the token has the epoch and incarnation of the present leader record of a domain.
+func (s *Snapshot) isCurrentEpoch(t cluster.Token) bool {
 	for e := range scan(s.leaders, "") {
 		if e.Value.Epoch == t.Epoch && e.Value.Incarnation == t.Incarnation {
 			return true

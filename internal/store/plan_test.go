@@ -72,7 +72,7 @@ func (w *world) project(row *store.AttemptRow, want bool) {
 	w.commit([]bool{want}, u)
 }
 
-// T2: a cancelled task whose records are gone is not made again by a late projection (P3.4).
+// T2: a late projection does not create a cancelled task again whose records are gone (P3.4).
 func TestLateProjectionMakesNothingAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
@@ -99,7 +99,7 @@ func TestLateProjectionMakesNothingAgain(t *testing.T) {
 		u = store.Unit{}
 		u.Delete(p.Outcome(task, 1))
 		w.commit([]bool{true}, u)
-		w.project(late, false) // and then that the plan record is gone
+		w.project(late, false) // the missing plan record refuses it
 		if _, ok := w.now().Attempt(task, 1); ok {
 			t.Error("the cancelled task came back")
 		}
@@ -129,7 +129,7 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 	})
 }
 
-// A gang of which one task cannot be placed any more is left out as a whole; others of the record are placed.
+// A gang is left out as a whole if one of its tasks can no longer be placed. The others of the record are placed.
 func TestPlanLeavesOutWholeGangs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := store.NewPlanLog(w.writer, w.tables)
@@ -235,8 +235,8 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 	}
 }
 
-// T6, the late half: a plan that was thought lost arrives when its number was settled, used up and left behind. The
-// record that settled it is kept as long as the leader's epoch, so that it is refused.
+// T6, the late half: a lost plan arrives after its number was settled and later plans were written. The record that
+// settled it is kept for the leader's epoch, and refuses the plan.
 func TestLostPlanThatArrivesLate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
@@ -283,7 +283,8 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 	})
 }
 
-// A foreign record in the place of a projection does not let the plan go: it alone knows what belongs there.
+// A plan record stays while a foreign record is in the place of a projection, since only the plan knows the right
+// record.
 func TestPlanOfAForeignRecordStays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
@@ -303,7 +304,7 @@ func TestPlanOfAForeignRecordStays(t *testing.T) {
 	})
 }
 
-// A number that somebody else took is passed over, not tried for ever.
+// The log skips a number that another program took.
 func TestTakenPlanNumberIsPassedOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")

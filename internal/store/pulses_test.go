@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// reader keeps what changes of pulses tell.
+// reader rebuilds all pulses from the changes that it receives.
 type reader struct {
 	mark   uint64
 	pulses map[string]cluster.Pulse
@@ -33,8 +33,8 @@ func (r *reader) read(tables *store.Tables) store.PulseChanges {
 	return c
 }
 
-// Readers that ask for changes, each as often as it likes, know all pulses, whatever is set and dropped meanwhile; one
-// that asks at once again is told nothing.
+// Readers that ask for changes at different rates know all pulses after any sequence of sets and drops. A reader that
+// asks twice in a row receives nothing the second time.
 func TestPulseChangesAreLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		engine := memory.New(memory.Options{})
@@ -45,7 +45,7 @@ func TestPulseChangesAreLossless(t *testing.T) {
 			node := fmt.Sprintf("n%d", rapid.IntRange(0, 5).Draw(t, "node"))
 			switch rapid.SampledFrom(
 				[]string{"set", "set", "set", "drop", "drop", "churn", "read", "read", "read"}).Draw(t, "act") {
-			case "set": // older ones are not taken
+			case "set": // older pulses are ignored
 				tables.SetPulse(node, cluster.Pulse{
 					Session: uint64(rapid.IntRange(1, 2).Draw(t, "session")),
 					Seq:     uint64(rapid.IntRange(0, 5).Draw(t, "seq")),
@@ -53,7 +53,7 @@ func TestPulseChangesAreLossless(t *testing.T) {
 				})
 			case "drop":
 				tables.DropPulse(node)
-			case "churn": // up to more than is remembered of nodes that went
+			case "churn": // up to more nodes than the table remembers as dropped
 				for i := range rapid.SampledFrom([]int{3, 1000, 1100}).Draw(t, "nodes") {
 					name := fmt.Sprintf("gone%d", i)
 					tables.SetPulse(name, cluster.Pulse{Session: 1})
@@ -68,7 +68,7 @@ func TestPulseChangesAreLossless(t *testing.T) {
 					t.Fatalf("what a reader knows (-want +got):\n%s", diff)
 				}
 				if c := r.read(tables); r.mark != 0 && (c.All || len(c.Pulses)+len(c.Dropped) > 0) {
-					t.Fatalf("told again: %+v", c)
+					t.Fatalf("received again: %+v", c)
 				}
 			}
 			for node, p := range tables.Pulses() {
@@ -80,7 +80,7 @@ func TestPulseChangesAreLossless(t *testing.T) {
 	})
 }
 
-// What changed is found without looking at the rest, and who asks after too many nodes went is given all.
+// A reader receives only changes, and all pulses after too many nodes were dropped.
 func TestPulseChangesAreFew(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
@@ -110,9 +110,9 @@ func TestPulseChangesAreFew(t *testing.T) {
 		tables.DropPulse(fmt.Sprintf("m%d", i))
 	}
 	if c := tables.PulsesSince(got.Mark); c.All || len(c.Dropped) != 1024 {
-		t.Errorf("where the end of n9 was told: all %v, %d dropped; want 1024 one by one", c.All, len(c.Dropped))
+		t.Errorf("a reader that knows the end of n9: all %v, %d dropped; want 1024 one by one", c.All, len(c.Dropped))
 	}
 	if c := tables.PulsesSince(first.Mark); !c.All || len(c.Pulses) != 99 {
-		t.Errorf("who was not told of n9: all %v, %d pulses; want all 99", c.All, len(c.Pulses))
+		t.Errorf("a reader that does not know of n9: all %v, %d pulses; want all 99", c.All, len(c.Pulses))
 	}
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reader reads a record in the very form that Encode writes: the fields in the order of the type, no white space. A
-// record in any other form it finds odd, and leaves to encoding/json, which reads the same from what both read. It is
-// for the records that a store has most of: reflection takes several times as long.
+// reader decodes a record in the exact form that Encode writes: the fields in the order of the type, without white
+// space. It marks a record in any other form as irregular and leaves it to encoding/json. Both decode equal values from
+// the records that both read. The reader serves the most frequent records, since reflection takes several times as
+// long.
 type reader struct {
-	in  []byte
-	at  int
-	odd bool
-	// names are texts that were read lately: a record says the same of many tasks.
-	names [8]string
+	in        []byte
+	at        int
+	irregular bool
+	// interned holds texts that were read lately: a record repeats the same text for many tasks.
+	interned [8]string
 }
 
-// record reads what is left of the input into a record. It returns false for a type that it does not know and for what
-// is odd; the record then holds anything.
+// record decodes the rest of the input into a record. It returns false for an unknown type and for irregular input; the
+// content of the record is then undefined.
 func (r *reader) record(into any) bool {
 	switch v := into.(type) {
 	case *cluster.Observed:
@@ -36,37 +37,38 @@ func (r *reader) record(into any) bool {
 	default:
 		return false
 	}
-	return !r.odd && r.at == len(r.in)
+	return !r.irregular && r.at == len(r.in)
 }
 
-// open begins an object.
-func (r *reader) open() { r.skip('{') }
+// openObject reads the beginning of an object.
+func (r *reader) openObject() { r.expect('{') }
 
-// close ends an object, of which all fields were read.
-func (r *reader) close() { r.skip('}') }
+// closeObject reads the end of an object.
+func (r *reader) closeObject() { r.expect('}') }
 
-func (r *reader) skip(c byte) {
-	if !r.next(c) {
-		r.odd = true
+// expect reads the byte c; any other byte is irregular.
+func (r *reader) expect(c byte) {
+	if !r.accept(c) {
+		r.irregular = true
 	}
 }
 
-// next passes over a byte if it is the next.
-func (r *reader) next(c byte) bool {
-	if r.odd || r.at >= len(r.in) || r.in[r.at] != c {
+// accept reads the byte c if it is the next.
+func (r *reader) accept(c byte) bool {
+	if r.irregular || r.at >= len(r.in) || r.in[r.at] != c {
 		return false
 	}
 	r.at++
 	return true
 }
 
-// has passes over the name of a field if it is the next.
-func (r *reader) has(name string) bool {
-	if r.odd {
+// field reads the name of a field if it is the next.
+func (r *reader) field(name string) bool {
+	if r.irregular {
 		return false
 	}
 	at, n := r.at, len(name)
-	if r.in[at-1] != '{' { // something was read before
+	if r.in[at-1] != '{' { // another field of the object was read before
 		if at >= len(r.in) || r.in[at] != ',' {
 			return false
 		}
@@ -80,10 +82,10 @@ func (r *reader) has(name string) bool {
 	return true
 }
 
-// quoted passes over a text and returns it with its quotes; plain says that it stands for itself.
-func (r *reader) quoted() (raw []byte, plain bool) {
+// quotedText reads a text and returns it with its quotes. plain says that the text has no escapes and only ASCII.
+func (r *reader) quotedText() (raw []byte, plain bool) {
 	from := r.at
-	if r.skip('"'); r.odd {
+	if r.expect('"'); r.irregular {
 		return nil, false
 	}
 	plain = true
@@ -96,27 +98,27 @@ func (r *reader) quoted() (raw []byte, plain bool) {
 			plain = false
 			r.at++
 		case c < ' ':
-			r.odd = true
+			r.irregular = true
 			return nil, false
 		case c >= 0x80:
 			plain = false
 		}
 	}
-	r.odd = true
+	r.irregular = true
 	return nil, false
 }
 
 // text reads a text.
 func (r *reader) text() (s string) {
-	raw, plain := r.quoted()
+	raw, plain := r.quotedText()
 	switch {
-	case r.odd:
+	case r.irregular:
 	case plain:
 		return string(raw[1 : len(raw)-1])
 	default:
 		var err error
 		s, err = unquote(raw)
-		r.odd = err != nil
+		r.irregular = err != nil
 	}
 	return s
 }
@@ -126,27 +128,27 @@ func unquote(raw []byte) (s string, err error) {
 	return s, err
 }
 
-// name reads a text of a few that come again and again.
-func (r *reader) name() string {
+// internedText reads a text that few distinct values fill, and shares the string with earlier reads.
+func (r *reader) internedText() string {
 	from := r.at
-	raw, plain := r.quoted()
-	if r.odd || !plain || len(raw) == 2 {
+	raw, plain := r.quotedText()
+	if r.irregular || !plain || len(raw) == 2 {
 		r.at = from
 		return r.text()
 	}
 	raw = raw[1 : len(raw)-1]
-	if word, ok := wellKnown(raw); ok {
+	if word, ok := commonWord(raw); ok {
 		return word
 	}
-	known := &r.names[(len(raw)+int(raw[0])+int(raw[len(raw)-1]))%len(r.names)]
+	known := &r.interned[(len(raw)+int(raw[0])+int(raw[len(raw)-1]))%len(r.interned)]
 	if *known != string(raw) {
 		*known = string(raw)
 	}
 	return *known
 }
 
-// wellKnown returns the words of which nearly all records have some.
-func wellKnown(raw []byte) (word string, ok bool) {
+// commonWord returns the constant for a word that appears in nearly all records.
+func commonWord(raw []byte) (word string, ok bool) {
 	switch string(raw) {
 	case string(cluster.KindJob):
 		return string(cluster.KindJob), true
@@ -156,7 +158,7 @@ func wellKnown(raw []byte) (word string, ok bool) {
 		return string(cluster.StatePreparing), true
 	case string(cluster.StateStarting):
 		return string(cluster.StateStarting), true
-	case string(cluster.StateRunning): // of a container too
+	case string(cluster.StateRunning): // also the state of a container
 		return string(cluster.StateRunning), true
 	case string(cluster.StateStopping):
 		return string(cluster.StateStopping), true
@@ -178,7 +180,7 @@ func wellKnown(raw []byte) (word string, ok bool) {
 	return "", false
 }
 
-// unsigned reads a number. Numbers of 19 digits and more are odd.
+// unsigned reads a number. A number of 19 digits or more is irregular.
 func (r *reader) unsigned() (n uint64) {
 	from := r.at
 	for ; r.at < len(r.in) && isDigit(r.in[r.at]); r.at++ {
@@ -187,32 +189,32 @@ func (r *reader) unsigned() (n uint64) {
 	digits := r.at - from
 	if digits == 0 || digits > 18 || digits > 1 && r.in[from] == '0' || r.at == len(r.in) || r.in[r.at] == '.' ||
 		r.in[r.at]|0x20 == 'e' {
-		r.odd = true
+		r.irregular = true
 	}
 	return n
 }
 
 func (r *reader) number() int {
-	if r.next('-') {
+	if r.accept('-') {
 		return -int(r.unsigned())
 	}
 	return int(r.unsigned())
 }
 
-// truth reads true or false.
-func (r *reader) truth() bool {
-	if r.word("true") {
+// boolean reads true or false.
+func (r *reader) boolean() bool {
+	if r.literal("true") {
 		return true
 	}
-	if !r.word("false") {
-		r.odd = true
+	if !r.literal("false") {
+		r.irregular = true
 	}
 	return false
 }
 
-// word passes over a word if it is the next.
-func (r *reader) word(w string) bool {
-	if r.odd || len(r.in) < r.at+len(w) || string(r.in[r.at:r.at+len(w)]) != w {
+// literal reads a literal if it is the next.
+func (r *reader) literal(w string) bool {
+	if r.irregular || len(r.in) < r.at+len(w) || string(r.in[r.at:r.at+len(w)]) != w {
 		return false
 	}
 	r.at += len(w)
@@ -220,68 +222,68 @@ func (r *reader) word(w string) bool {
 }
 
 func (r *reader) time() (t time.Time) {
-	if raw, _ := r.quoted(); !r.odd {
-		r.odd = t.UnmarshalJSON(raw) != nil
+	if raw, _ := r.quotedText(); !r.irregular {
+		r.irregular = t.UnmarshalJSON(raw) != nil
 	}
 	return t
 }
 
 func (r *reader) duration() (d cluster.Duration) {
-	if raw, _ := r.quoted(); !r.odd {
-		r.odd = d.UnmarshalJSON(raw) != nil
+	if raw, _ := r.quotedText(); !r.irregular {
+		r.irregular = d.UnmarshalJSON(raw) != nil
 	}
 	return d
 }
 
 // ref reads a reference to a task definition.
 func (r *reader) ref() (ref cluster.Ref) {
-	raw, plain := r.quoted()
-	if r.odd = r.odd || !plain; !r.odd {
-		r.odd = ref.UnmarshalText(raw[1:len(raw)-1]) != nil
+	raw, plain := r.quotedText()
+	if r.irregular = r.irregular || !plain; !r.irregular {
+		r.irregular = ref.UnmarshalText(raw[1:len(raw)-1]) != nil
 	}
 	return ref
 }
 
-// element reports whether there is a further element of an array of which so many were read, and passes over what is in
-// front of it.
-func (r *reader) element(after int) bool {
+// nextElement reports whether an array has another element after the given number of elements, and reads the bracket or
+// comma before it.
+func (r *reader) nextElement(after int) bool {
 	switch {
-	case r.odd:
+	case r.irregular:
 		return false
-	case after > 0 && r.next(','):
+	case after > 0 && r.accept(','):
 		return true
 	case after == 0:
-		if r.skip('['); !r.next(']') {
-			return !r.odd
+		if r.expect('['); !r.accept(']') {
+			return !r.irregular
 		}
 		return false
 	}
-	r.skip(']')
+	r.expect(']')
 	return false
 }
 
-// many returns how many elements of an array that comes are likely: as often as what they begin with is found before
-// its end.
-func (r *reader) many(begin string) int {
+// estimateElements estimates the number of elements of the next array: the occurrences of the beginning of an element
+// before the likely end.
+func (r *reader) estimateElements(begin string) int {
 	rest, _, _ := bytes.Cut(r.in[min(r.at, len(r.in)):], []byte("]}"))
 	return bytes.Count(rest, []byte(begin))
 }
 
-// extended adds an element to a list, to be read into.
-func extended[T any](list *[]T) *T {
+// appendZero appends a zero element to a list and returns a pointer to it.
+func appendZero[T any](list *[]T) *T {
 	*list = append(*list, *new(T))
 	return &(*list)[len(*list)-1]
 }
 
 func (r *reader) ports() map[string]int {
 	ports := map[string]int{}
-	r.open()
-	for !r.odd && !r.next('}') {
+	r.openObject()
+	for !r.irregular && !r.accept('}') {
 		if len(ports) > 0 {
-			r.skip(',')
+			r.expect(',')
 		}
 		name := r.text()
-		r.skip(':')
+		r.expect(':')
 		ports[name] = r.number()
 	}
 	return ports

@@ -2,479 +2,479 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// The fields of each type in their order. A test fails where one is missing.
+// The functions below list the fields of each type in their order. A test fails where a field is missing.
 
 func (r *reader) observed(o *cluster.Observed) {
-	if r.has("task") {
+	if r.field("task") {
 		o.Task = cluster.TaskID(r.text())
 	}
-	if r.has("attempt") {
+	if r.field("attempt") {
 		o.Attempt = r.number()
 	}
-	if r.has("uuid") {
+	if r.field("uuid") {
 		o.UUID = r.text()
 	}
-	if r.has("node") {
+	if r.field("node") {
 		o.Node = r.text()
 	}
-	if r.has("session") {
+	if r.field("session") {
 		o.Session = r.unsigned()
 	}
-	if r.has("seq") {
+	if r.field("seq") {
 		o.Seq = r.unsigned()
 	}
-	if r.has("definition") {
+	if r.field("definition") {
 		o.Definition = r.ref()
 	}
-	if r.has("count") {
+	if r.field("count") {
 		o.Count = r.number()
 	}
-	if r.has("ports") {
+	if r.field("ports") {
 		o.Ports = r.ports()
 	}
-	if r.has("devices") {
-		for o.Devices = []cluster.DeviceUse{}; r.element(len(o.Devices)); {
-			r.device(extended(&o.Devices))
+	if r.field("devices") {
+		for o.Devices = []cluster.DeviceUse{}; r.nextElement(len(o.Devices)); {
+			r.device(appendZero(&o.Devices))
 		}
 	}
-	if r.has("plan") {
+	if r.field("plan") {
 		o.Plan = r.unsigned()
 	}
-	if r.has("state") {
-		o.State = cluster.State(r.name())
+	if r.field("state") {
+		o.State = cluster.State(r.internedText())
 	}
-	if r.has("health") {
-		o.Health = cluster.Health(r.name())
+	if r.field("health") {
+		o.Health = cluster.Health(r.internedText())
 	}
-	if r.has("reason") {
-		o.Reason = cluster.ReasonCode(r.name())
+	if r.field("reason") {
+		o.Reason = cluster.ReasonCode(r.internedText())
 	}
-	if r.has("message") {
+	if r.field("message") {
 		o.Message = r.text()
 	}
-	if r.has("started") {
+	if r.field("started") {
 		o.Started = r.time()
 	}
-	if r.has("finished") {
+	if r.field("finished") {
 		o.Finished = r.time()
 	}
-	if r.has("since") {
+	if r.field("since") {
 		o.Since = r.time()
 	}
-	if r.has("restarts") {
+	if r.field("restarts") {
 		o.Restarts = r.number()
 	}
-	if r.has("containers") {
-		for o.Containers = []cluster.ContainerStatus{}; r.element(len(o.Containers)); {
-			r.container(extended(&o.Containers))
+	if r.field("containers") {
+		for o.Containers = []cluster.ContainerStatus{}; r.nextElement(len(o.Containers)); {
+			r.container(appendZero(&o.Containers))
 		}
 	}
-	if r.has("log_tail") {
+	if r.field("log_tail") {
 		o.LogTail = r.text()
 	}
-	if r.has("ask") {
+	if r.field("ask") {
 		o.Ask = r.text()
 	}
-	if r.has("gone") {
-		o.Gone = r.truth()
+	if r.field("gone") {
+		o.Gone = r.boolean()
 	}
-	r.sealed()
-	r.close()
+	r.skipSeal()
+	r.closeObject()
 }
 
 func (r *reader) container(c *cluster.ContainerStatus) {
-	r.open()
-	if r.has("name") {
-		c.Name = r.name()
+	r.openObject()
+	if r.field("name") {
+		c.Name = r.internedText()
 	}
-	if r.has("state") {
-		c.State = cluster.ContainerState(r.name())
+	if r.field("state") {
+		c.State = cluster.ContainerState(r.internedText())
 	}
-	if r.has("pid") {
+	if r.field("pid") {
 		c.Pid = r.number()
 	}
-	if r.has("pid_start") {
+	if r.field("pid_start") {
 		c.PidStart = r.unsigned()
 	}
-	if r.has("started") {
+	if r.field("started") {
 		c.Started = r.time()
 	}
-	if r.has("restarts") {
+	if r.field("restarts") {
 		c.Restarts = r.number()
 	}
-	if r.has("ooms") {
+	if r.field("ooms") {
 		c.OOMs = r.number()
 	}
-	if r.has("exit") {
+	if r.field("exit") {
 		c.Exit = r.exit()
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) exit() *cluster.Exit {
 	e := new(cluster.Exit)
-	r.open()
-	if r.has("code") {
+	r.openObject()
+	if r.field("code") {
 		e.Code = r.number()
 	}
-	if r.has("signal") {
+	if r.field("signal") {
 		e.Signal = r.number()
 	}
-	if r.has("oom") {
-		e.OOM = r.truth()
+	if r.field("oom") {
+		e.OOM = r.boolean()
 	}
-	if r.has("at") {
+	if r.field("at") {
 		e.At = r.time()
 	}
-	if r.has("unknown") {
-		e.Unknown = r.truth()
+	if r.field("unknown") {
+		e.Unknown = r.boolean()
 	}
-	r.close()
+	r.closeObject()
 	return e
 }
 
 func (r *reader) device(d *cluster.DeviceUse) {
-	r.open()
-	if r.has("id") {
+	r.openObject()
+	if r.field("id") {
 		d.ID = r.text()
 	}
-	if r.has("share") {
+	if r.field("share") {
 		d.Share = r.number()
 	}
-	if r.has("memory") {
+	if r.field("memory") {
 		d.Memory = cluster.Bytes(r.unsigned())
 	}
-	r.close()
+	r.closeObject()
 }
 
-// sealed passes over the seal, which is of the bytes and not of the record.
-func (r *reader) sealed() {
-	if r.has("seal") {
+// skipSeal reads past the seal, which is no field of the record.
+func (r *reader) skipSeal() {
+	if r.field("seal") {
 		r.text()
 	}
 }
 
 func (r *reader) desired(d *cluster.Desired) {
-	if r.has("task") {
+	if r.field("task") {
 		d.Task = cluster.TaskID(r.text())
 	}
-	if r.has("attempt") {
+	if r.field("attempt") {
 		d.Attempt = r.number()
 	}
-	if r.has("uuid") {
+	if r.field("uuid") {
 		d.UUID = r.text()
 	}
-	if r.has("node") {
+	if r.field("node") {
 		d.Node = r.text()
 	}
-	if r.has("owner") {
+	if r.field("owner") {
 		r.owner(&d.Owner)
 	}
-	if r.has("definition") {
+	if r.field("definition") {
 		d.Definition = r.ref()
 	}
-	if r.has("count") {
+	if r.field("count") {
 		d.Count = r.number()
 	}
-	if r.has("priority") {
+	if r.field("priority") {
 		d.Priority = r.number()
 	}
-	if r.has("ports") {
+	if r.field("ports") {
 		d.Ports = r.ports()
 	}
-	if r.has("devices") {
-		for d.Devices = []cluster.DeviceUse{}; r.element(len(d.Devices)); {
-			r.device(extended(&d.Devices))
+	if r.field("devices") {
+		for d.Devices = []cluster.DeviceUse{}; r.nextElement(len(d.Devices)); {
+			r.device(appendZero(&d.Devices))
 		}
 	}
-	if r.has("time_limit") {
+	if r.field("time_limit") {
 		d.TimeLimit = r.duration()
 	}
-	if r.has("on_disconnect") {
-		d.OnDisconnect = cluster.OnDisconnect(r.name())
+	if r.field("on_disconnect") {
+		d.OnDisconnect = cluster.OnDisconnect(r.internedText())
 	}
-	if r.has("token") {
+	if r.field("token") {
 		r.token(&d.Token)
 	}
-	if r.has("placed") {
+	if r.field("placed") {
 		d.Placed = r.time()
 	}
-	if r.has("stop") {
+	if r.field("stop") {
 		d.Stop = r.stop()
 	}
-	if r.has("plan") {
+	if r.field("plan") {
 		d.Plan = r.unsigned()
 	}
-	if r.has("trace") {
+	if r.field("trace") {
 		d.Trace = r.text()
 	}
-	if r.has("meter") {
+	if r.field("meter") {
 		d.Meter = r.meter()
 	}
-	r.sealed()
-	r.close()
+	r.skipSeal()
+	r.closeObject()
 }
 
 func (r *reader) owner(o *cluster.OwnerRef) {
-	r.open()
-	if r.has("kind") {
-		o.Kind = cluster.Kind(r.name())
+	r.openObject()
+	if r.field("kind") {
+		o.Kind = cluster.Kind(r.internedText())
 	}
-	if r.has("cluster") {
-		o.Cluster = r.name()
+	if r.field("cluster") {
+		o.Cluster = r.internedText()
 	}
-	if r.has("name") {
-		o.Name = r.name()
+	if r.field("name") {
+		o.Name = r.internedText()
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) token(t *cluster.Token) {
-	r.open()
-	if r.has("g") {
+	r.openObject()
+	if r.field("g") {
 		t.Generation = r.unsigned()
 	}
-	if r.has("i") {
+	if r.field("i") {
 		t.Incarnation = r.unsigned()
 	}
-	if r.has("e") {
+	if r.field("e") {
 		t.Epoch = r.unsigned()
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) stop() *cluster.Stop {
 	s := new(cluster.Stop)
-	r.open()
-	if r.has("class") {
-		s.Class = cluster.StopClass(r.name())
+	r.openObject()
+	if r.field("class") {
+		s.Class = cluster.StopClass(r.internedText())
 	}
-	if r.has("reason") {
-		s.Reason = cluster.ReasonCode(r.name())
+	if r.field("reason") {
+		s.Reason = cluster.ReasonCode(r.internedText())
 	}
-	if r.has("message") {
+	if r.field("message") {
 		s.Message = r.text()
 	}
-	if r.has("permit") {
+	if r.field("permit") {
 		s.Permit = r.text()
 	}
-	if r.has("for") {
+	if r.field("for") {
 		s.For = cluster.TaskID(r.text())
 	}
-	if r.has("for_attempt") {
+	if r.field("for_attempt") {
 		s.ForAttempt = r.number()
 	}
-	if r.has("ended") {
-		s.Ended = r.truth()
+	if r.field("ended") {
+		s.Ended = r.boolean()
 	}
-	r.close()
+	r.closeObject()
 	return s
 }
 
 func (r *reader) meter() *cluster.Meter {
 	m := new(cluster.Meter)
-	r.open()
-	if r.has("port") {
+	r.openObject()
+	if r.field("port") {
 		m.Port = r.text()
 	}
-	if r.has("path") {
+	if r.field("path") {
 		m.Path = r.text()
 	}
-	if r.has("series") {
+	if r.field("series") {
 		m.Series = r.text()
 	}
-	r.close()
+	r.closeObject()
 	return m
 }
 
 func (r *reader) outcome(o *cluster.Outcome) {
-	if r.has("task") {
+	if r.field("task") {
 		o.Task = cluster.TaskID(r.text())
 	}
-	if r.has("attempt") {
+	if r.field("attempt") {
 		o.Attempt = r.number()
 	}
-	if r.has("uuid") {
+	if r.field("uuid") {
 		o.UUID = r.text()
 	}
-	if r.has("node") {
+	if r.field("node") {
 		o.Node = r.text()
 	}
-	if r.has("owner") {
+	if r.field("owner") {
 		r.owner(&o.Owner)
 	}
-	if r.has("definition") {
+	if r.field("definition") {
 		o.Definition = r.ref()
 	}
-	if r.has("state") {
-		o.State = cluster.State(r.name())
+	if r.field("state") {
+		o.State = cluster.State(r.internedText())
 	}
-	if r.has("reason") {
-		o.Reason = cluster.ReasonCode(r.name())
+	if r.field("reason") {
+		o.Reason = cluster.ReasonCode(r.internedText())
 	}
-	if r.has("message") {
+	if r.field("message") {
 		o.Message = r.text()
 	}
-	if r.has("started") {
-		o.Started = r.truth()
+	if r.field("started") {
+		o.Started = r.boolean()
 	}
-	if r.has("free") {
-		o.Free = r.truth()
+	if r.field("free") {
+		o.Free = r.boolean()
 	}
-	if r.has("placed") {
+	if r.field("placed") {
 		o.Placed = r.time()
 	}
-	if r.has("begun") {
+	if r.field("begun") {
 		o.Begun = r.time()
 	}
-	if r.has("ended") {
+	if r.field("ended") {
 		o.Ended = r.time()
 	}
-	if r.has("exit") {
+	if r.field("exit") {
 		o.Exit = r.exit()
 	}
-	if r.has("log_tail") {
+	if r.field("log_tail") {
 		o.LogTail = r.text()
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) plan(p *cluster.PlanRecord) {
-	if r.has("seq") {
+	if r.field("seq") {
 		p.Seq = r.unsigned()
 	}
-	if r.has("token") {
+	if r.field("token") {
 		r.token(&p.Token)
 	}
-	if r.has("at") {
+	if r.field("at") {
 		p.At = r.time()
 	}
-	if r.has("owners") && !r.word("null") {
-		for p.Owners = []cluster.PlanOwner{}; r.element(len(p.Owners)); {
-			r.planOwner(extended(&p.Owners))
+	if r.field("owners") && !r.literal("null") {
+		for p.Owners = []cluster.PlanOwner{}; r.nextElement(len(p.Owners)); {
+			r.planOwner(appendZero(&p.Owners))
 		}
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) planOwner(o *cluster.PlanOwner) {
-	r.open()
-	if r.has("owner") {
+	r.openObject()
+	if r.field("owner") {
 		r.owner(&o.Owner)
 	}
-	if r.has("rev") {
+	if r.field("rev") {
 		o.Rev = r.unsigned()
 	}
-	if r.has("gen") {
+	if r.field("gen") {
 		o.Generation = r.unsigned()
 	}
-	if r.has("step") {
+	if r.field("step") {
 		o.Step = r.text()
 	}
-	if r.has("def") {
+	if r.field("def") {
 		o.Definition = r.ref()
 	}
-	if r.has("count") {
+	if r.field("count") {
 		o.Count = r.number()
 	}
-	if r.has("prio") {
+	if r.field("prio") {
 		o.Priority = r.number()
 	}
-	if r.has("limit") {
+	if r.field("limit") {
 		o.TimeLimit = r.duration()
 	}
-	if r.has("disc") {
-		o.OnDisconnect = cluster.OnDisconnect(r.name())
+	if r.field("disc") {
+		o.OnDisconnect = cluster.OnDisconnect(r.internedText())
 	}
-	if r.has("trace") {
+	if r.field("trace") {
 		o.Trace = r.text()
 	}
-	if r.has("meter") {
+	if r.field("meter") {
 		o.Meter = r.meter()
 	}
-	if r.has("tasks") && !r.word("null") {
-		for o.Tasks = make([]cluster.Placed, 0, r.many(`{"i":`)); r.element(len(o.Tasks)); {
-			r.placed(extended(&o.Tasks))
+	if r.field("tasks") && !r.literal("null") {
+		for o.Tasks = make([]cluster.Placed, 0, r.estimateElements(`{"i":`)); r.nextElement(len(o.Tasks)); {
+			r.placed(appendZero(&o.Tasks))
 		}
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) placed(t *cluster.Placed) {
-	r.open()
-	if r.has("i") {
+	r.openObject()
+	if r.field("i") {
 		t.Index = r.number()
 	}
-	if r.has("n") {
+	if r.field("n") {
 		t.Attempt = r.number()
 	}
-	if r.has("u") {
+	if r.field("u") {
 		t.UUID = r.text()
 	}
-	if r.has("h") {
-		t.Node = r.name()
+	if r.field("h") {
+		t.Node = r.internedText()
 	}
-	if r.has("p") {
+	if r.field("p") {
 		t.Ports = r.ports()
 	}
-	if r.has("d") {
-		for t.Devices = []cluster.DeviceUse{}; r.element(len(t.Devices)); {
-			r.device(extended(&t.Devices))
+	if r.field("d") {
+		for t.Devices = []cluster.DeviceUse{}; r.nextElement(len(t.Devices)); {
+			r.device(appendZero(&t.Devices))
 		}
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) events(b *cluster.EventBatch) {
-	if r.has("id") {
+	if r.field("id") {
 		b.ID = r.text()
 	}
-	if r.has("incarnation") {
+	if r.field("incarnation") {
 		b.Incarnation = r.unsigned()
 	}
-	if r.has("at") {
+	if r.field("at") {
 		b.At = r.time()
 	}
-	if r.has("events") && !r.word("null") {
-		for b.Events = make([]cluster.Event, 0, r.many(`{"type":`)); r.element(len(b.Events)); {
-			r.event(extended(&b.Events))
+	if r.field("events") && !r.literal("null") {
+		for b.Events = make([]cluster.Event, 0, r.estimateElements(`{"type":`)); r.nextElement(len(b.Events)); {
+			r.event(appendZero(&b.Events))
 		}
 	}
-	r.close()
+	r.closeObject()
 }
 
 func (r *reader) event(e *cluster.Event) {
-	r.open()
-	if r.has("type") {
-		e.Type = r.name()
+	r.openObject()
+	if r.field("type") {
+		e.Type = r.internedText()
 	}
-	if r.has("cluster") {
-		e.Cluster = r.name()
+	if r.field("cluster") {
+		e.Cluster = r.internedText()
 	}
-	if r.has("owner") {
+	if r.field("owner") {
 		e.Owner = new(cluster.OwnerRef)
 		r.owner(e.Owner)
 	}
-	if r.has("task") {
+	if r.field("task") {
 		e.Task = cluster.TaskID(r.text())
 	}
-	if r.has("attempt") {
+	if r.field("attempt") {
 		e.Attempt = r.number()
 	}
-	if r.has("node") {
+	if r.field("node") {
 		e.Node = r.text()
 	}
-	if r.has("reason") {
-		e.Reason = cluster.ReasonCode(r.name())
+	if r.field("reason") {
+		e.Reason = cluster.ReasonCode(r.internedText())
 	}
-	if r.has("message") {
-		e.Message = r.name()
+	if r.field("message") {
+		e.Message = r.internedText()
 	}
-	if r.has("count") {
+	if r.field("count") {
 		e.Count = r.number()
 	}
-	if r.has("by") {
-		e.By = r.name()
+	if r.field("by") {
+		e.By = r.internedText()
 	}
-	r.close()
+	r.closeObject()
 }

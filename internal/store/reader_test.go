@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// readable are the records that the reader knows.
+// readable returns an empty record of each type that the reader knows.
 func readable() []any {
 	return []any{
 		new(cluster.Observed), new(cluster.Desired), new(cluster.Outcome), new(cluster.PlanRecord),
@@ -22,8 +22,8 @@ func readable() []any {
 	}
 }
 
-// What Encode writes the reader reads, each field of it, and finds in it what encoding/json does. It fails where a type
-// has a field, or an order, that the reader does not know.
+// The reader reads every field that Encode writes, with the same result as encoding/json. The test fails if a type has
+// a field or an order that the reader does not know.
 func TestReaderReadsWhatEncodeWrites(t *testing.T) {
 	for _, record := range readable() {
 		kind := reflect.TypeOf(record).Elem()
@@ -36,14 +36,14 @@ func TestReaderReadsWhatEncodeWrites(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !readsAsJSON(t, kind, value) {
-					t.Fatalf("odd: %s", value)
+					t.Fatalf("irregular: %s", value)
 				}
 			})
 		})
 	}
 }
 
-// fill puts something in a value, or leaves it as it is.
+// fill sets a value to random content, or leaves it empty.
 func fill(t *rapid.T, v reflect.Value) {
 	if v.Kind() != reflect.Struct && rapid.IntRange(0, 4).Draw(t, "left out") == 0 {
 		return
@@ -101,10 +101,10 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// readsAsJSON reports whether the reader reads a value, and compares what it makes of it with what encoding/json does.
+// readsAsJSON reports whether the reader reads a value, and compares the result with that of encoding/json.
 func readsAsJSON(t interface{ Fatalf(string, ...any) }, kind reflect.Type, value []byte) bool {
 	got, want := reflect.New(kind).Interface(), reflect.New(kind).Interface()
-	_, usual := usualVersion(value)
+	_, usual := leadingVersion(value)
 	r := reader{in: value, at: len(versionField) + 1}
 	if !usual || !r.record(got) {
 		return false
@@ -118,12 +118,13 @@ func readsAsJSON(t interface{ Fatalf(string, ...any) }, kind reflect.Type, value
 	return true
 }
 
-// A record that differs from how Encode writes it is left to encoding/json, or read as that does.
-func TestReaderLeavesWhatIsOdd(t *testing.T) {
-	const whole = `{"v":1,"task":"t","attempt":1,"uuid":"u","node":"n","session":1,"seq":12,"ports":{"a":1,"b":2},"state":"running",` +
+// The reader leaves a record in another form than Encode's to encoding/json, or reads the same from it.
+func TestReaderLeavesIrregularRecords(t *testing.T) {
+	const whole = `{"v":1,"task":"t","attempt":1,"uuid":"u","node":"n","session":1,"seq":12,"ports":{"a":1,"b":2},` +
+		`"state":"running",` +
 		`"containers":[{"name":"c","state":"running"},{"name":"d","state":"exited","exit":{"code":1}}],"gone":true}`
 	if !readsAsJSON(t, reflect.TypeFor[cluster.Observed](), []byte(whole)) {
-		t.Error("the whole one is odd")
+		t.Error("the whole one is irregular")
 	}
 	for _, change := range [][2]string{
 		{`"task"`, `"Task"`},
@@ -155,21 +156,21 @@ func TestReaderLeavesWhatIsOdd(t *testing.T) {
 		{`{"v":1,`, `{"v":1,,`},
 		{`{"v":1,`, `{"v":1`},
 	} {
-		odd := strings.Replace(whole, change[0], change[1], 1)
-		if odd == whole {
+		irregular := strings.Replace(whole, change[0], change[1], 1)
+		if irregular == whole {
 			t.Fatalf("%s is not there", change[0])
 		}
-		if readsAsJSON(t, reflect.TypeFor[cluster.Observed](), []byte(odd)) {
-			t.Errorf("%s is read", odd)
+		if readsAsJSON(t, reflect.TypeFor[cluster.Observed](), []byte(irregular)) {
+			t.Errorf("%s is read", irregular)
 		}
-		_, err := Decode[cluster.Observed]([]byte(odd))
-		if want := json.Unmarshal([]byte(odd), new(cluster.Observed)); (err == nil) != (want == nil) {
-			t.Errorf("%s: got %v, want what encoding/json says: %v", odd, err, want)
+		_, err := Decode[cluster.Observed]([]byte(irregular))
+		if want := json.Unmarshal([]byte(irregular), new(cluster.Observed)); (err == nil) != (want == nil) {
+			t.Errorf("%s: got %v, want what encoding/json says: %v", irregular, err, want)
 		}
 	}
 }
 
-// FuzzReader looks for records that the reader reads otherwise than encoding/json does.
+// FuzzReader looks for records with different results from the reader and encoding/json.
 func FuzzReader(f *testing.F) {
 	at := time.Unix(1e9, 5).UTC()
 	for i, record := range []any{

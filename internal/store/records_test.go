@@ -16,8 +16,7 @@ import (
 // newer is a service as the next build may write it.
 var newer = fmt.Sprintf(`{"v":%d,"name":"s"}`, store.RecordVersion+1)
 
-// A record is written with the lowest version that does with it what it asks for: earlier builds go on reading all
-// others.
+// Records carry the lowest sufficient version, so that earlier builds can read as many records as possible.
 func TestRecordVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		record any
@@ -73,8 +72,8 @@ func TestRecordVersions(t *testing.T) {
 	}
 }
 
-// Nobody ever sees tables that lack what a newer build wrote: neither those who start on such a store, nor those who
-// are there when it is written.
+// Tables never publish a snapshot without the record of a newer build. The test starts tables before and after the
+// record is written.
 func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 	for name, early := range map[string]bool{"at the start": true, "while they run": false} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +94,7 @@ func TestTablesEndAtARecordOfANewerBuild(t *testing.T) {
 					synctest.Wait()
 				}
 				before := tables.Snapshot().Revision()
-				put(p.Cluster("c"), `junk`) // what nobody can read ends nothing
+				put(p.Cluster("c"), `junk`) // an unreadable record does not end the tables
 				put(p.Service("c", "s"), newer)
 				if early {
 					begin()
@@ -145,7 +144,7 @@ func TestCheckReaders(t *testing.T) {
 		if !errors.Is(err, store.ErrReaders) || !strings.HasSuffix(err.Error(), ": mid (0.2.0), three (0.1.0)") {
 			t.Errorf("with servers of older builds: %v", err)
 		}
-		s = w.put(p.Server("newest"), &cluster.Server{ID: "newest", Records: 7, RecordsMin: 3}) // it reads that no more
+		s = w.put(p.Server("newest"), &cluster.Server{ID: "newest", Records: 7, RecordsMin: 3}) // reads only newer ones
 		if err := store.CheckReaders(daemon, s.Servers()); err == nil || !strings.Contains(err.Error(), "newest") {
 			t.Errorf("with a server that does not read it any more: %v", err)
 		}

@@ -9,10 +9,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Reincarnate marks a store that may have lost acknowledged writes: one that was made from a snapshot, or that went on
-// with less than a quorum (P1.7). In every domain the incarnation rises above the store's and to the present time, the
-// epoch rises, nobody holds the leadership, and a recovery is needed, with cause, a sentence. It must run before the
-// engine serves anyone else. To run it again does no harm.
+// Reincarnate marks a store that may have lost acknowledged writes (P1.7). Such a store was made from a snapshot, or
+// went on with less than a quorum. In every domain the incarnation rises above the store's and to the present time, and
+// the epoch rises. The leadership has no holder, and a recovery is needed, for the given cause, a sentence. Reincarnate
+// must run before the engine serves anyone else. It may be repeated.
 func Reincarnate(ctx context.Context, engine Engine, prefix Prefix, cause string) error {
 	listing, err := engine.List(ctx, string(prefix)+"leader/")
 	if err != nil {
@@ -44,7 +44,7 @@ func reincarnate(ctx context.Context, engine Engine, prefix Prefix, record Recor
 	recovery := cluster.Recovery{State: cluster.RecoveryNeeded, Cause: cause, Since: now.UTC()}
 	former, err := engine.Read(ctx, prefix.Recovery(domain))
 	switch {
-	case err == nil: // an unreadable one is of a build that may know better: it is replaced, and asked for again
+	case err == nil: // a record of another build may be unreadable: it is replaced, and recovery is asked for anew
 		if r, err := Decode[cluster.Recovery](former.Value); err == nil {
 			recovery.Shown = r.Shown
 		}

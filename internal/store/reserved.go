@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Reserved returns what keeps the nodes of a domain, by node: the reservations that are not over, by when they begin.
-// They are the tables' own, to be read only.
+// Reserved returns the reservations of a domain that are not over, by node, ordered by their beginning. The
+// reservations are shared with the tables: nobody may change them.
 func (s *Snapshot) Reserved(domain string, now time.Time) map[string][]*cluster.Reservation {
 	at := map[string][]*cluster.Reservation{}
 	for e := range s.Reservations() {
@@ -22,7 +22,7 @@ func (s *Snapshot) Reserved(domain string, now time.Time) map[string][]*cluster.
 			at[name] = append(at[name], r)
 		}
 	}
-	for _, list := range at { // order-free: each by itself
+	for _, list := range at { // order-free: lists are independent
 		slices.SortFunc(list, func(a, b *cluster.Reservation) int {
 			return cmp.Or(a.From.Compare(b.From), strings.Compare(a.Name, b.Name))
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// What the control plane keeps beside services and crons stands in tables of its own, and tells of its owner.
+// Rollouts, scales and the progress of crons have tables of their own, and their changes count as changes of the owner.
 func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
@@ -22,11 +22,11 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 		w.put(p.Rollout("c", "web"),
 			&cluster.Rollout{Most: 2, Version: cluster.Version{Generation: 4, State: cluster.RolloutRolling}})
 		if c := f.Take(); !c.Owners[web] {
-			t.Errorf("a rollout tells of %v, want %v", c.Owners, web)
+			t.Errorf("a rollout changes %v, want %v", c.Owners, web)
 		}
 		s := w.put(p.Scale("c", "web"), &cluster.Scale{Count: 7, From: 2})
 		if c := f.Take(); !c.Owners[web] {
-			t.Errorf("a scale tells of %v, want %v", c.Owners, web)
+			t.Errorf("a scale changes %v, want %v", c.Owners, web)
 		}
 		if e, ok := s.Wanted("c", "web"); !ok || e.Value.Count != 7 {
 			t.Errorf("the count that is wanted: got %+v, want 7", e.Value)
@@ -54,7 +54,7 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 		w.put(p.Cron("c", "tick"), &cluster.Cron{Cluster: "c", Name: "tick"})
 		s = w.put(p.Fired("c", "tick"), &cluster.CronStatus{Job: "tick-1"})
 		if c := f.Take(); !c.Crons {
-			t.Error("a cron and its status tell of no cron")
+			t.Error("a cron and its status change no cron")
 		}
 		if _, ok := s.Cron("c", "tick"); !ok {
 			t.Error("the cron is missing")
@@ -80,8 +80,8 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 	})
 }
 
-// A cron's jobs are those that it made, by their moments: neither those of a cron whose name begins alike, nor others
-// named so.
+// CronJobs returns only jobs that the cron made, ordered by moment. Jobs of a cron with the same prefix, and other jobs
+// with such a name, are left out.
 func TestJobsOfACron(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		at := time.Date(2026, 11, 20, 12, 30, 0, 0, time.UTC)
@@ -105,7 +105,7 @@ func TestJobsOfACron(t *testing.T) {
 	})
 }
 
-// The next generation is above everything that stands under the name.
+// The next generation is above that of every record under the name.
 func TestNextGeneration(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}

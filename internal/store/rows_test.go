@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// The ways to find attempts agree whatever comes and goes, and an earlier snapshot stays as it was.
+// All lookups of attempts agree after any sequence of changes, and an earlier snapshot does not change.
 func TestRowsAreFoundEachWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newState(func(key string, err error) { t.Fatalf("%s: %v", key, err) })
@@ -60,9 +60,8 @@ func TestRowsAreFoundEachWay(t *testing.T) {
 	})
 }
 
-// A number of an attempt that was given twice, to attempts on two nodes, belongs to the one that is placed. The other
-// one's status stands apart, whichever record came first, so that no record of one is written under the key of the
-// other.
+// Two attempts on two nodes have the same number. The number belongs to the placed attempt, and the status of the other
+// one is detached, whichever record came first. So no record of one is written under a key of the other.
 func TestNumberThatWasGivenTwice(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 1)
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
@@ -143,8 +142,7 @@ func agree(t *rapid.T, s *Snapshot) {
 	})
 }
 
-// What did not change stands in the next snapshot as it is, and branches of both change nothing of it, at whatever
-// time.
+// The next snapshot shares unchanged tables, and branches of both snapshots never change them.
 func TestSnapshotsShareWhatDidNotChange(t *testing.T) {
 	s := newState(func(key string, err error) { t.Errorf("%s: %v", key, err) })
 	put := func(key string, record any) *Snapshot {

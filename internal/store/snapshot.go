@@ -16,30 +16,30 @@ type Entry[T any] struct {
 	Created, Modified uint64
 }
 
-// AttemptRow joins all records of one attempt of a task. It is shared by all
-// snapshots: nobody may change it. A row of attempt 0 stands for a foreign record under the key of a desired record
-// (Unreadable) or of a status (ObservedRev without Observed), where nothing else is known of the task.
+// AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: nobody may change it. A row of
+// attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of a
+// desired record (Unreadable) or of a status (ObservedRev without Observed).
 type AttemptRow struct {
 	Task   cluster.TaskID
 	Number int
 	Node   string
-	// Desired is the projected record, or, with DesiredRev 0, what the plan record says (P3.4).
+	// Desired is the projected record. With DesiredRev 0 it is made from the plan record (P3.4).
 	cluster.Attempt
-	// Plan and PlanRev are the number and the revision of the plan record, 0 once that is deleted.
+	// Plan and PlanRev are the number and the revision of the plan record, 0 once the plan record is deleted.
 	Plan, PlanRev uint64
 	OutcomeRev    uint64
-	// Unreadable says that a record under the desired key cannot be read or is another's; the task is
-	// pinned to the node (P3.5). DesiredRev is then that record's.
+	// Unreadable says that the record under the desired key cannot be decoded or is foreign. The task is pinned to the
+	// node (P3.5), and DesiredRev is the revision of the unreadable record.
 	Unreadable bool
-	// Obscured says that a record stands under the status key that no agent wrote. Observed is then what the tables
-	// knew before, and ObservedRev that record's.
+	// Obscured says that no agent wrote the record under the status key. Observed is then the last status that the
+	// tables could read, and ObservedRev the revision of the foreign record.
 	Obscured bool
 
-	planned *cluster.Desired
+	planned *cluster.Desired // made from the plan record; nil once the plan record is deleted
 }
 
-// Ref returns the owner of the attempt: what its records say, or else its id. It is false for an id that
-// nobody made.
+// Ref returns the owner of the attempt, from its records or else from its id. It returns false for an id that Berth did
+// not make.
 func (r *AttemptRow) Ref() (cluster.OwnerRef, bool) {
 	switch {
 	case r.Desired != nil:
@@ -72,8 +72,8 @@ func (r *AttemptRow) empty() bool {
 
 type table[T any] = tree[string, Entry[T]]
 
-// Snapshot is the state of a domain at one revision. It never changes; reading it
-// takes no lock and disturbs nobody. All sequences are ordered by name.
+// Snapshot is the state of a domain at one revision. It never changes; reading it takes no lock and disturbs nobody.
+// All sequences are ordered by name.
 type Snapshot struct {
 	revision    uint64
 	clusters    *table[cluster.Cluster]
@@ -102,9 +102,9 @@ type Snapshot struct {
 	plans       *tree[uint64, Entry[cluster.PlanRecord]]
 	events      *table[cluster.EventBatch]           // by revision of creation and id
 	eventOrder  *tree[string, string]                // their keys, by id
-	attempts    *tree[cluster.TaskID, []*AttemptRow] // of each task, the oldest first
-	byNode      *tree[string, struct{}]              // "<node>/<task>" for each node that attempts of a task are on
-	rows        int                                  // how many attempts there are
+	attempts    *tree[cluster.TaskID, []*AttemptRow] // a task's attempts, oldest first
+	byNode      *tree[string, struct{}]              // "<node>/<task>" for each node with attempts of a task
+	rows        int                                  // the number of attempts
 }
 
 func newSnapshot() *Snapshot {
@@ -133,14 +133,14 @@ func newSnapshot() *Snapshot {
 		secretKeys:  new(table[cluster.SecretKey]),
 		masterKeys:  new(table[cluster.MasterKey]),
 		plans:       new(tree[uint64, Entry[cluster.PlanRecord]]),
-		events:      newFineTree[string, Entry[cluster.EventBatch]](),
-		eventOrder:  newFineTree[string, string](),
-		attempts:    newFineTree[cluster.TaskID, []*AttemptRow](),
-		byNode:      newFineTree[string, struct{}](),
+		events:      newSmallNodeTree[string, Entry[cluster.EventBatch]](),
+		eventOrder:  newSmallNodeTree[string, string](),
+		attempts:    newSmallNodeTree[cluster.TaskID, []*AttemptRow](),
+		byNode:      newSmallNodeTree[string, struct{}](),
 	}
 }
 
-// publish returns a snapshot that shares everything with s, which goes on being changed, and that nobody may change.
+// publish returns an immutable snapshot that shares its data with s; s may be changed further.
 func (s *Snapshot) publish() *Snapshot {
 	return &Snapshot{
 		revision:    s.revision,
@@ -176,7 +176,7 @@ func (s *Snapshot) publish() *Snapshot {
 	}
 }
 
-// fork returns one that may be changed, and that shares everything with s until then. Nobody changes s any more.
+// fork returns a mutable copy of an immutable snapshot. The copy shares its data with s until it is changed.
 func (s *Snapshot) fork() *Snapshot {
 	return &Snapshot{
 		revision:    s.revision,
@@ -212,7 +212,7 @@ func (s *Snapshot) fork() *Snapshot {
 	}
 }
 
-// Revision returns the engine's revision that the snapshot holds everything up to.
+// Revision returns the engine's revision that the snapshot is at: it holds every write up to it.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
 // Cluster returns a cluster's spec.
@@ -226,7 +226,7 @@ func (s *Snapshot) Definition(r cluster.Ref) (Entry[cluster.TaskDefinition], boo
 	return s.definitions.Get(definitionKey(r))
 }
 
-// NewestDefinition returns the number of a definition's newest version and the revision of that record.
+// NewestDefinition returns a definition's newest version, and the revision of the record that names it.
 func (s *Snapshot) NewestDefinition(name string) (cluster.Ref, uint64, bool) {
 	e, ok := s.newest.Get(name)
 	if !ok {
@@ -235,7 +235,7 @@ func (s *Snapshot) NewestDefinition(name string) (cluster.Ref, uint64, bool) {
 	return e.Value.Ref(), e.Modified, true
 }
 
-// Definitions returns all versions of a definition, or of all where the name is empty.
+// Definitions returns all versions of a definition, or of all definitions where the name is empty.
 func (s *Snapshot) Definitions(name string) iter.Seq[Entry[cluster.TaskDefinition]] {
 	if name != "" {
 		name += "/"
@@ -248,7 +248,7 @@ func (s *Snapshot) Service(inCluster, name string) (Entry[cluster.Service], bool
 	return s.services.Get(inCluster + "/" + name)
 }
 
-// Wanted returns a service's spec with the count that scaling gives it. Its revision is the spec's.
+// Wanted returns a service's spec with the count that its scaling decided. The revision is that of the spec.
 func (s *Snapshot) Wanted(inCluster, name string) (Entry[cluster.Service], bool) {
 	e, ok := s.Service(inCluster, name)
 	if !ok || e.Value.Scaling == nil {
@@ -259,21 +259,21 @@ func (s *Snapshot) Wanted(inCluster, name string) (Entry[cluster.Service], bool)
 	return e, true
 }
 
-// Rollout returns where a service's newest version stands.
+// Rollout returns the rollout of a service.
 func (s *Snapshot) Rollout(inCluster, name string) (Entry[cluster.Rollout], bool) {
 	return s.rollouts.Get(inCluster + "/" + name)
 }
 
-// Scale returns the count that a service with scaling has.
+// Scale returns the count of a service with scaling.
 func (s *Snapshot) Scale(inCluster, name string) (Entry[cluster.Scale], bool) {
 	return s.scales.Get(inCluster + "/" + name)
 }
 
-// Rollouts returns where the newest versions of all services stand; also of services that were deleted since. Its key
-// names the service, see Prefix.Service.
+// Rollouts returns the rollouts of all services, including those of deleted services. The key names the service, see
+// Prefix.Service.
 func (s *Snapshot) Rollouts() iter.Seq[Entry[cluster.Rollout]] { return scan(s.rollouts, "") }
 
-// Scales returns the counts of all services with scaling; also of services that were deleted since.
+// Scales returns the counts of all services with scaling, including those of deleted services.
 func (s *Snapshot) Scales() iter.Seq[Entry[cluster.Scale]] { return scan(s.scales, "") }
 
 // Cron returns a cron's spec.
@@ -281,39 +281,39 @@ func (s *Snapshot) Cron(inCluster, name string) (Entry[cluster.Cron], bool) {
 	return s.crons.Get(inCluster + "/" + name)
 }
 
-// Crons returns the crons of a cluster, or of all where the name is empty.
+// Crons returns the crons of a cluster, or all crons where the name is empty.
 func (s *Snapshot) Crons(inCluster string) iter.Seq[Entry[cluster.Cron]] {
 	return scan(s.crons, folder(inCluster))
 }
 
-// Fired returns how far a cron has come.
+// Fired returns the progress of a cron through its moments.
 func (s *Snapshot) Fired(inCluster, name string) (Entry[cluster.CronStatus], bool) {
 	return s.fired.Get(inCluster + "/" + name)
 }
 
-// AllFired returns how far all crons have come, of a cluster, or of all where the name is empty; also of crons that
-// were deleted since. Its key names the cron.
+// AllFired returns the progress of the crons of a cluster, or of all crons where the name is empty, including deleted
+// crons. The key names the cron.
 func (s *Snapshot) AllFired(inCluster string) iter.Seq[Entry[cluster.CronStatus]] {
 	return scan(s.fired, folder(inCluster))
 }
 
-// Rebalancing returns a list of moves that is or was carried out.
+// Rebalancing returns a rebalancing, running or finished.
 func (s *Snapshot) Rebalancing(id uint64) (Entry[cluster.Rebalancing], bool) {
 	return s.rebalances.Get(rebalancingKey(id))
 }
 
-// Rebalancings returns all that are kept, of all domains, the oldest first.
+// Rebalancings returns the rebalancings of all domains, the oldest first.
 func (s *Snapshot) Rebalancings() iter.Seq[Entry[cluster.Rebalancing]] { return scan(s.rebalances, "") }
 
-// Reservation returns what keeps nodes for somebody.
+// Reservation returns a reservation of nodes.
 func (s *Snapshot) Reservation(name string) (Entry[cluster.Reservation], bool) {
 	return s.reserved.Get(name)
 }
 
-// Reservations returns all of them, by name, also those that are over.
+// Reservations returns all reservations by name, including those that are over.
 func (s *Snapshot) Reservations() iter.Seq[Entry[cluster.Reservation]] { return scan(s.reserved, "") }
 
-// RunningRebalancing returns the one of a domain that runs, if one does.
+// RunningRebalancing returns the running rebalancing of a domain, if there is one.
 func (s *Snapshot) RunningRebalancing(domain string) (Entry[cluster.Rebalancing], bool) {
 	for e := range s.Rebalancings() {
 		if e.Value.Domain == domain && e.Value.Running() {
@@ -323,7 +323,7 @@ func (s *Snapshot) RunningRebalancing(domain string) (Entry[cluster.Rebalancing]
 	return Entry[cluster.Rebalancing]{}, false
 }
 
-// Services returns the services of a cluster, or of all where the name is empty.
+// Services returns the services of a cluster, or all services where the name is empty.
 func (s *Snapshot) Services(inCluster string) iter.Seq[Entry[cluster.Service]] {
 	return scan(s.services, folder(inCluster))
 }
@@ -333,12 +333,12 @@ func (s *Snapshot) Job(inCluster, name string) (Entry[cluster.Job], bool) {
 	return s.jobs.Get(inCluster + "/" + name)
 }
 
-// Jobs returns the jobs of a cluster, or of all where the name is empty.
+// Jobs returns the jobs of a cluster, or all jobs where the name is empty.
 func (s *Snapshot) Jobs(inCluster string) iter.Seq[Entry[cluster.Job]] {
 	return scan(s.jobs, folder(inCluster))
 }
 
-// CronJobs returns the jobs that a cron made and that were not removed since, ordered by the moment that they are for.
+// CronJobs returns the jobs that a cron made and that still exist, ordered by their moments.
 func (s *Snapshot) CronJobs(inCluster, cron string) iter.Seq[Entry[cluster.Job]] {
 	return func(yield func(Entry[cluster.Job]) bool) {
 		for e := range scan(s.jobs, inCluster+"/"+cron+"-") {
@@ -352,7 +352,7 @@ func (s *Snapshot) CronJobs(inCluster, cron string) iter.Seq[Entry[cluster.Job]]
 // Host returns the operator's settings of a node.
 func (s *Snapshot) Host(name string) (Entry[cluster.Host], bool) { return s.hosts.Get(name) }
 
-// Hosts returns the operator's settings of all nodes that have some.
+// Hosts returns the operator's settings of all nodes that have settings.
 func (s *Snapshot) Hosts() iter.Seq[Entry[cluster.Host]] { return scan(s.hosts, "") }
 
 // Node returns the control plane's verdict on a node.
@@ -361,12 +361,12 @@ func (s *Snapshot) Node(name string) (Entry[cluster.Node], bool) { return s.node
 // Nodes returns the verdicts on all nodes.
 func (s *Snapshot) Nodes() iter.Seq[Entry[cluster.Node]] { return scan(s.nodes, "") }
 
-// NodeStatus returns what a node's agent registered.
+// NodeStatus returns the registration of a node's agent.
 func (s *Snapshot) NodeStatus(name string) (Entry[cluster.NodeStatus], bool) {
 	return s.statuses.Get(name)
 }
 
-// NodeStatuses returns what the agents of all nodes registered.
+// NodeStatuses returns the registrations of all nodes.
 func (s *Snapshot) NodeStatuses() iter.Seq[Entry[cluster.NodeStatus]] { return scan(s.statuses, "") }
 
 // Leader returns the record of a domain's leader.
@@ -378,10 +378,10 @@ func (s *Snapshot) Server(id string) (Entry[cluster.Server], bool) { return s.se
 // Servers returns all members of the control plane.
 func (s *Snapshot) Servers() iter.Seq[Entry[cluster.Server]] { return scan(s.servers, "") }
 
-// Token returns what is kept of a token.
+// Token returns the record of a token.
 func (s *Snapshot) Token(id string) (Entry[cluster.AccessToken], bool) { return s.tokens.Get(id) }
 
-// Tokens returns all tokens.
+// Tokens returns the records of all tokens.
 func (s *Snapshot) Tokens() iter.Seq[Entry[cluster.AccessToken]] { return scan(s.tokens, "") }
 
 // Domain returns the operator's settings of a domain.
@@ -394,7 +394,7 @@ func (s *Snapshot) Recovery(domain string) (Entry[cluster.Recovery], bool) {
 	return s.recoveries.Get(domain)
 }
 
-// Seals returns from when on the records of a domain's attempts carry a seal.
+// Seals returns the record that says since when the records of a domain's attempts carry a seal.
 func (s *Snapshot) Seals(domain string) (Entry[cluster.Seals], bool) { return s.seals.Get(domain) }
 
 // Plans returns the plan records by their number.
@@ -463,15 +463,15 @@ func (s *Snapshot) TaskAttempts(task cluster.TaskID) iter.Seq[*AttemptRow] {
 // Attempt returns one attempt of a task.
 func (s *Snapshot) Attempt(task cluster.TaskID, number int) (*AttemptRow, bool) {
 	rows, _ := s.attempts.Get(task)
-	if at, ok := numbered(rows, number); ok {
+	if at, ok := findNumber(rows, number); ok {
 		return rows[at], true
 	}
 	return nil, false
 }
 
-// numbered returns where the attempt of a number stands among those of its task, or where it belongs. As a rule the
-// newest is asked for.
-func numbered(rows []*AttemptRow, number int) (at int, stands bool) {
+// findNumber returns the index of an attempt among the rows of its task, or the index to insert it at. It searches from
+// the end, since callers mostly ask for the newest attempt.
+func findNumber(rows []*AttemptRow, number int) (at int, exists bool) {
 	for at = len(rows); at > 0 && rows[at-1].Number >= number; at-- {
 		if rows[at-1].Number == number {
 			return at - 1, true

@@ -2,8 +2,8 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Strategy returns the strategy of tasks of a cluster that are placed so: that which the placement names, else that of
-// the pool which it names, else that of the cluster, else none.
+// Strategy returns the strategy for tasks of a cluster with a placement. The placement's own strategy takes precedence
+// over the strategy of its pool, and the pool's over the cluster's. It is "" if none is set.
 func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.Strategy {
 	if p.Strategy != "" {
 		return p.Strategy

@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestStrategy: what a placement names goes before what is set for its pool, and that before the cluster's.
+// TestStrategy shows the precedence: the placement's strategy, then the pool's, then the cluster's.
 func TestStrategy(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put(p.Cluster("packs"), &cluster.Cluster{Name: "packs", Strategy: cluster.StrategyBinpack})

@@ -1,10 +1,10 @@
 // Package store keeps the state of a domain: durably in an engine, and in memory in
 // tables that every decision reads.
 //
-// The way of a write is: a writer commits groups of compared operations to the Engine; the
-// one watch of the Tables delivers them; the tables publish a new Snapshot. Nothing on a decision path reads
-// the engine. A record has one writer (see the nouns in package cluster), and every
-// write of the control plane compares the leader's epoch (P1.4).
+// A write takes three steps. A writer commits groups of compared operations to the Engine. The one watch of the Tables
+// delivers them. The Tables publish a new Snapshot. Nothing on a decision path reads the engine. A record has one
+// writer (see the record types in package cluster), and every write of the control plane compares the leader's epoch
+// (P1.4).
 package store
 
 import (
@@ -25,24 +25,26 @@ type Tables struct {
 	engine Engine
 	prefix Prefix
 	logger *slog.Logger
-	unpin  bool // clause.Foreign is off
+
+	// ignoreForeign treats foreign records of tasks as absent (clause.Foreign is off).
+	ignoreForeign bool
 
 	snapshot atomic.Pointer[Snapshot]
 	synced   chan struct{}
 
-	// told is the newest snapshot of which all who follow know.
-	told atomic.Pointer[Snapshot]
+	// delivered is the newest snapshot whose changes all followers have received.
+	delivered atomic.Pointer[Snapshot]
 
 	mu        sync.Mutex
 	changed   chan struct{} // unless nil, closed with the next snapshot
-	waiting   waiting
+	waiters   revisionWaiters
 	followers map[*Follower]bool
 	nodes     map[string]map[*NodeFollower]bool
 
-	soft soft
+	pulses pulseTable
 }
 
-// TablesConfig is what NewTables needs.
+// TablesConfig configures NewTables.
 type TablesConfig struct {
 	Engine Engine
 	Prefix Prefix // default DefaultPrefix
@@ -57,22 +59,22 @@ func NewTables(c TablesConfig) *Tables {
 		c.Prefix = DefaultPrefix
 	}
 	t := &Tables{
-		engine:    c.Engine,
-		prefix:    c.Prefix,
-		logger:    c.Logger,
-		unpin:     c.Without.Off(clause.Foreign),
-		synced:    make(chan struct{}),
-		followers: map[*Follower]bool{},
-		nodes:     map[string]map[*NodeFollower]bool{},
+		engine:        c.Engine,
+		prefix:        c.Prefix,
+		logger:        c.Logger,
+		ignoreForeign: c.Without.Off(clause.Foreign),
+		synced:        make(chan struct{}),
+		followers:     map[*Follower]bool{},
+		nodes:         map[string]map[*NodeFollower]bool{},
 	}
 	t.snapshot.Store(newSnapshot())
-	t.told.Store(t.Snapshot())
+	t.delivered.Store(t.Snapshot())
 	return t
 }
 
 // Run follows the store until the context or the engine ends. It returns the context's error or ErrClosed. A record of
-// a newer build ends it with a NewerError, before anybody sees tables that lack it: whoever decides without it undoes
-// what it asks for.
+// a newer build ends Run with a NewerError before a snapshot without that record is published. A server that decides
+// without the record would undo its effect.
 func (t *Tables) Run(ctx context.Context) error {
 	watch := t.engine.Watch(ctx, string(t.prefix), 0)
 	defer watch.Close()
@@ -84,7 +86,7 @@ func (t *Tables) Run(ctx context.Context) error {
 		}
 		t.logger.Error("a record cannot be read and is left alone", "key", key, "error", err)
 	})
-	s.unpin = t.unpin
+	s.ignoreForeign = t.ignoreForeign
 	first := true
 	for {
 		b, err := watch.Next(ctx)
@@ -102,8 +104,8 @@ func (t *Tables) Run(ctx context.Context) error {
 	}
 }
 
-// publish hands the state out as a new snapshot and tells all who follow. Who waited for a revision and then takes
-// from a follower finds all of it: they are woken last.
+// publish makes the state the newest snapshot, passes its changes to all followers, and wakes the waiters last. A
+// waiter that then takes from a follower therefore finds every change up to its revision.
 func (t *Tables) publish(s *state) {
 	snap := s.Snapshot.publish()
 	d := s.delta
@@ -112,7 +114,7 @@ func (t *Tables) publish(s *state) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.snapshot.Store(snap)
-	for f := range t.followers { // order-free: each follower is told by itself
+	for f := range t.followers { // order-free: followers are independent
 		f.add(d)
 	}
 	for i := range d.attempts {
@@ -120,12 +122,12 @@ func (t *Tables) publish(s *state) {
 			f.add(d.attempts[i].key)
 		}
 	}
-	t.told.Store(snap)
+	t.delivered.Store(snap)
 	if t.changed != nil {
 		close(t.changed)
 		t.changed = nil
 	}
-	t.waiting.reached(snap.Revision())
+	t.waiters.wakeUpTo(snap.Revision())
 }
 
 // Synced is closed once the tables have held the whole store.
@@ -134,11 +136,11 @@ func (t *Tables) Synced() <-chan struct{} { return t.synced }
 // Snapshot returns the newest state.
 func (t *Tables) Snapshot() *Snapshot { return t.snapshot.Load() }
 
-// Prefix returns what the keys of the store begin with.
+// Prefix returns the prefix of the store's keys.
 func (t *Tables) Prefix() Prefix { return t.prefix }
 
-// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now. It is
-// closed with the next snapshot in any case, also where the store went back.
+// Changed returns a channel that is closed once the tables hold a revision above the given one, which may be now. The
+// next snapshot closes the channel in any case, also after the store went back to an earlier revision.
 func (t *Tables) Changed(after uint64) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,33 +155,33 @@ func (t *Tables) Changed(after uint64) <-chan struct{} {
 	return t.changed
 }
 
-// WaitFor returns a snapshot once the tables have reached the revision; every follower has collected by then what
-// led to it. It returns the context's error. Who waits for a later revision than others is not woken before it comes.
+// WaitFor returns a snapshot once the tables have reached the revision. By then every follower has received the changes
+// up to it. WaitFor returns the context's error. A waiter for a later revision sleeps until the tables reach it.
 func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error) {
 	for {
-		if s := t.told.Load(); s.Revision() >= revision {
+		if s := t.delivered.Load(); s.Revision() >= revision {
 			return s, nil
 		}
 		t.mu.Lock()
-		if t.told.Load().Revision() >= revision {
+		if t.delivered.Load().Revision() >= revision {
 			t.mu.Unlock()
 			continue
 		}
-		w := t.waiting.join(revision)
+		w := t.waiters.join(revision)
 		t.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			t.mu.Lock()
-			t.waiting.leave(w)
+			t.waiters.leave(w)
 			t.mu.Unlock()
 			return nil, ctx.Err()
-		case <-w.come:
+		case <-w.reached:
 		}
 	}
 }
 
-// Settled waits until the tables hold what the engine holds now: it takes the revision of a linearizable
-// read and waits for it (P2.3).
+// Settled returns a snapshot that holds everything that the engine holds now. It waits for the revision of a
+// linearizable read (P2.3).
 func (t *Tables) Settled(ctx context.Context) (*Snapshot, error) {
 	l, err := t.engine.List(ctx, string(t.prefix)+"leader/")
 	if err != nil {

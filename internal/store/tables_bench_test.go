@@ -14,15 +14,14 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// benchNodes and benchTasks are the size of the store that the benchmarks change: as many tasks as twenty jobs of a
-// thousand have.
+// benchNodes and benchTasks are the size of the store that the benchmarks change: twenty jobs of a thousand tasks each.
 const (
 	benchNodes = 5000
 	benchTasks = 20_000
 )
 
-// tablesBench is tables under load: each node has its follower, as its agent's stream has, and others follow as a
-// server's parts do.
+// tablesBench is tables under load: each node has a follower, as its agent's stream has, and the parts of a server
+// follow too.
 type tablesBench struct {
 	*testing.B
 	state    *state
@@ -52,7 +51,7 @@ func task(i int) cluster.TaskID {
 	return cluster.JobTask("default", fmt.Sprintf("job-%02d", i/1000), 1, "work", i%1000)
 }
 
-// change returns the change that a write of a record is.
+// change returns the change of a write of a record.
 func (w *tablesBench) change(key string, record any) Change {
 	w.revision++
 	c := Change{Record: Record{Key: DefaultPrefix + key, Created: w.revision, Modified: w.revision}}
@@ -68,7 +67,7 @@ func (w *tablesBench) change(key string, record any) Change {
 	return c
 }
 
-// apply is what Tables.Run does with a batch, and what those who follow do thereafter.
+// apply does the work of Tables.Run for one batch, and then the work of the followers.
 func (w *tablesBench) apply(changes []Change) {
 	w.state.apply(Batch{Changes: changes, Revision: w.revision}, DefaultPrefix)
 	w.tables.publish(w.state)
@@ -84,7 +83,7 @@ func (w *tablesBench) apply(changes []Change) {
 	}
 }
 
-// begin starts the measurement, and report ends it: what the process spends on each of so many records.
+// begin starts the measurement, and report ends it with the CPU time of the process for each record.
 func (w *tablesBench) begin() time.Duration {
 	runtime.GC()
 	w.ReportAllocs()
@@ -96,7 +95,7 @@ func (w *tablesBench) report(began time.Duration, records int) {
 	w.ReportMetric(float64(w.spent()-began)/float64(w.N*records), "cpu-ns/record")
 }
 
-// spent is the process's time on processors.
+// spent returns the CPU time of the process.
 func (w *tablesBench) spent() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -158,7 +157,7 @@ func (w *tablesBench) events(n int) (string, *cluster.EventBatch) {
 	return "event/" + e.ID, e
 }
 
-// fill places all tasks, has their agents tell of them, and fills the event log.
+// fill places all tasks, writes their statuses, and fills the event log.
 func (w *tablesBench) fill() {
 	var changes []Change
 	for seq := range uint64(benchTasks / 1000) {
@@ -174,7 +173,7 @@ func (w *tablesBench) fill() {
 	w.apply(changes)
 }
 
-// Statuses of many tasks come in batches, with the events that tell of them.
+// Statuses of many tasks arrive in batches, with their events.
 func BenchmarkTablesStatuses(b *testing.B) {
 	for _, size := range []int{20, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -204,7 +203,7 @@ func BenchmarkTablesStatuses(b *testing.B) {
 	}
 }
 
-// A plan record makes a row for each of its tasks, and takes it with it.
+// A plan record creates a row for each of its tasks, and its deletion deletes the rows.
 func BenchmarkTablesPlan(b *testing.B) {
 	for _, size := range []int{1000, 4000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -217,7 +216,7 @@ func BenchmarkTablesPlan(b *testing.B) {
 			began := w.begin()
 			for n := range b.N {
 				at := n * 2 % len(changes)
-				for i := range 2 { // it comes, and goes again
+				for i := range 2 { // creates and deletes it
 					w.revision++
 					changes[at+i].Modified = w.revision
 					w.apply(changes[at+i : at+i+1])
@@ -250,7 +249,7 @@ func BenchmarkTablesDesired(b *testing.B) {
 	w.report(began, size)
 }
 
-// Thousands wait for revisions that come later while small batches come.
+// Thousands of goroutines wait for later revisions while small batches arrive.
 func BenchmarkTablesWaiters(b *testing.B) {
 	w := newTablesBench(b)
 	const waiters = 5000
@@ -262,7 +261,7 @@ func BenchmarkTablesWaiters(b *testing.B) {
 	testkit.Eventually(b, 10*time.Second, func() error {
 		w.tables.mu.Lock()
 		defer w.tables.mu.Unlock()
-		if at, ok := w.tables.waiting.revisions.Get(1 << 62); !ok || at.many < waiters {
+		if at, ok := w.tables.waiters.revisions.Get(1 << 62); !ok || at.count < waiters {
 			return errors.New("not all wait yet")
 		}
 		return nil

@@ -66,7 +66,7 @@ func TestTablesShowEachNoun(t *testing.T) {
 	})
 }
 
-// A snapshot that is held while the tables change by thousands of records stays as it was.
+// A snapshot does not change while thousands of records of the tables do.
 func TestSnapshotsNeverChange(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var held *store.Snapshot
@@ -152,7 +152,7 @@ func TestFollowersMissNothing(t *testing.T) {
 	})
 }
 
-// A record that nobody can read pins its task to the node, and is told by its revision, until it is replaced.
+// An unreadable record pins its task to the node, and its revision is known, until it is replaced.
 func TestUnreadableDesiredPinsItsTask(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
@@ -176,7 +176,7 @@ func TestUnreadableDesiredPinsItsTask(t *testing.T) {
 	})
 }
 
-// Where the tables knew the record, they keep what they knew, so that it can be written back (P3.9).
+// The tables keep the last record that they could read, so that it can be written back (P3.9).
 func TestForeignWriteKeepsWhatWasKnown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
@@ -221,17 +221,18 @@ func TestWriterRefusesOnlyStaleUnits(t *testing.T) {
 		if n != 298 {
 			t.Errorf("services: got %d, want 298 (297 written, one there before)", n)
 		}
-		told := map[string]int{}
+		counts := map[string]int{}
 		for e := range s.EventBatches() {
 			if e.Value.Incarnation != 7 {
 				t.Errorf("incarnation of a batch: got %d, want 7", e.Value.Incarnation)
 			}
 			for _, ev := range e.Value.Events {
-				told[ev.Message]++
+				counts[ev.Message]++
 			}
 		}
-		if told["taken"] != 0 || len(told) != 297 || told["s0"] != 1 {
-			t.Errorf("events tell of %d services, of refused ones %d times; want 297 and 0", len(told), told["taken"])
+		if counts["taken"] != 0 || len(counts) != 297 || counts["s0"] != 1 {
+			t.Errorf("the log has events of %d services, of refused ones %d times; want 297 and 0", len(counts),
+				counts["taken"])
 		}
 	})
 }
@@ -293,8 +294,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Whoever waited for a revision finds what led to it at its follower: or a leader would place again what it has
-// just placed.
+// After WaitFor a follower holds all changes up to the revision. Otherwise a leader would place tasks twice.
 func TestWaitForComesAfterTheFollowers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for range 20_000 {
@@ -308,14 +308,14 @@ func TestWaitForComesAfterTheFollowers(t *testing.T) {
 			j := &cluster.Job{Cluster: "c", Name: name}
 			w.put(p.Job("c", name), j)
 			if !f.Take().Owners[j.Owner()] {
-				t.Fatal("the follower was not told of a change that the tables showed")
+				t.Fatal("the follower did not receive a change that the tables showed")
 			}
 		}
 	})
 }
 
-// A resync tells followers of what changed, not of everything: on an engine whose every batch is one, each
-// change would else be decided for all.
+// A resync reports only changes to followers. On an engine whose every batch is a resync, each change would otherwise
+// cause a full decision.
 func TestResyncTellsWhatChanged(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -331,7 +331,7 @@ func TestResyncTellsWhatChanged(t *testing.T) {
 	})
 }
 
-// A foreign record under a status key leaves what was known, under the revision that the next write compares.
+// A foreign record under a status key leaves the last status in place, with the revision that the next write compares.
 func TestForeignStatusKeepsWhatIsKnown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)

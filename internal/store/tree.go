@@ -6,43 +6,43 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// tree is a map in the order of its keys. Copies share with it what has not changed since; a tree that did not change
-// at all hands out the same copy again.
+// tree is a map in the order of its keys with copy-on-write copies. A tree that did not change since its last copy
+// returns the same copy again.
 type tree[K cmp.Ordered, V any] struct {
 	btree.Map[K, V]
-	newest *tree[K, V] // the copy that was handed out, nil since the tree was changed
+	copied *tree[K, V] // the last published copy; nil once the tree changed after it
 }
 
-// fineDegree is the degree of trees of which each batch changes many places: a change copies the node that it is in,
-// and small ones cost less.
-const fineDegree = 16
+// smallNodeDegree is the B-tree degree for tables in which one batch changes many places. A change copies its tree
+// node, and small nodes are cheaper to copy.
+const smallNodeDegree = 16
 
-func newFineTree[K cmp.Ordered, V any]() *tree[K, V] {
-	return &tree[K, V]{Map: *btree.NewMap[K, V](fineDegree)}
+func newSmallNodeTree[K cmp.Ordered, V any]() *tree[K, V] {
+	return &tree[K, V]{Map: *btree.NewMap[K, V](smallNodeDegree)}
 }
 
 // Set puts a value under a key.
 func (t *tree[K, V]) Set(k K, v V) {
-	t.newest = nil
+	t.copied = nil
 	t.Map.Set(k, v)
 }
 
-// Delete takes a key out, and returns what stood there.
+// Delete removes a key and returns its value.
 func (t *tree[K, V]) Delete(k K) (V, bool) {
-	t.newest = nil
+	t.copied = nil
 	return t.Map.Delete(k)
 }
 
-// published returns a copy that nobody may change. Only who changes the tree may call it.
+// published returns an immutable copy. Only the goroutine that changes the tree may call it.
 func (t *tree[K, V]) published() *tree[K, V] {
-	if t.newest == nil {
-		t.newest = &tree[K, V]{Map: *t.Copy()}
+	if t.copied == nil {
+		t.copied = &tree[K, V]{Map: *t.Copy()}
 	}
-	return t.newest
+	return t.copied
 }
 
-// fork returns a copy that may be changed, of a tree that nobody changes any more. Anybody may call it at any time: a
-// copy marks both as shared, and the mark that the tree itself needs no more is made on something else.
+// fork returns a mutable copy of a published tree. Any goroutine may call it at any time. Copying marks both sides as
+// shared; fork copies a local value of the map, so that it writes nothing to the published tree.
 func (t *tree[K, V]) fork() *tree[K, V] {
 	m := t.Map
 	return &tree[K, V]{Map: *m.Copy()}

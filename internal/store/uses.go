@@ -6,9 +6,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// UsedDefinitions returns the versions of task definitions that something refers to: services, jobs and crons, the
-// versions that rollouts can go back to, and attempts, also those that have ended. A reference to the newest version
-// counts as one to the version that it is.
+// UsedDefinitions returns the versions of task definitions that are in use. Services, jobs, crons and attempts, also
+// ended ones, use versions, and so do rollouts for the versions that they can go back to. A reference to the newest
+// version counts as a reference to that version's number.
 func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 	used := map[cluster.Ref]bool{}
 	use := func(ref cluster.Ref) {
@@ -29,7 +29,7 @@ func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 		steps(e.Value.Steps)
 	}
 	for e := range s.Crons("") {
-		if !e.Value.Deleted { // it makes no job any more
+		if !e.Value.Deleted { // a deleted cron makes no more jobs
 			steps(e.Value.Job.Steps)
 		}
 	}
@@ -56,27 +56,27 @@ func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 	return used
 }
 
-// KeptDefinition is the message of the event that tells that the deletion of a version was taken back.
+// KeptDefinition returns the message of the event for a deletion of a version that was taken back.
 func KeptDefinition(ref cluster.Ref) string {
 	return fmt.Sprintf("%s stays: its deletion was taken back", ref)
 }
 
-// Removed is what removes a version of a task definition. It is written in one transaction, with the event that tells
-// of it.
+// Removed holds the writes that remove a version of a task definition, in one transaction, and the event that reports
+// it.
 type Removed struct {
 	Writes []RecordWrite
 	Event  cluster.Event
 }
 
-// RecordWrite writes one record, if its revision is still the named one.
+// RecordWrite writes or deletes one record if the record still has the given revision.
 type RecordWrite struct {
 	Key      string
-	Modified uint64 // the revision of the record that stands
+	Modified uint64 // the expected revision of the record
 	Record   any    // nil deletes it
 }
 
-// RemoveDefinition returns the writes that remove a version that is marked as deleted and that nothing refers to. Where
-// it is the newest, the newest of the others takes its place.
+// RemoveDefinition returns the writes that remove a version that is marked as deleted and that nothing refers to. If
+// the version is the newest, the highest remaining version becomes the newest.
 func (s *Snapshot) RemoveDefinition(prefix Prefix, e Entry[cluster.TaskDefinition]) Removed {
 	ref := e.Value.Ref()
 	r := Removed{

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// world is tables over a memory engine, with a leader's writer.
+// world holds tables over a memory engine, and the leader's writer.
 type world struct {
 	t      *testing.T
 	engine *memory.Engine
@@ -47,7 +47,7 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 	}
 }
 
-// lead makes a new leader of the epoch and returns its writer.
+// lead writes a leader record of the epoch and returns the leader's writer.
 func (w *world) lead(epoch uint64) *store.Writer {
 	w.t.Helper()
 	key := p.Leader(cluster.DefaultDomain)
@@ -85,7 +85,7 @@ func (w *world) now() *store.Snapshot {
 	return s
 }
 
-// commit writes units and fails the test unless the answer is as wanted.
+// commit writes units and fails the test if the result differs from the wanted one.
 func (w *world) commit(want []bool, units ...store.Unit) *store.Snapshot {
 	w.t.Helper()
 	got, rev, err := w.writer.Commit(w.t.Context(), units)

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Unit is a write that stands or falls alone: operations with what they compare, and the
-// events that tell of them.
+// Unit is a write that is applied or refused by itself: operations with their preconditions, and the events that report
+// them.
 type Unit struct {
 	Group
 	Events []cluster.Event
@@ -35,7 +35,7 @@ func (u *Unit) Put(key string, record any) error {
 	return nil
 }
 
-// Mark adds a write of the bare word "true" (see Prefix.Scheduled).
+// Mark adds a write of the bare text "true" (see Prefix.Scheduled).
 func (u *Unit) Mark(key string) { u.Ops = append(u.Ops, Op{Key: key, Value: []byte("true")}) }
 
 // Delete adds a deletion.
@@ -44,7 +44,8 @@ func (u *Unit) Delete(key string) { u.Ops = append(u.Ops, Op{Key: key, Delete: t
 // Event adds an event.
 func (u *Unit) Event(e cluster.Event) { u.Events = append(u.Events, e) }
 
-// Fence is the leader's right to write: the epoch record that every write of the control plane compares (P1.4).
+// Fence is the leader's right to write: the revision of the epoch record, which every write of the control plane
+// compares (P1.4).
 type Fence struct {
 	Key         string
 	Modified    uint64
@@ -54,19 +55,19 @@ type Fence struct {
 
 // Writer commits units. It is safe for concurrent use.
 type Writer struct {
-	// Without switches clauses off, here and in what writes through the writer. It is set before the first use.
+	// Without switches clauses off, in the writer and in its users such as PlanLog. It is set before the first use.
 	Without clause.Set
 
 	engine Engine
 	prefix Prefix
 	fence  *Fence
 	now    func() time.Time
-	// incarnation of events written without a fence.
+	// incarnation returns the incarnation for events.
 	incarnation func() uint64
 }
 
-// NewWriter returns a writer whose every unit compares the fence. A nil fence is for writers
-// other than the control plane; then incarnation tells what to stamp on events.
+// NewWriter returns a writer whose every unit compares the fence. A nil fence is for writers other than the control
+// plane; then incarnation returns the incarnation for events.
 func NewWriter(e Engine, p Prefix, fence *Fence, incarnation func() uint64) *Writer {
 	if fence != nil {
 		incarnation = func() uint64 { return fence.Incarnation }
@@ -74,52 +75,51 @@ func NewWriter(e Engine, p Prefix, fence *Fence, incarnation func() uint64) *Wri
 	return &Writer{engine: e, prefix: p, fence: fence, now: time.Now, incarnation: incarnation}
 }
 
-// Clock has the writer date its events and plans by another clock than the machine's. It is called before the first
-// use.
+// Clock sets the clock that dates events and plans, in place of the machine's. It is called before the first use.
 func (w *Writer) Clock(now func() time.Time) { w.now = now }
 
-// mergeUnits is how many units one group holds at most. A group carries one key of events for all its units (P8.1), so
-// merging makes the event log cheap; a refused group is tried again in groups of mergeAgain, and what of it is refused
-// then unit by unit.
+// maxMergedUnits limits the units in one group. A group carries one key of events for all its units (P8.1), so merging
+// makes the event log cheap. The units of a refused group are retried in groups of maxRetriedUnits, and those of a
+// group that is refused again one by one.
 const (
-	mergeUnits = 128
-	mergeAgain = 16
+	maxMergedUnits  = 128
+	maxRetriedUnits = 16
 )
 
-// Commit writes units as independently as need be: a unit that does not hold is refused, the rest is written. It
-// returns which units were applied and a revision that holds all of them. On an error what the returned
-// slice says applied is durable; for the rest nothing is known if the error wraps ErrUnknown. A unit that is malformed
-// or over the engine's limits by itself is refused, and told by an error that wraps ErrInvalid or ErrTooLarge
-// after all others were written.
+// Commit writes units as independently as necessary: it refuses a unit whose compares do not hold, and writes the rest.
+// It returns which units were applied, and a revision that holds all of them. On an error the units in applied are
+// durable. If the error wraps ErrUnknown, the result of the other units is unknown. A unit that is malformed or over
+// the engine's limits by itself is refused. Commit reports such a unit by an error that wraps ErrInvalid or
+// ErrTooLarge, after it wrote all other units.
 //
-// Of two units that write the same key, the later one is written after the earlier one; where it compares what that
-// changed, it is refused.
+// Of two units that write the same key, the later one is written after the earlier one. If the later one compares a
+// record that the earlier one changed, it is refused.
 func (w *Writer) Commit(ctx context.Context, units []Unit) (applied []bool, revision uint64, err error) {
 	c := &commit{writer: w, units: units, applied: make([]bool, len(units))}
-	for _, round := range rounds(units) {
+	for _, round := range splitRounds(units) {
 		if err := c.round(ctx, round); err != nil {
 			return c.applied, c.revision, err
 		}
 	}
-	return c.applied, c.revision, errors.Join(c.hopeless...)
+	return c.applied, c.revision, errors.Join(c.unwritable...)
 }
 
-// commit is one call of Writer.Commit on its way.
+// commit is the state of one call of Writer.Commit.
 type commit struct {
-	writer   *Writer
-	units    []Unit
-	applied  []bool
-	revision uint64
-	hopeless []error // of units that can never be written
+	writer     *Writer
+	units      []Unit
+	applied    []bool
+	revision   uint64
+	unwritable []error // one for each unit that can never be written
 }
 
-// round writes units that have no key in common: merged first, and those of a refused group again, in smaller ones and
-// at last one by one.
+// round writes units that have no written key in common. It merges them first, and retries the units of refused groups
+// in smaller groups and at last one by one.
 func (c *commit) round(ctx context.Context, members []int) error {
 	limits := c.writer.engine.Limits()
-	groups := runs(c.units, members, limits)
-	for _, next := range []int{mergeAgain, 1} {
-		refused, err := c.send(ctx, pack(groups, c.units, limits))
+	groups := chunkUnits(c.units, members, limits)
+	for _, next := range []int{maxRetriedUnits, 1} {
+		refused, err := c.send(ctx, packCalls(groups, c.units, limits))
 		if err != nil || len(refused) == 0 {
 			return err
 		}
@@ -130,12 +130,12 @@ func (c *commit) round(ctx context.Context, members []int) error {
 			}
 		}
 	}
-	_, err := c.send(ctx, pack(groups, c.units, limits))
+	_, err := c.send(ctx, packCalls(groups, c.units, limits))
 	return err
 }
 
-// send makes calls one after the other and returns the groups that were refused, but those of one unit. A call
-// that is refused as a whole for its form is split.
+// send makes calls one after the other and returns the refused groups of more than one unit. It splits a call that the
+// engine refuses as a whole for its form.
 func (c *commit) send(ctx context.Context, calls [][][]int) (refused [][]int, err error) {
 	for _, call := range calls {
 		res, err := c.writer.write(ctx, c.units, call)
@@ -161,7 +161,7 @@ func (c *commit) send(ctx context.Context, calls [][][]int) (refused [][]int, er
 	return refused, nil
 }
 
-// split sends each unit of a call by itself; the one that fails by itself is hopeless.
+// split sends each unit of a call by itself, and records the error of a unit that is alone in its call.
 func (c *commit) split(ctx context.Context, call [][]int, err error) error {
 	var each [][][]int
 	for _, members := range call {
@@ -173,7 +173,7 @@ func (c *commit) split(ctx context.Context, call [][]int, err error) error {
 		_, err := c.send(ctx, each)
 		return err
 	}
-	c.hopeless = append(c.hopeless, err)
+	c.unwritable = append(c.unwritable, err)
 	return nil
 }
 
@@ -200,16 +200,17 @@ func (w *Writer) merge(units []Unit, members []int) (Group, error) {
 	if w.fence != nil && !w.Without.Off(clause.Fence) {
 		g.Compares = append(g.Compares, Compare{Key: w.fence.Key, Modified: w.fence.Modified})
 	}
-	demands, ops, told := 1, 1, 0
+	compares, ops, eventCount := 1, 1, 0
 	for _, m := range members {
-		demands, ops, told = demands+len(units[m].Compares), ops+len(units[m].Ops), told+len(units[m].Events)
+		compares, ops = compares+len(units[m].Compares), ops+len(units[m].Ops)
+		eventCount += len(units[m].Events)
 	}
-	g.Compares, g.Ops = slices.Grow(g.Compares, demands), make([]Op, 0, ops)
-	events := make([]cluster.Event, 0, told)
+	g.Compares, g.Ops = slices.Grow(g.Compares, compares), make([]Op, 0, ops)
+	events := make([]cluster.Event, 0, eventCount)
 	seen := map[Compare]bool{}
 	for _, m := range members {
 		for _, c := range units[m].Compares {
-			if c.Modified != 0 { // an engine may read what is compared; what does not exist it has not to read
+			if c.Modified != 0 { // a repeated compare may cost a read of the engine, except for an absent record
 				if seen[c] {
 					continue
 				}
@@ -241,8 +242,9 @@ func (w *Writer) eventOp(events []cluster.Event) (Op, error) {
 	return Op{Key: w.prefix.Event(b.ID), Value: value}, err
 }
 
-// rounds parts the units so that no two of a round write the same key; in general there is one round.
-func rounds(units []Unit) [][]int {
+// splitRounds splits the units into rounds, so that no two units of a round write the same key. Mostly there is one
+// round.
+func splitRounds(units []Unit) [][]int {
 	last := map[string]int{} // the round in which a key was written last, counted from 1
 	var out [][]int
 	for i := range units {
@@ -261,16 +263,16 @@ func rounds(units []Unit) [][]int {
 	return out
 }
 
-// runs cuts units in runs of at most mergeUnits that keep the limits; a unit that does not keep them is a run by
-// itself.
-func runs(units []Unit, members []int, limits Limits) [][]int {
+// chunkUnits splits units into groups of at most maxMergedUnits that keep the limits. A unit that does not keep them is
+// a group by itself.
+func chunkUnits(units []Unit, members []int, limits Limits) [][]int {
 	var out [][]int
 	ops, size := 0, 0
 	for _, u := range members {
-		o, s := weigh(&units[u])
+		o, s := measureUnit(&units[u])
 		last := len(out) - 1
-		if last < 0 || len(out[last]) == mergeUnits || groupOps+ops+o > limits.Operations ||
-			groupRoom+size+s > limits.Bytes {
+		if last < 0 || len(out[last]) == maxMergedUnits || groupOverheadOps+ops+o > limits.Operations ||
+			groupOverheadBytes+size+s > limits.Bytes {
 			out = append(out, nil)
 			last++
 			ops, size = 0, 0
@@ -281,20 +283,20 @@ func runs(units []Unit, members []int, limits Limits) [][]int {
 	return out
 }
 
-// groupOps and groupRoom are added to a group's weight for its fence and its events' key.
+// groupOverheadOps and groupOverheadBytes are added to the size of a group for its fence and its events.
 const (
-	groupOps  = 2
-	groupRoom = 512
+	groupOverheadOps   = 2
+	groupOverheadBytes = 512
 )
 
-// pack lays groups into calls that keep the engine's limits.
-func pack(groups [][]int, units []Unit, limits Limits) [][][]int {
+// packCalls combines groups into calls that keep the engine's limits.
+func packCalls(groups [][]int, units []Unit, limits Limits) [][][]int {
 	var calls [][][]int
 	var ops, size int
 	for _, members := range groups {
-		o, s := groupOps, groupRoom
+		o, s := groupOverheadOps, groupOverheadBytes
 		for _, u := range members {
-			uo, us := weigh(&units[u])
+			uo, us := measureUnit(&units[u])
 			o, s = o+uo, s+us
 		}
 		if len(calls) == 0 || ops+o > limits.Operations || size+s > limits.Bytes {
@@ -307,8 +309,8 @@ func pack(groups [][]int, units []Unit, limits Limits) [][][]int {
 	return calls
 }
 
-// weigh returns the operations and, near enough, the bytes of a unit: send splits a call that was weighed too light.
-func weigh(u *Unit) (ops, size int) {
+// measureUnit returns the operations and the approximate bytes of a unit; send splits a call that was underestimated.
+func measureUnit(u *Unit) (ops, size int) {
 	for i := range u.Compares {
 		size += len(u.Compares[i].Key)
 	}

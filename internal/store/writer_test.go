@@ -35,8 +35,8 @@ func count(applied []bool) int {
 	return n
 }
 
-// told counts the events of the log, and its batches.
-func told(s *store.Snapshot) (events, batches int) {
+// countEvents counts the events and the batches of the log.
+func countEvents(s *store.Snapshot) (events, batches int) {
 	for e := range s.EventBatches() {
 		events += len(e.Value.Events)
 		batches++
@@ -44,20 +44,20 @@ func told(s *store.Snapshot) (events, batches int) {
 	return events, batches
 }
 
-// Any number of units is written within the engine's limits, with few keys of events.
+// The writer writes any number of units within the engine's limits, with few event records.
 func TestWriterKeepsTheLimits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		applied, rev, err := w.writer.Commit(t.Context(), units(t, 1000))
 		if err != nil || count(applied) != 1000 {
 			t.Fatalf("applied: got %d %v, want 1000", count(applied), err)
 		}
-		if events, batches := told(w.at(rev)); events != 1000 || batches > 30 {
+		if events, batches := countEvents(w.at(rev)); events != 1000 || batches > 30 {
 			t.Errorf("log: got %d events in %d batches, want 1000 in 30 at most", events, batches)
 		}
 	})
 }
 
-// A refused unit takes nothing with it, and its event is not told.
+// A refused unit does not affect other units, and its event is not written.
 func TestWriterRefusesOneByOne(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		all := units(t, 300)
@@ -67,13 +67,13 @@ func TestWriterRefusesOneByOne(t *testing.T) {
 		if err != nil || count(applied) != 298 || applied[17] || applied[250] {
 			t.Fatalf("applied: got %d %v, want all but two", count(applied), err)
 		}
-		if events, _ := told(w.at(rev)); events != 298 {
+		if events, _ := countEvents(w.at(rev)); events != 298 {
 			t.Errorf("events: got %d, want 298", events)
 		}
 	})
 }
 
-// A unit that can never be written is told, and all others are written.
+// The writer reports a unit that can never be written, and writes all others.
 func TestWriterLeavesTheHopelessOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*store.Unit)
@@ -101,7 +101,7 @@ func TestWriterLeavesTheHopelessOut(t *testing.T) {
 	}
 }
 
-// Of two units that write one key the second comes after the first, and so is refused if it compares it.
+// The second of two units that write one key is written after the first, and is refused if it compares that key.
 func TestWriterOrdersWritesOfAKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		all := units(t, 3)
@@ -118,7 +118,7 @@ func TestWriterOrdersWritesOfAKey(t *testing.T) {
 	})
 }
 
-// P1.4: no write of a deposed leader lands, nor does one of its events.
+// P1.4: no write and no event of a deposed leader is applied.
 func TestWriterOfADeposedLeaderWritesNoEvent(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old := w.writer
@@ -127,13 +127,13 @@ func TestWriterOfADeposedLeaderWritesNoEvent(t *testing.T) {
 		if err != nil || count(applied) != 0 {
 			t.Errorf("applied: got %d %v, want none", count(applied), err)
 		}
-		if events, _ := told(w.now()); events != 0 {
+		if events, _ := countEvents(w.now()); events != 0 {
 			t.Errorf("events: got %d, want none", events)
 		}
 	})
 }
 
-// What is known to be durable when a later call fails is said so.
+// If a later call fails, the result still reports the units that earlier calls made durable.
 func TestWriterTellsWhatWasWrittenBeforeAFault(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		calls := 0
@@ -148,8 +148,8 @@ func TestWriterTellsWhatWasWrittenBeforeAFault(t *testing.T) {
 		if !errors.Is(err, store.ErrNoSpace) || rev == 0 {
 			t.Fatalf("got revision %d, %v, want ErrNoSpace after the first call", rev, err)
 		}
-		if _, batches := told(w.at(rev)); count(applied) == 0 || batches == 0 {
-			t.Error("the first call is not told")
+		if _, batches := countEvents(w.at(rev)); count(applied) == 0 || batches == 0 {
+			t.Error("the first call is not reported")
 		}
 	})
 }

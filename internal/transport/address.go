@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// How soon a peer that is gone is noticed. A program that ends has its connections closed at once. The kernel probes a
-// silent connection: a machine that went away, or a cut link, ends it within 4 s and costs the programs nothing. A
-// server that hangs while its machine lives is found by a question beside a report that is not answered (see attend).
-// The pings of HTTP/2 are for what is left, such as a byte stream whose other end hangs; they wake both programs, so
-// they are sent only on connections that were silent for longer than any heartbeat lasts (see
+// These times decide how soon a lost peer is noticed. The kernel closes the connections of a program that ends at once.
+// It probes a silent connection: a lost machine or a cut link ends the connection within 4 s, without work for the
+// programs. A server that hangs while its machine lives is found by a second request beside an unanswered report (see
+// watchCall). HTTP/2 pings cover the remaining cases, such as a byte stream whose other end hangs. Pings wake both
+// programs, so they are sent only on connections that were silent for longer than any heartbeat interval (see
 // dispatcher.LongestHeartbeat).
 //
-// A connection without a stream is closed after idleMost: an agent that is well always has its assignments open. One
-// that is left, for another server or at the end, while a stream is still open on it would otherwise stay for ever.
+// A connection without a stream is closed after maxIdle, since a healthy agent always has its assignments open.
+// Otherwise a connection that was left with an open stream, for another server or at the end, would stay for ever.
 const (
-	dialWait      = 2 * time.Second
-	probeAfter    = 2 * time.Second
-	probeEvery    = time.Second
-	probeCount    = 2
-	unackedMost   = 4 * time.Second
-	attendAfter   = 4 * time.Second
-	attendWait    = 4 * time.Second
-	idleMost      = 30 * time.Second
-	silentMost    = 150 * time.Second
-	pingWait      = 5 * time.Second
-	handshakeWait = 10 * time.Second
-	writeMost     = 30 * time.Second
-	tcpUserExpiry = 18 // TCP_USER_TIMEOUT
+	dialTimeout       = 2 * time.Second
+	keepAliveIdle     = 2 * time.Second
+	keepAliveInterval = time.Second
+	keepAliveProbes   = 2
+	maxUnacked        = 4 * time.Second
+	aliveCheckAfter   = 4 * time.Second
+	aliveCheckTimeout = 4 * time.Second
+	maxIdle           = 30 * time.Second
+	pingAfterSilence  = 150 * time.Second
+	pingTimeout       = 5 * time.Second
+	handshakeTimeout  = 10 * time.Second
+	writeTimeout      = 30 * time.Second
+	tcpUserTimeout    = 18 // TCP_USER_TIMEOUT
 )
 
-// endpoint is where a server is reached.
+// endpoint is the address of a server.
 type endpoint struct {
-	text             string // as it was given
+	text             string // as it was configured
 	network, address string
 	tls              bool
 }
@@ -58,7 +58,7 @@ func parseAddress(s string) (endpoint, error) {
 	return endpoint{}, fmt.Errorf("server address %q: want unix:///path, http://host:port or https://host:port", s)
 }
 
-// base is what the URLs of the server's API begin with.
+// base returns the beginning of the URLs of the server's API.
 func (e endpoint) base() string {
 	switch {
 	case e.network == "unix":
@@ -69,7 +69,7 @@ func (e endpoint) base() string {
 	return "http://" + e.address
 }
 
-// client returns an HTTP/2 client with a connection of its own, main for that of reports and assignments.
+// client returns an HTTP/2 client with a connection of its own; main is true for reports and assignments.
 func (e endpoint) client(c *ClientConfig, main bool) *http.Client {
 	if c.HTTP != nil {
 		return c.HTTP
@@ -79,17 +79,18 @@ func (e endpoint) client(c *ClientConfig, main bool) *http.Client {
 	protocols.SetUnencryptedHTTP2(!e.tls)
 	t := &http.Transport{
 		Protocols:           protocols,
-		TLSHandshakeTimeout: handshakeWait,
-		IdleConnTimeout:     idleMost,
+		TLSHandshakeTimeout: handshakeTimeout,
+		IdleConnTimeout:     maxIdle,
 		DisableCompression:  true,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: silentMost, PingTimeout: pingWait, WriteByteTimeout: writeMost, MaxReadFrameSize: 1 << 20,
+			SendPingTimeout: pingAfterSilence, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
+			MaxReadFrameSize: 1 << 20,
 		},
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			if c.Dial == nil {
 				return e.dial(ctx, main)
 			}
-			ctx, stop := context.WithTimeout(ctx, dialWait)
+			ctx, stop := context.WithTimeout(ctx, dialTimeout)
 			defer stop()
 			return c.Dial(ctx, e.text)
 		},
@@ -102,29 +103,29 @@ func (e endpoint) client(c *ClientConfig, main bool) *http.Client {
 
 func (e endpoint) dial(ctx context.Context, main bool) (net.Conn, error) {
 	d := net.Dialer{
-		Timeout:         dialWait,
+		Timeout:         dialTimeout,
 		KeepAliveConfig: keepAlive(),
 	}
 	if main {
-		d.Control = func(network, _ string, c syscall.RawConn) error { return expire(network, c) }
+		d.Control = func(network, _ string, c syscall.RawConn) error { return setUserTimeout(network, c) }
 	}
 	return d.DialContext(ctx, e.network, e.address)
 }
 
 func keepAlive() net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeEvery, Count: probeCount}
+	return net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveProbes}
 }
 
-// expire bounds how long what was sent may stay unacknowledged: the kernel does not probe meanwhile. It also bounds how
-// long the other program may leave its buffer full, so it is for the connections of reports and assignments alone: a
-// byte stream may rightly wait for its reader.
-func expire(network string, c syscall.RawConn) error {
+// setUserTimeout bounds the time that sent data may stay unacknowledged, since the kernel does not probe meanwhile. It
+// also bounds the time that the other program may leave its buffer full. It is therefore only for the connections of
+// reports and assignments: a byte stream may wait for its reader.
+func setUserTimeout(network string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
 	var failed error
 	err := c.Control(func(fd uintptr) {
-		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserExpiry, int(unackedMost.Milliseconds()))
+		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(maxUnacked.Milliseconds()))
 	})
 	if err == nil {
 		err = failed
@@ -137,15 +138,15 @@ func expire(network string, c syscall.RawConn) error {
 
 type connKey struct{}
 
-// Tune makes a server that serves Handler notice agents that are gone, within the times above. It is called before the
-// server serves.
+// Tune configures a server that serves Handler, so that it notices lost agents within the times above. It is called
+// before the server serves.
 func Tune(s *http.Server) {
 	if s.HTTP2 == nil {
 		s.HTTP2 = &http.HTTP2Config{}
 	}
-	s.HTTP2.SendPingTimeout, s.HTTP2.PingTimeout, s.HTTP2.WriteByteTimeout = silentMost, pingWait, writeMost
-	// MaxDecoderHeaderTableSize stays as it is: the server would keep to a smaller table before the client has heard of
-	// it, and end connections whose first requests come together with COMPRESSION_ERROR.
+	s.HTTP2.SendPingTimeout, s.HTTP2.PingTimeout, s.HTTP2.WriteByteTimeout = pingAfterSilence, pingTimeout, writeTimeout
+	// MaxDecoderHeaderTableSize keeps its default. The server would apply a smaller table before the client knows of
+	// it, and end connections with concurrent first requests by COMPRESSION_ERROR.
 	next := s.ConnContext
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if next != nil {
@@ -158,18 +159,18 @@ func Tune(s *http.Server) {
 		if !ok {
 			return ctx
 		}
-		_ = t.SetKeepAliveConfig(keepAlive()) // a connection that just broke says so by itself
+		_ = t.SetKeepAliveConfig(keepAlive()) // a broken connection reports its error by itself
 		return context.WithValue(ctx, connKey{}, t)
 	}
 }
 
-// expireOf does so for the connection of a request, at a server that was tuned.
-func expireOf(ctx context.Context) {
+// setRequestUserTimeout calls setUserTimeout for the connection of a request, at a server that Tune configured.
+func setRequestUserTimeout(ctx context.Context) {
 	t, ok := ctx.Value(connKey{}).(*net.TCPConn)
 	if !ok {
 		return
 	}
 	if raw, err := t.SyscallConn(); err == nil {
-		_ = expire("tcp", raw) // a connection that just broke says so by itself
+		_ = setUserTimeout("tcp", raw) // a broken connection reports its error by itself
 	}
 }

@@ -6,66 +6,67 @@ import (
 	"time"
 )
 
-// PathAddresses is where an agent asks for the healthy addresses of services. The answer may take AddressesWait. A
-// server of an earlier build answers 404.
+// PathAddresses is the path for the healthy addresses of services. The answer may take AddressesWait. A server of an
+// earlier build answers 404.
 const PathAddresses = "/agent/v1/addresses"
 
-// AddressesWait is how long a server waits at most until it has something to tell.
+// AddressesWait bounds the time that a server waits for a change.
 const AddressesWait = 55 * time.Second
 
-// addressesPatience is how long an agent waits for the answer.
-const addressesPatience = AddressesWait + 20*time.Second
+// addressesTimeout bounds the time that an agent waits for the answer.
+const addressesTimeout = AddressesWait + 20*time.Second
 
-// AddressesRequest names the services that an agent follows, each once, with what it was told of them last. The server
-// answers once it has something else to tell of one of them, or with nothing after AddressesWait. It may be sent again
-// at any time: what is known is told by its stamp, so an answer that was lost, or that comes twice, does no harm.
+// AddressesRequest names the services that an agent follows, each once, with the stamp of the agent's knowledge. The
+// server answers once one of the services differs, or with an empty reply after AddressesWait. The request may be
+// repeated at any time. Since the stamp describes the agent's knowledge, lost and duplicate answers do no harm.
 type AddressesRequest struct {
 	Node     string         `json:"node"`
 	Session  uint64         `json:"session"`
 	Services []ServiceAsked `json:"services"`
-	// Differences says that the agent takes them in; one of an earlier build does not, and is told whole lists.
+	// Differences says that the agent accepts differences. An agent of an earlier build does not, and receives whole
+	// lists.
 	Differences bool `json:"differences,omitempty"`
 }
 
 func (r AddressesRequest) node() string { return r.Node }
 
-// ServiceAsked is a service of a cluster, with the Stamp of what the agent knows of it, empty for nothing.
+// ServiceAsked is a service of a cluster, with the Stamp of the agent's knowledge, empty for none.
 type ServiceAsked struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
 	Stamp   string `json:"stamp,omitempty"`
-	// Known is, where Stamp is empty, that of what the agent was told in earlier times and does not count on: it is
-	// answered at once, also if nothing has changed. A server of an earlier build then tells the whole list.
+	// Known is the stamp of old knowledge that the agent wants to confirm; Stamp is then empty. The server answers at
+	// once, even if nothing changed. A server of an earlier build sends the whole list.
 	Known string `json:"known,omitempty"`
 }
 
-// AddressesReply tells of those services that the agent was told something else of, in the order of the request, or of
-// a part of them where it is much: then the next request is answered at once.
+// AddressesReply holds the services that differ from the agent's knowledge, in the order of the request. If they are
+// too large for one reply it holds a part of them, and the next request is answered at once.
 type AddressesReply struct {
 	Services []ServiceTold `json:"services,omitempty"`
 }
 
-// ServiceTold is what there is to say of a service.
+// ServiceTold is the address list of a service, or a difference from an earlier one.
 type ServiceTold struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
-	// Stamp stands for what the agent knows once it has taken this in: the same content has the same stamp, whichever
-	// server tells it (StampOf).
+	// Stamp is the stamp of the agent's knowledge after this update. Equal content has the same stamp at every server
+	// (StampOf).
 	Stamp string `json:"stamp"`
 	// Missing says that there is no such service.
 	Missing bool `json:"missing,omitempty"`
-	// Since, unless empty, says that this is a difference from what had that stamp, see Onto: Gone went, and Addresses
-	// came or changed. It is told only to agents that ask for Differences.
+	// Since, unless empty, marks a difference from the list with that stamp, see Onto: Gone were removed, and Addresses
+	// were added or changed. Only agents that accept Differences receive it.
 	Since string         `json:"since,omitempty"`
 	Gone  []ServicePlace `json:"gone,omitempty"`
-	// Addresses are those of the healthy tasks that are not about to end, by task, then node.
+	// Addresses are the addresses of the healthy tasks that are not about to end, ordered by task, then node.
 	Addresses []ServiceAddress `json:"addresses,omitempty"`
 
 	text, packed []byte
 }
 
-// ServiceAddress is where a healthy task of a service is reached: Address is its node's, Ports are the numbers of its
-// ports there, by name.
+// ServiceAddress is the address of a healthy task of a service. Address is that of its node, and Ports holds the
+// numbers of its ports on the node, by name.
 type ServiceAddress struct {
 	Task    string         `json:"task"`
 	Node    string         `json:"node"`
@@ -73,21 +74,21 @@ type ServiceAddress struct {
 	Ports   map[string]int `json:"ports,omitempty"`
 }
 
-// addressTeller is a Dispatch that tells where services are reached.
-type addressTeller interface {
-	// Addresses waits until there is something to tell of one of the services, at most AddressesWait.
+// addressesDispatch is a Dispatch that serves the addresses of services.
+type addressesDispatch interface {
+	// Addresses waits until one of the services differs, at most AddressesWait.
 	Addresses(ctx context.Context, r AddressesRequest) (AddressesReply, error)
 }
 
-// tellAddresses answers agents that follow services.
-func tellAddresses(d Dispatch) http.HandlerFunc {
-	t, ok := d.(addressTeller)
+// handleAddresses serves the requests of agents that follow services.
+func handleAddresses(d Dispatch) http.HandlerFunc {
+	t, ok := d.(addressesDispatch)
 	if !ok {
 		return http.NotFound
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in AddressesRequest
-		if !read(w, r, &in) || !own(w, r, in) {
+		if !read(w, r, &in) || !checkNode(w, r, in) {
 			return
 		}
 		out, err := t.Addresses(r.Context(), in)
@@ -95,26 +96,27 @@ func tellAddresses(d Dispatch) http.HandlerFunc {
 			fail(w, err)
 			return
 		}
-		// An agent that does not read is not waited for: it asks again, and is told what then stands.
-		if bound(http.NewResponseController(w), time.Now().Add(writeMost)) == nil {
-			_ = out.write(w, r.Header.Get("Accept-Encoding") == packing)
+		// The server does not wait for an agent that does not read: the agent asks again, and gets the then present
+		// list.
+		if setWriteDeadline(http.NewResponseController(w), time.Now().Add(writeTimeout)) == nil {
+			_ = out.write(w, r.Header.Get("Accept-Encoding") == packedEncoding)
 		}
 	}
 }
 
-// Addresses asks the server of the session what differs of the services' healthy addresses, and waits until something
-// does, about a minute at most: then the reply is empty. ErrUnknown says that the server cannot tell.
+// Addresses asks the server of the session for changes of the services' healthy addresses. It waits for a change, about
+// a minute at most; then the reply is empty. ErrUnknown says that the server does not serve addresses.
 func (c *Client) Addresses(ctx context.Context, r AddressesRequest) (AddressesReply, error) {
 	var reply AddressesReply
-	l, err := c.servers.present()
+	l, err := c.servers.currentLink()
 	if err != nil {
 		return reply, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, addressesPatience)
+	ctx, cancel := context.WithTimeout(ctx, addressesTimeout)
 	defer cancel()
 	if err := c.callPacked(ctx, l, PathAddresses, r, &reply); err != nil {
-		return AddressesReply{}, c.servers.failed(ctx, l, err)
+		return AddressesReply{}, c.servers.callFailed(ctx, l, err)
 	}
-	c.servers.answered(l)
+	c.servers.callAnswered(l)
 	return reply, nil
 }

@@ -35,8 +35,8 @@ func (tellingDispatch) Addresses(_ context.Context, r AddressesRequest) (reply A
 		err
 }
 
-// What a server tells of services arrives, whether its text was made before or not; a server that knows nothing of it
-// is told from one that fails, and counts as one that answers.
+// The addresses of services arrive, whether they were encoded before or not. The client distinguishes a server without
+// addresses from one that fails; the former counts as a server that answers.
 func TestAddressesOverTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -65,8 +65,8 @@ func TestAddressesOverTheWire(t *testing.T) {
 			t.Errorf("another session: got %v", err)
 		}
 		old := f.client(t, "http://old:7071", "http://new:7071")
-		old.servers.given = []string{"http://old:7071", "http://new:7071"}
-		for range 2 * patience {
+		old.servers.configured = []string{"http://old:7071", "http://new:7071"}
+		for range 2 * maxUnanswered {
 			if _, err := old.Addresses(t.Context(), r); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrElsewhere) {
 				t.Errorf("an older server: got %v, want ErrUnknown alone", err)
 			}

@@ -12,25 +12,25 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A report that says nothing but that its node lives is by far the most frequent message: from version 2 on it travels
-// as a request without a body, and so does its answer where that says nothing new. That halves what it costs a server.
+// A report without content is by far the most frequent message. From version 2 on it is a request without a body, and
+// so is its answer if it has no new content. That halves its cost for a server.
 
 // beatVersion is the first version with bodiless heartbeats.
 const beatVersion = 2
 
-// Headers of the answer to a bodiless heartbeat, which has status 204: the promised interval in milliseconds, and the
-// token as "generation.incarnation.epoch".
+// Headers of the answer to a bodiless heartbeat, which has status 204. They hold the interval until the next report in
+// milliseconds, and the token as "generation.incarnation.epoch".
 const (
 	headerHeartbeat = "Berth-Heartbeat"
 	headerToken     = "Berth-Token"
 )
 
-// plain reports whether a report says nothing but that its node lives.
-func (r *Report) plain() bool {
+// isBeat reports whether a report has no content, so that it is only a heartbeat.
+func (r *Report) isBeat() bool {
 	return r.Node != "" && len(r.Tasks) == 0 && r.Facts == nil && r.Stats == nil
 }
 
-// beat returns the request for a plain report.
+// beat returns the bodiless request for a report without content.
 func (r *Report) beat(ctx context.Context, base string) (*http.Request, error) {
 	text := base + PathBeat + url.PathEscape(r.Node) + "/" + strconv.FormatUint(r.Session, 10) + "/" +
 		strconv.FormatUint(r.Seq, 10)
@@ -50,20 +50,20 @@ func readBeat(r *http.Request) (Report, error) {
 	return Report{Node: r.PathValue("node"), Session: session, Seq: seq}, nil
 }
 
-// plain reports whether the headers of an answer can carry all of a reply.
-func (r *ReportReply) plain() bool { return len(r.Refused) == 0 && len(r.Servers) == 0 }
+// fitsHeaders reports whether the headers of an answer can carry the whole reply.
+func (r *ReportReply) fitsHeaders() bool { return len(r.Refused) == 0 && len(r.Servers) == 0 }
 
 // write answers a bodiless heartbeat with headers alone.
 func (r *ReportReply) write(w http.ResponseWriter) {
 	h := w.Header()
-	h["Date"] = nil // nobody reads it
+	h["Date"] = nil // no agent reads it
 	h[headerHeartbeat] = []string{strconv.FormatInt(time.Duration(r.Heartbeat).Milliseconds(), 10)}
 	t := r.Token
 	h[headerToken] = []string{fmt.Sprintf("%d.%d.%d", t.Generation, t.Incarnation, t.Epoch)}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// read takes the reply from the headers of an answer.
+// read reads the reply from the headers of an answer.
 func (r *ReportReply) read(h http.Header) error {
 	ms, err := strconv.ParseInt(h.Get(headerHeartbeat), 10, 64)
 	if err != nil {
@@ -82,22 +82,22 @@ func (r *ReportReply) read(h http.Header) error {
 	return nil
 }
 
-// beat serves bodiless heartbeats.
-func beat(d Dispatch) http.HandlerFunc {
+// handleBeat serves bodiless heartbeats.
+func handleBeat(d Dispatch) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		in, err := readBeat(r)
 		if err != nil {
 			respond(w, failure{Title: "Bad Request", Status: http.StatusBadRequest, Detail: err.Error()})
 			return
 		}
-		if !own(w, r, in) {
+		if !checkNode(w, r, in) {
 			return
 		}
 		out, err := d.Report(r.Context(), in)
 		switch {
 		case err != nil:
 			fail(w, err)
-		case out.plain():
+		case out.fitsHeaders():
 			out.write(w)
 		default:
 			reply(w, out)

@@ -15,39 +15,38 @@ import (
 	"time"
 )
 
-// Bounds of what one side reads from the other.
+// Limits of the data that one side reads from the other.
 const (
 	maxReply = 64 << 20
 	// maxMessage bounds one line of an assignment stream.
 	maxMessage = 16 << 20
-	// quiet is how long the end of a byte stream waits for the other side.
-	quiet = 10 * time.Second
+	// closeTimeout bounds the time that Close of a byte stream waits for the other side.
+	closeTimeout = 10 * time.Second
 )
 
-// ClientConfig says where an agent finds its servers.
+// ClientConfig configures an agent's connection to its servers.
 type ClientConfig struct {
-	// Addresses are those of any servers of the cluster, at least one: "unix:///path", "http://host:port" or
-	// "https://host:port". The others are learned from them.
+	// Addresses are addresses of one or more servers of the cluster: "unix:///path", "http://host:port" or
+	// "https://host:port". The client learns the others from them.
 	Addresses []string
-	// TLS is how the client shows itself, and knows a server, over https; it may be nil where no address is one.
+	// TLS holds the client's certificate and the servers' authority for https; it may be nil without https addresses.
 	TLS *tls.Config
 	// Token is sent as a bearer token, unless empty.
 	Token string
-	// Dial, unless nil, opens the connection to one of the addresses instead of the network; TLS is added to it for
-	// https.
+	// Dial, unless nil, opens the connection to an address in place of the network; for https TLS is added to it.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// HTTP, unless nil, carries all calls in place of a client with a connection of its own, to any address: many
-	// clients can share it.
+	// HTTP, unless nil, carries all calls, to any address, in place of a client with a connection of its own. Several
+	// clients may share it.
 	HTTP *http.Client
-	// Random, unless nil, returns the numbers from 0 up to 1 by which servers are chosen.
+	// Random, unless nil, returns numbers from 0 up to 1 for the choice of servers.
 	Random func() float64
 }
 
-// Client is an agent's end of its connection to the servers. It talks to one of them at a time, and to another where
-// that one goes away: then a call returns ErrElsewhere, and the next Register begins a session there. Its methods may
-// be called concurrently, Register by one goroutine at a time; all share one HTTP/2 connection, but byte streams, each
-// of which has its own: what nobody reads on the other side would in the end hold up everything on its connection,
-// reports and so the node's life with it.
+// Client is an agent's connection to the servers. It uses one server at a time. If that server goes away, a call
+// returns ErrElsewhere, and the next Register begins a session at another one. The methods may be called concurrently,
+// Register by one goroutine at a time. They share one HTTP/2 connection, except for byte streams, each of which has its
+// own. Otherwise a stream that the other side does not read would in the end block the whole connection, and with it
+// the node's reports.
 type Client struct {
 	servers servers
 	token   string
@@ -72,10 +71,10 @@ func NewClient(c ClientConfig) (*Client, error) {
 	if len(all) == 0 {
 		return nil, errors.New("a client needs the address of a server")
 	}
-	return &Client{servers: servers{config: c, given: all}, token: c.Token}, nil
+	return &Client{servers: servers{config: c, configured: all}, token: c.Token}, nil
 }
 
-// Close closes the connection. Streams are closed by themselves.
+// Close closes the connection. Byte streams have to be closed by themselves.
 func (c *Client) Close() {
 	c.servers.mu.Lock()
 	defer c.servers.mu.Unlock()
@@ -84,51 +83,51 @@ func (c *Client) Close() {
 	}
 }
 
-// Report sends a report to the server of the session and waits until what had to be durable is durable.
+// Report sends a report to the server of the session. It waits until everything that must be durable is durable.
 func (c *Client) Report(ctx context.Context, r Report) (ReportReply, error) {
 	var reply ReportReply
-	l, err := c.servers.present()
+	l, err := c.servers.currentLink()
 	if err != nil {
 		return reply, err
 	}
-	attended, done := c.attend(ctx, l)
-	if r.plain() && c.servers.speaks(l, beatVersion) {
-		err = c.beat(attended, l, &r, &reply)
+	watched, done := c.watchCall(ctx, l)
+	if r.isBeat() && c.servers.speaks(l, beatVersion) {
+		err = c.beat(watched, l, &r, &reply)
 	} else {
-		err = c.call(attended, l, PathReport, r, &reply)
+		err = c.call(watched, l, PathReport, r, &reply)
 	}
-	if err != nil && errors.Is(context.Cause(attended), errHangs) {
-		err = errHangs
+	if err != nil && errors.Is(context.Cause(watched), errServerHangs) {
+		err = errServerHangs
 	}
 	done()
 	if err != nil {
-		return reply, c.servers.failed(ctx, l, err)
+		return reply, c.servers.callFailed(ctx, l, err)
 	}
-	c.servers.answered(l)
+	c.servers.callAnswered(l)
 	c.servers.learn(reply.Servers)
 	return reply, nil
 }
 
 func (c *Client) call(ctx context.Context, l *link, path string, in, out any) error {
-	resp, err := c.post(ctx, l, path, in) //nolint:bodyclose // by take
+	resp, err := c.post(ctx, l, path, in) //nolint:bodyclose // by readReply
 	if err != nil {
 		return err
 	}
-	return take(resp, out)
+	return readReply(resp, out)
 }
 
-// take reads the body of an answer.
-func take(resp *http.Response, out any) error {
+// readReply reads the body of an answer.
+func readReply(resp *http.Response, out any) error {
 	defer func() { _ = resp.Body.Close() }()
 	body := io.LimitReader(resp.Body, maxReply)
 	if err := json.NewDecoder(body).Decode(out); err != nil {
 		return fmt.Errorf("%w: read its answer: %w", errUnanswered, err)
 	}
-	_, _ = io.Copy(io.Discard, body) // to its end, or the connection would be told that the rest is not wanted
+	_, _ = io.Copy(io.Discard, body) // to its end, since HTTP/2 would otherwise reset the stream
 	return nil
 }
 
-// beat sends a report that says nothing but that its node lives.
+// beat sends a heartbeat without a body.
 func (c *Client) beat(ctx context.Context, l *link, r *Report, reply *ReportReply) error {
 	req, err := r.beat(ctx, l.base())
 	if err != nil {
@@ -139,7 +138,7 @@ func (c *Client) beat(ctx context.Context, l *link, r *Report, reply *ReportRepl
 		return err
 	}
 	if resp.StatusCode == http.StatusOK {
-		return take(resp, reply)
+		return readReply(resp, reply)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return reply.read(resp.Header)
@@ -153,7 +152,7 @@ func (c *Client) post(ctx context.Context, l *link, path string, in any) (*http.
 	return c.send(l.http, req)
 }
 
-// request returns that of a call.
+// request returns the HTTP request of a call.
 func request(ctx context.Context, l *link, path string, in any) (*http.Request, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -182,14 +181,14 @@ func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, 
 	return nil, readFailure(resp)
 }
 
-// failure is the body of an answer that is no success.
+// failure is the body of an error answer.
 type failure struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Session is, where ErrSession is meant, the number of the node's newest session.
+	// Session is the number of the node's newest session, for ErrSession.
 	Session uint64 `json:"session,omitempty"`
-	// Elsewhere says that ErrElsewhere is meant.
+	// Elsewhere marks an ErrElsewhere.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
@@ -214,8 +213,8 @@ func readFailure(resp *http.Response) error {
 	}
 }
 
-// SessionError is ErrSession with the number of the session that the store holds, which a new registration
-// names as its Previous.
+// SessionError is ErrSession with the number of the store's newest session, which a new registration names as its
+// Previous.
 type SessionError struct {
 	Newest uint64
 	Detail string
@@ -224,7 +223,7 @@ type SessionError struct {
 // Error returns the server's sentence.
 func (e *SessionError) Error() string { return ErrSession.Error() + ": " + e.Detail }
 
-// Unwrap makes it an ErrSession.
+// Unwrap makes a SessionError an ErrSession.
 func (e *SessionError) Unwrap() error { return ErrSession }
 
 // Assignments is an open assignment stream. One goroutine at a time may call Next.
@@ -232,13 +231,13 @@ type Assignments struct {
 	body  io.ReadCloser
 	lines *bufio.Scanner
 	stop  context.CancelFunc
-	// moved judges the server's wish that another be asked.
-	moved func(error) error
+	// onElsewhere handles the server's request to ask another server.
+	onElsewhere func(error) error
 }
 
 // Assignments opens the assignment stream of a session.
 func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assignments, error) {
-	l, err := c.servers.present()
+	l, err := c.servers.currentLink()
 	if err != nil {
 		return nil, err
 	}
@@ -246,25 +245,25 @@ func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assign
 	resp, err := c.post(own, l, PathAssignments, r) //nolint:bodyclose // by Assignments.Close
 	if err != nil {
 		stop()
-		return nil, c.servers.failed(ctx, l, err)
+		return nil, c.servers.callFailed(ctx, l, err)
 	}
-	c.servers.answered(l)
+	c.servers.callAnswered(l)
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 4<<10), maxMessage)
-	moved := func(err error) error { return c.servers.failed(ctx, l, err) }
-	return &Assignments{body: resp.Body, lines: lines, stop: stop, moved: moved}, nil
+	onElsewhere := func(err error) error { return c.servers.callFailed(ctx, l, err) }
+	return &Assignments{body: resp.Body, lines: lines, stop: stop, onElsewhere: onElsewhere}, nil
 }
 
 // ending is the last line of a stream whose session is over.
 type ending struct {
 	Over    *string `json:"over,omitempty"`
 	Session uint64  `json:"session,omitempty"` // the node's newest
-	// Elsewhere says instead that another server has to be asked.
+	// Elsewhere says that the agent has to ask another server; Over is then nil.
 	Elsewhere *string `json:"elsewhere,omitempty"`
 }
 
-// Next blocks until there is a message. After the stream has ended it returns an error, ErrSession where the server
-// ended it because the session is over, ErrElsewhere where it cannot serve it. The end of ctx ends the stream.
+// Next blocks until there is a message. After the end of the stream it returns an error: ErrSession if the session is
+// over, ErrElsewhere if the server cannot serve it. The end of ctx ends the stream.
 func (a *Assignments) Next(ctx context.Context) (Message, error) {
 	release := context.AfterFunc(ctx, a.stop)
 	defer release()
@@ -280,7 +279,7 @@ func (a *Assignments) Next(ctx context.Context) (Message, error) {
 			return Message{}, &SessionError{Newest: line.Session, Detail: *line.Over}
 		}
 		if line.Elsewhere != nil {
-			return Message{}, a.moved(fmt.Errorf("%w: %s", ErrElsewhere, *line.Elsewhere))
+			return Message{}, a.onElsewhere(fmt.Errorf("%w: %s", ErrElsewhere, *line.Elsewhere))
 		}
 		return line.Message, nil
 	}
@@ -299,9 +298,9 @@ func (a *Assignments) Close() error {
 	return a.body.Close()
 }
 
-// Stream calls back for a byte stream that the server asked to open. Closing it ends both directions.
+// Stream calls back for a byte stream that the server requested. Closing it ends both directions.
 func (c *Client) Stream(ctx context.Context, id string) (io.ReadWriteCloser, error) {
-	l, err := c.servers.present()
+	l, err := c.servers.currentLink()
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +323,8 @@ func (c *Client) Stream(ctx context.Context, id string) (io.ReadWriteCloser, err
 	return &byteStream{Reader: resp.Body, out: out, body: resp.Body, stop: stop, own: own}, nil
 }
 
-// byteStream is the agent's end of a byte stream: what it writes is the request's body, what it reads the answer's.
+// byteStream is the agent's end of a byte stream. It writes to the body of the request and reads from the body of the
+// answer.
 type byteStream struct {
 	io.Reader
 	out  *io.PipeWriter
@@ -335,14 +335,14 @@ type byteStream struct {
 
 func (s *byteStream) Write(p []byte) (int, error) { return s.out.Write(p) }
 
-// CloseWrite ends what this side sends; the other side reads its end.
+// CloseWrite ends the sending direction; the other side reads io.EOF.
 func (s *byteStream) CloseWrite() error { return s.out.Close() }
 
-// Close ends what this side sends, waits until the other side has ended too, or a short time, and
-// lets go of the connection.
+// Close ends the sending direction, waits for the other side to end too, for closeTimeout at most, and releases the
+// connection.
 func (s *byteStream) Close() error {
 	_ = s.out.Close()
-	timer := time.AfterFunc(quiet, s.stop)
+	timer := time.AfterFunc(closeTimeout, s.stop)
 	_, _ = io.Copy(io.Discard, s.Reader)
 	timer.Stop()
 	s.stop()

@@ -353,7 +353,7 @@ func TestBadRequests(t *testing.T) {
 			c := dial(t, &script{register: func(r Registration) (Welcome, error) {
 				return Welcome{}, errors.New("it was taken")
 			}})
-			l, err := c.servers.present()
+			l, err := c.servers.currentLink()
 			if err != nil {
 				t.Fatal(err)
 			}

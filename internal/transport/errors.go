@@ -8,12 +8,12 @@ var (
 	// ErrSession says that the session is not the node's newest one, or that the server knows none (P6.1). The
 	// agent registers anew.
 	ErrSession = errors.New("the session is over")
-	// ErrRefused says that the server will not have this agent: its node belongs to somebody else, its
-	// credentials are wrong, or the two speak no common version. The agent asks again, rarely.
+	// ErrRefused says that the server refuses this agent: its node belongs to another owner, its credentials are wrong,
+	// or the two have no common version. The agent asks again, rarely.
 	ErrRefused = errors.New("the server refuses this agent")
-	// ErrElsewhere says that this server cannot serve the agent and another one may: it went away, is going
-	// away, or is cut off from the store. What was not answered may have been done; the agent registers anew, at
-	// another server, and tells it again.
+	// ErrElsewhere says that this server cannot serve the agent and another one may: it went away, is going away, or is
+	// cut off from the store. An unanswered call may have taken effect. The agent registers again, at another server,
+	// and repeats it.
 	ErrElsewhere = errors.New("another server has to be asked")
 	// ErrUnknown says that the server is of a build that knows no such request.
 	ErrUnknown = errors.New("the server is of an older build and knows no such request")

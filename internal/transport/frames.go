@@ -12,10 +12,10 @@ import (
 // MaxFrame bounds the bytes of one frame of an exec stream.
 const MaxFrame = 64 << 10
 
-// ErrFrame says that what was read is not a frame of an exec stream.
+// ErrFrame reports input that is not a frame of an exec stream.
 var ErrFrame = errors.New("not a frame of an exec stream")
 
-// frameHead is one byte of channel and four bytes of length.
+// frameHead is the size of a frame's head in bytes: one for the channel and four for the length.
 const frameHead = 5
 
 // FrameWriter writes the frames of one direction of an exec stream. Its methods may be called
@@ -24,14 +24,14 @@ type FrameWriter struct {
 	mu  sync.Mutex
 	out io.Writer
 	buf []byte
-	err error // the first error of out: what follows would be torn
+	err error // the first error of out, after which no frame can be whole
 }
 
 // NewFrameWriter returns a writer of frames to out.
 func NewFrameWriter(out io.Writer) *FrameWriter { return &FrameWriter{out: out} }
 
-// Channel returns a writer whose bytes travel on the channel, as one frame for each write, or several
-// where a write is longer than MaxFrame. An empty write sends nothing; see CloseInput.
+// Channel returns a writer to the channel. Each write is one frame, or several if it is longer than MaxFrame. An empty
+// write sends nothing; see CloseInput.
 func (w *FrameWriter) Channel(channel byte) io.Writer { return channelWriter{w, channel} }
 
 // CloseInput sends the empty stdin frame that ends the command's input.
@@ -107,9 +107,9 @@ type FrameReader struct {
 // NewFrameReader returns a reader of frames from in.
 func NewFrameReader(in io.Reader) *FrameReader { return &FrameReader{in: in} }
 
-// Next returns the next frame, whose body is valid until the next call. At the end between two frames
-// it returns io.EOF, in the middle of one io.ErrUnexpectedEOF; a frame of an unknown channel or
-// longer than MaxFrame is ErrFrame, after which the stream cannot be read on.
+// Next returns the next frame, whose body is valid until the next call. At the end between two frames it returns
+// io.EOF, in the middle of one io.ErrUnexpectedEOF. A frame of an unknown channel or longer than MaxFrame is ErrFrame,
+// and the stream cannot be read further.
 func (r *FrameReader) Next() (Frame, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r.in, head[:]); err != nil {

@@ -8,8 +8,8 @@ import (
 
 type nodeKey struct{}
 
-// WithNode returns a context that says which node calls, as its certificate shows. A context without one belongs to
-// a caller that may speak for every node of its machine.
+// WithNode returns a context with the calling node, as its certificate shows. A context without one belongs to a caller
+// that may act for every node of its machine.
 func WithNode(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, nodeKey{}, name)
 }
@@ -20,15 +20,15 @@ func NodeFrom(ctx context.Context) (name string, ok bool) {
 	return name, ok
 }
 
-// ofNode is a message that speaks for a node.
-type ofNode interface{ node() string }
+// nodeMessage is a message on behalf of a node.
+type nodeMessage interface{ node() string }
 
 func (r Registration) node() string       { return r.Node }
 func (r Report) node() string             { return r.Node }
 func (r AssignmentsRequest) node() string { return r.Node }
 
-// own refuses a message that speaks for another node than the one that sent it.
-func own(w http.ResponseWriter, r *http.Request, in ofNode) bool {
+// checkNode refuses a message on behalf of another node than the one that sent it.
+func checkNode(w http.ResponseWriter, r *http.Request, in nodeMessage) bool {
 	name, ok := NodeFrom(r.Context())
 	if !ok || name == in.node() {
 		return true

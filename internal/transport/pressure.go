@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Where a node is near a limit, as shares of what it has, and by how much of it the use of a resource has to change to
-// be worth a report at once. Agent and server judge by the same numbers.
+// A node is near a limit when it uses these shares of a resource. A change by the share Jump causes a report at once.
+// Agent and server use the same numbers.
 const (
 	NearCPU    = 0.9
 	NearMemory = 0.9
@@ -15,10 +15,10 @@ const (
 	Jump       = 0.1
 )
 
-// Share is what a node uses of what it has, from 0 to about 1.
+// Share is the used share of each resource of a node, from 0 to about 1.
 type Share struct{ CPU, Memory, Disk float64 }
 
-// Shares returns what the statistics are of the node's total; what has no total counts as unused.
+// Shares returns the used shares of the node's totals. A resource without a total counts as unused.
 func Shares(s *cluster.NodeStats, total cluster.Facts) Share {
 	return Share{
 		CPU:    share(float64(s.CPU), float64(total.CPU)),
@@ -34,32 +34,33 @@ func share(used, total float64) float64 {
 	return used / total
 }
 
-// Change returns by how much the resource changed that changed most.
+// Change returns the largest change of a share.
 func (s Share) Change(t Share) float64 {
 	return max(math.Abs(s.CPU-t.CPU), math.Abs(s.Memory-t.Memory), math.Abs(s.Disk-t.Disk))
 }
 
-// hardly is the change of a share that is not worth telling.
-const hardly = 0.01
+// negligibleChange is the change of a share below which statistics are not sent again.
+const negligibleChange = 0.01
 
-// Same reports whether the statistics of the machine, attempts apart, say no more than those that were told: what a
-// report then leaves out.
-func Same(s, told *cluster.NodeStats, total cluster.Facts) bool {
-	return s == told || s != nil && told != nil && s.Tasks == told.Tasks && samePressure(s.Pressure, told.Pressure) &&
-		(s.Sweep == nil || s.Sweep == told.Sweep) && s.DiskFull == told.DiskFull &&
-		Shares(s, total).Change(Shares(told, total)) < hardly
+// Same reports whether the statistics of the machine, attempts apart, are close enough to the last ones sent
+// that a report leaves them out.
+func Same(s, sent *cluster.NodeStats, total cluster.Facts) bool {
+	return s == sent || s != nil && sent != nil && s.Tasks == sent.Tasks && samePressure(s.Pressure, sent.Pressure) &&
+		(s.Sweep == nil || s.Sweep == sent.Sweep) && s.DiskFull == sent.DiskFull &&
+		Shares(s, total).Change(Shares(sent, total)) < negligibleChange
 }
 
-// samePressure reports whether two say the same of what is to be moved; what was measured changes all the time.
+// samePressure reports whether two pressures have the same victim since the same time. It ignores the measured values,
+// which change all the time.
 func samePressure(p, q *cluster.Pressure) bool {
 	return p == q || p != nil && q != nil && p.Since.Equal(q.Since) && p.Victim == q.Victim
 }
 
-// Presses reports whether a node has to tell of itself now, and not at its next report: since what it last told it came
-// near a limit, or its use changed by a jump.
-func (s Share) Presses(told Share) bool {
-	return s.Change(told) >= Jump ||
-		s.CPU >= NearCPU && told.CPU < NearCPU ||
-		s.Memory >= NearMemory && told.Memory < NearMemory ||
-		s.Disk >= NearDisk && told.Disk < NearDisk
+// Presses reports whether a node has to send statistics at once, before its next report. Since the last ones sent,
+// it came near a limit, or its use changed by Jump.
+func (s Share) Presses(sent Share) bool {
+	return s.Change(sent) >= Jump ||
+		s.CPU >= NearCPU && sent.CPU < NearCPU ||
+		s.Memory >= NearMemory && sent.Memory < NearMemory ||
+		s.Disk >= NearDisk && sent.Disk < NearDisk
 }

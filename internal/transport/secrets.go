@@ -8,31 +8,31 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// PathSecrets is where an agent asks for the secrets of an attempt. It is answered over TLS and unix sockets only.
+// PathSecrets is the path for the secrets of an attempt. It is answered over TLS and unix sockets only.
 const PathSecrets = "/agent/v1/secrets"
 
-// SecretStamps tells an agent which values the secrets have that an attempt on its node is handed, without the values.
-// It comes when an assignment stream begins and whenever one changed.
+// SecretStamps holds the stamps of the secrets of an attempt on the agent's node, without the values. It is sent when
+// an assignment stream begins and whenever a stamp changed.
 type SecretStamps struct {
 	Task cluster.TaskID `json:"task"`
 	UUID string         `json:"uuid"`
-	// Stamps are those of the values, by the names of the secrets; what does not exist is missing.
+	// Stamps are the stamps of the values, by the names of the secrets. Secrets that do not exist are left out.
 	Stamps map[string]string `json:"stamps"`
 }
 
-// SecretsRequest asks for the secrets of one attempt on the node: those that its containers are handed, or, with a
-// Registry, what that wants for the image of a Container.
+// SecretsRequest asks for the secrets of one attempt on the node: those of its containers or, with a Registry, the
+// login for the image of a Container.
 type SecretsRequest struct {
 	Node    string         `json:"node"`
 	Session uint64         `json:"session"`
 	Task    cluster.TaskID `json:"task"`
 	UUID    string         `json:"uuid"`
-	// Revision is that of the attempt's assignment: the values are not older than that.
+	// Revision is the revision of the attempt's assignment: the values are not older.
 	Revision  uint64 `json:"rev"`
 	Registry  string `json:"registry,omitempty"`
 	Container string `json:"container,omitempty"`
-	// Stream, unless empty, is the id of a stream of the kind StreamImageResolve that names a secret: asked for is its
-	// login for the Registry, of no attempt.
+	// Stream, unless empty, is the id of a stream of the kind StreamImageResolve that names a secret. The request is
+	// then for the secret's login for the Registry, and for no attempt.
 	Stream string `json:"stream,omitempty"`
 }
 
@@ -44,16 +44,16 @@ type SecretName struct {
 
 func (r SecretsRequest) node() string { return r.Node }
 
-// SecretsReply answers. Whoever gets it keeps it in memory alone.
+// SecretsReply answers a SecretsRequest. The receiver keeps it in memory only.
 type SecretsReply struct {
 	// Secrets are the values by their names.
 	Secrets map[string]SecretText `json:"secrets,omitempty"`
-	// Missing says of each of the others why there is no value, ordered by name.
+	// Missing has a sentence for each secret without a value, ordered by name.
 	Missing []string `json:"missing,omitempty"`
-	// User and Password are what the registry wants, empty where nobody knows.
+	// User and Password are the login for the registry, empty if there is none.
 	User     string `json:"user,omitempty"`
 	Password []byte `json:"password,omitempty"`
-	// Login names the secret that they are of; a server of an earlier build does not tell.
+	// Login names the secret of the login; a server of an earlier build does not send it.
 	Login string `json:"login,omitempty"`
 }
 
@@ -63,23 +63,23 @@ type SecretText struct {
 	Value []byte `json:"value"`
 }
 
-// String keeps the value out of what is printed by mistake.
+// String keeps the value out of accidental output.
 func (s SecretText) String() string { return "secret " + s.Stamp }
 
 // GoString is String.
 func (s SecretText) GoString() string { return s.String() }
 
-// secretGiver is a Dispatch that hands out secrets.
-type secretGiver interface {
-	// Secrets returns those of an attempt on the node that asks. ErrRefused says that the attempt is not there, or has
-	// ended.
+// secretsDispatch is a Dispatch that serves secrets.
+type secretsDispatch interface {
+	// Secrets returns the secrets of an attempt on the calling node. ErrRefused says that the attempt is not on the
+	// node, or has ended.
 	Secrets(ctx context.Context, r SecretsRequest) (SecretsReply, error)
 }
 
-// giveSecrets answers agents that ask for secrets.
-func giveSecrets(d Dispatch) http.HandlerFunc {
+// handleSecrets serves requests for secrets.
+func handleSecrets(d Dispatch) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g, ok := d.(secretGiver)
+		g, ok := d.(secretsDispatch)
 		if !ok {
 			fail(w, errors.New("this server hands out no secrets"))
 			return
@@ -92,13 +92,13 @@ func giveSecrets(d Dispatch) http.HandlerFunc {
 // Secrets asks the server of the session for the secrets of an attempt.
 func (c *Client) Secrets(ctx context.Context, r SecretsRequest) (SecretsReply, error) {
 	var reply SecretsReply
-	l, err := c.servers.present()
+	l, err := c.servers.currentLink()
 	if err != nil {
 		return reply, err
 	}
 	if err := c.call(ctx, l, PathSecrets, r, &reply); err != nil {
-		return SecretsReply{}, c.servers.failed(ctx, l, err)
+		return SecretsReply{}, c.servers.callFailed(ctx, l, err)
 	}
-	c.servers.answered(l)
+	c.servers.callAnswered(l)
 	return reply, nil
 }

@@ -11,42 +11,42 @@ import (
 	"time"
 )
 
-// Dispatch is the server's side of the talk. Its errors reach the agent: a *SessionError as ErrSession,
-// ErrRefused as itself, any other as a fault that may pass.
+// Dispatch is the server's side of the protocol. Its errors reach the agent: a *SessionError as ErrSession, ErrRefused
+// as itself, any other as a temporary fault.
 type Dispatch interface {
 	// Register begins a session.
 	Register(ctx context.Context, r Registration) (Welcome, error)
 	// Assign sends the messages of a session's assignment stream, several at a time, until the context or the session
 	// ends.
 	Assign(ctx context.Context, r AssignmentsRequest, send func([]Message) error) error
-	// Report takes a report and answers once what had to be durable is durable.
+	// Report processes a report and answers once everything that must be durable is durable.
 	Report(ctx context.Context, r Report) (ReportReply, error)
-	// Carry connects a byte stream that an agent opened to whoever asked for it, and blocks until it has ended.
+	// Carry connects a byte stream that an agent opened to the caller that requested it, and blocks until it has ended.
 	Carry(ctx context.Context, id string, stream io.ReadWriter) error
 }
 
-// Handler serves the agents' part of the API. Who may call it is for the caller to check; where it has found out
-// which node calls, it says so by WithNode, and a call for another node is refused.
+// Handler serves the agents' part of the API. Its caller authorizes the requests and adds the calling node by WithNode.
+// Handler then refuses calls for another node.
 func Handler(d Dispatch) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PathRegister, answer(d.Register))
 	mux.HandleFunc("POST "+PathReport, answer(d.Report))
-	mux.HandleFunc("POST "+PathSecrets, giveSecrets(d))
-	mux.HandleFunc("POST "+PathAddresses, tellAddresses(d))
-	mux.HandleFunc("POST "+PathAssignments, func(w http.ResponseWriter, r *http.Request) { assign(d, w, r) })
-	mux.HandleFunc("POST "+PathStream+"{id}", func(w http.ResponseWriter, r *http.Request) { carry(d, w, r) })
-	mux.HandleFunc("POST "+PathBeat+"{node}/{session}/{seq}", beat(d))
+	mux.HandleFunc("POST "+PathSecrets, handleSecrets(d))
+	mux.HandleFunc("POST "+PathAddresses, handleAddresses(d))
+	mux.HandleFunc("POST "+PathAssignments, func(w http.ResponseWriter, r *http.Request) { handleAssign(d, w, r) })
+	mux.HandleFunc("POST "+PathStream+"{id}", func(w http.ResponseWriter, r *http.Request) { handleCarry(d, w, r) })
+	mux.HandleFunc("POST "+PathBeat+"{node}/{session}/{seq}", handleBeat(d))
 	mux.HandleFunc("GET "+PathAlive, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	return mux
 }
 
-// answer makes a handler of a call with one request and one reply.
-func answer[In ofNode, Out any](call func(context.Context, In) (Out, error)) http.HandlerFunc {
+// answer returns a handler for a call with one request and one reply.
+func answer[In nodeMessage, Out any](call func(context.Context, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
-		if !read(w, r, &in) || !own(w, r, in) {
+		if !read(w, r, &in) || !checkNode(w, r, in) {
 			return
 		}
 		out, err := call(r.Context(), in)
@@ -60,7 +60,7 @@ func answer[In ofNode, Out any](call func(context.Context, In) (Out, error)) htt
 
 func reply(w http.ResponseWriter, out any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // an agent that went away asks again
+	_ = json.NewEncoder(w).Encode(out) // an agent that has disconnected asks again
 }
 
 func read(w http.ResponseWriter, r *http.Request, in any) bool {
@@ -94,16 +94,16 @@ func respond(w http.ResponseWriter, f failure) {
 	_ = json.NewEncoder(w).Encode(f)
 }
 
-func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
+func handleAssign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	var in AssignmentsRequest
-	if !read(w, r, &in) || !own(w, r, in) {
+	if !read(w, r, &in) || !checkNode(w, r, in) {
 		return
 	}
-	expireOf(r.Context())
+	setRequestUserTimeout(r.Context())
 	started := false
 	flush := http.NewResponseController(w)
 	send := func(messages []Message) error {
-		var buf bytes.Buffer // a stream is at rest for most of the time: it keeps none
+		var buf bytes.Buffer // not kept, since a stream is idle most of the time
 		if !started {
 			started = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
@@ -114,8 +114,9 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
-		// An agent that does not read is not waited for: it opens a stream again, and is sent what then stands.
-		if err := bound(flush, time.Now().Add(writeMost)); err != nil {
+		// The server does not wait for an agent that does not read: the agent opens another stream, and gets the then
+		// present state.
+		if err := setWriteDeadline(flush, time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}
 		if _, err := w.Write(buf.Bytes()); err != nil {
@@ -124,7 +125,7 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 		if err := flush.Flush(); err != nil {
 			return err
 		}
-		return bound(flush, time.Time{}) // a stream may be silent for long
+		return setWriteDeadline(flush, time.Time{}) // a stream may be silent for long
 	}
 	err := d.Assign(r.Context(), in, send)
 	var over *SessionError
@@ -142,28 +143,28 @@ func assign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bound sets until when what is written has to be taken, for ever if zero.
-func bound(c *http.ResponseController, until time.Time) error {
+// setWriteDeadline sets the time until which writes have to complete, for ever if zero.
+func setWriteDeadline(c *http.ResponseController, until time.Time) error {
 	if err := c.SetWriteDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	return nil
 }
 
-func carry(d Dispatch, w http.ResponseWriter, r *http.Request) {
+func handleCarry(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
 	if err := flush.Flush(); err != nil {
 		return
 	}
-	s := &served{body: r.Body, out: w, flush: flush}
+	s := &serverStream{body: r.Body, out: w, flush: flush}
 	// The answer has begun; an error can only end it.
 	_ = d.Carry(r.Context(), r.PathValue("id"), s)
 	s.end()
 }
 
-// served is the server's end of a byte stream.
-type served struct {
+// serverStream is the server's end of a byte stream.
+type serverStream struct {
 	body  io.Reader
 	mu    sync.Mutex
 	ended bool
@@ -171,9 +172,9 @@ type served struct {
 	flush *http.ResponseController
 }
 
-func (s *served) Read(p []byte) (int, error) { return s.body.Read(p) }
+func (s *serverStream) Read(p []byte) (int, error) { return s.body.Read(p) }
 
-func (s *served) Write(p []byte) (int, error) {
+func (s *serverStream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -186,9 +187,9 @@ func (s *served) Write(p []byte) (int, error) {
 	return n, s.flush.Flush()
 }
 
-// end makes later writes fail: the answer may not be written to after its handler returned. A write that waits for
-// an agent that does not read is cut off.
-func (s *served) end() {
+// end makes later writes fail, since the answer must not be written to after its handler returned. It also ends a write
+// that waits for an agent that does not read.
+func (s *serverStream) end() {
 	if !s.mu.TryLock() {
 		_ = s.flush.SetWriteDeadline(time.Now())
 		s.mu.Lock()

@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// registerWait is how long one server may take to answer a registration before another is asked. A full report of a
-// large node is written meanwhile.
-const registerWait = 20 * time.Second
+// registerTimeout bounds the time that one server may take to answer a registration, before the agent asks another. The
+// server writes the full report of a node meanwhile, which may be large.
+const registerTimeout = 20 * time.Second
 
-// patience is how many calls in a row a server may leave unanswered before the agent turns to another one:
-// one is a broken connection, two are a server that is away.
-const patience = 2
+// maxUnanswered is the number of consecutive unanswered calls after which the agent turns to another server. One
+// unanswered call may be a broken connection; two mean that the server is away.
+const maxUnanswered = 2
 
-// servers chooses the server that an agent talks to. It keeps the one that works, and begins anywhere, so that
+// servers chooses the server that an agent talks to. It keeps a server that works. It begins with a random one, so that
 // the servers of a cluster share the agents.
 type servers struct {
 	config ClientConfig
 
-	mu      sync.Mutex
-	given   []string // by the configuration
-	learned []string // from servers, in the order in which this agent asks them
-	current *link
-	// avoid is the address of the server that the agent turned away from last.
+	mu         sync.Mutex
+	configured []string // addresses of the configuration
+	learned    []string // addresses from servers, in the order in which this agent asks them
+	current    *link
+	// avoid is the address of the server that the agent left last.
 	avoid string
 }
 
-// link is the way to one server.
+// link is the connection to one server.
 type link struct {
 	endpoint
 	http *http.Client
-	wire int // the version that the session speaks; servers.mu guards it
-	// failures counts the calls in a row that were not answered; servers.mu guards it.
+	wire int // the wire version of the session; servers.mu guards it
+	// failures counts consecutive unanswered calls; servers.mu guards it.
 	failures int
 }
 
@@ -45,7 +45,7 @@ func (s *servers) connect(e endpoint) *link {
 	return &link{endpoint: e, http: e.client(&s.config, true)}
 }
 
-// learn takes the list of all servers, unless it is empty or holds none that this client can reach.
+// learn replaces the list of servers, unless the new one holds no address that this client can reach.
 func (s *servers) learn(list []string) {
 	var usable []string
 	for _, a := range list {
@@ -61,15 +61,15 @@ func (s *servers) learn(list []string) {
 	defer s.mu.Unlock()
 	kept := slices.DeleteFunc(slices.Clone(s.learned), func(a string) bool { return !slices.Contains(usable, a) })
 	for _, a := range usable {
-		if !slices.Contains(kept, a) { // a new one takes any place in the order
+		if !slices.Contains(kept, a) { // a new address gets a random place
 			kept = slices.Insert(kept, s.config.pick(len(kept)+1), a)
 		}
 	}
 	s.learned = kept
 }
 
-// candidates returns the addresses to try for a registration, in order: the server that works, the known
-// ones, those of the configuration, and last the one that was turned away from.
+// candidates returns the addresses to try for a registration, in order: the current server, the learned ones, the
+// configured ones, and last the one that the agent left.
 func (s *servers) candidates() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,19 +82,19 @@ func (s *servers) candidates() []string {
 	if s.current != nil && s.current.text != s.avoid {
 		add(s.current.text)
 	}
-	for _, a := range slices.Concat(s.learned, s.given) {
+	for _, a := range slices.Concat(s.learned, s.configured) {
 		if a != s.avoid {
 			add(a)
 		}
 	}
-	for _, a := range slices.Concat(s.learned, s.given) {
+	for _, a := range slices.Concat(s.learned, s.configured) {
 		add(a)
 	}
 	return all
 }
 
-// to returns the link to an address, the present one if it leads there.
-func (s *servers) to(address string) (*link, error) {
+// linkTo returns the link to an address; it is the current link if the address is the same.
+func (s *servers) linkTo(address string) (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil && s.current.text == address {
@@ -107,15 +107,15 @@ func (s *servers) to(address string) (*link, error) {
 	return s.connect(e), nil
 }
 
-// speaks reports whether the session speaks a version or a newer one.
+// speaks reports whether the session's version is at least the given one.
 func (s *servers) speaks(l *link, version int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.wire >= version
 }
 
-// settle makes a link the present one; streams that are open on the old one go on until they are closed.
-func (s *servers) settle(l *link) {
+// use makes a link the current one. Open streams on the old link go on until they are closed.
+func (s *servers) use(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.failures = 0
@@ -126,57 +126,57 @@ func (s *servers) settle(l *link) {
 	s.current = l
 }
 
-// present returns the link of the session, or before any the first candidate's.
-func (s *servers) present() (*link, error) {
+// currentLink returns the link of the session, or a link to the first candidate before any session.
+func (s *servers) currentLink() (*link, error) {
 	s.mu.Lock()
 	l := s.current
 	s.mu.Unlock()
 	if l != nil {
 		return l, nil
 	}
-	l, err := s.to(s.candidates()[0])
+	l, err := s.linkTo(s.candidates()[0])
 	if err == nil {
-		s.settle(l)
+		s.use(l)
 	}
 	return l, err
 }
 
-// answered notes that the server answers.
-func (s *servers) answered(l *link) {
+// callAnswered notes that the server answered.
+func (s *servers) callAnswered(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.failures = 0
 }
 
-// failed judges why a call of the session was not answered. It adds ErrElsewhere once another server is to be asked.
-func (s *servers) failed(ctx context.Context, l *link, err error) error {
+// callFailed handles the error of a call of the session. It adds ErrElsewhere once the agent has to ask another server.
+func (s *servers) callFailed(ctx context.Context, l *link, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, ErrSession), errors.Is(err, ErrRefused):
-		s.answered(l)
+		s.callAnswered(l)
 		return err
 	}
-	told := errors.Is(err, ErrElsewhere)
-	if !told && !errors.Is(err, errUnanswered) {
-		s.answered(l)
+	redirected := errors.Is(err, ErrElsewhere)
+	if !redirected && !errors.Is(err, errUnanswered) {
+		s.callAnswered(l)
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.failures++
-	if errors.Is(err, errHangs) {
-		l.failures = patience
+	if errors.Is(err, errServerHangs) {
+		l.failures = maxUnanswered
 	}
-	others := slices.ContainsFunc(slices.Concat(s.learned, s.given), func(a string) bool { return a != l.text })
+	others := slices.ContainsFunc(slices.Concat(s.learned, s.configured), func(a string) bool { return a != l.text })
 	switch {
-	case !others && told:
-		return errors.New(err.Error()) // nobody else to ask: it may pass
-	case !others || !told && l.failures < patience:
+	case !others && redirected:
+		return errors.New(err.Error()) // there is no other server: the fault may pass
+	case !others || !redirected && l.failures < maxUnanswered:
 		return err
 	}
 	s.avoid = l.text
-	if told {
+	if redirected {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrElsewhere, err)
@@ -185,10 +185,10 @@ func (s *servers) failed(ctx context.Context, l *link, err error) error {
 // errUnanswered says that the server could not be reached, or went away before it answered.
 var errUnanswered = errors.New("reach the server")
 
-// Servers returns the addresses that the client knows, those to ask first first.
+// Servers returns the addresses that the client knows, in the order in which it asks them.
 func (c *Client) Servers() []string { return c.servers.candidates() }
 
-// Server returns the address of the server that the client talks to, empty before it registered.
+// Server returns the address of the current server, "" before the first registration.
 func (c *Client) Server() string {
 	c.servers.mu.Lock()
 	defer c.servers.mu.Unlock()
@@ -198,31 +198,31 @@ func (c *Client) Server() string {
 	return c.servers.current.text
 }
 
-// Learn tells the client the addresses of all servers, as one of them told them earlier. Those that it cannot reach for
-// want of TLS are left out.
+// Learn passes to the client the addresses of all servers, which it received earlier. The client ignores addresses that
+// need TLS if it has none.
 func (c *Client) Learn(list []string) { c.servers.learn(list) }
 
-// Register begins a session, at the server that works or, where it does not answer, at another. At the first one of a
-// client that knew no list it goes on to one of the list at random, so that the servers share their agents although all
+// Register begins a session at the current server or, if that does not answer, at another. A client that knows no list
+// of servers moves on from the first server to a random one of the list. So the servers share their agents although all
 // agents were given the same address.
 func (c *Client) Register(ctx context.Context, r Registration) (Welcome, error) {
 	c.servers.mu.Lock()
-	stranger := len(c.servers.learned) == 0 && c.servers.current == nil
+	isFirst := len(c.servers.learned) == 0 && c.servers.current == nil
 	c.servers.mu.Unlock()
 	w, l, err := c.registerAnywhere(ctx, r, c.servers.candidates())
-	if err != nil || !stranger || len(w.Servers) == 0 {
+	if err != nil || !isFirst || len(w.Servers) == 0 {
 		return w, err
 	}
 	next := c.servers.candidates()
 	drawn := next[c.servers.config.pick(len(next))]
-	if drawn == l.text || !slices.Contains(w.Servers, drawn) || slices.Contains(c.servers.given, drawn) {
+	if drawn == l.text || !slices.Contains(w.Servers, drawn) || slices.Contains(c.servers.configured, drawn) {
 		return w, nil
 	}
 	r.Previous = w.Session
 	if moved, _, err := c.registerAnywhere(ctx, r, []string{drawn}); err == nil {
 		return moved, nil
 	}
-	return w, nil // it works where it is; had the other server taken it after all, the next call says so
+	return w, nil // a registration there after all shows in the next call
 }
 
 // registerAnywhere tries the servers in order.
@@ -230,12 +230,12 @@ func (c *Client) registerAnywhere(ctx context.Context, r Registration, addresses
 	r.Wire, r.WireMin = WireVersion, WireMin
 	var all error
 	for _, address := range addresses {
-		l, err := c.servers.to(address)
+		l, err := c.servers.linkTo(address)
 		if err != nil {
 			return Welcome{}, nil, err
 		}
 		var w Welcome
-		each, stop := context.WithTimeout(ctx, registerWait)
+		each, stop := context.WithTimeout(ctx, registerTimeout)
 		err = c.call(each, l, PathRegister, r, &w)
 		stop()
 		if err == nil {
@@ -243,14 +243,14 @@ func (c *Client) registerAnywhere(ctx context.Context, r Registration, addresses
 		}
 		switch {
 		case err == nil:
-			c.servers.settle(l)
+			c.servers.use(l)
 			c.servers.mu.Lock()
 			l.wire = w.Wire
 			c.servers.mu.Unlock()
 			c.servers.learn(w.Servers)
 			return w, l, nil
 		case errors.Is(err, ErrSession):
-			c.servers.settle(l) // the next try goes there too
+			c.servers.use(l) // the next attempt uses this server too
 			return Welcome{}, nil, err
 		case ctx.Err() != nil:
 			return Welcome{}, nil, ctx.Err()

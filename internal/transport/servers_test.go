@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// desk is a Dispatch that takes everything and notes who came.
-type desk struct {
+// recordingDispatch is a Dispatch that accepts everything and records its callers.
+type recordingDispatch struct {
 	name    string
 	servers []string
 	fail    func() error
@@ -28,14 +28,14 @@ type desk struct {
 	reports  []Report
 }
 
-func (d *desk) err() error {
+func (d *recordingDispatch) err() error {
 	if d.fail == nil {
 		return nil
 	}
 	return d.fail()
 }
 
-func (d *desk) Register(context.Context, Registration) (Welcome, error) {
+func (d *recordingDispatch) Register(context.Context, Registration) (Welcome, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.err(); err != nil {
@@ -45,7 +45,7 @@ func (d *desk) Register(context.Context, Registration) (Welcome, error) {
 	return Welcome{Session: d.sessions, Servers: d.servers, Wire: WireVersion}, nil
 }
 
-func (d *desk) Report(_ context.Context, r Report) (ReportReply, error) {
+func (d *recordingDispatch) Report(_ context.Context, r Report) (ReportReply, error) {
 	time.Sleep(d.slow) // in-bubble: where it is not 0
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,7 +56,7 @@ func (d *desk) Report(_ context.Context, r Report) (ReportReply, error) {
 	return ReportReply{}, nil
 }
 
-func (d *desk) Assign(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
+func (d *recordingDispatch) Assign(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
 	if err := send([]Message{{Synced: true}}); err != nil {
 		return err
 	}
@@ -75,17 +75,17 @@ func (d *desk) Assign(ctx context.Context, _ AssignmentsRequest, send func([]Mes
 	}
 }
 
-func (d *desk) Carry(context.Context, string, io.ReadWriter) error { return nil }
+func (d *recordingDispatch) Carry(context.Context, string, io.ReadWriter) error { return nil }
 
 // three returns servers that know of each other, and their addresses.
-func three(t *testing.T, f fabric) (desks map[string]*desk, addresses []string) {
+func three(t *testing.T, f fabric) (desks map[string]*recordingDispatch, addresses []string) {
 	t.Helper()
-	desks = map[string]*desk{}
+	desks = map[string]*recordingDispatch{}
 	for i := range 3 {
 		addresses = append(addresses, fmt.Sprintf("http://s%d:7071", i+1))
 	}
 	for _, a := range addresses {
-		desks[a] = &desk{name: a, servers: addresses}
+		desks[a] = &recordingDispatch{name: a, servers: addresses}
 		f.serve(t, a, desks[a])
 	}
 	return desks, addresses
@@ -118,7 +118,7 @@ func TestServersShareAgents(t *testing.T) {
 	}
 }
 
-// A server that goes away is left for another, which is kept although the first comes back.
+// Agents leave a server that goes away for another, and stay there when the first comes back.
 func TestAgentsLeaveADeadServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -130,7 +130,7 @@ func TestAgentsLeaveADeadServer(t *testing.T) {
 		first := c.Server()
 		f.Stop(first)
 		var err error
-		for range patience {
+		for range maxUnanswered {
 			_, err = c.Report(t.Context(), Report{Node: "n1"})
 		}
 		if !errors.Is(err, ErrElsewhere) {
@@ -228,7 +228,7 @@ func TestRegistrationFindsTheServerThatLives(t *testing.T) {
 				t.Fatalf("registered at %q: %v", c.Server(), err)
 			}
 		}
-		if took := time.Since(began); took > 20*dialWait {
+		if took := time.Since(began); took > 20*dialTimeout {
 			t.Errorf("20 registrations took %v", took)
 		}
 		f.Stop(addresses[1])
@@ -267,7 +267,7 @@ func TestABrokenConnectionIsRepaired(t *testing.T) {
 	})
 }
 
-// A server that hangs is noticed by whoever has something to tell; a slow one is waited for.
+// An agent with a report notices a server that hangs, and waits for a slow one.
 func TestAHangingServerIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -292,7 +292,7 @@ func TestAHangingServerIsLeft(t *testing.T) {
 				t.Fatal("a report was answered by nobody")
 			}
 		}
-		if took, most := time.Since(began), attendAfter+attendWait+time.Second; took > most {
+		if took, most := time.Since(began), aliveCheckAfter+aliveCheckTimeout+time.Second; took > most {
 			t.Errorf("the server was left after %v, want at most %v", took, most)
 		}
 		if _, err := c.Register(t.Context(), Registration{}); err != nil || c.Server() == first {
@@ -301,7 +301,7 @@ func TestAHangingServerIsLeft(t *testing.T) {
 	})
 }
 
-// A server that takes its time over a report, but is there, is waited for.
+// An agent waits for a slow server that is alive.
 func TestASlowServerIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -363,7 +363,7 @@ func TestServersSendAgentsAway(t *testing.T) {
 	}
 }
 
-// What servers tell of each other is kept, as far as it can be reached from here.
+// A client keeps the addresses of other servers that it can reach.
 func TestLearnedServers(t *testing.T) {
 	c, err := NewClient(ClientConfig{Addresses: []string{"unix:///run/s"}})
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 // missingStamp is the stamp of a service that does not exist.
 const missingStamp = "missing"
 
-// ErrDifference says that a difference cannot be taken in: it is one from something else, or does not lead to what its
-// stamp stands for.
+// ErrDifference reports a difference that cannot be applied: it is from another list, or does not lead to the list of
+// its stamp.
 var ErrDifference = errors.New("the difference does not fit")
 
-// ServicePlace names an address of a service: a task has at most one on a node.
+// ServicePlace identifies an address of a service: a task has at most one on a node.
 type ServicePlace struct {
 	Task string `json:"task"`
 	Node string `json:"node"`
 }
 
-// Place returns what names the address.
+// Place returns the place of the address.
 func (a *ServiceAddress) Place() ServicePlace { return ServicePlace{a.Task, a.Node} }
 
 // Compare orders by task, then node.
@@ -33,18 +33,18 @@ func (p ServicePlace) Compare(q ServicePlace) int {
 	return cmp.Or(cmp.Compare(p.Task, q.Task), cmp.Compare(p.Node, q.Node))
 }
 
-// Equal reports whether two addresses are the same in all that is told of them.
+// Equal reports whether two addresses are equal in all fields.
 func (a *ServiceAddress) Equal(b *ServiceAddress) bool {
 	return a.Task == b.Task && a.Node == b.Node && a.Address == b.Address && maps.Equal(a.Ports, b.Ports)
 }
 
-// Sum is the sum of addresses, 0 for none: addresses come to it and go from it one by one, in any order, so that the
-// stamp of a long list costs only what changed. It is a number of 128 bits, of which the second word is the higher.
-// That two lists have the same sum does not happen by accident; who chooses names so that it does misleads those who
-// follow their own service.
+// Sum is the sum of the hashes of addresses, 0 for none. Addresses are added and removed one by one, in any order, so
+// the stamp of a long list costs only the changes. It is a number of 128 bits; the second word is the higher. Two lists
+// do not have the same sum by accident. An attacker who chooses names with equal sums misleads only the followers of
+// his own service.
 type Sum [2]uint64
 
-// Sum returns that of one address.
+// Sum returns the sum of one address.
 func (a *ServiceAddress) Sum() Sum {
 	h := sha256.New()
 	var buf []byte
@@ -64,7 +64,7 @@ func (a *ServiceAddress) Sum() Sum {
 	return Sum{binary.BigEndian.Uint64(all[8:]), binary.BigEndian.Uint64(all)}
 }
 
-// Plus returns the sum with the addresses of another.
+// Plus returns the sum of the addresses of both sums.
 func (s Sum) Plus(o Sum) Sum {
 	low, carry := bits.Add64(s[0], o[0], 0)
 	high, _ := bits.Add64(s[1], o[1], carry)
@@ -78,7 +78,7 @@ func (s Sum) Minus(o Sum) Sum {
 	return Sum{low, high}
 }
 
-// Stamp returns the stamp of a service that has the addresses, or does not exist.
+// Stamp returns the stamp of a service with these addresses, or of a missing one.
 func (s Sum) Stamp(missing bool) string {
 	if missing {
 		return missingStamp
@@ -89,7 +89,7 @@ func (s Sum) Stamp(missing bool) string {
 	return hex.EncodeToString(b[:])
 }
 
-// sumOf returns the sum that a stamp stands for, if it is one of Sum.Stamp.
+// sumOf returns the sum of a stamp that Sum.Stamp made.
 func sumOf(stamp string) (s Sum, ok bool) {
 	if stamp == missingStamp {
 		return s, true
@@ -101,7 +101,7 @@ func sumOf(stamp string) (s Sum, ok bool) {
 	return Sum{binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b)}, true
 }
 
-// StampOf returns the stamp of what there is to say of a service.
+// StampOf returns the stamp of a service's address list.
 func StampOf(missing bool, list []ServiceAddress) string {
 	var s Sum
 	for i := range list {
@@ -110,9 +110,9 @@ func StampOf(missing bool, list []ServiceAddress) string {
 	return s.Stamp(missing)
 }
 
-// Onto returns the addresses that are known once what is told was taken in by who knows those of base, by task, then
-// node, under a stamp. Base stays as it is. A whole list is what it says. A difference that does not fit is
-// ErrDifference: then nothing is known but base.
+// Onto applies t to base, the known list under a stamp, and returns the new list, ordered by task, then node. It does
+// not change base. A whole list replaces base. A difference that does not fit returns ErrDifference, and base stays
+// valid.
 func (t *ServiceTold) Onto(stamp string, base []ServiceAddress) ([]ServiceAddress, error) {
 	if t.Since == "" {
 		return t.Addresses, nil
@@ -143,7 +143,8 @@ func (t *ServiceTold) Onto(stamp string, base []ServiceAddress) ([]ServiceAddres
 	for i := range come {
 		sum, list = sum.Plus(come[i].Sum()), append(list, come[i])
 	}
-	// What is gone and was not there, or stands in another order, is left over; all else shows in the sum.
+	// Removed places that are absent from base, or in another order, are left over in gone. The sum shows all other
+	// faults.
 	if len(gone) > 0 || sum.Stamp(t.Missing) != t.Stamp {
 		return nil, fmt.Errorf("%w: it does not lead from %q to %q", ErrDifference, t.Since, t.Stamp)
 	}

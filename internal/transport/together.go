@@ -2,20 +2,20 @@ package transport
 
 import "time"
 
-// beatEvery is how far apart the moments are at which nodes report that they live.
-const beatEvery = time.Second
+// beatGrid is the interval of the common moments at which nodes report.
+const beatGrid = time.Second
 
-// Together returns for how long to wait with a heartbeat that is due after a span of time: until the next full second
-// of the wall clock after it. Nodes whose clocks agree then report at the same moments, and a server that woke for one
-// of them has the others served nearly for free: with thousands of idle nodes that halves what they cost it. Nothing
-// depends on it. Spans that are too short to be lengthened by a second are returned as they are.
+// Together returns how long to wait with a heartbeat that is due after a span of time: until the next full second of
+// the wall clock after it. Nodes with equal clocks then report at the same moments, and a server that woke for one of
+// them serves the others at little cost. With thousands of idle nodes that halves their cost. Correctness does not
+// depend on it. Short spans, below ten seconds, are returned unchanged.
 func Together(now time.Time, after time.Duration) time.Duration {
-	if after < 10*beatEvery {
+	if after < 10*beatGrid {
 		return after
 	}
 	due := now.Add(after)
-	if full := due.Truncate(beatEvery); full.Before(due) {
-		due = full.Add(beatEvery)
+	if full := due.Truncate(beatGrid); full.Before(due) {
+		due = full.Add(beatGrid)
 	}
 	return due.Sub(now)
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Speaks returns the version that a session of this agent speaks: the lower of the two newest. Where that is below
-// what one side still understands it returns an error that wraps ErrRefused and tells which side to upgrade.
+// Speaks returns the version of a session with this agent: the lower of the two newest. If one side no longer
+// understands that version, it returns an error that wraps ErrRefused and says which side to upgrade.
 func (r *Registration) Speaks() (int, error) {
 	newest, oldest := cmp.Or(r.Wire, 1), cmp.Or(r.WireMin, 1)
 	switch {
@@ -21,7 +21,7 @@ func (r *Registration) Speaks() (int, error) {
 	return min(newest, WireVersion), nil
 }
 
-// speaks judges a server that does not judge by itself.
+// speaks checks the version of a server that does not check it itself.
 func (w *Welcome) speaks() error {
 	if v := cmp.Or(w.Wire, 1); v < WireMin {
 		return fmt.Errorf("%w: the server speaks version %d of the protocol and this agent %d to %d: "+

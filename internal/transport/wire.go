@@ -1,10 +1,10 @@
-// Package transport is the talk between agents and servers: its messages, the agent's side
-// of the connection and the server's.
+// Package transport is the protocol between agents and servers: its messages, the agent's client and the server's
+// handler.
 //
-// An agent only ever dials out. It registers and so begins a session; it keeps one
-// assignment stream open, on which the server sends what the node should run; it posts reports.
-// When the server needs bytes from the node (logs, a command in a container) it sends
-// the id of a stream, and the agent calls back to carry it. Everything is JSON over HTTP/2.
+// Only the agent dials. It begins a session by a registration, keeps one assignment stream open, and posts reports. The
+// server sends the node's desired attempts on the assignment stream. When the server needs a byte stream to the node,
+// such as logs or a command in a container, it sends a stream id, and the agent calls back. Everything is JSON over
+// HTTP/2.
 package transport
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// WireVersion is the version of the messages that this build sends, and WireMin the oldest that it still
-// understands. Both ends tell theirs when a session begins; each speaks the lower of the two newest.
+// WireVersion is the version of the messages that this build sends, and WireMin the oldest version that it understands.
+// Both ends exchange theirs when a session begins, and speak the lower of the two WireVersions.
 const (
 	WireVersion = 4 // 2: heartbeats without a body; 3: asks for permits; 4: terminals, ports, copies, attached output
 	WireMin     = 1
 )
 
 // PermitVersion is the first version in which an agent asks for a permit before a voluntary stop (P5.2). In a session
-// of an earlier one it stops at once.
+// of an earlier version the agent stops at once.
 const PermitVersion = 3
 
 // Paths of the agents' part of the API.
@@ -31,30 +31,30 @@ const (
 	PathAssignments = "/agent/v1/assignments"
 	PathReport      = "/agent/v1/report"
 	PathStream      = "/agent/v1/streams/" // + id
-	// PathBeat + node/session/seq is a report that says nothing but that its node lives.
+	// PathBeat + node/session/seq is a heartbeat: a report without content.
 	PathBeat = "/agent/v1/beat/"
-	// PathAlive answers at once, to tell a server that hangs from one that waits for its disk. Any answer will do.
+	// PathAlive answers at once. Any answer distinguishes a server that waits for its disk from one that hangs.
 	PathAlive = "/agent/v1/alive"
 )
 
-// Registration begins a session (P6.1). The whole state of the node travels with it.
+// Registration begins a session (P6.1). It carries the whole state of the node.
 type Registration struct {
 	Node string `json:"node"`
-	// Previous is the newest session of the node that the agent has heard of, 0 for none. It must be the
-	// store's; a SessionError tells the right one. So a delayed registration displaces nobody (T13).
+	// Previous is the newest session of the node that the agent knows, 0 for none. It must be the store's newest;
+	// otherwise a SessionError returns that one. So a delayed registration displaces no session (T13).
 	Previous uint64        `json:"previous"`
 	Facts    cluster.Facts `json:"facts"`
-	// Token is the highest that the agent has persisted (P1.6, P1.7).
+	// Token is the highest token that the agent has persisted (P1.6, P1.7).
 	Token cluster.Token `json:"token"`
-	// Tasks is every attempt that the agent knows.
+	// Tasks holds every attempt that the agent knows.
 	Tasks []cluster.Observed `json:"tasks"`
-	// Stats is what the machine uses.
+	// Stats are the statistics of the machine.
 	Stats *cluster.NodeStats `json:"stats,omitempty"`
 	// Wire and WireMin are the agent's WireVersion and WireMin; an agent that sends none speaks version 1.
 	Wire    int `json:"wire,omitempty"`
 	WireMin int `json:"wire_min,omitempty"`
-	// Displaced counts how often another agent took this one's session away in the last while: two agents of one name
-	// do that to each other.
+	// Displaced counts how often another agent displaced this one's session lately. Two agents of one name displace
+	// each other.
 	Displaced int `json:"displaced,omitempty"`
 }
 
@@ -62,13 +62,13 @@ type Registration struct {
 type Welcome struct {
 	Session uint64        `json:"session"`
 	Token   cluster.Token `json:"token"`
-	// Heartbeat is how soon the next report is expected.
+	// Heartbeat is the time until the next report.
 	Heartbeat cluster.Duration `json:"heartbeat"`
-	// Servers are the addresses of all servers, for when this one goes away.
+	// Servers are the addresses of all servers, in case this one goes away.
 	Servers []string `json:"servers,omitempty"`
-	// Wire is the version that the session speaks.
+	// Wire is the version of the session.
 	Wire int `json:"wire,omitempty"`
-	// Again are the UUIDs of attempts of the full report that were not taken and are to be told again.
+	// Again are the UUIDs of attempts of the full report that were refused and have to be reported again.
 	Again []string `json:"again,omitempty"`
 }
 
@@ -76,10 +76,10 @@ type Welcome struct {
 type AssignmentsRequest struct {
 	Node    string `json:"node"`
 	Session uint64 `json:"session"`
-	// Have holds, for each attempt the agent has persisted, which desired record it acted on, by UUID; the server
-	// leaves out what has not changed since.
+	// Have holds the desired record that the agent acted on for each persisted attempt, by UUID. The server does not
+	// send unchanged records.
 	Have map[string]Known `json:"-"`
-	// Definitions are those that the agent has persisted, as "name@version".
+	// Definitions are the definitions that the agent has persisted, as "name@version".
 	Definitions []cluster.Ref `json:"definitions,omitempty"`
 }
 
@@ -89,8 +89,8 @@ type knownLeader struct {
 	Epoch       uint64 `json:"e,omitempty"`
 }
 
-// assignmentsWire is an AssignmentsRequest as it travels: the revisions stand by themselves, as builds before know
-// nothing else. What such an agent has is sent to it again, which changes nothing there.
+// assignmentsWire is the JSON form of an AssignmentsRequest. The revisions are a field of their own, since earlier
+// builds know no more. The server sends such an agent its records again, which changes nothing there.
 type assignmentsWire struct {
 	assignmentsPlain
 	Revisions map[string]uint64      `json:"have,omitempty"`
@@ -130,13 +130,13 @@ func (r *AssignmentsRequest) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Known names a desired record that an agent acted on. The revision alone does not: a store that went back gives its
-// revisions again, to other records (P1.7), of which none was written by the same leader.
+// Known identifies a desired record that an agent acted on. The revision alone does not identify it: a store that went
+// back uses revisions again for other records (P1.7). The other records are written by another leader.
 type Known struct {
 	Revision, Incarnation, Epoch uint64
 }
 
-// Known names the record that the assignment was made of.
+// Known identifies the record of the assignment.
 func (a *Assignment) Known() Known {
 	return Known{Revision: a.Revision, Incarnation: a.Token.Incarnation, Epoch: a.Token.Epoch}
 }
@@ -146,22 +146,22 @@ type Message struct {
 	// Definition comes before the first assignment that needs it.
 	Definition *cluster.TaskDefinition `json:"definition,omitempty"`
 	Assignment *Assignment             `json:"assignment,omitempty"`
-	// Forget says that the records of an attempt are gone from the store: the agent forgets it too. (Absence
-	// alone never stops a task, P6.6.)
+	// Forget says that the records of an attempt were deleted: the agent forgets the attempt. (Absence alone never
+	// stops a task, P6.6.)
 	Forget *Forget `json:"forget,omitempty"`
-	// Synced says that all that stood in the store when the stream was opened has been sent.
+	// Synced says that all records that existed when the stream was opened have been sent.
 	Synced bool `json:"synced,omitempty"`
 	// Open asks the agent to call back for a byte stream.
 	Open *StreamRequest `json:"open,omitempty"`
-	// Secrets tells of the secrets of an attempt; agents of earlier builds pass over it, and are sent no attempt that
-	// has some.
+	// Secrets holds the stamps of an attempt's secrets. Agents of earlier builds ignore it, and receive no attempt with
+	// secrets.
 	Secrets *SecretStamps `json:"secrets,omitempty"`
 	// Ping keeps the connection from idling.
 	Ping bool `json:"ping,omitempty"`
 }
 
-// Assignment is one desired record; its Token carries the generation of the node's ownership. Agents
-// compare tokens for each task, and refuse what is older than what they act on (P6.6).
+// Assignment is one desired record; its Token carries the generation of the node's ownership. Agents compare tokens for
+// each task, and refuse an assignment that is older than the one that they act on (P6.6).
 type Assignment struct {
 	cluster.Desired
 	// Revision of the record, or of the plan record that holds it.
@@ -174,22 +174,22 @@ type Forget struct {
 	UUID string         `json:"uuid"`
 }
 
-// Report carries what changed on a node since the last one; it is also the heartbeat.
+// Report carries the changes on a node since the last report; it is also the heartbeat.
 type Report struct {
 	Node    string `json:"node"`
 	Session uint64 `json:"session"`
-	// Seq grows by one with each report of a session; a report that is sent again has its number again.
+	// Seq grows by one with each report of a session; a repeated report has the same number.
 	Seq   uint64             `json:"seq"`
 	Tasks []cluster.Observed `json:"tasks,omitempty"`
 	Facts *cluster.Facts     `json:"facts,omitempty"` // when they changed
-	// Stats is what the machine uses, nil where that hardly changed since it was last told (see Same).
+	// Stats are the statistics of the machine, nil if they hardly changed since the last ones sent (see Same).
 	Stats *cluster.NodeStats `json:"stats,omitempty"`
 }
 
-// ReportReply answers a report. It comes after what had to be durable is durable (P4.6).
+// ReportReply answers a report, once everything that must be durable is durable (P4.6).
 type ReportReply struct {
-	// Refused holds, by UUID, why a task's report was not taken. A refused start barrier (P4.3) means that
-	// user code must not start; all other tasks of the report were taken.
+	// Refused holds the refused attempts with the reasons, by UUID. A refused start barrier (P4.3) means that user code
+	// must not start. All other attempts of the report were accepted.
 	Refused   map[string]Refused `json:"refused,omitempty"`
 	Heartbeat cluster.Duration   `json:"heartbeat"`
 	Token     cluster.Token      `json:"token"`
@@ -197,16 +197,16 @@ type ReportReply struct {
 	Servers []string `json:"servers,omitempty"`
 }
 
-// Refused says why a server did not take the report of a task.
+// Refused says why a server refused the report of a task.
 type Refused struct {
 	Reason  cluster.ReasonCode `json:"reason"`
 	Message string             `json:"message"`
-	// Retry says that the same report may be taken later (the server could not write); without it
-	// the answer is final.
+	// Retry says that the same report may be accepted later (the server could not write). Without it the answer is
+	// final.
 	Retry bool `json:"retry,omitempty"`
 }
 
-// StreamKind says what a byte stream carries.
+// StreamKind names the content of a byte stream.
 type StreamKind string
 
 // Kinds of streams.
@@ -218,19 +218,19 @@ const (
 	StreamImageLoad StreamKind = "image-load"
 	// StreamImageList asks for the node's images: the agent sends them as StreamImageLoad does.
 	StreamImageList StreamKind = "image-list"
-	// StreamWord carries a word to a check of type ttl, which the request holds. The agent answers with ChannelExit
-	// once the word is kept; an error says why it counts for nothing.
+	// StreamWord passes the word in the request to a check of type ttl. The agent answers with ChannelExit once it has
+	// stored the word; an error says why it refused the word.
 	StreamWord StreamKind = "word"
-	// StreamImagePull and StreamImageResolve ask for what Images of the request names; the agent sends what came of it
-	// as StreamImageLoad does. How a pull comes along it tells before, in frames of ChannelStderr, each of which
-	// replaces the last.
+	// StreamImagePull and StreamImageResolve pull or look up the image that Images of the request names. The agent
+	// sends the result as StreamImageLoad does. It sends the progress of a pull before, in frames of ChannelStderr,
+	// each of which replaces the last.
 	StreamImagePull    StreamKind = "image-pull"
 	StreamImageResolve StreamKind = "image-resolve"
 	// StreamImagePrune removes images; the agent sends a JSON array of PrunedImage.
 	StreamImagePrune StreamKind = "image-prune"
-	// StreamVolumeList asks for the volumes that the agent keeps, and StreamVolumeRemove to remove the one that Volume
-	// of the request names; the agent sends a JSON array of Volume as StreamImageLoad does: all, or what was removed.
-	// Agents of the build before refuse both.
+	// StreamVolumeList lists the volumes that the agent keeps. StreamVolumeRemove removes the one that Volume of the
+	// request names. The agent sends a JSON array of Volume as StreamImageLoad does: all volumes, or the removed one.
+	// Agents of the build before refuse both kinds.
 	StreamVolumeList   StreamKind = "volume-list"
 	StreamVolumeRemove StreamKind = "volume-remove"
 )
@@ -240,14 +240,14 @@ type Image struct {
 	Name   string        `json:"name"`
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
-	// Frees is what the disk gains without it, Used when it was last used, and Kept what keeps it. Older agents do not
-	// tell.
+	// Frees is the disk space that its removal frees, Used the time of its last use, and Kept the reason why it is
+	// kept. Older agents do not send them.
 	Frees cluster.Bytes `json:"frees,omitempty"`
 	Used  time.Time     `json:"used,omitzero"`
 	Kept  string        `json:"kept,omitempty"`
 }
 
-// PrunedImage is what came of an image that might be removed.
+// PrunedImage is the result for an image that a prune considered.
 type PrunedImage struct {
 	Names   []string      `json:"names"`
 	Digest  string        `json:"digest"`
@@ -257,37 +257,36 @@ type PrunedImage struct {
 	Kept    string        `json:"kept,omitempty"`
 }
 
-// Volume is a folder that an agent keeps for tasks, or one that its node declares: then it has a name alone of what
-// names it.
+// Volume is a folder that an agent keeps for tasks, or one that its node declares.
 type Volume struct {
-	// Key names it (cluster.VolumeKey); it is empty for one that the node declares, which HostVolume names.
+	// Key identifies a kept volume (cluster.VolumeKey). It is empty for a declared volume, which HostVolume names.
 	Key        string `json:"key,omitempty"`
 	HostVolume string `json:"host_volume,omitempty"`
 	Path       string `json:"path"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
 	Pin        bool   `json:"pin,omitempty"`
 	Sticky     bool   `json:"sticky,omitempty"`
-	// Used is what its files take as of At, zero where nobody counted them; Size and Free are of its file system or
-	// quota.
+	// Used is the size of its files at the time At, zero if they were not counted. Size and Free are those of its file
+	// system or quota.
 	Used cluster.Bytes `json:"used,omitempty"`
 	At   time.Time     `json:"at,omitzero"`
 	Size cluster.Bytes `json:"size,omitempty"`
 	Free cluster.Bytes `json:"free,omitempty"`
-	// By are the tasks that use it now, in order; Last is the one that used it last, until Until.
+	// By are the tasks that use it now, in order. Last is the task that used it last, until Until.
 	By    []cluster.TaskID `json:"by,omitempty"`
 	Last  cluster.TaskID   `json:"last,omitempty"`
 	Until time.Time        `json:"until,omitzero"`
 }
 
-// ImagesRequest says what an agent is to do with its images.
+// ImagesRequest is a request about an agent's images.
 type ImagesRequest struct {
 	// Name is the image to pull or to look up; with Keep it is pinned once it is there.
 	Name string `json:"name,omitempty"`
 	Keep bool   `json:"keep,omitempty"`
-	// Login, unless nil, names the secret whose login the registry is asked with: the agent asks for it, with the id of
-	// the stream. Older agents ask with the node's own.
+	// Login, unless nil, names the secret with the login for the registry. The agent requests the login with the id of
+	// the stream. Older agents use the node's own login.
 	Login *SecretName `json:"login,omitempty"`
-	// All, DryRun and Unused say which images go: see executor.ImagePrune.
+	// All, DryRun and Unused select the images to remove: see executor.ImagePrune.
 	All    bool             `json:"all,omitempty"`
 	DryRun bool             `json:"dry_run,omitempty"`
 	Unused cluster.Duration `json:"unused,omitempty"`
@@ -307,7 +306,7 @@ type StreamRequest struct {
 
 	Images *ImagesRequest `json:"images,omitempty"`
 
-	Volume string `json:"volume,omitempty"` // the key of the one to remove
+	Volume string `json:"volume,omitempty"` // the key of the volume to remove
 
 	Terminal *TerminalRequest `json:"terminal,omitempty"`
 	Forward  *ForwardRequest  `json:"forward,omitempty"`
@@ -315,14 +314,14 @@ type StreamRequest struct {
 	Attach   *AttachRequest   `json:"attach,omitempty"`
 }
 
-// LogsRequest says which lines are wanted.
+// LogsRequest selects log lines.
 type LogsRequest struct {
 	Follow bool `json:"follow,omitempty"`
-	// Tail, unless negative, is how many of the newest lines to begin with.
+	// Tail, unless negative, limits the existing lines to the newest ones.
 	Tail int `json:"tail"`
 	// Since, unless 0, leaves out lines that are older than this.
 	Since cluster.Duration `json:"since,omitempty"`
-	// Streams is "stdout", "stderr" or empty for both.
+	// Stream is "stdout", "stderr" or empty for both.
 	Stream string `json:"stream,omitempty"`
 }
 
@@ -332,16 +331,16 @@ type ExecRequest struct {
 	Stdin   bool     `json:"stdin,omitempty"`
 }
 
-// WordRequest is what is said to a check of type ttl.
+// WordRequest is a word for a check of type ttl.
 type WordRequest struct {
 	Check string       `json:"check"`
 	Word  cluster.Word `json:"word"`
-	// Message is what the check answers while the word stands, where that is not well. It names who said it.
+	// Message is the check's result while a word other than pass is in force. It names the author of the word.
 	Message string `json:"message,omitempty"`
 }
 
-// Channels of an exec stream. A frame is one byte of channel, four bytes of length (big endian), and
-// that many bytes. An empty stdin frame closes the input. The last frame is ChannelExit with ExecEnd as JSON.
+// Channels of an exec stream. A frame is one byte of channel, four bytes of length (big endian), and the body. An empty
+// stdin frame closes the input. The last frame is ChannelExit with ExecEnd as JSON.
 const (
 	ChannelStdin  = 0
 	ChannelStdout = 1
@@ -353,8 +352,8 @@ const (
 	ChannelSignal = 5
 )
 
-// ExecEnd is how a command ended.
+// ExecEnd is the result of a command.
 type ExecEnd struct {
 	Code  int    `json:"code"`
-	Error string `json:"error,omitempty"` // the command could not be run; Code means nothing
+	Error string `json:"error,omitempty"` // the command could not be run; Code is undefined
 }

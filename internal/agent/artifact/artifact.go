@@ -1,16 +1,16 @@
-// Package artifact fetches files and archives for tasks and keeps them on the node, by their checksum, for all that ask
-// for the same.
+// Package artifact fetches files and archives for tasks and keeps them on the node, by their checksum, for all tasks
+// that use the same artifact.
 //
-// What is kept stands below the store's folder under a name made of the checksum and of what was made of it: a file
-// with a mode, or the folder of an unpacked archive. It gets that name once it is whole, compared and on disk, so
-// whatever stands there is right, whoever died when:
+// The name of a kept artifact consists of its checksum and its form: a file with a mode, or the folder of an unpacked
+// archive. It gets the name once it is complete, verified and on disk. So every name below kept is valid after any
+// crash.
 //
 //	kept/sha256-<digits>-0755   a file
 //	kept/sha256-<digits>-tree   a folder
-//	coming/<the same>           what has come of it so far, to go on from
-//	coming/<the same>.unpacked  what is being unpacked
+//	coming/<the same>           the fetched part, to resume from
+//	coming/<the same>.unpacked  the unpacked part
 //
-// The time of the last change of a kept name is when it was last asked for.
+// The modification time of a kept name is its last use.
 package artifact
 
 import (
@@ -32,27 +32,27 @@ import (
 	"github.com/berthd/berth/internal/egress"
 )
 
-// Config bounds a Store. What is 0 has its default.
+// Config configures a Store. Fields that are 0 have defaults.
 type Config struct {
-	// Dir is the store's own folder. It is made when it is needed.
+	// Dir is the store's own folder. It is created when it is needed.
 	Dir    string
 	Logger *slog.Logger
-	// Most is how many artifacts are fetched at a time, default 4.
+	// Most limits the concurrent fetches, default 4.
 	Most int
-	// Tries is how often one is tried, default 6. A try that brought something more starts the count anew.
+	// Tries limits the attempts for one artifact, default 6. An attempt with progress restarts the count.
 	Tries int
-	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s
-	// and 1 minute.
+	// First is the wait after the first attempt. It doubles with each attempt up to Longest; half of it is random.
+	// Default 1 s and 1 minute.
 	First, Longest time.Duration
-	// Stall is for how long a server may send nothing in the middle of an answer, default 1 minute.
+	// Stall is how long a server may send nothing in the middle of an answer, default 1 minute.
 	Stall time.Duration
-	// Tell is how often the progress is told at most, default 3 s.
+	// Tell is the shortest time between two progress messages, default 3 s.
 	Tell time.Duration
-	// MaxFetched and MaxUnpacked bound one artifact on the way and on disk, default 8 and 32 GiB, and MaxEntries what
-	// an archive holds of files, folders and links, default 500,000.
+	// MaxFetched and MaxUnpacked limit the size of one artifact as fetched and on disk, default 8 and 32 GiB.
+	// MaxEntries limits the files, folders and links in an archive, default 500,000.
 	MaxFetched, MaxUnpacked cluster.Bytes
 	MaxEntries              int
-	// Egress says which addresses artifacts are fetched from.
+	// Egress decides from which addresses artifacts may be fetched.
 	Egress egress.Policy
 }
 
@@ -77,33 +77,33 @@ func positive[T ~int | ~int64](field *T, standard T) {
 	}
 }
 
-// keepPartial is for how long is kept what has come of an artifact that nobody asks for any more.
+// keepPartial is how long the fetched part of an unwanted artifact is kept.
 const keepPartial = 24 * time.Hour
 
-// Store is what a node keeps of artifacts. All methods may be called concurrently.
+// Store keeps the artifacts of a node. All methods may be called concurrently.
 type Store struct {
 	Config
-	fetch fetcher
-	slots chan struct{}
+	fetcher fetcher
+	slots   chan struct{}
 
 	mu   sync.Mutex
 	busy map[string]*making
 }
 
-// making is an artifact that somebody brings in.
+// making is an artifact that is being fetched.
 type making struct {
-	done chan struct{} // closed when it is over, well or not
+	done chan struct{} // closed when it is over, with or without success
 	mu   sync.Mutex
-	text string // what goes on
+	text string // current progress
 }
 
-func (m *making) tell(text string) {
+func (m *making) setText(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.text = text
 }
 
-func (m *making) told() string {
+func (m *making) getText() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.text
@@ -113,12 +113,12 @@ func (m *making) told() string {
 func New(c Config) *Store {
 	c.defaults()
 	return &Store{
-		Config: c, fetch: newFetcher(c.Stall, c.Egress), slots: make(chan struct{}, c.Most),
+		Config: c, fetcher: newFetcher(c.Stall, c.Egress), slots: make(chan struct{}, c.Most),
 		busy: map[string]*making{},
 	}
 }
 
-// Key returns the name under which an artifact is kept.
+// Key returns the name of a kept artifact.
 func Key(a *cluster.Artifact) string {
 	kind := a.Mode
 	if kind == "" {
@@ -133,9 +133,9 @@ func Key(a *cluster.Artifact) string {
 func (s *Store) kept(key string) string   { return filepath.Join(s.Dir, "kept", key) }
 func (s *Store) coming(key string) string { return filepath.Join(s.Dir, "coming", key) }
 
-// Get returns the file or folder of an artifact, which it fetches unless the node has it. Who has what in use says so
-// to Prune. Progress, unless nil, is told in a few words what goes on, from this goroutine. Errors name the address
-// without what may be secret in it, and what to do.
+// Get returns the file or folder of an artifact, and fetches it if the node does not have it. Users of artifacts are
+// known to Prune by its argument. Progress, unless nil, receives short progress messages on this goroutine. Errors name
+// the address without parts that may be secret, and a remedy.
 func (s *Store) Get(ctx context.Context, a *cluster.Artifact, progress func(string)) (string, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -171,22 +171,23 @@ func (s *Store) Get(ctx context.Context, a *cluster.Artifact, progress func(stri
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		}
-		// Where another has failed this one tries itself: it may know another source of the same.
+		// After a failure of another caller this one tries itself: it may have another source for the same artifact.
 	}
 }
 
-// have returns where an artifact is kept, and notes that it is wanted.
+// have returns the path of a kept artifact, and updates its last use.
 func (s *Store) have(key string) (string, bool) {
 	path := s.kept(key)
 	if _, err := os.Lstat(path); err != nil {
 		return "", false
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // only which goes first depends on it
+	_ = os.Chtimes(path, now, now) // it affects only the order of removal
 	return path, true
 }
 
-// follow tells what goes on until it is over; who makes the artifact himself stays until that has let go of it.
+// follow passes on progress until the fetch is over. The caller that makes the artifact itself also waits until the
+// making goroutine has finished.
 func (s *Store) follow(ctx context.Context, m *making, mine bool, progress func(string)) {
 	ticker := time.NewTicker(s.Tell)
 	defer ticker.Stop()
@@ -196,7 +197,7 @@ func (s *Store) follow(ctx context.Context, m *making, mine bool, progress func(
 	}
 	told := ""
 	for {
-		if text := m.told(); text != told {
+		if text := m.getText(); text != told {
 			told = text
 			progress(text)
 		}
@@ -210,9 +211,9 @@ func (s *Store) follow(ctx context.Context, m *making, mine bool, progress func(
 	}
 }
 
-// make brings an artifact to the node.
+// make fetches an artifact.
 func (s *Store) make(ctx context.Context, a *cluster.Artifact, m *making) error {
-	m.tell("waiting to fetch " + cluster.ShownSource(a.Source))
+	m.setText("waiting to fetch " + cluster.ShownSource(a.Source))
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -226,45 +227,45 @@ func (s *Store) make(ctx context.Context, a *cluster.Artifact, m *making) error 
 	}
 	key := Key(a)
 	part := s.coming(key)
-	if err := s.bring(ctx, a, part, m); err != nil {
+	if err := s.fetch(ctx, a, part, m); err != nil {
 		if sizeOf(part) == 0 {
-			_ = os.Remove(part) // there is nothing to go on from
+			_ = os.Remove(part) // nothing to resume from
 		}
 		return err
 	}
 	ready := part
 	if a.Unpack {
-		m.tell("unpacking " + cluster.ShownSource(a.Source))
+		m.setText("unpacking " + cluster.ShownSource(a.Source))
 		ready = part + ".unpacked"
 		if err := s.unpack(ctx, part, ready); err != nil {
 			_ = removeTree(ready)
 			if ctx.Err() == nil {
-				_ = os.Remove(part) // it is what the checksum says, and no good
+				_ = os.Remove(part) // it matches the checksum and is unusable
 			}
 			return fmt.Errorf("unpack: %w", err)
 		}
 	} else if err := os.Chmod(part, modeOf(a)); err != nil {
 		return fmt.Errorf("set the mode: %w", err)
 	}
-	if err := settle(ready); err != nil {
+	if err := syncTree(ready); err != nil {
 		return err
 	}
 	if err := os.Rename(ready, s.kept(key)); err != nil {
 		return fmt.Errorf("keep it: %w", err)
 	}
 	if ready != part {
-		_ = os.Remove(part) // else the next sweep does
+		_ = os.Remove(part) // otherwise the next sweep removes it
 	}
 	s.Logger.Info("an artifact was fetched", "source", cluster.ShownSource(a.Source), "checksum", a.Checksum)
 	return nil
 }
 
-// settle has the disk hold what stands below a path, before a name says that it is whole.
-func settle(path string) error {
+// syncTree makes the files below a path durable, before a name marks them as complete.
+func syncTree(path string) error {
 	f, err := os.Open(path)
 	if err == nil {
 		err = unix.Syncfs(int(f.Fd()))
-		_ = f.Close() // it was only read
+		_ = f.Close() // opened for reading only
 	}
 	if err != nil {
 		return fmt.Errorf("write to disk: %w", err)
@@ -272,37 +273,36 @@ func settle(path string) error {
 	return nil
 }
 
-// Removed is an artifact that was removed.
+// Removed is a removed artifact.
 type Removed struct {
 	Key  string
 	Size cluster.Bytes
-	Used time.Time // when it was last asked for
+	Used time.Time // the last request
 }
 
-// Idle is an artifact that nobody uses.
+// Idle is an unused artifact.
 type Idle = Removed
 
-// Short returns the key of an artifact as people compare it: as much of its checksum as tells one from another.
+// Short returns a short form of a key for people: enough of the checksum to tell artifacts apart.
 func Short(key string) string {
 	kind, digits, _ := strings.Cut(key, "-")
 	return kind + ":" + digits[:min(len(digits), 12)]
 }
 
-// Any reports whether anything is kept.
+// Any reports whether the store keeps anything.
 func (s *Store) Any() bool {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "kept"))
 	return err == nil && len(entries) > 0
 }
 
-// Tidy removes what is left of artifacts that nobody asks for any more.
+// Tidy removes fetched parts of unwanted artifacts.
 func (s *Store) Tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
 }
 
-// Idle returns the artifacts that nobody uses, those first that were not asked for for the longest. Wanted is as in
-// Prune.
+// Idle returns the unused artifacts, the least recently used first. Wanted is as in Prune.
 func (s *Store) Idle(wanted func() map[string]bool) ([]Idle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +313,7 @@ func (s *Store) Idle(wanted func() map[string]bool) ([]Idle, error) {
 	return idle, err
 }
 
-// idle returns them without their sizes. The mutex is held.
+// idle returns the unused artifacts without their sizes. The mutex is held.
 func (s *Store) idle(wanted func() map[string]bool) (idle []Idle, err error) {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "kept"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -332,9 +332,9 @@ func (s *Store) idle(wanted func() map[string]bool) (idle []Idle, err error) {
 	return idle, nil
 }
 
-// Prune removes artifacts that nobody uses, those first that were not asked for for the longest, until need bytes are
-// free more than before, and what is left of some that nobody asks for any more. Wanted returns the keys of those in
-// use; it is called while nobody can get one, must not wait, and must not call the store.
+// Prune removes unused artifacts, the least recently used first, until need more bytes are free. It also removes
+// fetched parts of unwanted artifacts. Wanted returns the keys of the artifacts in use. No Get runs during the call of
+// wanted, which must not wait and must not call the store.
 func (s *Store) Prune(wanted func() map[string]bool, need cluster.Bytes) (all []Removed, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,7 +348,7 @@ func (s *Store) Prune(wanted func() map[string]bool, need cluster.Bytes) (all []
 			break
 		}
 		o.Size = sizeOf(s.kept(o.Key))
-		gone := s.coming(o.Key + ".removed") // what a crash leaves half removed is not kept
+		gone := s.coming(o.Key + ".removed") // after a crash this name marks it as half removed
 		err := errors.Join(removeTree(gone), os.MkdirAll(filepath.Dir(gone), 0o700))
 		if err == nil {
 			err = os.Rename(s.kept(o.Key), gone)
@@ -365,9 +365,9 @@ func (s *Store) Prune(wanted func() map[string]bool, need cluster.Bytes) (all []
 	return all, nil
 }
 
-// sweep removes what an earlier life left half made or half removed. The mutex is held.
+// sweep removes unfinished parts and half removed artifacts of earlier runs. The mutex is held.
 func (s *Store) sweep() {
-	entries, _ := os.ReadDir(filepath.Join(s.Dir, "coming")) // without it there is nothing
+	entries, _ := os.ReadDir(filepath.Join(s.Dir, "coming")) // a missing folder is empty
 	for _, e := range entries {
 		key, _, _ := strings.Cut(e.Name(), ".")
 		info, err := e.Info()
@@ -375,12 +375,12 @@ func (s *Store) sweep() {
 			continue
 		}
 		if key != e.Name() || time.Since(info.ModTime()) > keepPartial {
-			_ = removeTree(s.coming(e.Name())) // or the next time
+			_ = removeTree(s.coming(e.Name())) // or the next sweep does
 		}
 	}
 }
 
-// Disk tells how full the disk of the store is.
+// Disk returns the used and the total space of the store's disk.
 func (s *Store) Disk() (used, total cluster.Bytes, err error) {
 	var st unix.Statfs_t
 	dir := s.Dir
@@ -399,7 +399,7 @@ func (s *Store) Disk() (used, total cluster.Bytes, err error) {
 	return cluster.Bytes(usedBlocks * block), cluster.Bytes((usedBlocks + int64(st.Bavail)) * block), nil
 }
 
-// free is how much an unprivileged program could still write.
+// free returns the space that an unprivileged program can still use.
 func (s *Store) free() cluster.Bytes {
 	used, total, err := s.Disk()
 	if err != nil {
@@ -408,7 +408,7 @@ func (s *Store) free() cluster.Bytes {
 	return total - used
 }
 
-// sizeOf returns what the files below a path hold.
+// sizeOf returns the size of the files below a path.
 func sizeOf(path string) (size cluster.Bytes) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
@@ -416,19 +416,19 @@ func sizeOf(path string) (size cluster.Bytes) {
 				size += cluster.Bytes(info.Size())
 			}
 		}
-		return nil // what cannot be read counts for nothing
+		return nil // unreadable files do not count
 	})
 	return size
 }
 
-// removeTree is os.RemoveAll also where folders may not be written to.
+// removeTree is os.RemoveAll that also removes read-only folders.
 func removeTree(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}
 	_ = filepath.WalkDir(path, func(name string, e fs.DirEntry, err error) error {
 		if e != nil && e.IsDir() {
-			_ = os.Chmod(name, 0o700) //nolint:gosec // it is removed
+			_ = os.Chmod(name, 0o700) //nolint:gosec // it is removed below
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ import (
 	"github.com/berthd/berth/internal/egress"
 )
 
-// site is a server of one body that misbehaves first, as its turns say, one for each request.
+// site is a server of one body; its turns describe its faults, one for each request.
 type site struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -97,7 +97,7 @@ func newStore(t *testing.T, change ...func(*artifact.Config)) *artifact.Store {
 
 func body(n int) []byte { return bytes.Repeat([]byte("berth\n"), n) }
 
-// What is fetched is what the checksum says, whatever the server does on the way.
+// A fetched file matches the checksum after any faults of the server.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	whole := body(20000)
@@ -157,8 +157,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// What cannot be had is said in words that tell what to do and nothing secret, and leaves nothing that could be taken
-// for it.
+// A failed fetch has an error with a remedy and without secrets, and leaves nothing that could count as the artifact.
 func TestGetFails(t *testing.T) {
 	t.Parallel()
 	whole := body(100)
@@ -259,7 +258,7 @@ func TestGetFails(t *testing.T) {
 	}
 }
 
-// Many that ask for the same share one fetch, and its end with the one who began it leaves the others theirs.
+// Concurrent requests for the same artifact share one fetch. If its first caller ends, the others get theirs.
 func TestGetShared(t *testing.T) {
 	t.Parallel()
 	whole := body(1000)
@@ -299,7 +298,7 @@ func TestGetShared(t *testing.T) {
 	}
 }
 
-// What a store before left half fetched is gone on from, what it left half unpacked is not kept.
+// A fetch resumes from the part of an earlier store; a half unpacked folder is not kept.
 func TestGetAfterACrash(t *testing.T) {
 	t.Parallel()
 	whole := tarOf(t, tar.Header{Name: "a", Size: 3})
@@ -327,7 +326,7 @@ func TestGetAfterACrash(t *testing.T) {
 	}
 }
 
-// Prune removes what is not in use, the oldest first, no more than is needed.
+// Prune removes unused artifacts, the oldest first, no more than necessary.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -24,13 +24,13 @@ import (
 	"github.com/berthd/berth/internal/plain"
 )
 
-// Bounds of one request.
+// Limits of one request.
 const (
-	mostRedirects = 5
-	longestAfter  = 2 * time.Minute // that a server may ask for
+	maxRedirects  = 5
+	maxRetryAfter = 2 * time.Minute // the longest Retry-After that is honoured
 )
 
-// fetcher asks servers.
+// fetcher sends requests to servers.
 type fetcher struct{ client *http.Client }
 
 func newFetcher(stall time.Duration, policy egress.Policy) fetcher {
@@ -40,23 +40,23 @@ func newFetcher(stall time.Duration, policy egress.Policy) fetcher {
 		Transport: transport,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
-			case len(via) > mostRedirects:
-				return fmt.Errorf("%w: it is led on more than %d times", errHopeless, mostRedirects)
+			case len(via) > maxRedirects:
+				return fmt.Errorf("%w: it is led on more than %d times", errPermanent, maxRedirects)
 			case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
-				return fmt.Errorf("%w: https leads to %s", errHopeless, cluster.ShownSource(r.URL.String()))
+				return fmt.Errorf("%w: https leads to %s", errPermanent, cluster.ShownSource(r.URL.String()))
 			case r.URL.Scheme != "https" && r.URL.Scheme != "http":
-				return fmt.Errorf("%w: it leads to %s", errHopeless, cluster.ShownSource(r.URL.String()))
+				return fmt.Errorf("%w: it leads to %s", errPermanent, cluster.ShownSource(r.URL.String()))
 			}
-			r.Header.Del("Referer") // with the query, which may be secret
+			r.Header.Del("Referer") // it contains the query, which may be secret
 			return nil
 		},
 	}}
 }
 
-// errHopeless says that to try again is of no use.
-var errHopeless = errors.New("it cannot be fetched")
+// errPermanent means that another attempt cannot succeed.
+var errPermanent = errors.New("it cannot be fetched")
 
-// later is a failure that may pass, with what the server said about when.
+// later is a temporary failure, with the server's Retry-After.
 type later struct {
 	err   error
 	after time.Duration
@@ -65,12 +65,12 @@ type later struct {
 func (l later) Error() string { return l.err.Error() }
 func (l later) Unwrap() error { return l.err }
 
-// bring fetches an artifact's source into a file, going on from what stands there, and compares it.
-func (s *Store) bring(ctx context.Context, a *cluster.Artifact, part string, m *making) error {
+// fetch fetches an artifact's source into a file, resumes from its content, and verifies the checksum.
+func (s *Store) fetch(ctx context.Context, a *cluster.Artifact, part string, m *making) error {
 	shown := cluster.ShownSource(a.Source)
 	for failures := 0; ; {
 		before := sizeOf(part)
-		m.tell("fetching " + shown)
+		m.setText("fetching " + shown)
 		err := s.try(ctx, a, part, m)
 		if err == nil {
 			return nil
@@ -88,8 +88,8 @@ func (s *Store) bring(ctx context.Context, a *cluster.Artifact, part string, m *
 		if failures >= s.Tries {
 			return fmt.Errorf("%w; tried %d times, and given up", err, failures)
 		}
-		wait := max(s.pause(failures-1), min(soon.after, longestAfter))
-		m.tell(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err,
+		wait := max(s.backoff(failures-1), min(soon.after, maxRetryAfter))
+		m.setText(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err,
 			cluster.Duration(wait.Round(time.Millisecond))))
 		timer := time.NewTimer(wait)
 		select {
@@ -101,8 +101,8 @@ func (s *Store) bring(ctx context.Context, a *cluster.Artifact, part string, m *
 	}
 }
 
-// pause returns the wait after so many failures in a row.
-func (s *Store) pause(failures int) time.Duration {
+// backoff returns the wait after a number of consecutive failures.
+func (s *Store) backoff(failures int) time.Duration {
 	d := s.Longest
 	if failures < 20 && s.First<<failures < s.Longest {
 		d = s.First << failures
@@ -110,10 +110,10 @@ func (s *Store) pause(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// try asks the server once for what is missing.
+// try sends one request for the missing part.
 func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *making) error {
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrPermission) { // another try died after it had set the mode
+	if errors.Is(err, fs.ErrPermission) { // an earlier run died after it had set the mode
 		err = os.Remove(part)
 		if err == nil {
 			f, err = os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
@@ -128,7 +128,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	if err != nil {
 		return fmt.Errorf("read what has come of it: %w", err)
 	}
-	if have > 0 && match(sum, a.Checksum) { // it was whole, and its agent died
+	if have > 0 && match(sum, a.Checksum) { // complete before its agent died
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -140,7 +140,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	defer resp.Body.Close()
 	resumed := have > 0 && resp.StatusCode == http.StatusPartialContent
 	if resumed {
-		m.tell("fetching " + cluster.ShownSource(a.Source) + ": going on at " + cluster.Bytes(have).String())
+		m.setText("fetching " + cluster.ShownSource(a.Source) + ": going on at " + cluster.Bytes(have).String())
 	} else {
 		have, sum = 0, sumOf(a.Checksum)
 		if err = f.Truncate(0); err == nil {
@@ -155,7 +155,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		total = have + resp.ContentLength
 	}
 	if total > int64(s.MaxFetched) {
-		return fmt.Errorf("%w: it has %s, more than %s", errHopeless, cluster.Bytes(total), s.MaxFetched)
+		return fmt.Errorf("%w: it has %s, more than %s", errPermanent, cluster.Bytes(total), s.MaxFetched)
 	}
 	if free := s.free(); resp.ContentLength > int64(free) {
 		return later{err: fmt.Errorf("it has %s more, and the disk of %s has %s free",
@@ -166,7 +166,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		if total >= 0 {
 			text += " of " + cluster.Bytes(total).String()
 		}
-		m.tell("fetching " + cluster.ShownSource(a.Source) + ": " + text)
+		m.setText("fetching " + cluster.ShownSource(a.Source) + ": " + text)
 	}, int64(s.MaxFetched)-have)
 	switch {
 	case err != nil:
@@ -183,33 +183,33 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("write it: %w", err)
 	}
-	if resumed || total < 0 { // perhaps of parts of two files, or not all of it
+	if resumed || total < 0 { // perhaps parts of two files, or an incomplete one
 		return later{err: wrong}
 	}
 	return wrong
 }
 
-// ask sends the request for what follows have bytes and judges the answer.
+// ask requests the bytes from have on and checks the answer.
 func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its address is none", errHopeless)
+		return nil, fmt.Errorf("%w: its address is none", errPermanent)
 	}
 	req.Header.Set("User-Agent", "berth")
 	req.Header.Set("Accept-Encoding", "identity")
 	if have > 0 {
 		req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
 	}
-	resp, err := s.fetch.client.Do(req)
+	resp, err := s.fetcher.client.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // it names the address with its query
+			err = u.Err // the outer error contains the address with its query
 		}
-		if errors.Is(err, errHopeless) {
+		if errors.Is(err, errPermanent) {
 			return nil, err
 		}
 		if errors.Is(err, egress.ErrRefused) {
-			return nil, fmt.Errorf("%w: %w", errHopeless, err)
+			return nil, fmt.Errorf("%w: %w", errPermanent, err)
 		}
 		return nil, later{err: errors.New(plain.Text(err))}
 	}
@@ -217,24 +217,24 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 	switch {
 	case code == http.StatusOK && resp.Header.Get("Content-Encoding") != "" &&
 		resp.Header.Get("Content-Encoding") != "identity":
-		err = fmt.Errorf("%w: the server packs it as %q", errHopeless, resp.Header.Get("Content-Encoding"))
+		err = fmt.Errorf("%w: the server packs it as %q", errPermanent, resp.Header.Get("Content-Encoding"))
 	case code == http.StatusOK:
 		return resp, nil
 	case code == http.StatusPartialContent && have > 0 &&
 		strings.HasPrefix(resp.Header.Get("Content-Range"), "bytes "+strconv.FormatInt(have, 10)+"-"):
 		return resp, nil
 	case have > 0 && (code == http.StatusPartialContent || code == http.StatusRequestedRangeNotSatisfiable):
-		_ = resp.Body.Close() // it is not read
+		_ = resp.Body.Close() // the body is not needed
 		return s.ask(ctx, source, 0)
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		err = later{fmt.Errorf("the server answers %s", resp.Status), retryAfter(resp.Header.Get("Retry-After"))}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		err = fmt.Errorf("%w: the server answers %s: artifacts are fetched without a login, so it must be "+
-			"readable without one, or by an address that holds its own key", errHopeless, resp.Status)
+			"readable without one, or by an address that holds its own key", errPermanent, resp.Status)
 	default:
-		err = fmt.Errorf("%w: the server answers %s", errHopeless, resp.Status)
+		err = fmt.Errorf("%w: the server answers %s", errPermanent, resp.Status)
 	}
-	_ = resp.Body.Close() // it is not read
+	_ = resp.Body.Close() // the body is not needed
 	return nil, err
 }
 
@@ -245,7 +245,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// read copies a body, tells how far it is, and cancels it when it stalls.
+// read copies a body, reports its progress, and cancels it when it stalls.
 func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int64), most int64) (got int64, err error) {
 	stalled := time.AfterFunc(s.Stall, cancel)
 	defer stalled.Stop()
@@ -255,7 +255,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 		n, err := body.Read(buf)
 		stalled.Reset(s.Stall)
 		if got += int64(n); got > most {
-			return got, fmt.Errorf("%w: it has more than %s", errHopeless, s.MaxFetched)
+			return got, fmt.Errorf("%w: it has more than %s", errPermanent, s.MaxFetched)
 		}
 		if _, failed := to.Write(buf[:n]); failed != nil {
 			if errors.Is(failed, syscall.ENOSPC) {
@@ -266,7 +266,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 		switch {
 		case errors.Is(err, io.EOF):
 			return got, nil
-		case errors.Is(err, context.Canceled): // ctx of the caller says so too, unless it was the stall
+		case errors.Is(err, context.Canceled): // the caller checks ctx; otherwise it was the stall
 			return got, later{err: fmt.Errorf("the server sent nothing for %s", cluster.Duration(s.Stall))}
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return got, later{err: errors.New("the server ended in the middle")}

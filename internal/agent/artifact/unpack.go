@@ -22,16 +22,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// maxWindow bounds the memory that a zstd archive makes its reader take.
+// maxWindow limits the memory that a zstd archive makes its reader allocate.
 const maxWindow = 128 << 20
 
-// unpack unpacks an archive into a new folder. The archive is not trusted: it is written anew as one of the kind that
-// package archive reads, which lets nothing out of the folder, and what it may become is bounded.
+// unpack unpacks an untrusted archive into a new folder. It translates the archive for package archive, which lets
+// nothing out of the folder, and limits the size of the result.
 func (s *Store) unpack(ctx context.Context, file, dir string) error {
 	if err := removeTree(dir); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // whoever runs reads it
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // all users of the task read it
 		return err
 	}
 	root, err := os.OpenRoot(dir)
@@ -54,7 +54,7 @@ func (s *Store) unpack(ctx context.Context, file, dir string) error {
 			to: tar.NewWriter(w), folders: map[string]bool{}, bytes: s.MaxUnpacked, entries: s.MaxEntries,
 			maxBytes: s.MaxUnpacked, maxEntries: s.MaxEntries,
 		}
-		_ = w.CloseWithError(t.translate(f)) // nil is its end
+		_ = w.CloseWithError(t.translate(f)) // nil ends the stream
 	}()
 	_, err = archive.Unpack(r, root, ".")
 	_ = r.CloseWithError(errors.New("no more is read"))
@@ -62,12 +62,12 @@ func (s *Store) unpack(ctx context.Context, file, dir string) error {
 	return err
 }
 
-// translator writes an archive anew: below one top, with each folder before what is in it, and readable by whoever
-// runs.
+// translator translates an archive: below one top folder, with each folder before its contents, and readable by all
+// users.
 type translator struct {
 	to                  *tar.Writer
 	folders             map[string]bool
-	bytes, maxBytes     cluster.Bytes // left, and at most
+	bytes, maxBytes     cluster.Bytes // remaining, and limit
 	entries, maxEntries int
 }
 
@@ -122,7 +122,7 @@ func (t *translator) tar(from io.Reader) error {
 		kind := h.Typeflag
 		switch kind {
 		case tar.TypeXGlobalHeader:
-			continue // a note of who made it
+			continue // metadata of the archiver
 		case tar.TypeGNUSparse, tar.TypeCont:
 			kind = tar.TypeReg
 		}
@@ -155,7 +155,7 @@ func (t *translator) zip(f *os.File) error {
 func (t *translator) zipped(z *zip.File) error {
 	mode := z.Mode()
 	e := entry{name: z.Name, kind: tar.TypeReg, mode: int64(mode.Perm()), changed: z.Modified}
-	if mode.Perm() == 0 { // made where there are no modes
+	if mode.Perm() == 0 { // made on a system without modes
 		e.mode = 0o644
 	}
 	switch {
@@ -185,7 +185,7 @@ func (t *translator) zipped(z *zip.File) error {
 	return t.entry(e)
 }
 
-// entry is one of an archive of any kind.
+// entry is an entry of an archive of any format.
 type entry struct {
 	name    string
 	kind    byte // as in tar
@@ -196,7 +196,7 @@ type entry struct {
 	content io.Reader
 }
 
-// entry writes one entry, and folders before it that the archive left out.
+// entry writes one entry, after the parent folders that the archive left out.
 func (t *translator) entry(e entry) error {
 	name := path.Clean(e.name)
 	if strings.HasPrefix(e.name, "/") || !filepath.IsLocal(name) || strings.ContainsRune(name, 0) {
@@ -228,7 +228,7 @@ func (t *translator) entry(e entry) error {
 			return t.tooMuch()
 		}
 		t.bytes -= cluster.Bytes(e.size)
-	case tar.TypeLink: // package archive makes none; a link by name leads to the same file
+	case tar.TypeLink: // package archive creates no hard links; a symbolic link leads to the same file
 		to := path.Clean(e.link)
 		if strings.HasPrefix(e.link, "/") || !filepath.IsLocal(to) {
 			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name),
@@ -256,7 +256,7 @@ func (t *translator) entry(e entry) error {
 	}
 	_, err := io.CopyN(t.to, e.content, e.size)
 	if err == nil {
-		// only here a zip compares its own sums
+		// A zip verifies its own checksums only here.
 		if _, more := io.ReadFull(e.content, make([]byte, 1)); !errors.Is(more, io.EOF) {
 			err = errors.Join(errors.New("it is not as long as it says, or not what it says"), more)
 		}
@@ -267,8 +267,8 @@ func (t *translator) entry(e entry) error {
 	return nil
 }
 
-// folder writes a folder and those that it stands in, each once. All can read it, and its owner can write to it: its
-// copy is removed some day.
+// folder writes a folder and its parents, each once. All users can read it. Its owner can write to it, so that its copy
+// can be removed later.
 func (t *translator) folder(name string) error {
 	if t.folders[name] {
 		return nil
@@ -303,7 +303,7 @@ func (t *translator) tooMuch() error {
 	return fmt.Errorf("the archive holds more than %s when it is unpacked", t.maxBytes)
 }
 
-// clip shortens what an archive calls itself.
+// clip shortens a name from an archive.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "…"

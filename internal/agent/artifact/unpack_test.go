@@ -88,7 +88,7 @@ func zstandard(t *testing.T, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// tree tells what is below a folder.
+// tree returns the content of a folder.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -128,8 +128,8 @@ func tree(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// Archives of each kind become what they hold, readable by whoever runs, also where folders are missing, tops are many,
-// and links are hard.
+// Archives of each format become their content, readable by all users, also with missing folders, several tops and hard
+// links.
 func TestUnpack(t *testing.T) {
 	t.Parallel()
 	plain := tarOf(t,
@@ -173,13 +173,13 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// Archives that attack write nothing outside of their folder, take no more than is allowed, and are kept in no form.
+// Malicious archives write nothing outside of their folder, stay within the limits, and are not kept.
 func TestUnpackAttacks(t *testing.T) {
 	t.Parallel()
 	few := func(c *artifact.Config) { c.MaxUnpacked, c.MaxEntries = 10*cluster.KiB, 20 }
 	deep := strings.Repeat("d/", 30) + "f"
 	lying := zipOf(t, map[string]string{"bomb": strings.Repeat("\x00", 1<<20)}, nil)
-	// The size that the directory of the archive tells is made a small one.
+	// The archive's directory gets a wrong, small size.
 	for i := range len(lying) - 4 {
 		if bytes.Equal(lying[i:i+4], []byte{0, 0, 16, 0}) {
 			copy(lying[i:], []byte{100, 0, 0, 0})
@@ -254,7 +254,7 @@ func TestUnpackAttacks(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: whatever an archive holds, nothing comes out of its folder.
+// FuzzUnpack: no archive writes anything outside of its folder.
 func FuzzUnpack(f *testing.F) {
 	var t testing.T
 	f.Add(tarOf(&t, tar.Header{Name: "a/b", Size: 3},

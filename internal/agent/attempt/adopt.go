@@ -8,9 +8,10 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Adopt makes a new record one of an attempt that an earlier life of the agent began and of which the record was
-// lost: held are the runs that the named executor holds of it. What runs goes on; what ended counts as the end
-// that it was; of the rest nothing ran. It reports false, and changes nothing, if none of them was started.
+// Adopt turns a new record into that of an attempt that an earlier run of the agent began and whose record was lost.
+// Held are the runs of the attempt in the named executor. Running containers continue, and ended ones count with their
+// exit status. Containers without a run were not started. Adopt returns false and changes nothing if no run was
+// started.
 func (r *Record) Adopt(name string, held []executor.Status, def *cluster.TaskDefinition, now Now) bool {
 	newest := make(map[int]executor.Status, len(held))
 	rounds := make(map[int]int, len(held))
@@ -51,7 +52,7 @@ func (r *Record) Adopt(name string, held []executor.Status, def *cluster.TaskDef
 	return true
 }
 
-// parseRunID takes the name of a run apart.
+// parseRunID splits the name of a run.
 func parseRunID(uuid string, id executor.ID) (container, round int, ok bool) {
 	rest, mine := strings.CutPrefix(string(id), uuid+"-")
 	left, right, two := strings.Cut(rest, "-")

@@ -56,7 +56,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// running returns a batch attempt of which two containers run, the second after the first.
+// running returns a batch attempt with two running containers, the second started after the first.
 func running(t *testing.T, restart cluster.RestartMode) (*Record, *cluster.TaskDefinition) {
 	t.Helper()
 	def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}
@@ -78,7 +78,7 @@ func running(t *testing.T, restart cluster.RestartMode) (*Record, *cluster.TaskD
 	return r, def
 }
 
-// A batch attempt that fails by itself while it is told to stop keeps its own end, and is not restarted.
+// A batch attempt that fails while a stop arrives keeps its own end, and does not restart.
 func TestStopDuringAnEndOfItsOwn(t *testing.T) {
 	r, def := running(t, cluster.RestartAlways)
 	r.HasExited("u-0-1", cluster.Exit{Code: 3}, noon)
@@ -95,13 +95,13 @@ func TestStopDuringAnEndOfItsOwn(t *testing.T) {
 }
 
 func TestRunIDFits(t *testing.T) {
-	const uuid = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab" // the longest that is taken
+	const uuid = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab" // the longest valid UUID
 	if id := RunID(uuid, cluster.MaxContainers, 1_000_000); len(id) > 76 {
 		t.Errorf("%s has %d bytes, at most 76 are allowed", id, len(id))
 	}
 }
 
-// Long back-offs, and limits that slide out of their window, on the boot-time clock.
+// Long backoffs, and a sliding limit of restarts, on the boot-time clock.
 func TestRestartsSlideOutOfTheWindow(t *testing.T) {
 	def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}}
 	def.Restart = cluster.Restart{

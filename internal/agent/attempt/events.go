@@ -22,8 +22,8 @@ func (r *Record) Admitted(executor string, def *cluster.TaskDefinition) {
 	}
 }
 
-// Reject ends an attempt that the node cannot take; none of its programs has run. One that was told to
-// stop meanwhile is cancelled instead.
+// Reject ends an attempt that the node cannot take; none of its programs has run. If a stop arrived meanwhile, the
+// attempt is cancelled instead.
 func (r *Record) Reject(reason cluster.ReasonCode, message string, now Now) {
 	if r.Terminal() || r.MayRun() || r.stop() != nil {
 		return
@@ -38,8 +38,8 @@ func (r *Record) WasPrepared(i int) {
 	}
 }
 
-// PrepareFailed answers Prepare. A service tries again by its restart policy; a batch attempt, which has
-// not passed its barrier, is rejected, so that it may be placed elsewhere.
+// PrepareFailed answers Prepare. A service tries again by its restart policy. A batch attempt, which has not passed its
+// barrier, is rejected, so that it can be placed elsewhere.
 func (r *Record) PrepareFailed(i int, problem string, now Now) {
 	switch {
 	case r.Phase != PhasePreparing && r.Phase != PhaseRunning || r.stop() != nil:
@@ -54,7 +54,7 @@ func (r *Record) PrepareFailed(i int, problem string, now Now) {
 // PortsProbed answers ProbePorts: they are free.
 func (r *Record) PortsProbed() { r.PortsFree = true }
 
-// BarrierPassed says that the start barrier is committed; asked is when its request was sent (Boot).
+// BarrierPassed records the committed start barrier; asked is when its request was sent (Boot).
 func (r *Record) BarrierPassed(asked time.Duration) {
 	if r.AtBarrier() {
 		r.Barrier.Passed = asked
@@ -72,8 +72,7 @@ func (r *Record) BarrierRefused(message string) {
 	r.Ending, r.Phase = &Ending{Cause: lifecycle.CauseBarrier, Container: -1, Problem: message}, PhaseEnding
 }
 
-// WasStarted answers Launch. A process without a pid is one that was started earlier, of which the
-// executor tells no more.
+// WasStarted answers Launch. A process without a pid was started earlier, and the executor has no details of it.
 func (r *Record) WasStarted(i int, p executor.Process, now Now) {
 	c := &r.Containers[i]
 	if c.Progress != Launched {
@@ -104,18 +103,18 @@ func (r *Record) StartInDoubt(i int, problem string, now Now) {
 	r.WasDiscarded(i, now)
 }
 
-// WasDiscarded answers Discard: whatever the unanswered start did, nothing of it is left.
+// WasDiscarded answers Discard: nothing of the start without a result is left.
 func (r *Record) WasDiscarded(i int, now Now) {
 	if c := &r.Containers[i]; c.Progress == Launched {
 		c.Progress = Exited
 		c.Exit = &cluster.Exit{Code: -1, At: now.Wall, Unknown: true}
 		if r.Started.IsZero() {
-			r.Started = now.Wall // in doubt it ran
+			r.Started = now.Wall // assume that it ran
 		}
 	}
 }
 
-// HasExited says how a run ended. One that is not the newest of its container is ignored.
+// HasExited records the end of a run. Runs other than the newest of their container are ignored.
 func (r *Record) HasExited(id executor.ID, exit cluster.Exit, now Now) {
 	for i := range r.Containers {
 		c := &r.Containers[i]
@@ -146,13 +145,13 @@ func (r *Record) Signalled(sig syscall.Signal, now Now) {
 	}
 }
 
-// Forgotten says that the control plane knows the attempt no more; there must be nothing of it that may run.
+// Forgotten records that the control plane no longer knows the attempt. No program of it may run.
 func (r *Record) Forgotten() {
 	if r.Desired.Stop == nil {
 		r.Desired.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonEnded}
 	} else {
 		stop := *r.Desired.Stop
-		stop.Class = cluster.StopMandatory // nobody is left who could grant a permit
+		stop.Class = cluster.StopMandatory // no server could grant a permit any more
 		r.Desired.Stop = &stop
 	}
 	r.Desired.Stop.Ended = true
@@ -175,7 +174,7 @@ func (r *Record) Tailed(tail string) {
 	}
 }
 
-// clipTail returns the end of an output, as valid text of so many bytes at most.
+// clipTail returns the end of an output as valid text of at most most bytes.
 func clipTail(tail string, most int) string {
 	tail = strings.ToValidUTF8(tail, "?")
 	if len(tail) > most {
@@ -187,14 +186,14 @@ func clipTail(tail string, most int) string {
 // Cleared answers Clear.
 func (r *Record) Cleared() { r.Phase = PhaseGone }
 
-// Recover takes up a record that an earlier life of the agent wrote. Boot names the machine's boot of now;
-// held are the containers that the executor holds, by id.
+// Recover continues a record of an earlier run of the agent. Boot names the current boot of the machine; held are the
+// executor's containers, by id.
 //
-// What ran before the machine was started anew is gone. What was launched and is not held, or held without
-// an end, has ended unseen (P4.4). What is held and was never started is launched by the same step as before:
-// an executor starts an id once at most.
+// Containers that ran before a reboot are gone. A launched container that the executor does not hold, or holds without
+// an exit status, has an unknown exit (P4.4). A container that is held and was never started is launched by the same
+// step as before, because an executor starts an id at most once.
 func (r *Record) Recover(held map[executor.ID]executor.Status, boot string, now Now) {
-	r.Permit.Kept = r.Permit.Used // it was read
+	r.Permit.Kept = r.Permit.Used // the record was read from disk
 	if r.Boot != boot {
 		r.reboot(boot, now)
 		return
@@ -218,8 +217,8 @@ func (r *Record) Recover(held map[executor.ID]executor.Status, boot string, now 
 	}
 }
 
-// ForgetIntent takes a container that was to be launched for one that never was, and makes it anew: what an agent
-// without P4.4 does. It is for proofs.
+// ForgetIntent resets containers whose launch was only intended, and makes them again, like an agent without P4.4. Only
+// tests of that clause use it.
 func (r *Record) ForgetIntent() {
 	for i := range r.Containers {
 		if r.Containers[i].Progress != Launched {
@@ -231,7 +230,7 @@ func (r *Record) ForgetIntent() {
 	}
 }
 
-// reboot forgets all that a boot-time clock measured and ends what ran.
+// reboot resets all times of the old boot and ends the containers that ran.
 func (r *Record) reboot(boot string, now Now) {
 	r.Boot = boot
 	cut := r.Phase == PhaseRunning && r.begun()

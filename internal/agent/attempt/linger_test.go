@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// TestLingers: a task of a service that listens goes on for its shutdown delay after its permit, and gets TERM then;
-// one that must stop, or ends meanwhile, does not wait.
+// TestLingers: a task of a service with ports continues for its shutdown delay after its permit, and then gets TERM. A
+// task with a mandatory stop, or one that ends meanwhile, does not wait.
 func TestLingers(t *testing.T) {
 	delay := cluster.Duration(3 * time.Second)
 	serving := func(t *testing.T) (*Record, *cluster.TaskDefinition, Now) {
@@ -59,7 +59,7 @@ func TestLingers(t *testing.T) {
 	})
 }
 
-// permit takes the attempt through wish, ask, grant and durable use.
+// permit takes the attempt through stop, ask, grant and durable use.
 func permit(t *testing.T, r *Record, def *cluster.TaskDefinition) {
 	t.Helper()
 	wish := func(permit string, rev uint64) {

@@ -16,27 +16,27 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// model is a node in which everything that may happen happens: the agent dies and loses what it did not
-// make durable, the machine is started anew, steps fail, answers come late. It holds what must never be.
+// model is a node with all possible events: the agent dies and loses changes that are not durable, the machine reboots,
+// steps fail, answers are late. It checks the invariants.
 type model struct {
 	*rapid.T
 	def     *cluster.TaskDefinition
 	rec     *Record
-	durable []byte // the record as a crash leaves it
+	durable []byte // the record after a crash
 	boot    int
 	clock   time.Duration
 	wall    time.Time
 
-	programs map[executor.ID]*executor.Status
-	starts   map[int]int   // of each container
-	passed   time.Duration // when the newest barrier that passed was asked for
-	stopped  bool          // a stop is durable
-	shown    cluster.State
-	sessions uint64
-	asked    map[string]time.Duration // when each ask was first sent
-	used     bool                     // a permit
-	obeyed   bool                     // a stop began with a server that knows no permits
-	failed   map[int]bool             // rounds in which a check of the meaning startup or liveness was found failing
+	programs    map[executor.ID]*executor.Status
+	starts      map[int]int   // of each container
+	passed      time.Duration // when the newest passed barrier was requested
+	stopped     bool          // a stop is durable
+	shown       cluster.State
+	sessions    uint64
+	asked       map[string]time.Duration // when each ask was first sent
+	used        bool                     // a permit
+	stopsAtOnce bool                     // a stop began with a server without permits
+	failed      map[int]bool             // rounds with a failed startup or liveness check
 }
 
 func newModel(t *rapid.T) *model {
@@ -86,23 +86,23 @@ func (m *model) save() {
 	m.stopped = m.rec.Desired.Stop != nil
 }
 
-// load replaces the record by what was durable; a record in memory is the same as one that was read.
+// load replaces the record by the durable one; a record in memory equals one that was read.
 func (m *model) load() {
-	m.rec, m.used, m.obeyed = new(Record), false, false
+	m.rec, m.used, m.stopsAtOnce = new(Record), false, false
 	defer func() { m.used = m.rec.Permit.Used }()
 	if err := json.Unmarshal(m.durable, m.rec); err != nil {
 		m.Fatal(err)
 	}
 }
 
-// steps does some steps, as an agent does that is not disturbed.
+// steps does some steps, like an agent without disturbance.
 func (m *model) steps() {
 	for range rapid.IntRange(1, 6).Draw(m.T, "steps") {
 		m.step()
 	}
 }
 
-// step does what the record asks for, or fails at it.
+// step does the record's next step, or fails at it.
 func (m *model) step() {
 	s := m.rec.Next(m.def, m.now())
 	if again := m.rec.Next(m.def, m.now()); again != s {
@@ -110,7 +110,7 @@ func (m *model) step() {
 	}
 	m.look()
 	if rapid.IntRange(0, 5).Draw(m.T, "fails") == 5 && s.Do != Launch {
-		return // asked again later
+		return // the record asks again later
 	}
 	c := s.Container
 	switch s.Do {
@@ -157,7 +157,7 @@ func (m *model) step() {
 	}
 }
 
-// launch makes the intent durable and starts the program, or does so and tells nobody.
+// launch makes the intent durable and starts the program, with or without reporting it.
 func (m *model) launch(c int) {
 	m.save()
 	r, id := m.rec, m.rec.Containers[c].ID
@@ -180,7 +180,7 @@ func (m *model) launch(c int) {
 		m.starts[c]++
 	}
 	if kind == 2 {
-		return // nobody knows
+		return // the result is unknown
 	}
 	if kind == 3 {
 		delete(m.programs, id)
@@ -190,7 +190,7 @@ func (m *model) launch(c int) {
 	r.WasStarted(c, executor.Process{Pid: 1}, m.now())
 }
 
-// allowed fails if the program of the container must not be started now.
+// allowed fails if the program of the container must not start now.
 func (m *model) allowed(c int) {
 	r := m.rec
 	if r.stop() != nil {
@@ -253,8 +253,8 @@ func (m *model) exit(id executor.ID, e cluster.Exit) {
 	}
 }
 
-// tell brings all ends that were not told.
-func (m *model) tell() {
+// reportEnds reports all unreported ends.
+func (m *model) reportEnds() {
 	for i := range m.rec.Containers {
 		if p := m.programs[m.rec.Containers[i].ID]; p != nil && p.Exit != nil &&
 			m.rec.Containers[i].Progress == Running {
@@ -270,7 +270,7 @@ func (m *model) permitted() {
 		m.Fatal(err)
 	}
 	begun := kept.Ending != nil && kept.Ending.Cause == lifecycle.CauseStop
-	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun && !m.obeyed {
+	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun && !m.stopsAtOnce {
 		m.Fatalf("ended by the wish %+v before the use of its permit was durable", s)
 	}
 }
@@ -280,7 +280,7 @@ func (m *model) session(asks bool) {
 	m.rec.InSession(Session{Number: m.sessions, Asks: asks})
 }
 
-// report sends what is asked; wish and grant answer.
+// report sends the requests; requestStop and grant answer.
 func (m *model) report() {
 	if ask := m.rec.Observed(m.def).Ask; ask != "" && m.rec.Session.Number != 0 {
 		if _, sent := m.asked[ask]; !sent {
@@ -290,8 +290,8 @@ func (m *model) report() {
 	}
 }
 
-// talk is what the server may say of a stop that can wait, and when the agent hears it.
-func (m *model) talk() {
+// serverActs draws the server's messages about a voluntary stop, and when they reach the agent.
+func (m *model) serverActs() {
 	switch said := rapid.SampledFrom([]string{
 		"session", "old server", "report", "wish", "grant", "grant", "nothing",
 		"nothing",
@@ -301,20 +301,20 @@ func (m *model) talk() {
 	case said == "report":
 		m.report()
 	case said == "wish" && m.rec.Begun != 0:
-		m.wish("")
+		m.requestStop("")
 	case said == "grant" && m.rec.Begun != 0:
 		if m.rec.Desired.Stop == nil {
 			m.session(true)
-			m.wish("")
+			m.requestStop("")
 			m.rec.Attend(m.now())
 		}
 		m.report()
 		m.pass(time.Duration(rapid.SampledFrom([]int{0, 1, 30, 31, 60}).Draw(m.T, "answered after")) * time.Second)
-		m.wish(m.rec.Permit.Ask)
+		m.requestStop(m.rec.Permit.Ask)
 	}
 }
 
-func (m *model) wish(permit string) {
+func (m *model) requestStop(permit string) {
 	d := m.rec.Desired
 	d.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: permit}
 	if !m.rec.Update(&d, m.rec.Revision+1) {
@@ -324,7 +324,7 @@ func (m *model) wish(permit string) {
 
 func (m *model) look() {
 	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseStop && !m.rec.Session.Asks {
-		m.obeyed = true
+		m.stopsAtOnce = true
 	}
 	if p := m.rec.Permit; p.Used && !m.used {
 		m.used = true
@@ -422,7 +422,7 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 			},
 			"exit":     exit,
 			"exit too": exit,
-			"tell":     func(*rapid.T) { m.tell() },
+			"tell":     func(*rapid.T) { m.reportEnds() },
 			"crash":    func(*rapid.T) { m.crash() },
 			"reboot": func(t *rapid.T) {
 				if rapid.IntRange(0, 4).Draw(t, "reboot") == 0 {
@@ -439,14 +439,14 @@ func whatever(t *rapid.T, ends map[cluster.State]int) {
 					m.stop(false)
 				}
 			},
-			"talk": func(t *rapid.T) { m.T = t; m.talk() },
+			"talk": func(t *rapid.T) { m.T = t; m.serverActs() },
 			"look": func(t *rapid.T) { m.T = t; m.checks() },
 		})
 		m.T = t
 		m.stop(true)
 		for range 200 {
 			m.step()
-			m.tell()
+			m.reportEnds()
 			m.pass(10 * time.Second)
 			if m.rec.Phase == PhaseGone {
 				ends[m.rec.Observed(m.def).State]++

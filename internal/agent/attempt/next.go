@@ -12,34 +12,35 @@ import (
 // Do is the kind of a step.
 type Do string
 
-// Steps. After each the caller tells the record what came of it, with the method named here.
+// Steps. After each step the caller reports the result to the record with the method named here.
 const (
-	// Wait is for something to happen, or for the time At unless that is 0.
+	// Wait waits for an event, or until At unless that is 0.
 	Wait Do = "wait"
 	// Admit asks whether the node can take the attempt: Admitted or Reject.
 	Admit Do = "admit"
-	// Prepare makes Container, after removing its Old runs: WasPrepared, PrepareFailed or Reject.
+	// Prepare makes Container after removing its Old runs: WasPrepared, PrepareFailed or Reject.
 	Prepare Do = "prepare"
-	// ProbePorts looks whether the attempt's ports are free: PortsProbed or Reject.
+	// ProbePorts checks whether the attempt's ports are free: PortsProbed or Reject.
 	ProbePorts Do = "probe-ports"
-	// Launch makes the record durable and then starts Container: WasStarted, or once it is certain that nothing runs
-	// StartFailed, or StartInDoubt if something may have run. The same step comes again until one of them was told.
+	// Launch makes the record durable and then starts Container: WasStarted. After a failure the caller ensures that
+	// nothing runs and reports StartFailed, or StartInDoubt if the program may have run. Next returns Launch again
+	// until one of these is reported.
 	Launch Do = "launch"
-	// Discard removes Container, of which a start went unanswered: WasDiscarded.
+	// Discard removes Container after a start without a result: WasDiscarded.
 	Discard Do = "discard"
-	// Use makes the record durable, in which the permit for the attempt's stop is used: PermitKept.
+	// Use makes the record durable, with the used permit for the attempt's stop: PermitKept.
 	Use Do = "use-permit"
 	// Signal makes the record durable and then sends Signal to all live containers: Signalled.
 	Signal Do = "signal"
 	// Close reads the end of the log of Container: Closed.
 	Close Do = "close"
-	// Tail does so for an attempt that is restarted, before its next round: Tailed.
+	// Tail reads the same for an attempt that restarts, before its next round: Tailed.
 	Tail Do = "tail"
 	// Clear removes all containers and directories of the attempt: Cleared.
 	Clear Do = "clear"
 )
 
-// Step is what to do next.
+// Step is the next thing to do.
 type Step struct {
 	Do        Do
 	Container int
@@ -57,9 +58,8 @@ const (
 	defaultMaxDelay   = time.Minute
 )
 
-// Next moves the record as far as it goes without anybody's help, and returns the step that is needed then.
-// A nil definition is one that the agent does not have: a new attempt is rejected for it, one that has
-// begun waits until it is told.
+// Next moves the record as far as possible without a caller, and returns the next step. A nil definition means that the
+// agent does not have it: a new attempt is rejected, and one that has begun waits for it.
 func (r *Record) Next(def *cluster.TaskDefinition, now Now) Step {
 	if def == nil && r.Phase != PhaseNew && !r.Terminal() {
 		return Step{Do: Wait}
@@ -70,17 +70,17 @@ func (r *Record) Next(def *cluster.TaskDefinition, now Now) Step {
 			step, ok = r.move(def, now)
 		}
 		if ok {
-			r.mark(now)
+			r.noteShown(now)
 			return step
 		}
 	}
 }
 
-// move makes one move; ok says that there is no further one without the step.
+// move makes one move; ok means that step must be done before the next move.
 func (r *Record) move(def *cluster.TaskDefinition, now Now) (step Step, ok bool) {
 	switch r.Phase {
 	case PhaseNew:
-		return r.fresh(def, now)
+		return r.newAttempt(def, now)
 	case PhasePreparing:
 		return r.preparing()
 	case PhaseBarrier:
@@ -92,7 +92,7 @@ func (r *Record) move(def *cluster.TaskDefinition, now Now) (step Step, ok bool)
 	case PhaseBackoff:
 		return r.backoff(now)
 	case PhaseClosing:
-		return Step{Do: Close, Container: r.culprit()}, true
+		return Step{Do: Close, Container: r.blamedContainer()}, true
 	case PhaseEnded:
 		if r.Desired.Ended() {
 			return Step{Do: Clear}, true
@@ -102,7 +102,7 @@ func (r *Record) move(def *cluster.TaskDefinition, now Now) (step Step, ok bool)
 	return Step{Do: Wait}, true
 }
 
-func (r *Record) fresh(def *cluster.TaskDefinition, now Now) (Step, bool) {
+func (r *Record) newAttempt(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	switch {
 	case r.stop() != nil:
 		r.stopped(now)
@@ -139,7 +139,7 @@ func (r *Record) preparing() (Step, bool) {
 	return Step{}, false
 }
 
-// barrier waits for the answer, and asks again where that is too old to start by (P4.3).
+// barrier waits for the answer, and asks again if the answer is too old to start by (P4.3).
 func (r *Record) barrier(now Now) (Step, bool) {
 	switch {
 	case r.stop() != nil:
@@ -161,27 +161,27 @@ func (r *Record) barrierStale(now Now) bool {
 	return r.Barrier.Passed == 0 || now.Boot-r.Barrier.Passed > BarrierAge
 }
 
-// running launches what is due and watches for what ends the round.
+// running launches the containers that are due and detects the end of the round.
 func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	limit := r.limitAt()
 	checked, look := r.judge(def, now)
 	switch {
 	case r.stop() != nil:
-		if at := r.lingers(def); at > now.Boot && r.ender(def) < 0 {
+		if at := r.lingerUntil(def); at > now.Boot && r.endingContainer(def) < 0 {
 			return Step{Do: Wait, At: at}, true
 		}
 		return r.endRound(Ending{Cause: lifecycle.CauseStop, Container: -1})
 	case limit != 0 && now.Boot >= limit:
 		return r.endRound(Ending{Cause: lifecycle.CauseTimeLimit, Container: -1})
 	}
-	if i := r.ender(def); i >= 0 {
+	if i := r.endingContainer(def); i >= 0 {
 		return r.endRound(Ending{Cause: lifecycle.CauseExit, Container: i})
 	}
 	if checked.Fatal != "" {
 		r.Note = checked.Fatal
-		return r.endRound(Ending{Cause: lifecycle.CauseCheck, Container: essential(def), Problem: checked.Fatal})
+		return r.endRound(Ending{Cause: lifecycle.CauseCheck, Container: firstEssential(def), Problem: checked.Fatal})
 	}
-	if i := r.due(def); i >= 0 {
+	if i := r.dueContainer(def); i >= 0 {
 		if r.Containers[i].Progress == Waiting {
 			return Step{Do: Prepare, Container: i}, true // of an adopted attempt
 		}
@@ -201,7 +201,8 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	}
 	wait := Step{Do: Wait, At: sooner(limit, look)}
 	if r.Through != 0 && !def.HasCheck(cluster.MeaningReadiness) && r.Health == cluster.HealthUnknown {
-		health, rest := lifecycle.HealthWithoutChecks(or(def.MinHealthyTime, defaultMinHealthy), now.Boot-r.Through)
+		minHealthy := orDefault(def.MinHealthyTime, defaultMinHealthy)
+		health, rest := lifecycle.HealthWithoutChecks(minHealthy, now.Boot-r.Through)
 		if rest == 0 {
 			r.Health = health
 			return Step{}, false
@@ -211,7 +212,7 @@ func (r *Record) running(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	return wait, true
 }
 
-// intend writes the intent to launch into the record.
+// intend records the intent to launch.
 func (r *Record) intend(i int, now Now) {
 	r.Containers[i].Progress = Launched
 	if r.Begun == 0 {
@@ -230,8 +231,8 @@ func (r *Record) limitAt() time.Duration {
 	return r.Begun + time.Duration(r.Desired.TimeLimit)
 }
 
-// due returns the container that is to be launched now, or -1. One whose start went unanswered is due again.
-func (r *Record) due(def *cluster.TaskDefinition) int {
+// dueContainer returns the container to launch now, or -1. A container whose start had no result is due again.
+func (r *Record) dueContainer(def *cluster.TaskDefinition) int {
 	for i := range r.Containers {
 		if c := &r.Containers[i]; def.Containers[i].Init && c.Progress != Exited {
 			if c.Progress == Running {
@@ -254,12 +255,12 @@ func (r *Record) due(def *cluster.TaskDefinition) int {
 		}
 	}
 	if first >= 0 && !r.MayRun() {
-		return first // they wait for each other in a ring, which validation refuses
+		return first // a cycle in after, which validation refuses
 	}
 	return -1
 }
 
-// afterMet reports whether all that a container comes after have been started.
+// afterMet reports whether all containers that container i starts after have been started.
 func (r *Record) afterMet(def *cluster.TaskDefinition, i int) bool {
 	for _, before := range def.Containers[i].After {
 		j := slices.IndexFunc(def.Containers, func(c cluster.Container) bool { return c.Name == before })
@@ -279,9 +280,9 @@ func (r *Record) allUp(def *cluster.TaskDefinition) bool {
 	return true
 }
 
-// ender returns the container whose end ends the round, or -1: an init container that failed, an
-// essential one, or the last one where none is essential.
-func (r *Record) ender(def *cluster.TaskDefinition) int {
+// endingContainer returns the container whose end ends the round, or -1: a failed init container, an essential one, or
+// the last one where none is essential.
+func (r *Record) endingContainer(def *cluster.TaskDefinition) int {
 	last, left, essential := -1, false, false
 	for i := range r.Containers {
 		c, d := &r.Containers[i], &def.Containers[i]
@@ -311,7 +312,7 @@ func (r *Record) ender(def *cluster.TaskDefinition) int {
 	return last
 }
 
-// earlier returns that of two containers which ended first.
+// earlier returns the container that ended first.
 func (r *Record) earlier(i, j int) int {
 	if i < 0 || r.Containers[i].Exit == nil || r.Containers[j].Exit == nil {
 		return j
@@ -329,7 +330,7 @@ func (r *Record) endRound(e Ending) (Step, bool) {
 	return Step{}, false
 }
 
-// ending sends TERM, KILL after the grace, and KILL again now and then, until nothing lives.
+// ending sends TERM, KILL after the grace period, and KILL again at intervals, until no container lives.
 func (r *Record) ending(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	e := r.Ending
 	running := false
@@ -348,7 +349,7 @@ func (r *Record) ending(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	}
 	grace := defaultGrace
 	if def != nil {
-		grace = or(def.Grace, defaultGrace)
+		grace = orDefault(def.Grace, defaultGrace)
 	}
 	if e.Term == 0 {
 		e.Term = now.Boot
@@ -373,7 +374,7 @@ func (r *Record) ending(def *cluster.TaskDefinition, now Now) (Step, bool) {
 	return Step{Do: Wait, At: e.Killed + UnkillableAfter}, true
 }
 
-// backoff waits, then begins another round with containers of new names.
+// backoff waits, then begins another round with new container IDs.
 func (r *Record) backoff(now Now) (Step, bool) {
 	if r.stop() != nil {
 		r.stopped(now)
@@ -403,8 +404,8 @@ func (r *Record) backoff(now Now) (Step, bool) {
 	return Step{}, false
 }
 
-// mark notes since when the shown state is what it is.
-func (r *Record) mark(now Now) {
+// noteShown records since when the shown state has its value.
+func (r *Record) noteShown(now Now) {
 	state, health := r.state(), r.Health
 	if state != cluster.StateRunning {
 		health = ""
@@ -414,14 +415,14 @@ func (r *Record) mark(now Now) {
 	}
 }
 
-func or(d cluster.Duration, standard time.Duration) time.Duration {
+func orDefault(d cluster.Duration, standard time.Duration) time.Duration {
 	if d <= 0 {
 		return standard
 	}
 	return time.Duration(d)
 }
 
-// sooner returns the earlier of two times, of which 0 is none.
+// sooner returns the earlier of two times; 0 means no time.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

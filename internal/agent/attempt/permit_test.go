@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// serving returns an attempt of a service of which one container runs, in session 5 with a server that grants permits.
+// serving returns an attempt of a service with a running container, in session 5 with a server that grants permits.
 func serving(t *testing.T) (*Record, *cluster.TaskDefinition) {
 	t.Helper()
 	def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}}
@@ -24,8 +24,8 @@ func serving(t *testing.T) (*Record, *cluster.TaskDefinition) {
 	return r, def
 }
 
-// wish tells the record a stop of the class with a permit.
-func wish(r *Record, class cluster.StopClass, permit string) {
+// requestStop gives the record a stop of the class with a permit.
+func requestStop(r *Record, class cluster.StopClass, permit string) {
 	d := r.Desired
 	d.Stop = &cluster.Stop{Class: class, Reason: cluster.ReasonRollout, Permit: permit}
 	r.Update(&d, r.Revision+1)
@@ -33,7 +33,7 @@ func wish(r *Record, class cluster.StopClass, permit string) {
 
 func after(d time.Duration) Now { return Now{noon.Boot + d, noon.Wall.Add(d)} }
 
-// reread is what a later life of the agent reads.
+// reread returns the record that a later run of the agent reads.
 func reread(t *testing.T, r *Record) *Record {
 	t.Helper()
 	b, err := json.Marshal(r)
@@ -63,8 +63,8 @@ func wantStep(t *testing.T, r *Record, def *cluster.TaskDefinition, now Now, wan
 
 func TestWishIsAskedForAndWaits(t *testing.T) {
 	r, def := serving(t)
-	wish(r, cluster.StopVoluntary, "")
-	for _, d := range []time.Duration{0, time.Second, time.Hour} { // it never asks again by itself
+	requestStop(r, cluster.StopVoluntary, "")
+	for _, d := range []time.Duration{0, time.Second, time.Hour} { // it never repeats an ask by itself
 		wantStep(t, r, def, after(d), Wait)
 		wantAsk(t, r, def, "5.1")
 	}
@@ -85,11 +85,11 @@ func TestPermitIsUsedInTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, def := serving(t)
-			wish(r, cluster.StopVoluntary, "")
+			requestStop(r, cluster.StopVoluntary, "")
 			r.Next(def, noon)
 			r.AskSent("5.1", noon)
 			r.AskSent("5.1", after(20*time.Second)) // sent again: the first time counts
-			wish(r, cluster.StopVoluntary, test.permit)
+			requestStop(r, cluster.StopVoluntary, test.permit)
 			wantStep(t, r, def, after(test.late), test.want)
 			wantAsk(t, r, def, test.ask)
 		})
@@ -98,13 +98,13 @@ func TestPermitIsUsedInTime(t *testing.T) {
 
 func TestPermitThatWasVoidIsFollowedByAnother(t *testing.T) {
 	r, def := serving(t)
-	wish(r, cluster.StopVoluntary, "")
+	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
 	r.AskSent("5.1", noon)
-	wish(r, cluster.StopVoluntary, "5.1")
+	requestStop(r, cluster.StopVoluntary, "5.1")
 	r.Next(def, after(31*time.Second))
 	r.AskSent("5.2", after(32*time.Second))
-	wish(r, cluster.StopVoluntary, "5.2")
+	requestStop(r, cluster.StopVoluntary, "5.2")
 	wantStep(t, r, def, after(61*time.Second), Use)
 	r.PermitKept()
 	wantStep(t, r, def, after(time.Hour), Signal)
@@ -112,10 +112,10 @@ func TestPermitThatWasVoidIsFollowedByAnother(t *testing.T) {
 
 func TestUsedPermitIsCompletedHoweverLate(t *testing.T) {
 	r, def := serving(t)
-	wish(r, cluster.StopVoluntary, "")
+	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
 	r.AskSent("5.1", noon)
-	wish(r, cluster.StopVoluntary, "5.1")
+	requestStop(r, cluster.StopVoluntary, "5.1")
 	wantStep(t, r, def, after(time.Second), Use)
 	r.InSession(Session{Number: 6, Asks: true}) // the disk is slow meanwhile
 	wantStep(t, r, def, after(time.Hour), Use)
@@ -131,10 +131,10 @@ func TestUsedPermitIsCompletedHoweverLate(t *testing.T) {
 
 func TestLaterLifeAsksAnew(t *testing.T) {
 	r, def := serving(t)
-	wish(r, cluster.StopVoluntary, "")
+	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
 	r.AskSent("5.1", noon)
-	wish(r, cluster.StopVoluntary, "5.1") // granted, and its use not durable: the agent dies here
+	requestStop(r, cluster.StopVoluntary, "5.1") // granted, but its use is not durable: the agent dies here
 	r = reread(t, r)
 	r.Recover(map[executor.ID]executor.Status{"u-0-1": {State: executor.StateRunning}}, "boot", after(time.Second))
 	wantStep(t, r, def, after(time.Second), Wait)
@@ -147,12 +147,12 @@ func TestLaterLifeAsksAnew(t *testing.T) {
 func TestWhatNeedsNoPermit(t *testing.T) {
 	t.Run("a mandatory stop after a wish", func(t *testing.T) {
 		r, def := serving(t)
-		wish(r, cluster.StopVoluntary, "")
+		requestStop(r, cluster.StopVoluntary, "")
 		r.Next(def, noon)
 		d := r.Desired
 		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted}
 		r.Update(&d, 9)
-		wish(r, cluster.StopVoluntary, "")
+		requestStop(r, cluster.StopVoluntary, "")
 		wantStep(t, r, def, noon, Signal)
 		if s := r.Desired.Stop; s.Class != cluster.StopMandatory || s.Reason != cluster.ReasonDeleted {
 			t.Errorf("stopped as %+v, want mandatory, for the deletion", s)
@@ -161,9 +161,10 @@ func TestWhatNeedsNoPermit(t *testing.T) {
 	t.Run("a server that knows no permits", func(t *testing.T) {
 		r, def := serving(t)
 		r.InSession(Session{Number: 6})
-		wish(r, cluster.StopVoluntary, "")
+		requestStop(r, cluster.StopVoluntary, "")
 		wantStep(t, r, def, noon, Signal)
-		if again := reread(t, r); again.Next(def, noon).Do != Signal { // what began is completed, also before a session
+		// A used permit is completed, also before a session.
+		if again := reread(t, r); again.Next(def, noon).Do != Signal {
 			t.Errorf("a stop that began is not completed in a later life: %+v", again.Next(def, noon))
 		}
 	})
@@ -173,7 +174,7 @@ func TestWhatNeedsNoPermit(t *testing.T) {
 		r.InSession(Session{Number: 5, Asks: true})
 		r.Next(def, noon)
 		r.Admitted("x", def)
-		wish(r, cluster.StopVoluntary, "")
+		requestStop(r, cluster.StopVoluntary, "")
 		r.Next(def, noon)
 		if o := r.Observed(def); o.State != cluster.StateCancelled || o.Ask != "" {
 			t.Errorf("it is %s and asks %q, want cancelled", o.State, o.Ask)
@@ -192,10 +193,10 @@ func TestWhatNeedsNoPermit(t *testing.T) {
 	})
 }
 
-// While a wish stands the task is restarted in place, and a permit for it may be used in between.
+// While a voluntary stop waits, the task restarts in place, and its permit may be used in between.
 func TestWishDoesNotKeepATaskFromBeingRestarted(t *testing.T) {
 	r, def := serving(t)
-	wish(r, cluster.StopVoluntary, "")
+	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
 	r.AskSent("5.1", noon)
 	r.HasExited("u-0-1", cluster.Exit{Code: 1}, noon)
@@ -208,7 +209,7 @@ func TestWishDoesNotKeepATaskFromBeingRestarted(t *testing.T) {
 	wantStep(t, r, def, after(2*time.Second), Prepare)
 
 	waiting.InSession(Session{Number: 5, Asks: true})
-	wish(waiting, cluster.StopVoluntary, "5.1")
+	requestStop(waiting, cluster.StopVoluntary, "5.1")
 	wantStep(t, waiting, def, after(time.Second), Use)
 	waiting.PermitKept()
 	waiting.Next(def, after(2*time.Second))
@@ -217,16 +218,16 @@ func TestWishDoesNotKeepATaskFromBeingRestarted(t *testing.T) {
 	}
 }
 
-// A step that lasts does not keep an attempt from asking, and is broken off for a permit.
+// A long step does not prevent an ask, and a permit cancels it.
 func TestAttendInTheMiddleOfAStep(t *testing.T) {
 	r, def := serving(t)
-	wish(r, cluster.StopVoluntary, "")
+	requestStop(r, cluster.StopVoluntary, "")
 	if r.Attend(noon) {
 		t.Error("a wish breaks a step off")
 	}
 	wantAsk(t, r, def, "5.1")
 	r.AskSent("5.1", noon)
-	wish(r, cluster.StopVoluntary, "5.1")
+	requestStop(r, cluster.StopVoluntary, "5.1")
 	if !r.Attend(after(time.Second)) {
 		t.Error("a permit does not break a step off")
 	}

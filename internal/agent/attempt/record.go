@@ -1,19 +1,19 @@
-// Package attempt is one numbered try of a task on this node: the record that an agent keeps of it,
-// and the rules by which it moves.
+// Package attempt is one numbered try of a task on this node: the record that an agent keeps of it, and the rules by
+// which it moves.
 //
-// An attempt begins with an assignment. It is admitted, its containers are prepared, its ports are
-// probed; a batch attempt then waits at the start barrier (P4.3). Then its containers are launched: those of
-// init one after the other, the main ones by their order. When one ends that is essential, the others are
-// ended too, and the attempt either backs off and runs another round on this node (P4.5) or has ended. An
-// ended attempt is kept whole until its outcome is durable (P4.6), then it is cleared and gone.
+// An attempt begins with an assignment. It is admitted, its containers are prepared, and its ports are probed. A batch
+// attempt then waits at the start barrier (P4.3). Then its containers are launched: the init containers one after the
+// other, the main ones by their order. When an essential container ends, the others are ended too. The attempt then
+// either backs off and runs another round on this node (P4.5) or has ended. An ended attempt is kept whole until its
+// outcome is durable (P4.6); then it is cleared and gone.
 //
 //	new → preparing → barrier → running → ending → closing → ended → gone
 //	          ↑                              │
 //	          └────────── backoff ◀──────────┘
 //
-// Record.Next tells the one thing to do now. The caller does it, tells the record what came of it with
-// one of the record's other methods, and asks again. Nothing here waits, looks at a clock or touches
-// the machine; a record that was written as JSON and read again goes on where it stood.
+// Record.Next returns the one step to do now. The caller does it, reports the result with one of the record's other
+// methods, and asks again. The package never waits, reads a clock or touches the machine. A record that was written as
+// JSON and read again continues where it was.
 //
 // Times named Boot are on the machine's boot-time clock (P9.1) and are never 0; 0 stands for "not yet".
 package attempt
@@ -28,29 +28,29 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// Phase is where an attempt stands in its life on the node.
+// Phase is the position of an attempt in its life on the node.
 type Phase string
 
 // Phases, in the order of the life.
 const (
-	PhaseNew       Phase = "new"       // nobody looked yet whether the node can take it
+	PhaseNew       Phase = "new"       // not admitted yet
 	PhasePreparing Phase = "preparing" // the containers of a round are being made
 	PhaseBarrier   Phase = "barrier"   // prepared; batch waits for its start barrier
 	PhaseRunning   Phase = "running"   // containers are launched and run
-	PhaseEnding    Phase = "ending"    // what still runs is being ended
+	PhaseEnding    Phase = "ending"    // the remaining containers are being ended
 	PhaseBackoff   Phase = "backoff"   // waits for the next round
 	PhaseClosing   Phase = "closing"   // ended; the end of its log is being read
 	PhaseEnded     Phase = "ended"     // terminal, kept until the outcome is durable
 	PhaseGone      Phase = "gone"      // nothing is left on the node
 )
 
-// Progress is how far one container of the current round is.
+// Progress is the progress of one container in the current round.
 type Progress string
 
 // Progress of a container.
 const (
-	Waiting  Progress = ""          // nothing was made
-	Prepared Progress = "prepared"  // its program never ran
+	Waiting  Progress = ""          // not made yet
+	Prepared Progress = "prepared"  // made; its program never ran
 	Launched Progress = "launching" // the intent is durable: its program may run (P4.4)
 	Running  Progress = "running"
 	Exited   Progress = "exited"
@@ -58,14 +58,14 @@ const (
 
 // Container is one container of the attempt, in its newest run.
 type Container struct {
-	// ID names the run for the executor; Old are those of earlier rounds that still have to be removed.
+	// ID names the run for the executor. Old are the runs of earlier rounds that are still to be removed.
 	ID       executor.ID      `json:"id"`
 	Old      []executor.ID    `json:"old,omitempty"`
 	Progress Progress         `json:"progress,omitempty"`
 	Process  executor.Process `json:"process,omitzero"`
-	// Exit is the newest end, which may be of the round before.
+	// Exit is the newest exit, possibly of the round before.
 	Exit *cluster.Exit `json:"exit,omitempty"`
-	// Refused is the executor's error where Start failed. Exit is unknown then if the program may have run.
+	// Refused is the executor's error of a failed Start. Exit is unknown then if the program may have run.
 	Refused  string `json:"refused,omitempty"`
 	Restarts int    `json:"restarts,omitempty"`
 	OOMs     int    `json:"ooms,omitempty"`
@@ -79,9 +79,9 @@ func (c *Container) begun() bool { return c.live() || c.Progress == Exited }
 
 // Barrier is the start barrier of a batch attempt.
 type Barrier struct {
-	// Ask counts the requests; each makes a report anew.
+	// Ask counts the requests; each new one makes a report.
 	Ask int `json:"ask,omitempty"`
-	// Passed is when the request was sent whose answer let the attempt pass (Boot).
+	// Passed is when the request with the passing answer was sent (Boot).
 	Passed time.Duration `json:"passed,omitempty"`
 }
 
@@ -94,15 +94,15 @@ const UnkillableAfter = 2 * time.Minute
 // Ending is the end of a round.
 type Ending struct {
 	Cause lifecycle.Cause `json:"cause"`
-	// Container is the index of the one that ended first, with CauseCheck of the one whose log is shown, or -1.
+	// Container is the index of the container that ended first, for CauseCheck of the one whose log is shown, or -1.
 	Container int `json:"container"`
-	// Term and Kill are when the signals were due; the executor may have been deaf (Boot).
+	// Term and Kill are when the signals were due (Boot); the executor may have failed to send them then.
 	Term time.Duration `json:"term,omitempty"`
 	Kill time.Duration `json:"kill,omitempty"`
-	// Termed says that TERM went out, and Killed is when KILL last did (Boot).
+	// Termed means that TERM was sent. Killed is when KILL was last sent (Boot).
 	Termed bool          `json:"termed,omitempty"`
 	Killed time.Duration `json:"killed,omitempty"`
-	// Unkillable says that something lives long after KILL.
+	// Unkillable means that a container lives long after KILL.
 	Unkillable bool `json:"unkillable,omitempty"`
 	// Problem is the message of CausePrepare, CauseBarrier, CauseCheck and CauseRenewal.
 	Problem string `json:"problem,omitempty"`
@@ -119,59 +119,57 @@ type Result struct {
 type Crash struct {
 	Reason  cluster.ReasonCode `json:"reason,omitempty"`
 	Message string             `json:"message"`
-	// Container is the one to blame, or -1, and Tail the end of its output; Read says that it was read.
+	// Container is the container to blame, or -1. Tail is the end of its output; Read means that the output was read.
 	Container int    `json:"container"`
 	Tail      string `json:"tail,omitempty"`
 	Read      bool   `json:"read,omitempty"`
 }
 
-// MaxCrashTail bounds the output that is reported with a task that is being restarted, in bytes.
+// MaxCrashTail limits the output that is reported with a restarting task, in bytes.
 const MaxCrashTail = 1024
 
-// Record is all that an agent knows of one attempt. The agent persists it as JSON; the intent to launch
-// (Progress Launched) and an accepted stop must be durable before the agent acts on them.
+// Record is all that an agent knows of one attempt. The agent persists it as JSON. The intent to launch (Progress
+// Launched) and an accepted stop must be durable before the agent acts on them.
 //
 // A Record is not for concurrent use.
 type Record struct {
-	// Desired is the newest assignment that was accepted, and Revision its record's.
+	// Desired is the newest accepted assignment. Revision is the revision of its record.
 	Desired  cluster.Desired `json:"desired"`
 	Revision uint64          `json:"rev"`
-	// Boot names the boot of the machine that the times are of.
+	// Boot names the boot of the machine that the times belong to.
 	Boot  string `json:"boot"`
 	Phase Phase  `json:"phase"`
 	// Executor is the name of the executor that holds the containers.
 	Executor string `json:"executor,omitempty"`
-	// Round counts from 1; each restart in place is another one.
+	// Round counts from 1; each restart in place begins another round.
 	Round      int         `json:"round"`
 	Containers []Container `json:"containers,omitempty"` // in the order of the definition
-	PortsFree  bool        `json:"ports_free,omitempty"` // they were probed
+	PortsFree  bool        `json:"ports_free,omitempty"` // the ports were probed
 	Barrier    Barrier     `json:"barrier,omitzero"`
-	// Begun is when the first container of the attempt was launched, RoundBegun that of the round, and Up when
-	// all main containers of the round were (Boot).
+	// Begun is when the first container of the attempt was launched. RoundBegun is the same for the round. Up is when
+	// all main containers of the round were launched (Boot).
 	Begun      time.Duration `json:"begun,omitempty"`
 	RoundBegun time.Duration `json:"round_begun,omitempty"`
 	Up         time.Duration `json:"up,omitempty"`
-	// Through is when all checks of the meaning startup had succeeded in the round (Boot); without such checks it is
-	// Up.
+	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
 	Through time.Duration `json:"through,omitempty"`
-	// Looks are what the checks of the round have shown, in the order of the definition; nil before the first of them
-	// did.
+	// Looks are the results of the checks of the round, in the order of the definition; nil before the first result.
 	Looks []lifecycle.Look `json:"looks,omitempty"`
-	// Hearing is when words to checks could have come.
-	Hearing lifecycle.Hearing `json:"-"`
-	Ending  *Ending           `json:"ending,omitempty"`
-	// Restarts are those in place; their times are Boot, as times since the epoch.
+	// TTLWindow is when updates of ttl checks could have arrived.
+	TTLWindow lifecycle.Hearing `json:"-"`
+	Ending    *Ending           `json:"ending,omitempty"`
+	// Restarts are the restarts in place; their times are Boot, as times since the epoch.
 	Restarts lifecycle.Restarts `json:"restarts,omitzero"`
 	// NotBefore is when the next round begins (Boot).
 	NotBefore time.Duration `json:"not_before,omitempty"`
-	// Permit is the leave for a voluntary stop; Session is the agent's newest.
+	// Permit is the permit for a voluntary stop. Session is the agent's newest session.
 	Permit  Permit  `json:"permit,omitzero"`
 	Session Session `json:"-"`
-	// Rebooted says that the machine was started anew while containers ran.
+	// Rebooted means that the machine rebooted while containers ran.
 	Rebooted bool `json:"rebooted,omitempty"`
 	// Crash is the end of the last round, until the attempt is healthy again.
 	Crash *Crash `json:"crash,omitempty"`
-	// Renewal is why the last round was ended by Renew, until the attempt is healthy again.
+	// Renewal is the reason of the last renewal, until the attempt is healthy again.
 	Renewal string  `json:"renewal,omitempty"`
 	Result  *Result `json:"result,omitempty"`
 
@@ -180,13 +178,13 @@ type Record struct {
 	Finished time.Time      `json:"finished,omitzero"`
 	Since    time.Time      `json:"since,omitzero"`
 	LogTail  string         `json:"log_tail,omitempty"`
-	// Note is what goes on, in a few words.
+	// Note describes the current activity in a few words.
 	Note string `json:"note,omitempty"`
-	// Shown is what Since speaks of.
+	// Shown is the state that Since refers to.
 	Shown Shown `json:"shown,omitzero"`
 }
 
-// Shown is what was reported; the health counts while the task runs.
+// Shown is the reported state; the health counts while the task runs.
 type Shown struct {
 	State  cluster.State  `json:"state,omitempty"`
 	Health cluster.Health `json:"health,omitempty"`
@@ -198,7 +196,7 @@ type Now struct {
 	Wall time.Time
 }
 
-// New returns the record of an attempt that was just assigned.
+// New returns the record of a new assignment.
 func New(desired cluster.Desired, revision uint64, boot string) *Record {
 	return &Record{
 		Desired: desired, Revision: revision, Boot: boot,
@@ -206,9 +204,9 @@ func New(desired cluster.Desired, revision uint64, boot string) *Record {
 	}
 }
 
-// Update takes a newer assignment of the same attempt and reports whether it was one. What is older
-// than the record's token, or as old with a smaller revision, is refused (P6.6), so late and repeated messages
-// change nothing. A stop is never taken back, and one that is mandatory stays so.
+// Update takes a newer assignment of the same attempt and reports whether it was newer. It refuses an assignment with a
+// lower token, or with the same token and no higher revision (P6.6), so late and repeated messages change nothing. A
+// stop is never withdrawn, and a mandatory stop stays mandatory.
 func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 	order := desired.Token.Compare(r.Desired.Token)
 	if desired.UUID != r.Desired.UUID || order < 0 || order == 0 && revision <= r.Revision {
@@ -226,7 +224,7 @@ func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 				stop.Class = old.Class
 			}
 			if !old.Ended && (wish || r.stop() != nil) {
-				stop.Reason, stop.Message = old.Reason, old.Message // the first cause stands
+				stop.Reason, stop.Message = old.Reason, old.Message // the first reason stays
 			}
 		}
 		r.Desired.Stop = &stop
@@ -250,13 +248,13 @@ func (r *Record) Terminal() bool { return r.Phase == PhaseEnded || r.Phase == Ph
 // AtBarrier reports whether the attempt waits for an answer to its start barrier.
 func (r *Record) AtBarrier() bool { return r.Phase == PhaseBarrier && r.Barrier.Passed == 0 }
 
-// IsUp reports whether all main containers were launched and the round goes on: checks look only then.
+// IsUp reports whether all main containers were launched and the round continues. Checks run only then.
 func (r *Record) IsUp() bool { return r.Phase == PhaseRunning && r.Up != 0 }
 
-// maxMessage bounds the sentence that is reported: some errors are books.
+// maxMessage limits the reported message, in bytes: some errors are very long.
 const maxMessage = 1000
 
-// Observed returns what is reported of the attempt. The caller fills in node, session and sequence.
+// Observed returns the report of the attempt. The caller sets node, session and sequence.
 func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 	o := cluster.Observed{
 		Task: r.Desired.Task, Attempt: r.Desired.Attempt, UUID: r.Desired.UUID,
@@ -291,7 +289,7 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 	return o
 }
 
-// state is the reported state, by the moves of package lifecycle: a restart in place is reported as starting.
+// state returns the reported state, by the moves of package lifecycle. A restart in place is reported as starting.
 func (r *Record) state() cluster.State {
 	switch r.Phase {
 	case PhaseNew, PhasePreparing:
@@ -315,7 +313,7 @@ func (r *Record) state() cluster.State {
 		return cluster.StateStarting
 	case PhaseEnding, PhaseClosing:
 		if c := r.Ending; c != nil && (c.Cause != lifecycle.CauseExit && c.Cause != lifecycle.CausePrepare &&
-			c.Cause != lifecycle.CauseCheck && c.Cause != lifecycle.CauseRenewal) { // which may be restarted in place
+			c.Cause != lifecycle.CauseCheck && c.Cause != lifecycle.CauseRenewal) { // no restart in place
 			return cluster.StateStopping
 		}
 		switch {
@@ -348,7 +346,7 @@ func (c *Container) status(name string) cluster.ContainerStatus {
 	return s
 }
 
-// name returns the name of a container, which is its number where the definition is not known.
+// name returns the name of a container, or its number if the definition is unknown.
 func name(def *cluster.TaskDefinition, i int) string {
 	if def == nil || i < 0 || i >= len(def.Containers) {
 		return strconv.Itoa(i)
@@ -356,8 +354,7 @@ func name(def *cluster.TaskDefinition, i int) string {
 	return def.Containers[i].Name
 }
 
-// RunID returns the name of one run of one container. It is at most 76 bytes long for an attempt's UUID
-// of at most 60.
+// RunID returns the name of one run of one container. It has at most 76 bytes for a UUID of at most 60.
 func RunID(uuid string, container, round int) executor.ID {
 	return executor.ID(uuid + "-" + strconv.Itoa(container) + "-" + strconv.Itoa(round))
 }

@@ -4,9 +4,9 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// Renew ends a round whose containers all run, so that the next one begins at once with what is new: the attempt goes
-// on, and nothing of it counts as a failure or against the limit of restarts. It reports false, and changes nothing,
-// where the round is over, where the attempt has to stop, and for a batch attempt, which is never begun again for it.
+// Renew ends a round whose containers all run, so that the next round begins at once with new content. The renewal is
+// no failure and does not count against the limit of restarts. Renew returns false and changes nothing in three cases:
+// the round is over, the attempt has to stop, or it is a batch attempt.
 func (r *Record) Renew(round int, why string) bool {
 	if r.Round != round || !r.IsUp() || r.stop() != nil || r.Desired.Stop != nil || r.Desired.Batch() {
 		return false
@@ -16,7 +16,7 @@ func (r *Record) Renew(round int, why string) bool {
 	return true
 }
 
-// renewed begins the next round of an attempt whose last one was ended by Renew.
+// renewed begins the next round of an attempt after Renew.
 func (r *Record) renewed(now Now) {
 	r.Phase, r.NotBefore = PhaseBackoff, now.Boot
 	r.Note = "starts again: " + r.Ending.Problem

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// runs brings the record to where all its containers run.
+// runs moves the record until all its containers run.
 func runs(t *testing.T, r *Record, def *cluster.TaskDefinition, now *Now) {
 	t.Helper()
 	for range 20 {
@@ -34,8 +34,7 @@ func runs(t *testing.T, r *Record, def *cluster.TaskDefinition, now *Now) {
 	t.Fatalf("it does not run: %+v", r)
 }
 
-// An attempt whose containers were told something that changed begins another round at once, however often: it did not
-// fail.
+// An attempt with changed content begins another round at once, however often, because it did not fail.
 func TestRenew(t *testing.T) {
 	def := &cluster.TaskDefinition{
 		Containers: []cluster.Container{{Name: "a"}},
@@ -89,7 +88,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// A batch attempt is not begun anew.
+// A batch attempt is not renewed.
 func TestRenewOfAJob(t *testing.T) {
 	r, def := running(t, "")
 	r.Next(def, noon)

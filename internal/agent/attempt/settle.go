@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// settle decides, once nothing lives, whether the attempt has ended or runs another round.
+// settle decides, once no container lives, whether the attempt has ended or runs another round.
 func (r *Record) settle(def *cluster.TaskDefinition, now Now) {
 	v, final := lifecycle.Classify(r.ended(def))
 	result := Result{v.State, v.Reason, v.Message}
@@ -23,7 +23,7 @@ func (r *Record) settle(def *cluster.TaskDefinition, now Now) {
 	r.restart(def, result, now)
 }
 
-// ended tells how the round ended: well, if every essential container ended with code 0.
+// ended describes the end of the round. The round ended well if every essential container ended with code 0.
 func (r *Record) ended(def *cluster.TaskDefinition) lifecycle.End {
 	e := lifecycle.End{
 		Cause: r.Ending.Cause, Problem: r.Ending.Problem, Stop: r.stop(), Batch: r.Desired.Batch(),
@@ -59,7 +59,7 @@ func (r *Record) ended(def *cluster.TaskDefinition) lifecycle.End {
 	return e
 }
 
-// stopped ends the attempt because it was told to stop.
+// stopped ends the attempt because of its stop.
 func (r *Record) stopped(now Now) {
 	stop := r.Desired.Stop
 	if r.Ending == nil {
@@ -68,18 +68,18 @@ func (r *Record) stopped(now Now) {
 	r.end(Result{cluster.StateCancelled, stop.Reason, stop.Message}, now)
 }
 
-// end makes the attempt terminal. What ran and failed has the end of its log read first.
+// end makes the attempt terminal. After a failure the end of the log of the blamed container is read first.
 func (r *Record) end(result Result, now Now) {
 	r.Result = &result
 	r.Health, r.Note, r.Finished = cluster.HealthUnknown, "", now.Wall
 	r.Phase = PhaseEnded
-	if result.State == cluster.StateFailed && r.culprit() >= 0 {
+	if result.State == cluster.StateFailed && r.blamedContainer() >= 0 {
 		r.Phase = PhaseClosing
 	}
 }
 
-// culprit returns the container to blame, or -1.
-func (r *Record) culprit() int {
+// blamedContainer returns the container to blame, or -1.
+func (r *Record) blamedContainer() int {
 	if r.Ending != nil && r.Ending.Container >= 0 {
 		return r.Ending.Container
 	}
@@ -91,7 +91,7 @@ func (r *Record) culprit() int {
 	return -1
 }
 
-// restart begins the wait for the next round if the policy wants one, and ends the attempt if not (P4.5).
+// restart begins the wait for the next round if the policy allows one, and otherwise ends the attempt (P4.5).
 func (r *Record) restart(def *cluster.TaskDefinition, result Result, now Now) {
 	policy := r.policy(def)
 	var ran time.Duration
@@ -118,13 +118,13 @@ func (r *Record) restart(def *cluster.TaskDefinition, result Result, now Now) {
 		r.Restarts = d.Next
 		r.NotBefore = now.Boot + d.Delay
 		r.Phase, r.Health = PhaseBackoff, cluster.HealthUnknown
-		c := r.culprit()
+		c := r.blamedContainer()
 		r.Crash = &Crash{Reason: result.Reason, Message: message, Container: c, Read: c < 0}
 		r.Note = fmt.Sprintf("starts again after %v: %s", d.Delay, message)
 	}
 }
 
-// ooms counts how often containers of the attempt were killed for their memory limit.
+// ooms returns how often containers of the attempt were killed for their memory limit.
 func (r *Record) ooms() (n int) {
 	for i := range r.Containers {
 		n += r.Containers[i].OOMs
@@ -139,14 +139,14 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// policy is the definition's, with what it does not say filled in.
+// policy returns the definition's restart policy with its defaults.
 func (r *Record) policy(def *cluster.TaskDefinition) cluster.Restart {
 	p := def.Restart.For(r.Desired.Owner.Kind)
 	if p.Limit <= 0 {
 		p.Limit = defaultLimit
 	}
-	p.Window = cluster.Duration(or(p.Window, defaultWindow))
-	p.Delay = cluster.Duration(or(p.Delay, defaultDelay))
-	p.MaxDelay = cluster.Duration(or(p.MaxDelay, defaultMaxDelay))
+	p.Window = cluster.Duration(orDefault(p.Window, defaultWindow))
+	p.Delay = cluster.Duration(orDefault(p.Delay, defaultDelay))
+	p.MaxDelay = cluster.Duration(orDefault(p.MaxDelay, defaultMaxDelay))
 	return p
 }

@@ -1,7 +1,7 @@
-// Package checks looks again and again whether a task is well.
+// Package checks runs the checks of a task at their intervals.
 //
-// Each check of a task has a goroutine of its own that waits, looks, and waits again; so a slow check delays nobody
-// else and never overlaps itself. Only changes are reported; package lifecycle says what they mean together.
+// Each check has its own goroutine that waits, probes, and waits again. A slow check therefore delays no other check
+// and never overlaps itself. Only changes are reported; package lifecycle combines them.
 package checks
 
 import (
@@ -29,30 +29,30 @@ const (
 	maxComplaintInterval = time.Minute
 )
 
-// spread is by how much of an interval looks are moved to and fro, so that the checks of many tasks do not beat
-// together.
-const spread = 0.1
+// intervalJitter is the fraction of an interval by which probes are shifted, so that the checks of many tasks do not
+// run at the same time.
+const intervalJitter = 0.1
 
-// Config says what to look at.
+// Config configures the checks to run.
 type Config struct {
 	Checks []cluster.Check
-	// Which are the checks to look at, by their indices; the others are left alone.
+	// Which are the indices of the checks to run; others are not run.
 	Which []int
-	// States are what the checks have shown so far, one for each, or nil.
+	// States are the states of all checks so far, or nil.
 	States []lifecycle.CheckState
-	// Up is for how long the task is up already: that much of the initial delays has passed.
+	// Up is how long the task has been up: that much of the initial delays has passed.
 	Up time.Duration
-	// Probe looks once and returns why the task is not well. It must return soon after its context ended,
-	// and is called concurrently for different checks.
+	// Probe runs a check once and returns why the task is not healthy. It must return soon after its context ended, and
+	// is called concurrently for different checks.
 	Probe func(ctx context.Context, c *cluster.Check) error
-	// Changed receives each change of the state of a check, with what it answered where that was not well. It also
-	// receives, at a bounded pace, another answer in the same state. It is called concurrently for different checks.
+	// Changed receives each change of a check's state, with the complaint of an unhealthy state. It also receives, at a
+	// limited rate, another complaint in the same state. It is called concurrently for different checks.
 	Changed func(check int, state lifecycle.CheckState, complaint string)
-	// Random returns a number from 0 up to 1; nil moves no look.
+	// Random returns numbers in [0, 1); nil disables jitter.
 	Random func() float64
 }
 
-// Run looks until ctx ends. A check of the meaning startup is not looked at again once it has succeeded.
+// Run runs the checks until ctx ends. A startup check is not run again after its success.
 func Run(ctx context.Context, c Config) {
 	var all sync.WaitGroup
 	for _, i := range c.Which {
@@ -61,7 +61,7 @@ func Run(ctx context.Context, c Config) {
 	all.Wait()
 }
 
-// check looks at one check by its interval.
+// check runs one check at its interval.
 func (w *Config) check(ctx context.Context, i int) {
 	c := &w.Checks[i]
 	var state lifecycle.CheckState
@@ -69,7 +69,7 @@ func (w *Config) check(ctx context.Context, i int) {
 		state = w.States[i]
 	}
 	var said report
-	interval := or(c.Interval, defaultInterval)
+	interval := orDefault(c.Interval, defaultInterval)
 	timer := time.NewTimer(max(time.Duration(c.InitialDelay)-w.Up, 0))
 	defer timer.Stop()
 	for {
@@ -79,7 +79,7 @@ func (w *Config) check(ctx context.Context, i int) {
 		case <-timer.C:
 		}
 		began := time.Now()
-		err := w.look(ctx, c)
+		err := w.probeOnce(ctx, c)
 		if ctx.Err() != nil {
 			return
 		}
@@ -97,7 +97,7 @@ func (w *Config) check(ctx context.Context, i int) {
 		}
 		wait := interval
 		if w.Random != nil {
-			wait += time.Duration(spread * (w.Random() - 0.5) * float64(interval))
+			wait += time.Duration(intervalJitter * (w.Random() - 0.5) * float64(interval))
 		}
 		timer.Reset(max(wait-time.Since(began), 0))
 	}
@@ -124,8 +124,8 @@ func (r *report) isDue(changed bool, complaint string, now time.Time) bool {
 	return true
 }
 
-func (w *Config) look(ctx context.Context, c *cluster.Check) error {
-	timeout := or(c.Timeout, defaultTimeout)
+func (w *Config) probeOnce(ctx context.Context, c *cluster.Check) error {
+	timeout := orDefault(c.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := w.Probe(ctx, c)
@@ -135,7 +135,7 @@ func (w *Config) look(ctx context.Context, c *cluster.Check) error {
 	return err
 }
 
-func or(d cluster.Duration, standard time.Duration) time.Duration {
+func orDefault(d cluster.Duration, standard time.Duration) time.Duration {
 	if d <= 0 {
 		return standard
 	}

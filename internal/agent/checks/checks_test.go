@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// told is a change of health and when it came.
+// told is a change of health and its time.
 type told struct {
 	At       time.Duration
 	Health   cluster.Health
@@ -32,7 +32,7 @@ func TestChangesOfHealth(t *testing.T) {
 	for name, test := range map[string]struct {
 		check   cluster.Check
 		up      time.Duration
-		results string // one letter a look: . is well, x is not, z is silent
+		results string // one letter a probe: . is healthy, x is not, z times out
 		want    []told
 	}{
 		"well at once": {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
@@ -110,8 +110,8 @@ func TestChangesOfHealth(t *testing.T) {
 	}
 }
 
-// A program that is slow to listen and then answers with an error is reported with that error, not with its first one
-// for ever. A complaint that is another one at each look is reported ever less often.
+// A program that is slow to listen and then answers with an error is reported with that error, not for ever with its
+// first one. A complaint that changes at each probe is reported ever more rarely.
 func TestChangedComplaintIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		state  lifecycle.CheckState
@@ -183,7 +183,7 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 				most.Store(max(most.Load(), now.Add(1)))
 				defer now.Add(-1)
 				looks.Add(1)
-				time.Sleep(3 * time.Second) // deaf to its context
+				time.Sleep(3 * time.Second) // ignores its context
 				return ctx.Err()
 			},
 			Changed: func(int, lifecycle.CheckState, string) {},
@@ -215,7 +215,7 @@ func TestOnlyNamedChecksAreLookedAt(t *testing.T) {
 				got = append(got, fmt.Sprint(i, " ", s.Health, " ", s.Failures, " ", complaint))
 			},
 		})
-		want := []string{"2 failing 3 broken", "2 failing 4 broken"} // it goes on where an earlier life left it
+		want := []string{"2 failing 3 broken", "2 failing 4 broken"} // it continues from the states of an earlier run
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
@@ -248,7 +248,7 @@ func TestProber(t *testing.T) {
 	for name, test := range map[string]struct {
 		check  cluster.Check
 		status int32
-		want   string // part of the complaint; empty: well
+		want   string // part of the complaint; empty: healthy
 	}{
 		"200":           {cluster.Check{Type: "http", Port: "web", Path: "/x"}, 200, ""},
 		"204, no path":  {cluster.Check{Type: "http", Port: "web"}, 204, ""},

@@ -17,10 +17,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// maxHealthReply bounds the answer of a task's gRPC server, in bytes. One that is meant is a few bytes long.
+// maxHealthReply limits the answer of a task's gRPC server, in bytes. A valid answer is a few bytes long.
 const maxHealthReply = 4 << 10
 
-// grpc asks the standard health service, over a connection of its own: who would take no new ones is not well.
+// grpc calls the standard health service over a new connection: a server that accepts no new connection is not healthy.
 func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 	address, err := p.address(c)
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 	if c.TLS {
 		trust = credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12,
-			//nolint:gosec // the check asks how the task is, not who it is; the address is the node's own
+			// //nolint:gosec // the check needs no identity; the address is the node's own
 			InsecureSkipVerify: true,
 		})
 	}
@@ -50,36 +50,36 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // it was asked one thing, which it answered or not
+	defer conn.Close() // the call is complete or has failed
 	reply, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: c.Service})
 	if err != nil {
 		if failed := unreached.Load(); failed != nil {
-			return *failed // as the other types say it
+			return *failed // same error as for the other types
 		}
 		return grpcProblem(c, err)
 	}
 	if reply.GetStatus() != health.HealthCheckResponse_SERVING {
-		return fmt.Errorf("%s answered %s", asked(c), reply.GetStatus())
+		return fmt.Errorf("%s answered %s", serviceName(c), reply.GetStatus())
 	}
 	return nil
 }
 
-// asked names what a check asks for.
-func asked(c *cluster.Check) string {
+// serviceName names the service that a check asks for.
+func serviceName(c *cluster.Check) string {
 	if c.Service == "" {
 		return "the gRPC server"
 	}
 	return fmt.Sprintf("service %q", c.Service)
 }
 
-// grpcProblem says what an answer without a status means.
+// grpcProblem explains an error without a health status.
 func grpcProblem(c *cluster.Check, err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.Unimplemented:
 		return fmt.Errorf("the gRPC server does not serve grpc.health.v1.Health: %s", clipped(s.Message()))
 	case codes.NotFound:
-		return fmt.Errorf("the gRPC server does not know %s", asked(c))
+		return fmt.Errorf("the gRPC server does not know %s", serviceName(c))
 	}
 	return fmt.Errorf("%s: %s", s.Code(), clipped(s.Message()))
 }

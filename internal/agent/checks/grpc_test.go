@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// serveGRPC serves the standard health service on loopback, unless it is nil, and returns the port.
+// serveGRPC serves the standard health service on loopback, or none if of is nil, and returns the port.
 func serveGRPC(t *testing.T, of *health.Server, options ...grpc.ServerOption) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func TestGRPC(t *testing.T) {
 	of := health.NewServer() // "" is SERVING
 	of.SetServingStatus("shop.Cart", serving.HealthCheckResponse_SERVING)
 	of.SetServingStatus("shop.Stock", serving.HealthCheckResponse_NOT_SERVING)
-	keys := httptest.NewUnstartedServer(nil) // for its certificate, which nobody has a reason to trust
+	keys := httptest.NewUnstartedServer(nil) // for its certificate, which no client trusts
 	keys.StartTLS()
 	t.Cleanup(keys.Close)
 	certified := &tls.Config{Certificates: keys.TLS.Certificates, MinVersion: tls.VersionTLS12}
@@ -67,7 +67,7 @@ func TestGRPC(t *testing.T) {
 	}}
 	for name, test := range map[string]struct {
 		check cluster.Check
-		want  string // part of the complaint; empty: well
+		want  string // part of the complaint; empty: healthy
 	}{
 		"the server as a whole": {cluster.Check{Port: "plain"}, ""},
 		"a service":             {cluster.Check{Port: "plain", Service: "shop.Cart"}, ""},
@@ -106,7 +106,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// A server that takes a connection and says nothing is given up with the check's own timeout.
+// A probe of a server that accepts a connection and sends nothing ends with the check's own timeout.
 func TestSilentGRPC(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,18 +13,18 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Prober looks at a task whose ports are on this machine.
+// Prober runs checks of a task whose ports are on this machine.
 type Prober struct {
-	// Host is the address that the task's ports are reached by.
+	// Host is the address of the task's ports.
 	Host string
-	// Ports are the task's, by name.
+	// Ports are the task's ports, by name.
 	Ports map[string]int
-	// Exec runs a command in a container of the task (empty: the first essential one) and returns its exit
-	// code and the beginning of its output.
+	// Exec runs a command in a container of the task (empty: the first essential one). It returns the exit code and the
+	// beginning of the output.
 	Exec func(ctx context.Context, container string, command []string) (int, []byte, error)
 }
 
-// client asks without following redirects, keeping connections or heeding a proxy.
+// client returns a client that follows no redirects, keeps no connections and uses no proxy.
 func client() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
@@ -32,7 +32,7 @@ func client() *http.Client {
 	}
 }
 
-// Probe looks once; it is a Config.Probe.
+// Probe runs a check once; it is a Config.Probe.
 func (p *Prober) Probe(ctx context.Context, c *cluster.Check) error {
 	switch c.Type {
 	case cluster.CheckHTTP:
@@ -43,7 +43,7 @@ func (p *Prober) Probe(ctx context.Context, c *cluster.Check) error {
 		return p.exec(ctx, c)
 	case cluster.CheckGRPC:
 		return p.grpc(ctx, c)
-	case cluster.CheckTTL: // nobody looks
+	case cluster.CheckTTL: // never probed
 	}
 	return fmt.Errorf("type %q is not known to this agent", c.Type)
 }
@@ -87,7 +87,7 @@ func (p *Prober) http(ctx context.Context, c *cluster.Check) error {
 	if err != nil {
 		return err
 	}
-	_ = resp.Body.Close() // what the task says is of no interest
+	_ = resp.Body.Close() // only the status matters
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("answered %s", resp.Status)
 	}
@@ -112,8 +112,8 @@ func (p *Prober) exec(ctx context.Context, c *cluster.Check) error {
 	return fmt.Errorf("exit code %d: %s", code, clipped(string(line)))
 }
 
-// maxAnswer bounds what a complaint quotes of a task, in bytes.
+// maxAnswer limits the task's answer in a complaint, in bytes.
 const maxAnswer = 200
 
-// clipped is the beginning of what a task said, as valid text.
+// clipped returns the beginning of a task's answer, as valid text.
 func clipped(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxAnswer)], "?") }

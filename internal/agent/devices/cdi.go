@@ -12,18 +12,18 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// DefaultCDIDirs are the folders that the Container Device Interface names; what a later one holds goes before what an
-// earlier one does.
+// DefaultCDIDirs returns the standard folders of the Container Device Interface; later folders take precedence over
+// earlier ones.
 func DefaultCDIDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
-// specs is what the machine's CDI specifications hold.
+// specs is the content of the machine's CDI specifications.
 type specs struct {
 	names []string            // qualified, ordered
-	files map[string][]string // of each, the device files that a container gets
+	files map[string][]string // by name: the device files that a container gets
 	err   error
 }
 
-// cdi reads the machine's specifications anew. What is wrong with one is said; the others are good.
+// cdi reads the machine's specifications. It reports the faults of a specification and uses the others.
 func (f *Finder) cdi() *specs {
 	s := &specs{files: map[string][]string{}}
 	dirs := f.CDIDirs
@@ -62,7 +62,7 @@ func (f *Finder) cdi() *specs {
 
 func (s *specs) has(name string) bool { return slices.Contains(s.names, name) }
 
-// of returns the device that hands out the file, or nothing.
+// of returns the device that provides the file, or "".
 func (s *specs) of(file string) string {
 	for _, name := range s.names {
 		if !strings.HasSuffix(name, "=all") && slices.Contains(s.files[name], file) {
@@ -72,9 +72,9 @@ func (s *specs) of(file string) string {
 	return ""
 }
 
-// rest returns the devices of the specifications that are not among those that were found otherwise: the type is the
-// class of their kind. Several names for the same files are one device, and the one that stands for all of a kind is
-// none. Of NVIDIA's, parts of a GPU would be beside the whole; where GPUs were found, only they count.
+// rest returns the devices of the specifications that were not found otherwise; their type is the class of their kind.
+// Several names for the same files are one device, and a name for all devices of a kind is none. Parts of NVIDIA GPUs
+// are left out beside whole GPUs: if GPUs were found, only they count.
 func (s *specs) rest(found []Device) (all []Device) {
 	taken := map[string]bool{}
 	nvidia := false

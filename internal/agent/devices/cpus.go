@@ -12,13 +12,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// corePrefix is what the ID of a core begins with; its CPU's number follows.
+// corePrefix begins the ID of a core; its CPU's number follows.
 const corePrefix = "cpu"
 
-// maxCPU is the highest number of a CPU that is looked at.
+// maxCPU is the highest CPU number that is searched.
 const maxCPU = 1023
 
-// Usable returns the CPUs that this process may run on, ordered: those that tasks can be given.
+// Usable returns the CPUs that this process may run on, in order: tasks can get these.
 func Usable() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -33,7 +33,7 @@ func Usable() ([]int, error) {
 	return all, nil
 }
 
-// ParseCPUs reads a list of CPUs as the kernel writes it, such as "0-3,8", ordered and each once.
+// ParseCPUs reads a list of CPUs in the kernel's format, such as "0-3,8". The result is ordered and has no duplicates.
 func ParseCPUs(text string) ([]int, error) {
 	var all []int
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
@@ -54,7 +54,7 @@ func ParseCPUs(text string) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// FormatCPUs writes CPUs as ParseCPUs reads them; they must be ordered.
+// FormatCPUs writes CPUs in the format of ParseCPUs; they must be ordered.
 func FormatCPUs(cpus []int) string {
 	var out []string
 	for i := 0; i < len(cpus); {
@@ -72,7 +72,7 @@ func FormatCPUs(cpus []int) string {
 	return strings.Join(out, ",")
 }
 
-// CPU returns the number of the CPU that a device is; ok is false if it is none.
+// CPU returns the CPU number of a core device; ok is false for other devices.
 func CPU(id string) (number int, ok bool) {
 	rest, ok := strings.CutPrefix(id, corePrefix)
 	n, err := strconv.Atoi(rest)
@@ -82,8 +82,8 @@ func CPU(id string) (number int, ok bool) {
 	return n, true
 }
 
-// cores returns the CPUs that tasks may have to themselves, as devices with the NUMA nodes that they belong to. On a
-// machine that tells of no NUMA nodes all are of node 0.
+// cores returns the CPUs that tasks may have exclusively, as devices with their NUMA nodes. On a machine without NUMA
+// information all belong to node 0.
 func (f *Finder) cores() (all []Device) {
 	if len(f.Cores) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (f *Finder) cores() (all []Device) {
 		numa, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(folder), "node"))
 		cpus, errList := ParseCPUs(f.read(filepath.Join(folder, "cpulist")))
 		if err != nil || errList != nil {
-			continue // a node of memory alone
+			continue // a node with memory only
 		}
 		for _, cpu := range cpus {
 			of[cpu] = numa

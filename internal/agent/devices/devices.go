@@ -1,9 +1,9 @@
-// Package devices finds what a machine has that tasks can hold beside CPU time and memory: GPUs, what the operator
-// states, and whole cores.
+// Package devices finds the resources of a machine that tasks can hold beside CPU time and memory: GPUs, devices that
+// the operator states, and whole cores.
 //
-// A device is found in the kernel's own files, in specifications of the Container Device Interface (CDI), or is stated
-// by the operator. However it was found, it comes with what a container needs to get at it. What is gone is not
-// reported any more; the next look may find it again, under the same ID.
+// A device is found in the kernel's files or in specifications of the Container Device Interface (CDI), or is stated by
+// the operator. In each case it comes with what a container needs to use it. A device that disappears is no longer
+// reported; a later search may find it again, under the same ID.
 package devices
 
 import (
@@ -23,42 +23,42 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Device is a device of this machine, with the way in which a container gets at it.
+// Device is a device of this machine, with the way for a container to use it.
 type Device struct {
 	cluster.Device
-	// Nodes are the files of the device that its container is shown; none where CDI says what to do.
+	// Nodes are the device files that its container gets; none where CDI describes them.
 	Nodes []Node
-	// CDI, unless empty, is the qualified name, such as "nvidia.com/gpu=0", by which an executor gives it to a
+	// CDI, unless empty, is the qualified name, such as "nvidia.com/gpu=0", by which an executor adds it to a
 	// container.
 	CDI string
-	// NVIDIA says that programs find it by NVIDIA's variables, under NVIDIAName.
+	// NVIDIA means that programs select it by NVIDIA's variables, under NVIDIAName.
 	NVIDIA     bool
 	NVIDIAName string
 }
 
-// Node is a file of a device, or a folder of such.
+// Node is a device file, or a folder of device files.
 type Node struct {
-	// Host is where it is on the machine, Path where the container sees it.
+	// Host is its path on the machine, Path its path in the container.
 	Host, Path string
 }
 
-// Finder finds the devices of a machine. Its fields are not changed after the first Find.
+// Finder finds the devices of a machine. Its fields do not change after the first Find.
 type Finder struct {
-	// Root is the machine's root, "/" if empty; tests give a tree of files.
+	// Root is the machine's root, "/" if empty; tests use a tree of files.
 	Root string
-	// Stated are the devices of the operator's list, ParseStated reads them. One with the path of a found device speaks
-	// of that.
+	// Stated are the devices of the operator's list, from ParseStated. One with the path of a discovered device changes
+	// that device.
 	Stated []Stated
-	// Cores are the CPUs that tasks may have to themselves, ordered.
+	// Cores are the CPUs that tasks may have exclusively, in order.
 	Cores []int
-	// CDIDirs are the folders with specifications of the Container Device Interface; if empty DefaultCDIDirs.
+	// CDIDirs are the folders with CDI specifications; if empty DefaultCDIDirs.
 	CDIDirs []string
-	// SMI, unless nil, asks NVIDIA's program for "uuid, name, memory in MiB, bus id", a line for each GPU.
+	// SMI, unless nil, returns "uuid, name, memory in MiB, bus id" from NVIDIA's program, a line for each GPU.
 	SMI func(ctx context.Context) ([]byte, error)
 }
 
-// Find returns the devices that are there now, ordered by ID, no two with the same. What could not be found out is said
-// in the error; the devices are good nevertheless.
+// Find returns the current devices, ordered by ID and without duplicate IDs. The error joins all failures; the devices
+// are valid nevertheless.
 func (f *Finder) Find(ctx context.Context) ([]Device, error) {
 	var errs []error
 	note := func(what string, err error) {
@@ -94,10 +94,10 @@ func (f *Finder) Find(ctx context.Context) ([]Device, error) {
 	return unique, errors.Join(errs...)
 }
 
-// path returns where a file of the machine is.
+// path returns the path of a file of the machine.
 func (f *Finder) path(name string) string { return filepath.Join(cmp.Or(f.Root, "/"), name) }
 
-// read returns the first line of a file, or nothing.
+// read returns the first line of a file, or "".
 func (f *Finder) read(name string) string {
 	b, err := os.ReadFile(f.path(name))
 	if err != nil {
@@ -107,16 +107,16 @@ func (f *Finder) read(name string) string {
 	return strings.TrimSpace(line)
 }
 
-// glob returns the paths on the machine that match, ordered.
+// glob returns the matching paths on the machine, in order.
 func (f *Finder) glob(pattern string) []string {
-	found, _ := filepath.Glob(f.path(pattern)) // the patterns are good ones
+	found, _ := filepath.Glob(f.path(pattern)) // the patterns are valid
 	for i := range found {
 		found[i] = "/" + strings.TrimPrefix(strings.TrimPrefix(found[i], cmp.Or(f.Root, "/")), "/")
 	}
 	return found
 }
 
-// nodes returns those of the paths that are there, each to be seen under its own name.
+// nodes returns those of the paths that exist, each visible under its own name.
 func (f *Finder) nodes(paths ...string) (nodes []Node) {
 	for _, p := range paths {
 		if _, err := os.Stat(f.path(p)); err == nil {
@@ -126,7 +126,7 @@ func (f *Finder) nodes(paths ...string) (nodes []Node) {
 	return nodes
 }
 
-// numaOf reads the NUMA node out of a folder of sysfs, -1 where the kernel does not know.
+// numaOf reads the NUMA node from a folder of sysfs, -1 if the kernel does not know it.
 func (f *Finder) numaOf(folder string) int {
 	n, err := strconv.Atoi(f.read(filepath.Join(folder, "numa_node")))
 	if err != nil || n < 0 {
@@ -135,7 +135,7 @@ func (f *Finder) numaOf(folder string) int {
 	return n
 }
 
-// numaOfNode is numaOf for the file of a device.
+// numaOfNode returns the NUMA node of a device file.
 func (f *Finder) numaOfNode(path string) int {
 	var st unix.Stat_t
 	if unix.Stat(f.path(path), &st) != nil {
@@ -152,7 +152,8 @@ func (f *Finder) numaOfNode(path string) int {
 	return f.numaOf(fmt.Sprintf("/sys/dev/%s/%d:%d/device", kind, unix.Major(st.Rdev), unix.Minor(st.Rdev)))
 }
 
-// state adds a stated device, or changes the found one that it speaks of. One whose files are not there is left out.
+// state adds a stated device, or changes the discovered device with its path. It skips a device whose files do not
+// exist.
 func (f *Finder) state(s *Stated, all []Device, specs *specs) ([]Device, error) {
 	for i := range all {
 		if s.Count <= 1 && s.CDI == "" && len(s.Nodes) > 0 && len(all[i].Nodes) > 0 &&
@@ -196,7 +197,7 @@ func (f *Finder) state(s *Stated, all []Device, specs *specs) ([]Device, error) 
 	return all, nil
 }
 
-// override puts what was stated in place of what was found.
+// override replaces discovered values by stated ones.
 func (s *Stated) override(d *Device) {
 	d.Type = cmp.Or(s.Type, d.Type)
 	d.Model = cmp.Or(s.Model, d.Model)

@@ -40,7 +40,7 @@ const (
 	uuid1 = "GPU-66666666-7777-8888-9999-000000000000"
 )
 
-// nvidia has two GPUs of NVIDIA, one of which the driver has not looked at.
+// nvidia has two GPUs of NVIDIA, of which the driver has initialised one.
 var nvidia = tree{
 	"proc/driver/nvidia/gpus/0000:3B:00.0/information": "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   250\nGPU UUID: \t " +
 		uuid0 + "\nDevice Minor: \t 0\n",
@@ -221,7 +221,7 @@ func stated(t *testing.T, texts ...string) (all []Stated) {
 	return all
 }
 
-// Everything that is wrong with a statement is said at once.
+// The error lists all faults of a statement.
 func TestParseStatedFaults(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                            {`"": want key=value`, "type is missing"},

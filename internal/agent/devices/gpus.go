@@ -10,14 +10,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gpu is the type of the devices that are found by themselves.
+// gpu is the type of discovered devices.
 const gpu = cluster.DefaultDeviceType
 
-// nvidiaCDI is the kind under which NVIDIA's specifications name GPUs.
+// nvidiaCDI is the kind of GPUs in NVIDIA's CDI specifications.
 const nvidiaCDI = "nvidia.com/gpu="
 
-// nvidia finds GPUs by the files of NVIDIA's driver, and asks its program for what these do not tell. With a
-// specification of CDI a container gets the libraries of the driver, too; without one the files of the device alone.
+// nvidia finds GPUs by the files of NVIDIA's driver, and asks NVIDIA's program for the rest. With a CDI specification a
+// container also gets the driver's libraries; without one it gets only the device files.
 func (f *Finder) nvidia(ctx context.Context, specs *specs) (all []Device, err error) {
 	folders := f.glob("/proc/driver/nvidia/gpus/*")
 	if len(folders) == 0 {
@@ -37,7 +37,7 @@ func (f *Finder) nvidia(ctx context.Context, specs *specs) (all []Device, err er
 		smi := told[busKey(bus)]
 		minor := info["Device Minor"]
 		uuid := cmp.Or(smi.uuid, info["GPU UUID"])
-		if strings.Contains(uuid, "?") { // the driver has not looked at it yet
+		if strings.Contains(uuid, "?") { // the driver has not initialised it yet
 			uuid = ""
 		}
 		own := f.nodes("/dev/nvidia" + minor)
@@ -63,13 +63,13 @@ func (f *Finder) nvidia(ctx context.Context, specs *specs) (all []Device, err er
 	return all, err
 }
 
-// smiGPU is a line of what NVIDIA's program tells.
+// smiGPU is a line of the output of NVIDIA's program.
 type smiGPU struct {
 	uuid, name string
 	memory     cluster.Bytes
 }
 
-// parseSMI reads lines of "uuid, name, memory in MiB, bus id"; what is no such line is left out.
+// parseSMI reads lines of "uuid, name, memory in MiB, bus id" and skips other lines.
 func parseSMI(text string) map[string]smiGPU {
 	all := map[string]smiGPU{}
 	for line := range strings.Lines(text) {
@@ -89,8 +89,8 @@ func parseSMI(text string) map[string]smiGPU {
 	return all
 }
 
-// busKey is an address on the PCI bus as both the driver and its program write it: they differ in case and in the zeros
-// of the domain.
+// busKey normalises an address on the PCI bus: the driver and its program differ in case and in the zeros of the
+// domain.
 func busKey(bus string) string {
 	domain, rest, found := strings.Cut(strings.ToLower(bus), ":")
 	if !found {
@@ -110,10 +110,10 @@ func (f *Finder) fields(name string) map[string]string {
 	return all
 }
 
-// amdVendor is AMD's number on the PCI bus.
+// amdVendor is AMD's vendor ID on the PCI bus.
 const amdVendor = "0x1002"
 
-// amd finds GPUs that can compute by the kernel's list of graphics cards.
+// amd finds GPUs with compute support by the kernel's list of graphics cards.
 func (f *Finder) amd(specs *specs) (all []Device) {
 	kfd := f.nodes("/dev/kfd")
 	if len(kfd) == 0 {
@@ -147,7 +147,7 @@ func (f *Finder) amd(specs *specs) (all []Device) {
 	return all
 }
 
-// label cuts a text down to what a model or an id may be.
+// label reduces a text to the characters and the length of a model or an ID.
 func label(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// smiTimeout bounds NVIDIA's program, which hangs where a GPU does.
+// smiTimeout limits NVIDIA's program, which hangs if a GPU hangs.
 const smiTimeout = 5 * time.Second
 
-// SMI asks NVIDIA's own program about the GPUs, for Finder.SMI. A machine without it tells nothing, which is no error.
+// SMI runs NVIDIA's own program, for Finder.SMI. On a machine without it the result is empty, without an error.
 func SMI(ctx context.Context) ([]byte, error) {
 	path, err := exec.LookPath("nvidia-smi")
 	if err != nil {
-		return nil, nil //nolint:nilnil // the driver's files tell what matters
+		return nil, nil //nolint:nilnil // the driver's files have the essential facts
 	}
 	ctx, cancel := context.WithTimeout(ctx, smiTimeout)
 	defer cancel()

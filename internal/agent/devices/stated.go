@@ -13,26 +13,25 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Stated is a device, or several alike, that the operator says is there.
+// Stated is a device, or several equal ones, that the operator declares.
 type Stated struct {
-	Text   string // as it was written
+	Text   string // as written
 	ID     string
 	Type   string
 	Model  string
 	Memory cluster.Bytes
-	Numa   int // -1: not said
+	Numa   int // -1: not given
 	Nodes  []Node
 	CDI    string
-	Count  int // 0 is 1
+	Count  int // 0 means 1
 }
 
-// MaxStated bounds how many devices one statement stands for.
+// MaxStated limits the devices of one statement.
 const MaxStated = 256
 
 // ParseStated reads "type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0,id=a,count=1,cdi=vendor/class=name".
-// Type is needed unless the path or the CDI name is that of a device that is found by itself; all else may be left out.
-// A path may stand there several times, and say as HOST:CONTAINER that the container sees it elsewhere. The error tells
-// everything that is wrong.
+// Type is required unless the path or the CDI name is that of a discovered device; all other parts are optional. A path
+// may occur several times, and HOST:CONTAINER gives it another path in the container. The error lists all faults.
 func ParseStated(text string) (Stated, error) {
 	s := Stated{Text: text, Numa: -1}
 	var errs []error
@@ -124,10 +123,10 @@ func (s *Stated) set(key, value string) error {
 	return nil
 }
 
-// maxNuma is the highest number of a NUMA node that Linux gives.
+// maxNuma is the highest number of a NUMA node in Linux.
 const maxNuma = 1023
 
-// id returns the ID of the i-th of the stated devices.
+// id returns the ID of the i-th stated device.
 func (s *Stated) id(i int) string {
 	id := s.ID
 	switch {

@@ -1,4 +1,4 @@
-// Package diskuse finds out what folders take of their disks, slowly enough that nobody notices.
+// Package diskuse counts the disk use of folders, slowly enough to leave the disk and the CPU to tasks.
 package diskuse
 
 import (
@@ -18,29 +18,28 @@ import (
 	"github.com/berthd/berth/internal/thread"
 )
 
-// What a count may cost: after each workSpan of work it rests for restSpans times as long, so that it takes a twentieth
-// of one CPU and of a disk's time at the most, and it works at the lowest priorities that the kernel has.
+// Limits of the cost of a count. After each workSpan of work it rests for restSpans times as long. So it takes at most
+// a twentieth of one CPU and of a disk's time. It runs at the kernel's lowest priorities.
 const (
 	workSpan  = 5 * time.Millisecond
 	restSpans = 19
 	batch     = 256
-	// mostLinks bounds how many files with several names are remembered, not to count them twice.
-	mostLinks = 1 << 18
+	// maxLinks limits how many files with several names are remembered, to count each once.
+	maxLinks = 1 << 18
 )
 
-// Use is what the files below a folder take.
+// Use is the use of the files below a folder.
 type Use struct {
 	Bytes cluster.Bytes // of blocks, as du counts them
-	Files int           // folders included, the first one not
+	Files int           // folders included, except the first one
 }
 
-// Count counts the files below a folder, which may be a link itself; it follows no other link and enters no other file
-// system. What goes away meanwhile, or may not be read, counts for nothing. It takes a thread of its own while it
-// works.
+// Count counts the files below a folder, which may be a link; it follows no other link and enters no other file system.
+// Files that disappear or cannot be read do not count. It occupies one thread while it works.
 func Count(ctx context.Context, dir string) (use Use, err error) {
 	err = thread.Apart(func() error {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)                     // of this thread alone; it may be so already
-		_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, ioprioThread, 0, idle) // where the kernel knows it
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)                     // of this thread only; it may be set already
+		_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, ioprioThread, 0, idle) // best effort
 		c := counter{links: map[uint64]bool{}, began: time.Now()}
 		info, err := os.Stat(dir)
 		if err != nil {
@@ -59,7 +58,7 @@ func Count(ctx context.Context, dir string) (use Use, err error) {
 	return use, nil
 }
 
-// Of ioprio_set: whom it is about, and the class that is served when nobody else asks.
+// Arguments of ioprio_set: the target kind and the idle class.
 const (
 	ioprioThread = 1
 	idle         = 3 << 13
@@ -67,22 +66,22 @@ const (
 
 type counter struct {
 	device uint64
-	links  map[uint64]bool // inodes of files with several names that were counted
+	links  map[uint64]bool // inodes of counted files with several names
 	use    Use
-	began  time.Time // this span of work
+	began  time.Time // start of this span of work
 }
 
-// folder counts what is in a folder: its files first, so that few folders are open at a time.
+// folder counts the contents of a folder: files first, so that few folders are open at a time.
 func (c *counter) folder(ctx context.Context, dir string) error {
 	var inner []string
 	f, err := os.Open(dir)
 	if err != nil {
-		return gone(err)
+		return ignoreMissing(err)
 	}
 	for {
 		entries, err := f.ReadDir(batch)
 		for _, e := range entries {
-			c.take(e, &inner)
+			c.add(e, &inner)
 		}
 		if stop := c.rest(ctx); stop != nil {
 			return errors.Join(stop, f.Close())
@@ -91,7 +90,7 @@ func (c *counter) folder(ctx context.Context, dir string) error {
 			break
 		}
 		if err != nil {
-			return errors.Join(gone(err), f.Close())
+			return errors.Join(ignoreMissing(err), f.Close())
 		}
 	}
 	if err := f.Close(); err != nil {
@@ -105,11 +104,11 @@ func (c *counter) folder(ctx context.Context, dir string) error {
 	return nil
 }
 
-// take counts one file, and notes folders that are to be entered.
-func (c *counter) take(e fs.DirEntry, inner *[]string) {
+// add counts one file, and collects folders to enter.
+func (c *counter) add(e fs.DirEntry, inner *[]string) {
 	info, err := e.Info()
 	if err != nil {
-		return // it went away
+		return // it disappeared
 	}
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || s.Dev != c.device {
@@ -119,7 +118,7 @@ func (c *counter) take(e fs.DirEntry, inner *[]string) {
 		if c.links[s.Ino] {
 			return
 		}
-		if len(c.links) < mostLinks {
+		if len(c.links) < maxLinks {
 			c.links[s.Ino] = true
 		}
 	}
@@ -130,7 +129,7 @@ func (c *counter) take(e fs.DirEntry, inner *[]string) {
 	}
 }
 
-// rest waits once there was work enough, and returns an error if nobody wants the count any more.
+// rest pauses after each span of work, and returns an error if ctx ended.
 func (c *counter) rest(ctx context.Context) error {
 	worked := time.Since(c.began)
 	if worked < workSpan {
@@ -147,16 +146,16 @@ func (c *counter) rest(ctx context.Context) error {
 	return nil
 }
 
-// gone takes it as no error that a folder is not there any more, or that this process may not look into it.
-func gone(err error) error {
+// ignoreMissing drops errors of folders that disappeared or that this process may not read.
+func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENAMETOOLONG) {
 		return nil
 	}
 	return err
 }
 
-// Room returns the size of the file system of a folder and what is free of it for programs. Where a quota is set for
-// the folder (a project quota of ext4 or XFS), the kernel answers with that.
+// Room returns the size of a folder's file system and its free space for programs. With a quota on the folder (a
+// project quota of ext4 or XFS) the kernel returns the values of the quota.
 func Room(dir string) (size, free cluster.Bytes, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

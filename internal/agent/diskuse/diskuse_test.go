@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// What is counted is what du counts: holes are not, nor the second name of a file, nor what links lead to.
+// The count equals that of du: no holes, no second name of a file, no targets of links.
 func TestCount(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func TestCountEnds(t *testing.T) {
 	}
 }
 
-// Who counts rests most of the time.
+// A count pauses most of the time.
 func TestCountRests(t *testing.T) {
 	t.Parallel()
 	c := counter{began: time.Now().Add(-2 * workSpan)}

@@ -1,8 +1,8 @@
-// Package facts finds out about the machine that an agent runs on: what tasks may use of it, how it
-// is reached, and which boot of it this is.
+// Package facts determines the facts of the machine that an agent runs on: the resources for tasks, its addresses, and
+// the current boot.
 //
-// It reads Linux's own files. What cannot be found out is left empty, and said in the error, so that a
-// node with an odd corner still joins.
+// It reads files of Linux. Facts that cannot be determined stay empty and are named in the error, so that an unusual
+// node can still join.
 package facts
 
 import (
@@ -23,9 +23,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Gather returns the machine's facts but those that the agent knows itself (executors, labels, reserved ports and
-// version). Disk is the capacity of the file system that holds dir. The error joins what could not be found
-// out; the rest is good nevertheless.
+// Gather returns the machine's facts, except those that the agent knows itself: executors, labels, reserved ports and
+// version. Disk is the capacity of the file system that holds dir. The error joins all failures; the other facts are
+// valid nevertheless.
 func Gather(dir string) (cluster.Facts, error) {
 	f := cluster.Facts{OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: cluster.MilliCPU(runtime.NumCPU()) * 1000}
 	var errs []error
@@ -45,7 +45,7 @@ func Gather(dir string) (cluster.Facts, error) {
 	f.BootID = string(bytes.TrimSpace(b))
 	f.Memory, err = memory("/proc/meminfo")
 	note("memory", err)
-	limits := new(Meter).group()
+	limits := new(Sampler).group()
 	if limits.memory > 0 {
 		f.Memory = min(f.Memory, limits.memory)
 	}
@@ -114,8 +114,8 @@ func disks(path string) ([]cluster.DiskFact, error) {
 
 type mount struct{ point, kind, source string }
 
-// mounts parses a mountinfo file: "id parent dev root POINT options … - KIND SOURCE options". Lines of
-// another form are left out.
+// mounts parses a mountinfo file: "id parent dev root POINT options … - KIND SOURCE options". It skips lines of
+// another form.
 func mounts(b []byte) (found []mount) {
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	lines.Buffer(nil, 1<<20)
@@ -129,7 +129,7 @@ func mounts(b []byte) (found []mount) {
 	return found
 }
 
-// unescape replaces the octal escapes by which the kernel writes spaces and the like.
+// unescape replaces the octal escapes with which the kernel writes spaces and similar characters.
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -145,7 +145,7 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// addresses returns those of all interfaces that are up, without loopback and link-local ones; IPv4 first.
+// addresses returns the addresses of all interfaces that are up, without loopback and link-local ones; IPv4 first.
 func addresses() ([]string, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -174,8 +174,8 @@ func addresses() ([]string, error) {
 	return text, nil
 }
 
-// address is the one by which the machine would reach far ones, else its first, else loopback. To ask
-// for a route sends nothing.
+// address returns the machine's address on the route to other networks, otherwise its first address, otherwise
+// loopback. The route lookup sends no packet.
 func address(all []string) string {
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil { //nolint:noctx // does not block: no packet is sent
 		defer func() { _ = c.Close() }()

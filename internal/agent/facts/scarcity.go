@@ -13,18 +13,18 @@ import (
 
 // Scarcity is how short of memory a machine is.
 type Scarcity struct {
-	// Stall is in how many percent of the last ten seconds all programs waited for memory, -1 where the kernel does not
-	// tell.
+	// Stall is the share of the last ten seconds in which all programs waited for memory, in percent; -1 if the kernel
+	// does not report it (PSI).
 	Stall float64
-	// Free is what programs can still have of Total.
+	// Free is the part of Total that programs can still get.
 	Free, Total cluster.Bytes
-	// Used is what all tasks together use of their Limit, 0 where they have none.
+	// Used is the use of all tasks together. Limit is their limit, 0 for none.
 	Used, Limit cluster.Bytes
 }
 
-// Scarcity measures how short of memory the machine is; tasks is the control group of all tasks, such as "/berth", or
-// empty. The error joins what could not be found out; of the rest the machine's own part is good nevertheless.
-func (m *Meter) Scarcity(tasks string) (Scarcity, error) {
+// Scarcity measures how short of memory the machine is. Tasks is the control group of all tasks, such as "/berth", or
+// empty. The error joins all failures; the machine's own values are valid nevertheless.
+func (m *Sampler) Scarcity(tasks string) (Scarcity, error) {
 	s := Scarcity{Stall: -1}
 	var errs []error
 	fields, err := meminfo(m.path("/proc/meminfo"))
@@ -33,7 +33,7 @@ func (m *Meter) Scarcity(tasks string) (Scarcity, error) {
 	}
 	s.Total, s.Free = fields["MemTotal:"], fields["MemAvailable:"]
 	own := m.group()
-	if own.memory > 0 && own.memory < s.Total { // the kernel's list of pressures is the machine's, not the container's
+	if own.memory > 0 && own.memory < s.Total { // the kernel's stall is the machine's, not the container's
 		used, err := own.memoryUsed()
 		if err != nil {
 			errs = append(errs, err)
@@ -72,7 +72,7 @@ func (m *Meter) Scarcity(tasks string) (Scarcity, error) {
 	return s, errors.Join(errs...)
 }
 
-// stall reads "full avg10" of a file of the kernel's pressures, -1 where there is none.
+// stall reads "full avg10" of a pressure file of the kernel, -1 if there is none.
 func stall(name string) float64 {
 	b, err := os.ReadFile(name)
 	if err != nil {

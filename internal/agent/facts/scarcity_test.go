@@ -64,7 +64,7 @@ func TestScarcity(t *testing.T) {
 			root := t.TempDir()
 			before.write(t, root)
 			c.files.write(t, root)
-			m := &Meter{root: root}
+			m := &Sampler{root: root}
 			got, err := m.Scarcity(c.tasks)
 			if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)

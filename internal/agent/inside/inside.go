@@ -1,5 +1,5 @@
-// Package inside enters the surroundings of a running program: its files, with its rights, and its network. No file of
-// the container is needed for that, so it also works where an image holds nothing but its program.
+// Package inside accesses the files of a running program, with the program's rights, and its network. It needs no file
+// of the container, so it also works with images that hold nothing but their program.
 package inside
 
 import (
@@ -21,26 +21,27 @@ import (
 	"github.com/berthd/berth/internal/thread"
 )
 
-// dialLimit is how long one address of a program may take to answer.
-const dialLimit = 10 * time.Second
+// dialTimeout limits the connection to one address of a program.
+const dialTimeout = 10 * time.Second
 
-// errNotThere says that the program is not a process of this machine any more.
+// errNotThere means that the program is no longer a process of this machine.
 var errNotThere = fmt.Errorf("%w: its program is gone", executor.ErrNotRunning)
 
 func proc(pid int, file string) string { return path.Join("/proc", strconv.Itoa(pid), file) }
 
-// of returns errNotThere unless a process is still the program's own: what was opened of it until now is the program's.
-func of(p executor.Process) error {
+// stillOwned returns errNotThere unless the process still belongs to the program: then all that was opened so far is
+// the program's.
+func stillOwned(p executor.Process) error {
 	if p.Pid <= 0 || outlive.StartOf(p.Pid) != p.PidStart {
 		return errNotThere
 	}
 	return nil
 }
 
-// Files calls do with the root that a path begins at for a program: that of its files, or for a path that does not
-// begin with / the folder that it stands in, out of which nothing leads then. do runs on a thread of its own, to which
-// the program's user, groups and capabilities apply, none of them beyond the agent's own; it must do itself all that it
-// does with files.
+// Files calls do with the root folder of a path as the program sees it. For an absolute path that is the root of the
+// program's files. For a relative path it is the program's working directory, and the path cannot leave it. do runs on
+// its own thread, with the program's user, groups and capabilities but none beyond the agent's. It must access files
+// only on that thread.
 func Files(p executor.Process, name string, do func(*os.Root) error) error {
 	at := proc(p.Pid, "cwd")
 	if strings.HasPrefix(name, "/") {
@@ -48,25 +49,25 @@ func Files(p executor.Process, name string, do func(*os.Root) error) error {
 	}
 	root, err := os.OpenRoot(at)
 	if err != nil {
-		return errors.Join(of(p), fmt.Errorf("look into the container: %w", err))
+		return errors.Join(stillOwned(p), fmt.Errorf("look into the container: %w", err))
 	}
 	defer root.Close()
 	r, err := rightsOf(p.Pid)
 	if err == nil {
-		err = of(p)
+		err = stillOwned(p)
 	}
 	if err != nil {
 		return err
 	}
 	return thread.Apart(func() error {
-		if err := r.take(); err != nil {
+		if err := r.apply(); err != nil {
 			return fmt.Errorf("take the rights of the container's program: %w", err)
 		}
 		return do(root)
 	})
 }
 
-// rights are what a process may do with files.
+// rights are the rights of a process on files.
 type rights struct {
 	uid, gid     int
 	groups       []int
@@ -82,7 +83,7 @@ func rightsOf(pid int) (r rights, err error) {
 	return parseRights(string(b))
 }
 
-// parseRights reads the lines of /proc/<pid>/status that tell of rights: of four users and groups the last is the one
+// parseRights reads the rights from the lines of /proc/<pid>/status. The last of the four users and groups is the one
 // for files.
 func parseRights(status string) (r rights, err error) {
 	found := 0
@@ -121,16 +122,17 @@ func parseRights(status string) (r rights, err error) {
 	return r, nil
 }
 
-// take gives the rights to this thread, for good. An agent that is not root has its programs run with its own, or less.
-func (r rights) take() error {
+// apply gives the rights to this thread permanently. An agent without root keeps its user and groups, because its
+// programs have the same ones.
+func (r rights) apply() error {
 	if os.Geteuid() == 0 {
-		if err := unix.Setgroups(r.groups); err != nil { // of this thread alone, unlike syscall.Setgroups
+		if err := unix.Setgroups(r.groups); err != nil { // of this thread only, unlike syscall.Setgroups
 			return err
 		}
-		// order-free: neither takes the right to the other
+		// order-free: the two calls are independent
 		for call, id := range map[uintptr]int{unix.SYS_SETFSGID: r.gid, unix.SYS_SETFSUID: r.uid} {
 			_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
-			if now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0); int(now) != id { // it tells, and changes nothing
+			if now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0); int(now) != id { // a query that changes nothing
 				return fmt.Errorf("user or group %d: %w", id, unix.EPERM)
 			}
 		}
@@ -146,12 +148,12 @@ func (r rights) take() error {
 	return unix.Capset(&head, &data[0])
 }
 
-// Dial connects to a port on which a program listens, in the program's own network: at its loopback addresses, or the
-// others that are there. Own is the machine's address, for programs in the machine's network.
+// Dial connects to a port of a program in the program's own network: at a loopback address, or at another address
+// there. Own is the machine's address, for programs in the machine's network.
 func Dial(ctx context.Context, p executor.Process, port int, own string) (net.Conn, error) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	theirs, err2 := os.Readlink(proc(p.Pid, "ns/net"))
-	if err := errors.Join(err, err2, of(p)); err != nil {
+	if err := errors.Join(err, err2, stillOwned(p)); err != nil {
 		return nil, errNotThere
 	}
 	if ours == theirs {
@@ -160,7 +162,7 @@ func Dial(ctx context.Context, p executor.Process, port int, own string) (net.Co
 	ns, err := os.Open(proc(p.Pid, "ns/net"))
 	if err == nil {
 		defer ns.Close()
-		err = of(p)
+		err = stillOwned(p)
 	}
 	if err != nil {
 		return nil, errNotThere
@@ -176,7 +178,7 @@ func Dial(ctx context.Context, p executor.Process, port int, own string) (net.Co
 	return conn, err
 }
 
-// addresses are those of this thread's network that a program may listen on.
+// addresses returns the addresses of this thread's network that a program may listen on.
 func addresses() (all []string) {
 	found, _ := net.InterfaceAddrs()
 	for _, a := range found {
@@ -188,15 +190,15 @@ func addresses() (all []string) {
 	return all
 }
 
-// dial tries the loopback addresses, then others, one after the other. A single address is dialled on the caller's own
-// thread.
+// dial tries the loopback addresses, then the others, one after the other. A single address is dialled on the caller's
+// own thread.
 func dial(ctx context.Context, port int, others []string) (net.Conn, error) {
 	var refused error
 	for _, host := range append([]string{"127.0.0.1", "::1"}, others...) {
 		if host == "" {
 			continue
 		}
-		dialer := net.Dialer{Timeout: dialLimit}
+		dialer := net.Dialer{Timeout: dialTimeout}
 		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil {
 			return conn, nil

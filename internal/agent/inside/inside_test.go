@@ -53,8 +53,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestFilesWithTheProgramsRights holds that what is done to files is done as the program could, and leaves this process
-// as it was.
+// TestFilesWithTheProgramsRights: files are accessed with the program's rights, and this process keeps its own.
 func TestFilesWithTheProgramsRights(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -108,7 +107,7 @@ func TestFilesWithTheProgramsRights(t *testing.T) {
 		t.Errorf("this process: %q %v", b, err)
 	}
 
-	// Root without capabilities is bound by modes too.
+	// Modes also bind a root without capabilities.
 	bare := program(t, func(c *exec.Cmd) {
 		c.Path, c.Args = "/bin/sh",
 			[]string{"sh", "-c", "exec setpriv --bounding-set=-all --inh-caps=-all sleep 100000"}
@@ -132,7 +131,7 @@ func TestFilesWithTheProgramsRights(t *testing.T) {
 	}
 }
 
-// TestDial finds a port in the machine's network and in one of the program's own.
+// TestDial finds a port in the machine's network and in a program's own network.
 func TestDial(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -182,7 +181,7 @@ func TestDial(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	testkit.Eventually(t, time.Minute, func() error { // its loopback may be on its way up yet
+	testkit.Eventually(t, time.Minute, func() error { // its loopback may not be up yet
 		conn, err := Dial(t.Context(), own, 7777, "")
 		if err != nil {
 			return err
@@ -215,7 +214,7 @@ func listenIn(t *testing.T, p executor.Process, port int) (l net.Listener) {
 	return l
 }
 
-// TestNotThere holds that another process with the program's number is not entered.
+// TestNotThere: another process with the program's PID is not entered.
 func TestNotThere(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]executor.Process{

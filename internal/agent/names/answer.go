@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// plainSize is how long an answer over UDP may be without EDNS, mostSize the longest one of ours with it: what
-	// passes everywhere in one piece.
-	plainSize = 512
-	mostSize  = 1232
-	// mostRecords is of how many addresses an answer tells at most, over a connection too.
-	mostRecords = 256
+	// maxPlainAnswerSize is the largest answer over UDP without EDNS. maxAnswerSize is the largest with EDNS: it passes
+	// all networks without fragmentation.
+	maxPlainAnswerSize = 512
+	maxAnswerSize      = 1232
+	// maxRecords limits the addresses in an answer, over a connection, too.
+	maxRecords = 256
 	// badVersion is the answer to a version of EDNS that is not 0.
 	badVersion dnsmessage.RCode = 16
 )
 
-// query is a question as it came.
+// query is a received question.
 type query struct {
 	text   []byte // the whole message
 	header dnsmessage.Header
 	dnsmessage.Question
 	from   netip.Addr
-	stream bool // it came over a connection
-	// edns says that the asker speaks EDNS, of a version and with room for answers of a size.
+	stream bool // it came over TCP
+	// edns means that the client supports EDNS; version and size are its version and its largest answer.
 	edns    bool
 	version int
 	size    int
@@ -38,11 +38,11 @@ type query struct {
 
 // answer returns the answer to a message, nil for none.
 func (s *Server) answer(ctx context.Context, text []byte, from netip.Addr, stream bool) []byte {
-	q := query{text: text, from: from, stream: stream, size: plainSize}
+	q := query{text: text, from: from, stream: stream, size: maxPlainAnswerSize}
 	var p dnsmessage.Parser
 	var err error
 	if q.header, err = p.Start(text); err != nil || q.header.Response {
-		return nil // not even a question
+		return nil // not a valid question
 	}
 	if q.header.OpCode != 0 {
 		return q.fail(dnsmessage.RCodeNotImplemented)
@@ -64,10 +64,10 @@ func (s *Server) answer(ctx context.Context, text []byte, from netip.Addr, strea
 	if rest, ours := zoned(q.Name.String()); ours {
 		return s.ofZone(ctx, &q, rest)
 	}
-	return s.passOn(ctx, &q)
+	return s.forward(ctx, &q)
 }
 
-// readExtra reads what comes with the question.
+// readExtra reads the additional records of the question.
 func (q *query) readExtra(p *dnsmessage.Parser) bool {
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return false
@@ -81,7 +81,7 @@ func (q *query) readExtra(p *dnsmessage.Parser) bool {
 			return false
 		}
 		if h.Type == dnsmessage.TypeOPT {
-			q.edns, q.version, q.size = true, int(h.TTL>>16&0xff), max(int(h.Class), plainSize)
+			q.edns, q.version, q.size = true, int(h.TTL>>16&0xff), max(int(h.Class), maxPlainAnswerSize)
 		}
 		if p.SkipAdditional() != nil {
 			return false
@@ -89,7 +89,7 @@ func (q *query) readExtra(p *dnsmessage.Parser) bool {
 	}
 }
 
-// zoned returns the labels of a name below the zone, or whether it is in it at all.
+// zoned returns the labels of a name below the zone, and whether the name is in the zone.
 func zoned(name string) (labels []string, ours bool) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if name == Zone {
@@ -102,23 +102,23 @@ func zoned(name string) (labels []string, ours bool) {
 	return strings.Split(below, "."), true
 }
 
-// fail returns an answer that says why there is none.
+// fail returns an answer with an error code.
 func (q *query) fail(code dnsmessage.RCode) []byte {
-	return q.pack(reply{code: code, foreign: true})
+	return q.pack(reply{code: code, outsideZone: true})
 }
 
-// reply is what is said to a query.
+// reply is the content of an answer.
 type reply struct {
-	code    dnsmessage.RCode
-	answers []dnsmessage.Resource
-	extra   []dnsmessage.Resource
-	foreign bool // it is not about the zone
+	code        dnsmessage.RCode
+	answers     []dnsmessage.Resource
+	extra       []dnsmessage.Resource
+	outsideZone bool // the name is outside the zone
 }
 
-// pack encodes a reply in what room there is: as much as fits, and whether that is all.
+// pack encodes as much of a reply as fits, and marks it as truncated if that is not all.
 func (q *query) pack(r reply) []byte {
 	m := dnsmessage.Message{Header: dnsmessage.Header{
-		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, Authoritative: !r.foreign,
+		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, Authoritative: !r.outsideZone,
 		RecursionDesired:   q.header.RecursionDesired,
 		RecursionAvailable: true, CheckingDisabled: q.header.CheckingDisabled, RCode: r.code & 0xf,
 	}}
@@ -126,24 +126,24 @@ func (q *query) pack(r reply) []byte {
 		m.Questions = []dnsmessage.Question{q.Question}
 	}
 	m.Answers = r.answers
-	if len(r.answers) == 0 && !r.foreign {
+	if len(r.answers) == 0 && !r.outsideZone {
 		m.Authorities = []dnsmessage.Resource{authority()}
 	}
-	room := min(q.size, mostSize)
+	room := min(q.size, maxAnswerSize)
 	if q.stream {
 		room = 1<<16 - 1
 	}
 	var own []dnsmessage.Resource
 	if q.edns {
 		var h dnsmessage.ResourceHeader
-		_ = h.SetEDNS0(mostSize, r.code, false) // the name is the root's, which fits
+		_ = h.SetEDNS0(maxAnswerSize, r.code, false) // the name is the root, which fits
 		own = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
 	}
 	m.Additionals = append(own, r.extra...)
 	text, err := m.Pack()
 	for err == nil && len(text) > room {
 		switch {
-		case len(m.Additionals) > len(own): // which the asker can ask for
+		case len(m.Additionals) > len(own): // the client can ask for them
 			m.Additionals = own
 		case len(m.Answers) > 0:
 			m.Truncated = true
@@ -159,7 +159,7 @@ func (q *query) pack(r reply) []byte {
 	return text
 }
 
-// name makes a name of labels. All that is asked for fits.
+// name joins labels to a name. All labels of valid questions fit.
 func name(labels ...string) dnsmessage.Name {
 	n, _ := dnsmessage.NewName(strings.Join(append(labels, Zone), ".") + ".")
 	return n
@@ -169,7 +169,7 @@ func header(of dnsmessage.Name, t dnsmessage.Type) dnsmessage.ResourceHeader {
 	return dnsmessage.ResourceHeader{Name: of, Type: t, Class: dnsmessage.ClassINET, TTL: uint32(TTL / time.Second)}
 }
 
-// authority is the record that says for how long it may be kept that there is nothing.
+// authority returns the record that limits how long a negative answer may be cached.
 func authority() dnsmessage.Resource {
 	return dnsmessage.Resource{Header: header(name(), dnsmessage.TypeSOA), Body: &dnsmessage.SOAResource{
 		NS: name("agent"), MBox: name("agent"), Serial: 1, Refresh: 60, Retry: 60, Expire: 60,
@@ -177,7 +177,7 @@ func authority() dnsmessage.Resource {
 	}}
 }
 
-// ofZone answers a question for a name of the zone, of which the labels before it are given.
+// ofZone answers a question for a name of the zone; labels are those before the zone.
 func (s *Server) ofZone(ctx context.Context, q *query, labels []string) []byte {
 	n := len(labels)
 	for _, l := range labels[max(0, n-2):] {
@@ -188,7 +188,7 @@ func (s *Server) ofZone(ctx context.Context, q *query, labels []string) []byte {
 	if n == 0 && q.Type == dnsmessage.TypeSOA {
 		return q.pack(reply{answers: []dnsmessage.Resource{authority()}})
 	}
-	if n < 2 { // there may be something below
+	if n < 2 { // names below may exist
 		return q.pack(reply{})
 	}
 	target, port := netip.Addr{}, ""
@@ -242,13 +242,13 @@ func label(l string) bool {
 	return strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// sample returns the addresses in random order, of many some.
+// sample returns the addresses in random order, at most maxRecords of them.
 func sample(all []Address) []Address {
 	n := len(all)
 	if n == 0 {
 		return nil
 	}
-	from, some := rand.IntN(n), make([]Address, min(n, mostRecords))
+	from, some := rand.IntN(n), make([]Address, min(n, maxRecords))
 	for i := range some {
 		some[i] = all[(from+i)%n]
 	}
@@ -256,7 +256,7 @@ func sample(all []Address) []Address {
 	return some
 }
 
-// addressRecords returns records of the addresses that are of the type, each once.
+// addressRecords returns records of the addresses of the type, each once.
 func addressRecords(of dnsmessage.Name, t dnsmessage.Type, list []Address) (records []dnsmessage.Resource) {
 	seen := map[netip.Addr]bool{}
 	for _, a := range list {
@@ -279,7 +279,7 @@ func addressRecords(of dnsmessage.Name, t dnsmessage.Type, list []Address) (reco
 	return records
 }
 
-// places returns SRV records of the port, or of all with "", with the addresses that they point to.
+// places returns SRV records of the port, or of all ports for "", with the addresses of their targets.
 func places(of dnsmessage.Name, service, in, port string, list []Address) (r reply) {
 	type place struct {
 		addr netip.Addr
@@ -307,9 +307,9 @@ func places(of dnsmessage.Name, service, in, port string, list []Address) (r rep
 	return r
 }
 
-// sortedPorts returns the numbers of the port of the name, or of all with "".
+// sortedPorts returns the numbers of the named port, or of all ports for "".
 func sortedPorts(ports map[string]int, name string) (list []int) {
-	for n, p := range ports { // order-free: sorted next
+	for n, p := range ports { // order-free: sorted below
 		if name == "" || n == name {
 			list = append(list, p)
 		}
@@ -318,7 +318,7 @@ func sortedPorts(ports map[string]int, name string) (list []int) {
 	return list
 }
 
-// targetLabel makes a label of an address, which readTarget reads.
+// targetLabel encodes an address as a label; readTarget decodes it.
 func targetLabel(a netip.Addr) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())
 }

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// mostUpstreams is how many resolvers are asked, one after another, tryWait for how long each.
-	mostUpstreams = 3
-	tryWait       = 1500 * time.Millisecond
+	// maxUpstreams is how many resolvers are asked, one after another; upstreamTimeout applies to each.
+	maxUpstreams    = 3
+	upstreamTimeout = 1500 * time.Millisecond
 )
 
-// passOn asks the node's own resolvers, and returns what the first says that says anything.
-func (s *Server) passOn(ctx context.Context, q *query) []byte {
+// forward asks the node's resolvers and returns the first answer.
+func (s *Server) forward(ctx context.Context, q *query) []byte {
 	upstreams := s.others()
 	if len(upstreams) == 1 {
 		upstreams = append(upstreams, upstreams[0]) // a packet may be lost
@@ -37,7 +37,7 @@ func (s *Server) passOn(ctx context.Context, q *query) []byte {
 		}
 		binary.BigEndian.PutUint16(answer, q.header.ID)
 		if !q.stream && len(answer) > q.size {
-			return q.cut(answer)
+			return q.truncated(answer)
 		}
 		return answer
 	}
@@ -50,15 +50,15 @@ func (s *Server) others() (list []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range all {
-		if !s.doors[u] && len(list) < mostUpstreams {
+		if !s.listeners[u] && len(list) < maxUpstreams {
 			list = append(list, u)
 		}
 	}
 	return list
 }
 
-// cut says only that the answer is too long, so that it is asked for over a connection.
-func (q *query) cut(answer []byte) []byte {
+// truncated returns an answer without records, so that the client asks again over TCP.
+func (q *query) truncated(answer []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(answer)
 	if err != nil {
@@ -73,9 +73,9 @@ func (q *query) cut(answer []byte) []byte {
 	return text
 }
 
-// ask sends the question to a resolver as it came, but for its number, in the way that it came.
+// ask sends the unchanged question under a new ID to a resolver, over the client's transport.
 func (s *Server) ask(ctx context.Context, q *query, at netip.AddrPort) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryWait)
+	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
 	network := "udp"
 	if q.stream {
@@ -117,7 +117,7 @@ func (s *Server) ask(ctx context.Context, q *query, at netip.AddrPort) ([]byte, 
 	}
 }
 
-// judge returns why a message is no answer to the question.
+// judge returns why a message is not an answer to the question.
 func (q *query) judge(answer []byte, id uint16) error {
 	var p dnsmessage.Parser
 	h, err := p.Start(answer)
@@ -129,7 +129,7 @@ func (q *query) judge(answer []byte, id uint16) error {
 	}
 	asked, err := p.Question()
 	if errors.Is(err, dnsmessage.ErrSectionDone) && h.RCode != dnsmessage.RCodeSuccess {
-		return nil // it may leave out what it refuses
+		return nil // a refusal may leave out the question
 	}
 	if err != nil {
 		return err

@@ -1,17 +1,16 @@
-// Package names answers the questions of a node's tasks for names (DNS). Those of services, which end in ".berth", it
-// answers from what the agent knows of their healthy tasks; all others it passes on to the resolvers that the node asks
-// itself.
+// Package names answers DNS questions of a node's tasks. It answers names of services, which end in ".berth", from the
+// addresses of their healthy tasks. It forwards all others to the node's resolvers.
 //
 //	<service>.<cluster>.berth               A and AAAA: the addresses of the nodes that healthy tasks are on;
 //	                                        SRV: with all their ports
 //	_<port>._tcp.<service>.<cluster>.berth  SRV: with one of their ports, by its name; _udp is the same
-//	<address>.<service>.<cluster>.berth     what an SRV points to: an address of the service, with "-" for "." and ":"
+//	<address>.<service>.<cluster>.berth     the target of an SRV: an address of the service, with "-" for "." and ":"
 //
-// A service that nobody knows does not exist (NXDOMAIN); one without a healthy task has no addresses (NOERROR). Where
-// no server has told of a service yet the answer is SERVFAIL, which nobody keeps.
+// An unknown service does not exist (NXDOMAIN); a service without a healthy task has no addresses (NOERROR). Before a
+// server has sent a service's addresses, the answer is SERVFAIL, which clients do not cache.
 //
-// Who asks is a task, and may be hostile: questions, connections and what is passed on are bounded, in all and for each
-// address that asks.
+// Clients are tasks and may be hostile: questions, connections and forwarded questions are limited, in total and for
+// each client address.
 package names
 
 import (
@@ -23,63 +22,62 @@ import (
 	"time"
 )
 
-// Zone is what the names of services end in, without the dots around it.
+// Zone is the last label of the names of services, without dots.
 const Zone = "berth"
 
-// TTL is for how long an answer about a service may be kept, also one that there is none.
+// TTL is how long clients may cache an answer about a service, also a negative one.
 const TTL = 5 * time.Second
 
-// Bounds of what the server does at a time.
+// Limits of concurrent work.
 const (
-	mostAtOnce     = 512 // questions that are being answered
-	mostOfOne      = 128 // of them by one address
-	mostConns      = 256 // connections
-	mostConnsOfOne = 32
-	connIdle       = 10 * time.Second // for how long a connection may be silent
-	connLife       = 2 * time.Minute
-	answerWait     = 6 * time.Second // for one answer
+	maxConcurrentQuestions = 512 // questions
+	maxQuestionsPerClient  = 128 // questions of one address
+	maxConns               = 256 // connections
+	maxConnsPerClient      = 32
+	connIdleTimeout        = 10 * time.Second // longest silence on a connection
+	maxConnAge             = 2 * time.Minute
+	answerTimeout          = 6 * time.Second // for one answer
 )
 
-// Address is one of a service, with the numbers of the ports that a task has there, by their names.
+// Address is an address of a service, with the ports of a task there, by name.
 type Address struct {
 	Addr  netip.Addr
 	Ports map[string]int
 }
 
-// Service is what is known of a service. Nobody may change it.
+// Service is the state of a service. Callers do not change it.
 type Service struct {
-	// Missing says that there is none of that name.
+	// Missing means that no service has the name.
 	Missing   bool
 	Addresses []Address
 }
 
-// ErrNotTold says that nothing is known of a service yet.
-var ErrNotTold = errors.New("no server has told of the service")
+// ErrUnknown means that the state of a service is not known yet.
+var ErrUnknown = errors.New("no server has told of the service")
 
-// Directory knows the services.
+// Directory provides the state of services.
 type Directory interface {
-	// Service returns what is known of a service that an address asks for; it may wait a moment until something is. Any
-	// error means that nothing can be said. It may be called concurrently.
+	// Service returns the state of a service for a question from an address; it may wait a moment for the state. Any
+	// error means that the state is unknown. It may be called concurrently.
 	Service(ctx context.Context, from netip.Addr, cluster, service string) (Service, error)
 }
 
-// Config is what New needs.
+// Config configures a Server.
 type Config struct {
 	Directory Directory
-	// Upstreams returns the resolvers that other names are passed on to, the first first. It is called for each
-	// question.
+	// Upstreams returns the resolvers for all other names, in the order of preference. It is called for each question.
 	Upstreams func() []netip.AddrPort
 	Logger    *slog.Logger // default: discard
 }
 
-// Server answers questions. Its methods may be called concurrently.
+// Server answers DNS questions. Its methods may be called concurrently.
 type Server struct {
 	Config
 
-	questions, connections *share
+	questions, connections *quota
 
-	mu    sync.Mutex
-	doors map[netip.AddrPort]bool // where it listens: nothing is passed on to itself
+	mu        sync.Mutex
+	listeners map[netip.AddrPort]bool // the server's own addresses: it never forwards to itself
 }
 
 // New returns a server; Serve makes it answer.
@@ -88,13 +86,14 @@ func New(c Config) *Server {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Server{
-		Config: c, doors: map[netip.AddrPort]bool{},
-		questions: newShare(mostAtOnce, mostOfOne), connections: newShare(mostConns, mostConnsOfOne),
+		Config: c, listeners: map[netip.AddrPort]bool{},
+		questions:   newQuota(maxConcurrentQuestions, maxQuestionsPerClient),
+		connections: newQuota(maxConns, maxConnsPerClient),
 	}
 }
 
-// share bounds how much is done at a time, in all and for one address.
-type share struct {
+// quota limits concurrent work, in total and for one address.
+type quota struct {
 	all, each int
 
 	mu  sync.Mutex
@@ -102,12 +101,12 @@ type share struct {
 	of  map[netip.Addr]int
 }
 
-func newShare(all, each int) *share {
-	return &share{all: all, each: each, of: map[netip.Addr]int{}}
+func newQuota(all, each int) *quota {
+	return &quota{all: all, each: each, of: map[netip.Addr]int{}}
 }
 
-// take reports whether there is room for one more; then it is given back.
-func (s *share) take(from netip.Addr) bool {
+// take reports whether there is room for one more; a true result must be followed by release.
+func (s *quota) take(from netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sum >= s.all || s.of[from] >= s.each {
@@ -118,7 +117,7 @@ func (s *share) take(from netip.Addr) bool {
 	return true
 }
 
-func (s *share) give(from netip.Addr) {
+func (s *quota) release(from netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sum--

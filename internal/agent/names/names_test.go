@@ -27,7 +27,7 @@ func (d town) Service(ctx context.Context, _ netip.Addr, cluster, service string
 		<-ctx.Done()
 		return Service{}, ctx.Err()
 	case "untold":
-		return Service{}, ErrNotTold
+		return Service{}, ErrUnknown
 	}
 	s, ok := d[service+"."+cluster]
 	if !ok {
@@ -59,7 +59,7 @@ func many(n int) (list []Address) {
 
 func anybody(netip.Addr) bool { return true }
 
-// open serves at a door on the loopback and returns where that is.
+// open serves on a listener on the loopback and returns its address.
 func open(t *testing.T, s *Server, may func(netip.Addr) bool) netip.AddrPort {
 	t.Helper()
 	d, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
@@ -78,7 +78,7 @@ func serveTown(t *testing.T, upstreams ...netip.AddrPort) netip.AddrPort {
 	return open(t, New(Config{Directory: sample3, Upstreams: func() []netip.AddrPort { return upstreams }}), anybody)
 }
 
-// question makes one; a size of 0 is without EDNS.
+// question returns a question; a size of 0 means without EDNS.
 func question(t testing.TB, of string, typ dnsmessage.Type, size int) []byte {
 	t.Helper()
 	n, err := dnsmessage.NewName(of)
@@ -134,7 +134,7 @@ func ask(t testing.TB, network string, where netip.AddrPort, text []byte) (m dns
 	return m, len(answer), m.Unpack(answer)
 }
 
-// says is the answer in short: its code, and its records in order.
+// says returns a short form of the answer: its code, and its records in order.
 func says(m dnsmessage.Message) string {
 	var list []string
 	for _, a := range m.Answers {
@@ -161,7 +161,7 @@ func says(m dnsmessage.Message) string {
 	return strings.TrimSpace(strings.TrimPrefix(m.RCode.String(), "RCode") + " " + strings.Join(list, " "))
 }
 
-// What is answered for each name, over UDP and over TCP.
+// The answers to each name, over UDP and over TCP.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	where := serveTown(t)
@@ -208,7 +208,7 @@ func TestAnswers(t *testing.T) {
 		{"default.berth.", a, "Success no more for 5"},
 		{"berth.", a, "Success no more for 5"},
 		{"berth.", dnsmessage.TypeSOA, "Success SOA"},
-		{"notberth.", a, "ServerFailure"}, // another zone, and there is no resolver
+		{"notberth.", a, "ServerFailure"}, // another zone, and no resolver
 	} {
 		for _, network := range []string{"udp", "tcp"} {
 			m, _, err := ask(t, network, where, question(t, c.name, c.typ, 1232))
@@ -226,7 +226,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The addresses that SRV records point to come with them.
+// SRV answers include the addresses of their targets.
 func TestPlacesComeWithAddresses(t *testing.T) {
 	t.Parallel()
 	m, _, err := ask(t, "udp", serveTown(t), question(t, "_http._tcp.web.default.berth.", dnsmessage.TypeSRV, 1232))
@@ -246,7 +246,7 @@ func TestPlacesComeWithAddresses(t *testing.T) {
 	}
 }
 
-// An answer is as long as the asker, or what passes everywhere, allows, says whether it is all, and is in another order
+// An answer is at most as long as the client, or all networks, allow, says whether it is complete, and has a new order
 // each time.
 func TestLongAnswers(t *testing.T) {
 	t.Parallel()
@@ -284,7 +284,7 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// What is no question has no answer, and one that cannot be answered is told why.
+// An invalid question gets no answer, and one that cannot be answered gets an error code.
 func TestBadQuestions(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Directory: sample3, Upstreams: func() []netip.AddrPort { return nil }})
@@ -340,7 +340,7 @@ func TestBadQuestions(t *testing.T) {
 	}
 }
 
-// upstream is a resolver that others' names are passed on to.
+// upstream is a resolver for other names.
 type upstream struct {
 	at    netip.AddrPort
 	asked atomic.Int64
@@ -412,8 +412,8 @@ func answered(q dnsmessage.Message, addrs ...string) *dnsmessage.Message {
 	return m
 }
 
-// Other names are passed on: to the next resolver where one does not answer, over TCP where they come so; what comes
-// back is an answer to the question, and no longer than the asker can take.
+// Other names are forwarded: to the next resolver if one does not answer, and over TCP if the client uses TCP. The
+// result is an answer to the question, and not longer than the client allows.
 func TestOtherNamesArePassedOn(t *testing.T) {
 	t.Parallel()
 	dead := newUpstream(t, func(string, dnsmessage.Message) *dnsmessage.Message { return nil })
@@ -475,7 +475,7 @@ func TestOtherNamesArePassedOn(t *testing.T) {
 	}
 }
 
-// A server that is named as its own resolver passes nothing to itself.
+// A server that is named as its own resolver never forwards to itself.
 func TestNothingIsPassedToItself(t *testing.T) {
 	t.Parallel()
 	var self atomic.Pointer[netip.AddrPort]
@@ -484,12 +484,12 @@ func TestNothingIsPassedToItself(t *testing.T) {
 	self.Store(&where)
 	watch := testkit.NewStopwatch()
 	m, _, err := ask(t, "udp", where, question(t, "host.example.", dnsmessage.TypeA, 0))
-	if err != nil || says(m) != "ServerFailure" || watch.Elapsed() > tryWait {
+	if err != nil || says(m) != "ServerFailure" || watch.Elapsed() > upstreamTimeout {
 		t.Errorf("got %q, %v after %v", says(m), err, watch.Elapsed())
 	}
 }
 
-// Go's resolver, as a program has it, finds services.
+// Go's own resolver, as programs use it, finds services.
 func TestResolverFindsServices(t *testing.T) {
 	t.Parallel()
 	where := serveTown(t)
@@ -510,12 +510,12 @@ func TestResolverFindsServices(t *testing.T) {
 	if _, err := r.LookupHost(t.Context(), "nobody.default.berth"); !errors.As(err, &missing) || !missing.IsNotFound {
 		t.Errorf("a service that is not there: %v", err)
 	}
-	if hosts, err := r.LookupHost(t.Context(), "many.default.berth"); err != nil || len(hosts) != mostRecords {
+	if hosts, err := r.LookupHost(t.Context(), "many.default.berth"); err != nil || len(hosts) != maxRecords {
 		t.Errorf("many addresses: %d, %v", len(hosts), err)
 	}
 }
 
-// Who may not ask gets no answer, and an address that asks for much at a time keeps nobody else away.
+// Clients without permission get no answer, and a client over its limit does not block others.
 func TestSharesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Directory: sample3, Upstreams: func() []netip.AddrPort { return nil }})
@@ -528,12 +528,12 @@ func TestSharesAreBounded(t *testing.T) {
 	defer func() { _ = flood.Close() }()
 	slow := question(t, "slow.default.berth.", dnsmessage.TypeA, 0)
 	testkit.Eventually(t, 10*time.Second, func() error {
-		for range 2 * mostOfOne {
+		for range 2 * maxQuestionsPerClient {
 			_, _ = flood.Write(slow)
 		}
 		s.questions.mu.Lock()
 		defer s.questions.mu.Unlock()
-		if s.questions.of[local] != mostOfOne || s.questions.sum != mostOfOne {
+		if s.questions.of[local] != maxQuestionsPerClient || s.questions.sum != maxQuestionsPerClient {
 			return fmt.Errorf("%d questions are being answered", s.questions.sum)
 		}
 		return nil
@@ -542,7 +542,7 @@ func TestSharesAreBounded(t *testing.T) {
 	if !s.questions.take(other) {
 		t.Error("another address is kept away")
 	}
-	s.questions.give(other)
+	s.questions.release(other)
 
 	var conns []net.Conn
 	defer func() {
@@ -550,7 +550,7 @@ func TestSharesAreBounded(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	for range mostConnsOfOne + 10 {
+	for range maxConnsPerClient + 10 {
 		c, err := net.Dial("tcp", where.String())
 		if err != nil {
 			t.Fatal(err)
@@ -560,7 +560,7 @@ func TestSharesAreBounded(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() error {
 		s.connections.mu.Lock()
 		defer s.connections.mu.Unlock()
-		if n := s.connections.of[local]; n != mostConnsOfOne {
+		if n := s.connections.of[local]; n != maxConnsPerClient {
 			return fmt.Errorf("%d connections", n)
 		}
 		return nil
@@ -592,7 +592,7 @@ func TestSharesAreBounded(t *testing.T) {
 	}
 }
 
-// The resolver file of tasks names the agent alone, with what the node's own file says of names and of how to ask.
+// The resolver file of tasks names only the agent, with the search domains and options of the node's file.
 func TestResolverFile(t *testing.T) {
 	t.Parallel()
 	r := ParseResolver([]byte(
@@ -628,7 +628,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		var m dnsmessage.Message
 		if err := m.Unpack(answer); err != nil || !m.Response || len(answer) > 1<<16-1 || !stream &&
-			len(answer) > mostSize {
+			len(answer) > maxAnswerSize {
 			t.Errorf("%x is answered with %x: %v", text, answer, err)
 		}
 	})

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Port is where names are asked for.
+// Port is the port of DNS.
 const Port = 53
 
-// Resolver is what a resolver file says (see resolv.conf(5)).
+// Resolver is the content of a resolver file, see resolv.conf(5).
 type Resolver struct {
 	Servers []netip.Addr
 	Search  []string
 	Options []string
 }
 
-// ParseResolver reads a resolver file; what it does not understand it leaves out.
+// ParseResolver reads a resolver file and skips unknown lines.
 func ParseResolver(text []byte) (r Resolver) {
 	for line := range strings.Lines(string(text)) {
 		if at := strings.IndexAny(line, "#;"); at >= 0 {
@@ -41,15 +41,15 @@ func ParseResolver(text []byte) (r Resolver) {
 	return r
 }
 
-// Outward returns the servers that are not on the machine's loopback: those that others reach too, and that pass
-// nothing back.
+// Outward returns the servers that are not on the machine's loopback. Other machines reach them, too, and they do not
+// forward questions back to this node.
 func (r Resolver) Outward() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(r.Servers), func(a netip.Addr) bool {
 		return a.IsLoopback() || a.IsUnspecified()
 	})
 }
 
-// File returns the resolver file of tasks of a cluster: they ask the agent at an address, for names of their own
+// File returns the resolver file of a cluster's tasks: they ask the agent at its address and search names of their own
 // cluster first.
 func (r Resolver) File(agent netip.Addr, cluster string) string {
 	var b strings.Builder
@@ -61,9 +61,9 @@ func (r Resolver) File(agent netip.Addr, cluster string) string {
 			search = append(search, s)
 		}
 	}
-	// older libraries know six
+	// Older libraries read at most six search domains.
 	fmt.Fprintf(&b, "search %s\n", strings.Join(search[:min(len(search), 6)], " "))
-	// not of another server
+	// The option trust-ad holds for the server of the file only.
 	options := slices.DeleteFunc(slices.Clone(r.Options), func(o string) bool { return o == "trust-ad" })
 	if len(options) > 0 {
 		fmt.Fprintf(&b, "options %s\n", strings.Join(options, " "))

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostQuestion is how long a question may be over UDP.
-const mostQuestion = 4096
+// maxQuestionSize is the largest question over UDP, in bytes.
+const maxQuestionSize = 4096
 
-// Door is where questions come in: an address for both UDP and TCP.
-type Door struct {
+// Listener receives questions on one address, for both UDP and TCP.
+type Listener struct {
 	udp *net.UDPConn
 	tcp *net.TCPListener
 	at  netip.AddrPort
 }
 
-// Listen opens a door. The address need not be the machine's yet; port 0 is any.
-func Listen(ctx context.Context, at netip.AddrPort) (*Door, error) {
+// Listen opens a listener. The machine need not have the address yet; port 0 means any port.
+func Listen(ctx context.Context, at netip.AddrPort) (*Listener, error) {
 	c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
 		err := raw.Control(func(fd uintptr) {
@@ -41,7 +41,7 @@ func Listen(ctx context.Context, at netip.AddrPort) (*Door, error) {
 		return nil, fmt.Errorf("answer names: %w", err)
 	}
 	tcp, isTCP := l.(*net.TCPListener)
-	at, err = netip.ParseAddrPort(l.Addr().String()) // with the port that it is
+	at, err = netip.ParseAddrPort(l.Addr().String()) // with the chosen port
 	if err != nil || !isTCP {
 		return nil, errors.Join(fmt.Errorf("answer names at %s: it is no address of TCP", l.Addr()), l.Close())
 	}
@@ -53,25 +53,25 @@ func Listen(ctx context.Context, at netip.AddrPort) (*Door, error) {
 	if !isUDP {
 		return nil, errors.Join(fmt.Errorf("answer names at %s: it is no address of UDP", at), l.Close(), p.Close())
 	}
-	return &Door{udp: udp, tcp: tcp, at: at}, nil
+	return &Listener{udp: udp, tcp: tcp, at: at}, nil
 }
 
-// Address is where the door is.
-func (d *Door) Address() netip.AddrPort { return d.at }
+// Address returns the address of the listener.
+func (d *Listener) Address() netip.AddrPort { return d.at }
 
-// Close closes a door that is not served.
-func (d *Door) Close() error { return errors.Join(d.udp.Close(), d.tcp.Close()) }
+// Close closes a listener that is not served.
+func (d *Listener) Close() error { return errors.Join(d.udp.Close(), d.tcp.Close()) }
 
-// Serve answers what comes in at a door from addresses that may ask, until the context ends; then the door is closed
-// and all that was begun has ended.
-func (s *Server) Serve(ctx context.Context, d *Door, may func(from netip.Addr) bool) {
+// Serve answers questions of the permitted addresses until the context ends; then it closes the listener and waits for
+// all begun answers.
+func (s *Server) Serve(ctx context.Context, d *Listener, may func(from netip.Addr) bool) {
 	s.mu.Lock()
-	s.doors[d.at] = true
+	s.listeners[d.at] = true
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.doors, d.at)
+		delete(s.listeners, d.at)
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,14 +89,13 @@ func (s *Server) Serve(ctx context.Context, d *Door, may func(from netip.Addr) b
 	both.Wait()
 }
 
-// packets reads questions that come over UDP. What there is no room for is left without an answer: who asked asks
-// again.
-func (s *Server) packets(ctx context.Context, d *Door, may func(netip.Addr) bool, begun *sync.WaitGroup) {
-	buf := make([]byte, mostQuestion)
+// packets reads questions over UDP. Questions over the limit get no answer: clients repeat them.
+func (s *Server) packets(ctx context.Context, d *Listener, may func(netip.Addr) bool, begun *sync.WaitGroup) {
+	buf := make([]byte, maxQuestionSize)
 	for {
 		n, from, err := d.udp.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			if !s.again(ctx, err) {
+			if !s.shouldRetry(ctx, err) {
 				return
 			}
 			continue
@@ -107,18 +106,18 @@ func (s *Server) packets(ctx context.Context, d *Door, may func(netip.Addr) bool
 		}
 		question := append([]byte(nil), buf[:n]...)
 		begun.Go(func() {
-			defer s.questions.give(addr)
-			within, cancel := context.WithTimeout(ctx, answerWait)
+			defer s.questions.release(addr)
+			within, cancel := context.WithTimeout(ctx, answerTimeout)
 			defer cancel()
 			if answer := s.answer(within, question, addr, false); answer != nil {
-				_, _ = d.udp.WriteToUDPAddrPort(answer, from) // who asked asks again
+				_, _ = d.udp.WriteToUDPAddrPort(answer, from) // clients repeat a question without an answer
 			}
 		})
 	}
 }
 
-// again reports whether a socket is to be read on after an error, for which it waits a moment.
-func (s *Server) again(ctx context.Context, err error) bool {
+// shouldRetry reports whether to read on from a socket after an error, and waits a moment before.
+func (s *Server) shouldRetry(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
 	}
@@ -133,24 +132,24 @@ func (s *Server) again(ctx context.Context, err error) bool {
 	}
 }
 
-// accept takes connections.
-func (s *Server) accept(ctx context.Context, d *Door, may func(netip.Addr) bool, begun *sync.WaitGroup) {
+// accept accepts connections.
+func (s *Server) accept(ctx context.Context, d *Listener, may func(netip.Addr) bool, begun *sync.WaitGroup) {
 	for {
 		c, err := d.tcp.AcceptTCP()
 		if err != nil {
-			if !s.again(ctx, err) {
+			if !s.shouldRetry(ctx, err) {
 				return
 			}
 			continue
 		}
-		at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // one that is gone has none, and may not ask
+		at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // a closed connection has no address and is not permitted
 		from := at.Addr().Unmap()
 		if !from.IsValid() || !may(from) || !s.connections.take(from) {
 			_ = c.Close()
 			continue
 		}
 		begun.Go(func() {
-			defer s.connections.give(from)
+			defer s.connections.release(from)
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
 			defer func() { _ = c.Close() }()
@@ -161,9 +160,9 @@ func (s *Server) accept(ctx context.Context, d *Door, may func(netip.Addr) bool,
 
 // converse answers the questions of a connection, one after another.
 func (s *Server) converse(ctx context.Context, c net.Conn, from netip.Addr) {
-	until := time.Now().Add(connLife)
+	until := time.Now().Add(maxConnAge)
 	for time.Now().Before(until) {
-		_ = c.SetDeadline(time.Now().Add(connIdle)) // one that is gone fails in what follows
+		_ = c.SetDeadline(time.Now().Add(connIdleTimeout)) // writes to a closed connection fail below
 		question, err := readMessage(c)
 		if err != nil {
 			return
@@ -171,10 +170,10 @@ func (s *Server) converse(ctx context.Context, c net.Conn, from netip.Addr) {
 		if !s.questions.take(from) {
 			return
 		}
-		within, cancel := context.WithTimeout(ctx, answerWait)
+		within, cancel := context.WithTimeout(ctx, answerTimeout)
 		answer := s.answer(within, question, from, true)
 		cancel()
-		s.questions.give(from)
+		s.questions.release(from)
 		if answer == nil || writeMessage(c, answer) != nil {
 			return
 		}

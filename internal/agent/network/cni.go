@@ -19,21 +19,21 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Names that stand in the network's list, and in the folders of its plugins.
+// Names in the network's list and in the folders of its plugins.
 const (
 	networkName = "berth"
 	linkName    = "eth0" // of a task
 	listFile    = "berth.conflist"
 )
 
-// plugins are those that the list names.
+// plugins returns the plugins in the list.
 func plugins() []string { return []string{"bridge", "host-local"} }
 
-// list returns the network as CNI has it. The plugins keep addresses and links; what is published, and who may reach
-// what, is ours (rules.go).
+// list returns the network in CNI's form. The plugins manage addresses and links; the package manages published ports
+// and access (rules.go).
 func (s *Spaces) list() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
-		"cniVersion": "0.4.0", // of which all plugins know that are still in use
+		"cniVersion": "0.4.0", // all plugins in use know this version
 		"name":       networkName,
 		"plugins": []any{map[string]any{
 			"type": "bridge", "bridge": s.bridge, "isGateway": true, "ipMasq": false,
@@ -50,13 +50,13 @@ func (s *Spaces) list() ([]byte, error) {
 	}, "", "  ")
 }
 
-// cni returns what calls the plugins, and with what.
+// cni returns the caller of the plugins and its arguments.
 func (s *Spaces) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
 	text, err := s.list()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// The file is for people, who find there what the plugins are told.
+	// The file shows people the arguments of the plugins.
 	if old, err := os.ReadFile(filepath.Join(s.Dir, listFile)); err != nil || string(old) != string(text) {
 		if err := os.WriteFile(filepath.Join(s.Dir, listFile), text, 0o600); err != nil {
 			return nil, nil, nil, fmt.Errorf("write the network's list: %w", err)
@@ -73,14 +73,15 @@ func (s *Spaces) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *l
 	return libcni.NewCNIConfigWithCacheDir(s.Plugins, filepath.Join(s.Dir, "cache"), &caller{spaces: s}), list, run, nil
 }
 
-// attach hangs the attempt's namespace on the bridge, which is made if need be, and returns its address.
+// attach connects the attempt's namespace to the bridge, creates the bridge if necessary, and returns the attempt's
+// address.
 func (s *Spaces) attach(ctx context.Context, r record) (string, error) {
 	c, list, run, err := s.cni(r)
 	if err != nil {
 		return "", err
 	}
 	said, err := c.AddNetworkList(ctx, list, run)
-	if err != nil && slices.Contains(s.leases(), r.UUID) { // of a life whose record is lost
+	if err != nil && slices.Contains(s.leases(), r.UUID) { // from a run of the agent whose record is lost
 		if again := c.DelNetworkList(ctx, list, run); again == nil {
 			said, err = c.AddNetworkList(ctx, list, run)
 		}
@@ -100,10 +101,10 @@ func (s *Spaces) attach(ctx context.Context, r record) (string, error) {
 	return "", errors.New("the plugin bridge gave no address of IPv4")
 }
 
-// detach undoes attach, whatever there is of it.
+// detach undoes attach, however much of it was done.
 func (s *Spaces) detach(ctx context.Context, r record) error {
 	if len(s.lackingPlugins()) > 0 && r.Address == "" && !slices.Contains(s.leases(), r.UUID) {
-		return nil // no plugin did anything for it, and there is none
+		return nil // no plugin was called for it, and none is installed
 	}
 	c, list, run, err := s.cni(r)
 	if err != nil {
@@ -112,9 +113,9 @@ func (s *Spaces) detach(ctx context.Context, r record) error {
 	return c.DelNetworkList(ctx, list, run)
 }
 
-// leases returns the attempts that addresses are kept for, ordered.
+// leases returns the attempts with reserved addresses, in order.
 func (s *Spaces) leases() (uuids []string) {
-	files, _ := filepath.Glob(filepath.Join(s.Dir, "ipam", networkName, "*.*.*.*")) // the pattern is a good one
+	files, _ := filepath.Glob(filepath.Join(s.Dir, "ipam", networkName, "*.*.*.*")) // the pattern is valid
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
@@ -124,13 +125,13 @@ func (s *Spaces) leases() (uuids []string) {
 		if lines.Scan() && lines.Text() != "" {
 			uuids = append(uuids, strings.TrimSpace(lines.Text()))
 		}
-		_ = f.Close() // it was only read
+		_ = f.Close() // opened for reading only
 	}
 	slices.Sort(uuids)
 	return slices.Compact(uuids)
 }
 
-// lackingPlugins returns the plugins that are not found.
+// lackingPlugins returns the plugins that are not installed.
 func (s *Spaces) lackingPlugins() (names []string) {
 	for _, p := range plugins() {
 		if _, err := invoke.FindInPath(p, s.Plugins); err != nil {
@@ -151,7 +152,7 @@ func (*caller) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }
 
-// ExecPlugin implements invoke.Exec. A plugin, and what it calls, holds the lock of the spaces while it works.
+// ExecPlugin implements invoke.Exec. A plugin, and every program that it calls, holds the lock of the spaces.
 func (c *caller) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	out, err := c.spaces.tool(ctx, path, nil, env, string(stdin))
 	if err == nil {

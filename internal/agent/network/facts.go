@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Facts returns which networks tasks can have on this machine, and what it lacks for the others. It opens the spaces
-// where they are not open yet: until then Join and Leave fail. It is called by one goroutine.
+// Facts returns the networks that tasks can have on this machine, and what it lacks for the others. It opens the spaces
+// if they are not open; before that Join and Leave fail. One goroutine calls it.
 func (s *Spaces) Facts(ctx context.Context) []cluster.NetworkFact {
 	none, bridge := s.lacks(ctx)
 	clip := func(text string) string {
@@ -23,7 +23,7 @@ func (s *Spaces) Facts(ctx context.Context) []cluster.NetworkFact {
 	}
 }
 
-// lacks returns what the machine lacks for either mode, "" for nothing.
+// lacks returns what the machine lacks for each mode, "" for nothing.
 func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 	if os.Geteuid() != 0 {
 		why := "the agent is not root, and so cannot make network namespaces; run it as root"
@@ -33,7 +33,7 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 		why := "its records cannot be used: " + err.Error()
 		return why, why
 	}
-	if none = s.proven(); none != "" {
+	if none = s.kernelProblem(); none != "" {
 		return none, none
 	}
 	var lacking []string
@@ -44,7 +44,7 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 	}
 	if _, err := findTool("nft"); err != nil {
 		lacking = append(lacking, "the command nft is missing; install it (apt-get install nftables)")
-	} else if why := s.provenRules(ctx); why != "" {
+	} else if why := s.rulesProblem(ctx); why != "" {
 		lacking = append(lacking, why)
 	}
 	if why := s.clash(); why != "" {
@@ -53,11 +53,11 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 	return none, strings.Join(lacking, "; and ")
 }
 
-// proven says why the kernel gives no namespace; it is tried once.
-func (s *Spaces) proven() string {
+// kernelProblem returns why the kernel creates no namespace; the test runs once.
+func (s *Spaces) kernelProblem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proof == nil {
+	if s.kernelResult == nil {
 		why := ""
 		file := filepath.Join(s.Dir, "try")
 		err := makeSpace(file)
@@ -68,19 +68,19 @@ func (s *Spaces) proven() string {
 			why = fmt.Sprintf("the kernel does not let the agent have network namespaces (%v); give it "+
 				"CAP_SYS_ADMIN and CAP_NET_ADMIN", err)
 		}
-		s.proof = &why
+		s.kernelResult = &why
 		if why == "" && ownMounts() {
 			s.Logger.Warn("the agent has mounts of its own, where an agent that follows it does not find "+
 				"the networks of tasks; start it with those of the machine",
 				"remedy", "no PrivateTmp, ProtectSystem or ip netns exec around it")
 		}
 	}
-	return *s.proof
+	return *s.kernelResult
 }
 
-// provenRules says why the kernel has no bridge or does not take the table, tried in a namespace of its own; once it
-// did, it does.
-func (s *Spaces) provenRules(ctx context.Context) string {
+// rulesProblem returns why the kernel has no bridge or rejects the table. The test uses a namespace of its own and is
+// not repeated after a success.
+func (s *Spaces) rulesProblem(ctx context.Context) string {
 	if s.capable {
 		return ""
 	}

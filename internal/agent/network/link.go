@@ -13,19 +13,19 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// route is a way that the node knows to other machines.
+// route is a route from the node to other machines.
 type route struct {
 	to     netip.Prefix
 	device string
 }
 
-// mostDumps is how often the kernel is asked for its routes where they change while it tells them.
-const mostDumps = 10
+// maxDumps is how often the routes are read if they change during the reading.
+const maxDumps = 10
 
-// routes returns the node's own routes, but the default one and those of a link.
+// routes returns the node's routes, except the default route and those of a link.
 func routes(but string) (list []route, err error) {
 	var all []netlink.Route
-	for range mostDumps {
+	for range maxDumps {
 		if all, err = netlink.RouteList(nil, netlink.FAMILY_V4); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -53,7 +53,7 @@ func routes(but string) (list []route, err error) {
 	return list, nil
 }
 
-// overlap says which of the routes a subnet overlaps, "" for none.
+// overlap returns a route that overlaps the subnet, "" for none.
 func overlap(subnet netip.Prefix, all []route) string {
 	for _, r := range all {
 		if !r.to.Overlaps(subnet) {
@@ -69,7 +69,7 @@ func overlap(subnet netip.Prefix, all []route) string {
 	return ""
 }
 
-// clash says why the subnet cannot be used now, "" for no reason.
+// clash returns why the subnet cannot be used now, "" if it can.
 func (s *Spaces) clash() string {
 	for _, r := range s.all() {
 		if r.Subnet != "" && r.Subnet != s.Subnet.String() {
@@ -84,8 +84,8 @@ func (s *Spaces) clash() string {
 	return overlap(s.Subnet, all)
 }
 
-// localRoutes lets what the node sends to its own loopback reach published ports behind the bridge. The table keeps
-// everybody else away.
+// localRoutes lets packets from the node's own loopback reach published ports behind the bridge. The table blocks all
+// other packets of this kind.
 func localRoutes(bridge string) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge+"/route_localnet", []byte("1"), 0o600); err != nil {
 		return fmt.Errorf("open the bridge to the loopback: %w", err)
@@ -93,7 +93,7 @@ func localRoutes(bridge string) error {
 	return nil
 }
 
-// removeLink removes a link; one that is not there is gone.
+// removeLink removes a link; a missing link is no error.
 func removeLink(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -105,8 +105,8 @@ func removeLink(name string) error {
 	return nil
 }
 
-// makeBridge makes the bridge with its address, unless it is there. The plugin would do so as well, but the bridge
-// would lose its hardware address with its last port, and the plugin of some versions fails then.
+// makeBridge creates the bridge with its address, unless it exists. The plugin could create it, too. A bridge of the
+// plugin loses its hardware address with its last port, and some versions of the plugin then fail.
 func makeBridge(name string, subnet netip.Prefix) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -133,5 +133,5 @@ func makeBridge(name string, subnet netip.Prefix) error {
 	return nil
 }
 
-// firstAddress is the bridge's own in a subnet.
+// firstAddress returns the bridge's address in a subnet.
 func firstAddress(subnet netip.Prefix) net.IP { return subnet.Addr().Next().AsSlice() }

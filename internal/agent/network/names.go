@@ -7,39 +7,39 @@ import (
 	"strings"
 )
 
-// namesPort is where tasks ask for names, at the bridge's own address.
+// namesPort is the port for DNS questions of tasks, at the bridge's address.
 const namesPort = 53
 
-// Gateway returns the bridge's own address, at which the tasks behind it reach the node, and the subnet of theirs. The
-// address is the machine's while there is a bridge.
+// Gateway returns the bridge's address, at which tasks behind it reach the node, and the subnet of the tasks. The
+// machine has this address while the bridge exists.
 func (s *Spaces) Gateway() (gateway netip.Addr, tasks netip.Prefix) {
 	return s.Subnet.Addr().Next(), s.Subnet
 }
 
-// Bridged reports whether there is, or may be, a task behind the bridge.
+// Bridged reports whether a task is, or may be, behind the bridge.
 func (s *Spaces) Bridged() bool { return s.bridged() }
 
-// AnswerNames says that the agent answers at the gateway what tasks ask for names, and who is asked in its place while
-// it does not, by the kernel alone: nobody where it is invalid. It may be called again with another one. A second
-// resolver in the tasks' files would not do: some libraries ask all of them at once and take whichever answer is first.
+// AnswerNames makes the agent answer tasks' DNS questions at the gateway. While the agent does not run, the kernel
+// redirects them to instead, or nowhere if instead is invalid. It may be called again with another resolver. A second
+// resolver in the tasks' files would not work: some libraries ask all resolvers at once and use the first answer.
 func (s *Spaces) AnswerNames(ctx context.Context, instead netip.AddrPort) error {
 	if !instead.Addr().Is4() || instead.Addr().IsLoopback() {
 		instead = netip.AddrPort{}
 	}
 	s.rules.Lock()
-	s.named, s.instead = true, instead
+	s.namesAnswered, s.instead = true, instead
 	s.rules.Unlock()
 	if err := s.opened(); err != nil || !s.bridged() {
-		return nil //nolint:nilerr // Facts says so
+		return nil //nolint:nilerr // Facts reports it
 	}
 	return s.publish(ctx)
 }
 
 func namesTable(bridge string) string { return bridge + "-names" }
 
-// namesRules returns the text for nft that puts what becomes of questions for names in the place of what was; unless
-// there are tasks on the bridge it only removes that. The rules come before those of published ports: no task takes the
-// questions of others by publishing the number.
+// namesRules returns the nft text that atomically replaces the rules for DNS questions. If no task is on the bridge it
+// only removes the old rules. They precede the rules of published ports, so that no task receives questions of others
+// by publishing the number.
 func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wanted bool) string {
 	name := namesTable(bridge)
 	var b strings.Builder
@@ -52,7 +52,7 @@ func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wante
 		name)
 	own := netip.AddrPortFrom(gateway, namesPort)
 	if instead.IsValid() {
-		fmt.Fprintf(&b, "\t\t%s socket wildcard 0 dnat to %s\n", question, own) // somebody listens there
+		fmt.Fprintf(&b, "\t\t%s socket wildcard 0 dnat to %s\n", question, own) // a program listens there
 		own = instead
 	}
 	fmt.Fprintf(&b, "\t\t%s dnat to %s\n", question, own)
@@ -60,11 +60,11 @@ func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wante
 	return b.String()
 }
 
-// publishNames brings the rules for names to what the records say. Where the kernel does not take them tasks find names
-// only while the agent lives, which is said once. s.rules is held.
+// publishNames updates the rules for names to the records. If the kernel rejects them, tasks resolve names only while
+// the agent runs, which is logged once. s.rules is held.
 func (s *Spaces) publishNames(ctx context.Context, wanted bool) error {
 	gateway, _ := s.Gateway()
-	wanted = wanted && s.named
+	wanted = wanted && s.namesAnswered
 	text := namesRules(s.bridge, gateway, s.instead, wanted)
 	if text == s.appliedNames {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/test/netlab"
 )
 
-// What tasks ask at the gateway goes to whoever listens there, the agent, and while nobody does to the other machine,
-// at once and without a word from anybody; never to a task that published the number. All of it goes with the last
+// Tasks' DNS questions at the gateway reach the program that listens there, the agent. Without one they reach the other
+// machine, at once and without any call. They never reach a task that published the port. All rules go with the last
 // task.
 func TestQuestionsForNames(t *testing.T) {
 	needCNI(t)

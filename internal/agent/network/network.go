@@ -1,13 +1,13 @@
-// Package network makes the networks of those tasks that do not see their node's: a network namespace for each attempt,
-// which all of its containers share. In the mode none there is nothing in it but a loopback; in the mode bridge it
-// hangs on a bridge of the node by CNI's plugins, leads out by the node's address, and the ports of the task are
+// Package network makes the networks of tasks that do not use their node's: a network namespace for each attempt, which
+// all of its containers share. In the mode none it has only a loopback. In the mode bridge CNI's plugins connect it to
+// a bridge of the node. It then reaches other machines with the node's address, and the ports of the task are
 // published: a number on the node leads to the number that the program listens on.
 //
-// A namespace lives from the first container of its attempt until the attempt is cleared, over restarts of containers
-// and of the agent. It is kept by a mount, of which a record beside it tells; what is published is one table of the
-// packet filter, which is written anew as a whole from the records. So whatever moment the agent dies at, the next one
-// finds the records, goes on from there, and removes what is half made or belongs to nobody. The programs that it calls
-// hold a lock, which the next agent waits for: none of them works on unseen.
+// A namespace exists from the first container of its attempt until the attempt is cleared, across restarts of
+// containers and of the agent. A mount keeps it, and a record beside the mount describes it. All published ports are
+// one table of the packet filter, which is always rewritten as a whole from the records. So after a crash at any moment
+// the next agent finds the records, continues from there, and removes unfinished and unused parts. The programs that
+// the package calls hold a lock, and the next agent waits for it, so that none of them still works unseen.
 package network
 
 import (
@@ -29,27 +29,26 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// DefaultSubnet is what the addresses of tasks are of, unless a node is told otherwise. Nodes may share it: it leads
-// nowhere beyond a node.
+// DefaultSubnet is the subnet of tasks' addresses unless a node has another one. Nodes may share it, because it is not
+// routed beyond a node.
 const DefaultSubnet = "10.213.0.0/20"
 
-// Bounds of a subnet's length: from 5 tasks up to more than a node can hold.
+// Limits of a subnet's length: from 5 tasks up to more than a node can hold.
 const (
 	minBits = 8
 	maxBits = 29
 )
 
-// toolTimeout bounds one call of a plugin or of nft.
+// toolTimeout limits one call of a plugin or of nft.
 const toolTimeout = 30 * time.Second
 
-// Config is what Spaces need.
+// Config configures Spaces.
 type Config struct {
-	// Dir is theirs alone: it holds the records and the namespaces, and names the node's bridge.
+	// Dir is the spaces' own folder: it holds the records and the namespaces, and the bridge's name derives from it.
 	Dir string
-	// Subnet is what the addresses of tasks are of; default DefaultSubnet.
+	// Subnet is the subnet of tasks' addresses; default DefaultSubnet.
 	Subnet netip.Prefix
-	// Plugins are the folders where CNI's plugins are looked for; default those where distributions and others put
-	// them.
+	// Plugins are the folders with CNI's plugins; default the usual folders of distributions.
 	Plugins []string
 	Logger  *slog.Logger // default: discard
 }
@@ -72,47 +71,47 @@ func ParseSubnet(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Task says what network an attempt asks for.
+// Task describes the network of an attempt.
 type Task struct {
 	UUID string
 	Mode cluster.NetworkMode // bridge or none
-	// Ports are published, in the mode bridge.
+	// Ports are the ports to publish, in the mode bridge.
 	Ports []Port
 }
 
-// Port leads from a number on the node to the number that the task's program listens on.
+// Port maps a number on the node to the number that the task's program listens on.
 type Port struct {
 	Node   int `json:"node"`
 	Inside int `json:"inside"`
 }
 
-// Spaces are the namespaces of a node's tasks. All methods may be called concurrently; Join and Leave of one attempt
-// wait for each other.
+// Spaces are the network namespaces of a node's tasks. All methods may be called concurrently; calls of Join and Leave
+// for one attempt run one at a time.
 type Spaces struct {
 	Config
-	bridge string // the name of the bridge and of the table
+	bridge string // name of the bridge and of the table
 
-	life  sync.RWMutex              // held for reading while the bridge must stay, for writing to remove it
-	turns outlive.KeyedLock[string] // of the attempts
+	life         sync.RWMutex              // held for reading while the bridge must stay, for writing to remove it
+	attemptLocks outlive.KeyedLock[string] // one for each attempt
 
-	mu      sync.Mutex
-	lock    *os.File // nil until they are open
-	proof   *string  // what the kernel lacks, "" for nothing; nil until it was tried
-	records map[string]record
+	mu           sync.Mutex
+	lock         *os.File // nil until the spaces are open
+	kernelResult *string  // what the kernel lacks, "" for nothing; nil until it was tested
+	records      map[string]record
 
 	rules   sync.Mutex // held while the table is written
-	applied string     // what was last written
-	// named says that the agent answers for names, instead who does where it does not; appliedNames is what was last
-	// written of it. Of rules.
-	named        bool
-	instead      netip.AddrPort
-	appliedNames string
+	applied string     // the newest written table
+	// namesAnswered means that the agent answers DNS questions; instead is the resolver to ask while it does not.
+	// appliedNames is the newest written table for it. rules guards all three.
+	namesAnswered bool
+	instead       netip.AddrPort
+	appliedNames  string
 
-	capable bool // of Facts alone: the kernel took a table
-	settled bool // of mu: the table and the bridge are as the records have it
+	capable  bool // used by Facts only: the kernel accepted a table
+	upToDate bool // guarded by mu: the table and the bridge match the records
 }
 
-// New returns the spaces of a node; it makes nothing.
+// New returns the spaces of a node; it creates nothing.
 func New(c Config) *Spaces {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -127,13 +126,13 @@ func New(c Config) *Spaces {
 	return &Spaces{Config: c, bridge: "berth-" + hex.EncodeToString(sum[:4])}
 }
 
-// Join returns the path of the attempt's namespace, which it makes unless it stands. It may be called again for each
-// container of the attempt. What a failed Join left behind, Join and Leave deal with.
+// Join returns the path of the attempt's namespace, and creates the namespace if it does not exist. It may be called
+// for each container of the attempt. Join and Leave clean up after a failed Join.
 func (s *Spaces) Join(ctx context.Context, t Task) (string, error) {
 	if err := s.opened(); err != nil {
 		return "", err
 	}
-	unlock, err := s.turns.Lock(ctx, t.UUID)
+	unlock, err := s.attemptLocks.Lock(ctx, t.UUID)
 	if err != nil {
 		return "", err
 	}
@@ -143,9 +142,9 @@ func (s *Spaces) Join(ctx context.Context, t Task) (string, error) {
 	space := s.spaceFile(t.UUID)
 	r, known := s.record(t.UUID)
 	if known && r.Made && isSpace(space) {
-		return space, s.publish(ctx) // again, in case that it failed
+		return space, s.publish(ctx) // repeat: it may have failed
 	}
-	if known { // half made, or from before the machine was started anew
+	if known { // unfinished, or from before a reboot
 		if err := s.unmake(ctx, r); err != nil {
 			return "", err
 		}
@@ -156,7 +155,7 @@ func (s *Spaces) Join(ctx context.Context, t Task) (string, error) {
 	return space, nil
 }
 
-// make makes the namespace and all that leads there. Each step is written down before it can leave something behind.
+// make creates the namespace and its connections. Each step is recorded before it can leave anything behind.
 func (s *Spaces) make(ctx context.Context, t Task) error {
 	r := record{UUID: t.UUID, Mode: t.Mode, Ports: t.Ports}
 	if t.Mode == cluster.NetworkBridge {
@@ -193,12 +192,12 @@ func (s *Spaces) make(ctx context.Context, t Task) error {
 	return s.publish(ctx)
 }
 
-// Leave removes the attempt's namespace and all that leads there. Where there is none it does nothing. Nothing may run
-// in it any more.
+// Leave removes the attempt's namespace and its connections. It does nothing if there is none. No program may run in it
+// any more.
 func (s *Spaces) Leave(ctx context.Context, uuid string) error {
 	if err := s.opened(); err != nil {
 		if _, gone := os.Stat(s.folder(uuid)); errors.Is(gone, os.ErrNotExist) {
-			return nil // it never had one
+			return nil // there was no network
 		}
 		return err
 	}
@@ -209,7 +208,7 @@ func (s *Spaces) Leave(ctx context.Context, uuid string) error {
 }
 
 func (s *Spaces) leave(ctx context.Context, uuid string) error {
-	unlock, err := s.turns.Lock(ctx, uuid)
+	unlock, err := s.attemptLocks.Lock(ctx, uuid)
 	if err != nil {
 		return err
 	}
@@ -223,7 +222,7 @@ func (s *Spaces) leave(ctx context.Context, uuid string) error {
 	return s.unmake(ctx, r)
 }
 
-// unmake undoes make. The record goes last.
+// unmake undoes make. It removes the record last.
 func (s *Spaces) unmake(ctx context.Context, r record) error {
 	if r.Made {
 		r.Made = false
@@ -245,14 +244,14 @@ func (s *Spaces) unmake(ctx context.Context, r record) error {
 	return s.drop(r.UUID)
 }
 
-// Sweep removes what belongs to no attempt that is known, unless a program still runs in it, and mends what others took
-// away. It is to be called after all attempts are known that an earlier life of the agent wrote, and now and then.
+// Sweep removes networks without a known attempt, unless a program still runs in them, and repairs what other programs
+// removed. It must be called after all attempts of earlier runs of the agent are known, and then regularly.
 func (s *Spaces) Sweep(ctx context.Context, known func(uuid string) bool) error {
 	if err := s.opened(); err != nil {
-		return nil //nolint:nilerr // Facts says so
+		return nil //nolint:nilerr // Facts reports it
 	}
 	var errs []error
-	for _, r := range s.all() { // before known is asked: an attempt is known before it joins
+	for _, r := range s.all() { // before known is called: an attempt is known before it joins
 		if known(r.UUID) || inUse(s.spaceFile(r.UUID)) {
 			continue
 		}
@@ -281,7 +280,7 @@ func (s *Spaces) settle(ctx context.Context) error {
 	}
 	s.life.Lock()
 	defer s.life.Unlock()
-	if s.bridged() || s.settled {
+	if s.bridged() || s.upToDate {
 		return nil
 	}
 	if _, err := os.Stat(s.markFile()); err == nil {
@@ -295,11 +294,11 @@ func (s *Spaces) settle(ctx context.Context) error {
 			return fmt.Errorf("forget the bridge: %w", err)
 		}
 	}
-	s.settled = true
+	s.upToDate = true
 	return nil
 }
 
-// Close lets go of what Facts opened. The namespaces stay.
+// Close releases the resources of Facts. The namespaces stay.
 func (s *Spaces) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,13 +306,13 @@ func (s *Spaces) Close() error {
 		return nil
 	}
 	err := s.lock.Close()
-	s.lock, s.records, s.applied, s.appliedNames, s.settled = nil, nil, "", "", false
+	s.lock, s.records, s.applied, s.appliedNames, s.upToDate = nil, nil, "", "", false
 	return err
 }
 
 func (s *Spaces) folder(uuid string) string { return filepath.Join(s.Dir, "tasks", uuid) }
 
-// markFile is there while a bridge or a table may be.
+// markFile exists while a bridge or a table may exist.
 func (s *Spaces) markFile() string { return filepath.Join(s.Dir, "bridged") }
 
 func (s *Spaces) spaceFile(uuid string) string { return filepath.Join(s.folder(uuid), "ns") }
@@ -323,14 +322,14 @@ func (s *Spaces) all() []record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]record, 0, len(s.records))
-	for _, r := range s.records { // order-free: sorted next
+	for _, r := range s.records { // order-free: sorted below
 		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b record) int { return strings.Compare(a.UUID, b.UUID) })
 	return list
 }
 
-// bridged reports whether an attempt has, or may have, something on the bridge.
+// bridged reports whether an attempt has, or may have, a connection to the bridge.
 func (s *Spaces) bridged() bool {
 	return slices.ContainsFunc(s.all(), func(r record) bool { return r.Mode != cluster.NetworkNone })
 }

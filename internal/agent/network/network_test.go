@@ -26,7 +26,7 @@ import (
 	"github.com/berthd/berth/test/netlab"
 )
 
-// soon is how long a slow machine may take.
+// soon is a limit for slow machines.
 const soon = 10 * time.Second
 
 const (
@@ -54,7 +54,7 @@ type node struct {
 func newNode(t *testing.T, h *netlab.Host) *node {
 	t.Helper()
 	n := &node{t: t, host: h, dir: t.TempDir()}
-	t.Cleanup(func() { // what a failed test left
+	t.Cleanup(func() { // remains of a failed test
 		all, _ := filepath.Glob(filepath.Join(n.dir, "tasks/*/ns"))
 		for _, file := range all {
 			_ = unix.Unmount(file, unix.MNT_DETACH)
@@ -64,7 +64,7 @@ func newNode(t *testing.T, h *netlab.Host) *node {
 	return n
 }
 
-// reopen makes the spaces of the agent's next life.
+// reopen creates the spaces of the agent's next run.
 func (n *node) reopen() {
 	n.t.Helper()
 	if n.Spaces != nil {
@@ -81,7 +81,7 @@ func (n *node) reopen() {
 	})
 }
 
-// do calls what happens on the host.
+// do calls a function on the host.
 func (n *node) do(f func(ctx context.Context) error) {
 	n.t.Helper()
 	if err := n.host.Do(func() error { return f(n.t.Context()) }); err != nil {
@@ -110,7 +110,7 @@ func (n *node) sweep(known ...string) {
 	})
 }
 
-// looks is all that a namespace has: the packet filter's rules and the links.
+// looks is the content of a namespace: the packet filter's rules and the links.
 func (n *node) looks() string {
 	n.t.Helper()
 	var all strings.Builder
@@ -127,10 +127,10 @@ func (n *node) looks() string {
 	return all.String()
 }
 
-// wantAsBefore fails the test where anything is left.
+// wantAsBefore fails the test if anything is left.
 func (n *node) wantAsBefore(before string) {
 	n.t.Helper()
-	testkit.Eventually(n.t, soon, func() error { // the kernel takes links away behind their namespaces
+	testkit.Eventually(n.t, soon, func() error { // the kernel removes links after their namespaces
 		if now := n.looks(); now != before {
 			return fmt.Errorf("the node looks like\n%s\nand before like\n%s", now, before)
 		}
@@ -149,7 +149,7 @@ func (n *node) wantAsBefore(before string) {
 	}
 }
 
-// within calls do on a thread that is in a namespace.
+// within calls do on a thread in a namespace.
 func within(space string, do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -169,7 +169,7 @@ func within(space string, do func() error) error {
 	return <-done
 }
 
-// serve tells everybody who comes a word and the address that they came from.
+// serve sends every client a word and the client's address.
 func serve(t *testing.T, space, address, word string) {
 	t.Helper()
 	var l net.Listener
@@ -193,7 +193,7 @@ func serve(t *testing.T, space, address, word string) {
 	}()
 }
 
-// ask returns what is said at an address, asked from a namespace.
+// ask returns the answer at an address, asked from a namespace.
 func ask(space, address string) (string, error) {
 	var said []byte
 	err := within(space, func() error {
@@ -211,7 +211,7 @@ func ask(space, address string) (string, error) {
 
 func spaceOf(h *netlab.Host) string { return "/var/run/netns/" + h.Space }
 
-// TestPublishedPorts: two tasks listen on the same number, and everybody reaches each by its own number on the node.
+// TestPublishedPorts: two tasks listen on the same number, and every client reaches each by its own number on the node.
 func TestPublishedPorts(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
@@ -256,7 +256,7 @@ func TestPublishedPorts(t *testing.T) {
 	if _, err := ask(spaceOf(other), machine.Address+":80"); err == nil {
 		t.Error("the number inside is reached at the node, where nobody published it")
 	}
-	// Who comes back later finds all as it was; nothing is made twice.
+	// A later Join finds everything in place and makes nothing twice.
 	looks := n.looks()
 	n.reopen()
 	n.sweep(one, two)
@@ -269,13 +269,13 @@ func TestPublishedPorts(t *testing.T) {
 	if got, err := ask(spaceOf(other), machine.Address+":30001"); err != nil || got != "one "+other.Address {
 		t.Errorf("after a restart: got %q, %v", got, err)
 	}
-	// Somebody takes the rules away: the next look puts them back.
+	// Another program removes the rules: the next sweep restores them.
 	n.do(func(context.Context) error { return exec.Command("nft", "flush", "ruleset").Run() })
 	n.sweep(one, two)
 	if got, err := ask(spaceOf(other), machine.Address+":30002"); err != nil || got != "two "+other.Address {
 		t.Errorf("after the rules were flushed: got %q, %v", got, err)
 	}
-	n.do(func(context.Context) error { // what the flush took of the lab's own
+	n.do(func(context.Context) error { // the flush removed the lab's own rules, too
 		return exec.Command("nft", "add table ip lab; add chain ip lab cut { type filter hook input priority 0; }; "+
 			"add chain ip lab slow { type nat hook prerouting priority -100; }").Run()
 	})
@@ -283,12 +283,12 @@ func TestPublishedPorts(t *testing.T) {
 	if _, err := ask(spaceOf(other), machine.Address+":30001"); err == nil {
 		t.Error("the port of a task that left is reached")
 	}
-	n.leave(one) // again
+	n.leave(one) // repeated
 	n.leave(two)
 	n.wantAsBefore(before)
 }
 
-// TestNone: a namespace that leads nowhere, without plugins or rules.
+// TestNone: a namespace without connections, plugins or rules.
 func TestNone(t *testing.T) {
 	testkit.NeedRoot(t)
 	t.Parallel()
@@ -312,8 +312,8 @@ func TestNone(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
-// TestDeathAtAnyMoment: whatever an agent left half done, the next one makes whole for an attempt that goes on, and
-// removes for one that is gone.
+// TestDeathAtAnyMoment: the next agent completes an unfinished network of an attempt that continues, and removes one
+// whose attempt is gone.
 func TestDeathAtAnyMoment(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
@@ -390,7 +390,7 @@ func TestDeathAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestSpaceInUse: an attempt whose record was lost runs on, and so does its network, until nothing runs there.
+// TestSpaceInUse: an attempt whose record was lost continues, and so does its network, until nothing runs there.
 func TestSpaceInUse(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.NeedCommand(t, "nsenter", "sleep")
@@ -422,7 +422,7 @@ func TestSpaceInUse(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
-// TestManyAtOnce: they do not get in each other's way.
+// TestManyAtOnce: concurrent attempts do not disturb each other.
 func TestManyAtOnce(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
@@ -466,7 +466,7 @@ func TestManyAtOnce(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
-// What another process is told, to join as an agent that is killed does.
+// Arguments of another process, which joins like an agent that is killed.
 const (
 	dirVariable     = "BERTH_TEST_JOIN_DIR"
 	pluginsVariable = "BERTH_TEST_JOIN_PLUGINS"
@@ -479,7 +479,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// joinAndLeave is the short life of an agent with one task.
+// joinAndLeave is the short run of an agent with one task.
 func joinAndLeave(dir, plugins string) int {
 	s := network.New(network.Config{Dir: dir, Plugins: filepath.SplitList(plugins)})
 	ctx := context.Background()
@@ -537,7 +537,7 @@ func TestKillNine(t *testing.T) {
 	}
 }
 
-// TestPluginOutlivesTheAgent: what an agent called works on after its death; the next one waits for it.
+// TestPluginOutlivesTheAgent: the next agent waits for a program that a dead agent called.
 func TestPluginOutlivesTheAgent(t *testing.T) {
 	needCNI(t)
 	testkit.NeedCommand(t, "nsenter")

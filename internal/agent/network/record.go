@@ -13,21 +13,21 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// errShut says that the spaces are not open: Facts has not been asked, or could not open them.
-var errShut = errors.New("the networks of tasks are not open yet")
+// errNotOpen means that the spaces are not open: Facts was not called, or could not open them.
+var errNotOpen = errors.New("the networks of tasks are not open yet")
 
-// openTimeout is how long one look waits for programs that an earlier life of the agent called.
+// openTimeout is how long one call of open waits for programs that an earlier run of the agent called.
 const openTimeout = 5 * time.Second
 
-// record is what is known of an attempt's namespace. It stands in the attempt's folder as long as anything of it may be
-// left.
+// record describes an attempt's namespace. It is in the attempt's folder as long as any part of the namespace may
+// exist.
 type record struct {
 	UUID string `json:"uuid"`
-	// Mode is empty where the agent died before the record was written: nothing was made then.
+	// Mode is empty if the agent died before it wrote the record: nothing was created then.
 	Mode   cluster.NetworkMode `json:"mode,omitempty"`
 	Ports  []Port              `json:"ports,omitempty"`
 	Subnet string              `json:"subnet,omitempty"`
-	// Address is the task's, once Made says that all is there.
+	// Address is the task's address, set when Made says that the network is complete.
 	Address string `json:"address,omitempty"`
 	Made    bool   `json:"made,omitempty"`
 }
@@ -39,13 +39,13 @@ func (s *Spaces) opened() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lock == nil {
-		return errShut
+		return errNotOpen
 	}
 	return nil
 }
 
-// open takes the lock, which programs hold that an earlier life of the agent called, and reads the records. Of Facts
-// alone.
+// open takes the lock, which programs of an earlier run of the agent may hold, and reads the records. Only Facts calls
+// it.
 func (s *Spaces) open() error {
 	if s.opened() == nil {
 		return nil
@@ -104,7 +104,7 @@ func (s *Spaces) record(uuid string) (record, bool) {
 	return r, ok
 }
 
-// write writes a record down and then makes it known.
+// write stores a record on disk and then in memory.
 func (s *Spaces) write(r record) error {
 	if err := s.opened(); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (s *Spaces) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("write the record of a namespace: %w", err)
 	}
-	// Whole after the death of the agent; that of the machine takes the namespace with it, and leaves at most an
-	// address that Sweep finds.
+	// The file survives the death of the agent. A reboot of the machine removes the namespace as well and leaves at
+	// most an address, which Sweep finds.
 	name := filepath.Join(s.folder(r.UUID), recordFile)
 	if err = os.WriteFile(name+".new", b, 0o600); err == nil {
 		err = os.Rename(name+".new", name)
@@ -128,16 +128,16 @@ func (s *Spaces) write(r record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.records == nil {
-		return errShut
+		return errNotOpen
 	}
 	s.records[r.UUID] = r
 	if r.Mode == cluster.NetworkBridge {
-		s.settled = false
+		s.upToDate = false
 	}
 	return nil
 }
 
-// drop removes the record of what is gone.
+// drop removes the record of a removed network.
 func (s *Spaces) drop(uuid string) error {
 	if err := os.RemoveAll(s.folder(uuid)); err != nil {
 		return fmt.Errorf("remove the folder of a namespace: %w", err)

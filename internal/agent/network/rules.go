@@ -12,12 +12,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// table returns the text for nft that puts what is published in the place of what was, all at once; with no record on
-// the bridge it only removes that.
+// table returns the nft text that atomically replaces the published ports. If no record is on the bridge it only
+// removes the old table.
 //
-// What comes for a number on any address of the node goes to the task, whoever sends it: others, the node itself, also
-// over its loopback, and tasks. The last two would be answered past the node, so they come in the bridge's name. Tasks
-// reach others by the node's address. Nobody behind the bridge reaches what listens on the node's loopback only.
+// Traffic to a published number on any address of the node goes to the task. That holds for other machines, for the
+// node itself, also over its loopback, and for tasks. Replies to the node and to tasks would bypass the node, so their
+// connections get the bridge's address. Tasks reach other machines with the node's address. Nothing behind the bridge
+// reaches a program that listens only on the node's loopback.
 func table(name string, records []record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "add table ip %[1]s\ndelete table ip %[1]s\n", name)
@@ -60,7 +61,7 @@ func table(name string, records []record) string {
 	return b.String()
 }
 
-// publish brings the table to what the records say. Of many at once some do it for all.
+// publish updates the table to the records. Concurrent calls share one update.
 func (s *Spaces) publish(ctx context.Context) error {
 	s.rules.Lock()
 	defer s.rules.Unlock()
@@ -74,12 +75,12 @@ func (s *Spaces) publish(ctx context.Context) error {
 	return s.publishNames(ctx, text != table(s.bridge, nil))
 }
 
-// published reports whether the table is there.
+// published reports whether the table exists.
 func (s *Spaces) published(ctx context.Context) bool {
 	return s.nft(ctx, "", "list", "table", "ip", s.bridge) == nil
 }
 
-// nft runs the packet filter's command. It holds the lock of the spaces while it works, whatever becomes of the agent.
+// nft runs the packet filter's command. The command holds the lock of the spaces, also if the agent dies meanwhile.
 func (s *Spaces) nft(ctx context.Context, stdin string, args ...string) error {
 	out, err := s.tool(ctx, "nft", args, nil, stdin)
 	if err == nil {
@@ -92,7 +93,7 @@ func (s *Spaces) nft(ctx context.Context, stdin string, args ...string) error {
 	return fmt.Errorf("nft: %s", line)
 }
 
-// findTool returns the path of a command, also of one in the folders of the administrator that not every PATH has.
+// findTool returns the path of a command. It also searches the administrator's folders, which are not in every PATH.
 func findTool(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
@@ -104,7 +105,7 @@ func findTool(name string) (string, error) {
 	return path, err
 }
 
-// output is what a program said.
+// output is the output of a program.
 type output struct{ stdout, stderr []byte }
 
 // tool runs a program that inherits the lock.
@@ -113,7 +114,7 @@ func (s *Spaces) tool(ctx context.Context, name string, args, env []string, stdi
 	lock := s.lock
 	s.mu.Unlock()
 	if lock == nil {
-		return output{}, errShut
+		return output{}, errNotOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()

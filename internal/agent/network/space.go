@@ -13,8 +13,7 @@ import (
 	"github.com/berthd/berth/internal/thread"
 )
 
-// inNewSpace calls do on a thread that is in a new network namespace. The namespace goes with the thread, unless do
-// keeps it.
+// inNewSpace calls do on a thread in a new network namespace. The namespace ends with the thread unless do keeps it.
 func inNewSpace(do func() error) error {
 	return thread.Apart(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -24,7 +23,7 @@ func inNewSpace(do func() error) error {
 	})
 }
 
-// makeSpace makes a namespace with a loopback and keeps it by a mount over the file.
+// makeSpace creates a namespace with a loopback and keeps it by a mount over the file.
 func makeSpace(file string) error {
 	f, err := os.OpenFile(file, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -43,8 +42,8 @@ func makeSpace(file string) error {
 	})
 }
 
-// ready brings up the loopback, and lets programs without privileges listen on any port: all of them are the task's
-// own.
+// ready brings up the loopback, and allows unprivileged programs to listen on any port, because all ports are the
+// task's own.
 func ready() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -54,19 +53,19 @@ func ready() error {
 		return fmt.Errorf("bring up the loopback: %w", err)
 	}
 	err = os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0o600)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // an old kernel: such programs take ports from 1024 up
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // an old kernel: such programs get ports from 1024 on
 		return fmt.Errorf("open all ports to programs: %w", err)
 	}
 	return nil
 }
 
-// isSpace reports whether the file keeps a namespace. After the machine was started anew it does not.
+// isSpace reports whether the file keeps a namespace. After a reboot it does not.
 func isSpace(file string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(file, &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
-// removeSpace lets go of the namespace. It ends with the last program in it.
+// removeSpace releases the namespace, which ends with the last program in it.
 func removeSpace(file string) error {
 	for isSpace(file) { // a mount may cover another
 		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
@@ -88,7 +87,7 @@ func inUse(file string) bool {
 	if err != nil {
 		return false
 	}
-	programs, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is a good one
+	programs, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is valid
 	for _, p := range programs {
 		if other, err := os.Stat(p); err == nil && os.SameFile(space, other) {
 			return true

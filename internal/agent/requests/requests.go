@@ -1,5 +1,4 @@
-// Package requests reads how many requests programs have answered, from the pages in Prometheus' text format on which
-// they count them.
+// Package requests reads how many requests programs have answered, from their metrics pages in Prometheus' text format.
 package requests
 
 import (
@@ -19,16 +18,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Timeout is how long a page may take, and MaxPage how long it may be, in bytes.
+// Timeout limits the reading of a page; MaxPage limits its size, in bytes.
 const (
 	Timeout = 2 * time.Second
 	MaxPage = 1 << 20
 )
 
-// Reader reads pages. It may be used concurrently.
+// Reader reads metrics pages. It may be used concurrently.
 type Reader struct{ client *http.Client }
 
-// New returns a Reader that keeps no connections: programs come and go.
+// New returns a Reader that keeps no connections, because programs come and go.
 func New() *Reader {
 	return &Reader{&http.Client{
 		Timeout:       Timeout,
@@ -37,9 +36,9 @@ func New() *Reader {
 	}}
 }
 
-// Count returns the sum of the counters of a series, or of the counts of a histogram or a summary of the name without
-// "_count", on the page of a program at host. What the meter leaves empty has its default; the port is given. A page
-// without the series is an error.
+// Count returns the sum of the counters of a series on the metrics page of a program at host. For a histogram or a
+// summary it is the sum of the counts, under the name without "_count". Empty fields of the request counter source have
+// defaults, and port is required. A page without the series is an error.
 func (r *Reader) Count(ctx context.Context, host string, port int, m cluster.Meter) (float64, error) {
 	path, series := m.Path, m.Series
 	if path == "" {

@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Memory is a disk for simulations: what was written to it outlives the agent that wrote it. Its methods may be called
+// Memory is a disk for simulations: its content outlives the agent that wrote it. Its methods may be called
 // concurrently; the zero value is an empty disk.
 type Memory struct {
-	// Fault, unless nil, is asked before each write: an error refuses it. It may take its time. It is set before the
+	// Fault, unless nil, is called before each write: an error fails the write. It may block. It is set before the
 	// first Open.
 	Fault func() error
 
@@ -22,10 +22,10 @@ type Memory struct {
 	data map[key][]byte
 }
 
-// life is one life of an agent on a Memory.
+// life is one run of an agent on a Memory.
 type life struct{ m *Memory }
 
-// OpenMemory opens a store on a disk in memory. The store that was open on it before writes no more.
+// OpenMemory opens a store on a Memory. A store that was open on it before writes no more.
 func OpenMemory(m *Memory, log *slog.Logger) *Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,14 +33,14 @@ func OpenMemory(m *Memory, log *slog.Logger) *Store {
 	return &Store{mem: m.now, log: log, pending: map[key][]byte{}, wake: make(chan struct{}, 1)}
 }
 
-// Crash ends the life of the store that is open: what it has not written is lost.
+// Crash ends the open store: unwritten changes are lost.
 func (m *Memory) Crash() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.now = nil
 }
 
-// Wipe loses everything, as a disk does that is replaced.
+// Wipe removes all content, like a replaced disk.
 func (m *Memory) Wipe() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

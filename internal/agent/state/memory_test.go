@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestMemoryOutlivesItsStores has what was committed found by the next life, and what was not lost with a crash.
+// TestMemoryOutlivesItsStores: the next run finds committed changes, and those that were not lost with a crash.
 func TestMemoryOutlivesItsStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken error

@@ -1,12 +1,11 @@
-// Package state is what an agent remembers over its own restarts: a file on the node's disk.
+// Package state stores what an agent needs after a restart, in a file on the node's disk.
 //
-// The file holds the attempts that the node was given, the definitions they need, and the highest token and
-// session the agent has seen. Changes are queued and written by one writer, all that wait in one
-// transaction, so a thousand changes cost one flush of the disk, not a thousand. A change that must be durable
-// before the agent acts on it is committed: Commit returns once it is.
+// The file holds the node's attempts, their definitions, and the highest token and session that the agent has seen. One
+// writer writes all queued changes in one transaction, so a thousand changes cost one flush of the disk. A change that
+// must be durable before the agent acts on it is committed: Commit returns once it is durable.
 //
-// A disk that is full or fails does not stop the agent: what was queued stays queued, newest value
-// first to go, and is written when the disk takes it again; Commit tells its caller.
+// A full or failing disk does not stop the agent. Queued changes stay queued, with the newest value of each, until the
+// disk takes them; Commit reports the error to its caller.
 package state
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Errors of Open, each with what an operator can do.
+// Errors of Open, each with a remedy for the operator.
 var (
 	ErrLocked  = errors.New("another agent uses it: end that one, or give this one another --data-dir")
 	ErrCorrupt = errors.New("it is damaged; move it away and the agent begins anew, tasks that run are kept")
@@ -45,17 +44,17 @@ const (
 	keyMark           = "mark"
 )
 
-// lockWait is how long Open waits for another process to let go of the file.
+// lockWait is how long Open waits for another process to release the file.
 const lockWait = 2 * time.Second
 
-// retryAfter is how long the writer waits after the disk refused a change.
+// retryAfter is how long the writer waits after a failed write.
 const retryAfter = time.Second
 
-// Mark is the highest that the agent has seen.
+// Mark holds the highest token and session that the agent has seen.
 type Mark struct {
 	Token   cluster.Token `json:"token"`
 	Session uint64        `json:"session"`
-	// Servers are the addresses that a server told last.
+	// Servers are the server addresses that a server sent last.
 	Servers []string `json:"servers,omitempty"`
 }
 
@@ -68,8 +67,8 @@ type Saved struct {
 
 // Store is the open file. Its methods may be called concurrently.
 type Store struct {
-	db  *bbolt.DB // nil: nothing is kept, or in memory
-	mem *life     // of a Memory; nil without one
+	db  *bbolt.DB // nil: nothing is kept, or it is kept in memory
+	mem *life     // of a Memory, or nil
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -77,15 +76,15 @@ type Store struct {
 	waiters []chan error
 	failed  bool // the last write failed, which was logged
 	closed  bool
-	// abandoned says that nothing is written any more.
+	// abandoned stops all writes.
 	abandoned bool
 	wake      chan struct{}
 }
 
 type key struct{ bucket, name string }
 
-// Open opens the file, and makes it where there is none. An empty path gives a store that keeps
-// nothing, for agents of simulations. The errors wrap those above where one fits.
+// Open opens the file, and creates it if it is missing. An empty path gives a store that keeps nothing, for agents of
+// simulations. The errors wrap those above where one fits.
 func Open(path string, log *slog.Logger) (*Store, error) {
 	s := &Store{log: log, pending: map[key][]byte{}, wake: make(chan struct{}, 1)}
 	if path == "" {
@@ -103,14 +102,14 @@ func Open(path string, log *slog.Logger) (*Store, error) {
 	})
 	if err != nil {
 		if s.db != nil {
-			_ = guard(s.db.Close) // the first error says more
+			_ = guard(s.db.Close) // the first error is more useful
 		}
 		return nil, fmt.Errorf("open the agent's state %s: %w", path, explain(err))
 	}
 	return s, nil
 }
 
-// prepare makes the buckets, once it is sure that the file is as long as it says.
+// prepare creates the buckets after checking that the file has its stated length.
 func (s *Store) prepare(path string) error {
 	var want int64
 	if err := s.db.View(func(tx *bbolt.Tx) error { want = tx.Size(); return nil }); err != nil {
@@ -133,7 +132,7 @@ func (s *Store) prepare(path string) error {
 	})
 }
 
-// explain adds the sentinel that fits.
+// explain adds the matching sentinel error.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, ErrCorrupt):
@@ -149,8 +148,7 @@ func explain(err error) error {
 	return err
 }
 
-// guard runs f and turns a panic, or a fault of the mapped file, into ErrCorrupt: that is how the
-// library meets pages that make no sense.
+// guard runs f and turns a panic, or a fault of the mapped file, into ErrCorrupt: the library panics on damaged pages.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

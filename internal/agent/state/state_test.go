@@ -171,7 +171,7 @@ func mount(t *testing.T, dir, kind string, flags uintptr, data string) {
 	})
 }
 
-// A full disk refuses commits with a clear error, and after space returns all that was queued is written.
+// A full disk fails commits with a clear error, and queued changes are written once there is space again.
 func TestFullDisk(t *testing.T) {
 	testkit.NeedRoot(t) // to mount
 	dir := t.TempDir()
@@ -233,7 +233,7 @@ func BenchmarkQueue(b *testing.B) {
 	stop()
 }
 
-// BenchmarkCommit is the launch intents of many tasks at the same time.
+// BenchmarkCommit commits the launch intents of many tasks at the same time.
 func BenchmarkCommit(b *testing.B) {
 	s, stop := opened(b, filepath.Join(b.TempDir(), "agent.db"))
 	defer stop()
@@ -253,7 +253,7 @@ func BenchmarkCommit(b *testing.B) {
 	})
 }
 
-// FuzzDecode holds that a record of any content is either refused as corrupt or written again as it was read.
+// FuzzDecode: a record of any content is rejected as corrupt or written again as it was read.
 func FuzzDecode(f *testing.F) {
 	r, err := json.Marshal(record("a"))
 	if err != nil {
@@ -278,7 +278,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		once, err := json.Marshal(r)
 		if err != nil {
-			return // a time that has no form in JSON: it cannot have been written
+			return // a time without a form in JSON: it cannot have been written
 		}
 		again, err := decode[attempt.Record](once)
 		if err != nil {

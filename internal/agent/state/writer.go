@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// QueueAttempt writes the attempt soon. A later change of the same attempt replaces one that still waits.
+// QueueAttempt writes the attempt soon. A later change of the same attempt replaces a queued one.
 func (s *Store) QueueAttempt(r *attempt.Record) { s.put(bucketAttempts, r.Desired.UUID, r, nil) }
 
-// CommitAttempt writes the attempt; the channel gets nil once it is durable. After an error it is not known to
-// be, and stays queued. The record may be changed as soon as CommitAttempt has returned.
+// CommitAttempt writes the attempt; the channel gets nil once it is durable. After an error its durability is unknown,
+// and it stays queued. The record may change as soon as CommitAttempt has returned.
 func (s *Store) CommitAttempt(r *attempt.Record) <-chan error {
 	done := make(chan error, 1)
 	if !s.keeps() {
@@ -43,7 +43,7 @@ func (s *Store) ForgetDefinition(ref cluster.Ref) {
 // QueueMark writes the highest token and session soon.
 func (s *Store) QueueMark(m Mark) { s.put(bucketAgent, keyMark, m, nil) }
 
-// put queues one value, nil to delete, and has done told how its write went.
+// put queues one value, nil to delete, and sends the result of the write to done.
 func (s *Store) put(bucket, name string, value any, done chan error) {
 	if !s.keeps() {
 		return
@@ -52,14 +52,14 @@ func (s *Store) put(bucket, name string, value any, done chan error) {
 	if value != nil {
 		var err error
 		if b, err = json.Marshal(value); err != nil {
-			tell(done, fmt.Errorf("encode %s of %q: %w", bucket, name, err))
+			sendResult(done, fmt.Errorf("encode %s of %q: %w", bucket, name, err))
 			return
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.abandoned {
-		tell(done, ErrClosed)
+		sendResult(done, ErrClosed)
 		return
 	}
 	s.pending[key{bucket, name}] = b
@@ -72,7 +72,7 @@ func (s *Store) put(bucket, name string, value any, done chan error) {
 	}
 }
 
-// Abandon makes the store lose what is queued, and what comes later, as a crash does. It is for tests.
+// Abandon makes the store lose all queued and later changes, like a crash. It is for tests.
 func (s *Store) Abandon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,13 +80,13 @@ func (s *Store) Abandon() {
 	clear(s.pending)
 }
 
-func tell(done chan error, err error) {
+func sendResult(done chan error, err error) {
 	if done != nil {
 		done <- err
 	}
 }
 
-// Run writes what is queued until ctx ends; then it writes what is left and closes the file.
+// Run writes queued changes until ctx ends; then it writes the rest and closes the file.
 func (s *Store) Run(ctx context.Context) error {
 	if !s.keeps() {
 		<-ctx.Done()
@@ -107,7 +107,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Close writes what is queued and closes the file. It is for a store that is not Run.
+// Close writes queued changes and closes the file. It is for a store without Run.
 func (s *Store) Close() error {
 	if !s.keeps() {
 		return nil
@@ -131,7 +131,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// flush writes all that is queued in one transaction.
+// flush writes all queued changes in one transaction.
 func (s *Store) flush() error {
 	s.mu.Lock()
 	batch, waiters := s.pending, s.waiters
@@ -166,7 +166,7 @@ func (s *Store) flush() error {
 	return err
 }
 
-// keeps reports whether anything is kept at all.
+// keeps reports whether the store keeps anything.
 func (s *Store) keeps() bool { return s.db != nil || s.mem != nil }
 
 // save makes a batch durable.

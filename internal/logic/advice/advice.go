@@ -1,22 +1,24 @@
-// Package advice says what would let a waiting task in. It is a function of values:
+// Package advice finds changes that would let a waiting task in. It is a function of values:
 //
 //	Find(fleet, task, options) → the smallest changes after which Schedule places the task
 //
-// A suggestion is data: Apply makes its changes to a fleet and a task, and the task is placed then. So nothing is
-// suggested that would not do.
+// A suggestion is data: Apply makes its changes to a fleet and a task, and Schedule then places the task. So every
+// suggestion suffices.
 //
-// How small a suggestion is, from the most to the least important: how many changes it needs; the kind of the
-// weightiest of them, in the order in which cluster.ChangeKind lists them, where to ask for less than half of what it
-// asks for, and to free what more than three tasks hold, count as to end tasks; for the same kinds by how much, in
-// thousandths of what the task asks for, the number of tasks that end, or the new bound. Find returns suggestions of
-// the fewest changes that do, of each combination of kinds the smallest one, the smallest first; to add a node comes
-// last and does not keep others from being looked for. The changes of a suggestion are about one node, as a task runs
-// on one: how many nodes a like change would open is told beside it.
+// Suggestions are ordered by size, the most important measure first:
 //
-// The search asks every node for all that stands against the task (scheduler.Hurdles). Nodes against which the same
-// stands are a bucket, and of each bucket only the cheapest are tried: the changes are made, one hurdle after the
-// other, and the node is asked again, as a change may bring another hurdle up. The work is bounded; a result says so
-// where the bound was met.
+//  1. the number of changes
+//  2. the kind of the largest change, in the order of cluster.ChangeKind. Two changes count as much as ending tasks: to
+//     lower a demand to less than half, and to free what more than three tasks hold
+//  3. for equal kinds the amount: thousandths of the task's demand, the number of tasks that end, or the new bound
+//
+// Find returns suggestions with the fewest changes that suffice, the smallest of each combination of kinds, the
+// smallest first. To add a node comes last, and does not replace other suggestions. The changes of a suggestion concern
+// one node, because a task runs on one. A suggestion also says on how many nodes similar changes would suffice.
+//
+// The search asks every node for all blockers of the task (scheduler.Hurdles). Nodes with equal blockers form a bucket,
+// and only the cheapest nodes of a bucket are tried. A trial makes changes for one blocker after the other and asks the
+// node again, because a change may cause another blocker. The work is bounded; a result says if the bound was reached.
 package advice
 
 import (
@@ -29,45 +31,45 @@ import (
 )
 
 const (
-	// DefaultMost is how many suggestions are returned at most, unless the input says more.
+	// DefaultMost is the default of Input.Most.
 	DefaultMost = 5
-	// mostChanges is how many changes a suggestion has at most.
-	mostChanges = 4
-	// mostTries bounds how often a node is asked after a change, in one Find.
-	mostTries = 2000
-	// mostOfBucket is how many nodes of a bucket are tried, for each of the ways in which they are ordered.
-	mostOfBucket = 6
+	// maxChanges is the largest number of changes in a suggestion.
+	maxChanges = 4
+	// maxTries limits how often one Find asks nodes after a change.
+	maxTries = 2000
+	// maxNodesOfBucket is how many nodes of a bucket are tried, separately for freeable nodes and for all.
+	maxNodesOfBucket = 6
 )
 
-// Input is what Find looks at.
+// Input is the input of Find.
 type Input struct {
-	// Fleet is changed while Find runs, and is as it was when it returns. Nobody else may use it meanwhile.
+	// Fleet is changed while Find runs, and restored when it returns. The caller must not use it meanwhile.
 	Fleet *scheduler.Fleet
-	// Task is the one that waits.
+	// Task is the waiting task.
 	Task cluster.Pending
-	// Gang, unless empty, are all members of the task's gang that wait, the task among them.
+	// Gang, unless empty, is all waiting members of the task's gang, with the task.
 	Gang []cluster.Pending
-	// Options are those of the scheduler.
+	// Options are the scheduler's options.
 	Options scheduler.Options
-	// Most is how many suggestions are wanted; default DefaultMost.
+	// Most is the largest number of suggestions; the default is DefaultMost.
 	Most int
 }
 
 // Result is what Find found.
 type Result struct {
-	// Suggestions are the smallest first. There are none for a task that is placed as things are, and where no change
-	// of the known kinds would do.
+	// Suggestions are ordered, the smallest first. There are none if the task is placed without changes, or if no known
+	// kind of change suffices.
 	Suggestions []cluster.Suggestion
-	// Placed says that the task is placed as things are.
+	// Placed says that the task is placed without changes.
 	Placed bool
-	// Bounded says that the search ended before it had tried all: there may be more, and smaller ones of more than one
-	// change.
+	// Bounded says that the search ended before it had tried all. There may be more suggestions, and smaller ones with
+	// several changes.
 	Bounded bool
 }
 
-// Find looks for the smallest changes that would place the task. Where none of one kind alone is enough it looks for
-// pairs, and so on up to four. A member of a gang is advised on what would place the whole gang; where that is not
-// found, on what the first of those that find no place lacks, which the suggestion tells by Placed and Size.
+// Find finds the smallest changes that would place the task. If no single change suffices it tries pairs, and so on up
+// to maxChanges. For a member of a gang it finds what would place the whole gang. If that fails, it advises on the
+// first member without a place; Placed and Size of the suggestion then say how many members would be placed.
 func Find(in Input) Result {
 	if in.Most <= 0 {
 		in.Most = DefaultMost
@@ -88,9 +90,9 @@ type search struct {
 
 	tries   int
 	bounded bool
-	own     string               // the task's owner
-	byNode  map[string]*standing // made when it is first asked for
-	// best are the smallest suggestions so far, by their kinds.
+	own     string                // the task's owner
+	byNode  map[string]*nodeUsage // nil until first used
+	// best is the smallest suggestion so far of each combination of kinds.
 	best map[string]*found
 }
 
@@ -101,7 +103,7 @@ type found struct {
 	amount  amount
 }
 
-// find looks for the smallest changes for a task of no gang.
+// find finds the smallest changes for a task without a gang.
 func (s *search) find(p cluster.Pending) (r Result) {
 	s.best = map[string]*found{}
 	var base []cluster.Remedy
@@ -109,13 +111,13 @@ func (s *search) find(p cluster.Pending) (r Result) {
 		base = []cluster.Remedy{released()}
 		p.Priority = 1
 		if s.places(p) {
-			return Result{Suggestions: []cluster.Suggestion{told(&found{changes: base})}}
+			return Result{Suggestions: []cluster.Suggestion{suggestionOf(&found{changes: base})}}
 		}
 	} else if s.places(p) {
 		return Result{Placed: true}
 	}
-	buckets := s.buckets(p)
-	for changes := 1; changes <= mostChanges && len(s.best) == 0; changes++ {
+	buckets := s.makeBuckets(p)
+	for changes := 1; changes <= maxChanges && len(s.best) == 0; changes++ {
 		for i := range buckets {
 			if b := &buckets[i]; b.least <= changes {
 				s.tryBucket(p, b, changes)
@@ -125,24 +127,24 @@ func (s *search) find(p cluster.Pending) (r Result) {
 	list := s.suggestions(base)
 	if m := s.machine(&p); m != nil {
 		add := &found{changes: append(slices.Clip(base), added(m, 1)), nodes: 1}
-		list = append(list[:min(len(list), s.most-1)], told(add))
+		list = append(list[:min(len(list), s.most-1)], suggestionOf(add))
 	}
 	return Result{Suggestions: list, Bounded: s.bounded}
 }
 
-// places reports whether the task would be placed.
+// places reports whether Schedule would place the task.
 func (s *search) places(p cluster.Pending) bool {
 	s.tries++
 	return len(scheduler.Schedule(s.fleet, []cluster.Pending{p}, s.opts).Placements) == 1
 }
 
-// suggestions returns what was found, the smallest first, behind what has to be done anyway.
+// suggestions returns the suggestions found, the smallest first, each with the changes of base in front.
 func (s *search) suggestions(base []cluster.Remedy) []cluster.Suggestion {
 	list := make([]*found, 0, len(s.best))
 	for key, f := range s.best { // order-free: sorted next
 		looser := s.best[strings.Replace(key, string(cluster.ChangeDrop), string(cluster.ChangeLoosen), 1)]
 		if looser != nil && looser != f && looser.nodes >= f.nodes {
-			continue // to let one more value in opens as many nodes
+			continue // adding one more value opens as many nodes
 		}
 		f.changes = slices.Concat(base, f.changes)
 		list = append(list, f)
@@ -153,34 +155,34 @@ func (s *search) suggestions(base []cluster.Remedy) []cluster.Suggestion {
 	})
 	var out []cluster.Suggestion
 	for _, f := range list[:min(len(list), s.most)] {
-		out = append(out, told(f))
+		out = append(out, suggestionOf(f))
 	}
 	return out
 }
 
-// bucket is nodes against which the same stands, but for the amounts.
+// bucket is nodes with equal blockers, amounts aside.
 type bucket struct {
-	least int // changes that are needed at least
-	nodes []seen
+	least int // lower bound of the number of changes
+	nodes []blockedNode
 }
 
-// seen is a node with what stands against the task there.
-type seen struct {
-	name    string
-	hurdles []scheduler.Hurdle
-	short   cluster.Demand // what is not free
-	amount  amount         // how much is missing
-	roomy   bool           // others hold as much as is short
+// blockedNode is a node with its blockers of the task.
+type blockedNode struct {
+	name       string
+	blockers   []scheduler.Blocker
+	short      cluster.Demand // the room that is missing
+	amount     amount         // the size of what is missing
+	isFreeable bool           // tasks of other owners hold as much as is short
 }
 
-// buckets asks all nodes.
-func (s *search) buckets(p cluster.Pending) []bucket {
+// makeBuckets asks all nodes, and groups them by their blockers.
+func (s *search) makeBuckets(p cluster.Pending) []bucket {
 	names := s.fleet.Nodes()
 	index := map[string]int{}
 	var all []bucket
-	for i, hurdles := range scheduler.Hurdles(s.fleet, p, names, s.opts) {
-		n := s.see(&p, names[i], hurdles)
-		key, least, open := signature(&p, hurdles)
+	for i, blockers := range scheduler.Hurdles(s.fleet, p, names, s.opts) {
+		n := s.examine(&p, names[i], blockers)
+		key, least, open := signature(&p, blockers)
 		if !open {
 			continue
 		}
@@ -193,26 +195,26 @@ func (s *search) buckets(p cluster.Pending) []bucket {
 		all[at].nodes = append(all[at].nodes, n)
 	}
 	for i := range all {
-		slices.SortStableFunc(all[i].nodes, func(a, b seen) int { return a.amount.compare(b.amount) })
+		slices.SortStableFunc(all[i].nodes, func(a, b blockedNode) int { return a.amount.compare(b.amount) })
 	}
 	slices.SortStableFunc(all, func(a, b bucket) int { return cmp.Compare(a.least, b.least) })
 	return all
 }
 
-// see looks at a node's hurdles for how much is missing.
-func (s *search) see(p *cluster.Pending, name string, hurdles []scheduler.Hurdle) seen {
-	n := seen{name: name, hurdles: hurdles, short: shortOf(hurdles)}
-	n.roomy = n.short != (cluster.Demand{}) && holds(s.held(name), n.short)
+// examine computes from a node's blockers how much is missing.
+func (s *search) examine(p *cluster.Pending, name string, blockers []scheduler.Blocker) blockedNode {
+	n := blockedNode{name: name, blockers: blockers, short: shortOf(blockers)}
+	n.isFreeable = n.short != (cluster.Demand{}) && holds(s.heldByOthers(name), n.short)
 	n.amount = amountOf(n.short, p.Demand)
-	for _, h := range hurdles {
+	for _, h := range blockers {
 		n.amount.bound += h.Least
 	}
 	return n
 }
 
-// shortOf returns what of a node's room is short.
-func shortOf(hurdles []scheduler.Hurdle) (d cluster.Demand) {
-	for _, h := range hurdles {
+// shortOf returns the room that a node lacks.
+func shortOf(blockers []scheduler.Blocker) (d cluster.Demand) {
+	for _, h := range blockers {
 		switch h.Code {
 		case cluster.ReasonShortCPU:
 			d.CPU = cluster.MilliCPU(h.Short)
@@ -226,22 +228,22 @@ func shortOf(hurdles []scheduler.Hurdle) (d cluster.Demand) {
 	return d
 }
 
-// signature says what stands against the task on a node, but for the amounts, and how many changes are needed at least.
-// It is not open where a hurdle is there that nothing moves.
-func signature(p *cluster.Pending, hurdles []scheduler.Hurdle) (key string, least int, open bool) {
+// signature returns the blockers of a node without amounts as a key, and a lower bound of the number of changes. open
+// is false if a blocker cannot be removed.
+func signature(p *cluster.Pending, blockers []scheduler.Blocker) (key string, least int, open bool) {
 	var parts []string
 	occupied, room, cordoned := false, false, false
-	for _, h := range hurdles {
+	for _, h := range blockers {
 		part := string(h.Code) + " " + h.Detail
 		switch h.Code {
 		case cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk:
 			occupied, room = true, true
 		case cluster.ReasonPort, cluster.ReasonPortsSpent, cluster.ReasonDevice:
 			occupied = true
-		case cluster.ReasonRelation: // the others may end
+		case cluster.ReasonRelation: // the other tasks may end
 			occupied = true
 		case cluster.ReasonConstraint:
-			if h.Number < 0 { // the task is for another node
+			if h.Number < 0 { // the task is restricted to another node
 				return "", 0, false
 			}
 			least++

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// state is all of a fleet that can be asked for.
+// state returns all nodes and reservations of a fleet.
 func state(f *scheduler.Fleet) (nodes []scheduler.Node, held []scheduler.Reservation) {
 	for _, name := range f.Nodes() {
 		n, _, _ := f.Node(name)
@@ -27,8 +27,8 @@ func state(f *scheduler.Fleet) (nodes []scheduler.Node, held []scheduler.Reserva
 	return nodes, held
 }
 
-// TestSuggestionsPlace applies more than a thousand suggestions of random fleets: all of them place the task. Find
-// leaves the fleet as it was, and there is hardly a task for which it finds nothing.
+// TestSuggestionsPlace applies more than a thousand suggestions on random fleets: all place the task. Find restores the
+// fleet, and finds something for nearly every task.
 func TestSuggestionsPlace(t *testing.T) {
 	applied, kinds, without, waiting, several := 0, map[cluster.ChangeKind]int{}, 0, 0, 0
 	for seed := 0; applied < 3000; seed++ {
@@ -76,7 +76,7 @@ func TestSuggestionsPlace(t *testing.T) {
 	}
 	t.Logf("%d tasks wait, %d of them without a suggestion; %d suggestions, %d of several changes: %v", waiting,
 		without, applied, several, kinds)
-	if 10*without > waiting { // some ask for what cannot be, or for one node against which five things stand
+	if 10*without > waiting { // some ask for the impossible, or for one node with five blockers
 		t.Errorf("there is no suggestion for %d of %d waiting tasks", without, waiting)
 	}
 	for _, k := range []cluster.ChangeKind{
@@ -94,7 +94,7 @@ func TestSuggestionsPlace(t *testing.T) {
 	}
 }
 
-// brute is all single changes of a task or a node that place a task, by trying: of each kind the least amount.
+// brute is the smallest amount of each kind of single change that places a task, found by trying.
 type brute map[string]int
 
 func (b brute) add(kind string, amount int) {
@@ -103,7 +103,7 @@ func (b brute) add(kind string, amount int) {
 	}
 }
 
-// bruteForce tries every single change of the kinds that have no amount, and every amount of the others.
+// bruteForce tries every single change without an amount, and every amount of the others.
 func bruteForce(f *scheduler.Fleet, p cluster.Pending) brute {
 	b := brute{}
 	with := func(kind string, amount int, change func(*scheduler.Fleet, *cluster.Pending)) bool {
@@ -160,7 +160,7 @@ func bruteForce(f *scheduler.Fleet, p cluster.Pending) brute {
 	return b
 }
 
-// node tries what can be changed of a node.
+// node tries every single change of a node.
 func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string,
 	with func(string, int, func(*scheduler.Fleet, *cluster.Pending)) bool,
 ) {
@@ -193,7 +193,7 @@ func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string,
 			others = append(others, r)
 		}
 	}
-	// All amounts are multiples of 100 MiB and 100m: less memory or less CPU, each alone.
+	// All amounts are multiples of 100 MiB and 100m. Less memory and less CPU are tried separately.
 	freed := func(memory cluster.Bytes, cpu cluster.MilliCPU) func(*scheduler.Fleet, *cluster.Pending) {
 		return func(g *scheduler.Fleet, _ *cluster.Pending) {
 			memory, cpu := memory, cpu
@@ -226,8 +226,8 @@ func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string,
 	}
 }
 
-// TestNothingSmaller holds what is found against trying everything on small fleets: where one change is enough, nothing
-// of several is suggested, no change of a kind that would do is left out, and none would do with less.
+// TestNothingSmaller compares Find with all changes on small fleets. If one change suffices, Find suggests no pairs. It
+// omits no kind that suffices, and no smaller amount suffices.
 func TestNothingSmaller(t *testing.T) {
 	singles, pairs, bound := 0, 0, 0
 	for seed := range 2500 {
@@ -258,14 +258,14 @@ func TestNothingSmaller(t *testing.T) {
 			tally(got, &sg.Changes[0])
 		}
 		if q := p; len(p.Volumes) > 0 && len(want) > 0 {
-			if q.Volumes = nil; places(f, q) { // nothing but where they are stands against it
+			if q.Volumes = nil; places(f, q) { // only the place of its volumes blocks it
 				bound++
 			}
 		}
 		for kind, amount := range want {
 			singles++
 			found, ok := got[kind]
-			if !ok && strings.HasPrefix(kind, "drop ") { // to let one more value in does as much
+			if !ok && strings.HasPrefix(kind, "drop ") { // adding one more value does as much
 				_, ok = got[strings.Replace(kind, "drop", "loosen", 1)]
 			}
 			if !ok || found > amount {
@@ -281,7 +281,7 @@ func TestNothingSmaller(t *testing.T) {
 	}
 }
 
-// tally counts a change as brute force does.
+// tally counts a change as bruteForce does.
 func tally(got brute, c *cluster.Remedy) {
 	memory, cpu := c.Demand.Memory, c.Demand.CPU
 	switch {
@@ -305,7 +305,7 @@ func texts(r advice.Result) (all []string) {
 	return all
 }
 
-// TestFewestConstraints holds the number of constraints that are given up against all subsets of them.
+// TestFewestConstraints compares the number of dropped constraints with all subsets of them.
 func TestFewestConstraints(t *testing.T) {
 	several := 0
 	for seed := range 400 {

@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Apply makes the changes of a suggestion to a fleet and to the task that it was found for; of a gang, ApplyToTask is
-// for the other members. Lists of the task are copied before they are changed. What a change speaks of and is not there
-// any more is passed over.
+// Apply makes the changes of a suggestion to a fleet and to the task that it was found for. For the other members of a
+// gang use ApplyToTask. It copies lists of the task before it changes them. Changes of things that no longer exist are
+// skipped.
 func Apply(sg *cluster.Suggestion, f *scheduler.Fleet, p *cluster.Pending) {
 	for i := range sg.Changes {
 		toFleet(&sg.Changes[i], f)
@@ -19,24 +19,24 @@ func Apply(sg *cluster.Suggestion, f *scheduler.Fleet, p *cluster.Pending) {
 	ApplyToTask(sg, p)
 }
 
-// ApplyToTask makes those changes of a suggestion that are about a task.
+// ApplyToTask makes the changes of a suggestion that concern a task.
 func ApplyToTask(sg *cluster.Suggestion, p *cluster.Pending) {
 	for i := range sg.Changes {
 		toTask(&sg.Changes[i], p)
 	}
 }
 
-// toFleet makes a change of a fleet, and returns what takes it back.
+// toFleet makes a change that concerns the fleet, and returns a function that undoes it.
 func toFleet(c *cluster.Remedy, f *scheduler.Fleet) (undo func()) {
 	switch c.Kind {
 	case cluster.ChangeFree:
-		return free(f, c.Attempts, c.Demand)
+		return freeRoom(f, c.Attempts, c.Demand)
 	case cluster.ChangeEnd:
-		return end(f, c.Attempts)
+		return endAttempts(f, c.Attempts)
 	case cluster.ChangeAdd:
-		return add(f, c.Machine, c.Count)
+		return addMachines(f, c.Machine, c.Count)
 	case cluster.ChangeUnreserve:
-		return unreserve(f, c.Reservation)
+		return removeReservation(f, c.Reservation)
 	default:
 	}
 	n, _, found := f.Node(c.Node)
@@ -59,7 +59,7 @@ func toFleet(c *cluster.Remedy, f *scheduler.Fleet) (undo func()) {
 	case cluster.ChangeExecutor:
 		n.Executors = append(slices.Clone(n.Executors), c.Executor)
 	case cluster.ChangeNetwork:
-		n.Networks = append([]cluster.NetworkFact{{Mode: c.Network}}, n.Networks...) // the first counts
+		n.Networks = append([]cluster.NetworkFact{{Mode: c.Network}}, n.Networks...) // the first entry of a mode counts
 	default:
 		return func() {}
 	}
@@ -67,8 +67,8 @@ func toFleet(c *cluster.Remedy, f *scheduler.Fleet) (undo func()) {
 	return func() { f.SetNode(was) }
 }
 
-// free has attempts ask for so much less together.
-func free(f *scheduler.Fleet, attempts []string, left cluster.Demand) (undo func()) {
+// freeRoom lowers the demands of attempts by left in all.
+func freeRoom(f *scheduler.Fleet, attempts []string, left cluster.Demand) (undo func()) {
 	var were []scheduler.Reservation
 	for _, uuid := range attempts {
 		r, found := f.Reserved(uuid)
@@ -86,8 +86,8 @@ func free(f *scheduler.Fleet, attempts []string, left cluster.Demand) (undo func
 	return func() { reserve(f, were) }
 }
 
-// unreserve takes a reservation off all nodes.
-func unreserve(f *scheduler.Fleet, name string) (undo func()) {
+// removeReservation removes a reservation from all nodes.
+func removeReservation(f *scheduler.Fleet, name string) (undo func()) {
 	var were []scheduler.Node
 	for _, node := range f.Nodes() {
 		n, _, _ := f.Node(node)
@@ -105,7 +105,7 @@ func unreserve(f *scheduler.Fleet, name string) (undo func()) {
 	}
 }
 
-func end(f *scheduler.Fleet, attempts []string) (undo func()) {
+func endAttempts(f *scheduler.Fleet, attempts []string) (undo func()) {
 	var were []scheduler.Reservation
 	for _, uuid := range attempts {
 		if r, found := f.Reserved(uuid); found {
@@ -122,8 +122,8 @@ func reserve(f *scheduler.Fleet, all []scheduler.Reservation) {
 	}
 }
 
-// add adds machines under names that no node has.
-func add(f *scheduler.Fleet, m *cluster.Machine, count int) (undo func()) {
+// addMachines adds nodes under unused names.
+func addMachines(f *scheduler.Fleet, m *cluster.Machine, count int) (undo func()) {
 	var names []string
 	for i := 0; len(names) < max(count, 1); i++ {
 		name := cmp.Or(m.Name, fmt.Sprintf("new-%d", i))
@@ -148,12 +148,12 @@ func nodeOf(m *cluster.Machine, name string) scheduler.Node {
 		Name: name, State: cluster.NodeReady, Arch: m.Arch, OS: m.OS, Kernel: m.Kernel, Executors: m.Executors,
 		Labels: m.Labels, Pool: m.Pool,
 		Capacity: m.Capacity, Devices: m.Devices,
-		// What a machine needs for networks is a package away, and is said where a node lacks it.
+		// What a node needs for networks is easy to install, and the node states what it lacks.
 		Networks: []cluster.NetworkFact{{Mode: cluster.NetworkBridge}, {Mode: cluster.NetworkNone}},
 	}
 }
 
-// toTask makes a change of a task. Its lists are copied.
+// toTask makes a change that concerns the task. It copies the task's lists.
 func toTask(c *cluster.Remedy, p *cluster.Pending) {
 	pl := &p.Placement
 	switch c.Kind {
@@ -163,7 +163,7 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 		p.Avoid = slices.DeleteFunc(slices.Clone(p.Avoid), func(node string) bool { return node == c.Node })
 	case cluster.ChangePort:
 		p.Ports = slices.Clone(p.Ports)
-		for i := range slices.Backward(p.Ports) { // of two that are the same, the first keeps it
+		for i := range slices.Backward(p.Ports) { // of two equal ports the first keeps its number
 			if p.Ports[i].Port == c.Port {
 				p.Ports[i].Port = 0
 				break

@@ -9,24 +9,23 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// mostPairs bounds the tasks of which all pairs are looked at.
-const mostPairs = 64
+// maxPairTasks is the number of tasks up to which all pairs are tried.
+const maxPairTasks = 64
 
-// standing is who reserves something on a node.
-type standing struct {
+// nodeUsage is the reservations of a node.
+type nodeUsage struct {
 	uuids  []string
-	others cluster.Demand // that tasks of other owners hold
+	others cluster.Demand // held by tasks of other owners
 }
 
-// byTask orders reservations by their tasks, so that the same is suggested wherever and whenever it is asked for:
-// attempts have their UUIDs by chance.
+// byTask orders reservations by task, so that suggestions are repeatable: UUIDs are random.
 func byTask(a, b scheduler.Reservation) int {
 	return cmp.Or(cmp.Compare(a.Task, b.Task), strings.Compare(a.UUID, b.UUID))
 }
 
-// on returns the reservations of a node as they are now, in the order of their tasks.
-func (s *search) on(node string) (list []scheduler.Reservation) {
-	s.gather()
+// reservationsOn returns the present reservations of a node, ordered by task.
+func (s *search) reservationsOn(node string) (list []scheduler.Reservation) {
+	s.indexByNode()
 	n := s.byNode[node]
 	if n == nil {
 		return nil
@@ -40,16 +39,16 @@ func (s *search) on(node string) (list []scheduler.Reservation) {
 	return list
 }
 
-// gather finds who stands on which node.
-func (s *search) gather() {
+// indexByNode finds the reservations of each node.
+func (s *search) indexByNode() {
 	if s.byNode != nil {
 		return
 	}
-	s.byNode = map[string]*standing{}
+	s.byNode = map[string]*nodeUsage{}
 	for r := range s.fleet.Held {
 		n := s.byNode[r.Node]
 		if n == nil {
-			n = &standing{}
+			n = &nodeUsage{}
 			s.byNode[r.Node] = n
 		}
 		n.uuids = append(n.uuids, r.UUID)
@@ -59,9 +58,9 @@ func (s *search) gather() {
 	}
 }
 
-// held returns what tasks of other owners hold of a node.
-func (s *search) held(node string) cluster.Demand {
-	s.gather()
+// heldByOthers returns what tasks of other owners hold on a node.
+func (s *search) heldByOthers(node string) cluster.Demand {
+	s.indexByNode()
 	if n := s.byNode[node]; n != nil {
 		return n.others
 	}
@@ -72,11 +71,10 @@ func holds(d, short cluster.Demand) bool {
 	return d.CPU >= short.CPU && d.Memory >= short.Memory && d.Disk >= short.Disk
 }
 
-// others returns those of a node's tasks that are of other owners, in the order in which they would rather end: the
-// lowest priority first, and of such the smallest. To end tasks of the same owner helps nobody, as they would wait
-// instead.
-func (s *search) others(p *cluster.Pending, node string) (all []scheduler.Reservation) {
-	for _, r := range s.on(node) {
+// otherTasks returns a node's tasks of other owners in the order in which they should end: the lowest priority first,
+// then the smallest. Ending tasks of the same owner would help nobody, because they would wait instead.
+func (s *search) otherTasks(p *cluster.Pending, node string) (all []scheduler.Reservation) {
+	for _, r := range s.reservationsOn(node) {
 		if ownerOf(r.Task) != s.own {
 			all = append(all, r)
 		}
@@ -88,7 +86,7 @@ func (s *search) others(p *cluster.Pending, node string) (all []scheduler.Reserv
 	return all
 }
 
-// ownerOf returns cluster and owner of a task, as its name says them.
+// ownerOf returns the cluster and owner in a task's id.
 func ownerOf(id cluster.TaskID) string {
 	first := strings.IndexByte(string(id), '.') + 1
 	if second := strings.IndexByte(string(id[first:]), '.'); second >= 0 {
@@ -97,14 +95,15 @@ func ownerOf(id cluster.TaskID) string {
 	return string(id)
 }
 
-// enough returns the fewest of some reservations that hold so much, of such the first; nil where all of them do not.
-func enough(list []scheduler.Reservation, short cluster.Demand) []scheduler.Reservation {
+// fewestHolding returns the smallest set of reservations that holds the shortage, of equals the first; nil if all do
+// not.
+func fewestHolding(list []scheduler.Reservation, short cluster.Demand) []scheduler.Reservation {
 	for i := range list {
 		if holds(list[i].Demand, short) {
 			return list[i : i+1]
 		}
 	}
-	if len(list) <= mostPairs {
+	if len(list) <= maxPairTasks {
 		for i := range list {
 			for j := range i {
 				if holds(list[i].Demand.Add(list[j].Demand), short) {
@@ -126,37 +125,38 @@ func enough(list []scheduler.Reservation, short cluster.Demand) []scheduler.Rese
 	return nil
 }
 
-// ending returns the end of those tasks that are all of some hurdles together.
-func (s *search) ending(p *cluster.Pending, n *scheduler.Node, hurdles []scheduler.Hurdle) (cluster.Remedy, bool) {
-	must, ok := s.holders(p, n, hurdles)
+// endOfTasks returns the end of the tasks that cause some blockers together.
+func (s *search) endOfTasks(p *cluster.Pending, n *scheduler.Node, blockers []scheduler.Blocker,
+) (cluster.Remedy, bool) {
+	must, ok := s.requiredEnds(p, n, blockers)
 	if !ok {
 		return cluster.Remedy{}, false
 	}
 	ends := slices.Clone(must)
-	undo := end(s.fleet, uuids(ends))
+	undo := endAttempts(s.fleet, uuids(ends))
 	left := s.ask(*p, n.Name)
-	if !blocks(left, hurdles) { // … and of the others so many that room and devices are free, too
+	if !stillBlocked(left, blockers) { // end further tasks until room and devices are free
 		undo()
 		return ended(n.Name, ends), len(ends) > 0
 	}
 	undos := []func(){undo}
-	for _, r := range s.others(p, n.Name) {
-		if len(ends) >= mostPairs || !blocks(left, hurdles) {
+	for _, r := range s.otherTasks(p, n.Name) {
+		if len(ends) >= maxPairTasks || !stillBlocked(left, blockers) {
 			break
 		}
 		if slices.ContainsFunc(ends, func(e scheduler.Reservation) bool {
 			return e.UUID == r.UUID
-		}) || !helps(&r, left) {
+		}) || !holdsAny(&r, left) {
 			continue
 		}
-		undos = append(undos, end(s.fleet, []string{r.UUID}))
+		undos = append(undos, endAttempts(s.fleet, []string{r.UUID}))
 		ends = append(ends, r)
 		left = s.ask(*p, n.Name)
 	}
-	done := !blocks(left, hurdles)
-	for i := len(must); done && i < len(ends); { // those that turned out not to be needed
+	done := !stillBlocked(left, blockers)
+	for i := len(must); done && i < len(ends); { // spare tasks that turned out not to be needed
 		reserve(s.fleet, ends[i:i+1])
-		if blocks(s.ask(*p, n.Name), hurdles) {
+		if stillBlocked(s.ask(*p, n.Name), blockers) {
 			s.fleet.Release(ends[i].UUID)
 			i++
 			continue
@@ -169,16 +169,16 @@ func (s *search) ending(p *cluster.Pending, n *scheduler.Node, hurdles []schedul
 	return ended(n.Name, ends), done && len(ends) > 0
 }
 
-// blocks reports whether hurdles of the kinds that are to be overcome are left.
-func blocks(left, hurdles []scheduler.Hurdle) bool {
-	return slices.ContainsFunc(left, func(l scheduler.Hurdle) bool {
-		return slices.ContainsFunc(hurdles, func(h scheduler.Hurdle) bool { return h.Code == l.Code })
+// stillBlocked reports whether blockers of the kinds to be removed are left.
+func stillBlocked(left, blockers []scheduler.Blocker) bool {
+	return slices.ContainsFunc(left, func(l scheduler.Blocker) bool {
+		return slices.ContainsFunc(blockers, func(h scheduler.Blocker) bool { return h.Code == l.Code })
 	})
 }
 
-// helps reports whether a task holds something of what is left to be freed.
-func helps(r *scheduler.Reservation, left []scheduler.Hurdle) bool {
-	return slices.ContainsFunc(left, func(h scheduler.Hurdle) bool {
+// holdsAny reports whether a task holds something that is still to be freed.
+func holdsAny(r *scheduler.Reservation, left []scheduler.Blocker) bool {
+	return slices.ContainsFunc(left, func(h scheduler.Blocker) bool {
 		switch h.Code {
 		case cluster.ReasonShortCPU:
 			return r.Demand.CPU > 0
@@ -198,21 +198,21 @@ func helps(r *scheduler.Reservation, left []scheduler.Hurdle) bool {
 	})
 }
 
-// holders returns the tasks that have to end in any case: those with a port, and those that are not to be near. It is
-// not ok where a hurdle is of a kind that nobody's end overcomes.
-func (s *search) holders(p *cluster.Pending, n *scheduler.Node,
-	hurdles []scheduler.Hurdle,
+// requiredEnds returns the tasks that have to end in any case: those with a wanted port, and those that a relation
+// excludes. ok is false if a blocker cannot be removed by ending tasks.
+func (s *search) requiredEnds(p *cluster.Pending, n *scheduler.Node,
+	blockers []scheduler.Blocker,
 ) (all []scheduler.Reservation, ok bool) {
-	for _, h := range hurdles {
+	for _, h := range blockers {
 		switch h.Code {
 		case cluster.ReasonPort:
 			before := len(all)
-			for _, r := range s.on(n.Name) {
+			for _, r := range s.reservationsOn(n.Name) {
 				if slices.Contains(r.Ports, h.Port) {
 					all = append(all, r)
 				}
 			}
-			if len(all) == before { // the node keeps it for itself, or the task asks for it twice
+			if len(all) == before { // the node reserves the port, or the task asks for it twice
 				return nil, false
 			}
 		case cluster.ReasonRelation:
@@ -227,16 +227,16 @@ func (s *search) holders(p *cluster.Pending, n *scheduler.Node,
 	return slices.CompactFunc(all, func(a, b scheduler.Reservation) bool { return a.UUID == b.UUID }), true
 }
 
-// nearby returns the tasks near a node that a relation of the task keeps away from, or, below 0, that keep the task
-// away.
+// nearby returns the tasks near a node that the task's relation of that number keeps away from. With a negative number
+// it returns the tasks that exclude the task.
 func (s *search) nearby(p *cluster.Pending, n *scheduler.Node, number int) (all []scheduler.Reservation) {
-	s.gather()
+	s.indexByNode()
 	for name := range s.byNode { // order-free: sorted by the caller
 		other, _, found := s.fleet.Node(name)
 		if !found {
 			continue
 		}
-		list := s.on(name)
+		list := s.reservationsOn(name)
 		for i := range list {
 			r := &list[i]
 			if number >= 0 {
@@ -256,7 +256,7 @@ func (s *search) nearby(p *cluster.Pending, n *scheduler.Node, number int) (all 
 	return all
 }
 
-// alike reports whether two nodes have the same value for an attribute, by default their names.
+// alike reports whether two nodes have equal values of an attribute; the default is the name.
 func alike(attribute string, a, b *scheduler.Node) bool {
 	attribute = cmp.Or(attribute, "node.name")
 	return scheduler.Value(a, attribute) == scheduler.Value(b, attribute)

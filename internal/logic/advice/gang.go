@@ -8,9 +8,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// gang looks for what would place a whole gang. The members that find places alone are given them, and what the first
-// of the others lacks is tried on the gang; then more nodes of one size; then the changes for one member after the
-// other, added up.
+// gang finds what would place a whole gang. It places the members that fit, and tries on the gang what the first other
+// member needs. Then it tries to add nodes of one size. Then it sums up changes for one member after the other.
 func (s *search) gang(members []cluster.Pending) Result {
 	size := 0
 	for i := range members {
@@ -28,23 +27,23 @@ func (s *search) gang(members []cluster.Pending) Result {
 	if held {
 		base = []cluster.Remedy{released()}
 	}
-	if s.placed(members, size) {
+	if s.placesGang(members, size) {
 		if held {
-			return Result{Suggestions: []cluster.Suggestion{told(&found{changes: base})}}
+			return Result{Suggestions: []cluster.Suggestion{suggestionOf(&found{changes: base})}}
 		}
 		return Result{Placed: true}
 	}
 	if len(members) < size {
-		return Result{} // the others have to wait, too, before anything can be placed
+		return Result{} // no member can be placed until enough of them wait
 	}
-	r := s.lacking(members)
+	r := s.adviseFirstUnplaced(members)
 	r.Bounded = r.Bounded || s.bounded
 	var whole []cluster.Suggestion
 	for i := range r.Suggestions {
-		if sg := &r.Suggestions[i]; s.wouldPlace(sg, members) >= size {
+		if sg := &r.Suggestions[i]; s.countPlaced(sg, members) >= size {
 			sg.Nodes = 0
 			if c := &sg.Changes[0]; len(sg.Changes) == 1 && c.Kind == cluster.ChangeLower {
-				*sg = s.lowerLess(*c, members, size)
+				*sg = s.smallestLowering(*c, members, size)
 			}
 			whole = append(whole, *sg)
 		}
@@ -52,7 +51,7 @@ func (s *search) gang(members []cluster.Pending) Result {
 	whole = slices.DeleteFunc(whole, func(sg cluster.Suggestion) bool {
 		return sg.Changes[0].Kind == cluster.ChangeAdd
 	})
-	if sum := s.addUp(members, size); sum != nil && len(whole) < s.most &&
+	if sum := s.sumOfChanges(members, size); sum != nil && len(whole) < s.most &&
 		!slices.ContainsFunc(whole, func(sg cluster.Suggestion) bool {
 			return keyOf(sg.Changes) == keyOf(sum.Changes)
 		}) {
@@ -64,7 +63,7 @@ func (s *search) gang(members []cluster.Pending) Result {
 	if len(whole) == 0 {
 		for i := range r.Suggestions {
 			sg := &r.Suggestions[i]
-			sg.Placed, sg.Size = s.wouldPlace(sg, members), size
+			sg.Placed, sg.Size = s.countPlaced(sg, members), size
 			sg.Text += fmt.Sprintf("; %d of %d tasks would find places then", sg.Placed, size)
 		}
 		whole = r.Suggestions
@@ -76,15 +75,15 @@ func (s *search) gang(members []cluster.Pending) Result {
 	return r
 }
 
-// placed reports whether so many of the gang would be placed together.
-func (s *search) placed(members []cluster.Pending, size int) bool {
+// placesGang reports whether Schedule would place at least size members.
+func (s *search) placesGang(members []cluster.Pending, size int) bool {
 	s.tries++
 	return len(scheduler.Schedule(s.fleet, members, s.opts).Placements) >= size
 }
 
-// wouldPlace returns how many of the gang's members would find places after a suggestion.
-func (s *search) wouldPlace(sg *cluster.Suggestion, members []cluster.Pending) int {
-	members = apart(members)
+// countPlaced returns how many members Schedule would place after a suggestion.
+func (s *search) countPlaced(sg *cluster.Suggestion, members []cluster.Pending) int {
+	members = withoutGang(members)
 	var undos []func()
 	for i := range sg.Changes {
 		undos = append(undos, toFleet(&sg.Changes[i], s.fleet))
@@ -99,21 +98,21 @@ func (s *search) wouldPlace(sg *cluster.Suggestion, members []cluster.Pending) i
 	return placed
 }
 
-// lowerLess looks for the least by which all members would have to ask for less: what one of them alone lacks is more
-// than that.
-func (s *search) lowerLess(c cluster.Remedy, members []cluster.Pending, size int) cluster.Suggestion {
+// smallestLowering returns the smallest lowering of the demand that suffices if all members lower theirs. What a single
+// member lacks is more than that.
+func (s *search) smallestLowering(c cluster.Remedy, members []cluster.Pending, size int) cluster.Suggestion {
 	const steps = 64
 	asked := members[0].Demand
 	scaled := func(step int64) cluster.Suggestion {
 		d := c.Demand
 		d.CPU, d.Memory, d.Disk = d.CPU*cluster.MilliCPU(step)/steps, d.Memory*cluster.Bytes(step)/steps,
 			d.Disk*cluster.Bytes(step)/steps
-		return told(&found{changes: []cluster.Remedy{lowered(d, asked.Sub(d))}})
+		return suggestionOf(&found{changes: []cluster.Remedy{lowered(d, asked.Sub(d))}})
 	}
-	low, high := int64(0), int64(steps) // too little, and enough
+	low, high := int64(0), int64(steps) // too little; enough
 	for high-low > 1 {
 		middle := (low + high) / 2
-		if sg := scaled(middle); s.wouldPlace(&sg, members) >= size {
+		if sg := scaled(middle); s.countPlaced(&sg, members) >= size {
 			high = middle
 		} else {
 			low = middle
@@ -122,8 +121,8 @@ func (s *search) lowerLess(c cluster.Remedy, members []cluster.Pending, size int
 	return scaled(high)
 }
 
-// apart returns the members as tasks of no gang.
-func apart(members []cluster.Pending) []cluster.Pending {
+// withoutGang returns the members as tasks without a gang.
+func withoutGang(members []cluster.Pending) []cluster.Pending {
 	members = slices.Clone(members)
 	for i := range members {
 		members[i].Gang = ""
@@ -131,11 +130,11 @@ func apart(members []cluster.Pending) []cluster.Pending {
 	return members
 }
 
-// lacking advises on the first member that finds no place beside those that do.
-func (s *search) lacking(members []cluster.Pending) Result {
-	members = apart(members)
+// adviseFirstUnplaced finds changes for the first member that is not placed, next to those that are.
+func (s *search) adviseFirstUnplaced(members []cluster.Pending) Result {
+	members = withoutGang(members)
 	res := scheduler.Schedule(s.fleet, members, s.opts)
-	undo := s.take(members, res.Placements)
+	undo := s.reserveTemporarily(members, res.Placements)
 	defer undo()
 	for i := range members {
 		if !slices.ContainsFunc(res.Placements, func(pl scheduler.Placement) bool { return pl.Pending == i }) {
@@ -145,8 +144,8 @@ func (s *search) lacking(members []cluster.Pending) Result {
 	return Result{}
 }
 
-// take reserves placements for a while.
-func (s *search) take(members []cluster.Pending, placements []scheduler.Placement) (undo func()) {
+// reserveTemporarily reserves placements until undo is called.
+func (s *search) reserveTemporarily(members []cluster.Pending, placements []scheduler.Placement) (undo func()) {
 	var uuids []string
 	for i := range placements {
 		uuid := fmt.Sprint("advice-", i)
@@ -162,24 +161,24 @@ func (s *search) take(members []cluster.Pending, placements []scheduler.Placemen
 	}
 }
 
-// machines looks for how many nodes of the size of one member would take the rest.
+// machines returns how many nodes of one member's size would take the remaining members.
 func (s *search) machines(members []cluster.Pending, size int) *cluster.Suggestion {
-	first := apart(members[:1])[0]
+	first := withoutGang(members[:1])[0]
 	m := s.machine(&first)
 	if m == nil || m.Name != "" {
 		return nil
 	}
-	for count := 1; count <= size && s.tries < mostTries; count++ {
-		sg := told(&found{changes: []cluster.Remedy{added(m, count)}})
-		if s.wouldPlace(&sg, members) >= size {
+	for count := 1; count <= size && s.tries < maxTries; count++ {
+		sg := suggestionOf(&found{changes: []cluster.Remedy{added(m, count)}})
+		if s.countPlaced(&sg, members) >= size {
 			return &sg
 		}
 	}
 	return nil
 }
 
-// addUp makes the smallest change for one member after the other until all find places.
-func (s *search) addUp(members []cluster.Pending, size int) *cluster.Suggestion {
+// sumOfChanges makes the smallest changes for one member after the other until all are placed.
+func (s *search) sumOfChanges(members []cluster.Pending, size int) *cluster.Suggestion {
 	var sum cluster.Suggestion
 	var undos []func()
 	defer func() {
@@ -189,8 +188,8 @@ func (s *search) addUp(members []cluster.Pending, size int) *cluster.Suggestion 
 		s.byNode = nil
 	}()
 	now := slices.Clone(members)
-	for len(sum.Changes) < mostChanges {
-		r := s.lacking(now)
+	for len(sum.Changes) < maxChanges {
+		r := s.adviseFirstUnplaced(now)
 		if len(r.Suggestions) == 0 {
 			return nil
 		}
@@ -202,8 +201,8 @@ func (s *search) addUp(members []cluster.Pending, size int) *cluster.Suggestion 
 			ApplyToTask(&next, &now[i])
 		}
 		sum.Changes = append(sum.Changes, next.Changes...)
-		if s.placed(now, size) {
-			sum = told(&found{changes: sum.Changes})
+		if s.placesGang(now, size) {
+			sum = suggestionOf(&found{changes: sum.Changes})
 			return &sum
 		}
 	}

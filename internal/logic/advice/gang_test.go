@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// whole reports whether all of a gang are placed after a suggestion.
+// whole reports whether all members of a gang are placed after a suggestion.
 func whole(f *scheduler.Fleet, members []cluster.Pending, sg *cluster.Suggestion) bool {
 	g := f.Clone()
 	var all []cluster.Pending
@@ -37,7 +37,7 @@ func gangOf(size int, like cluster.Pending) (members []cluster.Pending) {
 	return members
 }
 
-// TestGangs applies what is suggested for whole gangs: all of each are placed.
+// TestGangs applies suggestions for whole gangs: all members are placed.
 func TestGangs(t *testing.T) {
 	placed, parts, none := 0, 0, 0
 	for seed := range 400 {
@@ -71,7 +71,7 @@ func TestGangs(t *testing.T) {
 	}
 }
 
-// TestGangStories tells what is suggested to a gang.
+// TestGangStories checks the texts of suggestions for gangs.
 func TestGangStories(t *testing.T) {
 	f := scheduler.NewFleet()
 	for i := range 2 {

@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// mostValues is how many values of an attribute are tried for a node that is not there.
-const mostValues = 32
+// maxValues is how many values of an attribute are tried for a new node.
+const maxValues = 32
 
-// machine returns the smallest node that would take the task, nil where none is found: it has exactly what the task
-// asks for, and meets what it demands.
+// machine returns the smallest new node that would take the task; nil if none is found. It has exactly what the task
+// asks for, and meets its constraints.
 func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	m := &cluster.Machine{
 		Capacity: p.Demand, Pool: p.Placement.Pool, Labels: cluster.Labels{},
@@ -44,7 +44,7 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 		if n := nodeOf(m, m.Name); scheduler.Matches(c, &n) {
 			continue
 		}
-		s.meet(m, p.Placement.Constraints, c.Attribute)
+		s.setMatchingValue(m, p.Placement.Constraints, c.Attribute)
 	}
 	if m.Name != "" {
 		if _, _, taken := s.fleet.Node(m.Name); taken {
@@ -60,10 +60,10 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	return m
 }
 
-// suits reports whether the machine would take the task. Where what stands near would keep it away, other values of the
-// attribute are tried, of so many attributes.
+// suits reports whether the machine would take the task. If tasks near it exclude the task, it tries other values of
+// the attribute, for up to depth attributes.
 func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
-	undo := add(s.fleet, m, 1)
+	undo := addMachines(s.fleet, m, 1)
 	takes := s.places(*p)
 	var attribute string
 	if !takes && depth > 0 {
@@ -74,10 +74,11 @@ func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
 		return takes
 	}
 	before := *m
-	for _, v := range slices.Concat([]string{"new"}, wanted(p.Placement.Constraints, attribute), s.values(attribute)) {
+	named := namedValues(p.Placement.Constraints, attribute)
+	for _, v := range slices.Concat([]string{"new"}, named, s.values(attribute)) {
 		*m = before
 		m.Labels = maps.Clone(before.Labels)
-		set(m, attribute, v)
+		setAttribute(m, attribute, v)
 		n := nodeOf(m, m.Name)
 		if slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool {
 			return !scheduler.Matches(c, &n)
@@ -92,11 +93,10 @@ func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
 	return false
 }
 
-// nearAttribute returns the attribute by which the tasks that stand somewhere keep the task off the machine, which was
-// added, or "".
+// nearAttribute returns the attribute by which other tasks keep the task off the added machine, or "".
 func (s *search) nearAttribute(m *cluster.Machine, p *cluster.Pending) string {
 	name := m.Name
-	for i := 0; name == ""; i++ { // the name that add gave it: the last that is taken
+	for i := 0; name == ""; i++ { // find the name that addMachines chose: the last one taken
 		if _, _, taken := s.fleet.Node(fmt.Sprintf("new-%d", i)); !taken {
 			name = fmt.Sprintf("new-%d", i-1)
 		}
@@ -119,7 +119,7 @@ func (s *search) nearAttribute(m *cluster.Machine, p *cluster.Pending) string {
 	return ""
 }
 
-// values returns those that nodes have for an attribute, ordered.
+// values returns the nodes' values of an attribute, in order.
 func (s *search) values(attribute string) []string {
 	all := map[string]bool{}
 	for _, name := range s.fleet.Nodes() {
@@ -127,21 +127,21 @@ func (s *search) values(attribute string) []string {
 		all[scheduler.Value(&n, attribute)] = true
 	}
 	values := slices.Sorted(maps.Keys(all))
-	return values[:min(len(values), mostValues)]
+	return values[:min(len(values), maxValues)]
 }
 
-// meet gives the machine a value that meets all constraints on an attribute, if it finds one.
-func (s *search) meet(m *cluster.Machine, constraints []cluster.Constraint, attribute string) {
+// setMatchingValue gives the machine a value that meets all constraints on an attribute, if it finds one.
+func (s *search) setMatchingValue(m *cluster.Machine, constraints []cluster.Constraint, attribute string) {
 	own := slices.DeleteFunc(slices.Clone(constraints), func(c cluster.Constraint) bool {
 		return c.Attribute != attribute
 	})
-	for _, v := range slices.Concat(wanted(own, attribute), []string{"any", ""}, s.values(attribute)) {
+	for _, v := range slices.Concat(namedValues(own, attribute), []string{"any", ""}, s.values(attribute)) {
 		if _, _, taken := s.fleet.Node(v); attribute == "node.name" && taken {
 			continue
 		}
 		try := *m
 		try.Labels = maps.Clone(m.Labels)
-		set(&try, attribute, v)
+		setAttribute(&try, attribute, v)
 		n := nodeOf(&try, try.Name)
 		if !slices.ContainsFunc(own, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }) {
 			*m = try
@@ -150,8 +150,8 @@ func (s *search) meet(m *cluster.Machine, constraints []cluster.Constraint, attr
 	}
 }
 
-// wanted returns the values of an attribute that constraints name, and some beside numbers.
-func wanted(constraints []cluster.Constraint, attribute string) (values []string) {
+// namedValues returns the values of an attribute that constraints name, and numbers next to them.
+func namedValues(constraints []cluster.Constraint, attribute string) (values []string) {
 	const beside = 4
 	for _, c := range constraints {
 		if c.Attribute != attribute {
@@ -167,8 +167,8 @@ func wanted(constraints []cluster.Constraint, attribute string) (values []string
 	return values
 }
 
-// set gives the machine a value for an attribute.
-func set(m *cluster.Machine, attribute, v string) {
+// setAttribute gives the machine a value of an attribute.
+func setAttribute(m *cluster.Machine, attribute, v string) {
 	switch attribute {
 	case "node.name":
 		m.Name = v

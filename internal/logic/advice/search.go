@@ -9,73 +9,72 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// ask asks one node for all that stands against the task now.
-func (s *search) ask(p cluster.Pending, node string) []scheduler.Hurdle {
+// ask returns the present blockers of the task on one node.
+func (s *search) ask(p cluster.Pending, node string) []scheduler.Blocker {
 	s.tries++
 	return scheduler.Hurdles(s.fleet, p, []string{node}, s.opts)[0]
 }
 
-// tryBucket tries the cheapest nodes of a bucket: those where the least is missing, and those of them where others hold
-// as much.
+// tryBucket tries the cheapest nodes of a bucket: those where the least is missing, and the first freeable ones.
 func (s *search) tryBucket(p cluster.Pending, b *bucket, most int) {
 	roomy, tried := 0, 0
 	for i := range b.nodes {
-		if n := &b.nodes[i]; n.roomy {
+		if n := &b.nodes[i]; n.isFreeable {
 			roomy++
 		}
 	}
-	t := &trial{search: s, task: &p, bucket: b, roomy: roomy, most: most, opened: map[string]bool{}}
-	left := mostOfBucket
+	t := &trial{search: s, task: &p, bucket: b, freeableNodes: roomy, maxChanges: most, opened: map[string]bool{}}
+	left := maxNodesOfBucket
 	for i := range b.nodes {
 		n := &b.nodes[i]
-		if tried >= mostOfBucket && (!n.roomy || left == 0) {
+		if tried >= maxNodesOfBucket && (!n.isFreeable || left == 0) {
 			continue
 		}
-		if n.roomy && left > 0 {
+		if n.isFreeable && left > 0 {
 			left--
 		}
 		tried++
-		t.descend(p, n.name, nil)
+		t.overcome(p, n.name, nil)
 	}
 }
 
 // trial is the search of a bucket.
 type trial struct {
 	*search
-	task   *cluster.Pending // as it waits
-	bucket *bucket
-	roomy  int // nodes of the bucket where others hold as much as is short
-	most   int
-	opened map[string]bool // combinations of kinds that open the bucket
+	task          *cluster.Pending // as it waits, without changes
+	bucket        *bucket
+	freeableNodes int // number of freeable nodes in the bucket
+	maxChanges    int
+	opened        map[string]bool // combinations of kinds that opened the bucket
 }
 
-// descend overcomes the hurdles of a node one after the other, in every way, with the changes that were made already.
-func (t *trial) descend(p cluster.Pending, node string, made []cluster.Remedy) {
-	if t.tries >= mostTries {
+// overcome removes the blockers of a node one after the other, in every way. The changes in made are applied already.
+func (t *trial) overcome(p cluster.Pending, node string, made []cluster.Remedy) {
+	if t.tries >= maxTries {
 		t.bounded = true
 		return
 	}
-	hurdles := t.ask(p, node)
-	if len(hurdles) == 0 {
-		t.note(made, node)
+	blockers := t.ask(p, node)
+	if len(blockers) == 0 {
+		t.keepSmallest(made, node)
 		return
 	}
-	if len(made) == t.most {
+	if len(made) == t.maxChanges {
 		return
 	}
-	for _, c := range t.ways(&p, node, hurdles) {
+	for _, c := range t.remedies(&p, node, blockers) {
 		next := p
 		toTask(&c, &next)
 		undo := toFleet(&c, t.fleet)
-		t.descend(next, node, append(slices.Clip(made), c))
+		t.overcome(next, node, append(slices.Clip(made), c))
 		undo()
 	}
 }
 
-// note keeps changes that place the task, if they are the smallest of their kinds.
-func (t *trial) note(made []cluster.Remedy, node string) {
+// keepSmallest keeps changes that place the task if they are the smallest of their kinds.
+func (t *trial) keepSmallest(made []cluster.Remedy, node string) {
 	changes := slices.Clone(made)
-	for i := range changes { // numbers are those of the task as it waits, whatever was dropped before
+	for i := range changes { // use the numbers of the unchanged task
 		if c := &changes[i]; c.Kind == cluster.ChangeDrop || c.Kind == cluster.ChangeLoosen {
 			was := c.Constraint
 			if c.Was != nil {
@@ -95,7 +94,7 @@ func (t *trial) note(made []cluster.Remedy, node string) {
 	}
 	if !t.opened[key] {
 		t.opened[key] = true
-		f.nodes += t.opens(changes, node)
+		f.nodes += t.countOpened(changes, node)
 	}
 	if old == nil || compareSize(f, old) < 0 {
 		t.best[key] = f
@@ -104,14 +103,14 @@ func (t *trial) note(made []cluster.Remedy, node string) {
 	}
 }
 
-// opens returns on how many nodes of the bucket the like would do.
-func (t *trial) opens(changes []cluster.Remedy, node string) int {
+// countOpened returns on how many nodes of the bucket similar changes would suffice.
+func (t *trial) countOpened(changes []cluster.Remedy, node string) int {
 	nodes := len(t.bucket.nodes)
 	for i := range changes {
 		switch c := &changes[i]; c.Kind {
 		case cluster.ChangeFree:
-			nodes = min(nodes, t.roomy)
-		case cluster.ChangeLoosen: // to a value of this node
+			nodes = min(nodes, t.freeableNodes)
+		case cluster.ChangeLoosen: // adds the value of this node
 			alike := 0
 			for i := range t.bucket.nodes {
 				if n, _, _ := t.fleet.Node(t.bucket.nodes[i].name); scheduler.Matches(*c.Constraint, &n) {
@@ -126,7 +125,7 @@ func (t *trial) opens(changes []cluster.Remedy, node string) int {
 	return max(nodes, 1)
 }
 
-// keyOf says what changes are of, but for the node and the amounts.
+// keyOf identifies the kinds and objects of changes, without nodes and amounts.
 func keyOf(changes []cluster.Remedy) string {
 	var b strings.Builder
 	for i := range changes {
@@ -142,7 +141,7 @@ func keyOf(changes []cluster.Remedy) string {
 			b.WriteString(" " + c.Reservation)
 		case cluster.ChangePort:
 			fmt.Fprintf(&b, " %d", c.Port)
-		case cluster.ChangeFree, cluster.ChangeLower: // of which resources
+		case cluster.ChangeFree, cluster.ChangeLower: // which resources
 			fmt.Fprint(&b, c.Demand.CPU > 0, c.Demand.Memory > 0, c.Demand.Disk > 0)
 		default:
 		}

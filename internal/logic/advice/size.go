@@ -22,11 +22,11 @@ func kinds() []cluster.ChangeKind {
 
 func rankOf(k cluster.ChangeKind) int { return slices.Index(kinds(), k) }
 
-// amount is how much changes change.
+// amount is the size of changes of equal kinds.
 type amount struct {
-	share int64 // of what the task asks for, in thousandths rounded up, added up over CPU, memory and disk
-	tasks int   // that end
-	bound int   // the new bounds, added up
+	share int64 // thousandths of the task's demand, rounded up, summed over CPU, memory and disk
+	tasks int   // number of tasks that end
+	bound int   // sum of the new bounds
 	short cluster.Demand
 }
 
@@ -36,10 +36,10 @@ func (a amount) compare(b amount) int {
 		cmp.Compare(a.short.Disk, b.short.Disk))
 }
 
-// amountOf returns the amount of some room, of a task that asks for so much.
+// amountOf returns the amount of missing room for a task with a demand.
 func amountOf(short, asked cluster.Demand) amount {
 	share := func(short, asked int64) int64 {
-		const most = 1 << 40 // so that no product runs over
+		const most = 1 << 40 // keeps products within 64 bits
 		if short <= 0 || asked <= 0 {
 			return 0
 		}
@@ -55,7 +55,7 @@ func amountOf(short, asked cluster.Demand) amount {
 	}
 }
 
-// sizeOf returns how much changes change in all.
+// sizeOf returns the total amount of changes.
 func sizeOf(changes []cluster.Remedy, p *cluster.Pending) (a amount) {
 	for i := range changes {
 		c := &changes[i]
@@ -72,8 +72,8 @@ func sizeOf(changes []cluster.Remedy, p *cluster.Pending) (a amount) {
 	return a
 }
 
-// weightOf returns the rank of a change: to ask for less than half, or to free what takes the end of several tasks,
-// weighs as much as to end tasks.
+// weightOf returns the rank of a change. To lower a demand to less than half, and to free what several tasks hold,
+// ranks like ending tasks.
 func weightOf(c *cluster.Remedy, share int64) int {
 	const half, several = 500, 3
 	if c.Kind == cluster.ChangeLower && share > half || c.Kind == cluster.ChangeFree && len(c.Attempts) > several {
@@ -82,7 +82,7 @@ func weightOf(c *cluster.Remedy, share int64) int {
 	return rankOf(c.Kind)
 }
 
-// compareSize compares two suggestions of as many changes.
+// compareSize compares two suggestions with equal numbers of changes.
 func compareSize(a, b *found) int {
 	weight := func(f *found) (most, sum int) {
 		for i := range f.changes {

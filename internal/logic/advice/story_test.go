@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestStories tells cases as people read them.
+// TestStories checks the texts of suggestions for single cases.
 func TestStories(t *testing.T) {
 	b := cluster.Constraint{Attribute: "label.zone", Value: "b"}
 	fleet := func(change func(i int, n *scheduler.Node)) *scheduler.Fleet {
@@ -166,7 +166,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// BenchmarkFind measures advice on a fleet of many nodes, with tasks that stand in the way.
+// BenchmarkFind measures Find on a large fleet with tasks in the way.
 func BenchmarkFind(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000} {
 		f := scheduler.NewFleet()

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Every change is made here, with its text: a request, without a full stop.
+// The functions of this file make all changes, with their texts: requests without a full stop.
 
 func released() cluster.Remedy {
 	return cluster.Remedy{Kind: cluster.ChangeRelease, Text: "raise its priority from 0"}
@@ -72,7 +72,7 @@ func lowered(by, to cluster.Demand) cluster.Remedy {
 			less, left = append(less, by+what), append(left, to)
 		}
 	}
-	add("", cpus(by.CPU), cpus(to.CPU), by.CPU > 0)
+	add("", cpuText(by.CPU), cpuText(to.CPU), by.CPU > 0)
 	add(" of memory", by.Memory.String(), to.Memory.String(), by.Memory > 0)
 	add(" of disk", by.Disk.String(), to.Disk.String(), by.Disk > 0)
 	return cluster.Remedy{
@@ -111,7 +111,7 @@ func dropped(c cluster.Constraint, number int) cluster.Remedy {
 	}
 }
 
-func wished(r cluster.Relation, h scheduler.Hurdle) cluster.Remedy {
+func wished(r cluster.Relation, h scheduler.Blocker) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeWish, Number: h.Number, Relation: &r,
 		Text: fmt.Sprintf("make %q a wish instead of a demand", h.Detail),
@@ -125,14 +125,14 @@ func together() cluster.Remedy {
 	}
 }
 
-func distinctRaised(attribute string, h scheduler.Hurdle) cluster.Remedy {
+func distinctRaised(attribute string, h scheduler.Blocker) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeDistinct, Number: h.Number, Limit: h.Least, Attribute: attribute,
 		Text: fmt.Sprintf("allow %d of its owner's tasks where %s (distinct, most: %d)", h.Least, h.Detail, h.Least),
 	}
 }
 
-func skewRaised(attribute string, h scheduler.Hurdle) cluster.Remedy {
+func skewRaised(attribute string, h scheduler.Blocker) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeSkew, Number: h.Number, Limit: h.Least, Attribute: attribute,
 		Text: fmt.Sprintf("raise max_skew of the spread over %s to %d", attribute, h.Least),
@@ -173,7 +173,7 @@ func joined(n *scheduler.Node, pool string) cluster.Remedy {
 	}
 }
 
-// unreserved gives a reservation back, on all of its nodes.
+// unreserved releases a reservation, on all of its nodes.
 func unreserved(name string) cluster.Remedy {
 	return cluster.Remedy{Kind: cluster.ChangeUnreserve, Reservation: name, Text: "give back the reservation " + name}
 }
@@ -199,7 +199,7 @@ func withExecutor(p *cluster.Pending, n *scheduler.Node) cluster.Remedy {
 	}
 }
 
-// withNetwork has a node offer a network; what the node told that it lacks names the way.
+// withNetwork lets a node offer a network. The text repeats what the node says it lacks.
 func withNetwork(n *scheduler.Node, mode cluster.NetworkMode) cluster.Remedy {
 	text := fmt.Sprintf("give %s the network %s", n.Name, mode)
 	if why, found := strings.CutPrefix(cluster.LacksNetwork(n.Networks, mode), "network "+string(mode)+": "); found {
@@ -255,11 +255,11 @@ func machineText(m *cluster.Machine) string {
 	return andText(parts)
 }
 
-// roomText says amounts: "2 CPUs and 200 MiB of memory".
+// roomText returns amounts as text: "2 CPUs and 200 MiB of memory".
 func roomText(d cluster.Demand) string {
 	var parts []string
 	if d.CPU > 0 {
-		parts = append(parts, cpus(d.CPU))
+		parts = append(parts, cpuText(d.CPU))
 	}
 	if d.Memory > 0 {
 		parts = append(parts, d.Memory.String()+" of memory")
@@ -270,8 +270,8 @@ func roomText(d cluster.Demand) string {
 	return andText(parts)
 }
 
-// cpus says an amount of CPU: "2 CPUs", "500m CPU".
-func cpus(m cluster.MilliCPU) string {
+// cpuText returns an amount of CPU as text: "2 CPUs", "500m CPU".
+func cpuText(m cluster.MilliCPU) string {
 	if m%1000 == 0 && m != 1000 {
 		return m.String() + " CPUs"
 	}
@@ -300,15 +300,15 @@ func andText(parts []string) string {
 
 func portText(_ *cluster.Pending, port int) string { return strconv.Itoa(port) }
 
-// told makes a suggestion of what was found.
-func told(f *found) cluster.Suggestion {
+// suggestionOf returns the suggestion with its text.
+func suggestionOf(f *found) cluster.Suggestion {
 	sg := cluster.Suggestion{Changes: f.changes, Nodes: f.nodes}
 	var parts []string
 	for i := range f.changes {
 		parts = append(parts, f.changes[i].Text)
 	}
 	sg.Text = strings.Join(parts, ", and ")
-	if more := f.nodes - 1; more > 0 && onANode(f.changes) {
+	if more := f.nodes - 1; more > 0 && namesANode(f.changes) {
 		sg.Text += " (or the like on one of " + strconv.Itoa(more) + " other nodes)"
 		if more == 1 {
 			sg.Text = strings.Replace(sg.Text, "one of 1 other nodes", "1 other node", 1)
@@ -317,7 +317,7 @@ func told(f *found) cluster.Suggestion {
 	return sg
 }
 
-// onANode reports whether a change is about one node of several.
-func onANode(changes []cluster.Remedy) bool {
+// namesANode reports whether a change concerns a single node.
+func namesANode(changes []cluster.Remedy) bool {
 	return slices.ContainsFunc(changes, func(c cluster.Remedy) bool { return c.Node != "" })
 }

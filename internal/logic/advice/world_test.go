@@ -14,10 +14,10 @@ func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
 func options() scheduler.Options { return scheduler.Options{Now: noon()} }
 
-// draw draws from a seed, so that a case is told by its number.
+// draw draws from a seed, so that a case can be repeated by its number.
 type draw struct {
 	*rand.Rand
-	// mild makes demands, and faults of nodes, that many times as rare.
+	// mild divides the frequency of demands and of faults.
 	mild int
 }
 
@@ -85,7 +85,7 @@ func (d draw) node(name string) scheduler.Node {
 	return n
 }
 
-// fleet draws nodes and what stands on them.
+// fleet draws nodes with reservations.
 func (d draw) fleet(most int) (f *scheduler.Fleet, names []string) {
 	f = scheduler.NewFleet()
 	for i := range d.IntN(most + 1) {
@@ -123,7 +123,7 @@ func (d draw) fleet(most int) (f *scheduler.Fleet, names []string) {
 	return f, names
 }
 
-// bind gives the task a volume, and some nodes its data. Of what it demands beside that little is left.
+// bind gives the task a volume with data on some nodes, and removes most of its other demands.
 func (d draw) bind(f *scheduler.Fleet, p *cluster.Pending) {
 	p.Volumes, p.Demand.CPU = []string{"c/web/data"}, 100
 	if d.oneIn(2) {
@@ -152,7 +152,7 @@ func constraints() []cluster.Constraint {
 	}
 }
 
-// task draws a task that asks for much.
+// task draws a task with large demands.
 func (d draw) task(names []string) cluster.Pending {
 	p := cluster.Pending{
 		Task: "c.web.1.90", Attempt: 1, Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
@@ -164,7 +164,7 @@ func (d draw) task(names []string) cluster.Pending {
 			Memory: 100 * cluster.MiB * cluster.Bytes(1+d.IntN(30)),
 		},
 	}
-	p.Plain = !p.NeedsImage && p.Demand.CPU%500 == 0 // without a draw: the worlds stay as they are
+	p.Plain = !p.NeedsImage && p.Demand.CPU%500 == 0 // derived, not drawn: older seeds keep their worlds
 	for range d.IntN(3) / d.mild {
 		p.Placement.Constraints = append(p.Placement.Constraints, pick(d, constraints()...))
 	}
@@ -206,7 +206,7 @@ func (d draw) task(names []string) cluster.Pending {
 	return p
 }
 
-// places reports whether the task is placed.
+// places reports whether Schedule places the task.
 func places(f *scheduler.Fleet, p cluster.Pending) bool {
 	return len(scheduler.Schedule(f, []cluster.Pending{p}, options()).Placements) == 1
 }

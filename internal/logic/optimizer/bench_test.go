@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/logic/optimizer"
 )
 
-// crowded is a fleet of which a tenth of the nodes is new and empty.
+// crowded is a fleet where a tenth of the nodes is new and empty.
 func crowded(nodes, tasks, services int, p cluster.Placement) *world {
 	w := &world{}
 	for i := range nodes {
@@ -25,7 +25,7 @@ func crowded(nodes, tasks, services int, p cluster.Placement) *world {
 	return w
 }
 
-// BenchmarkRebalance: 1,000 nodes, 10,000 tasks.
+// BenchmarkRebalance measures 1,000 nodes with 10,000 tasks.
 func BenchmarkRebalance(b *testing.B) {
 	for _, c := range []struct {
 		name     string

@@ -9,25 +9,25 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// even brings down how unevenly tasks stand.
-type even struct{}
+// evenAspect reduces the unevenness of tasks.
+type evenAspect struct{}
 
-func (even) cause() Cause { return CauseEven }
+func (evenAspect) cause() Cause { return CauseEven }
 
-func (even) of() cluster.Strategy { return cluster.StrategySpread }
+func (evenAspect) of() cluster.Strategy { return cluster.StrategySpread }
 
-// best looks at every node. What is gained is the sum of four parts: nodes that are used more evenly, fewer tasks of
-// the same version on one node, values of attributes that are nearer to their targets, and wishes that are met.
-func (even) best(b *board, s *seat) (int32, int64) {
+// best looks at every node. The gain has four parts: more even nodes, fewer tasks of one version on a node, values
+// nearer to their targets, and wishes that are met.
+func (evenAspect) best(b *state, s *movable) (int32, int64) {
 	c, from := s.class, s.node
-	left := b.leave(c, from)
-	pair := b.apart(c)
-	b.scatter(c)
+	left := b.squareDecrease(c, from)
+	pair := b.siblingPenalty(c)
+	b.loadSiblings(c)
 	own := int64(b.siblings[from]) - 1
 	best, most := int32(-1), int64(0)
 	for n := range b.nodes {
 		o := &b.nodes[n]
-		if !b.opens(o) || int32(n) == from || !o.fits(&c.demand) || c.closes(b.sweeps, int32(n)) {
+		if !b.acceptsMoves(o) || int32(n) == from || !o.fits(&c.demand) || c.hasRefused(b.sweeps, int32(n)) {
 			continue
 		}
 		d := &c.shares[o.shape]
@@ -38,41 +38,42 @@ func (even) best(b *board, s *seat) (int32, int64) {
 		for i := range c.group.spreads {
 			gain += c.group.spreads[i].gain(from, int32(n))
 		}
-		if c.liked != nil {
-			gain += c.liked[n] - c.liked[from]
+		if c.wishValues != nil {
+			gain += c.wishValues[n] - c.wishValues[from]
 		}
-		if gain > most && (!b.whole || b.strands(c, from, int32(n)) <= 0) {
+		if gain > most && (!b.hasWhole || b.strandedIncrease(c, from, int32(n)) <= 0) {
 			best, most = int32(n), gain
 		}
 	}
-	b.wipe(c)
+	b.clearSiblings(c)
 	if best < 0 {
 		return best, 0
 	}
-	return best, b.gain(c, from, best) // shares were added up, which is not exactly the share of the sum
+	return best, b.gain(c, from, best) // the sum of rounded shares is not exact
 }
 
-// gain returns exactly what is gained by a task of the class that goes from one node to another, in units.
-func (b *board) gain(c *class, from, to int32) int64 {
-	gain := b.leave(c, from) - b.arrive(c, to) + b.apart(c)*int64(c.group.at[from]-1-c.group.at[to])
+// gain returns the exact gain of moving a task of the class between two nodes, in units.
+func (b *state) gain(c *class, from, to int32) int64 {
+	gain := b.squareDecrease(c, from) - b.squareIncrease(c, to)
+	gain += b.siblingPenalty(c) * int64(c.group.at[from]-1-c.group.at[to])
 	for i := range c.group.spreads {
 		gain += c.group.spreads[i].gain(from, to)
 	}
-	if c.liked != nil {
-		gain += c.liked[to] - c.liked[from]
+	if c.wishValues != nil {
+		gain += c.wishValues[to] - c.wishValues[from]
 	}
 	return gain
 }
 
-// leave returns by how much the square of a node's fill goes down as a task of the class leaves.
-func (b *board) leave(c *class, n int32) int64 {
+// squareDecrease returns the decrease of the squares of a node's fill when a task of the class leaves.
+func (b *state) squareDecrease(c *class, n int32) int64 {
 	o := &b.nodes[n]
 	after := sharesOf(o.used.sub(c.demand), o.capacity)
 	return square(o.share) - square(after)
 }
 
-// arrive returns by how much it goes up as one comes.
-func (b *board) arrive(c *class, n int32) int64 {
+// squareIncrease returns their increase when a task of the class arrives.
+func (b *state) squareIncrease(c *class, n int32) int64 {
 	o := &b.nodes[n]
 	after := sharesOf(o.used.add(c.demand), o.capacity)
 	return square(after) - square(o.share)
@@ -80,62 +81,63 @@ func (b *board) arrive(c *class, n int32) int64 {
 
 func square(a amounts) int64 { return a[0]*a[0] + a[1]*a[1] + a[2]*a[2] }
 
-// apart returns what it is worth that two tasks of the class' version do not share a node: as much as emptying one
-// where each could have a node of its own, the less the more of them have to share one anyway. It is 0 where they do
-// not mind.
-func (b *board) apart(c *class) int64 {
-	if c.affinity == cluster.AntiAffinityNone || c.group.count < 2 || b.open == 0 {
+// siblingPenalty returns the gain of two tasks of the class's version not sharing a node. It equals emptying a node if
+// each task could have its own node, and shrinks as more tasks must share. It is 0 without anti-affinity.
+func (b *state) siblingPenalty(c *class) int64 {
+	if c.affinity == cluster.AntiAffinityNone || c.group.count < 2 || b.openNodes == 0 {
 		return 0
 	}
-	return unit / int64(max(c.group.count, b.open)) * int64(b.open)
+	return unit / int64(max(c.group.count, b.openNodes)) * int64(b.openNodes)
 }
 
-func (even) why(b *board, c *class, from, to int32) string {
+func (evenAspect) why(b *state, c *class, from, to int32) string {
 	x, y := &b.nodes[from], &b.nodes[to]
-	fill := b.leave(c, from) - b.arrive(c, to)
+	fill := b.squareDecrease(c, from) - b.squareIncrease(c, to)
 	message := fmt.Sprintf("node %s is %d %% full, %s %d %%", x.Name, percent(x), y.Name, percent(y))
 	most := fill
-	if own, other := c.group.at[from], c.group.at[to]; b.apart(c)*int64(own-1-other) > most {
-		most = b.apart(c) * int64(own-1-other)
-		message = fmt.Sprintf("node %s has %d of its tasks, %s %s", x.Name, own, y.Name, number(int(other)))
+	if own, other := c.group.at[from], c.group.at[to]; b.siblingPenalty(c)*int64(own-1-other) > most {
+		most = b.siblingPenalty(c) * int64(own-1-other)
+		message = fmt.Sprintf("node %s has %d of its tasks, %s %s", x.Name, own, y.Name, countText(int(other)))
 	}
 	for i := range c.group.spreads {
 		s := &c.group.spreads[i]
 		if gain := s.gain(from, to); gain > most {
 			most = gain
 			message = fmt.Sprintf("%s %q has %d of its tasks, %q %s", s.attribute, s.text(from), s.counts[s.at[from]],
-				s.text(to), number(s.counts[s.at[to]]))
+				s.text(to), countText(s.counts[s.at[to]]))
 		}
 	}
-	if c.liked != nil && c.liked[to]-c.liked[from] > most {
+	if c.wishValues != nil && c.wishValues[to]-c.wishValues[from] > most {
 		message = fmt.Sprintf("node %s meets more of its wishes than %s", y.Name, x.Name)
 	}
 	return message
 }
 
-// percent returns how much of the resource is used of which the most is.
-func percent(n *node) int64 { return (100*max(n.share[0], n.share[1], n.share[2]) + one/2) / one }
+// percent returns the usage of the node's most used resource.
+func percent(n *node) int64 {
+	return (100*max(n.share[0], n.share[1], n.share[2]) + shareOne/2) / shareOne
+}
 
-func number(n int) string {
+func countText(n int) string {
 	if n == 0 {
 		return "none"
 	}
 	return fmt.Sprint(n)
 }
 
-// valuesOf is an attribute with its value on each node.
-type valuesOf struct {
+// attributeValues is an attribute with its value on each node.
+type attributeValues struct {
 	attribute string
 	names     []string // ordered
-	at        []int32  // by node, its number in names
+	at        []int32  // by node, the index in names
 }
 
-// attribute returns the values of an attribute.
-func (b *board) attribute(name string) *valuesOf {
+// valuesOfAttribute returns the values of an attribute, and caches them.
+func (b *state) valuesOfAttribute(name string) *attributeValues {
 	if v := b.values[name]; v != nil {
 		return v
 	}
-	v := &valuesOf{attribute: name, at: make([]int32, len(b.nodes))}
+	v := &attributeValues{attribute: name, at: make([]int32, len(b.nodes))}
 	for n := range b.nodes {
 		v.names = append(v.names, valueOf(&b.nodes[n].Node, name))
 	}
@@ -150,7 +152,7 @@ func (b *board) attribute(name string) *valuesOf {
 	return v
 }
 
-// valueOf returns an attribute of a node, empty where it has none.
+// valueOf returns a node's value of an attribute, "" if it has none.
 func valueOf(n *scheduler.Node, name string) string {
 	switch name {
 	case "node.name":
@@ -173,30 +175,30 @@ func valueOf(n *scheduler.Node, name string) string {
 	return n.Labels[key]
 }
 
-// spreadOf is the spread of a version's tasks over the values of an attribute.
-type spreadOf struct {
-	*valuesOf
+// spreadState is the spread of a version's tasks over the values of an attribute.
+type spreadState struct {
+	*attributeValues
 	weight  int64
 	wish    *cluster.Spread
-	usable  []bool  // values of nodes that its constraints allow
-	counts  []int   // of its tasks, by value
-	targets []int64 // in 1024ths of a task
-	mean    int64   // tasks to a value
+	usable  []bool  // by value: a node with it meets the constraints
+	counts  []int   // number of its tasks, by value
+	targets []int64 // by value, in 1024ths of a task
+	mean    int64   // mean number of tasks of a value
 }
 
 // newGroup returns a group without tasks.
-func (b *board) newGroup(p *cluster.Placement) *group {
+func (b *state) newGroup(p *cluster.Placement) *group {
 	g := &group{at: map[int32]int32{}}
 	for i := range p.Spread {
 		wish := &p.Spread[i]
-		s := spreadOf{valuesOf: b.attribute(wish.Attribute), wish: wish, weight: int64(wish.Weight)}
+		s := spreadState{attributeValues: b.valuesOfAttribute(wish.Attribute), wish: wish, weight: int64(wish.Weight)}
 		if s.weight == 0 {
 			s.weight = cluster.DefaultWeight
 		}
 		s.usable, s.counts, s.targets = make([]bool, len(s.names)), make([]int, len(s.names)),
 			make([]int64, len(s.names))
 		for n := range b.nodes {
-			if _, refused := b.refuses(p, int32(n), true); !refused && b.nodes[n].open {
+			if _, refused := b.staticRefusal(p, int32(n), true); !refused && b.nodes[n].isOpen {
 				s.usable[s.at[n]] = true
 			}
 		}
@@ -205,8 +207,8 @@ func (b *board) newGroup(p *cluster.Placement) *group {
 	return g
 }
 
-// aim finds the targets once all tasks of the group are known: so many, on the nodes of at.
-func (s *spreadOf) aim(count int, at map[int32]int32) {
+// setTargets computes the targets once all tasks of the group are known: their number, and their nodes.
+func (s *spreadState) setTargets(count int, at map[int32]int32) {
 	rest, others := int64(count)<<10, 0
 	named := make([]bool, len(s.names))
 	for _, t := range s.wish.Targets {
@@ -236,22 +238,22 @@ func (s *spreadOf) aim(count int, at map[int32]int32) {
 	}
 }
 
-// gain returns what the spread gains, in units, by a task that goes from one node to another.
-func (s *spreadOf) gain(from, to int32) int64 {
+// gain returns the spread's gain of moving a task between two nodes, in units.
+func (s *spreadState) gain(from, to int32) int64 {
 	v, w := s.at[from], s.at[to]
 	if v == w {
 		return 0
 	}
-	closer := s.off(v) - s.off(w) - 1<<10
+	closer := s.excess(v) - s.excess(w) - 1<<10
 	return closer * s.weight * (unit >> 10) / (cluster.DefaultWeight * s.mean)
 }
 
-// off returns by how many 1024ths of a task a value has more than it should.
-func (s *spreadOf) off(v int32) int64 { return int64(s.counts[v])<<10 - s.targets[v] }
+// excess returns how many 1024ths of a task a value has above its target.
+func (s *spreadState) excess(v int32) int64 { return int64(s.counts[v])<<10 - s.targets[v] }
 
-func (s *spreadOf) shift(from, to int32) {
+func (s *spreadState) shift(from, to int32) {
 	s.counts[s.at[from]]--
 	s.counts[s.at[to]]++
 }
 
-func (s *spreadOf) text(n int32) string { return s.names[s.at[n]] }
+func (s *spreadState) text(n int32) string { return s.names[s.at[n]] }

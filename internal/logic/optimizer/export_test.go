@@ -1,5 +1,4 @@
 package optimizer
 
-// ScoreOf tells how well tasks stand, by the strategies that are at work in another input: as tasks move, those stay
-// the same.
-func ScoreOf(in Input, opts Options) Score { return newBoard(in, opts).score() }
+// ScoreOf returns the score of an input. The movable tasks of the input decide which strategies count.
+func ScoreOf(in Input, opts Options) Score { return newState(in, opts).score() }

@@ -9,48 +9,48 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// aspect is one of the numbers that single moves bring down.
+// aspect is a number of the score that single moves improve.
 type aspect interface {
 	cause() Cause
-	// of says whose tasks are moved.
+	// of returns the strategy of the tasks that move.
 	of() cluster.Strategy
-	// best returns the node that is best for a task of the seat, as far as the columns tell, and what is gained by
-	// moving it there, in units; or a gain of 0.
-	best(b *board, s *seat) (to int32, gain int64)
-	// why says it to people.
-	why(b *board, c *class, from, to int32) string
+	// best returns the best node for one of the tasks, and the gain of the move in units; the scheduler has not been
+	// asked. A gain of 0 means none.
+	best(b *state, s *movable) (to int32, gain int64)
+	// why returns the reason of a move for people.
+	why(b *state, c *class, from, to int32) string
 }
 
-// improve makes the moves that gain the most first. It goes over all seats again and again until none is worth it.
-func (b *board) improve(a aspect) {
-	for again := true; again && !b.over(); {
+// improve makes the moves with the largest gains first. It repeats sweeps until no move has enough gain.
+func (b *state) improve(a aspect) {
+	for again := true; again && !b.isOver(); {
 		b.sweeps++
 		again = b.sweep(a)
 	}
 }
 
-// sweep looks at every seat, and carries out what is worth it. What a seat gains is looked at again when its turn
-// comes, as others have moved meanwhile. It reports whether there was a move.
-func (b *board) sweep(a aspect) bool {
+// sweep visits all movables in the order of their gains, and makes the moves with enough gain. It recomputes a gain
+// when its turn comes, because other tasks have moved. It reports whether it made a move.
+func (b *state) sweep(a aspect) bool {
 	least := int64(b.opts.MinGain) * (unit / Points)
 	var q queue
-	for i, s := range b.ordered(a.of()) {
-		if b.spent(len(b.nodes)) {
+	for i, s := range b.orderedMovables(a.of()) {
+		if b.spendWork(len(b.nodes)) {
 			break
 		}
 		if _, gain := a.best(b, s); gain >= least {
-			q = append(q, queued{s, gain, i})
+			q = append(q, queuedMovable{s, gain, i})
 		}
 	}
 	heap.Init(&q)
 	carried := false
-	for len(q) > 0 && b.left > -b.opts.Work { // what was found may be finished
-		next, _ := heap.Pop(&q).(queued)
-		if len(next.seat.tasks) == 0 {
+	for len(q) > 0 && b.workLeft > -b.opts.Work { // gains that were found may still be used
+		next, _ := heap.Pop(&q).(queuedMovable)
+		if len(next.movable.tasks) == 0 {
 			continue
 		}
-		b.left -= len(b.nodes)
-		to, gain := a.best(b, next.seat)
+		b.workLeft -= len(b.nodes)
+		to, gain := a.best(b, next.movable)
 		if gain < least {
 			continue
 		}
@@ -59,72 +59,72 @@ func (b *board) sweep(a aspect) bool {
 			heap.Push(&q, next)
 			continue
 		}
-		c, from := next.seat.class, next.seat.node
-		i := next.seat.tasks[len(next.seat.tasks)-1]
+		c, from := next.movable.class, next.movable.node
+		i := next.movable.tasks[len(next.movable.tasks)-1]
 		r, ok := b.ask(i, to)
 		if !ok {
-			b.shut(i, c, to)
+			b.noteRefusals(i, c, to)
 			heap.Push(&q, next)
 			continue
 		}
-		if b.room() <= 0 {
+		if b.movesLeft() <= 0 {
 			b.bounded = true
 			return carried
 		}
 		message := a.why(b, c, from, to)
-		b.note(b.carry(i, c, r), a.cause(), gain, message)
+		b.addMove(b.applyMove(i, c, r), a.cause(), gain, message)
 		carried = true
 		heap.Push(&q, next)
 	}
 	return carried
 }
 
-// ordered returns the seats of a strategy, those on the fullest nodes first.
-func (b *board) ordered(of cluster.Strategy) []*seat {
-	var out []*seat
-	for _, s := range b.seats { // order-free: sorted next
-		if s.class.strategy == of && !s.class.tied && len(s.tasks) > 0 {
+// orderedMovables returns the movables of a strategy, those on the fullest nodes first.
+func (b *state) orderedMovables(of cluster.Strategy) []*movable {
+	var out []*movable
+	for _, s := range b.movables { // order-free: sorted next
+		if s.class.strategy == of && !s.class.hasRelations && len(s.tasks) > 0 {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(x, y *seat) int {
+	slices.SortFunc(out, func(x, y *movable) int {
 		return cmp.Or(cmp.Compare(b.nodes[y.node].fill(), b.nodes[x.node].fill()), cmp.Compare(x.node, y.node),
 			cmp.Compare(x.tasks[0], y.tasks[0]))
 	})
 	return out
 }
 
-// shut asks all nodes about a task that one has refused, and notes which do not take its class: for the rest of the
-// sweep.
-func (b *board) shut(i int32, c *class, to int32) {
-	b.close(c, b.sweeps, to)
-	if b.tasks[i].StopFirst { // what it holds itself is in the way where it is asked about
+// noteRefusals asks all nodes about a task that one node has refused. It notes for the rest of the sweep which nodes
+// refuse its class.
+func (b *state) noteRefusals(i int32, c *class, to int32) {
+	b.setRefused(c, b.sweeps, to)
+	if b.tasks[i].StopFirst { // its own reservation would count against it
 		return
 	}
 	p := b.tasks[i].Pending
 	p.Only, p.Gang, p.GangSize = "", "", 0
-	b.left -= len(b.nodes)
-	for n, v := range scheduler.Explain(b.trial, p, b.opts.Scheduler) {
+	b.workLeft -= len(b.nodes)
+	for n, v := range scheduler.Explain(b.fleet, p, b.opts.Scheduler) {
 		if v.Refusal != nil || slices.Contains(p.Shun, v.Node) {
-			b.close(c, b.sweeps, int32(n))
+			b.setRefused(c, b.sweeps, int32(n))
 		}
 	}
 }
 
-// queued is a seat with what it gained when it was last looked at.
-type queued struct {
-	seat  *seat
-	gain  int64
-	order int
+// queuedMovable is a movable with its last gain.
+type queuedMovable struct {
+	movable *movable
+	gain    int64
+	order   int
 }
 
-// queue has the seat with the most to gain first.
-type queue []queued
+// queue is a heap, the largest gain first.
+type queue []queuedMovable
 
-// Len returns how many seats wait.
+// Len returns the number of movables in the queue.
 func (q queue) Len() int { return len(q) }
 
-// Less reports whether seat i comes before seat j.
+// Less reports whether element i comes before element j.
 func (q queue) Less(i, j int) bool {
 	if q[i].gain != q[j].gain {
 		return q[i].gain > q[j].gain
@@ -132,17 +132,17 @@ func (q queue) Less(i, j int) bool {
 	return q[i].order < q[j].order
 }
 
-// Swap exchanges two seats.
+// Swap exchanges two elements.
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
-// Push adds a seat at the end.
+// Push appends an element.
 func (q *queue) Push(x any) {
-	if s, ok := x.(queued); ok {
+	if s, ok := x.(queuedMovable); ok {
 		*q = append(*q, s)
 	}
 }
 
-// Pop takes the last seat.
+// Pop removes the last element.
 func (q *queue) Pop() any {
 	last := len(*q) - 1
 	x := (*q)[last]

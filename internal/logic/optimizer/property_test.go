@@ -16,7 +16,7 @@ func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFro
 
 func upTo(t *rapid.T, name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }
 
-// drawWorld draws a fleet on which tasks stand as they came.
+// drawWorld draws a fleet with tasks in the order of their arrival.
 func drawWorld(t *rapid.T) *world {
 	w := &world{}
 	for i := range 2 + upTo(t, "nodes", 6) {
@@ -100,7 +100,7 @@ func drawService(t *rapid.T, w *world, name string) {
 	w.spare[cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name}] = pick(t, "spare", 0, 1, 1, 2, -1)
 }
 
-// stand puts a task on the first node from there on that has room for it.
+// stand puts a task on the first node from the given one that has room for it.
 func (w *world) stand(i, node int) bool {
 	t := &w.tasks[i]
 	was := w.clone()
@@ -120,8 +120,8 @@ func (w *world) stand(i, node int) bool {
 	return false
 }
 
-// TestMovesOfAnyFleet: each move can be carried out where the ones before it were, takes no service below its least,
-// and makes nothing worse; when all are done there is nothing more to do; and all can be undone.
+// TestMovesOfAnyFleet checks that each move is possible after the earlier ones, takes no service below its minimum, and
+// makes no score worse. After all moves nothing is left to gain, and all moves can be undone.
 func TestMovesOfAnyFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -140,7 +140,7 @@ func TestMovesOfAnyFleet(t *testing.T) {
 				t.Fatalf("move %d of %v: %v", i, shown(res.Moves), err)
 			}
 			if m.Cause == optimizer.CauseEmpty && i+1 < len(res.Moves) && res.Moves[i+1].Cause == optimizer.CauseEmpty {
-				continue // a node counts once it is empty
+				continue // a node counts only once it is empty
 			}
 			next := optimizer.ScoreOf(w.input(), opts)
 			if next.Compare(score) > 0 {
@@ -166,7 +166,7 @@ func TestMovesOfAnyFleet(t *testing.T) {
 	})
 }
 
-// TestOrderDoesNotMatter: the tasks may be handed over in any order, and nothing of the input is changed.
+// TestOrderDoesNotMatter checks that the order of the tasks does not matter, and that the input stays unchanged.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -183,7 +183,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestViolationsOfAnyFleet: all tasks that stand where they may not are told, and each that stays says why.
+// TestViolationsOfAnyFleet checks that all violations are listed, and that each staying task has a reason.
 func TestViolationsOfAnyFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -192,7 +192,7 @@ func TestViolationsOfAnyFleet(t *testing.T) {
 			task := &w.tasks[i]
 			evicted := true
 			if n := w.at(task.Node); len(n.Taints) > 0 && n.Taints[0].Effect == cluster.TaintNoSchedule {
-				evicted = false // a taint that keeps new tasks away leaves those that run
+				evicted = false // a taint that keeps new tasks away does not evict
 			}
 			if !w.allowed(task, task.Node) &&
 				(evicted || len(task.Placement.Constraints) > 0 && w.at(task.Node).Labels["zone"] != "a" ||

@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// refuses says whether a node is none for a placement, whatever runs there: its constraints, pool or taints. Of a task
-// that runs there already only taints with the effect evict count.
-func (b *board) refuses(p *cluster.Placement, n int32, fresh bool) (cluster.Refusal, bool) {
+// staticRefusal returns why a placement does not allow a node, whatever runs there: constraints, pool or taints. With
+// fresh false the task runs there already, and only taints with the effect evict count.
+func (b *state) staticRefusal(p *cluster.Placement, n int32, fresh bool) (cluster.Refusal, bool) {
 	o := &b.nodes[n]
 	for i := range p.Constraints {
 		if !scheduler.Matches(p.Constraints[i], &o.Node) {
@@ -33,8 +33,8 @@ func tolerates(p *cluster.Placement, taint cluster.Taint) bool {
 	return slices.ContainsFunc(p.Tolerations, func(t cluster.Toleration) bool { return t.Tolerates(taint) })
 }
 
-// phrase tells what a node lacks for a task.
-func phrase(node string, r cluster.Refusal) string {
+// refusalText returns what a node lacks for a task, as text.
+func refusalText(node string, r cluster.Refusal) string {
 	if r.Code == cluster.ReasonPool {
 		return fmt.Sprintf("node %s is not in pool %s", node, r.Detail)
 	}
@@ -44,11 +44,10 @@ func phrase(node string, r cluster.Refusal) string {
 	return fmt.Sprintf("node %s does not meet %s", node, r.Detail)
 }
 
-// violations finds the tasks that stand where they may not, and moves those that may be moved, each to the place that
-// the scheduler would give it. It is given what it returned before: what does not violate anything any more is told
-// still, with where it went.
-func (b *board) violations(before []Violation) []Violation {
-	violating := b.violating()
+// moveViolations finds the tasks on nodes that they must not use, and moves the movable ones to the scheduler's choice.
+// It takes its last result: violations that are solved stay listed, with their new node.
+func (b *state) moveViolations(before []Violation) []Violation {
+	violating := b.findViolating()
 	var out []Violation
 	for _, v := range before {
 		i, _ := slices.BinarySearchFunc(b.tasks, v.Task, func(t Task, id cluster.TaskID) int {
@@ -58,24 +57,24 @@ func (b *board) violations(before []Violation) []Violation {
 			continue
 		}
 		if v.To == "" {
-			v.To, v.Message = b.tasks[i].Node, phrase(v.Node, v.Refusal)
+			v.To, v.Message = b.tasks[i].Node, refusalText(v.Node, v.Refusal)
 		}
 		out = append(out, v)
 	}
 	for _, i := range violating {
 		t := &b.tasks[i]
 		n, _ := b.find(t.Node)
-		refusal, _ := b.refuses(&t.Placement, n, false)
+		refusal, _ := b.staticRefusal(&t.Placement, n, false)
 		v := Violation{Task: t.Task, Owner: t.Owner, Node: t.Node, Refusal: refusal}
 		switch {
 		case t.Stay != "":
 			v.Message = "it stays, as all tasks " + t.Stay + " do"
 		case b.opts.KeepViolations:
 			v.Message = "it stays: violations are not moved"
-		case b.room() <= 0:
+		case b.movesLeft() <= 0:
 			v.Message, b.bounded = "it stays: there are enough moves", true
 		default:
-			v.To, v.Message = b.evade(i, n, refusal)
+			v.To, v.Message = b.moveViolating(i, n, refusal)
 		}
 		out = append(out, v)
 	}
@@ -83,9 +82,9 @@ func (b *board) violations(before []Violation) []Violation {
 	return out
 }
 
-// violating returns the tasks that stand where they may not, in order. What is found out about a node holds for all
-// tasks of a class.
-func (b *board) violating() []int32 {
+// findViolating returns the tasks on nodes that they must not use, in order. Tasks of one owner, step and node share
+// the check.
+func (b *state) findViolating() []int32 {
 	type place struct {
 		owner cluster.OwnerRef
 		rev   uint64
@@ -104,7 +103,7 @@ func (b *board) violating() []int32 {
 		p := place{t.Owner, t.OwnerRev, parts.Step, t.Node}
 		wrong, seen := known[p]
 		if !seen {
-			_, wrong = b.refuses(&t.Placement, n, false)
+			_, wrong = b.staticRefusal(&t.Placement, n, false)
 			known[p] = wrong
 		}
 		if wrong {
@@ -114,22 +113,22 @@ func (b *board) violating() []int32 {
 	return out
 }
 
-// evade moves a task to the best node that takes it, and says which, or why none does.
-func (b *board) evade(i, from int32, why cluster.Refusal) (to, message string) {
+// moveViolating moves a task to the best node that takes it. It returns that node, or why no node does.
+func (b *state) moveViolating(i, from int32, why cluster.Refusal) (to, message string) {
 	t := &b.tasks[i]
-	b.spent(len(b.nodes))
+	b.spendWork(len(b.nodes))
 	r, ok := b.request(i, t.Pending)
 	if !ok {
 		return "", "it stays: no other node takes it now"
 	}
-	message = phrase(b.nodes[from].Name, why)
-	b.note(b.carry(i, b.kinds[i], r), CauseViolation, 0, message)
+	message = refusalText(b.nodes[from].Name, why)
+	b.addMove(b.applyMove(i, b.classOf[i], r), CauseViolation, 0, message)
 	return r.Node, message
 }
 
-// likes returns what it is worth to be on each node, in units and never above 0: the wishes that it does not meet, and
-// taints that are to be avoided. It is nil where there is nothing of that.
-func (b *board) likes(p *cluster.Placement) []int64 {
+// wishValues returns the value of each node to a placement, in units and at most 0: unmet wishes, and taints to avoid.
+// It is nil if nothing distinguishes nodes.
+func (b *state) wishValues(p *cluster.Placement) []int64 {
 	avoided := func(n *node) (count int) {
 		for _, t := range n.Taints {
 			if t.Effect == cluster.TaintAvoid && !tolerates(p, t) {

@@ -2,72 +2,72 @@ package optimizer
 
 import "github.com/berthd/berth/internal/cluster"
 
-// score tells how well tasks stand now.
-func (b *board) score() Score {
-	s := Score{Violations: len(b.violating())}
+// score returns the present score.
+func (b *state) score() Score {
+	s := Score{Violations: len(b.findViolating())}
 	var uneven, strand int64
 	for n := range b.nodes {
 		o := &b.nodes[n]
-		if b.packs && o.inUse() {
+		if b.hasBinpack && o.inUse() {
 			s.Used++
 		}
 		uneven += square(o.share)
 		strand += o.stranded
 	}
-	if b.whole {
-		s.Stranded = int(strand * Points / one)
+	if b.hasWhole {
+		s.Stranded = int(strand * Points / shareOne)
 	}
-	if !b.spread {
+	if !b.hasSpread {
 		return s
 	}
-	uneven = uneven >> shareBits * Points / one
+	uneven = uneven >> shareBits * Points / shareOne
 	for _, g := range b.groups {
 		uneven += b.unevenness(g)
 	}
 	for i := range b.tasks {
 		t := &b.tasks[i]
 		n, found := b.find(t.Node)
-		if c := b.kinds[i]; found && c != nil && c.liked != nil && c.strategy == cluster.StrategySpread {
-			uneven -= int64(points(c.liked[n]))
+		if c := b.classOf[i]; found && c != nil && c.wishValues != nil && c.strategy == cluster.StrategySpread {
+			uneven -= int64(points(c.wishValues[n]))
 		}
 	}
 	s.Uneven = int(uneven)
 	return s
 }
 
-// unevenness returns, in points, how far a version's tasks are from the spread that they ask for.
-func (b *board) unevenness(g *group) int64 {
+// unevenness returns the distance of a version's tasks from their wanted spread, in points.
+func (b *state) unevenness(g *group) int64 {
 	if g.class.strategy != cluster.StrategySpread {
 		return 0
 	}
 	var sum int64
-	if b.apart(g.class) > 0 {
+	if b.siblingPenalty(g.class) > 0 {
 		pairs := int64(0)
 		for _, k := range g.at { // order-free: a sum
 			pairs += int64(k) * int64(k-1) / 2
 		}
-		sum = pairs * Points * int64(b.open) / int64(max(g.count, b.open))
+		sum = pairs * Points * int64(b.openNodes) / int64(max(g.count, b.openNodes))
 	}
 	for i := range g.spreads {
 		s := &g.spreads[i]
 		for v := range s.names {
-			off := s.off(int32(v))
+			off := s.excess(int32(v))
 			sum += off * off >> 10 * s.weight * Points / (2 * cluster.DefaultWeight * s.mean * 1024)
 		}
 	}
 	return sum
 }
 
-// mostShortened bounds the lists that are shortened, as all of one is carried out once more for that.
-const mostShortened = 100
+// maxShortened is the largest list that is shortened: each attempt replays the whole list.
+const maxShortened = 100
 
-// shorten replaces moves of one task in several steps by a single one, where the list is as good then at every step.
+// shorten replaces several moves of one task by a single move, if the list is then as good at every step.
 func shorten(in Input, opts Options, moves []Move) []Move {
 	last := map[string]int{}
 	for i := range moves {
 		last[moves[i].UUID] = i
 	}
-	if len(last) == len(moves) || len(moves) > mostShortened {
+	if len(last) == len(moves) || len(moves) > maxShortened {
 		return moves
 	}
 	from, gains := map[string]string{}, map[string]int{}
@@ -90,10 +90,10 @@ func shorten(in Input, opts Options, moves []Move) []Move {
 	return short
 }
 
-// replay reports whether the moves can be carried out in their order, each leaving things no worse; those that empty
-// nodes are taken together.
+// replay reports whether the moves can be carried out in order, none making the score worse. Moves that empty a node
+// count together.
 func replay(in Input, opts Options, moves []Move) bool {
-	b := newBoard(in, opts)
+	b := newState(in, opts)
 	byUUID := map[string]int32{}
 	for i := range b.tasks {
 		byUUID[b.tasks[i].UUID] = int32(i)
@@ -106,7 +106,7 @@ func replay(in Input, opts Options, moves []Move) bool {
 		if !ok {
 			return false
 		}
-		b.carry(i, b.kinds[i], r)
+		b.applyMove(i, b.classOf[i], r)
 		if m.Cause == CauseEmpty && k+1 < len(moves) && moves[k+1].Cause == CauseEmpty {
 			continue
 		}

@@ -12,12 +12,12 @@ import (
 	"github.com/berthd/berth/internal/logic/optimizer"
 )
 
-// one asks for so many CPUs and GiB.
+// one returns a demand of CPUs and GiB.
 func one(cpu cluster.MilliCPU, gib int) cluster.Demand {
 	return cluster.Demand{CPU: cpu, Memory: cluster.Bytes(gib) * cluster.GiB}
 }
 
-// times repeats each "node*n" of a text so often.
+// times expands each "node*n" of a text to n nodes.
 func times(text string) []string {
 	var out []string
 	for f := range strings.FieldsSeq(text) {
@@ -33,7 +33,7 @@ func times(text string) []string {
 	return out
 }
 
-// counts tells how many tasks of a service are on each node.
+// counts returns the number of a service's tasks by node.
 func (w *world) counts(service string) map[string]int {
 	got := map[string]int{}
 	for i := range w.tasks {
@@ -51,8 +51,7 @@ func three(w *world) *world {
 	return w
 }
 
-// TestNewNodeTakesItsShare: a node that joined takes tasks of those that are full, and no more of them move than have
-// to.
+// TestNewNodeTakesItsShare checks that a new node takes tasks from full nodes, with the fewest moves.
 func TestNewNodeTakesItsShare(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(500, 1), times("n1*4 n2*4 n3*4")...)
@@ -69,7 +68,7 @@ func TestNewNodeTakesItsShare(t *testing.T) {
 	}
 }
 
-// TestFullNodeIsRelieved: with nothing but fill to go by, tasks leave the fullest node.
+// TestFullNodeIsRelieved checks that tasks leave the fullest node if only fill counts.
 func TestFullNodeIsRelieved(t *testing.T) {
 	w := three(&world{})
 	for i := range 6 {
@@ -89,7 +88,7 @@ func TestFullNodeIsRelieved(t *testing.T) {
 	}
 }
 
-// TestSpreadOverZones: tasks go to where their targets are.
+// TestSpreadOverZones checks that tasks move towards the targets of their spread.
 func TestSpreadOverZones(t *testing.T) {
 	for name, c := range map[string]struct {
 		spread []cluster.Spread
@@ -112,7 +111,7 @@ func TestSpreadOverZones(t *testing.T) {
 	}
 }
 
-// TestNodesAreEmptied: binpack empties the nodes that are used least, and only such as nothing else keeps in use.
+// TestNodesAreEmptied checks that binpack empties the least used nodes, and only those with nothing else.
 func TestNodesAreEmptied(t *testing.T) {
 	pack := cluster.Placement{Strategy: cluster.StrategyBinpack}
 	w := three(&world{})
@@ -144,7 +143,8 @@ func TestNodesAreEmptied(t *testing.T) {
 	}
 }
 
-// TestStrandedIsBroughtTogether: a node without CPU and one without memory exchange what they lack, by single moves.
+// TestStrandedIsBroughtTogether checks that single moves exchange tasks between a node without CPU and one without
+// memory.
 func TestStrandedIsBroughtTogether(t *testing.T) {
 	whole := cluster.Placement{Strategy: cluster.StrategyWhole}
 	w := &world{}
@@ -159,7 +159,7 @@ func TestStrandedIsBroughtTogether(t *testing.T) {
 	}
 }
 
-// TestViolationsGoFirst: what its node must not have any more moves first, whatever it gains.
+// TestViolationsGoFirst checks that violations move first, whatever else is to gain.
 func TestViolationsGoFirst(t *testing.T) {
 	w := three(&world{})
 	zone := cluster.Placement{Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "b"}}}
@@ -197,7 +197,7 @@ func TestViolationsGoFirst(t *testing.T) {
 	}
 }
 
-// TestEvictedByTaint: a taint that evicts makes a violation of what it was not for before.
+// TestEvictedByTaint checks that a taint with the effect evict makes a violation.
 func TestEvictedByTaint(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(100, 0), "n1")
@@ -210,7 +210,7 @@ func TestEvictedByTaint(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotBeSparedStays: by how many healthy tasks the owner has beyond its least.
+// TestWhoMayNotBeSparedStays checks moves against the number of healthy tasks above the owner's minimum.
 func TestWhoMayNotBeSparedStays(t *testing.T) {
 	for _, c := range []struct {
 		spare int
@@ -232,7 +232,7 @@ func TestWhoMayNotBeSparedStays(t *testing.T) {
 	}
 }
 
-// TestNeededNearbyStays: a task that others demand to be near is not moved from under them.
+// TestNeededNearbyStays checks that a task that others require nearby does not move.
 func TestNeededNearbyStays(t *testing.T) {
 	w := three(&world{})
 	w.service("cache", cluster.Placement{}, one(1000, 1), times("n1*3")...)
@@ -246,7 +246,7 @@ func TestNeededNearbyStays(t *testing.T) {
 	}
 }
 
-// TestBoundsAreTold: a list that ends early says so.
+// TestBoundsAreTold checks that a list that ends early says so.
 func TestBoundsAreTold(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(500, 1), times("n1*9")...)
@@ -267,7 +267,7 @@ func TestBoundsAreTold(t *testing.T) {
 	}
 }
 
-// TestNearnessIsNotGivenUp: tasks with wishes about other workloads move because of violations alone.
+// TestNearnessIsNotGivenUp checks that tasks with relations move only because of violations.
 func TestNearnessIsNotGivenUp(t *testing.T) {
 	near := cluster.Placement{Relations: []cluster.Relation{{Labels: cluster.Labels{"app": "cache"}}}}
 	w := three(&world{})
@@ -282,7 +282,7 @@ func TestNearnessIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestDevicesAreMinded: a task with a device goes where one is free, however empty others are.
+// TestDevicesAreMinded checks that a task with a device goes where one is free, even if other nodes are emptier.
 func TestDevicesAreMinded(t *testing.T) {
 	w := three(&world{})
 	for _, name := range []string{"n1", "n3"} {
@@ -299,8 +299,8 @@ func TestDevicesAreMinded(t *testing.T) {
 	}
 }
 
-// TestNodeIsEmptiedAsAWholeOrNotAtAll: where the last task finds no place the others stay, too, and what they would
-// have taken is free for others.
+// TestNodeIsEmptiedAsAWholeOrNotAtAll checks that all tasks stay if the last one finds no place, and that the room they
+// would have taken is free for others.
 func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	pack := cluster.Placement{Strategy: cluster.StrategyBinpack}
 	w := three(&world{})
@@ -317,8 +317,7 @@ func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// TestEmptyNodesStayEmpty: while tasks of strategy binpack may be moved, no other strategy uses a node that they leave,
-// or that is new.
+// TestEmptyNodesStayEmpty checks that other strategies do not use empty nodes while binpack tasks may move.
 func TestEmptyNodesStayEmpty(t *testing.T) {
 	w := three(&world{})
 	w.service("pack", cluster.Placement{Strategy: cluster.StrategyBinpack}, one(1000, 1), "n1", "n2")
@@ -330,7 +329,7 @@ func TestEmptyNodesStayEmpty(t *testing.T) {
 	}
 }
 
-// TestOldAttemptCounts: while it runs beside the next one, what bounds the tasks of a value counts both.
+// TestOldAttemptCounts checks that limits by attribute count the old attempt while it runs beside the next one.
 func TestOldAttemptCounts(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		w := three(&world{})

@@ -6,59 +6,59 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// wholesome brings together what is left of the nodes, so that it can be used.
-type wholesome struct{}
+// wholeAspect reduces stranded resources: CPU and memory that are left should be usable together.
+type wholeAspect struct{}
 
-func (wholesome) cause() Cause { return CauseWhole }
+func (wholeAspect) cause() Cause { return CauseWhole }
 
-func (wholesome) of() cluster.Strategy { return cluster.StrategyWhole }
+func (wholeAspect) of() cluster.Strategy { return cluster.StrategyWhole }
 
-// best looks at every node. It goes where fewer of its kind are than where it is, and where it likes it as much.
-func (wholesome) best(b *board, s *seat) (int32, int64) {
+// best looks at every node with fewer tasks of its version than here, and with no lower wish value.
+func (wholeAspect) best(b *state, s *movable) (int32, int64) {
 	c, from := s.class, s.node
 	x := &b.nodes[from]
 	left := stranded(sharesOf(x.used.sub(c.demand), x.capacity), x.capacity) - x.stranded
-	crowd := b.scatter(c)
+	keepsApart := b.loadSiblings(c)
 	own := b.siblings[from]
 	best, least := int32(-1), int64(0)
 	for n := range b.nodes {
 		o := &b.nodes[n]
-		if !b.opens(o) || int32(n) == from || !o.fits(&c.demand) || c.closes(b.sweeps, int32(n)) ||
-			crowd && b.siblings[n] >= own || c.liked != nil && c.liked[n] < c.liked[from] {
+		if !b.acceptsMoves(o) || int32(n) == from || !o.fits(&c.demand) || c.hasRefused(b.sweeps, int32(n)) ||
+			keepsApart && b.siblings[n] >= own || c.wishValues != nil && c.wishValues[n] < c.wishValues[from] {
 			continue
 		}
 		if more := left - o.stranded + stranded(o.share.add(c.shares[o.shape]), o.capacity); more < least {
 			best, least = int32(n), more
 		}
 	}
-	b.wipe(c)
+	b.clearSiblings(c)
 	if best < 0 {
 		return best, 0
 	}
-	return best, -b.strands(c, from, best)
+	return best, -b.strandedIncrease(c, from, best)
 }
 
-// strands returns by how much more is stranded, in units, as a task of the class goes from one node to another.
-func (b *board) strands(c *class, from, to int32) int64 {
+// strandedIncrease returns the increase of stranded resources when a task of the class moves, in units.
+func (b *state) strandedIncrease(c *class, from, to int32) int64 {
 	x, y := &b.nodes[from], &b.nodes[to]
 	after := stranded(sharesOf(x.used.sub(c.demand), x.capacity), x.capacity) +
 		stranded(sharesOf(y.used.add(c.demand), y.capacity), y.capacity)
 	return (after - x.stranded - y.stranded) << shareBits
 }
 
-// stranded returns the share of a node's CPU that is free beyond the share of its memory, or the other way around.
+// stranded returns the difference between the used shares of a node's CPU and memory.
 func stranded(share, capacity amounts) int64 {
 	if capacity[0] <= 0 || capacity[1] <= 0 {
 		return 0
 	}
-	d := min(share[0], one) - min(share[1], one)
+	d := min(share[0], shareOne) - min(share[1], shareOne)
 	return max(d, -d)
 }
 
-func (wholesome) why(b *board, _ *class, from, to int32) string {
+func (wholeAspect) why(b *state, _ *class, from, to int32) string {
 	x, y := &b.nodes[from], &b.nodes[to]
 	return fmt.Sprintf("node %s has %d %% of its CPU and %d %% of its memory left, %s %d %% and %d %%", x.Name,
 		free(x, 0), free(x, 1), y.Name, free(y, 0), free(y, 1))
 }
 
-func free(n *node, r int) int64 { return 100 - (100*min(one, n.share[r])+one/2)/one }
+func free(n *node, r int) int64 { return 100 - (100*min(shareOne, n.share[r])+shareOne/2)/shareOne }

@@ -10,14 +10,14 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// world is a fleet as plain lists, on which a test carries moves out by itself.
+// world is a fleet as plain lists, on which tests carry out moves.
 type world struct {
 	nodes []scheduler.Node
 	tasks []optimizer.Task
 	spare map[cluster.OwnerRef]int
 }
 
-// node adds a node of so many CPUs and GiB.
+// node adds a node with CPUs and GiB.
 func (w *world) node(name string, cpus, gib int, labels ...string) *scheduler.Node {
 	n := scheduler.Node{
 		Name: name, State: cluster.NodeReady, Arch: "amd64", Executors: []string{"containerd", "process"},
@@ -34,7 +34,7 @@ func (w *world) node(name string, cpus, gib int, labels ...string) *scheduler.No
 	return &w.nodes[len(w.nodes)-1]
 }
 
-// service adds tasks of a service, one on each of the nodes that are named, which may be named again.
+// service adds tasks of a service, one for each named node; nodes may be repeated.
 func (w *world) service(name string, p cluster.Placement, demand cluster.Demand, nodes ...string) []*optimizer.Task {
 	if w.spare == nil {
 		w.spare = map[cluster.OwnerRef]int{}
@@ -89,7 +89,7 @@ func (w *world) reservation(t optimizer.Task) scheduler.Reservation {
 	return r
 }
 
-// clone returns a world that changes by itself.
+// clone returns an independent copy.
 func (w *world) clone() *world {
 	c := *w
 	c.tasks = slices.Clone(w.tasks)
@@ -105,8 +105,9 @@ func (w *world) at(name string) *scheduler.Node {
 	return nil
 }
 
-// carry carries a move out as the control plane would, and says what is wrong with it: the new attempt has to have room
-// beside all that is there, the old one too unless it is stopped first. Rules are those that hold for new tasks.
+// carry carries out a move as the control plane would, or returns what is wrong with it. The new attempt must have room
+// beside everything there. The old attempt counts, too, unless it is stopped first. With rules the placement must allow
+// the node.
 func (w *world) carry(m optimizer.Move, rules bool) error {
 	at := slices.IndexFunc(w.tasks, func(t optimizer.Task) bool { return t.UUID == m.UUID })
 	if at < 0 {
@@ -157,7 +158,7 @@ func (w *world) carry(m optimizer.Move, rules bool) error {
 	return nil
 }
 
-// allowed reports whether a node meets what the task demands of it.
+// allowed reports whether a node meets the task's constraints.
 func (w *world) allowed(t *optimizer.Task, node string) bool {
 	for _, c := range t.Placement.Constraints {
 		if !scheduler.Matches(c, w.at(node)) {
@@ -176,7 +177,7 @@ func (w *world) allowed(t *optimizer.Task, node string) bool {
 	return t.Placement.Pool == "" || t.Placement.Pool == n.Pool
 }
 
-// all carries all moves out.
+// all carries out all moves.
 func (w *world) all(t *testing.T, moves []optimizer.Move) {
 	t.Helper()
 	for i, m := range moves {
@@ -186,7 +187,7 @@ func (w *world) all(t *testing.T, moves []optimizer.Move) {
 	}
 }
 
-// shown is a move as a line.
+// shown returns moves as lines.
 func shown(moves []optimizer.Move) []string {
 	var out []string
 	for _, m := range moves {

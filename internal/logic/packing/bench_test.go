@@ -9,7 +9,7 @@ import (
 // BenchmarkScore scores a demand on a node with eight devices.
 func BenchmarkScore(b *testing.B) {
 	m := mixed()
-	w := m.Worth()
+	w := m.ValueModel()
 	n := node(96, 384, 1000, 1000, 530, 190, 1000, 0, 350, 1000)
 	for _, c := range []struct {
 		name string
@@ -29,13 +29,13 @@ func BenchmarkScore(b *testing.B) {
 	}
 }
 
-// BenchmarkWorth makes the tables for a full mix.
+// BenchmarkWorth makes the value model of a full mix.
 func BenchmarkWorth(b *testing.B) {
 	var m packing.Mix
 	for i := range packing.MostTypical {
 		m.Learn(share(int64(i/8+1), int64(1<<(i%8)), 10*(i%8+1)), i+1)
 	}
 	for b.Loop() {
-		m.Worth()
+		m.ValueModel()
 	}
 }

@@ -22,19 +22,19 @@ func anyMix(t *rapid.T) *Mix {
 	return &m
 }
 
-// TestMoreIsNeverWorthLess: more of a device, of whole devices, of CPU or memory is worth as much at least; and nothing
-// is worth more than it is.
+// TestMoreIsNeverWorthLess checks that more free share, whole devices, CPU or memory never lowers the value, and that
+// no value exceeds what is free.
 func TestMoreIsNeverWorthLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		for _, table := range anyMix(t).Worth().tables {
+		for _, table := range anyMix(t).ValueModel().tables {
 			for x := 1; x <= cluster.WholeDevice; x++ {
-				if h := table.hole[x]; h < table.hole[x-1] || h > int32(x*thousandth) {
-					t.Fatalf("a share of %d is worth %d, one of %d %d", x, h, x-1, table.hole[x-1])
+				if h := table.shareValue[x]; h < table.shareValue[x-1] || h > int32(x*thousandth) {
+					t.Fatalf("a share of %d is worth %d, one of %d %d", x, h, x-1, table.shareValue[x-1])
 				}
 			}
 			for n := 1; n <= MostDevices; n++ {
-				if s := table.sets[n]; s < table.sets[n-1] || s > int64(n)*fine {
-					t.Fatalf("%d whole devices are worth %d, %d %d", n, s, n-1, table.sets[n-1])
+				if s := table.wholeValue[n]; s < table.wholeValue[n-1] || s > int64(n)*deviceUnits {
+					t.Fatalf("%d whole devices are worth %d, %d %d", n, s, n-1, table.wholeValue[n-1])
 				}
 			}
 			room := rapid.Int64Range(1, 64*cluster.WholeDevice).Draw(t, "room")
@@ -51,20 +51,21 @@ func TestMoreIsNeverWorthLess(t *testing.T) {
 	})
 }
 
-// TestHole: with one kind of task the worth of a share is what a stream of them fills: the first for sure, each further
-// one with a chance of nine in ten.
-func TestHole(t *testing.T) {
+// TestShareValue checks a mix of one kind of task. The value of a share is what a stream of them fills: the first task
+// comes for sure, each further one with a probability of 9/10.
+func TestShareValue(t *testing.T) {
 	var m Mix
 	m.Learn(Demand{CPU: 1, Memory: 1, Devices: 1, Share: 400}, 7)
-	table := m.Worth().tables[0]
+	table := m.ValueModel().tables[0]
 	for x, want := range map[int]int32{399: 0, 400: 400_000, 799: 400_000, 800: 760_000, 1000: 760_000} {
-		if got := table.hole[x]; got != want {
+		if got := table.shareValue[x]; got != want {
 			t.Errorf("worth of %d thousandths: got %d, want %d", x, got, want)
 		}
 	}
 }
 
-// TestLearn: similar demands are one, with their mean; the rarest makes place; what was is worth less and less.
+// TestLearn checks that similar demands count as one with their mean, that the rarest demand is replaced, and that old
+// demands lose weight.
 func TestLearn(t *testing.T) {
 	var m Mix
 	m.Learn(Demand{CPU: 1000, Memory: 1000}, 1)
@@ -90,25 +91,26 @@ func TestLearn(t *testing.T) {
 		t.Errorf("weight: got %d, want %d, the sum of all", m.weight, sum)
 	}
 	for range 20 {
-		m.Learn(Demand{CPU: 5000, Memory: 5000}, memoryOf/2)
+		m.Learn(Demand{CPU: 5000, Memory: 5000}, maxRemembered/2)
 	}
-	if len(m.typical) != 1 || m.weight > memoryOf*grain {
+	if len(m.typical) != 1 || m.weight > maxRemembered*taskWeight {
 		t.Errorf("after much else: got %d demands of weight %d, want one", len(m.typical), m.weight)
 	}
 }
 
-// TestStale: a worth is made anew after few tasks at first, then more and more seldom, but for ever.
+// TestStale checks that a value model becomes stale after few tasks at first, then less and less often, but always
+// again.
 func TestStale(t *testing.T) {
 	var m Mix
 	if !m.Stale(nil) {
-		t.Error("no worth: got fresh, want stale")
+		t.Error("no value model: got fresh, want stale")
 	}
 	made, last := 0, 0
-	w := m.Worth()
+	w := m.ValueModel()
 	for i := range 200_000 {
 		m.Learn(Demand{CPU: 1}, 1)
 		if m.Stale(w) {
-			w = m.Worth()
+			w = m.ValueModel()
 			made, last = made+1, i
 		}
 	}
@@ -117,12 +119,11 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestStock: what is found out of devices by themselves, with CPU and memory told afterwards, is what a node with all
-// of it is worth; and a bound of what is lost between the least and the most that is free is one, and exact where these
-// are the same.
-func TestStock(t *testing.T) {
+// TestDeviceValue checks that DeviceValue with CPU and memory equals the value of a node. It also checks the bounds of
+// losses between the least and the most free amounts: they are exact where both are equal.
+func TestDeviceValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anyMix(t).Worth()
+		w := anyMix(t).ValueModel()
 		draw := func(what string) cluster.Demand {
 			return cluster.Demand{
 				CPU:    cluster.MilliCPU(rapid.Int64Range(-100, 400_000).Draw(t, what+" cpu")),
@@ -141,25 +142,25 @@ func TestStock(t *testing.T) {
 		value := func(devices []Device, d cluster.Demand) int64 {
 			return w.Value(&Node{Devices: devices, FreeCPU: d.CPU, FreeMemory: d.Memory})
 		}
-		s, o := w.Stock(before), w.Stock(after)
+		s, o := w.DeviceValue(before), w.DeviceValue(after)
 		if got, want := s.Value(free.CPU, free.Memory), value(before, free); got != want {
 			t.Fatalf("devices and then CPU and memory are worth %d, together %d", got, want)
 		}
 		lost := value(before, free) - value(after, free.Sub(takes))
-		toll := MakeToll(&s, &o, takes)
-		if got := toll.At(free); got != lost {
+		bound := NewCostBound(&s, &o, takes)
+		if got := bound.At(free); got != lost {
 			t.Fatalf("%d is lost, got %d", lost, got)
 		}
 		most := free.Add(cluster.Demand{CPU: max(more.CPU, 0), Memory: max(more.Memory, 0)})
 		least := free.Sub(cluster.Demand{CPU: takes.CPU / 3, Memory: takes.Memory / 5})
 		for range 2 {
-			if got := toll.Least(free, free); got != lost {
+			if got := bound.Least(free, free); got != lost {
 				t.Fatalf("%d is lost, and at least %d of the one amount", lost, got)
 			}
-			if got := toll.Least(least, most); got > lost {
+			if got := bound.Least(least, most); got > lost {
 				t.Fatalf("%d is lost, and at least %d", lost, got)
 			}
-			toll.Sharpen(least, most, make([]int32, 3))
+			bound.Tighten(least, most, make([]int32, 3))
 		}
 	})
 }

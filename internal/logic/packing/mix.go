@@ -6,30 +6,30 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Bounds of a mix.
+// Limits of a mix.
 const (
-	// MostTypical is how many different demands a mix tells apart.
+	// MostTypical is the largest number of different demands in a mix.
 	MostTypical = 96
-	// memoryOf is how many tasks a mix remembers: beyond, what was is worth half.
-	memoryOf = 1 << 14
-	// grain is what one task weighs, so that halves are seen.
-	grain = 16
-	// meanBits are kept of each part of a mean beyond its unit.
+	// maxRemembered is the number of tasks beyond which all weights are halved.
+	maxRemembered = 1 << 14
+	// taskWeight is the weight of one task; it keeps halves exact.
+	taskWeight = 16
+	// meanBits is the number of fractional bits in sums of means.
 	meanBits = 10
 )
 
-// Mix is what tasks ask for, learned from those that arrive. Demands that are nearly the same count as one. The zero
-// value is an empty mix. It is a plain value: a copy is independent but for what Clone says. Not for concurrent use.
+// Mix is the demands of arriving tasks, with weights. Similar demands count as one. The zero value is an empty mix. It
+// must be copied with Clone, and is not for concurrent use.
 type Mix struct {
 	typical []typical
-	weight  int64 // of all
-	learned int64 // tasks, ever
+	weight  int64 // sum of the weights
+	learned int64 // number of tasks ever learned
 }
 
 type typical struct {
 	key    Demand // rounded
 	weight int64
-	// Means, exact to the rounding of a division.
+	// Running means, with the rounding errors of their divisions.
 	cpu, memory int64
 }
 
@@ -40,13 +40,13 @@ func (m *Mix) Clone() Mix {
 	return c
 }
 
-// Learn adds so many tasks of a demand. Call it once when they arrive, and when a server begins, for those that are
-// there. If the mix is full, the rarest demand makes place.
+// Learn adds so many tasks of a demand. Call it once when they arrive, and at a server's start for the tasks that
+// exist. If the mix is full, the demand replaces the rarest one.
 func (m *Mix) Learn(d Demand, tasks int) {
 	if tasks <= 0 {
 		return
 	}
-	more := int64(min(tasks, memoryOf)) * grain
+	more := int64(min(tasks, maxRemembered)) * taskWeight
 	m.learned += int64(tasks)
 	key := rounded(d)
 	at, rarest := -1, 0
@@ -74,13 +74,13 @@ func (m *Mix) Learn(d Demand, tasks int) {
 	m.weight += more
 	t.cpu += scaled(int64(d.CPU)-t.cpu, more, t.weight)
 	t.memory += scaled(int64(d.Memory)-t.memory, more, t.weight)
-	if m.weight > memoryOf*grain {
-		m.fade()
+	if m.weight > maxRemembered*taskWeight {
+		m.halveWeights()
 	}
 }
 
-// fade halves all weights; what has none left is forgotten.
-func (m *Mix) fade() {
+// halveWeights halves all weights, and forgets demands without weight.
+func (m *Mix) halveWeights() {
 	kept := m.typical[:0]
 	m.weight = 0
 	for _, t := range m.typical {
@@ -92,16 +92,16 @@ func (m *Mix) fade() {
 	m.typical = kept
 }
 
-// Stale reports whether so much was learned since the worth was made that another should be: at first after a few
-// tasks, then more and more seldom.
-func (m *Mix) Stale(w *Worth) bool {
-	return w == nil || (m.learned-w.learned)*grain*2 > w.weight+32*grain
+// Stale reports whether so much was learned since w was made that a new value model should be made: at first after few
+// tasks, then less and less often.
+func (m *Mix) Stale(w *ValueModel) bool {
+	return w == nil || (m.learned-w.learned)*taskWeight*2 > w.weight+32*taskWeight
 }
 
-// Worth makes the tables for the mix as it is now. That takes some milliseconds for each set of models that demands
-// tell apart.
-func (m *Mix) Worth() *Worth {
-	w := &Worth{learned: m.learned, weight: m.weight}
+// ValueModel makes the value model of the present mix. It takes some milliseconds for each set of models that demands
+// distinguish.
+func (m *Mix) ValueModel() *ValueModel {
+	w := &ValueModel{learned: m.learned, weight: m.weight}
 	if m.weight > 0 {
 		var cpu, memory int64
 		for i := range m.typical {
@@ -124,10 +124,10 @@ func (m *Mix) Worth() *Worth {
 		}
 		if at == len(sets) {
 			sets = append(sets, accepts)
-			wants := m.wants(&accepts)
-			w.tables = append(w.tables, newTable(wants))
-			for i := range wants {
-				w.several = w.several || wants[i].devices > 1
+			demands := m.typicalDemands(&accepts)
+			w.tables = append(w.tables, newValueTable(demands))
+			for i := range demands {
+				w.hasSeveral = w.hasSeveral || demands[i].devices > 1
 			}
 		}
 		w.table[model] = uint8(at)
@@ -135,35 +135,35 @@ func (m *Mix) Worth() *Worth {
 	return w
 }
 
-// wants returns the demands that are accepted, their weights adding up to unit at most.
-func (m *Mix) wants(accepts *[MostTypical]bool) []want {
+// typicalDemands returns the accepted demands, with weights that sum to at most weightUnit.
+func (m *Mix) typicalDemands(accepts *[MostTypical]bool) []typicalDemand {
 	var all int64
 	for i := range m.typical {
 		if accepts[i] {
 			all += m.typical[i].weight
 		}
 	}
-	var wants []want
+	var demands []typicalDemand
 	for i := range m.typical {
 		t := &m.typical[i]
 		weight := int64(0)
 		if accepts[i] {
-			weight = scale(t.weight, unit, all)
+			weight = scale(t.weight, weightUnit, all)
 		}
 		if weight == 0 {
 			continue
 		}
 		share := t.key.share()
-		wants = append(wants, want{
+		demands = append(demands, typicalDemand{
 			weight: weight, cpu: t.cpu, memory: t.memory, share: share, devices: t.key.Devices,
 			room: int64(share) * int64(t.key.Devices),
 		})
 	}
-	return wants
+	return demands
 }
 
-// rounded returns the demand by which similar ones are counted together: CPU and memory to an eighth of their size, a
-// share as it is. Devices beyond MostDevices no node has.
+// rounded returns the demand under which similar demands are counted: CPU and memory rounded to an eighth of their
+// size, shares exact. No node has more than MostDevices devices.
 func rounded(d Demand) Demand {
 	r := Demand{CPU: cluster.MilliCPU(eighth(int64(d.CPU))), Memory: cluster.Bytes(eighth(int64(d.Memory)))}
 	if d.Devices > 0 {
@@ -175,7 +175,7 @@ func rounded(d Demand) Demand {
 	return r
 }
 
-// eighth keeps the three highest bits after the first.
+// eighth keeps the four highest bits.
 func eighth(x int64) int64 {
 	if x <= 0 {
 		return 0

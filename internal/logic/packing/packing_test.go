@@ -12,7 +12,7 @@ import (
 
 const gib = 1 << 30
 
-// node has so much free of what it has, and a device for each free share.
+// node has the given free CPU and memory, and a device for each free share.
 func node(cpu, memory int64, free ...int) packing.Node {
 	n := packing.Node{
 		CPU: cluster.MilliCPU(cpu * 1000), FreeCPU: cluster.MilliCPU(cpu * 1000),
@@ -34,7 +34,7 @@ func share(cpu, memory int64, thousandths int) packing.Demand {
 	return d
 }
 
-// mixed is tasks with and without devices, with much and with little CPU beside them.
+// mixed is a mix of tasks with and without devices, with much and with little CPU beside them.
 func mixed() *packing.Mix {
 	var m packing.Mix
 	m.Learn(devices(10, 40, 1), 40)
@@ -46,7 +46,7 @@ func mixed() *packing.Mix {
 	return &m
 }
 
-// TestPreferences tells which of two nodes, each of which fits, is the better one.
+// TestPreferences checks which of two feasible nodes is better.
 func TestPreferences(t *testing.T) {
 	lean, rich := node(24, 400, 1000, 1000), node(96, 400, 1000, 1000)
 	used := func(n packing.Node, cpu, memory int64) packing.Node {
@@ -73,7 +73,7 @@ func TestPreferences(t *testing.T) {
 		{"memory where CPU is gone anyway", devices(1, 32, 0), used(node(32, 128), 28, 32), node(32, 128)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := mixed().Worth()
+			w := mixed().ValueModel()
 			better, ok := w.Score(&c.better, &c.demand)
 			if !ok {
 				t.Fatal("the better node does not fit")
@@ -89,7 +89,7 @@ func TestPreferences(t *testing.T) {
 	}
 }
 
-// TestDevices tells which devices of a node are used.
+// TestDevices checks which devices of a node are used.
 func TestDevices(t *testing.T) {
 	withMemory := node(32, 128, 1000, 1000, 1000)
 	withMemory.Devices[0].Memory, withMemory.Devices[1].Memory, withMemory.Devices[2].Memory = 80*gib, 16*gib, 40*gib
@@ -112,7 +112,7 @@ func TestDevices(t *testing.T) {
 		{"a model that will do", models, onlyFive, 1 << 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := mixed().Worth().Score(&c.node, &c.demand)
+			got, ok := mixed().ValueModel().Score(&c.node, &c.demand)
 			if !ok || got.Devices != c.want {
 				t.Errorf("devices: got %b, %t, want %b", got.Devices, ok, c.want)
 			}
@@ -120,7 +120,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDoesNotFit asks a node for what it has not.
+// TestDoesNotFit asks nodes for more than they have.
 func TestDoesNotFit(t *testing.T) {
 	n := node(8, 16, 1000, 400)
 	big := share(1, 1, 300)
@@ -131,7 +131,7 @@ func TestDoesNotFit(t *testing.T) {
 		"CPU": devices(9, 1, 0), "memory": devices(1, 17, 0), "devices": devices(1, 1, 2),
 		"device memory": big, "model": other,
 	} {
-		if _, ok := mixed().Worth().Score(&n, &d); ok {
+		if _, ok := mixed().ValueModel().Score(&n, &d); ok {
 			t.Errorf("%s: got a place, want none", name)
 		}
 	}
@@ -176,11 +176,11 @@ func anyMix(t *rapid.T) *packing.Mix {
 	return &m
 }
 
-// TestChoice: what is chosen has room and meets the demand, a node that has it is not refused, the cost keeps its
-// bounds, and a second look says the same.
+// TestChoice checks that chosen devices have room and meet the demand, and that no feasible node is refused. Costs stay
+// in range, and results repeat.
 func TestChoice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, n, d := anyMix(t).Worth(), anyNode(t), anyDemand(t)
+		w, n, d := anyMix(t).ValueModel(), anyNode(t), anyDemand(t)
 		share := cluster.WholeDevice
 		if d.Share > 0 {
 			share = d.Share
@@ -215,33 +215,33 @@ func TestChoice(t *testing.T) {
 	})
 }
 
-// TestSameForAll: a worth depends on what was learned alone, and a node's cost not on the order of its devices.
+// TestSameForAll checks that a value model depends only on what was learned, and a cost not on the order of devices.
 func TestSameForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, n, d := anyMix(t), anyNode(t), anyDemand(t)
-		first, ok := m.Worth().Score(&n, &d)
+		first, ok := m.ValueModel().Score(&n, &d)
 		other := m.Clone()
 		m.Learn(anyDemand(t), 5)
-		second, ok2 := other.Worth().Score(&n, &d)
+		second, ok2 := other.ValueModel().Score(&n, &d)
 		if first != second || ok != ok2 {
 			t.Fatalf("a copy: got %+v, %t, want %+v, %t", second, ok2, first, ok)
 		}
 		for i := range n.Devices {
 			n.Devices[i].Model = 0
 		}
-		straight, _ := other.Worth().Score(&n, &d)
+		straight, _ := other.ValueModel().Score(&n, &d)
 		turned := n
 		turned.Devices = rapid.Permutation(n.Devices).Draw(t, "turned")
-		again, _ := other.Worth().Score(&turned, &d)
+		again, _ := other.ValueModel().Score(&turned, &d)
 		if again.Cost != straight.Cost {
 			t.Fatalf("devices in another order: got cost %d, want %d", again.Cost, straight.Cost)
 		}
 	})
 }
 
-// TestScoreAllocatesNothing holds the promise to the engine.
+// TestScoreAllocatesNothing checks that Score does not allocate.
 func TestScoreAllocatesNothing(t *testing.T) {
-	w, n, d := mixed().Worth(), node(96, 384, 1000, 1000, 500, 0), share(4, 8, 300)
+	w, n, d := mixed().ValueModel(), node(96, 384, 1000, 1000, 500, 0), share(4, 8, 300)
 	if got := testing.AllocsPerRun(100, func() { _, _ = w.Score(&n, &d) }); got != 0 {
 		t.Errorf("allocations: got %v, want 0", got)
 	}

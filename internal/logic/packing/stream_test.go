@@ -8,9 +8,8 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// stream places tasks until more than the fleet can hold has arrived, and returns the mean of the parts of CPU, memory
-// and devices (where there are some) that are used then, in thousandths. With whole, nodes are ranked by their cost,
-// else by how full they are.
+// stream places tasks until more have arrived than the fleet can hold. It returns the mean used part of CPU, memory and
+// devices (if any), in thousandths. With whole it ranks nodes by cost, else by fill.
 func stream(fleet []packing.Node, demands []packing.Demand, whole bool, seed uint64) int64 {
 	random := rand.New(rand.NewPCG(seed, 0))
 	nodes := make([]packing.Node, len(fleet))
@@ -21,19 +20,19 @@ func stream(fleet []packing.Node, demands []packing.Demand, whole bool, seed uin
 		cpu, memory, room = cpu+int64(n.CPU), memory+int64(n.Memory), room+int64(len(n.Devices)*cluster.WholeDevice)
 	}
 	var mix packing.Mix
-	empty := mix.Worth()
-	worth := empty
+	empty := mix.ValueModel()
+	model := empty
 	var usedCPU, usedMemory, usedRoom int64
 	for arrived := int64(0); arrived < cpu*13/10; {
 		d := demands[random.IntN(len(demands))]
 		arrived += int64(d.CPU)
 		mix.Learn(d, 1)
-		if whole && mix.Stale(worth) {
-			worth = mix.Worth()
+		if whole && mix.Stale(model) {
+			model = mix.ValueModel()
 		}
 		best, lowest := -1, packing.Choice{}
 		for i := range nodes {
-			if c, ok := worth.Score(&nodes[i], &d); ok && (best < 0 || c.Cost < lowest.Cost) {
+			if c, ok := model.Score(&nodes[i], &d); ok && (best < 0 || c.Cost < lowest.Cost) {
 				best, lowest = i, c
 			}
 		}
@@ -60,7 +59,7 @@ func stream(fleet []packing.Node, demands []packing.Demand, whole bool, seed uin
 	return (usedCPU*1000/cpu + usedMemory*1000/memory + usedRoom*1000/room) / 3
 }
 
-// TestFillsMore: over a stream of tasks the strategy fills more of a fleet than the rule of the fullest node does.
+// TestFillsMore checks that the strategy fills more of a fleet than taking the fullest node does.
 func TestFillsMore(t *testing.T) {
 	shapes := func(nodes ...packing.Node) []packing.Node {
 		var fleet []packing.Node

@@ -6,9 +6,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Allows reports whether what a placement demands of a node by itself is met: its pool, its constraints, and that each
-// taint of the node is tolerated but those to avoid it; for a task that stands there already, each taint that evicts.
-// What else stands on the node is not looked at, nor whether it is ready.
+// Allows reports whether a node meets what a placement demands of the node itself: its pool, its constraints, and
+// tolerated taints. Taints with the effect avoid do not count. If stands is true, the task runs there already, and only
+// taints that evict count. Other tasks and the state of the node do not matter.
 func Allows(p *cluster.Placement, n *Node, stands bool) bool {
 	if p.Pool != "" && p.Pool != n.Pool {
 		return false
@@ -22,8 +22,8 @@ func Allows(p *cluster.Placement, n *Node, stands bool) bool {
 	return !slices.ContainsFunc(p.Constraints, func(c cluster.Constraint) bool { return !Matches(c, n) })
 }
 
-// Unmet returns what a placement demands of a node by itself and the node lacks, taints aside: its pool, or the first
-// constraint. ok is false where it lacks nothing.
+// Unmet returns the first demand on the node itself that the node does not meet, taints aside: the pool or a
+// constraint. ok is false if all are met.
 func Unmet(p *cluster.Placement, n *Node) (r cluster.Refusal, ok bool) {
 	if p.Pool != "" && p.Pool != n.Pool {
 		return cluster.Refusal{Code: cluster.ReasonPool, Detail: p.Pool}, true

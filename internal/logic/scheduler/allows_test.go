@@ -19,7 +19,7 @@ func TestAllows(t *testing.T) {
 	ml := []cluster.Toleration{{Key: "team", Value: "ml"}}
 	for name, tc := range map[string]struct {
 		p            cluster.Placement
-		want, stands bool // for one that is to come, and for one that is there
+		want, stands bool // want for a new task; stands for one that runs there
 	}{
 		"a taint that is not tolerated": {cluster.Placement{}, false, true},
 		"a taint of another value": {

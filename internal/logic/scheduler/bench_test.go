@@ -38,7 +38,7 @@ func benchFleet(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// benchTasks returns tasks of as many owners, which ask for different amounts.
+// benchTasks returns tasks of so many owners with different demands.
 func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending {
 	pending := make([]cluster.Pending, 0, tasks)
 	for i := range tasks {
@@ -60,7 +60,7 @@ func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending 
 	return pending
 }
 
-// oddTasks returns tasks of one owner each, no two of which ask for the same.
+// oddTasks returns tasks of one owner each, all with different demands.
 func oddTasks(tasks int, strategy cluster.Strategy) []cluster.Pending {
 	pending := benchTasks(tasks, tasks, strategy)
 	for i := range pending {
@@ -82,8 +82,8 @@ func rackTasks(tasks int) []cluster.Pending {
 	return pending
 }
 
-// mixedTasks returns tasks of 200 owners, whose turns alternate, with all that can be asked for: strategies,
-// constraints, ports and anti-affinity.
+// mixedTasks returns tasks of 200 owners in alternation, with all kinds of demands: strategies, constraints, ports and
+// anti-affinity.
 func mixedTasks(tasks int) []cluster.Pending {
 	pending := benchTasks(tasks, 200, "")
 	for i := range pending {
@@ -105,7 +105,7 @@ func mixedTasks(tasks int) []cluster.Pending {
 	return pending
 }
 
-// BenchmarkSchedule measures whole cycles: decisions are tasks that were placed or given a reason.
+// BenchmarkSchedule measures whole cycles. A decision is a task that was placed or given a reason.
 func BenchmarkSchedule(b *testing.B) {
 	for _, load := range []struct {
 		name  string
@@ -143,7 +143,7 @@ func BenchmarkSchedule(b *testing.B) {
 	}
 }
 
-// hostFleet is benchFleet with a label on each node that no other has.
+// hostFleet is benchFleet with a label that is unique to each node.
 func hostFleet(nodes int) *scheduler.Fleet {
 	f := benchFleet(nodes)
 	for _, name := range f.Nodes() {
@@ -155,12 +155,12 @@ func hostFleet(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// deviceFleet is benchFleet with eight devices on each node, and what they are worth to deviceTasks.
+// deviceFleet is benchFleet with eight devices on each node, and the value model of deviceTasks.
 func deviceFleet(nodes int) *scheduler.Fleet {
 	f := benchFleet(nodes)
 	for _, name := range f.Nodes() {
 		n, _, _ := f.Node(name)
-		for i := range 8 { // benchFleet's nodes have none
+		for i := range 8 { // benchFleet's nodes have no devices
 			n.Devices = append(n.Devices, cluster.Device{ID: fmt.Sprint("g", i), Type: "gpu", Model: "A", Numa: i / 4})
 		}
 		f.SetNode(n)
@@ -173,7 +173,7 @@ func deviceFleet(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// deviceTasks returns tasks of as many owners that ask for a device, most of them for a part.
+// deviceTasks returns tasks of so many owners that ask for a device, most of them for a share.
 func deviceTasks(tasks, owners int) []cluster.Pending {
 	pending := benchTasks(tasks, owners, cluster.StrategyWhole)
 	for i := range pending {
@@ -188,7 +188,7 @@ func deviceTasks(tasks, owners int) []cluster.Pending {
 	return pending
 }
 
-// changed returns replicas of 20 owners, each changed.
+// changed returns replicas of 20 owners, each modified by change.
 func changed(tasks int, change func(p *cluster.Pending, i int)) []cluster.Pending {
 	pending := benchTasks(tasks, 20, cluster.StrategySpread)
 	for i := range pending {
@@ -198,9 +198,8 @@ func changed(tasks int, change func(p *cluster.Pending, i int)) []cluster.Pendin
 	return pending
 }
 
-// BenchmarkFineSchedule measures whole cycles where the index has least to hold on to: each of 10,000 nodes has a label
-// that no other has, tasks ask for that or for the nodes' names, or they ask for devices. The first three are
-// BenchmarkSchedule's, on such a fleet.
+// BenchmarkFineSchedule measures whole cycles where the index helps least. Each of 10,000 nodes has a unique label, and
+// tasks ask for that label, for node names, or for devices. The first three workloads are those of BenchmarkSchedule.
 func BenchmarkFineSchedule(b *testing.B) {
 	const nodes = 10_000
 	spread := func(attribute string, skew int) func(tasks int) []cluster.Pending {
@@ -264,7 +263,7 @@ func BenchmarkFineSchedule(b *testing.B) {
 	}
 }
 
-// BenchmarkWaiting measures a cycle in which no task finds a place, and each is told why.
+// BenchmarkWaiting measures a cycle in which no task finds a node, and each gets a reason.
 func BenchmarkWaiting(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
@@ -281,9 +280,9 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// BenchmarkScheduleOne measures the cycle for a single task, each of them another one, on a fleet that keeps what was
-// placed: p99-ns is what one in a hundred takes longer than, and p99-cpu-ns the same of the thread's processor time, to
-// which what else runs on the machine does little.
+// BenchmarkScheduleOne measures the cycle for a single task, a different one each time, on a fleet that keeps the
+// placements. p99-ns is the 99th percentile of the duration. p99-cpu-ns is the same of the thread's processor time,
+// which other programs hardly affect.
 func BenchmarkScheduleOne(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
 		for _, strategy := range []cluster.Strategy{cluster.StrategySpread, cluster.StrategyBinpack} {
@@ -294,7 +293,8 @@ func BenchmarkScheduleOne(b *testing.B) {
 	}
 }
 
-// scheduleOne schedules and reserves one task after the other; those that stood before go when their turn comes again.
+// scheduleOne schedules and reserves one task after the other. A task's earlier reservation is released when its turn
+// comes again.
 func scheduleOne(b *testing.B, f *scheduler.Fleet, pending []cluster.Pending) {
 	b.Helper()
 	runtime.LockOSThread()
@@ -317,7 +317,7 @@ func scheduleOne(b *testing.B, f *scheduler.Fleet, pending []cluster.Pending) {
 	b.ReportMetric(float64(used[len(used)*99/100]), "p99-cpu-ns")
 }
 
-// processorTime returns what the thread has used so far. What getrusage says of it is as coarse as the kernel's ticks.
+// processorTime returns the processor time of the thread. getrusage would be as coarse as the kernel's ticks.
 func processorTime(b testing.TB) time.Duration {
 	const threadClock = 3 // CLOCK_THREAD_CPUTIME_ID
 	var t syscall.Timespec
@@ -328,8 +328,7 @@ func processorTime(b testing.TB) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// busyDevices is deviceFleet with some of each node's devices in use, whole and in part, and CPU and memory beside
-// them.
+// busyDevices is deviceFleet with devices in use, in whole and in part, together with CPU and memory.
 func busyDevices(nodes int) *scheduler.Fleet {
 	f := deviceFleet(nodes)
 	for i := range nodes {
@@ -366,7 +365,7 @@ func BenchmarkScheduleDevices(b *testing.B) {
 	}
 }
 
-// BenchmarkReserve measures what it costs to keep a fleet: one reservation made and given back.
+// BenchmarkReserve measures the upkeep of a fleet: one Reserve and one Release.
 func BenchmarkReserve(b *testing.B) {
 	f := benchFleet(1000)
 	r := scheduler.Reservation{

@@ -9,82 +9,86 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// class is the pending tasks that ask for exactly the same, so that what is found out about a node
-// holds for all of them.
-type class struct {
-	*cluster.Pending // one of them
-	group            *group
-	strategy         cluster.Strategy
-	affinity         cluster.AntiAffinity
-	now              time.Time
-	demand           cluster.Demand
-	need             cluster.Demand // demand, with what any node has for a resource that is not asked for
-	fixed            []int          // ports that they name
-	clash            int            // a port that they name twice
-	auto, autoFixed  int            // ports to be assigned; fixed ones among those that could be
-	requests         []cluster.DeviceRequest
-	priced           bool                 // what devices are worth decides for it
-	pricings         *pricings            // nil until somebody asks
-	images           []map[int32]struct{} // of each image, the nodes that have it
-	commonImages     bool                 // these are too many to be looked at one by one
-	avoided, shunned []int32              // nodes where an earlier attempt stands, and where attempts failed
+// taskClass is the pending tasks with equal requests: what is found out about a node holds for all of them.
+type taskClass struct {
+	*cluster.Pending    // one of the tasks
+	group               *group
+	strategy            cluster.Strategy
+	affinity            cluster.AntiAffinity
+	now                 time.Time
+	demand              cluster.Demand
+	need                cluster.Demand // demand, with the least integer for resources that are not asked for
+	fixed               []int          // ports that the tasks name
+	doubledPort         int            // a port that they name twice, or 0
+	auto, autoFixed     int            // ports to be assigned; fixed ports in the assignable range
+	requests            []cluster.DeviceRequest
+	usesValueModel      bool                 // the value of devices counts in its ranks
+	deviceFits          *deviceFits          // nil until first used
+	images              []map[int32]struct{} // by image, the nodes that have it
+	commonImages        bool                 // too many nodes have them to judge each by itself
+	excluded, penalized []int32              // nodes with an earlier attempt; nodes where attempts failed
 
-	left  int // tasks not yet decided
-	sieve *sieve
+	left   int // undecided tasks
+	filter *feasibilityFilter
 	terms
-	settled bool // its terms are prepared
-	visited bool // best was asked for it
-	full    bool // no node was left when fullAt nodes were touched; as a cycle only takes, that mostly stays so
-	fullAt  int
-	epoch   int // of the cycle, when the latter and floors were found
-	// by node class, how many of the group are at least on a node that takes the class; none if there is no such node
-	floors  []int32
-	ranking *ranking
-	rosters map[int32]*roster // by class of nodes whose devices have a price; nil while none is made
-	seen    int               // how much of cycle.touched is in the ranking
-	ranked  int64             // what leasts said when it was made
+	prepared bool // terms are complete
+	visited  bool // best was called before
+	// isFull says that all nodes refused when fullAt nodes were touched. Usage only grows in a cycle, so it mostly
+	// stays true.
+	isFull    bool
+	fullAt    int
+	undoCount int // of the cycle, when isFull and minGroupTasks were found
+	// minGroupTasks is, by node class, a lower bound of the group's tasks on a feasible node; -1 if none is feasible.
+	minGroupTasks []int32
+	ranking       *ranking
+	// candidateHeaps are by node class, -1 for one heap of all; nil until one is made.
+	candidateHeaps map[int32]*candidateHeap
+	seen           int   // how much of cycle.touched the ranking contains
+	rankedMinimums int64 // spreadMinimums when the ranking was made
 
 	refusals []cluster.RefusalCount
 	sentence string
 }
 
-// group is the tasks that anti-affinity keeps apart.
+// group is an anti-affinity group: pending tasks that count each other.
 type group struct {
-	next    *group // of the same owner, another version
-	classes []*class
-	apart   bool             // a class of it looks at the others
-	views   map[string]*view // by attribute
-	found   bool             // known and unknown are looked up
-	known   *crowd           // of the fleet, with the generations that count; either may be nil
-	unknown *crowd
-	counted []uint64
-	placed  map[int32]int32 // by slot, in this cycle; nil while none is
-	counts  []int32         // by slot, all of them; nil unless there is a ranking
-	left    int             // tasks not yet decided
-	strict  bool            // a class of it demands to be apart
+	next        *group // the same owner with another version
+	classes     []*taskClass
+	isCounted   bool             // a class of it needs the counts
+	views       map[string]*view // by attribute
+	hasReserved bool             // findReserved ran
+	// sameDefinition and noDefinition are the fleet's reservations to be counted: those of countedGenerations, and
+	// those whose definition is unknown. Either may be nil.
+	sameDefinition     *reservedGroup
+	noDefinition       *reservedGroup
+	countedGenerations []uint64
+	placed             map[int32]int32 // by slot, in this cycle; nil if none
+	counts             []int32         // by slot, of all tasks; nil unless a ranking needs them
+	left               int             // undecided tasks
+	hasDemand          bool            // a class of it requires anti-affinity
 }
 
-// classify finds the class of each task. Tasks that ask for the same mostly stand side by side.
+// classify finds the class of each task. Tasks with equal requests are mostly adjacent.
 func (y *cycle) classify(order []int32) {
-	y.classOf = make([]*class, len(order))
-	var last *class
-	var prefix string // of its tasks
+	y.taskClassAt = make([]*taskClass, len(order))
+	var last *taskClass
+	var prefix string // the id of its tasks without the index
 	for i, p := range order {
 		task := &y.pending[p]
 		own := withoutIndex(task.Task)
 		if last == nil || task.Promised != "" || own != prefix || task.Restarted != last.Restarted ||
 			task.Definition != last.Definition || !alike(task, last.Pending) {
-			last, prefix = y.class(task), own
+			last, prefix = y.taskClassOf(task), own
 		}
 		last.left++
 		last.group.left++
-		y.classOf[i] = last
+		y.taskClassAt[i] = last
 	}
 }
 
-// class returns the class of the task in its group, a new one if there is none. A task for one node, or with the
-// promise of one, has its own: there is nothing to share.
-func (y *cycle) class(p *cluster.Pending) *class {
+// taskClassOf returns the class of the task in its group, and adds one if there is none. A task for one node, or with a
+// promise, has a class of its own.
+func (y *cycle) taskClassOf(p *cluster.Pending) *taskClass {
 	tasks, _, _ := tasksOf(p.Task, p.Definition)
 	g := y.groups[tasks]
 	for g != nil && !sameVersion(p, g.classes[0].Pending) {
@@ -104,16 +108,17 @@ func (y *cycle) class(p *cluster.Pending) *class {
 	c := y.newClass(p)
 	c.group = g
 	g.classes = append(g.classes, c)
-	g.strict = g.strict || c.affinity == cluster.AntiAffinityDemand
-	g.apart = g.apart || c.affinity != cluster.AntiAffinityNone || len(p.Placement.Distinct)+len(p.Placement.Spread) > 0
-	y.classes = append(y.classes, c)
+	g.hasDemand = g.hasDemand || c.affinity == cluster.AntiAffinityDemand
+	g.isCounted = g.isCounted || c.affinity != cluster.AntiAffinityNone ||
+		len(p.Placement.Distinct)+len(p.Placement.Spread) > 0
+	y.taskClasses = append(y.taskClasses, c)
 	return c
 }
 
-func (y *cycle) newClass(p *cluster.Pending) *class {
-	c := &class{Pending: p, now: y.opts.Now, demand: clamp(p.Demand), affinity: p.Placement.AntiAffinity}
+func (y *cycle) newClass(p *cluster.Pending) *taskClass {
+	c := &taskClass{Pending: p, now: y.opts.Now, demand: clamp(p.Demand), affinity: p.Placement.AntiAffinity}
 	c.strategy = y.opts.Strategy(p)
-	c.priced = y.fleet.worth != nil && (p.Placement.Strategy == "" || c.strategy == cluster.StrategyWhole)
+	c.usesValueModel = y.fleet.valueModel != nil && (p.Placement.Strategy == "" || c.strategy == cluster.StrategyWhole)
 	if c.affinity == "" {
 		c.affinity = cluster.AntiAffinityNone
 		if c.strategy == cluster.StrategySpread {
@@ -126,7 +131,7 @@ func (y *cycle) newClass(p *cluster.Pending) *class {
 		case port.Port == 0:
 			c.auto++
 		case slices.Contains(c.fixed, port.Port):
-			c.clash = port.Port
+			c.doubledPort = port.Port
 		default:
 			c.fixed = append(c.fixed, port.Port)
 			if port.Port >= cluster.FirstAutoPort && port.Port <= cluster.LastAutoPort {
@@ -137,11 +142,11 @@ func (y *cycle) newClass(p *cluster.Pending) *class {
 	if len(p.Devices) > 0 {
 		c.requests = requests(p.Devices)
 	}
-	c.avoided, c.shunned = y.slots(p.Avoid), y.slots(p.Shun)
+	c.excluded, c.penalized = y.slots(p.Avoid), y.slots(p.Shun)
 	return c
 }
 
-// needOf returns what a node must have free. Of what is not asked for it may have less than nothing.
+// needOf returns what a node must have free. For resources that are not asked for, a node may be overcommitted.
 func needOf(d cluster.Demand) cluster.Demand {
 	if d.CPU == 0 {
 		d.CPU = math.MinInt64
@@ -155,7 +160,7 @@ func needOf(d cluster.Demand) cluster.Demand {
 	return d
 }
 
-// slots returns those of nodes, without those that the fleet does not have.
+// slots returns the slots of the named nodes that the fleet has.
 func (y *cycle) slots(names []string) (slots []int32) {
 	for _, name := range names {
 		if n, found := y.fleet.search(name); found && !slices.Contains(slots, n) {
@@ -165,8 +170,7 @@ func (y *cycle) slots(names []string) (slots []int32) {
 	return slots
 }
 
-// Strategy returns the strategy of a task: that of its owner or, where that names none, the one that Services and Jobs
-// say.
+// Strategy returns the strategy of a task: its owner's, else that of Services or Jobs, else the default.
 func (o Options) Strategy(p *cluster.Pending) cluster.Strategy {
 	own := o.Services
 	if p.Owner.Kind == cluster.KindJob {
@@ -185,8 +189,8 @@ func (o Options) Strategy(p *cluster.Pending) cluster.Strategy {
 	return cluster.StrategySpread
 }
 
-// sameVersion reports whether anti-affinity keeps two tasks apart: they are of one step, or of one service and
-// definition and on the same side of the last restart.
+// sameVersion reports whether two tasks count for each other's anti-affinity. They belong to one step, or to one
+// service and definition, on the same side of the last restart.
 func sameVersion(a, b *cluster.Pending) bool {
 	if a.Definition != b.Definition || a.Restarted != b.Restarted {
 		return false
@@ -199,7 +203,7 @@ func sameVersion(a, b *cluster.Pending) bool {
 	return tasks == others && (generation >= a.Restarted) == (other >= a.Restarted)
 }
 
-// alike reports whether two tasks of one group ask for the same.
+// alike reports whether two tasks of one group have equal requests.
 func alike(a, b *cluster.Pending) bool {
 	return a.Demand == b.Demand &&
 		a.NeedsImage == b.NeedsImage && a.Plain == b.Plain && a.Network == b.Network &&
@@ -214,7 +218,7 @@ func alike(a, b *cluster.Pending) bool {
 		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) &&
 		slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
 		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
-		// mostly none
+		// Most tasks have none of these lists.
 		(len(a.Devices)+len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b))
 }
 
@@ -224,7 +228,7 @@ func alikeInLists(a, b *cluster.Pending) bool {
 		slices.EqualFunc(a.Placement.Constraints, b.Placement.Constraints, sameConstraint)
 }
 
-// samePlacement compares the lists that most placements do without.
+// samePlacement compares the lists that most placements leave empty.
 func samePlacement(a, b *cluster.Placement) bool {
 	if len(a.Affinities)+len(b.Affinities)+len(a.Spread)+len(b.Spread)+len(a.Relations)+len(b.Relations)+
 		len(a.Distinct)+len(b.Distinct)+len(a.Tolerations)+len(b.Tolerations) == 0 {
@@ -248,18 +252,18 @@ func sameConstraint(a, b cluster.Constraint) bool {
 	return a.Attribute == b.Attribute && a.Op == b.Op && a.Value == b.Value && slices.Equal(a.Values, b.Values)
 }
 
-// near counts the tasks of the group on a node, reserved and placed.
-func (g *group) near(slot int32) (tasks int32) {
+// tasksOn returns the number of the group's tasks on a node, reserved and placed.
+func (g *group) tasksOn(slot int32) (tasks int32) {
 	if g.counts != nil {
 		return g.counts[slot]
 	}
-	if g.known != nil {
-		for _, generation := range g.counted {
-			tasks += g.known.at[spotOf(slot, generation)]
+	if g.sameDefinition != nil {
+		for _, generation := range g.countedGenerations {
+			tasks += g.sameDefinition.counts[slotGenerationOf(slot, generation)]
 		}
 	}
-	if g.unknown != nil {
-		tasks += g.unknown.at[spotOf(slot, 0)]
+	if g.noDefinition != nil {
+		tasks += g.noDefinition.counts[slotGenerationOf(slot, 0)]
 	}
 	if g.placed != nil {
 		tasks += g.placed[slot]
@@ -267,30 +271,30 @@ func (g *group) near(slot int32) (tasks int32) {
 	return tasks
 }
 
-// gather finds those of the fleet that the group's tasks are kept apart from.
-func (y *cycle) gather(g *group) {
-	if g.found {
+// findReserved finds the fleet's reservations that count for the group.
+func (y *cycle) findReserved(g *group) {
+	if g.hasReserved {
 		return
 	}
-	g.found = true
+	g.hasReserved = true
 	p := g.classes[0].Pending
 	tasks, generation, definition := tasksOf(p.Task, p.Definition)
 	after := generation >= p.Restarted
-	if g.known = y.fleet.crowds[tasks].of(definition); g.known != nil {
-		for _, v := range g.known.versions {
+	if g.sameDefinition = y.fleet.reservedGroups[tasks].of(definition); g.sameDefinition != nil {
+		for _, v := range g.sameDefinition.generations {
 			if (v.generation >= p.Restarted) == after {
-				g.counted = append(g.counted, v.generation)
+				g.countedGenerations = append(g.countedGenerations, v.generation)
 			}
 		}
 	}
 	if definition.Name != "" {
 		unknown, _, _ := tasksOf(p.Task, cluster.Ref{})
-		g.unknown = y.fleet.crowds[unknown].of(cluster.Ref{})
+		g.noDefinition = y.fleet.reservedGroups[unknown].of(cluster.Ref{})
 	}
 }
 
-// count makes a list of what near returns.
-func (y *cycle) count(g *group) {
+// makeCounts stores the results of tasksOn by slot.
+func (y *cycle) makeCounts(g *group) {
 	if g.counts != nil {
 		return
 	}
@@ -302,30 +306,30 @@ func (y *cycle) count(g *group) {
 		counts = make([]int32, len(y.fleet.slots))
 	}
 	for slot := range g.nodes {
-		counts[slot] = g.near(slot)
+		counts[slot] = g.tasksOn(slot)
 	}
 	g.counts = counts
 }
 
-// size returns on how many nodes tasks of the group are, or more.
-func (g *group) size() int {
+// maxNodes returns an upper bound of the number of nodes with tasks of the group.
+func (g *group) maxNodes() int {
 	size := len(g.placed)
-	if g.known != nil {
-		size += len(g.known.at)
+	if g.sameDefinition != nil {
+		size += len(g.sameDefinition.counts)
 	}
-	if g.unknown != nil {
-		size += len(g.unknown.at)
+	if g.noDefinition != nil {
+		size += len(g.noDefinition.counts)
 	}
 	return size
 }
 
-// nodes yields each node where tasks of the group are, some more than once, in no order.
+// nodes yields each node with tasks of the group, some more than once, in no order.
 func (g *group) nodes(yield func(slot int32) bool) {
-	for _, c := range []*crowd{g.known, g.unknown} {
+	for _, c := range []*reservedGroup{g.sameDefinition, g.noDefinition} {
 		if c == nil {
 			continue
 		}
-		for at := range c.at { // order-free: who asks takes the best
+		for at := range c.counts { // order-free: the caller takes the best
 			if !yield(at.slot()) {
 				return
 			}

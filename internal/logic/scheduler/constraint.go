@@ -12,10 +12,10 @@ import (
 
 // Matches reports whether the node meets the constraint. An attribute that the node lacks is "".
 //
-// node.executor has a value for each executor, and device.<type>.model for each model of a device: it is equal to, or
-// in, what one of them is; it is not equal, or not in, if none is. node.class is the label "class". A comparison of
-// numbers (<, >) or versions (<=, >=) does not hold unless both sides are such. An unknown operator or attribute
-// matches nothing, as what was meant cannot be known.
+// node.executor has a value for each executor, and device.<type>.model one for each model. Such an attribute is equal
+// to a value, or in a list, if one of its values is. It is not equal, or not in, if none is. node.class is the label
+// "class". Comparisons of numbers (<, >) or versions (<=, >=) hold only if both sides are numbers or versions. An
+// unknown operator or attribute matches nothing: its meaning cannot be known.
 func Matches(c cluster.Constraint, n *Node) bool {
 	if c.Attribute == attributeVolume {
 		return slices.Contains(n.Volumes, c.Value)
@@ -33,7 +33,7 @@ func Matches(c cluster.Constraint, n *Node) bool {
 	return known && matches(c, value)
 }
 
-// models returns those of a node's devices of a type.
+// models returns the models of a node's devices of a type.
 func models(n *Node, kind string) (models []string) {
 	for i := range n.Devices {
 		if d := &n.Devices[i]; d.Type == kind && !slices.Contains(models, d.Model) {
@@ -43,7 +43,7 @@ func models(n *Node, kind string) (models []string) {
 	return models
 }
 
-// attribute returns a node's attribute; known is false if no node has one of that name.
+// attribute returns a node's value of an attribute; known is false if nodes have no such attribute.
 func attribute(n *Node, name string) (value string, known bool) {
 	switch name {
 	case "node.name":
@@ -114,7 +114,7 @@ func matches(c cluster.Constraint, value string) bool {
 	return false
 }
 
-// compareNumbers compares two decimal numbers, as integers where both are; ok is false if one is none.
+// compareNumbers compares two decimal numbers, as integers if both are; ok is false if either is no number.
 func compareNumbers(a, b string) (order int, ok bool) {
 	x, errX := strconv.ParseInt(a, 10, 64)
 	y, errY := strconv.ParseInt(b, 10, 64)
@@ -129,9 +129,9 @@ func compareNumbers(a, b string) (order int, ok bool) {
 	return cmp.Compare(f, g), true
 }
 
-// compareVersions compares the numbers between the dots one by one; a missing one is 0. What follows the
-// first thing that is neither a digit nor a dot is not looked at, so "6.1.0-18-amd64" is 6.1.0. ok is
-// false if one does not begin with a digit, or with "v" and a digit.
+// compareVersions compares the numbers between the dots one by one; missing numbers are 0. It ignores everything from
+// the first character that is neither digit nor dot, so "6.1.0-18-amd64" is 6.1.0. ok is false if either does not begin
+// with a digit, or with "v" and a digit.
 func compareVersions(a, b string) (order int, ok bool) {
 	a, okA := versionOf(a)
 	b, okB := versionOf(b)
@@ -150,7 +150,7 @@ func compareVersions(a, b string) (order int, ok bool) {
 	return 0, true
 }
 
-// versionOf cuts a version down to its digits and dots.
+// versionOf returns the leading digits and dots of a version.
 func versionOf(s string) (string, bool) {
 	s = strings.TrimPrefix(s, "v")
 	end := strings.IndexFunc(s, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })

@@ -20,7 +20,7 @@ func TestMatches(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		want bool
-		bare bool // what a node without attributes says
+		bare bool // the result on a node without attributes
 	}{
 		{"node.name = n1.example", true, false},
 		{"node.arch = amd64", true, false},
@@ -74,7 +74,7 @@ func TestMatches(t *testing.T) {
 		{"node.executor not-in (fake, process)", false, true},
 		{"node.executor exists", true, false},
 
-		{"node.colour != red", false, false}, // no such attribute: nothing is known of it
+		{"node.colour != red", false, false}, // no such attribute: its meaning is unknown
 		{"node.colour exists", false, false},
 		{"colour = red", false, false},
 		{"label.zone ~ b", false, false}, // no such operator
@@ -112,7 +112,7 @@ func TestTextOfConstraint(t *testing.T) {
 	}
 }
 
-// FuzzMatches holds the operators against each other, for values that users and agents made up.
+// FuzzMatches compares the operators with each other, for arbitrary values.
 func FuzzMatches(f *testing.F) {
 	for _, s := range []string{"", "b", "6.1.0-18-amd64", "v2", "1.", "..", "-1", "1e9", "NaN", "inf", "0x10", "\xff"} {
 		f.Add(s, "6.1")

@@ -6,59 +6,61 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// cycle is the state of one call of Schedule: the fleet, and on top of it what the cycle placed.
+// cycle is the state of one call of Schedule: the fleet, and the changes that the cycle's placements make to it.
 type cycle struct {
 	fleet   *Fleet
 	pending []cluster.Pending
-	order   []int32 // of decisions, by index of pending
+	order   []int32 // indices into pending, in the order of decision
 	opts    Options
 
-	placed   []Placement
-	placedAt []whereabouts
-	told     map[int32]cluster.Waiting // by position, to members of gangs
-	epoch    int                       // how often something was given back
-	kept     map[int32]*kept           // by position, what is kept for tasks that were promised room
+	placed        []Placement
+	placedAt      []placedTask
+	gangWaiting   map[int32]cluster.Waiting // by position in order; only members of gangs
+	undoCount     int                       // counts how often a placement or a promise was undone
+	promisedRooms map[int32]*promisedRoom   // by position in order
 
-	loads   []*loadPage // those that the cycle changed; nil: as in the fleet
-	ports   map[int32]*portSet
-	devices map[int32]deviceUses
-	bays    map[int32][]bay // of the same nodes
-	desk    []bay           // where devices are chosen, see pick
-	picks   []pick
-	pricey  []bool  // by node class, whether it has devices that the fleet's worth knows; nil until somebody asks
-	touched []int32 // the nodes in the order in which tasks were placed on them
-	// trees are those of the fleet, by class, until the cycle has its own; moved is how much of touched has gone into
-	// them.
-	trees  [orders][]top
-	moved  [orders]int
-	editor editor
-	// shelves are the fleet's until the cycle has its own, and pricings what requests come to there; shelved is as
-	// moved.
-	shelves   *shelves
-	pricings  map[string]*pricings
-	librarian editor
-	once      roster   // for a class of one task
-	some      []int32  // node classes, while they are searched
-	tiers     []uint64 // of those that take a class
-	shelved   int
+	loads         []*loadPage // copies of the pages that the cycle changed; nil pages are as in the fleet
+	ports         map[int32]*portSet
+	devices       map[int32]deviceUses
+	deviceGroups  map[int32][]deviceGroup // of the nodes in devices
+	tentative     []deviceGroup           // free devices during a tentative allocation, see allocateByValue
+	tentativeUses []tentativeUse
+	// valuedNodeClasses says, by node class, whether it has devices that the value model knows; nil until first used.
+	valuedNodeClasses []bool
+	touched           []int32 // nodes in the order in which their usage changed
+	// trees are copies of the fleet's trees, by node class, once the cycle changed them. nodeTreesSeen is how much of
+	// touched they contain.
+	trees           [orders][]nodeTree
+	nodeTreesSeen   [orders]int
+	nodeIndexEditor indexEditor
+	// deviceClasses is the fleet's until the cycle changes it; deviceClassesSeen is how much of touched it contains.
+	// deviceFits caches results by the device requests.
+	deviceClasses     *deviceClasses
+	deviceFits        map[string]*deviceFits
+	deviceIndexEditor indexEditor
+	singleUseHeap     candidateHeap // for task classes that search only once
+	deviceNodeClasses []int32       // scratch: node classes that are searched by devices
+	nodeClassTiers    []uint64      // scratch: tiers of the feasible node classes
+	deviceClassesSeen int
 
-	groups  map[string]*group // by the tasks that their names say
-	classOf []*class          // by position in the order of decisions
-	classes []*class
-	tables  map[string]*table // by attribute
-	// watches and guards are the views on other workloads, by what they are about.
-	watches, guards map[string]*watch
+	groups      map[string]*group // by the name that tasksOf returns
+	taskClassAt []*taskClass      // by position in order
+	taskClasses []*taskClass
+	tables      map[string]*valueTable // by attribute
+	// relationViews count the tasks that relations select; exclusionViews the tasks that exclude others. Both are by
+	// relationKey.
+	relationViews, exclusionViews map[string]*relationView
 
-	sieves    map[string]*sieve
-	buffer    []byte
-	more      []shares // what amount adds on each shape
-	amount    cluster.Demand
-	spareRank []*ranking
-	// spareCounts are those of groups that are done.
+	filters        map[string]*feasibilityFilter
+	buffer         []byte
+	shapeAdditions []shares // what shapeDemand adds to the fill, by shape
+	shapeDemand    cluster.Demand
+	spareRank      []*ranking
+	// spareCounts are counts of finished groups, for reuse.
 	spareCounts [][]int32
 }
 
-// loadPage is the cycle's own loads of some neighbouring slots.
+// loadPage holds the cycle's own copies of consecutive loads.
 type loadPage [loadsPerPage]load
 
 const (
@@ -68,14 +70,14 @@ const (
 
 func newCycle(f *Fleet, pending []cluster.Pending, opts Options) *cycle {
 	return &cycle{
-		fleet: f, pending: f.bound(pending), opts: opts,
-		editor:    editor{owner: &owner{}, names: &f.names},
-		librarian: editor{owner: &owner{}, names: &f.names, wide: true},
-		groups:    map[string]*group{},
+		fleet: f, pending: f.withVolumeConstraints(pending), opts: opts,
+		nodeIndexEditor:   indexEditor{owner: &pageOwner{}, names: &f.names},
+		deviceIndexEditor: indexEditor{owner: &pageOwner{}, names: &f.names, withSpans: true},
+		groups:            map[string]*group{},
 	}
 }
 
-// load returns what is used of a node, to be read.
+// load returns the load of a node, for reading.
 func (y *cycle) load(slot int32) *load {
 	if y.loads != nil {
 		if p := y.loads[slot>>loadShift]; p != nil {
@@ -85,7 +87,7 @@ func (y *cycle) load(slot int32) *load {
 	return &y.fleet.loads[slot]
 }
 
-// ownLoad returns the cycle's own, to be changed.
+// ownLoad returns the cycle's copy of the load of a node, for changing.
 func (y *cycle) ownLoad(slot int32) *load {
 	if y.loads == nil {
 		y.loads = make([]*loadPage, (len(y.fleet.loads)+loadsPerPage-1)>>loadShift)
@@ -98,7 +100,7 @@ func (y *cycle) ownLoad(slot int32) *load {
 	return &(*p)[slot&(loadsPerPage-1)]
 }
 
-// ownSlots yields the nodes that the cycle changed, and some beside them.
+// ownSlots yields the nodes that the cycle changed, and others on the same pages.
 func (y *cycle) ownSlots(yield func(slot int32) bool) {
 	for i, p := range y.loads {
 		if p == nil {
@@ -112,10 +114,10 @@ func (y *cycle) ownSlots(yield func(slot int32) bool) {
 	}
 }
 
-// tree returns the nodes of a class in an order, as they are now.
-func (y *cycle) tree(order int, class int32) *top {
-	if y.moved[order] < len(y.touched) {
-		y.move(order)
+// tree returns the current tree of a node class in an order.
+func (y *cycle) tree(order int, class int32) *nodeTree {
+	if y.nodeTreesSeen[order] < len(y.touched) {
+		y.updateNodeTrees(order)
 	}
 	if y.trees[order] == nil {
 		return &y.fleet.catalog.trees[order][class]
@@ -123,32 +125,32 @@ func (y *cycle) tree(order int, class int32) *top {
 	return &y.trees[order][class]
 }
 
-// move brings the trees of an order up to what was placed.
-func (y *cycle) move(order int) {
+// updateNodeTrees moves the nodes in touched to their current places in the trees of an order.
+func (y *cycle) updateNodeTrees(order int) {
 	if y.trees[order] == nil {
 		y.trees[order] = slices.Clone(y.fleet.catalog.trees[order])
 	}
-	for _, slot := range y.touched[y.moved[order]:] {
+	for _, slot := range y.touched[y.nodeTreesSeen[order]:] {
 		l := y.ownLoad(slot)
 		if l.stale&(1<<order) == 0 {
-			continue // it was touched more than once
+			continue // an earlier entry in touched moved it already
 		}
 		l.stale &^= 1 << order
 		t := &y.trees[order][l.class]
-		root := y.editor.remove(t.page, l.at[order], slot)
+		root := y.nodeIndexEditor.remove(t.page, l.at[order], slot)
 		l.at[order] = l.key[order]
-		*t = topOf(y.editor.insert(root, entry{key: l.key[order], slot: slot, free: l.free()}))
+		*t = nodeTreeOf(y.nodeIndexEditor.insert(root, entry{key: l.key[order], slot: slot, free: l.free()}))
 	}
-	y.moved[order] = len(y.touched)
+	y.nodeTreesSeen[order] = len(y.touched)
 }
 
-// place charges a task of the class to the node.
-func (y *cycle) place(c *class, slot int32, pending int) Placement {
+// place charges a task of the class to the node, and chooses its devices and ports.
+func (y *cycle) place(c *taskClass, slot int32, pending int) Placement {
 	p := &y.pending[pending]
 	l := y.ownLoad(slot)
 	l.used = l.used.Add(c.demand)
 	l.tasks++
-	y.count1(c, slot, 1)
+	y.countTask(c, slot, 1)
 	y.touch(l, slot)
 	pl := Placement{Pending: pending, Task: p.Task, Node: y.fleet.name(slot)}
 	if len(c.requests) > 0 {
@@ -162,17 +164,17 @@ func (y *cycle) place(c *class, slot int32, pending int) Placement {
 	return pl
 }
 
-// touch notes that what is used of a node has changed.
+// touch notes that the usage of a node changed.
 func (y *cycle) touch(l *load, slot int32) {
 	y.fleet.catalog.rekey(l)
-	l.stale = 1<<orders - 1 | offShelf
+	l.stale = 1<<orders - 1 | staleDeviceClass
 	y.touched = append(y.touched, slot)
 	l.turn = int32(len(y.touched))
 }
 
-// count1 counts a task of the class in, or out, wherever it is counted.
-func (y *cycle) count1(c *class, slot, tasks int32) {
-	if g := c.group; g.apart {
+// countTask adds tasks of the class to all views and groups that count them; a negative number removes them.
+func (y *cycle) countTask(c *taskClass, slot, tasks int32) {
+	if g := c.group; g.isCounted {
 		if g.placed == nil {
 			g.placed = map[int32]int32{}
 		}
@@ -181,16 +183,16 @@ func (y *cycle) count1(c *class, slot, tasks int32) {
 			g.counts[slot] += tasks
 		}
 		for _, v := range g.views { // order-free: each for itself
-			y.countIn(v, slot, tasks)
+			y.countInView(v, slot, tasks)
 		}
 	}
 	for _, v := range c.counts {
-		y.countIn(v, slot, tasks)
+		y.countInView(v, slot, tasks)
 	}
 }
 
-// countIn counts tasks in a view. Where that changes what other nodes say, they are touched, too.
-func (y *cycle) countIn(v *view, slot, tasks int32) {
+// countInView adds tasks to a view. Where the view is by fine label, the other nodes with the same value change, too.
+func (y *cycle) countInView(v *view, slot, tasks int32) {
 	v.add(y, slot, tasks)
 	if v.fine == "" {
 		return
@@ -202,16 +204,16 @@ func (y *cycle) countIn(v *view, slot, tasks int32) {
 	}
 }
 
-// leave notes that a task of the class is decided, and takes back what the class no longer needs.
-func (y *cycle) leave(c *class) {
+// finishTask notes that a task of the class is decided, and keeps what its class and group no longer need for reuse.
+func (y *cycle) finishTask(c *taskClass) {
 	c.left--
 	c.group.left--
-	if (c.left == 0 || c.full) && c.ranking != nil {
+	if (c.left == 0 || c.isFull) && c.ranking != nil {
 		y.spareRank = append(y.spareRank, c.ranking)
 		c.ranking = nil
 	}
-	// Of a strict group that could not be placed the counts tell why.
-	if g := c.group; g.left == 0 && g.counts != nil && !g.strict {
+	// The counts of a group with required anti-affinity are kept: refusals are explained by them.
+	if g := c.group; g.left == 0 && g.counts != nil && !g.hasDemand {
 		y.spareCounts = append(y.spareCounts, g.counts)
 		g.counts = nil
 	}
@@ -219,7 +221,7 @@ func (y *cycle) leave(c *class) {
 
 func (y *cycle) node(slot int32) *Node { return &y.fleet.slots[slot].node }
 
-// portsOf returns the ports taken on the node, to be read.
+// portsOf returns the ports taken on the node, for reading.
 func (y *cycle) portsOf(slot int32) *portSet {
 	if own, found := y.ports[slot]; found {
 		return own
@@ -227,7 +229,7 @@ func (y *cycle) portsOf(slot int32) *portSet {
 	return y.fleet.slots[slot].ports
 }
 
-// ownPorts returns the cycle's own set of the ports taken on the node, to be changed.
+// ownPorts returns the cycle's copy of the ports taken on the node, for changing.
 func (y *cycle) ownPorts(slot int32) *portSet {
 	own, found := y.ports[slot]
 	if !found {
@@ -242,14 +244,14 @@ func (y *cycle) ownPorts(slot int32) *portSet {
 	return own
 }
 
-// shapeShares returns what the demand adds to how full a node is, by shape.
+// shapeShares returns what the demand adds to the fill of a node, by shape.
 func (y *cycle) shapeShares(demand cluster.Demand) []shares {
-	if y.more == nil || demand != y.amount {
-		y.more = slices.Grow(y.more[:0], len(y.fleet.catalog.shapes))
+	if y.shapeAdditions == nil || demand != y.shapeDemand {
+		y.shapeAdditions = slices.Grow(y.shapeAdditions[:0], len(y.fleet.catalog.shapes))
 		for _, shape := range y.fleet.catalog.shapes {
-			y.more = append(y.more, sharesOf(demand, shape))
+			y.shapeAdditions = append(y.shapeAdditions, sharesOf(demand, shape))
 		}
-		y.amount = demand
+		y.shapeDemand = demand
 	}
-	return y.more
+	return y.shapeAdditions
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// deviceUses is what is used of a node's devices, by their IDs in order; devices of which nothing is used are not in
-// it.
+// deviceUses is what is used of a node's devices, ordered by ID. Unused devices are absent.
 type deviceUses []cluster.DeviceUse
 
 func (u deviceUses) find(id string) (int, bool) {
@@ -24,7 +23,7 @@ func (u deviceUses) of(id string) cluster.DeviceUse {
 	return cluster.DeviceUse{ID: id}
 }
 
-// add returns the uses with more, or with less of what is negative.
+// add returns the uses with one more, or with a sign of -1 with one less.
 func (u deviceUses) add(more cluster.DeviceUse, sign int) deviceUses {
 	i, found := u.find(more.ID)
 	if !found {
@@ -38,20 +37,20 @@ func (u deviceUses) add(more cluster.DeviceUse, sign int) deviceUses {
 	return u
 }
 
-// wholeRequest fills in what a request leaves open.
+// wholeRequest fills in the defaults of a request.
 func wholeRequest(r cluster.DeviceRequest) cluster.DeviceRequest {
 	r.Type = cmp.Or(r.Type, cluster.DefaultDeviceType)
 	r.Count = max(r.Count, 1)
 	return r
 }
 
-// requests returns what a task asks for in the order in which it is served: what fewer devices will do for comes first.
+// requests returns a task's device requests in the order of service: the most selective first.
 func requests(list []cluster.DeviceRequest) []cluster.DeviceRequest {
 	all := make([]cluster.DeviceRequest, len(list))
 	for i := range list {
 		all[i] = wholeRequest(list[i])
 	}
-	pickiness := func(r cluster.DeviceRequest) int {
+	alternatives := func(r cluster.DeviceRequest) int {
 		n := 0
 		if r.Share > 0 {
 			n += 2
@@ -61,26 +60,27 @@ func requests(list []cluster.DeviceRequest) []cluster.DeviceRequest {
 		}
 		return n
 	}
-	slices.SortStableFunc(all, func(a, b cluster.DeviceRequest) int { return cmp.Compare(pickiness(a), pickiness(b)) })
+	slices.SortStableFunc(all, func(a, b cluster.DeviceRequest) int {
+		return cmp.Compare(alternatives(a), alternatives(b))
+	})
 	return all
 }
 
-// does reports whether a device will do for a request, when nothing of it is used.
-func does(r *cluster.DeviceRequest, d *cluster.Device) bool {
+// suits reports whether a device meets a request while nothing of it is used.
+func suits(r *cluster.DeviceRequest, d *cluster.Device) bool {
 	return d.Type == r.Type && (len(r.Models) == 0 || slices.Contains(r.Models, d.Model)) && d.Memory >= r.Memory
 }
 
-// has reports whether devices of which nothing is used would do for each request by itself. For all of them together it
-// is asked with what is used: where some is, a request that comes first may leave to the next what it would have taken
-// of an empty node.
-func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
-	if len(requests) == 1 && !requests[0].OneNuma { // mostly
+// hasDevices reports whether the devices, unused, would meet each request by itself. It does not test all requests
+// together: partial usage may lead an earlier request to leave a device to a later one, which an empty node would not.
+func hasDevices(list []cluster.Device, requests []cluster.DeviceRequest) bool {
+	if len(requests) == 1 && !requests[0].OneNuma { // the common case
 		r, left := &requests[0], requests[0].Count
 		if r.Share > 0 {
 			left = 1
 		}
 		for i := range list {
-			if does(r, &list[i]) {
+			if suits(r, &list[i]) {
 				left--
 			}
 		}
@@ -94,19 +94,19 @@ func has(list []cluster.Device, requests []cluster.DeviceRequest) bool {
 	return true
 }
 
-// assign finds devices for requests, or says which of them finds none, and what is used by then. Whole devices are of
-// one NUMA node where one has enough free; of several such that with the fewest. A share is of that device of which the
-// least is left, so that others stay whole. Of equals the ID that sorts first is taken.
+// assign finds devices for requests. If it cannot, it returns the index of the first request that fails, and what is
+// used by then. Whole devices come from one NUMA node with enough free, if any: the one with the fewest free. A share
+// comes from the device with the least left, so that others stay whole. Of equals the lowest ID is taken.
 func assign(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int,
 	now deviceUses,
 ) {
-	if slices.ContainsFunc(requests, oneNuma) {
+	if slices.ContainsFunc(requests, isOneNuma) {
 		return assignOnOne(list, used, requests)
 	}
 	return assignAny(list, used, requests)
 }
 
-// assignAny is assign where it does not matter that devices are of one NUMA node.
+// assignAny is assign without the requirement of one NUMA node.
 func assignAny(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses, lacking int,
 	now deviceUses,
 ) {
@@ -120,14 +120,14 @@ func assignAny(list []cluster.Device, used deviceUses, requests []cluster.Device
 	for i := range requests {
 		r := &requests[i]
 		if r.Share > 0 {
-			d := partOf(list, now, r)
+			d := sharedDevice(list, now, r)
 			if d == nil {
 				return nil, i, now
 			}
 			take(cluster.DeviceUse{ID: d.ID, Share: r.Share, Memory: r.Memory})
 			continue
 		}
-		free := wholeOf(list, now, r)
+		free := freeDevices(list, now, r)
 		if len(free) < r.Count {
 			return nil, i, now
 		}
@@ -138,14 +138,14 @@ func assignAny(list []cluster.Device, used deviceUses, requests []cluster.Device
 	return uses, -1, now
 }
 
-// partOf returns the device of which a share is to be taken, or nil.
-func partOf(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (best *cluster.Device) {
+// sharedDevice returns the device that a share is taken of, or nil.
+func sharedDevice(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (best *cluster.Device) {
 	var least cluster.DeviceUse
 	for i := range list {
 		d := &list[i]
 		u := used.of(d.ID)
 		left := cluster.DeviceUse{ID: d.ID, Share: cluster.WholeDevice - u.Share, Memory: d.Memory - u.Memory}
-		if !does(r, d) || left.Share < r.Share || left.Memory < r.Memory {
+		if !suits(r, d) || left.Share < r.Share || left.Memory < r.Memory {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(left.Share, least.Share), cmp.Compare(left.Memory, least.Memory),
@@ -156,16 +156,16 @@ func partOf(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (b
 	return best
 }
 
-// wholeOf returns the devices of which nothing is used that will do, in the order in which they are to be taken.
-func wholeOf(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (free []*cluster.Device) {
+// freeDevices returns the unused devices that meet a request, in the order of allocation.
+func freeDevices(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (free []*cluster.Device) {
 	numa := map[int]int{}
 	for i := range list {
-		if _, taken := used.find(list[i].ID); !taken && does(r, &list[i]) {
+		if _, taken := used.find(list[i].ID); !taken && suits(r, &list[i]) {
 			free = append(free, &list[i])
 			numa[list[i].Numa]++
 		}
 	}
-	// of NUMA nodes that have enough the one with the fewest first, then those that have not
+	// NUMA nodes with enough free come first, of these the one with the fewest.
 	rank := func(d *cluster.Device) int {
 		if n := numa[d.Numa]; n >= r.Count {
 			return n
@@ -178,7 +178,7 @@ func wholeOf(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (
 	return free
 }
 
-// deviceText says which request a node does not meet, and by how many whole devices it is short.
+// deviceText describes a request that a node does not meet, and returns how many whole devices are short.
 func deviceText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest) (text string, short int) {
 	kind := r.Type
 	if len(r.Models) > 0 {
@@ -189,7 +189,7 @@ func deviceText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest
 	}
 	have, part := 0, 0
 	for i := range list {
-		if !does(r, &list[i]) {
+		if !suits(r, &list[i]) {
 			continue
 		}
 		have++
@@ -205,24 +205,24 @@ func deviceText(list []cluster.Device, used deviceUses, r *cluster.DeviceRequest
 	case r.Share > 0:
 		return "no " + kind + " with enough left to share", 0
 	case part > 0:
-		return "too few " + kind + " free, some are used in part", r.Count - len(wholeOf(list, used, r))
+		return "too few " + kind + " free, some are used in part", r.Count - len(freeDevices(list, used, r))
 	}
-	return "too few " + kind + " free", r.Count - len(wholeOf(list, used, r))
+	return "too few " + kind + " free", r.Count - len(freeDevices(list, used, r))
 }
 
-// lacksDevices reports whether the node has not the devices that the class asks for free.
-func (y *cycle) lacksDevices(c *class, slot int32) bool {
+// missesDevices reports whether the node lacks free devices that the class asks for.
+func (y *cycle) missesDevices(c *taskClass, slot int32) bool {
 	if len(c.requests) == 0 {
 		return false
 	}
 	if len(c.requests) == 1 && !c.requests[0].OneNuma {
-		return !y.serves(slot, &c.requests[0])
+		return !y.hasDevicesFor(slot, &c.requests[0])
 	}
 	_, lacking, _ := assign(y.node(slot).Devices, y.devicesOf(slot), c.requests)
 	return lacking >= 0
 }
 
-// devicesOf returns what is used of a node's devices, to be read.
+// devicesOf returns what is used of a node's devices, for reading.
 func (y *cycle) devicesOf(slot int32) deviceUses {
 	if own, found := y.devices[slot]; found {
 		return own
@@ -230,7 +230,7 @@ func (y *cycle) devicesOf(slot int32) deviceUses {
 	return y.fleet.slots[slot].devices
 }
 
-// useDevices changes what is used of a node's devices.
+// useDevices adds device uses to a node, or with a sign of -1 removes them.
 func (y *cycle) useDevices(slot int32, uses []cluster.DeviceUse, sign int) {
 	own, found := y.devices[slot]
 	if !found {
@@ -240,13 +240,13 @@ func (y *cycle) useDevices(slot int32, uses []cluster.DeviceUse, sign int) {
 		own = own.add(u, sign)
 	}
 	if y.devices == nil {
-		y.devices, y.bays = map[int32]deviceUses{}, map[int32][]bay{}
+		y.devices, y.deviceGroups = map[int32]deviceUses{}, map[int32][]deviceGroup{}
 	}
 	y.devices[slot] = own
-	bays, found := y.bays[slot]
+	groups, found := y.deviceGroups[slot]
 	if !found {
-		bays = copyBays(nil, y.fleet.slots[slot].bays)
-		y.bays[slot] = bays
+		groups = copyDeviceGroups(nil, y.fleet.slots[slot].deviceGroups)
+		y.deviceGroups[slot] = groups
 	}
-	fillBays(bays, y.node(slot), own)
+	updateFreeDevices(groups, y.node(slot), own)
 }

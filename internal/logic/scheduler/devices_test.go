@@ -8,7 +8,7 @@ import (
 )
 
 // A task asks for a whole device and for a share of one with memory. On an empty node the first request would take the
-// one device that has memory; where that is used in part, there is room for both.
+// only device with memory. Where that device is used in part, both requests fit.
 func TestShareBesideAWholeDevice(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{

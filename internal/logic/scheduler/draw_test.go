@@ -12,12 +12,12 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// epoch is when the oldest generated task began to wait.
+// epoch is when the oldest generated task started to wait.
 func epoch() time.Time { return time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
 
-// oneIn is true once in n draws or so. It shrinks to false.
+// oneIn is true about once in n draws. It shrinks to false.
 func oneIn(t *rapid.T, name string, n int) bool {
 	hits := make([]bool, n)
 	hits[n-1] = true
@@ -73,7 +73,7 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 	switch pick(t, "reserved", "", "", "", "most", "some") {
 	case "some":
 		n.ReservedPorts = []int{22, 80, 9000}
-	case "most": // all but few of those to be assigned
+	case "most": // nearly all assignable ports
 		for p := cluster.FirstAutoPort + upTo(t, "first", 2); p <= cluster.LastAutoPort-upTo(t, "last", 2); p++ {
 			n.ReservedPorts = append(n.ReservedPorts, p)
 		}
@@ -117,7 +117,7 @@ func drawTaint(t *rapid.T) cluster.Taint {
 	}
 }
 
-// drawPlacement adds wishes and demands.
+// drawPlacement adds wishes and demands to a task.
 func drawPlacement(t *rapid.T, p *cluster.Placement) {
 	attribute := func() string { return pick(t, "attribute", "label.zone", "node.arch", "node.name", "node.pool") }
 	if oneIn(t, "in a pool", 12) {
@@ -195,7 +195,7 @@ func drawConstraint(t *rapid.T) cluster.Constraint {
 	)
 }
 
-// drawDefinition draws one of few definitions. That of a pending task is always known.
+// drawDefinition draws one of few definitions. The definition of a pending task is always known.
 func drawDefinition(t *rapid.T) cluster.Ref {
 	return cluster.Ref{Name: "w", Version: 1 + upTo(t, "version", 1)}
 }
@@ -226,7 +226,7 @@ func drawAway(t *rapid.T) []cluster.Relation {
 	}
 }
 
-// drawOwner draws some tasks of one owner that ask for the same.
+// drawOwner draws tasks of one owner with equal demands.
 func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	p := cluster.Pending{
 		Attempt: 1 + upTo(t, "attempt", 1),
@@ -290,7 +290,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 		if oneIn(t, "odd placement", 8) {
 			drawPlacement(t, &q.Placement)
 		}
-		if oneIn(t, "odd", 8) { // some differ from the others
+		if oneIn(t, "odd", 8) { // some get other demands
 			q.Demand = drawDemand(t)
 		}
 		if oneIn(t, "odd image", 8) {
@@ -326,7 +326,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	return pending
 }
 
-// drawWorld draws nodes, what is reserved on them, and pending tasks.
+// drawWorld draws nodes, reservations and pending tasks.
 func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 	var names []string
 	for i := range pick(t, "nodes", 6, 4, 9, 7, 5, 3, 2, 1, 8, 6, 7, 8, 9, 5, 9, 0) {
@@ -346,12 +346,12 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 	for i := range 1 + upTo(t, "owners", 4) {
 		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
 	}
-	w.worth = drawWorth(t)
+	w.valueModel = drawValueModel(t)
 	return w, pending
 }
 
-// drawWorth draws what devices are worth: mostly something.
-func drawWorth(t *rapid.T) *scheduler.Worth {
+// drawValueModel draws a value model of devices, or rarely nil.
+func drawValueModel(t *rapid.T) *scheduler.Worth {
 	var m scheduler.Mix
 	for range pick(t, "learned", 3, 2, 1, 0, 3, 3) {
 		m.Learn(drawDemand(t), drawDevices(t), 1+upTo(t, "weight of it", 5))
@@ -362,8 +362,8 @@ func drawWorth(t *rapid.T) *scheduler.Worth {
 	return m.Worth()
 }
 
-// largeWorld returns a fleet that is large enough for trees of several pages, of few kinds of nodes with many that are
-// equal, and tasks that fill it. All comes from a few numbers, so that a case is drawn quickly.
+// largeWorld returns a fleet large enough for trees of several pages, with many equal nodes of few kinds, and tasks
+// that fill it. All comes from few numbers, so that a case is drawn quickly.
 func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 	seed := rapid.Uint64().Draw(t, "seed")
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -466,12 +466,12 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 		cycles = append(cycles, pending)
 	}
 	if mix.Stale(nil) {
-		w.worth = mix.Worth()
+		w.valueModel = mix.Worth()
 	}
 	return w, cycles
 }
 
-// largeRequests returns what tasks of a large world ask of devices.
+// largeRequests returns the device requests of tasks in a large world.
 func largeRequests(one func(n int) int) []cluster.DeviceRequest {
 	list := []cluster.DeviceRequest{{Count: 1 + one(2)}}
 	if one(2) == 0 {

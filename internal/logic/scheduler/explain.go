@@ -7,41 +7,46 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// Verdict is what one node says to a task: a refusal, or of what its rank is made.
+// Verdict is one node's answer for a task: a refusal, or the parts of its rank.
 type Verdict struct {
 	Node    string
 	Refusal *cluster.Refusal
-	// Parts are those of its rank, the most important first, but for such of 0 points; nil with a Refusal. Of two nodes
-	// that one is better that has more points in the first part in which they differ, where all wishes are one part.
+	// Parts are the parts of the rank other than 0, the most important first; nil with a Refusal. The first part in
+	// which two nodes differ decides: more points are better. All wishes count as one part.
 	Parts []Part
-	// Wins says that the task would run there.
+	// Wins says that the task would run on this node.
 	Wins bool
 }
 
 // Part is a part of the rank of a node. More points are better.
 type Part struct {
-	// Name is "failed" and "avoid" (-1 for a node that comes last for that), "affinity …", "spread …" and "relation …"
-	// (wishes, in thousandths of their weights), "data" (a copy of a volume of its own, weighed as a wish is),
-	// "siblings" (less the tasks of the group there), "worth" (less what its devices lose, in ten-thousandths of one),
-	// "balance" (less the steps that free CPU and memory would be apart), "images" and "fill" (in millionths of a
-	// resource: what is free for who spreads, what is used for others; they are one part), "tasks" (less, or more for
-	// who fills nodes).
+	// Name is one of these, with Points in the unit given:
+	//
+	//   - "failed", "avoid": -1 for a node that comes last, because attempts failed there or because of a taint.
+	//   - "affinity …", "spread …", "relation …": a wish, in thousandths of its weight.
+	//   - "data": a copy of the task's own volume, weighed like a wish.
+	//   - "siblings": minus the number of the group's tasks.
+	//   - "worth": minus the value that its devices lose, in ten-thousandths of a device.
+	//   - "balance": minus the steps between free CPU and free memory.
+	//   - "images", "fill": millionths of a resource; they are one part. For spread, fill is what stays free, else what
+	//     is used.
+	//   - "tasks": minus the number of tasks for spread, else the number.
 	Name   string
 	Points int64
 }
 
-// Explain asks every node about one task, in the order of their names. Unlike Schedule it asks for
-// held tasks, too, and does not ask for the others of a gang.
+// Explain asks every node about one task, in the order of node names. Unlike Schedule it also answers for held tasks,
+// and ignores the other members of a gang.
 func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
 	pending := []cluster.Pending{p}
 	pending[0].Gang = ""
 	y := newCycle(f, pending, opts)
 	y.order = []int32{0}
 	y.classify(y.order)
-	c := y.classOf[0]
-	y.relate()
+	c := y.taskClassAt[0]
+	y.makeRelationViews()
 	wins := y.best(c)
-	y.ready(c)
+	y.prepare(c)
 	verdicts := make([]Verdict, 0, f.names.count)
 	for slot := range f.names.all {
 		v := Verdict{Node: f.name(slot), Wins: slot == wins}
@@ -55,32 +60,32 @@ func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
 	return verdicts
 }
 
-// parts takes a rank apart.
-func (y *cycle) parts(c *class, slot int32) (list []Part) {
+// parts returns the parts of a node's rank.
+func (y *cycle) parts(c *taskClass, slot int32) (list []Part) {
 	add := func(name string, points int64) {
 		if points != 0 {
 			list = append(list, Part{name, points})
 		}
 	}
 	l := y.load(slot)
-	if slices.Contains(c.shunned, slot) {
+	if slices.Contains(c.penalized, slot) {
 		add("failed", -1)
 	}
-	if c.sieve.avoids(l.class) {
+	if c.filter.isPenalized(l.class) {
 		add("avoid", -1)
 	}
 	y.wishParts(c, slot, add)
 	if c.affinity == cluster.AntiAffinityPrefer {
-		add("siblings", -int64(c.group.near(slot)))
+		add("siblings", -int64(c.group.tasksOn(slot)))
 	}
-	add("worth", packing.NoLoss-int64(y.lossOf(c, slot)))
+	add("worth", packing.NoLoss-int64(y.valueLoss(c, slot)))
 	more := y.shapeShares(c.demand)[y.fleet.catalog.classes[l.class].shape]
 	fill, tasks := int64(l.key[byFill]>>taskBits)+int64(more.fill()), int64(l.tasks)
 	if c.strategy == cluster.StrategyWhole {
 		level := int64(l.key[byBalance]>>levelShift) - balanceZero + int64(more.balance())
 		add("balance", -max(level, -level))
 	}
-	add("images", int64(c.imageWorth(c.present(slot))>>taskBits))
+	add("images", int64(c.imageBonus(c.present(slot))>>taskBits))
 	if c.strategy == cluster.StrategySpread {
 		add("fill", 3*parts-fill)
 		add("tasks", -tasks)
@@ -91,8 +96,8 @@ func (y *cycle) parts(c *class, slot int32) (list []Part) {
 	return list
 }
 
-// wishParts says what each wish says to the node.
-func (y *cycle) wishParts(c *class, slot int32, add func(name string, points int64)) {
+// wishParts adds the points of each wish for the node.
+func (y *cycle) wishParts(c *taskClass, slot int32, add func(name string, points int64)) {
 	for _, a := range c.Placement.Affinities {
 		if a.Weight == 0 {
 			a.Weight = cluster.DefaultWeight
@@ -112,8 +117,8 @@ func (y *cycle) wishParts(c *class, slot int32, add func(name string, points int
 	}
 }
 
-// spreadPart is what one spread says to a node.
-func (y *cycle) spreadPart(c *class, t *spreadTerm, slot int32) int64 {
+// spreadPart returns the points of one spread for a node.
+func (y *cycle) spreadPart(c *taskClass, t *spreadTerm, slot int32) int64 {
 	if t.view.table == nil {
 		part, wholes := y.nodePart(t, slot)
 		return spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes)
@@ -122,52 +127,53 @@ func (y *cycle) spreadPart(c *class, t *spreadTerm, slot int32) int64 {
 	return spreadPoints(int64(t.Weight), int64(t.view.values[v]), int64(c.Count), int64(t.parts[v]), int64(t.wholes))
 }
 
-// Hurdle is one thing for which a node refuses a task.
-type Hurdle struct {
+// Blocker is one reason for which a node refuses a task.
+type Blocker struct {
 	cluster.Refusal
-	// Number is the index of what is not met: among the Constraints, Distinct, Spread or Relations of the task's
-	// placement, its Devices, or the node's Taints; -1 where there is no list, and where others keep the task away.
+	// Number is the index of the unmet demand: in the Constraints, Distinct, Spread or Relations of the task's
+	// placement, in its Devices, or in the node's Taints. It is -1 where no list exists, and where other tasks exclude
+	// this one.
 	Number int
 	// Least is the smallest bound of a distinct or a skew that the node would meet.
 	Least int
 }
 
-// Hurdles asks some nodes about one task. Unlike a refusal, which is the first, the answer is all that stands against
-// it on each node, none on those that would take it; of ports and of devices that are not free only what is met first.
-// As Explain it looks at the task alone. Nodes that the fleet does not have are answered for with the code no-nodes.
-func Hurdles(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Hurdle {
+// Hurdles returns, for each named node, all reasons for which it refuses the task; none if the node would take it. A
+// refusal gives only the first reason. Of ports and devices that are not free, only the first is returned. Like Explain
+// it considers the task alone. A node that the fleet lacks gets the code no-nodes.
+func Hurdles(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Blocker {
 	pending := []cluster.Pending{p}
 	pending[0].Gang = ""
 	y := newCycle(f, pending, opts)
 	y.order = []int32{0}
 	y.classify(y.order)
-	c := y.classOf[0]
-	y.relate()
-	y.ready(c)
-	all := make([][]Hurdle, len(nodes))
+	c := y.taskClassAt[0]
+	y.makeRelationViews()
+	y.prepare(c)
+	all := make([][]Blocker, len(nodes))
 	for i, name := range nodes {
 		slot, found := f.search(name)
 		if !found {
-			all[i] = []Hurdle{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}, Number: -1}}
+			all[i] = []Blocker{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}, Number: -1}}
 			continue
 		}
-		all[i] = slices.Concat(barHurdles(c, y.node(slot)), y.nearHurdles(c, slot), y.roomHurdles(c, slot))
+		all[i] = slices.Concat(nodeBlockers(c, y.node(slot)), y.placementBlockers(c, slot), y.roomBlockers(c, slot))
 		r := y.refusal(c, slot)
-		// of a kind that is not known here
-		if r.Code != "" && !slices.ContainsFunc(all[i], func(h Hurdle) bool { return h.Refusal == r }) {
-			all[i] = append(all[i], Hurdle{Refusal: r, Number: -1})
+		// The refusal is of a kind that the lists above do not cover.
+		if r.Code != "" && !slices.ContainsFunc(all[i], func(h Blocker) bool { return h.Refusal == r }) {
+			all[i] = append(all[i], Blocker{Refusal: r, Number: -1})
 		}
 	}
 	return all
 }
 
-// barHurdles are those of what the node is, whatever runs there: bars and Only, each of them.
-func barHurdles(c *class, node *Node) (all []Hurdle) {
+// nodeBlockers returns the blockers that do not depend on other tasks: all that nodeRefusal checks, and Only.
+func nodeBlockers(c *taskClass, node *Node) (all []Blocker) {
 	add := func(code cluster.ReasonCode, detail string, number int) {
-		all = append(all, Hurdle{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number})
+		all = append(all, Blocker{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number})
 	}
 	if c.Only != "" && c.Only != node.Name {
-		all = append(all, Hurdle{Refusal: elsewhere(c), Number: -1})
+		all = append(all, Blocker{Refusal: elsewhere(c), Number: -1})
 	}
 	if node.State != cluster.NodeReady {
 		add(cluster.ReasonNodeNotReady, string(node.State), -1)
@@ -178,7 +184,7 @@ func barHurdles(c *class, node *Node) (all []Hurdle) {
 	if c.Placement.Pool != "" && c.Placement.Pool != node.Pool {
 		add(cluster.ReasonPool, node.Pool, -1)
 	}
-	if about := keptFrom(c, node); about != "" {
+	if about := reservedRefusal(c, node); about != "" {
 		add(cluster.ReasonReserved, about, -1)
 	}
 	for i, t := range node.Taints {
@@ -200,14 +206,14 @@ func barHurdles(c *class, node *Node) (all []Hurdle) {
 	return all
 }
 
-// nearHurdles are those of the tasks on the node, or near it: what lacks calls breaks, and what is before and beside
-// that.
-func (y *cycle) nearHurdles(c *class, slot int32) (all []Hurdle) {
+// placementBlockers returns the blockers by tasks on the node or near it: unmet terms, anti-affinity, and an earlier
+// attempt.
+func (y *cycle) placementBlockers(c *taskClass, slot int32) (all []Blocker) {
 	add := func(code cluster.ReasonCode, detail string, number, least int) {
-		all = append(all, Hurdle{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number, Least: least})
+		all = append(all, Blocker{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number, Least: least})
 	}
-	near := c.group.near(slot)
-	if slices.Contains(c.avoided, slot) {
+	near := c.group.tasksOn(slot)
+	if slices.Contains(c.excluded, slot) {
 		add(cluster.ReasonOldAttempt, "", -1, 0)
 	}
 	if c.affinity == cluster.AntiAffinityDemand && near > 0 {
@@ -216,7 +222,7 @@ func (y *cycle) nearHurdles(c *class, slot int32) (all []Hurdle) {
 	for i := range c.distincts {
 		t := &c.distincts[i]
 		if tasks := int(t.view.at(y, slot)); tasks >= t.Most {
-			add(cluster.ReasonDistinct, y.brokenDetail(c, cluster.ReasonDistinct, int64(i), slot), i, tasks+1)
+			add(cluster.ReasonDistinct, y.unmetTermDetail(c, cluster.ReasonDistinct, int64(i), slot), i, tasks+1)
 		}
 	}
 	for i := range c.spreads {
@@ -224,12 +230,12 @@ func (y *cycle) nearHurdles(c *class, slot int32) (all []Hurdle) {
 		if t.MaxSkew == 0 {
 			continue
 		}
-		tasks, least := t.view.at(y, slot), y.leastOf(c, t)
-		if least < 0 || least > tasks { // the node is not among those that come into question: as if it were
+		tasks, least := t.view.at(y, slot), y.minTasksOf(c, t)
+		if least < 0 || least > tasks { // the node is not feasible by itself: count it in all the same
 			least = tasks
 		}
 		if skew := int(tasks + 1 - least); skew > t.MaxSkew {
-			add(cluster.ReasonSkew, y.brokenDetail(c, cluster.ReasonSkew, int64(i), slot), i, skew)
+			add(cluster.ReasonSkew, y.unmetTermDetail(c, cluster.ReasonSkew, int64(i), slot), i, skew)
 		}
 	}
 	for i := range c.relations {
@@ -237,22 +243,22 @@ func (y *cycle) nearHurdles(c *class, slot int32) (all []Hurdle) {
 			add(cluster.ReasonRelation, relationText(&t.Relation), i, 0)
 		}
 	}
-	for i := range c.guards {
-		if c.guards[i].at(y, slot) > 0 {
-			add(cluster.ReasonRelation, c.guards[i].text, -1, 0)
+	for i := range c.exclusions {
+		if c.exclusions[i].at(y, slot) > 0 {
+			add(cluster.ReasonRelation, c.exclusions[i].text, -1, 0)
 		}
 	}
 	return all
 }
 
-// roomHurdles are those of what is free on the node.
-func (y *cycle) roomHurdles(c *class, slot int32) (all []Hurdle) {
-	add := func(r cluster.Refusal, number int) { all = append(all, Hurdle{Refusal: r, Number: number}) }
+// roomBlockers returns the blockers by what is free on the node.
+func (y *cycle) roomBlockers(c *taskClass, slot int32) (all []Blocker) {
+	add := func(r cluster.Refusal, number int) { all = append(all, Blocker{Refusal: r, Number: number}) }
 	free := y.load(slot).free()
 	codes := [...]cluster.ReasonCode{cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk}
 	for i, short := range [...]int64{
-		lacking(int64(c.demand.CPU), int64(free.CPU)), lacking(int64(c.demand.Memory), int64(free.Memory)),
-		lacking(int64(c.demand.Disk), int64(free.Disk)),
+		shortBy(int64(c.demand.CPU), int64(free.CPU)), shortBy(int64(c.demand.Memory), int64(free.Memory)),
+		shortBy(int64(c.demand.Disk), int64(free.Disk)),
 	} {
 		if short > 0 {
 			add(cluster.Refusal{Code: codes[i], Short: short}, -1)
@@ -268,32 +274,32 @@ func (y *cycle) roomHurdles(c *class, slot int32) (all []Hurdle) {
 			add(cluster.Refusal{Code: cluster.ReasonDevice, Detail: text, Short: int64(short)}, number)
 		}
 	}
-	if code, port := y.lacksPorts(c, slot); code != "" {
+	if code, port := y.portRefusal(c, slot); code != "" {
 		add(cluster.Refusal{Code: code, Port: int(port)}, -1)
 	}
 	return all
 }
 
-// lacking is by how much less there is than is asked for; who asks for nothing lacks nothing.
-func lacking(demand, free int64) int64 {
+// shortBy returns how much less is free than demanded; 0 for no demand.
+func shortBy(demand, free int64) int64 {
 	if demand == 0 {
 		return 0
 	}
 	return demand - free
 }
 
-// Value returns a node's value for an attribute as constraints name it, "" where it has none.
+// Value returns a node's value of an attribute, as constraints name it; "" if it has none.
 func Value(n *Node, name string) string { return valueOf(n, name) }
 
-// Concerns reports whether a relation of one task is about another task, whose owner has the labels.
+// Concerns reports whether a relation of the task own selects the task other, whose owner has the labels.
 func Concerns(r cluster.Relation, own, other cluster.TaskID, labels cluster.Labels) bool {
 	r = wholeRelation(r, clusterOf(own))
-	return means(&r, clusterOf(other), labels)
+	return relationSelects(&r, clusterOf(other), labels)
 }
 
-// Held yields all reservations, in no order. The fleet must not be changed meanwhile.
+// Held yields all reservations, in no order. The caller must not change the fleet meanwhile.
 func (f *Fleet) Held(yield func(Reservation) bool) {
-	for _, r := range f.held { // order-free: the caller's to sort
+	for _, r := range f.held { // order-free: the caller sorts
 		if !yield(r) {
 			return
 		}

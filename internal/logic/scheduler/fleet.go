@@ -7,43 +7,42 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// classLabel is the label that the attribute node.class stands for.
+// classLabel is the label that the attribute node.class refers to.
 const classLabel = "class"
 
-// Node is what the scheduler knows of a machine.
+// Node is what the scheduler knows of a node.
 type Node struct {
 	Name  string
 	State cluster.NodeState
-	// Cordon keeps new tasks away, but for those of daemons. Drain says of a node with Cordon that it keeps those away,
-	// too.
+	// Cordon keeps new tasks away, except those of daemons. With Drain it keeps those away, too.
 	Cordon, Drain    bool
 	Arch, OS, Kernel string
 	// Executors by name, such as "containerd".
 	Executors []string
-	// Labels are the agent's, overridden by the operator's.
+	// Labels are the agent's labels, overridden by the operator's.
 	Labels cluster.Labels
-	// Pool is the one that the node is in, or "".
+	// Pool is the pool of the node, or "".
 	Pool     string
 	Taints   []cluster.Taint
 	Capacity cluster.Demand
-	// Devices are those that tasks may reserve, each with an ID of its own.
+	// Devices are the devices that tasks may reserve, with unique IDs.
 	Devices []cluster.Device
-	// Reserved are the reservations that keep it, those that are over left out, by when they begin.
+	// Reserved are the reservations of the node that have not ended, ordered by their begin.
 	Reserved []*cluster.Reservation
-	// Images are references of images that are on the node.
+	// Images are references of images that the node has.
 	Images []string
-	// Volumes are the keys of volumes on the node that keep tasks with them.
+	// Volumes are the keys of volumes on the node that bind their tasks to it.
 	Volumes []string
-	// Folders is what the node lends of its folders, and which copies it has of volumes that stick to a task.
+	// Folders is what the node lends of its folders, and its copies of sticky volumes.
 	Folders *cluster.FolderFacts
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
-	// Networks are those that tasks can have beside the node's own, with what lacks for them.
+	// Networks are the networks for tasks beside the node's own, with what each lacks.
 	Networks []cluster.NetworkFact
 }
 
-// NodeOf joins the records of a node. A host or status that does not exist is nil; a node
-// without a status has no capacity and no executor.
+// NodeOf joins the records of a node. A host or status that does not exist is nil. A node without a status has no
+// capacity and no executor.
 func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) Node {
 	n := Node{Name: node.Name, State: node.State, Labels: cluster.Labels{}}
 	if status != nil {
@@ -76,73 +75,71 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 	return n
 }
 
-// Reservation is what one attempt of a task takes up on a node, from its placement until nothing
-// of it is left there.
+// Reservation is what one attempt of a task holds on a node, from its placement until nothing of it is left there.
 type Reservation struct {
-	// UUID of the attempt, or another text that names the reservation alone. A task may have several attempts
-	// that take up room (P6.3).
+	// UUID is that of the attempt, or another text that is unique among reservations. A task may have several attempts
+	// that hold room (P6.3).
 	UUID string
 	Task cluster.TaskID
-	// Definition is what it runs. Where that is not known the attempt counts with the tasks of its own generation, as
-	// long as all of its version that wait are of that.
+	// Definition is what the attempt runs. If it is unknown, the attempt counts with the tasks of its own generation.
+	// It does so only while all waiting tasks of its version are of that generation.
 	Definition cluster.Ref
 	Node       string
 	Demand     cluster.Demand
-	// Ports are the numbers that the attempt holds on the node.
+	// Ports are the port numbers that the attempt holds on the node.
 	Ports []int
-	// Labels are the owner's, which relations look at, and Priority the task's.
+	// Labels are the owner's labels, which relations select by. Priority is the task's.
 	Labels   cluster.Labels
 	Priority int
-	// Devices are what it holds of the node's.
+	// Devices are the devices that the attempt holds.
 	Devices []cluster.DeviceUse
-	// Away are the relations of its placement that keep other tasks away: those that are Required and Away.
+	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
 	Away []cluster.Relation
 }
 
-// Fleet is the nodes of one domain and what is reserved on them. Its owner calls the methods that
-// change it; several readers may use it at the same time between them.
+// Fleet is the nodes of one domain with their reservations. Its owner calls the methods that change it. Between these
+// calls, several readers may use it at once.
 type Fleet struct {
 	slots  []slot
 	loads  []load // by slot
 	byName map[string]int32
 	names  names   // of the nodes that are set
-	vacant []int32 // slots to be used again
-	// reserved counts what keeps the nodes that are set.
-	reserved int
-	catalog  catalog
-	held     map[string]Reservation
-	crowds   map[string]*crowd // by what tasksOf says; further ones are chained
-	spare    []*crowd          // that were dispersed, to be used again
-	// neighbours are the same reservations as relations look at them.
-	neighbours neighbours
-	images     images // of the nodes that are set
-	volumes    images // likewise, the nodes that have a volume
-	sticky     copies // likewise, the nodes that have a copy of one that sticks to a task
-	worth      *Worth // nil: devices are worth nothing
+	vacant []int32 // slots to be reused
+	// reserved is the number of operator's reservations on the nodes that are set.
+	reserved       int
+	catalog        catalog
+	held           map[string]Reservation
+	reservedGroups map[string]*reservedGroup // by the name that tasksOf returns; further definitions are chained
+	spareGroups    []*reservedGroup          // empty groups for reuse
+	// relationIndex counts the same reservations for relations.
+	relationIndex relationIndex
+	images        nodesByImage // of the nodes that are set
+	volumes       nodesByImage // nodes that are set and have a volume
+	sticky        nodesByCopy  // nodes that are set and have a copy of a sticky volume
+	valueModel    *Worth       // nil if devices have no value
 }
 
-// slot is one node of a fleet. It lives while the node is set or something is reserved on it.
+// slot is one node of a fleet. It exists while the node is set or something is reserved on it.
 type slot struct {
 	node  Node
 	set   bool
-	ports *portSet // nil while none is taken
-	// devices is what is used of them, also of such that the node has no more.
-	devices deviceUses
-	bays    []bay // the devices of a node that is set
+	ports *portSet // nil if none is taken
+	// devices is what is used, also of devices that the node no longer has.
+	devices      deviceUses
+	deviceGroups []deviceGroup // nil if the node is not set
 }
 
-// load is what a node has and what of it is used. It stands apart from the slot, as cycles copy those of the nodes that
-// they use.
+// load is the capacity and usage of a node. It is apart from slot because cycles copy the loads that they change.
 type load struct {
 	capacity, used cluster.Demand
-	key            [orders]uint64 // its place in the orders of its class
-	at             [orders]uint64 // where the trees hold it
-	stale          uint8          // of a cycle: bits of the orders whose trees do not hold it so yet
+	key            [orders]uint64 // its keys in the trees of its node class
+	at             [orders]uint64 // the keys by which the trees hold it
+	stale          uint8          // in a cycle: bits of the orders whose trees hold an older state
 	tasks          int32
-	class          int32  // -1 while the node is not set
-	turn           int32  // of a cycle: how many touches there were with the last of the node
-	shelf          int32  // where it is, by its devices; -1 on none
-	shelved        uint64 // the key by which its shelf holds it
+	class          int32  // the node class; -1 if the node is not set
+	turn           int32  // in a cycle: the number of touches up to the node's last
+	deviceClass    int32  // the device class; -1 if none
+	deviceClassKey uint64 // the key by which the tree of its device class holds it
 }
 
 func (l *load) free() cluster.Demand { return l.capacity.Sub(l.used) }
@@ -150,33 +147,33 @@ func (l *load) free() cluster.Demand { return l.capacity.Sub(l.used) }
 // NewFleet returns a fleet without nodes.
 func NewFleet() *Fleet {
 	f := &Fleet{
-		byName:  map[string]int32{},
-		catalog: newCatalog(),
-		held:    map[string]Reservation{},
-		crowds:  map[string]*crowd{},
+		byName:         map[string]int32{},
+		catalog:        newCatalog(),
+		held:           map[string]Reservation{},
+		reservedGroups: map[string]*reservedGroup{},
 
-		neighbours: newNeighbours(),
-		images:     images{},
-		volumes:    images{},
-		sticky:     copies{},
+		relationIndex: newRelationIndex(),
+		images:        nodesByImage{},
+		volumes:       nodesByImage{},
+		sticky:        nodesByCopy{},
 	}
 	f.names.of = f.name
 	return f
 }
 
-// SetNode adds the node, or replaces what is known of it. Its reservations stay. The fleet keeps n's
-// slices and map, which must not be changed afterwards.
+// SetNode adds the node, or replaces what is known of it. Its reservations stay. The fleet keeps n's slices and map;
+// the caller must not change them afterwards.
 func (f *Fleet) SetNode(n Node) {
 	i := f.slot(n.Name)
 	s := &f.slots[i]
 	if s.set {
-		f.withdraw(i)
+		f.removeFromIndex(i)
 	} else {
 		f.names.add(i)
 	}
 	s.node, s.set = n, true
 	f.reserved += len(n.Reserved)
-	s.bays = baysOf(&s.node, s.devices, f.worth)
+	s.deviceGroups = groupDevices(&s.node, s.devices, f.valueModel)
 	f.images.add(i, n.Images)
 	f.volumes.add(i, n.Volumes)
 	f.sticky.add(i, n.Folders)
@@ -188,19 +185,19 @@ func (f *Fleet) SetNode(n Node) {
 	l.capacity, l.class = clamp(n.Capacity), f.catalog.enter(&n)
 	f.catalog.rekey(l)
 	for order := range orders {
-		f.plant(order, i)
+		f.addToTree(order, i)
 	}
-	f.shelve(i, true)
-	f.refine(n.Labels)
+	f.updateDeviceClass(i, true)
+	f.updateFineLabels(n.Labels)
 }
 
-// withdraw takes out of the index what is known of a node that is set.
-func (f *Fleet) withdraw(i int32) {
+// removeFromIndex removes a node that is set from all indexes.
+func (f *Fleet) removeFromIndex(i int32) {
 	l := &f.loads[i]
 	for order := range orders {
-		f.uproot(order, i)
+		f.removeFromTree(order, i)
 	}
-	f.unshelve(i)
+	f.leaveDeviceClass(i)
 	f.catalog.leave(l.class)
 	f.noteLabels(i, f.slots[i].node.Labels, -1)
 	f.reserved -= len(f.slots[i].node.Reserved)
@@ -213,22 +210,22 @@ func (f *Fleet) withdraw(i int32) {
 	}
 }
 
-// plant puts a node into one of the trees of its class.
-func (f *Fleet) plant(order int, i int32) {
+// addToTree adds a node to one of the trees of its class.
+func (f *Fleet) addToTree(order int, i int32) {
 	l := &f.loads[i]
 	l.at[order] = l.key[order]
 	t := &f.catalog.trees[order][l.class]
-	*t = topOf(f.editor().insert(t.page, entry{key: l.key[order], slot: i, free: l.free()}))
+	*t = nodeTreeOf(f.nodeIndexEditor().insert(t.page, entry{key: l.key[order], slot: i, free: l.free()}))
 }
 
-// uproot takes a node out of one of the trees of its class.
-func (f *Fleet) uproot(order int, i int32) {
+// removeFromTree removes a node from one of the trees of its class.
+func (f *Fleet) removeFromTree(order int, i int32) {
 	l := &f.loads[i]
 	t := &f.catalog.trees[order][l.class]
-	*t = topOf(f.editor().remove(t.page, l.at[order], i))
+	*t = nodeTreeOf(f.nodeIndexEditor().remove(t.page, l.at[order], i))
 }
 
-// charge changes what is used of a node. What is used of its devices has changed before.
+// charge sets the usage of a node. If devices is true, the caller has changed the device usage already.
 func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32, devices bool) {
 	l := &f.loads[i]
 	l.used, l.tasks = used, l.tasks+tasks
@@ -237,13 +234,13 @@ func (f *Fleet) charge(i int32, used cluster.Demand, tasks int32, devices bool) 
 	}
 	f.catalog.rekey(l)
 	for order := range orders {
-		f.uproot(order, i)
-		f.plant(order, i)
+		f.removeFromTree(order, i)
+		f.addToTree(order, i)
 	}
-	f.shelve(i, devices)
+	f.updateDeviceClass(i, devices)
 }
 
-// useDevices changes what is used of a node's devices.
+// useDevices adds device uses to a node, or with a sign of -1 removes them.
 func (f *Fleet) useDevices(i int32, uses []cluster.DeviceUse, sign int) {
 	if len(uses) == 0 {
 		return
@@ -252,14 +249,14 @@ func (f *Fleet) useDevices(i int32, uses []cluster.DeviceUse, sign int) {
 	for _, u := range uses {
 		s.devices = s.devices.add(u, sign)
 	}
-	fillBays(s.bays, &s.node, s.devices)
+	updateFreeDevices(s.deviceGroups, &s.node, s.devices)
 }
 
-func (f *Fleet) editor() editor { return editor{names: &f.names} }
+func (f *Fleet) nodeIndexEditor() indexEditor { return indexEditor{names: &f.names} }
 
 func (f *Fleet) name(i int32) string { return f.slots[i].node.Name }
 
-// ports returns the set of the ports taken on a node, to be changed.
+// ports returns the set of the ports taken on a node, for changing.
 func (f *Fleet) ports(i int32) *portSet {
 	s := &f.slots[i]
 	if s.ports == nil {
@@ -268,30 +265,29 @@ func (f *Fleet) ports(i int32) *portSet {
 	return s.ports
 }
 
-// RemoveNode forgets the node. What is reserved there stays charged until it is released, and counts
-// again if the node comes back.
+// RemoveNode forgets the node. Its reservations stay charged until they are released, and count again if the node comes
+// back.
 func (f *Fleet) RemoveNode(name string) {
 	i, found := f.search(name)
 	if !found {
 		return
 	}
-	f.withdraw(i)
+	f.removeFromIndex(i)
 	f.names.remove(i)
 	s := &f.slots[i]
-	s.node, s.set, s.bays = Node{Name: name}, false, nil
+	s.node, s.set, s.deviceGroups = Node{Name: name}, false, nil
 	f.vacate(i)
 }
 
-// Grow makes room for so many reservations in all, which spares a fleet that is filled at once most of the work of
-// growing. It changes nothing else.
+// Grow makes room for so many reservations in all, which speeds up filling a fleet. It changes nothing else.
 func (f *Fleet) Grow(reservations int) {
 	held := make(map[string]Reservation, max(reservations, len(f.held)))
 	maps.Copy(held, f.held)
 	f.held = held
 }
 
-// Reserve charges an attempt to its node, which need not be set yet. A reservation with the same
-// UUID is replaced. The fleet keeps r's slices and map.
+// Reserve charges an attempt to its node, which need not be set yet. It replaces a reservation with the same UUID. The
+// fleet keeps r's slices and map.
 func (f *Fleet) Reserve(r Reservation) {
 	f.Release(r.UUID)
 	r.Demand = clamp(r.Demand)
@@ -303,17 +299,17 @@ func (f *Fleet) Reserve(r Reservation) {
 		f.ports(i).add(p)
 	}
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
-	first := f.crowds[tasks]
+	first := f.reservedGroups[tasks]
 	c := first.of(definition)
 	if c == nil {
-		c = f.gather(definition, first)
-		f.crowds[tasks] = c
+		c = f.newReservedGroup(definition, first)
+		f.reservedGroups[tasks] = c
 	}
-	c.add(spotOf(i, generation))
-	f.neighbours.add(&r, i, 1)
+	c.add(slotGenerationOf(i, generation))
+	f.relationIndex.add(&r, i, 1)
 }
 
-// Release gives back what the attempt took up. One that holds nothing is no error.
+// Release removes the reservation of an attempt. An unknown UUID is no error.
 func (f *Fleet) Release(uuid string) {
 	r, found := f.held[uuid]
 	if !found {
@@ -327,11 +323,11 @@ func (f *Fleet) Release(uuid string) {
 		f.ports(i).remove(p)
 	}
 	tasks, generation, definition := tasksOf(r.Task, r.Definition)
-	c := f.crowds[tasks].of(definition)
-	if c.remove(spotOf(i, generation)); len(c.at) == 0 {
-		f.disperse(tasks, c)
+	c := f.reservedGroups[tasks].of(definition)
+	if c.remove(slotGenerationOf(i, generation)); len(c.counts) == 0 {
+		f.removeReservedGroup(tasks, c)
 	}
-	f.neighbours.add(&r, i, -1)
+	f.relationIndex.add(&r, i, -1)
 	f.vacate(i)
 }
 
@@ -341,10 +337,10 @@ func (f *Fleet) Reserved(uuid string) (Reservation, bool) {
 	return r, found
 }
 
-// Reservations returns how many attempts hold something.
+// Reservations returns the number of reservations.
 func (f *Fleet) Reservations() int { return len(f.held) }
 
-// Nodes returns the names of the nodes, ordered.
+// Nodes returns the names of the nodes in order.
 func (f *Fleet) Nodes() []string {
 	names := make([]string, 0, f.names.count)
 	for i := range f.names.all {
@@ -353,7 +349,7 @@ func (f *Fleet) Nodes() []string {
 	return names
 }
 
-// Node returns a node and what is reserved on it.
+// Node returns a node and its usage.
 func (f *Fleet) Node(name string) (n Node, used cluster.Demand, found bool) {
 	i, found := f.search(name)
 	if !found {
@@ -362,23 +358,23 @@ func (f *Fleet) Node(name string) (n Node, used cluster.Demand, found bool) {
 	return f.slots[i].node, f.loads[i].used, true
 }
 
-// Clone returns a fleet that changes independently of f: to try what would be if.
+// Clone returns an independent copy of the fleet, for what-if questions.
 func (f *Fleet) Clone() *Fleet {
 	c := &Fleet{
-		slots:    slices.Clone(f.slots),
-		loads:    slices.Clone(f.loads),
-		byName:   maps.Clone(f.byName),
-		vacant:   slices.Clone(f.vacant),
-		catalog:  f.catalog.clone(),
-		reserved: f.reserved,
-		held:     maps.Clone(f.held),
-		crowds:   make(map[string]*crowd, len(f.crowds)),
+		slots:          slices.Clone(f.slots),
+		loads:          slices.Clone(f.loads),
+		byName:         maps.Clone(f.byName),
+		vacant:         slices.Clone(f.vacant),
+		catalog:        f.catalog.clone(),
+		reserved:       f.reserved,
+		held:           maps.Clone(f.held),
+		reservedGroups: make(map[string]*reservedGroup, len(f.reservedGroups)),
 
-		neighbours: f.neighbours.clone(),
-		images:     make(images, len(f.images)),
-		volumes:    make(images, len(f.volumes)),
-		sticky:     f.sticky.clone(),
-		worth:      f.worth,
+		relationIndex: f.relationIndex.clone(),
+		images:        make(nodesByImage, len(f.images)),
+		volumes:       make(nodesByImage, len(f.volumes)),
+		sticky:        f.sticky.clone(),
+		valueModel:    f.valueModel,
 	}
 	c.names = f.names.clone(c.name)
 	for image, nodes := range f.images { // order-free: a copy
@@ -390,25 +386,27 @@ func (f *Fleet) Clone() *Fleet {
 	for i := range c.slots {
 		c.slots[i].ports = c.slots[i].ports.clone()
 		c.slots[i].devices = slices.Clone(c.slots[i].devices)
-		if bays := c.slots[i].bays; bays != nil {
-			c.slots[i].bays = copyBays(nil, bays)
+		if groups := c.slots[i].deviceGroups; groups != nil {
+			c.slots[i].deviceGroups = copyDeviceGroups(nil, groups)
 		}
 	}
-	for tasks, first := range f.crowds { // order-free: a copy
+	for tasks, first := range f.reservedGroups { // order-free: a copy
 		for o := first; o != nil; o = o.next {
-			c.crowds[tasks] = &crowd{o.definition, maps.Clone(o.at), slices.Clone(o.versions), c.crowds[tasks]}
+			c.reservedGroups[tasks] = &reservedGroup{
+				o.definition, maps.Clone(o.counts), slices.Clone(o.generations), c.reservedGroups[tasks],
+			}
 		}
 	}
 	return c
 }
 
-// search finds a node that is set.
+// search finds the slot of a node that is set.
 func (f *Fleet) search(name string) (slot int32, found bool) {
 	i, found := f.byName[name]
 	return i, found && f.slots[i].set
 }
 
-// slot returns the slot of that name, a new one if there is none.
+// slot returns the slot of that name, and adds one if there is none.
 func (f *Fleet) slot(name string) int32 {
 	if i, found := f.byName[name]; found {
 		return i
@@ -420,10 +418,10 @@ func (f *Fleet) slot(name string) int32 {
 		i = int32(len(f.slots))
 		f.slots = append(f.slots, slot{})
 		f.loads = append(f.loads, load{})
-		f.names.label = append(f.names.label, 0)
+		f.names.order = append(f.names.order, 0)
 	}
 	f.slots[i] = slot{node: Node{Name: name}}
-	f.loads[i] = load{class: -1, shelf: -1}
+	f.loads[i] = load{class: -1, deviceClass: -1}
 	f.byName[name] = i
 	return i
 }
@@ -434,19 +432,19 @@ func (f *Fleet) vacate(i int32) {
 		return
 	}
 	delete(f.byName, f.slots[i].node.Name)
-	f.slots[i], f.loads[i] = slot{}, load{class: -1, shelf: -1}
+	f.slots[i], f.loads[i] = slot{}, load{class: -1, deviceClass: -1}
 	f.vacant = append(f.vacant, i)
 }
 
-// mostOfAny bounds an amount of a resource, so that the sum over the tasks of a node, or an amount in parts of
-// another, stays far from the end of the integers.
-const mostOfAny = 1 << 53
+// maxAmount is the largest amount of a resource, in its unit. Sums over the tasks of a node, and products with parts,
+// stay within 64 bits.
+const maxAmount = 1 << 53
 
-// clamp brings amounts that came from outside into 0 to mostOfAny.
+// clamp brings outside amounts into the range from 0 to maxAmount.
 func clamp(d cluster.Demand) cluster.Demand {
 	return cluster.Demand{
-		CPU:    min(max(d.CPU, 0), mostOfAny),
-		Memory: min(max(d.Memory, 0), mostOfAny),
-		Disk:   min(max(d.Disk, 0), mostOfAny),
+		CPU:    min(max(d.CPU, 0), maxAmount),
+		Memory: min(max(d.Memory, 0), maxAmount),
+		Disk:   min(max(d.Disk, 0), maxAmount),
 	}
 }

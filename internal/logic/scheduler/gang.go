@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// together moves the members of each gang behind the first of them, as they are placed together or not at all.
-func together(pending []cluster.Pending, order []int32) []int32 {
+// groupGangs moves the members of each gang behind its first member: they are placed together or not at all.
+func groupGangs(pending []cluster.Pending, order []int32) []int32 {
 	members := map[string][]int32{}
 	for _, p := range order {
 		if gang := pending[p].Gang; gang != "" {
@@ -30,7 +30,7 @@ func together(pending []cluster.Pending, order []int32) []int32 {
 	return sorted
 }
 
-// run gives tasks, by their position in the order of decisions, their turns, and returns those that wait.
+// run gives tasks their turns, by position in the order of decision. It returns the tasks that wait.
 func (y *cycle) run(positions []int32) (waiting []int32) {
 	for len(positions) > 0 {
 		gang := y.task(positions[0]).Gang
@@ -39,7 +39,7 @@ func (y *cycle) run(positions []int32) (waiting []int32) {
 			members++
 		}
 		before := len(waiting)
-		y.unkeep(positions[:members]...)
+		y.releasePromised(positions[:members]...)
 		if gang == "" {
 			if !y.turn(positions[0]) {
 				waiting = append(waiting, positions[0])
@@ -47,41 +47,41 @@ func (y *cycle) run(positions []int32) (waiting []int32) {
 		} else {
 			waiting = append(waiting, y.runGang(positions[:members])...)
 		}
-		y.keepFor(waiting[before:])
+		y.reservePromised(waiting[before:])
 		positions = positions[members:]
 	}
 	return waiting
 }
 
-// turn places the task at a position in the order of decisions, if it can.
+// turn places the task at a position, if a node is feasible.
 func (y *cycle) turn(position int32) bool {
-	c := y.classOf[position]
+	c := y.taskClassAt[position]
 	slot := y.promised(c)
 	if slot < 0 {
 		slot = y.best(c)
 	}
 	if slot >= 0 {
 		y.placed = append(y.placed, y.place(c, slot, int(y.order[position])))
-		y.placedAt = append(y.placedAt, whereabouts{position, slot})
+		y.placedAt = append(y.placedAt, placedTask{position, slot})
 	}
-	y.leave(c)
+	y.finishTask(c)
 	return slot >= 0
 }
 
-// whereabouts is the position of a placed task and its node.
-type whereabouts struct{ position, slot int32 }
+// placedTask is the position of a placed task, and its node.
+type placedTask struct{ position, slot int32 }
 
 func (y *cycle) task(position int32) *cluster.Pending { return &y.pending[y.order[position]] }
 
-// runGang places the members of a gang, at least as many as it has to have, or none: what they took is given back then.
+// runGang places the members of a gang: at least the gang's size of them, or none.
 func (y *cycle) runGang(members []int32) (waiting []int32) {
 	size := 0
 	for _, m := range members {
 		size = max(size, y.task(m).GangSize)
-		y.ready(y.classOf[m])
+		y.prepare(y.taskClassAt[m])
 	}
 	if len(members) < size {
-		y.tell(members, fmt.Sprintf("%d of %d tasks wait for places", len(members), size), nil)
+		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks wait for places", len(members), size), nil)
 		return members
 	}
 	mark := len(y.placed)
@@ -92,42 +92,42 @@ func (y *cycle) runGang(members []int32) (waiting []int32) {
 	}
 	if placed := len(members) - len(waiting); placed < size {
 		var others []cluster.RefusalCount
-		y.ready(y.classOf[waiting[0]])
-		others = y.findRefusals(y.classOf[waiting[0]])
-		slices.SortFunc(others, mostNodes)
+		y.prepare(y.taskClassAt[waiting[0]])
+		others = y.findRefusals(y.taskClassAt[waiting[0]])
+		slices.SortFunc(others, byNodeCount)
 		for i := len(y.placed) - 1; i >= mark; i-- {
 			y.giveBack(&y.placed[i], y.placedAt[i])
 		}
 		y.placed, y.placedAt = y.placed[:mark], y.placedAt[:mark]
-		y.tell(members, fmt.Sprintf("%d of %d tasks find places", placed, size), others)
+		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks find places", placed, size), others)
 		return members
 	}
 	for _, m := range waiting {
-		delete(y.told, m)
+		delete(y.gangWaiting, m)
 	}
 	return waiting
 }
 
-// tell keeps why the members of a gang wait: for the gang, and for what the first of those that found no place was
-// told.
-func (y *cycle) tell(members []int32, gang string, others []cluster.RefusalCount) {
+// noteGangWaiting keeps why the members of a gang wait: the state of the gang, and the refusals of the first member
+// without a place.
+func (y *cycle) noteGangWaiting(members []int32, gang string, others []cluster.RefusalCount) {
 	refusals := append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: gang}}},
 		others...)
 	sentence := Sentence(refusals)
-	if y.told == nil {
-		y.told = map[int32]cluster.Waiting{}
+	if y.gangWaiting == nil {
+		y.gangWaiting = map[int32]cluster.Waiting{}
 	}
 	for _, m := range members {
-		y.told[m] = cluster.Waiting{Task: y.task(m).Task, Refusals: refusals, Sentence: sentence}
+		y.gangWaiting[m] = cluster.Waiting{Task: y.task(m).Task, Refusals: refusals, Sentence: sentence}
 	}
 }
 
-// giveBack undoes place. What was found out of nodes that refuse holds no longer.
-func (y *cycle) giveBack(pl *Placement, at whereabouts) {
-	c, l := y.classOf[at.position], y.ownLoad(at.slot)
+// giveBack undoes place. Cached refusals become invalid.
+func (y *cycle) giveBack(pl *Placement, at placedTask) {
+	c, l := y.taskClassAt[at.position], y.ownLoad(at.slot)
 	l.used = l.used.Sub(c.demand)
 	l.tasks--
-	y.count1(c, at.slot, -1)
+	y.countTask(c, at.slot, -1)
 	for _, port := range pl.Ports { // order-free: each for itself
 		y.ownPorts(at.slot).remove(port)
 	}
@@ -135,38 +135,38 @@ func (y *cycle) giveBack(pl *Placement, at whereabouts) {
 		y.useDevices(at.slot, pl.Devices, -1)
 	}
 	y.touch(l, at.slot)
-	y.epoch++
+	y.undoCount++
 }
 
-// renew forgets what no longer holds since something was given back.
-func (y *cycle) renew(c *class) {
-	if c.epoch == y.epoch {
+// forgetStale drops what is no longer valid because something was given back.
+func (y *cycle) forgetStale(c *taskClass) {
+	if c.undoCount == y.undoCount {
 		return
 	}
-	c.epoch, c.full, c.floors, c.rosters = y.epoch, false, nil, nil
+	c.undoCount, c.isFull, c.minGroupTasks, c.candidateHeaps = y.undoCount, false, nil, nil
 	if c.ranking != nil {
 		y.spareRank = append(y.spareRank, c.ranking)
 		c.ranking, c.visited = nil, false
 	}
 }
 
-// revived returns those of the waiting tasks whose demands others may have met since, with all of their gangs. Where
-// room is kept for some that wait, it returns all and gives that room back: a task that is revived must not wait for
-// what is kept for a less urgent one, and what was kept for one that now finds another place is free for the rest.
+// revived returns the waiting tasks that others may have made feasible since, with all of their gangs. If room is kept
+// for waiting tasks, it returns all of them and releases that room. A revived task must not wait for room that is kept
+// for a less urgent one. Room of a task that now finds another place is free for the others.
 func (y *cycle) revived(waiting []int32) (again []int32) {
 	gangs := map[string]bool{}
 	for _, i := range waiting {
-		if gang := y.task(i).Gang; gang != "" && y.classOf[i].revives {
+		if gang := y.task(i).Gang; gang != "" && y.taskClassAt[i].revives {
 			gangs[gang] = true
 		}
 	}
 	for _, i := range waiting {
-		if y.classOf[i].revives || gangs[y.task(i).Gang] {
+		if y.taskClassAt[i].revives || gangs[y.task(i).Gang] {
 			again = append(again, i)
 		}
 	}
-	if len(again) > 0 && len(y.kept) > 0 {
-		y.unkeep(waiting...)
+	if len(again) > 0 && len(y.promisedRooms) > 0 {
+		y.releasePromised(waiting...)
 		return slices.Clone(waiting)
 	}
 	return again

@@ -1,13 +1,14 @@
 package scheduler
 
-// imageParts is what it is worth that all images of a task are on a node, in parts of a resource: as if that much less,
-// or more to who fills nodes, were used there. So little only decides among nodes that are about as full.
+// imageParts is the bonus for a node with all images of a task, in millionths of a resource. It counts like that much
+// less usage for spread, else like that much more. It is small, so that it decides only between nodes of about equal
+// fill.
 const imageParts = 50_000
 
-// images says which nodes have an image.
-type images map[string]map[int32]struct{}
+// nodesByImage are the nodes that have an image, by its reference.
+type nodesByImage map[string]map[int32]struct{}
 
-func (m images) add(slot int32, list []string) {
+func (m nodesByImage) add(slot int32, list []string) {
 	for _, image := range list {
 		if m[image] == nil {
 			m[image] = map[int32]struct{}{}
@@ -16,7 +17,7 @@ func (m images) add(slot int32, list []string) {
 	}
 }
 
-func (m images) remove(slot int32, list []string) {
+func (m nodesByImage) remove(slot int32, list []string) {
 	for _, image := range list {
 		delete(m[image], slot)
 		if len(m[image]) == 0 {
@@ -25,22 +26,22 @@ func (m images) remove(slot int32, list []string) {
 	}
 }
 
-// fewImages is up to how many nodes with an image are looked at one by one; of more there is soon one in the order of a
-// tree.
-const fewImages = 64
+// maxListedImageNodes is how many nodes with images of a class are judged one by one. If there are more, a tree search
+// soon meets one.
+const maxListedImageNodes = 64
 
-// settleImages finds the nodes that have images of the class.
-func (y *cycle) settleImages(c *class) {
+// prepareImages finds the nodes that have images of the class.
+func (y *cycle) prepareImages(c *taskClass) {
 	nodes := 0
 	for _, image := range c.Images {
 		c.images = append(c.images, y.fleet.images[image])
 		nodes += len(y.fleet.images[image])
 	}
-	c.commonImages = nodes > fewImages
+	c.commonImages = nodes > maxListedImageNodes
 }
 
-// present returns how many of the class's images are on the node.
-func (c *class) present(slot int32) (n int) {
+// present returns the number of the class's images on the node.
+func (c *taskClass) present(slot int32) (n int) {
 	for _, nodes := range c.images {
 		if _, found := nodes[slot]; found {
 			n++
@@ -49,8 +50,8 @@ func (c *class) present(slot int32) (n int) {
 	return n
 }
 
-// imageWorth is what so many images on a node take off the rank's fill.
-func (c *class) imageWorth(present int) uint64 {
+// imageBonus returns what so many images on a node subtract from the rank's fill.
+func (c *taskClass) imageBonus(present int) uint64 {
 	if len(c.images) == 0 {
 		return 0
 	}
@@ -58,7 +59,7 @@ func (c *class) imageWorth(present int) uint64 {
 }
 
 // withImages yields the nodes that have images of the class, some more than once.
-func (c *class) withImages(yield func(slot int32) bool) {
+func (c *taskClass) withImages(yield func(slot int32) bool) {
 	for _, nodes := range c.images {
 		for slot := range nodes { // order-free: the best is taken
 			if !yield(slot) {

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestPortSet holds the set against a plain count of who took which port.
+// TestPortSet compares the set with a plain count of ports.
 func TestPortSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s portSet
@@ -66,8 +66,8 @@ func nextFree(counts map[int]int, from int) int {
 	return 0
 }
 
-// TestFirstPortScatters makes sure that the tasks of a service, and the attempts of a task, begin their
-// search at places all over the range.
+// TestFirstPortScatters checks that the tasks of a service, and the attempts of a task, start their search all over the
+// range.
 func TestFirstPortScatters(t *testing.T) {
 	const tries = 1000
 	starts := func(of func(i int) int) int {
@@ -90,7 +90,7 @@ func TestFirstPortScatters(t *testing.T) {
 	}
 }
 
-// TestRanking holds the ranking against the first lowest of all ranks.
+// TestRanking compares the ranking with the first minimum of all ranks.
 func TestRanking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(0, 70).Draw(t, "nodes")
@@ -100,11 +100,11 @@ func TestRanking(t *testing.T) {
 			}
 			return rank{rapid.Uint64Range(0, 2).Draw(t, "tier"), rapid.Uint64Range(0, 2).Draw(t, "fill")}
 		}
-		label := make([]uint64, nodes)
-		for n, l := range rapid.Permutation(label).Draw(t, "") {
-			label[n] = l + uint64(n*7%71)
+		nameOrder := make([]uint64, nodes)
+		for n, l := range rapid.Permutation(nameOrder).Draw(t, "") {
+			nameOrder[n] = l + uint64(n*7%71)
 		}
-		r := newRanking(nodes, label)
+		r := newRanking(nodes, nameOrder)
 		for n := range nodes {
 			r.ranks[n] = draw()
 		}
@@ -116,7 +116,7 @@ func TestRanking(t *testing.T) {
 			want := int32(-1)
 			for n, k := range r.ranks {
 				if k != refused() && (want < 0 || k.less(r.ranks[want]) || k == r.ranks[want] &&
-					label[n] < label[want]) {
+					nameOrder[n] < nameOrder[want]) {
 					want = int32(n)
 				}
 			}
@@ -138,13 +138,13 @@ func TestShare(t *testing.T) {
 		{"a third is cut", 1, 3, 333_333},
 		{"all", 100, 100, 1_000_000},
 		{"more than all", 550, 100, 5_500_000},
-		{"far more than all", 5000, 100, mostParts},
+		{"far more than all", 5000, 100, maxParts},
 		{"of nothing", 0, 0, 0},
 		{"used of nothing", 5, 0, 0},
 		{"less than nothing", -5, 100, 0},
-		{"largest amounts", mostOfAny - 1, mostOfAny, 999_999},
-		{"of largest amounts all", mostOfAny, mostOfAny, 1_000_000},
-		{"of largest amounts too much", mostOfAny, 1, mostParts},
+		{"largest amounts", maxAmount - 1, maxAmount, 999_999},
+		{"of largest amounts all", maxAmount, maxAmount, 1_000_000},
+		{"of largest amounts too much", maxAmount, 1, maxParts},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := share(test.amount, test.capacity); got != test.want {
@@ -154,10 +154,10 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShape: capacities are rounded down, by little.
+// TestShape checks that capacities are rounded down only slightly.
 func TestShape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		have := rapid.Int64Range(0, mostOfAny).Draw(t, "capacity")
+		have := rapid.Int64Range(0, maxAmount).Draw(t, "capacity")
 		got := int64(shapeOf(cluster.Demand{Memory: cluster.Bytes(have)}).Memory)
 		if got > have || got < have-have/32 || have < 64 && got != have {
 			t.Fatalf("%d is rounded to %d", have, got)
@@ -165,18 +165,18 @@ func TestShape(t *testing.T) {
 	})
 }
 
-// TestTree changes a tree by two owners, and holds what each finds against a plain list.
+// TestTree changes a tree by two owners, and compares each one's tree with a plain list.
 func TestTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const slots = 400
-		o := names{label: make([]uint64, slots)}
-		for i := range o.label {
-			o.label[i] = uint64(i * 7919 % slots)
+		o := names{order: make([]uint64, slots)}
+		for i := range o.order {
+			o.order[i] = uint64(i * 7919 % slots)
 		}
-		first := editor{names: &o}
+		first := indexEditor{names: &o}
 		var root *page
 		plain := map[int32]entry{}
-		change := func(e editor, root *page, plain map[int32]entry) *page {
+		change := func(e indexEditor, root *page, plain map[int32]entry) *page {
 			slot := rapid.Int32Range(0, slots-1).Draw(t, "slot")
 			if old, found := plain[slot]; found {
 				delete(plain, slot)
@@ -194,7 +194,7 @@ func TestTree(t *testing.T) {
 		for range rapid.IntRange(0, 600).Draw(t, "changes") {
 			root = change(first, root, plain)
 		}
-		second, other, others := editor{owner: &owner{}, names: &o}, root, maps.Clone(plain)
+		second, other, others := indexEditor{owner: &pageOwner{}, names: &o}, root, maps.Clone(plain)
 		for range rapid.IntRange(0, 300).Draw(t, "changes of the second") {
 			other = change(second, other, others)
 		}
@@ -205,7 +205,7 @@ func TestTree(t *testing.T) {
 	})
 }
 
-func searchTree(t *rapid.T, e editor, root *page, plain map[int32]entry) {
+func searchTree(t *rapid.T, e indexEditor, root *page, plain map[int32]entry) {
 	low := rapid.Uint64Range(0, 10).Draw(t, "low")
 	high := rapid.Uint64Range(low, 10).Draw(t, "high")
 	q := query{need: cluster.Demand{
@@ -224,7 +224,7 @@ func searchTree(t *rapid.T, e editor, root *page, plain map[int32]entry) {
 			lowest = slot
 		}
 		if highest < 0 || en.key > plain[highest].key || en.key == plain[highest].key &&
-			e.names.label[slot] < e.names.label[highest] {
+			e.names.order[slot] < e.names.order[highest] {
 			highest = slot
 		}
 	}
@@ -245,11 +245,11 @@ func searchTree(t *rapid.T, e editor, root *page, plain map[int32]entry) {
 	}
 }
 
-// TestNames adds and removes names, and looks at their order and labels.
+// TestNames adds and removes names, and checks their order and numbers.
 func TestNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := make([]string, 1500)
-		o := names{of: func(slot int32) string { return texts[slot] }, label: make([]uint64, len(texts))}
+		o := names{of: func(slot int32) string { return texts[slot] }, order: make([]uint64, len(texts))}
 		set := map[int32]bool{}
 		step := rapid.SampledFrom([]int{1, 7, 1499}).Draw(t, "step")
 		for i := range rapid.IntRange(0, 3000).Draw(t, "changes") {
@@ -265,8 +265,8 @@ func TestNames(t *testing.T) {
 		}
 		var got []int32
 		for slot := range o.all {
-			if len(got) > 0 && o.label[slot] <= o.label[got[len(got)-1]] {
-				t.Fatalf("the label of %s is not above that of %s", texts[slot], texts[got[len(got)-1]])
+			if len(got) > 0 && o.order[slot] <= o.order[got[len(got)-1]] {
+				t.Fatalf("the number of %s is not above that of %s", texts[slot], texts[got[len(got)-1]])
 			}
 			got = append(got, slot)
 		}

@@ -8,33 +8,33 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// label is what the nodes of a fleet have for one of their labels. A label of so many values that it would make nearly
-// as many node classes as there are nodes, such as the name of a machine, is fine: nodes of one class differ in it, as
-// they do in their names, and it is known for each value which nodes have it.
+// label counts the values of one label on the nodes of a fleet. A label is fine if it has very many values, such as
+// names of machines: it would make nearly as many node classes as there are nodes. Fine labels are per-node attributes:
+// nodes of one node class differ in them, and an index gives the nodes of each value.
 type label struct {
-	nodes map[string]int32 // by value, how many have it
+	nodes map[string]int32 // by value, the number of nodes
 	fine  bool
-	at    map[string][]int32 // while it is fine, by value the slots, of "" those without the label; unordered
+	at    map[string][]int32 // of a fine label: the slots by value, "" for nodes without it; unordered
 }
 
-// When labels become fine, and when they are no longer: the two lie apart so that a fleet that grows and shrinks does
-// not change its mind all the time, which takes as long as to make it anew.
+// Limits at which a label becomes fine or coarse. They are apart because a change rebuilds all node classes: a fleet
+// that grows and shrinks must not change it again and again.
 const (
-	fineFrom, fineMostly = 64, 8   // beyond so many values if a value has fewer nodes than that,
-	fineAlways           = 256     // and beyond so many in any case
-	coarseTo, coarseOver = 128, 32 // up to so many values if each has more nodes than that
+	fineMinValues, fineMaxNodesPerValue     = 64, 8   // above so many values of fewer nodes on average
+	fineSureValues                          = 256     // above so many values in any case
+	coarseMaxValues, coarseMinNodesPerValue = 128, 32 // coarse: up to so many values of more nodes on average
 )
 
-// shouldBeFine says so of a label of a fleet of so many nodes.
+// shouldBeFine reports whether the label should be fine in a fleet of so many nodes.
 func (l *label) shouldBeFine(nodes int) bool {
 	values := len(l.nodes)
 	if l.fine {
-		return values > coarseTo || values*coarseOver >= nodes
+		return values > coarseMaxValues || values*coarseMinNodesPerValue >= nodes
 	}
-	return values > fineAlways || values > fineFrom && values*fineMostly > nodes
+	return values > fineSureValues || values > fineMinValues && values*fineMaxNodesPerValue > nodes
 }
 
-// noteLabels counts the labels of a node in, or with a sign of -1 out.
+// noteLabels counts the labels of a node, or with a sign of -1 removes them.
 func (f *Fleet) noteLabels(i int32, labels cluster.Labels, sign int32) {
 	g := &f.catalog
 	for _, key := range g.fines {
@@ -65,8 +65,8 @@ func (f *Fleet) noteLabels(i int32, labels cluster.Labels, sign int32) {
 	}
 }
 
-// refine makes labels of a node fine, or not, as they should be.
-func (f *Fleet) refine(labels cluster.Labels) {
+// updateFineLabels makes labels of a node fine or coarse as their counts demand.
+func (f *Fleet) updateFineLabels(labels cluster.Labels) {
 	var changed []string
 	for key := range labels { // order-free: each for itself
 		if l := f.catalog.labels[key]; l.fine != l.shouldBeFine(f.names.count) {
@@ -74,12 +74,12 @@ func (f *Fleet) refine(labels cluster.Labels) {
 		}
 	}
 	if len(changed) > 0 {
-		f.turnOver(changed)
+		f.switchFineLabels(changed)
 	}
 }
 
-// turnOver makes labels fine that are not, and others not, and then the node classes anew.
-func (f *Fleet) turnOver(keys []string) {
+// switchFineLabels makes fine labels coarse and coarse ones fine, and rebuilds the node classes.
+func (f *Fleet) switchFineLabels(keys []string) {
 	g := &f.catalog
 	for _, key := range keys {
 		l := g.labels[key]
@@ -97,9 +97,9 @@ func (f *Fleet) turnOver(keys []string) {
 	}
 	for i := range f.names.all {
 		for order := range orders {
-			f.uproot(order, i)
+			f.removeFromTree(order, i)
 		}
-		f.unshelve(i)
+		f.leaveDeviceClass(i)
 		g.leave(f.loads[i].class)
 	}
 	for i := range f.names.all {
@@ -107,14 +107,14 @@ func (f *Fleet) turnOver(keys []string) {
 		l.class = g.enter(&f.slots[i].node)
 		g.rekey(l)
 		for order := range orders {
-			f.plant(order, i)
+			f.addToTree(order, i)
 		}
-		f.shelve(i, true)
+		f.updateDeviceClass(i, true)
 	}
 }
 
-// coarse returns the labels in which nodes of one class are alike.
-func (g *catalog) coarse(labels cluster.Labels) cluster.Labels {
+// coarseLabels returns the labels that are not fine.
+func (g *catalog) coarseLabels(labels cluster.Labels) cluster.Labels {
 	if !slices.ContainsFunc(g.fines, func(key string) bool { _, found := labels[key]; return found }) {
 		return labels
 	}
@@ -140,7 +140,7 @@ func (g *catalog) cloneLabels() map[string]*label {
 	return c
 }
 
-// fine returns the label that an attribute is about, if it is fine, or nil.
+// fine returns the label that an attribute refers to if it is fine, else nil.
 func (f *Fleet) fine(attribute string) *label {
 	if len(f.catalog.fines) == 0 {
 		return nil
@@ -155,13 +155,13 @@ func (f *Fleet) fine(attribute string) *label {
 	return nil
 }
 
-// parts reports whether nodes of one class differ in the attribute.
-func (f *Fleet) parts(attribute string) bool {
+// isPerNode reports whether nodes of one node class may differ in the attribute.
+func (f *Fleet) isPerNode(attribute string) bool {
 	return attribute == nodeName || f.fine(attribute) != nil
 }
 
-// having returns the nodes that have one of the values for an attribute that parts node classes.
-func (y *cycle) having(attribute string, values []string) (slots []int32) {
+// nodesWith returns the nodes that have one of the values for a per-node attribute.
+func (y *cycle) nodesWith(attribute string, values []string) (slots []int32) {
 	if attribute == nodeName {
 		return y.slots(values)
 	}
@@ -174,53 +174,53 @@ func (y *cycle) having(attribute string, values []string) (slots []int32) {
 	return slots
 }
 
-// peers returns the nodes that have the same value for a fine label as a node.
+// peers returns the nodes with the same value of a fine label as the node.
 func (y *cycle) peers(attribute string, slot int32) []int32 {
 	return y.fleet.fine(attribute).at[valueOf(y.node(slot), attribute)]
 }
 
-// question yields the nodes that come into question for a class: those that would take its tasks if they were empty,
-// whatever their names.
-func (y *cycle) question(c *class, yield func(slot int32)) {
-	s := y.sieveOf(c)
-	for _, class := range s.takes {
+// visitFeasible yields the nodes that would take tasks of the class if they were empty, names aside.
+func (y *cycle) visitFeasible(c *taskClass, yield func(slot int32)) {
+	s := y.filterOf(c)
+	for _, class := range s.feasible {
 		y.visit(y.fleet.catalog.trees[byFill][class].page, func(slot int32) {
-			if y.meetsFine(s, slot) {
+			if y.meetsFineLabels(s, slot) {
 				yield(slot)
 			}
 		})
 	}
 }
 
-// meetsFine reports whether the node meets the sieve's demands on fine labels.
-func (y *cycle) meetsFine(s *sieve, slot int32) bool {
-	for i := range s.named {
-		if s.named[i].Attribute != nodeName && !Matches(s.named[i], y.node(slot)) {
+// meetsFineLabels reports whether the node meets the filter's constraints on fine labels.
+func (y *cycle) meetsFineLabels(s *feasibilityFilter, slot int32) bool {
+	for i := range s.perNode {
+		if s.perNode[i].Attribute != nodeName && !Matches(s.perNode[i], y.node(slot)) {
 			return false
 		}
 	}
 	return true
 }
 
-// refine leaves those classes to be searched that have a node which meets the sieve's demands on fine labels.
-func (y *cycle) refine(s *sieve) {
+// dropInfeasible removes the node classes without a node that meets the filter's constraints on fine labels.
+func (y *cycle) dropInfeasible(s *feasibilityFilter) {
 	var some []int32
 	fine, all := false, true
-	for _, constraint := range s.named {
+	for _, constraint := range s.perNode {
 		if constraint.Attribute == nodeName {
 			continue
 		}
 		fine = true
-		if values, few := valuesOf(constraint); few && all {
-			some, all = y.having(constraint.Attribute, values), false
+		if values, few := namedValues(constraint); few && all {
+			some, all = y.nodesWith(constraint.Attribute, values), false
 		}
 	}
 	if !fine {
 		return
 	}
-	meets := make([]bool, len(s.passes))
+	meets := make([]bool, len(s.isFeasible))
 	look := func(slot int32) bool {
-		if class := y.fleet.loads[slot].class; class >= 0 && s.passes[class] && !meets[class] && y.meetsFine(s, slot) {
+		class := y.fleet.loads[slot].class
+		if class >= 0 && s.isFeasible[class] && !meets[class] && y.meetsFineLabels(s, slot) {
 			meets[class] = true
 		}
 		return true
@@ -231,11 +231,11 @@ func (y *cycle) refine(s *sieve) {
 	for _, slot := range some {
 		look(slot)
 	}
-	s.takes = slices.DeleteFunc(s.takes, func(class int32) bool { return !meets[class] })
+	s.feasible = slices.DeleteFunc(s.feasible, func(class int32) bool { return !meets[class] })
 }
 
-// valuesOf returns the only values that meet a constraint, where it names them.
-func valuesOf(c cluster.Constraint) (values []string, few bool) {
+// namedValues returns the only values that meet a constraint; few is false if the constraint does not name them.
+func namedValues(c cluster.Constraint) (values []string, few bool) {
 	switch c.Op {
 	case cluster.OpEqual, "":
 		return []string{c.Value}, true

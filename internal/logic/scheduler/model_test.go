@@ -11,19 +11,18 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// world is a fleet as plain lists: what a test builds fleets from, and what the model
-// decides on.
+// world is a fleet as plain lists. Tests build fleets from it, and the model decides on it.
 type world struct {
-	nodes []scheduler.Node
-	held  []scheduler.Reservation
-	worth *scheduler.Worth
-	known map[asked]spreadOf // while the model decides
+	nodes      []scheduler.Node
+	held       []scheduler.Reservation
+	valueModel *scheduler.Worth
+	known      map[asked]spreadOf // while the model decides
 }
 
 // fleet builds the fleet of the world.
 func (w world) fleet() *scheduler.Fleet {
 	f := scheduler.NewFleet()
-	f.SetWorth(w.worth)
+	f.SetWorth(w.valueModel)
 	for _, n := range w.nodes {
 		f.SetNode(n)
 	}
@@ -33,8 +32,8 @@ func (w world) fleet() *scheduler.Fleet {
 	return f
 }
 
-// decide is the model of Schedule: for every task it looks at every node, and for every node at
-// every reservation. Schedule must give the same for all inputs.
+// decide is the model of Schedule: for every task it looks at every node, and for every node at every reservation.
+// Schedule must give equal results for all inputs.
 func (w world) decide(pending []cluster.Pending) scheduler.Result {
 	w.nodes, w.held = slices.Clone(w.nodes), slices.Clone(w.held)
 	slices.SortFunc(w.nodes, func(a, b scheduler.Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -106,13 +105,13 @@ type model struct {
 	told    map[int]cluster.Waiting
 }
 
-// revives reports whether a placement of another task can let the task in.
+// revives reports whether the placement of another task can make a node feasible for the task.
 func revives(p cluster.Pending) bool {
 	return slices.ContainsFunc(p.Placement.Spread, func(s cluster.Spread) bool { return s.MaxSkew > 0 }) ||
 		slices.ContainsFunc(p.Placement.Relations, func(r cluster.Relation) bool { return r.Required && !r.Away })
 }
 
-// pass gives each task its turn, and returns those that wait.
+// pass gives each task its turn, and returns the tasks that wait.
 func (m *model) pass(turns []int) (waiting []int) {
 	for len(turns) > 0 {
 		n := 1
@@ -125,7 +124,7 @@ func (m *model) pass(turns []int) (waiting []int) {
 	return waiting
 }
 
-// unit places a task, or as many of a gang as it has to have or none.
+// unit places a task, or at least the size of a gang, or nothing.
 func (m *model) unit(tasks []int) (waiting []int) {
 	for _, i := range tasks {
 		m.unkeep(i)
@@ -165,7 +164,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 	return tasks
 }
 
-// place places a task on the best node, if one takes it.
+// place places a task on the best feasible node, if any.
 func (m *model) place(i int) bool {
 	p, best := m.pending[i], -1
 	for n := range m.nodes {
@@ -179,7 +178,7 @@ func (m *model) place(i int) bool {
 	}
 	pl := scheduler.Placement{Pending: i, Task: p.Task, Node: m.nodes[best].Name, Ports: m.assign(best, p)}
 	pl.Devices, _ = m.devices(best, p)
-	if uses := m.priced(best, p); uses != nil {
+	if uses := m.devicesByValue(best, p); uses != nil {
 		pl.Devices = uses
 	}
 	clear(m.known)
@@ -188,7 +187,7 @@ func (m *model) place(i int) bool {
 	return true
 }
 
-// refusal says why node n does not take the task, in the documented order of reasons.
+// refusal returns why node n refuses the task, in the documented order of reasons.
 func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	node := w.nodes[n]
 	if p.Only != "" && p.Only != node.Name {
@@ -321,9 +320,9 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 	default:
 		strategy = cluster.StrategySpread
 	}
-	if shunA, shunB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun,
-		w.nodes[b].Name); shunA != shunB {
-		return shunB
+	if failedA, failedB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun,
+		w.nodes[b].Name); failedA != failedB {
+		return failedB
 	}
 	if avoidA, avoidB := w.tainted(a, p), w.tainted(b, p); avoidA != avoidB {
 		return avoidB
@@ -349,7 +348,7 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 	if strategy != cluster.StrategySpread {
 		full, tasks = -full, -tasks
 	}
-	full -= w.imageWorth(a, p) - w.imageWorth(b, p)
+	full -= w.imageBonus(a, p) - w.imageBonus(b, p)
 	if full != 0 {
 		return full < 0
 	}
@@ -359,7 +358,7 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 	return w.nodes[a].Name < w.nodes[b].Name
 }
 
-// fill is how full the node would be with the task, in millionths of each resource.
+// fill returns the fill of the node with the task, in millionths of each resource.
 func (w world) fill(n int, p cluster.Pending) int64 {
 	has, used := w.nodes[n].Capacity, w.used(n)
 	full := int64(0)
@@ -370,7 +369,7 @@ func (w world) fill(n int, p cluster.Pending) int64 {
 	return full
 }
 
-// imbalance is how far apart the free CPU and memory would be, in steps of 1/32 of the node.
+// imbalance returns the distance of free CPU and memory, in steps of 1/32 of the node.
 func (w world) imbalance(n int, p cluster.Pending) int64 {
 	has, steps := w.nodes[n].Capacity, int64(0)
 	for _, d := range []cluster.Demand{w.used(n), p.Demand} {
@@ -380,7 +379,7 @@ func (w world) imbalance(n int, p cluster.Pending) int64 {
 	return max(steps, -steps)
 }
 
-// inParts is an amount in millionths of a capacity, of which the six highest binary digits count.
+// inParts returns an amount in millionths of a capacity that is rounded to its six highest binary digits.
 func inParts(amount, of int64) int64 {
 	if of <= 0 {
 		return 0
@@ -420,9 +419,9 @@ func (w world) siblings(n int, p cluster.Pending) (tasks int) {
 	return tasks
 }
 
-// sibling reports whether what is reserved is a task that the pending one keeps away from: of a job one of the same
-// step, of a service one of the same definition, and on the same side of the last restart. Where a definition is not
-// known, it is one of the same generation.
+// sibling reports whether a reservation counts for the anti-affinity of a pending task. It is of the same step of a
+// job, or of the same definition of a service on the same side of the last restart. If the definition is unknown, it is
+// of the same generation.
 func sibling(r scheduler.Reservation, p cluster.Pending) bool {
 	a, okA := r.Task.Parts()
 	b, okB := p.Task.Parts()
@@ -450,7 +449,7 @@ func (w world) taken(n int) map[int]bool {
 	return taken
 }
 
-// explain groups the refusals of all nodes, the most shared first.
+// explain groups the refusals of all nodes, the most frequent first.
 func (w world) explain(p cluster.Pending) cluster.Waiting {
 	type kind struct {
 		code   cluster.ReasonCode

@@ -13,20 +13,20 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// This is the model's side of wishes, and of demands on others.
+// This file models wishes, and demands on other tasks.
 
 func tolerates(p cluster.Pending, t cluster.Taint) bool {
 	return slices.ContainsFunc(p.Placement.Tolerations, func(o cluster.Toleration) bool { return o.Tolerates(t) })
 }
 
-// tainted reports whether the node is to be avoided.
+// tainted reports whether a taint lets the node come last.
 func (w world) tainted(n int, p cluster.Pending) bool {
 	return slices.ContainsFunc(w.nodes[n].Taints, func(t cluster.Taint) bool {
 		return t.Effect == cluster.TaintAvoid && !tolerates(p, t)
 	})
 }
 
-// value is a node's value of an attribute.
+// value returns a node's value of an attribute.
 func (w world) value(n int, attribute string) string {
 	switch attribute {
 	case "node.name":
@@ -42,7 +42,7 @@ func (w world) value(n int, attribute string) string {
 	return ""
 }
 
-// runs says whether one of a node's executors can run a task.
+// runs reports whether one of a node's executors can run a task.
 func runs(executors []string, p cluster.Pending) bool {
 	for _, e := range executors {
 		if e == "containerd" && !p.Plain || e != "containerd" && !p.NeedsImage {
@@ -52,9 +52,8 @@ func runs(executors []string, p cluster.Pending) bool {
 	return false
 }
 
-// question says which nodes come into question for a task: those that would take it if they were empty, whatever their
-// names.
-func (w world) question(n int, p cluster.Pending) bool {
+// isFeasible reports whether a node would take a task if it were empty, names aside.
+func (w world) isFeasible(n int, p cluster.Pending) bool {
 	node := w.nodes[n]
 	if node.State != cluster.NodeReady || node.Drain || node.Cordon && !p.Daemon ||
 		p.Placement.Pool != "" && p.Placement.Pool != node.Pool ||
@@ -69,21 +68,21 @@ func (w world) question(n int, p cluster.Pending) bool {
 	}) && w.volumeRefusal(n, p).Code == ""
 }
 
-// asked is what the model counts for one task and attribute.
+// asked is the key of a spreadOf: a task and an attribute.
 type asked struct {
 	task      cluster.TaskID
 	attribute string
 }
 
-// spreadOf is how the tasks of a group are spread: by value those that there are, whether it comes into question, and
-// the fewest of those.
+// spreadOf is the spread of a group's tasks: their number by value, whether a value has feasible nodes, and the minimum
+// of those.
 type spreadOf struct {
 	tasks    map[string]int
 	question map[string]bool
 	fewest   int
 }
 
-// spread counts once for as long as nothing is placed: the model is slow enough.
+// spread counts once until something is placed, because the model is slow.
 func (w world) spread(p cluster.Pending, attribute string) spreadOf {
 	if known, found := w.known[asked{p.Task, attribute}]; found {
 		return known
@@ -91,7 +90,7 @@ func (w world) spread(p cluster.Pending, attribute string) spreadOf {
 	s := spreadOf{map[string]int{}, map[string]bool{}, -1}
 	for m := range w.nodes {
 		s.tasks[w.value(m, attribute)] += w.siblings(m, p)
-		if w.question(m, p) {
+		if w.isFeasible(m, p) {
 			s.question[w.value(m, attribute)] = true
 		}
 	}
@@ -104,7 +103,7 @@ func (w world) spread(p cluster.Pending, attribute string) spreadOf {
 	return s
 }
 
-// sharing counts the tasks of the same group on nodes with the same value as a node.
+// sharing returns the number of the group's tasks on nodes with the same value as a node.
 func (w world) sharing(n int, p cluster.Pending, attribute string) int {
 	return w.spread(p, attribute).tasks[w.value(n, attribute)]
 }
@@ -133,7 +132,7 @@ func about(r cluster.Relation, owner string, task cluster.TaskID, labels cluster
 	return true
 }
 
-// near counts the tasks that a relation of a task is about, on nodes with the same value; and those anywhere.
+// near returns the number of tasks that a relation selects on nodes with the same value, and anywhere.
 func (w world) near(n int, task cluster.TaskID, r cluster.Relation) (near, all int) {
 	parts, _ := task.Parts()
 	for _, held := range w.held {
@@ -211,7 +210,7 @@ func relation(r cluster.Relation) string {
 	return text
 }
 
-// points is the sum of what the task's wishes say to a node, in thousandths of their weights.
+// points returns the sum of a task's wish points for a node, in thousandths of their weights.
 func (w world) points(n int, p cluster.Pending) (sum int64) {
 	sum = w.copyPoints(n, p)
 	weight := func(of int) int64 {
@@ -263,12 +262,12 @@ func (w world) spreadPoints(n int, p cluster.Pending, s cluster.Spread, weight i
 	return max(weight-weight*tasks*100*values/(int64(p.Count)*part), -8*weight)
 }
 
-// devices finds what a task would hold of a node's devices, or why it finds none.
+// devices returns the devices that a task would get on a node, or why it gets none.
 func (w world) devices(n int, p cluster.Pending) (uses []cluster.DeviceUse, r cluster.Refusal) {
 	return w.devicesOrSome(n, p, false)
 }
 
-// devicesOrSome finds as many devices as there are, if it has to be content with some.
+// devicesOrSome is devices; with some it returns as many free devices as there are.
 func (w world) devicesOrSome(n int, p cluster.Pending, some bool) (uses []cluster.DeviceUse, r cluster.Refusal) {
 	share, memory := map[string]int{}, map[string]cluster.Bytes{}
 	for _, held := range w.held {
@@ -344,8 +343,7 @@ func (w world) devicesOrSome(n int, p cluster.Pending, some bool) (uses []cluste
 	return uses, r
 }
 
-// chooseWhole takes devices of which nothing is used: on one NUMA node if one has enough, and then on that with the
-// fewest.
+// chooseWhole chooses unused devices: on the NUMA node with the fewest of those that have enough.
 func chooseWhole(suit []cluster.Device, share map[string]int, memory map[string]cluster.Bytes,
 	count int,
 ) []cluster.Device {
@@ -398,8 +396,8 @@ func deviceRefusal(suit []cluster.Device, share map[string]int, memory map[strin
 	return r
 }
 
-// imageWorth is what it is worth that images of a task are on the node.
-func (w world) imageWorth(n int, p cluster.Pending) int64 {
+// imageBonus returns the bonus for images of a task on the node.
+func (w world) imageBonus(n int, p cluster.Pending) int64 {
 	present := 0
 	for _, image := range p.Images {
 		if slices.Contains(w.nodes[n].Images, image) {
@@ -409,8 +407,8 @@ func (w world) imageWorth(n int, p cluster.Pending) int64 {
 	return int64(50_000 * present / max(len(p.Images), 1))
 }
 
-// reservedFrom says which reservation keeps the node from the task. It is the zero time, which is time 0 of the
-// reservations that are drawn.
+// reservedFrom returns the reservation that keeps the node from the task, at the zero time: time 0 of the drawn
+// reservations.
 func reservedFrom(node scheduler.Node, p cluster.Pending) cluster.Refusal {
 	parts, _ := p.Task.Parts()
 	kept, ours := "", false
@@ -442,7 +440,7 @@ func reservedFrom(node scheduler.Node, p cluster.Pending) cluster.Refusal {
 	return cluster.Refusal{Code: cluster.ReasonReserved, Detail: kept}
 }
 
-// drawReserved draws the reservations of a node, from a few.
+// drawReserved draws reservations of a node from a small set.
 func drawReserved(t *rapid.T) (all []*cluster.Reservation) {
 	at := func(hours int) time.Time { return time.Time{}.Add(time.Duration(hours) * time.Hour) }
 	if rapid.Bool().Draw(t, "reserved now") {

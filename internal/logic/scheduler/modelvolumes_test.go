@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// drawVolumes draws what a node has of volumes, and what it lends of its folders.
+// drawVolumes draws a node's volumes, and the folders that it lends.
 func drawVolumes(t *rapid.T, n *scheduler.Node) {
 	n.Volumes = pick(t, "volumes there", nil, nil, nil, []string{"c/o0/v"}, []string{"c/o0/v", "c/o1/v"})
 	if oneIn(t, "old agent", 6) {
@@ -31,7 +31,7 @@ func drawVolumes(t *rapid.T, n *scheduler.Node) {
 	}
 }
 
-// drawVolumesAsked draws what a task asks of volumes.
+// drawVolumesAsked draws a task's demands on volumes.
 func drawVolumesAsked(t *rapid.T, p *cluster.Pending) {
 	p.Volumes = pick(t, "volumes", nil, nil, []string{"c/o0/v"}, []string{"c/o0/v", "c/o1/v"}, []string{"c/o9/v"})
 	p.Sticky = pick(t, "sticky", nil, []string{"c/o0/s.0"}, []string{"c/o0/s.0", "c/o0/s.1"})
@@ -46,7 +46,7 @@ func drawVolumesAsked(t *rapid.T, p *cluster.Pending) {
 	}
 }
 
-// folder says whether a node lends what a constraint on folders asks for; about is false for other constraints.
+// folder reports whether a node lends what a constraint on folders asks for; about is false for other constraints.
 func (w world) folder(n int, c cluster.Constraint) (lent, about bool) {
 	f := w.nodes[n].Folders
 	switch c.Attribute {
@@ -77,7 +77,7 @@ func (w world) lent(n int) cluster.FolderFacts {
 	return cluster.FolderFacts{}
 }
 
-// matches says whether a node meets a constraint.
+// matches reports whether a node meets a constraint.
 func (w world) matches(n int, c cluster.Constraint) bool {
 	if lent, about := w.folder(n, c); about {
 		return lent
@@ -85,7 +85,7 @@ func (w world) matches(n int, c cluster.Constraint) bool {
 	return scheduler.Matches(c, &w.nodes[n])
 }
 
-// volumeRefusal says where the data is that keeps a task with it, if that is on other nodes.
+// volumeRefusal returns the refusal of a node if the data of a task's volume is on other nodes.
 func (w world) volumeRefusal(n int, p cluster.Pending) cluster.Refusal {
 	if p.Daemon {
 		return cluster.Refusal{}
@@ -114,7 +114,7 @@ func (w world) volumeRefusal(n int, p cluster.Pending) cluster.Refusal {
 	return cluster.Refusal{}
 }
 
-// copyPoints is what copies of a task's own volumes on a node are worth to it.
+// copyPoints returns the points of copies of a task's own volumes on a node.
 func (w world) copyPoints(n int, p cluster.Pending) (sum int64) {
 	if p.Daemon {
 		return 0

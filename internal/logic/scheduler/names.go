@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// names keeps slots in the order of the names of their nodes. Each has a label, and labels have the same order as
-// names: of two nodes that are equal in all else, the one with the lower label is taken.
+// names keeps slots in the order of their nodes' names. Each slot has a number in order that sorts like its name. Of
+// two nodes that are equal otherwise, the scheduler takes the lower number.
 type names struct {
 	of     func(slot int32) string
-	blocks [][]int32 // none is empty; their slots one after the other are ordered
+	blocks [][]int32 // none is empty; the slots in them are in order
 	count  int
-	label  []uint64 // by slot, whether it has a name here or not
+	order  []uint64 // by slot, also of slots without a name here
 }
 
 const (
-	blockMost = 512
-	// labelStep is between the labels of nodes that come in the order of their names.
-	labelStep = 1 << 36
+	maxBlockSlots = 512
+	// orderStep is the distance between the numbers of names that are added in order.
+	orderStep = 1 << 36
 )
 
-// find returns where a name is, or belongs.
+// find returns the position of a name, or where it belongs.
 func (o *names) find(name string) (block, at int) {
 	if len(o.blocks) == 0 {
 		return 0, 0
@@ -35,52 +35,52 @@ func (o *names) find(name string) (block, at int) {
 	return block, at
 }
 
-// add adds a slot whose name is not there yet.
+// add adds a slot. Its name must not be there yet.
 func (o *names) add(slot int32) {
 	o.count++
 	if len(o.blocks) == 0 {
 		o.blocks = append(o.blocks, []int32{slot})
-		o.label[slot] = math.MaxUint64 / 2
+		o.order[slot] = math.MaxUint64 / 2
 		return
 	}
 	b, at := o.find(o.of(slot))
 	low, high := uint64(0), uint64(math.MaxUint64)
 	switch {
 	case at > 0:
-		low = o.label[o.blocks[b][at-1]]
+		low = o.order[o.blocks[b][at-1]]
 	case b > 0:
-		low = o.label[o.blocks[b-1][len(o.blocks[b-1])-1]]
+		low = o.order[o.blocks[b-1][len(o.blocks[b-1])-1]]
 	}
 	switch {
 	case at < len(o.blocks[b]):
-		high = o.label[o.blocks[b][at]]
+		high = o.order[o.blocks[b][at]]
 	case b+1 < len(o.blocks):
-		high = o.label[o.blocks[b+1][0]]
+		high = o.order[o.blocks[b+1][0]]
 	}
 	o.blocks[b] = slices.Insert(o.blocks[b], at, slot)
-	if block := o.blocks[b]; len(block) > blockMost {
-		half := slices.Clone(block[blockMost/2:])
-		o.blocks[b] = block[:blockMost/2]
+	if block := o.blocks[b]; len(block) > maxBlockSlots {
+		half := slices.Clone(block[maxBlockSlots/2:])
+		o.blocks[b] = block[:maxBlockSlots/2]
 		o.blocks = slices.Insert(o.blocks, b+1, half)
 	}
 	if high-low < 2 {
-		o.relabel()
+		o.renumber()
 		return
 	}
-	o.label[slot] = low + min((high-low)/2, labelStep)
+	o.order[slot] = low + min((high-low)/2, orderStep)
 }
 
-// relabel spaces the labels evenly.
-func (o *names) relabel() {
+// renumber spaces the numbers evenly.
+func (o *names) renumber() {
 	step := uint64(math.MaxUint64) / uint64(o.count+1)
 	next := step
 	for slot := range o.all {
-		o.label[slot] = next
+		o.order[slot] = next
 		next += step
 	}
 }
 
-// remove takes a slot out.
+// remove removes a slot.
 func (o *names) remove(slot int32) {
 	b, at := o.find(o.of(slot))
 	o.count--
@@ -102,7 +102,7 @@ func (o *names) all(yield func(slot int32) bool) {
 }
 
 func (o *names) clone(of func(slot int32) string) names {
-	c := names{of: of, blocks: make([][]int32, len(o.blocks)), count: o.count, label: slices.Clone(o.label)}
+	c := names{of: of, blocks: make([][]int32, len(o.blocks)), count: o.count, order: slices.Clone(o.order)}
 	for i, block := range o.blocks {
 		c.blocks[i] = slices.Clone(block)
 	}

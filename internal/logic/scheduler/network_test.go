@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// A task with a network of its own goes only to nodes that offer it, and says of the others what they lack; others go
-// anywhere.
+// A task with a network of its own goes only to nodes that offer it, and the others state what they lack. Other tasks
+// go anywhere.
 func TestNetworks(t *testing.T) {
 	f := scheduler.NewFleet()
 	node := func(name string, networks ...cluster.NetworkFact) scheduler.Node {
@@ -27,9 +27,9 @@ func TestNetworks(t *testing.T) {
 		if code := res.Waiting[0].Refusals[0].Code; code != cluster.ReasonNetwork {
 			t.Errorf("refused for %s", code)
 		}
-		hurdles := scheduler.Hurdles(f, p, []string{"a"}, scheduler.Options{})[0]
-		if len(hurdles) != 1 || hurdles[0].Code != cluster.ReasonNetwork {
-			t.Errorf("hurdles %+v", hurdles)
+		blockers := scheduler.Hurdles(f, p, []string{"a"}, scheduler.Options{})[0]
+		if len(blockers) != 1 || blockers[0].Code != cluster.ReasonNetwork {
+			t.Errorf("blockers %+v", blockers)
 		}
 		return res.Waiting[0].Sentence
 	}
@@ -56,7 +56,7 @@ func TestNetworks(t *testing.T) {
 	if got := decide(cluster.NetworkBridge); got != "b" {
 		t.Errorf("once b has the plugins: got %q, want b", got)
 	}
-	// Of tasks that are alike but for their networks each is decided for itself.
+	// Tasks that differ only in their networks are decided separately.
 	q := pinnedPending("web", 1, "")
 	p.Network = ""
 	q.Network = cluster.NetworkBridge

@@ -8,48 +8,48 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// nodeClass is nodes that are alike in all that a task may ask about but for their names and fine labels, and of nearly
-// the same capacity. What is found out about one holds for all, and the order in which they are filled is the same for
-// every task.
+// nodeClass is a set of nodes that are equal in all that a task may ask about, and nearly equal in capacity. Names and
+// fine labels may differ. What is found out about one node holds for all. The order in which the nodes fill is the same
+// for every task.
 type nodeClass struct {
 	key   string
-	like  Node // one of them, without its name
+	like  Node // one of the nodes, without its name
 	shape int32
 	count int
 }
 
-// The orders in which the nodes of a class are kept.
+// The orders of the nodes of a node class, each kept in a tree.
 const (
 	byFill    = iota // emptiest first
-	byBalance        // those with the most memory used, beside the CPU that is used, first
+	byBalance        // the most memory used in relation to CPU first
 	orders
 )
 
-// catalog is the node classes of a fleet.
+// catalog indexes the nodes of a fleet by node class and device class.
 type catalog struct {
-	classes []nodeClass   // by number; a count of 0 is a vacant one
-	trees   [orders][]top // by order and class
-	shelves shelves
-	vacant  []int32
-	byKey   map[string]int32
-	shapes  []cluster.Demand // capacities as they are counted with, see shapeOf
-	byShape map[cluster.Demand]int32
-	labels  map[string]*label
-	fines   []string // those of the labels that are fine, ordered
-	buffer  []byte
+	classes       []nodeClass        // by number; a count of 0 means unused
+	trees         [orders][]nodeTree // by order and class
+	deviceClasses deviceClasses
+	vacant        []int32
+	byKey         map[string]int32
+	shapes        []cluster.Demand // the rounded capacities, see shapeOf
+	byShape       map[cluster.Demand]int32
+	labels        map[string]*label
+	fines         []string // keys of the fine labels, in order
+	buffer        []byte
 }
 
 func newCatalog() catalog {
 	return catalog{
 		byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{},
-		shelves: newShelves(),
+		deviceClasses: newDeviceClasses(),
 	}
 }
 
-// enter returns the class of the node, and counts the node with it.
+// enter returns the node class of the node, and counts the node.
 func (g *catalog) enter(n *Node) int32 {
 	shape := shapeOf(clamp(n.Capacity))
-	labels := g.coarse(n.Labels)
+	labels := g.coarseLabels(n.Labels)
 	g.buffer = classKey(g.buffer[:0], n, labels, shape)
 	c, found := g.byKey[string(g.buffer)]
 	if !found {
@@ -59,7 +59,7 @@ func (g *catalog) enter(n *Node) int32 {
 			c = int32(len(g.classes))
 			g.classes = append(g.classes, nodeClass{})
 			for order := range g.trees {
-				g.trees[order] = append(g.trees[order], top{})
+				g.trees[order] = append(g.trees[order], nodeTree{})
 			}
 		}
 		number, known := g.byShape[shape]
@@ -78,7 +78,7 @@ func (g *catalog) enter(n *Node) int32 {
 	return c
 }
 
-// leave counts a node out, whose entries are no longer in the trees.
+// leave uncounts a node. Its entries must have left the trees.
 func (g *catalog) leave(c int32) {
 	g.classes[c].count--
 	if g.classes[c].count > 0 {
@@ -93,7 +93,7 @@ func (g *catalog) clone() catalog {
 	c := catalog{
 		classes: slices.Clone(g.classes), vacant: slices.Clone(g.vacant), byKey: maps.Clone(g.byKey),
 		shapes: slices.Clone(g.shapes), byShape: maps.Clone(g.byShape),
-		labels: g.cloneLabels(), fines: slices.Clone(g.fines), shelves: g.shelves.clone(),
+		labels: g.cloneLabels(), fines: slices.Clone(g.fines), deviceClasses: g.deviceClasses.clone(),
 	}
 	for order := range g.trees {
 		c.trees[order] = slices.Clone(g.trees[order])
@@ -108,15 +108,15 @@ func (p *page) clone() *page {
 	if p == nil {
 		return nil
 	}
-	q := editor{owner: &owner{}}.own(p)
+	q := indexEditor{owner: &pageOwner{}}.own(p)
 	q.owner = nil
-	for i := range q.kids {
-		q.kids[i].page = q.kids[i].page.clone()
+	for i := range q.children {
+		q.children[i].page = q.children[i].page.clone()
 	}
 	return q
 }
 
-// classKey appends all that the class of a node depends on.
+// classKey appends all that the node class of a node depends on.
 func classKey(b []byte, n *Node, labels cluster.Labels, shape cluster.Demand) []byte {
 	text := func(s string) { b = textKey(b, s) }
 	text(string(n.State))
@@ -161,7 +161,7 @@ func classKey(b []byte, n *Node, labels cluster.Labels, shape cluster.Demand) []
 	return b
 }
 
-// devicesKey appends devices without what tells equal ones apart.
+// devicesKey appends devices without their IDs.
 func devicesKey(b []byte, devices []cluster.Device) []byte {
 	b = appendNumber(b, uint64(len(devices)))
 	if len(devices) == 0 {
@@ -180,11 +180,11 @@ func devicesKey(b []byte, devices []cluster.Device) []byte {
 	return b
 }
 
-// shapeBits is how many binary digits of a capacity count for how full a node is.
+// shapeBits is the number of significant binary digits of a shape's amounts.
 const shapeBits = 6
 
-// shapeOf rounds a capacity down, by 3 % at most. No two machines of one model have quite the same memory left by their
-// kernels; they are filled as if they had.
+// shapeOf rounds a capacity down, by 3 % at most. Machines of one model differ slightly in the memory that their
+// kernels leave; rounding makes their nodes equal.
 func shapeOf(capacity cluster.Demand) cluster.Demand {
 	round := func(v int64) int64 {
 		drop := max(bits.Len64(uint64(v))-shapeBits, 0)
@@ -198,30 +198,30 @@ func shapeOf(capacity cluster.Demand) cluster.Demand {
 }
 
 const (
-	parts     = 1_000_000 // a resource that is all used
-	mostParts = 8 * parts // what is counted at most, where a resource is used more than once over
-	fillBits  = 26        // hold six amounts in parts, of three resources of what is used and what comes
-	taskBits  = 20
-	mostTasks = 1<<taskBits - 1
+	parts           = 1_000_000 // all of a resource
+	maxParts        = 8 * parts // upper limit, for resources that are overcommitted
+	fillBits        = 26        // for six amounts in parts: three resources, each used and demanded
+	taskBits        = 20
+	maxCountedTasks = 1<<taskBits - 1
 )
 
-// share returns an amount in millionths of a capacity, mostParts at most; of nothing, nothing is used.
+// share returns an amount in millionths of a capacity, at most maxParts; 0 of a capacity of 0.
 func share(amount, capacity int64) uint64 {
 	if capacity <= 0 || amount <= 0 {
 		return 0
 	}
 	if amount < 1<<43 {
-		return min(uint64(amount)*parts/uint64(capacity), mostParts)
+		return min(uint64(amount)*parts/uint64(capacity), maxParts)
 	}
 	hi, lo := bits.Mul64(uint64(amount), parts)
 	if hi >= uint64(capacity) {
-		return mostParts
+		return maxParts
 	}
 	q, _ := bits.Div64(hi, lo, uint64(capacity))
-	return min(q, mostParts)
+	return min(q, maxParts)
 }
 
-// shares is an amount of each resource in parts of a shape.
+// shares is an amount of each resource in millionths of a shape.
 type shares struct{ cpu, memory, disk uint64 }
 
 func sharesOf(d, shape cluster.Demand) shares {
@@ -234,20 +234,20 @@ func sharesOf(d, shape cluster.Demand) shares {
 
 func (s shares) fill() uint64 { return s.cpu + s.memory + s.disk }
 
-// Balance is counted in steps, so that of nodes that differ little in it the fullest is taken.
+// Balance is counted in coarse steps: of nodes with about the same balance, the fullest is taken.
 const (
-	balanceSteps = 32 // of a whole resource
-	balanceZero  = balanceSteps * mostParts / parts
+	balanceSteps = 32 // a whole resource
+	balanceZero  = balanceSteps * maxParts / parts
 )
 
-// balance returns how much more of the CPU is used than of the memory, in steps rounded down.
+// balance returns by how many steps CPU is used more than memory, rounded down.
 func (s shares) balance() int {
-	return (int(s.cpu)-int(s.memory)+mostParts)*balanceSteps/parts - balanceZero
+	return (int(s.cpu)-int(s.memory)+maxParts)*balanceSteps/parts - balanceZero
 }
 
-// rekey finds the place of a node in the orders of its class.
+// rekey computes a node's keys in the trees of its node class.
 func (g *catalog) rekey(l *load) {
 	s := sharesOf(l.used, g.shapes[g.classes[l.class].shape])
-	l.key[byFill] = s.fill()<<taskBits | uint64(min(l.tasks, mostTasks))
+	l.key[byFill] = s.fill()<<taskBits | uint64(min(l.tasks, maxCountedTasks))
 	l.key[byBalance] = uint64(s.balance()+balanceZero)<<(fillBits+taskBits) | l.key[byFill]
 }

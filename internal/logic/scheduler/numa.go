@@ -7,11 +7,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-func oneNuma(r cluster.DeviceRequest) bool { return r.OneNuma }
+func isOneNuma(r cluster.DeviceRequest) bool { return r.OneNuma }
 
-// assignOnOne is assign where some requests must be served from one NUMA node: of those that can, the one with the
-// fewest devices free is taken, so that the others stay whole. Devices of which it is not known where they are attached
-// will do with any.
+// assignOnOne is assign where some requests must be served from one NUMA node. Of the NUMA nodes that can, it takes the
+// one with the fewest free devices, so that others stay whole. Devices with an unknown NUMA node go with any.
 func assignOnOne(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses,
 	lacking int, now deviceUses,
 ) {
@@ -43,8 +42,8 @@ func assignOnOne(list []cluster.Device, used deviceUses, requests []cluster.Devi
 	return nil, lacking, now
 }
 
-// numaNodes returns the devices that can be had together on each NUMA node, the one with the fewest free first. Where
-// none is known of any device all are together.
+// numaNodes returns the devices of each NUMA node, with those of unknown NUMA node; the one with the fewest free first.
+// If no NUMA node is known, all devices are together.
 func numaNodes(list []cluster.Device, used deviceUses) [][]cluster.Device {
 	var numbers []int
 	free := map[int]int{}
@@ -79,10 +78,10 @@ func oneNumaText(list []cluster.Device, used deviceUses, r *cluster.DeviceReques
 ) {
 	most := 0
 	for _, near := range numaNodes(list, used) {
-		if r.Share > 0 && partOf(near, used, r) != nil {
+		if r.Share > 0 && sharedDevice(near, used, r) != nil {
 			most = r.Count
 		} else if r.Share == 0 {
-			most = max(most, len(wholeOf(near, used, r)))
+			most = max(most, len(freeDevices(near, used, r)))
 		}
 	}
 	if most >= r.Count {

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// pinnedPending is a task whose container has CPUs to itself, of one NUMA node with its devices if it says so.
+// pinnedPending is a task whose container pins CPUs, on one NUMA node with its devices if pinning says so.
 func pinnedPending(name string, cores int, pinning cluster.Pinning, devices ...cluster.DeviceRequest) cluster.Pending {
 	d := cluster.TaskDefinition{Name: name, Version: 1, Containers: []cluster.Container{{
 		Resources: cluster.Resources{CPU: cluster.MilliCPU(cores) * 1000, CPUPinning: pinning, Devices: devices},
@@ -35,8 +35,8 @@ func coreAt(cpu, numa int) cluster.Device {
 	return cluster.Device{ID: fmt.Sprintf("cpu%d", cpu), Type: cluster.CoreType, Numa: numa}
 }
 
-// Tasks that want one NUMA node get their cores and devices of one, the one that is fuller where both would do; one
-// that no single NUMA node can serve waits and says so, though there are cores enough.
+// Tasks that demand one NUMA node get their cores and devices from one: the fuller one if both suit. A task that no
+// single NUMA node can serve waits and states it, even with enough cores in all.
 func TestOneNumaNode(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(numaNode("n1", coreAt(0, 0), coreAt(1, 0), coreAt(2, 0), coreAt(3, 1), coreAt(4, 1),
@@ -77,7 +77,7 @@ func TestOneNumaNode(t *testing.T) {
 	}
 }
 
-// Whatever the node has, a task gets devices of one NUMA node if and only if one has them all.
+// On any node, a task gets devices of one NUMA node exactly if one has them all.
 func TestOneNumaNodeByAllOfThem(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var devices []cluster.Device

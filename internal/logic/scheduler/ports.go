@@ -7,16 +7,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// autoPorts is how many ports there are to assign.
+// autoPorts is the number of ports that can be assigned.
 const autoPorts = cluster.LastAutoPort - cluster.FirstAutoPort + 1
 
-// portSet is the ports that are taken on a node. A port may be taken more than once, where a
-// record says so: it is free when all have given it back.
+// portSet is the set of ports taken on a node. Records may show a port as taken more than once: it is free when all
+// holders have released it.
 type portSet struct {
-	auto     [(autoPorts + 63) / 64]uint64 // those that can be assigned, as bits from FirstAutoPort
-	autoUsed int                           // bits that are set in auto
-	other    []int                         // the others, ordered
-	again    []int                         // what is taken beyond once, ordered
+	auto     [(autoPorts + 63) / 64]uint64 // assignable ports, as bits from FirstAutoPort
+	autoUsed int                           // number of bits set in auto
+	other    []int                         // other ports, ordered
+	again    []int                         // further holders of ports, ordered
 }
 
 func (s *portSet) has(port int) bool {
@@ -59,7 +59,7 @@ func (s *portSet) remove(port int) {
 	s.other = slices.Delete(s.other, at, at+1)
 }
 
-// clone returns a copy; of nil, nil.
+// clone returns a copy; nil of nil.
 func (s *portSet) clone() *portSet {
 	if s == nil {
 		return nil
@@ -69,8 +69,8 @@ func (s *portSet) clone() *portSet {
 	return &c
 }
 
-// next returns the first free port to assign at or after from, beginning anew after the last; or
-// 0 if none is left.
+// next returns the first free assignable port at or after from. It continues at the first after the last, and returns 0
+// if no port is free.
 func (s *portSet) next(from int) int {
 	if s.autoUsed == autoPorts {
 		return 0
@@ -91,9 +91,8 @@ func (s *portSet) next(from int) int {
 	return s.next(cluster.FirstAutoPort)
 }
 
-// firstPort is where the search for a task's ports begins. It differs from task to task and
-// from attempt to attempt, so that a port that was just given back, to which clients may still
-// connect, is not the next to be assigned.
+// firstPort returns where the search for a task's ports starts. It differs between tasks and attempts: clients may
+// still connect to a port that was just released, so it must not be assigned next.
 func firstPort(task cluster.TaskID, attempt int) int {
 	const offset, prime = 2166136261, 16777619 // FNV-1a, 32 bits
 	h := uint32(offset)
@@ -107,8 +106,8 @@ func firstPort(task cluster.TaskID, attempt int) int {
 	return cluster.FirstAutoPort + int(h%autoPorts)
 }
 
-// assign takes ports for a task: those that it names, and free ones for those that it leaves
-// open. The caller has made sure that all are to be had.
+// assign takes ports for a task: the ports that it names, and free ports for the others. The caller has checked that
+// there are enough.
 func (s *portSet) assign(p *cluster.Pending) map[string]int {
 	ports := make(map[string]int, len(p.Ports))
 	for _, port := range p.Ports {

@@ -7,34 +7,34 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Victim is an attempt that holds room and may be ended for a task of higher priority. What holds no reservation in the
-// fleet is ignored, as are all reservations that no Victim names: they stay.
+// Victim is an attempt that may be ended for a task of higher priority. A Victim without a reservation in the fleet is
+// ignored. Reservations that no Victim names stay.
 type Victim struct {
-	// UUID is that of its reservation.
+	// UUID is the UUID of its reservation.
 	UUID     string
 	Priority int
 	Owner    cluster.OwnerRef
-	// Gang, unless empty, names those that fall together: if one is ended all are, wherever they are.
+	// Gang, unless empty, names the attempts that end together, on all nodes.
 	Gang string
-	// Leaving says that it is on its way out already. What it holds counts as free, whatever its priority, and costs
+	// Leaving says that the attempt is already ending. Its room counts as free, whatever its priority, and costs
 	// nothing.
 	Leaving bool
-	// Unhealthy says that its end costs its owner no healthy task.
+	// Unhealthy says that its owner loses no healthy task by its end.
 	Unhealthy bool
 }
 
-// PreemptInput is what Preempt decides on. Nothing of it is changed.
+// PreemptInput is the input of Preempt, which does not change it.
 type PreemptInput struct {
 	Fleet *Fleet
-	// Waiting are the tasks that Schedule could not place, as it was given them: with those that have a promise from an
-	// earlier call in Pending.Promised. Held tasks are skipped.
+	// Waiting are the tasks that Schedule could not place, as Schedule got them. Pending.Promised holds a promise of an
+	// earlier call. Held tasks are skipped.
 	Waiting []cluster.Pending
-	// Victims may be in any order; each UUID once.
+	// Victims are in any order, each UUID once.
 	Victims []Victim
-	// Spare is how many healthy tasks an owner may lose, those that leave not counted; of an owner that is not in it
-	// all may end.
+	// Spare is how many healthy tasks each owner may lose, leaving tasks not counted. An owner that is missing may lose
+	// all.
 	Spare map[cluster.OwnerRef]int
-	// Least is by how much a task's priority must at least be above a victim's; less than 1 counts as 1.
+	// Least is the smallest difference between the priority of a task and of its victims; less than 1 counts as 1.
 	Least int
 }
 
@@ -44,34 +44,34 @@ type Preemption struct {
 	Pending int
 	Task    cluster.TaskID
 	Node    string
-	// Victims are the UUIDs of the attempts that must end for it, ordered. Without any the task fits as soon as all
-	// have ended that leave already, or that end for tasks before it in the list.
+	// Victims are the UUIDs of the attempts that must end for the task, ordered. If there are none, the task fits once
+	// leaving attempts and victims of earlier tasks in the list have ended.
 	Victims []string
-	// Message says it to a person: "2 tasks of a priority of at most 30 end on n1 for it".
+	// Message says it to people: "2 tasks of priority 30 or lower end on n1 for it".
 	Message string
 }
 
-// Preempt says which tasks of lower priority should end so that tasks that wait find places. It is a function of
-// values, and does not depend on the order of its lists. The caller ends the victims, and gives each task its node in
-// Pending.Promised in the next cycles: Schedule places it there as soon as it fits, and keeps the room for it meanwhile
-// from what comes after it in the queue; else the first room that a victim leaves would go to the victim's own
-// successor. A promise lasts until the task is placed, or until a call of Preempt that was given the task does not name
-// it, or names another node. Where nothing has to end for a task that had no promise, the caller may leave it at that:
-// the room comes anyway.
+// Preempt selects tasks of lower priority that should end so that waiting tasks find places. It is a function of
+// values, and does not depend on the order of its lists.
 //
-// The tasks are served in the order in which Schedule places them, and each finds what ends for those before it gone.
-// It is given that node where the highest priority of a victim is the lowest; of those that where the priorities lost
-// add up to the least; then the fewest victims; then the best rank that Schedule finds. If nothing has to end on the
-// node that it has a promise of, it stays with that. The victims are of that node, and with them their gangs; of no set
-// of them that would do, one without a superfluous one is taken. Every refusal counts that goes away with them: for
-// want of room, devices or ports, and for what stands there. A task that belongs to a gang is served with all of it, or
-// none of it is.
+// The caller ends the victims. In the next cycles it gives each task its node in Pending.Promised: Schedule places the
+// task there as soon as it fits. Meanwhile Schedule keeps the room from later tasks in the queue; else the victim's own
+// successor would take the first room. A promise lasts until the task is placed, or until a call of Preempt with the
+// task names no node or another node. If nothing has to end for a task without a promise, the caller may ignore the
+// result: the room becomes free anyway.
 //
-// The choice is exact on nodes with few tasks. Where that would take too long, see mostSteps, a set may be taken that
-// costs more than the least, still without a superfluous victim.
+// Preempt serves tasks in the order of Schedule, and treats victims of earlier tasks as gone. It chooses the node by
+// the victims: by the lowest highest priority, then the smallest sum of priorities, then the smallest number. The best
+// rank decides last. If nothing has to end on the promised node, the task stays with it. Victims are on the
+// chosen node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every
+// refusal that victims can cause: missing room, devices or ports, and tasks that stand there. A gang gets room for at
+// least its size, or for no member.
+//
+// The choice is exact on nodes with few tasks. Beyond maxSteps the chosen set may cost more than the least, but still
+// has no superfluous victim.
 func Preempt(in PreemptInput, opts Options) []Preemption {
 	p := newPreempt(in, opts)
-	for at := 0; at < len(p.order); { // as in run: one by one, and gangs as one
+	for at := 0; at < len(p.order); { // as in run: single tasks, and gangs as one
 		gang, members := p.task(int32(at)).Gang, 1
 		for gang != "" && at+members < len(p.order) && p.task(int32(at+members)).Gang == gang {
 			members++
@@ -82,68 +82,68 @@ func Preempt(in PreemptInput, opts Options) []Preemption {
 	return p.out
 }
 
-// preempt is the state of a call of Preempt: a cycle, in which victims can be taken off their nodes.
+// preempt is the state of a call of Preempt: a cycle in which victims can be removed from their nodes.
 type preempt struct {
 	*cycle
-	in       PreemptInput
-	least    int
-	victims  []victim
-	gangs    [][]int32 // the victims of each gang
-	starts   []int32   // by slot, where its part of bySlot begins
-	bySlot   []int32   // victims that do not leave, by slot; each part by priority once it was asked for
-	ordered  []bool    // by slot
-	spare    []int     // by owner with a bound, how many more may end
-	owners   map[cluster.OwnerRef]int32
-	counted  map[*crowd][]*group
-	changed  []int32 // slots, in the order in which something changed there
-	stamp    []int32 // by slot, how often
-	surveys  map[*class]*survey
-	heaps    [][]prospect   // of surveys that are over
-	outlooks []outlook      // by slot
-	levels   []outlookLevel // of all
-	steps    int            // that are left for the searches
-	search   search
-	done     []served
-	out      []Preemption
+	in             PreemptInput
+	minPriorityGap int
+	victims        []victim
+	gangs          [][]int32 // the members of each gang, as indices into victims
+	starts         []int32   // by slot, the start of its part of bySlot
+	bySlot         []int32   // indices of victims by slot, without leaving ones; by priority where ordered
+	ordered        []bool    // by slot: its part of bySlot is sorted
+	spare          []int     // by number of an owner with a bound: how many more may end
+	owners         map[cluster.OwnerRef]int32
+	waitingGroups  map[*reservedGroup][]*group
+	changed        []int32 // slots in the order of their changes
+	stamp          []int32 // by slot, the number of its changes
+	nodeCostHeaps  map[*taskClass]*nodeCostHeap
+	spareHeaps     [][]nodeCost    // heaps of discarded entries, for reuse
+	freeables      []freeable      // by slot
+	levels         []freeableLevel // backs the levels of all freeables
+	steps          int             // left for all searches
+	search         search
+	done           []served
+	out            []Preemption
 }
 
-// served is a task with what was done for it, so that it can be undone.
+// served is a served task, with what is needed to undo it.
 type served struct {
 	position, slot int32
 	placement      Placement
 	victims        []int32
 }
 
-// newPreempt takes what leaves off its nodes.
+// newPreempt starts a cycle in which the leaving attempts are gone.
 func newPreempt(in PreemptInput, opts Options) *preempt {
 	order, _ := queue(in.Waiting)
 	p := &preempt{
-		cycle: newCycle(in.Fleet, in.Waiting, opts), in: in, least: max(in.Least, 1), steps: mostSteps,
-		stamp: make([]int32, len(in.Fleet.slots)), owners: map[cluster.OwnerRef]int32{}, counted: map[*crowd][]*group{},
-		surveys: map[*class]*survey{}, outlooks: make([]outlook, len(in.Fleet.slots)),
+		cycle: newCycle(in.Fleet, in.Waiting, opts), in: in, minPriorityGap: max(in.Least, 1), steps: maxSteps,
+		stamp: make([]int32, len(in.Fleet.slots)), owners: map[cluster.OwnerRef]int32{},
+		waitingGroups: map[*reservedGroup][]*group{},
+		nodeCostHeaps: map[*taskClass]*nodeCostHeap{}, freeables: make([]freeable, len(in.Fleet.slots)),
 	}
 	p.order = order
 	p.classify(order)
-	p.relate()
-	for _, c := range p.classes {
-		p.sieveOf(c)
-		p.ready(c)
+	p.makeRelationViews()
+	for _, c := range p.taskClasses {
+		p.filterOf(c)
+		p.prepare(c)
 	}
 	for _, g := range p.groups { // order-free: each for itself
 		for ; g != nil; g = g.next {
-			for _, known := range []*crowd{g.known, g.unknown} {
+			for _, known := range []*reservedGroup{g.sameDefinition, g.noDefinition} {
 				if known != nil {
-					p.counted[known] = append(p.counted[known], g)
+					p.waitingGroups[known] = append(p.waitingGroups[known], g)
 				}
 			}
 		}
 	}
-	p.enter()
+	p.indexVictims()
 	return p
 }
 
-// serve finds room for the tasks at some positions: one, or a gang, of which at least as many as it has to have find
-// room or none does.
+// serve finds room for the task at one position, or for a gang: for at least its size, or for no member.
 func (p *preempt) serve(from, to int32) {
 	size := 1
 	for i := from; i < to; i++ {
@@ -168,39 +168,39 @@ func (p *preempt) serve(from, to int32) {
 		p.done = p.done[:mark]
 		return
 	}
-	p.spareSome(mark)
+	p.reprieveSuperfluous(mark)
 	for i := mark; i < len(p.done); i++ {
-		p.out = append(p.out, p.tell(&p.done[i]))
+		p.out = append(p.out, p.describe(&p.done[i]))
 	}
 }
 
-// commit takes the victims off, and puts the task in their place.
-func (p *preempt) commit(position int32, best prospect) {
+// commit removes the victims, and places the task.
+func (p *preempt) commit(position int32, best nodeCost) {
 	for _, v := range best.victims {
-		p.end(v, 1)
+		p.endVictim(v, 1)
 	}
 	d := served{position: position, slot: best.slot, victims: best.victims}
-	d.placement = p.place(p.classOf[position], best.slot, int(p.order[position]))
-	p.change(best.slot)
+	d.placement = p.place(p.taskClassAt[position], best.slot, int(p.order[position]))
+	p.noteChange(best.slot)
 	p.done = append(p.done, d)
 }
 
 func (p *preempt) undo(d *served) {
-	p.giveBack(&d.placement, whereabouts{d.position, d.slot})
-	p.change(d.slot)
+	p.giveBack(&d.placement, placedTask{d.position, d.slot})
+	p.noteChange(d.slot)
 	for _, v := range d.victims {
-		p.end(v, -1)
+		p.endVictim(v, -1)
 	}
 }
 
-// spareSome lets those victims live that turn out not to be needed, as others had to end for tasks behind: the dearest
-// first. That is found out only where the tasks ask for nothing but room.
-func (p *preempt) spareSome(mark int) {
+// reprieveSuperfluous spares victims that are no longer needed, because later tasks of the gang required others; the
+// most expensive first. It does so only if the tasks ask for nothing but room.
+func (p *preempt) reprieveSuperfluous(mark int) {
 	if len(p.done)-mark < 2 {
 		return
 	}
 	for i := mark; i < len(p.done); i++ {
-		if !p.simple(p.classOf[p.done[i].position]) {
+		if !p.simple(p.taskClassAt[p.done[i].position]) {
 			return
 		}
 	}
@@ -210,23 +210,23 @@ func (p *preempt) spareSome(mark int) {
 			if p.victims[v].gang >= 0 {
 				continue
 			}
-			p.end(v, -1)
+			p.endVictim(v, -1)
 			if l := p.load(d.slot); covers(l.capacity, l.used) {
 				d.victims = slices.Delete(slices.Clone(d.victims), n, n+1)
 			} else {
-				p.end(v, 1)
+				p.endVictim(v, 1)
 			}
 		}
 	}
 }
 
-// covers reports whether a node has at least so much.
+// covers reports whether used fits into has.
 func covers(has, used cluster.Demand) bool {
 	return used.CPU <= has.CPU && used.Memory <= has.Memory && used.Disk <= has.Disk
 }
 
-// tell makes of what was done what the caller is told.
-func (p *preempt) tell(d *served) Preemption {
+// describe returns the Preemption of a served task.
+func (p *preempt) describe(d *served) Preemption {
 	o := Preemption{Pending: d.placement.Pending, Task: d.placement.Task, Node: d.placement.Node}
 	highest := 0
 	for _, v := range d.victims {

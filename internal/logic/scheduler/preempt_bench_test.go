@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// crowded is 10,000 nodes that are full of 100,000 victims, of five priorities and three sizes.
+// crowded is 10,000 full nodes with 100,000 victims of five priorities and three sizes.
 func crowded(b *testing.B) scheduler.PreemptInput {
 	b.Helper()
 	in := scheduler.PreemptInput{Fleet: scheduler.NewFleet(), Spare: map[cluster.OwnerRef]int{}}
@@ -40,7 +40,7 @@ func crowded(b *testing.B) scheduler.PreemptInput {
 	return in
 }
 
-// BenchmarkPreempt is one call for 100 waiting tasks at 10,000 nodes and 100,000 tasks that might end.
+// BenchmarkPreempt measures one call for 100 waiting tasks, with 10,000 nodes and 100,000 possible victims.
 func BenchmarkPreempt(b *testing.B) {
 	for _, bench := range []struct {
 		name    string

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// cost is what victims cost: the highest priority, the sum, how many.
+// cost is the cost of victims: the highest priority, the sum of priorities, the number.
 type cost [3]int
 
 func (c cost) compare(o cost) int { return slices.Compare(c[:], o[:]) }
@@ -28,7 +28,7 @@ func (w world) without(uuids ...string) world {
 	return w
 }
 
-// offer is a world with the victims in it.
+// offer is a world with victims.
 type offer struct {
 	world
 	victims []scheduler.Victim
@@ -36,7 +36,7 @@ type offer struct {
 	least   int
 }
 
-// after returns the offer when some victims have ended.
+// after returns the offer after some victims have ended.
 func (o offer) after(uuids []string) offer {
 	o.world = o.without(uuids...)
 	spare := map[cluster.OwnerRef]int{}
@@ -52,12 +52,12 @@ func (o offer) after(uuids []string) offer {
 	return o
 }
 
-// holds reports whether a victim holds something still.
+// holds reports whether a victim still has a reservation.
 func (o offer) holds(v scheduler.Victim) bool {
 	return slices.ContainsFunc(o.held, func(r scheduler.Reservation) bool { return r.UUID == v.UUID })
 }
 
-// units are the sets of victims of a node that may end together for a task.
+// units returns the sets of victims of a node that may end together for a task.
 func (o offer) units(node string, p cluster.Pending) (units [][]scheduler.Victim) {
 	for i, v := range o.victims {
 		var unit []scheduler.Victim
@@ -81,7 +81,7 @@ func (o offer) units(node string, p cluster.Pending) (units [][]scheduler.Victim
 	return units
 }
 
-// price returns what a set of victims costs, and whether their owners can spare them.
+// price returns the cost of a set of victims; ok is false if their owners cannot spare them.
 func (o offer) price(victims []scheduler.Victim) (c cost, ok bool) {
 	lost := map[cluster.OwnerRef]int{}
 	for _, v := range victims {
@@ -136,7 +136,7 @@ func (w world) with(p cluster.Pending, node, uuid string) world {
 	return w
 }
 
-// drawOffer draws a small world that is full of victims, and tasks that wait.
+// drawOffer draws a small full world of victims, and waiting tasks.
 func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 	var names []string
 	for i := range 1 + upTo(t, "nodes", 2) {
@@ -208,7 +208,7 @@ func (o offer) input(pending []cluster.Pending) scheduler.PreemptInput {
 	}
 }
 
-// leaving returns the offer without what leaves.
+// gone returns the offer without leaving victims.
 func (o offer) gone() offer {
 	var leaving []string
 	for _, v := range o.victims {
@@ -220,8 +220,8 @@ func (o offer) gone() offer {
 	return o
 }
 
-// TestPreemptSameAsModel holds Preempt against all sets of victims of all nodes: each task gets a node, exactly if one
-// can be had, at the lowest price that there is when those before it have theirs; and no victim is superfluous.
+// TestPreemptSameAsModel compares Preempt with a search of all sets of victims of all nodes. A task gets a node exactly
+// if one can be had, at the lowest cost after the tasks before it. No victim is superfluous.
 func TestPreemptSameAsModel(t *testing.T) {
 	cases := map[string]int{}
 	property := func(t *rapid.T) {
@@ -263,7 +263,7 @@ func TestPreemptSameAsModel(t *testing.T) {
 	}
 }
 
-// checkOne checks one preemption at the price that it should have, and returns what is left after it.
+// checkOne compares one preemption with its expected cost, and returns the offer after it.
 func checkOne(t *rapid.T, model offer, p cluster.Pending, got scheduler.Preemption, want cost) offer {
 	t.Helper()
 	var victims []scheduler.Victim
@@ -296,14 +296,14 @@ func checkOne(t *rapid.T, model offer, p cluster.Pending, got scheduler.Preempti
 	return left
 }
 
-// TestPreemptIsCarriedOut: when the victims have ended, Schedule places each task where it was promised; gangs get room
-// as a whole or not at all, and the order of what comes in does not matter.
+// TestPreemptIsCarriedOut checks that Schedule places each task on its promised node after the victims have ended.
+// Gangs get room as a whole or not at all, and the order of the input does not matter.
 func TestPreemptIsCarriedOut(t *testing.T) {
 	gangs, cases, others := 0, 0, 0
 	property := func(t *rapid.T) {
 		cases++
 		o, pending := drawOffer(t)
-		for i := range pending { // whom a task has to be near may have to end for a later one
+		for i := range pending { // a task that a relation requires may have to end for a later task
 			pending[i].Placement.Relations = slices.DeleteFunc(slices.Clone(pending[i].Placement.Relations),
 				func(r cluster.Relation) bool { return !r.Away })
 		}
@@ -341,7 +341,8 @@ func TestPreemptIsCarriedOut(t *testing.T) {
 		for _, pl := range scheduler.Schedule(in.Fleet, waiting, scheduler.Options{}).Placements {
 			placed[pl.Task] = pl.Node
 		}
-		// what ends on one node may let another task into another one, which may take what a later one was promised
+		// Victims that end on one node may let another task onto another node. That task may take what a later task was
+		// promised.
 		more := false
 		for task := range placed {
 			more = more || want[task] == ""
@@ -366,7 +367,7 @@ func TestPreemptIsCarriedOut(t *testing.T) {
 	}
 }
 
-// keep is the model of what is kept for tasks that wait and were promised room: reservations of no task.
+// keep models promised room of waiting tasks: reservations of no task.
 func (m *model) keep(waiting []int) {
 	for _, i := range waiting {
 		p := m.pending[i]
@@ -387,7 +388,7 @@ func (m *model) keep(waiting []int) {
 	}
 }
 
-// keeps returns the index of the node on which room is kept for the task while it waits, or -1.
+// keeps returns the index of the node that keeps room for the waiting task, or -1.
 func (m *model) keeps(p cluster.Pending) int {
 	return slices.IndexFunc(m.nodes, func(n scheduler.Node) bool { return n.Name == p.Promised })
 }

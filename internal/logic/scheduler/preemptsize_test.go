@@ -13,9 +13,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestPreemptTakesTheBestNode holds the choice between dozens of nodes against trying every set of victims of each: the
-// node with the lowest price is taken, and of those the one that Schedule finds the best. The priorities are such that
-// on no node two sets cost the same.
+// TestPreemptTakesTheBestNode compares the choice among dozens of nodes with a search of all sets of victims of each.
+// The cheapest node must be taken, and of equals the one that ranks best. Priorities are drawn so that no two sets of a
+// node cost the same.
 func TestPreemptTakesTheBestNode(t *testing.T) {
 	served, equal := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -69,7 +69,7 @@ func TestPreemptTakesTheBestNode(t *testing.T) {
 		}
 		in.Waiting = []cluster.Pending{p}
 
-		var best []cost // of each node that is as good
+		var best []cost // one for each node of equal cost
 		victims := map[string][]string{}
 		for _, name := range in.Fleet.Nodes() {
 			c, uuids, ok := cheapestSet(in.Fleet, name, held[name], p.Demand)
@@ -114,7 +114,7 @@ func TestPreemptTakesTheBestNode(t *testing.T) {
 	}
 }
 
-// cheapestSet tries every set of what stands on a node.
+// cheapestSet tries every set of reservations on a node.
 func cheapestSet(f *scheduler.Fleet, node string, held []scheduler.Reservation, need cluster.Demand) (least cost,
 	uuids []string, ok bool,
 ) {

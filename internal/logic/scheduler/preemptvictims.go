@@ -8,22 +8,23 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// victim is a Victim that holds something.
+// victim is a Victim with a reservation.
 type victim struct {
 	*Victim
-	slot    int32
-	gang    int32 // -1 for none
-	owner   int32 // with a bound on how many it may lose; -1 where its end does not count
-	gone    bool
-	looked  bool // groups and views are found
-	frees   cluster.Demand
-	devices int64    // how many it holds, or holds a part of
-	groups  []*group // of waiting tasks that it counts with
-	views   []*view
+	slot int32
+	gang int32 // -1 for none
+	// owner is the number of an owner with a bound; -1 if the victim's end does not count.
+	owner      int32
+	gone       bool
+	viewsFound bool // findViews ran
+	frees      cluster.Demand
+	devices    int64    // number of devices that it holds, in whole or in part
+	groups     []*group // groups of waiting tasks that count it
+	views      []*view
 }
 
-// enter makes the tables of victims: those that leave are taken off at once.
-func (p *preempt) enter() {
+// indexVictims fills the tables of victims. It removes leaving victims from their nodes at once.
+func (p *preempt) indexVictims() {
 	p.starts = make([]int32, len(p.fleet.slots)+1)
 	p.ordered = make([]bool, len(p.fleet.slots))
 	p.victims = make([]victim, 0, len(p.in.Victims))
@@ -53,7 +54,7 @@ func (p *preempt) enter() {
 		}
 		p.victims = append(p.victims, v)
 	}
-	p.levels = make([]outlookLevel, 0, len(p.victims))
+	p.levels = make([]freeableLevel, 0, len(p.victims))
 	for i := 1; i < len(p.starts); i++ {
 		p.starts[i] += p.starts[i-1]
 	}
@@ -63,7 +64,7 @@ func (p *preempt) enter() {
 		v := &p.victims[i]
 		if v.Leaving {
 			v.gone = true
-			p.lift(int32(i), -1, nil)
+			p.chargeVictim(int32(i), -1, nil)
 			continue
 		}
 		p.bySlot[next[v.slot]] = int32(i)
@@ -88,8 +89,8 @@ func (p *preempt) owner(o cluster.OwnerRef) int32 {
 	return n
 }
 
-// at returns the victims on a node that do not leave, by priority.
-func (p *preempt) at(slot int32) []int32 {
+// victimsOn returns the victims on a node by priority, without leaving ones.
+func (p *preempt) victimsOn(slot int32) []int32 {
 	list := p.bySlot[p.starts[slot]:p.starts[slot+1]]
 	if !p.ordered[slot] {
 		p.ordered[slot] = true
@@ -104,26 +105,26 @@ func (p *preempt) at(slot int32) []int32 {
 	return list
 }
 
-// end takes a victim off for good, with 1, or with -1 puts it back.
-func (p *preempt) end(n int32, sign int) {
+// endVictim removes a victim with 1, or restores it with -1.
+func (p *preempt) endVictim(n int32, sign int) {
 	v := &p.victims[n]
 	v.gone = sign > 0
 	if v.owner >= 0 {
 		p.spare[v.owner] -= sign
 	}
-	p.lift(n, -sign, nil)
-	p.change(v.slot)
+	p.chargeVictim(n, -sign, nil)
+	p.noteChange(v.slot)
 }
 
-// change notes that what was found out of a node holds no longer.
-func (p *preempt) change(slot int32) {
+// noteChange voids what was found out about a node.
+func (p *preempt) noteChange(slot int32) {
 	p.stamp[slot]++
 	p.changed = append(p.changed, slot)
 }
 
-// lift takes what a victim holds off its node, with -1, or with 1 puts it back. With a class only that is done that it
-// looks at.
-func (p *preempt) lift(n int32, sign int, c *class) {
+// chargeVictim removes a victim's usage from its node with -1, or restores it with 1. With a class, it changes only
+// what the class depends on.
+func (p *preempt) chargeVictim(n int32, sign int, c *taskClass) {
 	v := &p.victims[n]
 	l := p.ownLoad(v.slot)
 	l.tasks += int32(sign)
@@ -135,17 +136,17 @@ func (p *preempt) lift(n int32, sign int, c *class) {
 	if l.class >= 0 {
 		p.fleet.catalog.rekey(l)
 	}
-	if c != nil && !c.group.apart && !c.priced && p.simple(c) {
+	if c != nil && !c.group.isCounted && !c.usesValueModel && p.simple(c) {
 		return
 	}
-	p.meet(v)
+	p.findViews(v)
 	for _, g := range v.groups {
-		p.countIn(g, v.slot, int32(sign))
+		p.countInGroup(g, v.slot, int32(sign))
 	}
 	for _, w := range v.views {
 		w.add(p.cycle, v.slot, int32(sign))
 	}
-	ports, devices := c == nil || len(c.fixed)+c.auto > 0, c == nil || c.priced || len(c.requests) > 0
+	ports, devices := c == nil || len(c.fixed)+c.auto > 0, c == nil || c.usesValueModel || len(c.requests) > 0
 	if !ports && !devices {
 		return
 	}
@@ -165,8 +166,8 @@ func (p *preempt) lift(n int32, sign int, c *class) {
 	}
 }
 
-// countIn counts a task in with a group, or out.
-func (p *preempt) countIn(g *group, slot, tasks int32) {
+// countInGroup adds tasks to a group and its views; a negative number removes them.
+func (p *preempt) countInGroup(g *group, slot, tasks int32) {
 	if g.placed == nil {
 		g.placed = map[int32]int32{}
 	}
@@ -178,34 +179,34 @@ func (p *preempt) countIn(g *group, slot, tasks int32) {
 	}
 }
 
-// meet finds who of the waiting counts the victim.
-func (p *preempt) meet(v *victim) {
-	if v.looked {
+// findViews finds the groups and views of waiting tasks that count the victim.
+func (p *preempt) findViews(v *victim) {
+	if v.viewsFound {
 		return
 	}
-	v.looked = true
-	if len(p.counted)+len(p.watches)+len(p.guards) == 0 {
+	v.viewsFound = true
+	if len(p.waitingGroups)+len(p.relationViews)+len(p.exclusionViews) == 0 {
 		return
 	}
 	held := p.fleet.held[v.UUID]
-	if len(p.counted) > 0 {
+	if len(p.waitingGroups) > 0 {
 		tasks, generation, definition := tasksOf(held.Task, held.Definition)
-		crowd := p.fleet.crowds[tasks].of(definition)
-		for _, g := range p.counted[crowd] {
-			if crowd == g.unknown || slices.Contains(g.counted, generation) {
+		reserved := p.fleet.reservedGroups[tasks].of(definition)
+		for _, g := range p.waitingGroups[reserved] {
+			if reserved == g.noDefinition || slices.Contains(g.countedGenerations, generation) {
 				v.groups = append(v.groups, g)
 			}
 		}
 	}
 	name := clusterOf(held.Task)
-	for _, w := range p.watches { // order-free: each for itself
-		if means(&w.about, name, held.Labels) {
+	for _, w := range p.relationViews { // order-free: each for itself
+		if relationSelects(&w.about, name, held.Labels) {
 			v.views = append(v.views, w.view)
 		}
 	}
 	for i := range held.Away {
 		away := wholeRelation(held.Away[i], name)
-		if w := p.guards[relationKey(&away)]; w != nil {
+		if w := p.exclusionViews[relationKey(&away)]; w != nil {
 			v.views = append(v.views, w.view)
 		}
 	}

@@ -23,8 +23,8 @@ func sameResult(t *rapid.T, what string, got, want scheduler.Result) {
 	}
 }
 
-// TestSameAsModel holds Schedule against the model, and makes sure that the generated worlds
-// show both sides: at least a quarter of the tasks are placed, and a quarter refused.
+// TestSameAsModel compares Schedule with the model. It also checks that the generated worlds are balanced: at least a
+// quarter of the tasks are placed, and a quarter refused.
 func TestSameAsModel(t *testing.T) {
 	placed, refused := 0, 0
 	codes := map[cluster.ReasonCode]int{}
@@ -38,7 +38,7 @@ func TestSameAsModel(t *testing.T) {
 			scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
 		sameResult(t, "differs from the model through trees",
 			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
-		f.TurnOver("zone")
+		f.SwitchFineLabel("zone")
 		sameResult(t, "differs from the model with a fine label", scheduler.Schedule(f, pending, scheduler.Options{}),
 			want)
 		sameResult(t, "differs with a fine label through rankings",
@@ -80,13 +80,13 @@ func TestSamePlanForAnyOrder(t *testing.T) {
 		want := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
 		shuffled := rapid.Permutation(pending).Draw(t, "pending")
 		v := world{
-			worth: w.worth,
-			nodes: rapid.Permutation(w.nodes).Draw(t, "nodes"),
-			held:  rapid.Permutation(w.held).Draw(t, "held"),
+			valueModel: w.valueModel,
+			nodes:      rapid.Permutation(w.nodes).Draw(t, "nodes"),
+			held:       rapid.Permutation(w.held).Draw(t, "held"),
 		}
 		f := v.fleet()
 		got := scheduler.Schedule(f, shuffled, scheduler.Options{})
-		for i := range got.Placements { // the index speaks of the order of the input
+		for i := range got.Placements { // the index depends on the order of the input
 			p := &got.Placements[i]
 			if shuffled[p.Pending].Task != p.Task {
 				t.Fatalf("placement of %s has the index of %s", p.Task, shuffled[p.Pending].Task)
@@ -97,7 +97,7 @@ func TestSamePlanForAnyOrder(t *testing.T) {
 	})
 }
 
-// apply reserves what was placed and returns what was not.
+// apply reserves the placements, and returns the tasks that were not placed.
 func apply(f *scheduler.Fleet, pending []cluster.Pending, res scheduler.Result) (left []cluster.Pending) {
 	placed := map[cluster.TaskID]bool{}
 	for i := range res.Placements {
@@ -114,7 +114,7 @@ func apply(f *scheduler.Fleet, pending []cluster.Pending, res scheduler.Result) 
 	return left
 }
 
-// TestPromises checks what holds for every plan, without the model.
+// TestPromises checks properties of every plan, without the model.
 func TestPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -149,9 +149,9 @@ func TestPromises(t *testing.T) {
 	})
 }
 
-// chooses reports whether the task is of a gang whose members may take each other's places, as they do not all ask for
-// the same or must be apart: each takes the place that is best for it, and after others were placed the best may be
-// another, with which all of them fit.
+// chooses reports whether the members of a task's gang may take each other's places: they have different demands, or
+// must be apart. Each member takes its best node. After other placements the best may be another node, and with it all
+// members may fit.
 func chooses(p cluster.Pending, pending []cluster.Pending) bool {
 	return p.Gang != "" && slices.ContainsFunc(pending, func(q cluster.Pending) bool {
 		asks := q
@@ -209,7 +209,7 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 	}
 }
 
-// portsAreNotDoubled checks that no placed task shares a port with anything on its node.
+// portsAreNotDoubled checks that no placed task shares a port with another task on its node.
 func portsAreNotDoubled(t *rapid.T, w world, pending []cluster.Pending, res scheduler.Result) {
 	taken := map[string]string{}
 	for _, n := range w.nodes {
@@ -233,7 +233,7 @@ func portsAreNotDoubled(t *rapid.T, w world, pending []cluster.Pending, res sche
 	}
 }
 
-// withinCapacity checks that a plan takes no resource of which too much is used then.
+// withinCapacity checks that a plan overcommits no resource.
 func withinCapacity(t *rapid.T, node string, has, was, used cluster.Demand) {
 	if used.CPU > has.CPU && used.CPU > was.CPU ||
 		used.Memory > has.Memory && used.Memory > was.Memory ||
@@ -257,16 +257,16 @@ func addedNodeTakesNothingAway(t *rapid.T, f *scheduler.Fleet, left []cluster.Pe
 	}
 }
 
-// TestAddedNodeUnplacesNoReplica: of the tasks of one owner, which ask for the same, those that are placed on some
-// nodes are placed on those and one more. The added node does not bring the only data of a volume: tasks of that volume
-// may run nowhere else.
+// TestAddedNodeUnplacesNoReplica checks tasks of one owner with equal demands: if some nodes can place them, those
+// nodes and one more can. The added node does not bring the only data of a volume: tasks of that volume could then run
+// nowhere else.
 func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
 		pending = slices.DeleteFunc(pending, func(p cluster.Pending) bool { return p.Owner.Name != "o0" })
 		for i := range pending {
 			p := pending[0]
-			// a further value, or a place that the gang's size forbids, may take one away
+			// A further value of a spread, or the size of a gang, may take a place away.
 			p.Placement.Spread, p.Gang = nil, ""
 			p.Task, p.Avoid = pending[i].Task, nil
 			pending[i] = p
@@ -288,7 +288,7 @@ func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 	})
 }
 
-// TestFleetByDifferences changes a fleet step by step and holds it against one that is built anew.
+// TestFleetByDifferences changes a fleet step by step, and compares it with a fleet that is built anew.
 func TestFleetByDifferences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := scheduler.NewFleet()
@@ -317,8 +317,8 @@ func TestFleetByDifferences(t *testing.T) {
 				f.Release(uuid)
 			}
 		}
-		w := world{worth: drawWorth(t)}
-		f.SetWorth(w.worth)
+		w := world{valueModel: drawValueModel(t)}
+		f.SetWorth(w.valueModel)
 		for _, n := range nodes {
 			w.nodes = append(w.nodes, n)
 		}
@@ -344,8 +344,8 @@ func TestFleetByDifferences(t *testing.T) {
 	})
 }
 
-// TestSameAsModelAtSize holds Schedule against the model over several cycles on fleets of hundreds of nodes, between
-// which what was placed is reserved, something is released and nodes change.
+// TestSameAsModelAtSize compares Schedule with the model on fleets of hundreds of nodes, over several cycles. Between
+// cycles placements are reserved, reservations released and nodes changed.
 func TestSameAsModelAtSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, cycles := largeWorld(t)
@@ -378,9 +378,8 @@ func TestSameAsModelAtSize(t *testing.T) {
 	})
 }
 
-// TestExplainAgrees holds what Explain says of a task against what Schedule does with it alone: the node that wins is
-// the one that it is placed on, refuses nothing, and no other node has more points in the first part in which the two
-// differ.
+// TestExplainAgrees compares Explain with Schedule of the same task alone. The winning node is the one that Schedule
+// chooses, and it does not refuse. No other node has more points in the first part in which both differ.
 func TestExplainAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -412,7 +411,7 @@ func TestExplainAgrees(t *testing.T) {
 	})
 }
 
-// score lists the points of a verdict by importance.
+// score returns the points of a verdict by importance.
 func score(v scheduler.Verdict) []int64 {
 	importance := map[string]int{
 		"failed": 0, "avoid": 1, "affinity": 2, "data": 2, "spread": 2, "relation": 2, "siblings": 3, "worth": 4,

@@ -8,101 +8,101 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// How nodes that fit are ranked. The lower rank wins, of equals the name that sorts first. A rank is
-// made of, from the most to the least important:
+// rank is the rank of a feasible node. The lowest rank wins; of equal ranks the node name that sorts first. A rank is
+// made of these parts, from the most to the least important:
 //
-//   - whether attempts of the task failed on the node: those last;
-//   - whether it has a taint that keeps tasks away where there is another node: those last;
-//   - the wishes: the sum of the weights of the affinities and relations that the node meets, and of each spread that
-//     part of its weight by which the node's value has fewer of the tasks than it should: the highest sum first;
-//   - with anti-affinity "prefer", the number of tasks of the same group on the node;
-//   - with strategy "whole", and where the owner names none, what its devices lose of their worth, in ten-thousandths
-//     of a device: how much less of them the tasks that are likely to come would fill. Tasks without devices cost
-//     something, too, where they take the CPU that devices need. See package packing;
-//   - with strategy "whole", how far apart the node's free CPU and free memory would be, in steps of 1/32 of a node:
-//     what is left of one without the other is of little use;
-//   - how full the node would be, in millionths of its CPU, its memory and its disk, added up: emptiest first to
-//     spread, fullest first to binpack and whole. Images that are there count for up to 50,000 of them, see imageParts;
-//   - the number of tasks on the node: fewest first to spread, most first else. It decides
-//     among tasks that ask for nothing.
+//   - whether attempts of the task failed on the node: those nodes come last
+//   - whether the node has a taint with the effect avoid that is not tolerated: those come last
+//   - the wishes, the highest sum first: the weights of affinities and relations that the node meets, and a part of the
+//     weight of each spread. The part is by how much of its target the node's value has too few tasks
+//   - with anti-affinity "prefer": the number of tasks of the same group on the node
+//   - with strategy "whole", and where the owner names none: the value that the devices lose, in ten-thousandths of a
+//     device. It says how much less of them the likely tasks would fill. Tasks without devices also cost value where
+//     they take the CPU that devices need. See package packing
+//   - with strategy "whole": the distance between free CPU and free memory, in steps of 1/32 of a node, because one is
+//     of little use without the other
+//   - the fill: millionths of CPU, memory and disk, added up; emptiest first for spread, fullest first for binpack and
+//     whole. Images on the node count for up to 50,000 millionths, see imageParts
+//   - the number of tasks on the node: fewest first for spread, else most first. It decides for tasks without demands
 //
-// How full a node would be is what is used now and what the task asks for, each rounded down in parts of the node's
-// shape, see shapeOf: so the nodes of a class have the same order for every task.
+// The fill is the present usage plus the task's demand, each rounded down to millionths of the node's shape, see
+// shapeOf. So the nodes of a node class have the same order for every task.
 //
-// An owner that says nothing of anti-affinity prefers to be apart if it spreads, and does not mind
-// else: otherwise every job would be spread. All is integers, so that every server finds the
-// same order.
+// An owner that does not set anti-affinity gets "prefer" with spread, and else none: jobs would be spread otherwise.
+// All parts are integers, so that every server finds the same order.
 type rank struct {
-	tier uint64 // what counts before how full it is
-	fill uint64 // as the strategy has it
+	tier uint64 // the parts before the fill
+	fill uint64 // fill, balance and tasks, as the strategy orders them
 }
 
-// refused is the rank of a node that does not take the task.
+// refused is the rank of a node that refuses the task.
 func refused() rank { return rank{1<<64 - 1, 1<<64 - 1} }
 
 const (
 	levelShift = fillBits + taskBits
-	shunned    = 1 << 63
+	penaltyBit = 1 << 63
 
-	// What a tier is made of, from the lowest bits: what the node's devices lose, tasks of the group, the wishes from
-	// highest to lowest, and whether the node is to be avoided.
-	nearShift  = packing.LossBits
-	wishShift  = nearShift + 17
-	mostNear   = 1<<(wishShift-nearShift) - 1
-	wishBits   = 24
-	mostWishes = 1<<(wishBits-1) - 1
-	toAvoid    = 1 << (wishShift + wishBits)
-	emptyTier  = mostWishes<<wishShift | packing.NoLoss
+	// Parts of a tier, from the lowest bits: loss of device value, tasks of the group, wishes from highest to lowest,
+	// and the penalty of a taint.
+	groupTasksShift = packing.LossBits
+	wishShift       = groupTasksShift + 17
+	maxGroupTasks   = 1<<(wishShift-groupTasksShift) - 1
+	wishBits        = 24
+	maxWishPoints   = 1<<(wishBits-1) - 1
+	taintPenaltyBit = 1 << (wishShift + wishBits)
+	emptyTier       = maxWishPoints<<wishShift | packing.NoLoss
 )
 
-// tierOf returns the tier of a node without tasks of the group.
+// tierOf returns the tier of a node without tasks of the group and without loss.
 func tierOf(points int64, avoid bool) uint64 {
-	tier := uint64(mostWishes-min(max(points, -mostWishes), mostWishes))<<wishShift | packing.NoLoss
+	tier := uint64(maxWishPoints-min(max(points, -maxWishPoints), maxWishPoints))<<wishShift | packing.NoLoss
 	if avoid {
-		tier |= toAvoid
+		tier |= taintPenaltyBit
 	}
 	return tier
 }
 
-// classTier returns the tier of those nodes of a class that stand out in nothing.
-func (y *cycle) classTier(c *class, class int32) uint64 {
-	if !c.wishes {
+// classTier returns the tier of the nodes of a node class without individual scores.
+func (y *cycle) classTier(c *taskClass, class int32) uint64 {
+	if !c.hasWishes {
 		return emptyTier
 	}
-	return tierOf(c.classPoints(class), y.sieveOf(c).avoids(class))
+	return tierOf(c.classPoints(class), y.filterOf(c).isPenalized(class))
 }
 
-// avoids reports whether the nodes of a class are for those who find no other.
-func (s *sieve) avoids(class int32) bool { return s.avoid != nil && s.avoid[class] }
+// isPenalized reports whether a taint lets the nodes of a node class come last.
+func (s *feasibilityFilter) isPenalized(class int32) bool {
+	return s.penalized != nil && s.penalized[class]
+}
 
-// less reports whether a node ranks before another one.
+// less reports whether r ranks before o.
 func (r rank) less(o rank) bool { return r.tier < o.tier || r.tier == o.tier && r.fill < o.fill }
 
-// rankOf ranks a node that does not refuse the class.
-func (y *cycle) rankOf(c *class, slot int32) rank {
+// rankOf returns the rank of a feasible node.
+func (y *cycle) rankOf(c *taskClass, slot int32) rank {
 	l := y.load(slot)
-	r := rank{fill: y.fillOf(c, l.class, l.key[byFill], l.key[byBalance])}
-	r.fill -= c.imageWorth(c.present(slot))
+	r := rank{fill: y.fillRank(c, l.class, l.key[byFill], l.key[byBalance])}
+	r.fill -= c.imageBonus(c.present(slot))
 	r.tier = emptyTier
-	if c.wishes {
-		r.tier = tierOf(c.classPoints(l.class)+y.nodePoints(c, slot), y.sieveOf(c).avoids(l.class))
+	if c.hasWishes {
+		r.tier = tierOf(c.classPoints(l.class)+y.nodePoints(c, slot), y.filterOf(c).isPenalized(l.class))
 	}
 	if c.affinity == cluster.AntiAffinityPrefer {
-		r.tier += uint64(min(c.group.near(slot), mostNear)) << nearShift
+		r.tier += uint64(min(c.group.tasksOn(slot), maxGroupTasks)) << groupTasksShift
 	}
-	r.tier += y.lossOf(c, slot) - packing.NoLoss
-	if len(c.shunned) > 0 && slices.Contains(c.shunned, slot) {
-		r.tier |= shunned
+	r.tier += y.valueLoss(c, slot) - packing.NoLoss
+	if len(c.penalized) > 0 && slices.Contains(c.penalized, slot) {
+		r.tier |= penaltyBit
 	}
 	return r
 }
 
-// fillOf returns the part of a rank that tells how full the node would be, if it has no image of the class.
-func (y *cycle) fillOf(c *class, class int32, key, balance uint64) uint64 {
+// fillRank returns the fill of a rank, for a node without images of the class.
+func (y *cycle) fillRank(c *taskClass, class int32, key, balance uint64) uint64 {
 	more := y.shapeShares(c.demand)[y.fleet.catalog.classes[class].shape]
 	full := key + more.fill()<<taskBits
 	if c.strategy == cluster.StrategySpread {
-		return full + c.imageWorth(len(c.images))
+		return full + c.imageBonus(len(c.images))
 	}
 	full = 1<<levelShift - 1 - full
 	if c.strategy == cluster.StrategyWhole {
@@ -112,12 +112,12 @@ func (y *cycle) fillOf(c *class, class int32, key, balance uint64) uint64 {
 	return full
 }
 
-// ranking keeps the nodes of one class of tasks so that the best is known: a tournament, in which eight at a time meet.
-// A change is played again from its node upwards, as far as it changes who wins.
+// ranking keeps the ranks of all nodes for one task class, and the best node: a tournament tree with eight nodes a
+// match. A change is propagated from its node upwards as far as it changes the winner.
 type ranking struct {
-	label  []uint64 // by slot, the order of names
-	ranks  []rank   // by slot
-	rounds [][]block
+	nameOrder []uint64 // by slot; ordered like names
+	ranks     []rank   // by slot
+	rounds    [][]rankedNode
 }
 
 const (
@@ -126,30 +126,30 @@ const (
 )
 
 // block is a node with its rank.
-type block struct {
+type rankedNode struct {
 	rank rank
 	slot int32
 }
 
 // newRanking returns a ranking in which all nodes refuse.
-func newRanking(slots int, label []uint64) *ranking {
-	r := &ranking{label: label, ranks: make([]rank, slots)}
+func newRanking(slots int, nameOrder []uint64) *ranking {
+	r := &ranking{nameOrder: nameOrder, ranks: make([]rank, slots)}
 	for winners := slots; winners > 1 || len(r.rounds) == 0; {
 		winners = (winners + matchSize - 1) >> matchShift
-		r.rounds = append(r.rounds, make([]block, winners))
+		r.rounds = append(r.rounds, make([]rankedNode, winners))
 	}
 	r.clear()
 	return r
 }
 
-// clear makes all nodes refuse. What is put into ranks afterwards holds from play on.
+// clear makes all nodes refuse. Ranks that are set directly afterwards take effect with play.
 func (r *ranking) clear() {
 	for i := range r.ranks {
 		r.ranks[i] = refused()
 	}
 }
 
-// play plays all rounds.
+// play recomputes all matches.
 func (r *ranking) play() {
 	for round := range r.rounds {
 		for match := range r.rounds[round] {
@@ -180,14 +180,14 @@ func (r *ranking) best() int32 {
 	return -1
 }
 
-// match returns who wins it.
-func (r *ranking) match(round, match int) block {
+// match returns the winner of a match.
+func (r *ranking) match(round, match int) rankedNode {
 	first := match << matchShift
 	if round == 0 {
-		b := block{rank: r.ranks[first], slot: int32(first)}
+		b := rankedNode{rank: r.ranks[first], slot: int32(first)}
 		for n, k := range r.ranks[first+1 : min(first+matchSize, len(r.ranks))] {
-			if slot := int32(first + 1 + n); k.less(b.rank) || k == b.rank && r.label[slot] < r.label[b.slot] {
-				b = block{k, slot}
+			if slot := int32(first + 1 + n); k.less(b.rank) || k == b.rank && r.nameOrder[slot] < r.nameOrder[b.slot] {
+				b = rankedNode{k, slot}
 			}
 		}
 		return b
@@ -195,22 +195,22 @@ func (r *ranking) match(round, match int) block {
 	others := r.rounds[round-1]
 	b := &others[first]
 	for n := first + 1; n < min(first+matchSize, len(others)); n++ {
-		if o := &others[n]; o.rank.less(b.rank) || o.rank == b.rank && r.label[o.slot] < r.label[b.slot] {
+		if o := &others[n]; o.rank.less(b.rank) || o.rank == b.rank && r.nameOrder[o.slot] < r.nameOrder[b.slot] {
 			b = o
 		}
 	}
 	return *b
 }
 
-// better returns the one of two nodes that ranks before the other; a slot of -1 is none.
-func (y *cycle) better(a, b block) block {
+// better returns the node that ranks first; a slot of -1 means none.
+func (y *cycle) better(a, b rankedNode) rankedNode {
 	switch {
 	case a.slot < 0:
 		return b
 	case b.slot < 0:
 		return a
 	case a.rank == b.rank:
-		if cmp.Less(y.fleet.names.label[b.slot], y.fleet.names.label[a.slot]) {
+		if cmp.Less(y.fleet.names.order[b.slot], y.fleet.names.order[a.slot]) {
 			return b
 		}
 		return a

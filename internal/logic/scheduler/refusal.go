@@ -9,21 +9,21 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// elsewhere is the refusal of the nodes that are not the one that the class is for.
-func elsewhere(c *class) cluster.Refusal {
+// elsewhere is the refusal of all nodes but the one that the class is restricted to.
+func elsewhere(c *taskClass) cluster.Refusal {
 	return cluster.Refusal{
 		Code:   cluster.ReasonConstraint,
 		Detail: Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: c.Only}),
 	}
 }
 
-// lacks returns why the node refuses the class for what runs on it now, or no code; with by how
-// much a resource is short, the port that is taken, or the number of the demand.
-func (y *cycle) lacks(c *class, slot int32) (cluster.ReasonCode, int64) {
-	if c.affinity == cluster.AntiAffinityDemand && c.group.near(slot) > 0 {
+// loadRefusal returns why the node refuses the class because of what runs now, or no code. The number says how much is
+// short, which port is taken, or the index of the demand.
+func (y *cycle) loadRefusal(c *taskClass, slot int32) (cluster.ReasonCode, int64) {
+	if c.affinity == cluster.AntiAffinityDemand && c.group.tasksOn(slot) > 0 {
 		return cluster.ReasonAntiAffinity, 0
 	}
-	if code, number := y.breaks(c, slot); code != "" {
+	if code, number := y.unmetTerm(c, slot); code != "" {
 		return code, number
 	}
 	l := y.load(slot)
@@ -36,19 +36,19 @@ func (y *cycle) lacks(c *class, slot int32) (cluster.ReasonCode, int64) {
 	if d := c.demand.Disk; d > 0 && l.used.Disk+d > l.capacity.Disk {
 		return cluster.ReasonShortDisk, int64(l.used.Disk + d - l.capacity.Disk)
 	}
-	if y.lacksDevices(c, slot) {
+	if y.missesDevices(c, slot) {
 		return cluster.ReasonDevice, 0
 	}
-	return y.lacksPorts(c, slot)
+	return y.portRefusal(c, slot)
 }
 
-// lacksPorts is lacks for ports.
-func (y *cycle) lacksPorts(c *class, slot int32) (cluster.ReasonCode, int64) {
+// portRefusal is loadRefusal for ports.
+func (y *cycle) portRefusal(c *taskClass, slot int32) (cluster.ReasonCode, int64) {
 	if len(c.fixed) == 0 && c.auto == 0 {
 		return "", 0
 	}
-	if c.clash != 0 {
-		return cluster.ReasonPort, int64(c.clash)
+	if c.doubledPort != 0 {
+		return cluster.ReasonPort, int64(c.doubledPort)
 	}
 	ports := y.portsOf(slot)
 	if ports == nil {
@@ -65,19 +65,19 @@ func (y *cycle) lacksPorts(c *class, slot int32) (cluster.ReasonCode, int64) {
 	return "", 0
 }
 
-// refusal returns why the node refuses the class, as told to others, or one without a code.
-func (y *cycle) refusal(c *class, slot int32) cluster.Refusal {
+// refusal returns why the node refuses the class, for users; without a code if the node is feasible.
+func (y *cycle) refusal(c *taskClass, slot int32) cluster.Refusal {
 	node := y.node(slot)
 	if c.Only != "" && c.Only != node.Name {
 		return elsewhere(c)
 	}
-	if code, about := bars(c, node, nil); code != "" {
+	if code, about := nodeRefusal(c, node, nil); code != "" {
 		return cluster.Refusal{Code: code, Detail: about}
 	}
-	if slices.Contains(c.avoided, slot) {
+	if slices.Contains(c.excluded, slot) {
 		return cluster.Refusal{Code: cluster.ReasonOldAttempt}
 	}
-	code, amount := y.lacks(c, slot)
+	code, amount := y.loadRefusal(c, slot)
 	switch code {
 	case cluster.ReasonPort:
 		return cluster.Refusal{Code: code, Port: int(amount)}
@@ -86,25 +86,26 @@ func (y *cycle) refusal(c *class, slot int32) cluster.Refusal {
 		text, short := deviceText(node.Devices, used, &c.requests[lacking])
 		return cluster.Refusal{Code: code, Detail: text, Short: int64(short)}
 	case cluster.ReasonDistinct, cluster.ReasonSkew, cluster.ReasonRelation:
-		return cluster.Refusal{Code: code, Detail: y.brokenDetail(c, code, amount, slot)}
+		return cluster.Refusal{Code: code, Detail: y.unmetTermDetail(c, code, amount, slot)}
 	default:
 		return cluster.Refusal{Code: code, Short: amount}
 	}
 }
 
-// explain says why a task of the class waits. The reasons are found once for each class.
-func (y *cycle) explain(c *class, task cluster.TaskID) cluster.Waiting {
+// explain returns why a task of the class waits. It finds the reasons once for each class.
+func (y *cycle) explain(c *taskClass, task cluster.TaskID) cluster.Waiting {
 	if c.refusals == nil {
-		y.ready(c)
+		y.prepare(c)
 		c.refusals = y.findRefusals(c)
-		slices.SortFunc(c.refusals, mostNodes)
+		slices.SortFunc(c.refusals, byNodeCount)
 		c.sentence = Sentence(c.refusals)
 	}
 	return cluster.Waiting{Task: task, Refusals: c.refusals, Sentence: c.sentence}
 }
 
-// findRefusals asks all nodes, those of a class that all refuse for one reason at once.
-func (y *cycle) findRefusals(c *class) (counts []cluster.RefusalCount) {
+// findRefusals counts the refusals of all nodes. Node classes whose nodes all refuse for one reason are counted at
+// once.
+func (y *cycle) findRefusals(c *taskClass) (counts []cluster.RefusalCount) {
 	nodes := y.fleet.names.count
 	if nodes == 0 {
 		return []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}
@@ -119,41 +120,41 @@ func (y *cycle) findRefusals(c *class) (counts []cluster.RefusalCount) {
 		}
 		return counts
 	}
-	s := y.sieveOf(c)
+	s := y.filterOf(c)
 	simple, short := y.simple(c), shortage{need: c.need}
 	for i := range y.fleet.catalog.classes {
 		class := &y.fleet.catalog.classes[i]
 		if class.count == 0 {
 			continue
 		}
-		if !s.passes[i] && len(s.named) == 0 { // one answer for all
-			code, about := bars(c, &class.like, nil)
+		if !s.isFeasible[i] && len(s.perNode) == 0 { // one refusal for the whole node class
+			code, about := nodeRefusal(c, &class.like, nil)
 			counts = tally(counts, cluster.Refusal{Code: code, Detail: about}, class.count)
 			continue
 		}
 		if simple {
-			short.ask(y.tree(byFill, int32(i)).page)
+			short.addPage(y.tree(byFill, int32(i)).page)
 			continue
 		}
 		y.visit(y.fleet.catalog.trees[byFill][i].page, func(slot int32) {
 			counts = tally(counts, y.refusal(c, slot), 1)
 		})
 	}
-	return short.tell(counts)
+	return short.appendTo(counts)
 }
 
-// simple reports whether the class asks for nothing but room of nodes whose class takes it.
-func (y *cycle) simple(c *class) bool {
+// simple reports whether the class asks for nothing but room on nodes of feasible node classes.
+func (y *cycle) simple(c *taskClass) bool {
 	return c.affinity != cluster.AntiAffinityDemand &&
-		len(c.sieve.named)+len(c.fixed)+c.auto+len(c.avoided)+len(c.requests)+
-			len(c.distincts)+len(c.spreads)+len(c.relations)+len(c.guards) == 0
+		len(c.filter.perNode)+len(c.fixed)+c.auto+len(c.excluded)+len(c.requests)+
+			len(c.distincts)+len(c.spreads)+len(c.relations)+len(c.exclusions) == 0
 }
 
-// shortage counts the nodes that have not enough free, by what of it they are short of first, with the least that is
-// missing.
+// shortage counts nodes with too little free, by the first resource that is short, and keeps the smallest shortage of
+// each.
 type shortage struct {
 	need  cluster.Demand
-	nodes [3]int // of CPU, memory and disk
+	nodes [3]int // by resource: CPU, memory, disk
 	least [3]int64
 }
 
@@ -164,16 +165,16 @@ func (s *shortage) add(resource, nodes int, missing int64) {
 	s.nodes[resource] += nodes
 }
 
-// ask adds the nodes below a page: all at once where none of them has the CPU.
-func (s *shortage) ask(p *page) {
+// addPage adds the nodes below a page. Pages on which no node has the CPU are added at once.
+func (s *shortage) addPage(p *page) {
 	if p == nil {
 		return
 	}
-	for i := range p.kids {
-		if k := &p.kids[i]; s.need.CPU > k.most.CPU {
-			s.add(0, k.page.nodes(), int64(s.need.CPU-k.most.CPU))
+	for i := range p.children {
+		if k := &p.children[i]; s.need.CPU > k.maxFree.CPU {
+			s.add(0, k.page.nodes(), int64(s.need.CPU-k.maxFree.CPU))
 		} else {
-			s.ask(k.page)
+			s.addPage(k.page)
 		}
 	}
 	for i := range p.entries {
@@ -188,7 +189,7 @@ func (s *shortage) ask(p *page) {
 	}
 }
 
-func (s *shortage) tell(counts []cluster.RefusalCount) []cluster.RefusalCount {
+func (s *shortage) appendTo(counts []cluster.RefusalCount) []cluster.RefusalCount {
 	for resource, code := range []cluster.ReasonCode{
 		cluster.ReasonShortCPU, cluster.ReasonShortMemory,
 		cluster.ReasonShortDisk,
@@ -200,8 +201,8 @@ func (s *shortage) tell(counts []cluster.RefusalCount) []cluster.RefusalCount {
 	return counts
 }
 
-// tally adds the refusal of more nodes. Refusals that differ only in how much is short are
-// counted as one, with the least of it: the smallest help that would let the task in somewhere.
+// tally adds the refusal of more nodes. Refusals that differ only in the amount short are counted as one with the least
+// amount: the smallest help that would admit the task somewhere.
 func tally(counts []cluster.RefusalCount, r cluster.Refusal, nodes int) []cluster.RefusalCount {
 	for i := range counts {
 		c := &counts[i]
@@ -214,26 +215,25 @@ func tally(counts []cluster.RefusalCount, r cluster.Refusal, nodes int) []cluste
 	return append(counts, cluster.RefusalCount{Refusal: r, Nodes: nodes})
 }
 
-func mostNodes(a, b cluster.RefusalCount) int {
+func byNodeCount(a, b cluster.RefusalCount) int {
 	return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Code, b.Code),
 		cmp.Compare(a.Detail, b.Detail), cmp.Compare(a.Port, b.Port))
 }
 
-// hold is what a task of priority 0 waits for.
-func hold(task cluster.TaskID) cluster.Waiting {
+// holdWaiting returns the reason of a task of priority 0.
+func holdWaiting(task cluster.TaskID) cluster.Waiting {
 	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonHold}}}
 	return cluster.Waiting{Task: task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
 
-// lack is what a task waits for that somebody has to make.
-func lack(p *cluster.Pending) cluster.Waiting {
+// lacksWaiting returns the reason of a task that lacks something a user has to provide.
+func lacksWaiting(p *cluster.Pending) cluster.Waiting {
 	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonSecret, Detail: p.Lacks}}}
 	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
 
-// Sentence tells the refusals to a person, in their order: "3 nodes: memory short by 200 MiB; 1 node: port
-// 8080 taken". Of what is short it names the least among the nodes. Refusals that are not
-// about nodes stand without a number.
+// Sentence returns the refusals as text for people, in their order: "3 nodes: memory short by 200 MiB; 1 node: port
+// 8080 taken". A shortage is the least among the nodes. Refusals that do not concern nodes have no number.
 func Sentence(refusals []cluster.RefusalCount) string {
 	var b strings.Builder
 	for i, r := range refusals {
@@ -252,7 +252,7 @@ func Sentence(refusals []cluster.RefusalCount) string {
 	return b.String()
 }
 
-// phrase tells one refusal.
+// phrase returns one refusal as text.
 func phrase(r cluster.Refusal) string {
 	switch r.Code {
 	case cluster.ReasonNoNodes:
@@ -296,7 +296,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonSkew:
 		return "more of its tasks run where " + r.Detail + " than the spread allows"
 	case cluster.ReasonRelation:
-		if strings.HasPrefix(r.Detail, guarded) {
+		if strings.HasPrefix(r.Detail, exclusionPrefix) {
 			return r.Detail
 		}
 		return r.Detail + " not met"
@@ -307,7 +307,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonAntiAffinity:
 		return "another of its tasks runs there"
 	case cluster.ReasonShortCPU:
-		return "CPU short by " + cpus(cluster.MilliCPU(r.Short))
+		return "CPU short by " + cpuText(cluster.MilliCPU(r.Short))
 	case cluster.ReasonShortMemory:
 		return "memory short by " + cluster.Bytes(r.Short).String()
 	case cluster.ReasonShortDisk:
@@ -326,8 +326,8 @@ func phrase(r cluster.Refusal) string {
 	}
 }
 
-// cpus says an amount of CPU: whole ones by their number, others in thousandths.
-func cpus(m cluster.MilliCPU) string {
+// cpuText returns an amount of CPU as text: whole CPUs as a number, others in thousandths.
+func cpuText(m cluster.MilliCPU) string {
 	switch {
 	case m == 1000:
 		return "1 CPU"

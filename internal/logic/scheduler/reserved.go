@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// keptFrom says which reservation keeps the node from the class now, or "". A daemon is kept from none: what runs on
-// every node runs on those, too.
-func keptFrom(c *class, node *Node) string {
+// reservedRefusal returns the reservation that keeps the node from the class now, as text; or "". It keeps no daemon
+// away: what runs on every node runs on reserved nodes, too.
+func reservedRefusal(c *taskClass, node *Node) string {
 	named, in := c.Placement.Reservation, ""
 	if len(node.Reserved) > 0 {
 		in = clusterOf(c.Task)
@@ -31,7 +31,7 @@ func keptFrom(c *class, node *Node) string {
 	return ""
 }
 
-// reservedKey appends all that a node class depends on of reservations.
+// reservedKey appends what a node class depends on of its reservations.
 func reservedKey(b []byte, list []*cluster.Reservation) []byte {
 	b = appendNumber(b, uint64(len(list)))
 	for _, r := range list {
@@ -49,7 +49,7 @@ func reservedKey(b []byte, list []*cluster.Reservation) []byte {
 	return b
 }
 
-// admittedKey appends what reservations look at of a task.
+// admittedKey appends what reservations depend on of a task.
 func admittedKey(b []byte, p *cluster.Pending) []byte {
 	b = textKey(b, clusterOf(p.Task))
 	b = appendNumber(b, uint64(p.TimeLimit))

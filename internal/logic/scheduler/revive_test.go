@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// A task that was promised room waits for one that it must be near, and what is kept for it holds others off. Once it
-// finds its place elsewhere, in the same cycle, the room is theirs.
+// A task with promised room waits for a task that it must be near, and its room keeps others away. Once it is placed
+// elsewhere in the same cycle, the others get the room.
 func TestKeptRoomIsGivenBack(t *testing.T) {
 	f := scheduler.NewFleet()
 	for _, name := range []string{"n0", "n1"} {
@@ -45,8 +45,8 @@ func TestKeptRoomIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestEachPromiseIsToldForItself: of two tasks that ask for the same and were promised the same node, each is told what
-// stands against it, which is not the same: room is kept for the first on the way of the second.
+// TestEachPromiseIsToldForItself uses two equal tasks with a promise of the same node. Each gets its own reasons: only
+// the second is refused because of the first's promised room.
 func TestEachPromiseIsToldForItself(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{
@@ -74,7 +74,7 @@ func TestEachPromiseIsToldForItself(t *testing.T) {
 	}
 }
 
-// crowdedTasks returns tasks that must be near one that is placed after them, and a fleet with room for it and one of
+// crowdedTasks returns tasks that must be near a task that is placed later. The fleet has room for that task and one of
 // them.
 func crowdedTasks(n int) (*scheduler.Fleet, []cluster.Pending) {
 	f := scheduler.NewFleet()
@@ -101,7 +101,8 @@ func crowdedTasks(n int) (*scheduler.Fleet, []cluster.Pending) {
 	return f, pending
 }
 
-// TestRevivedTasksCostNoMoreEach: what a waiting task costs that is tried again does not grow with how many there are.
+// TestRevivedTasksCostNoMoreEach checks that the cost of retrying a waiting task does not grow with the number of such
+// tasks.
 func TestRevivedTasksCostNoMoreEach(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -80,7 +80,7 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestOutsideAmounts: amounts that no validation would let in neither overflow nor free room.
+// TestOutsideAmounts checks that amounts which validation would reject neither overflow nor free room.
 func TestOutsideAmounts(t *testing.T) {
 	const huge = cluster.Bytes(math.MaxInt64)
 	node := scheduler.Node{
@@ -129,7 +129,7 @@ func TestOutsideAmounts(t *testing.T) {
 	}
 }
 
-// TestDoubledPort: a task that names one port twice is refused for it.
+// TestDoubledPort checks that a task which names one port twice is refused.
 func TestDoubledPort(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{Name: "n1", State: cluster.NodeReady, Executors: []string{"process"}})
@@ -141,7 +141,7 @@ func TestDoubledPort(t *testing.T) {
 	}
 }
 
-// TestDefaultStrategies: options change what an owner that names no strategy gets.
+// TestDefaultStrategies checks that options set the strategy of owners that name none.
 func TestDefaultStrategies(t *testing.T) {
 	f := scheduler.NewFleet()
 	for _, name := range []string{"n1", "n2"} {
@@ -175,7 +175,7 @@ func TestDefaultStrategies(t *testing.T) {
 	}
 }
 
-// Whether a node's agent follows services is the agent's word, and no label that somebody sets.
+// Only the agent decides whether it follows services: labels of that name are ignored.
 func TestNodesThatFollowServices(t *testing.T) {
 	node := &cluster.Node{Name: "n1", State: cluster.NodeReady}
 	for _, follows := range []bool{false, true} {
@@ -200,8 +200,8 @@ func TestNodesThatFollowServices(t *testing.T) {
 	}
 }
 
-// TestPlainProgramsWantTheirExecutor: a task without an image goes to no node that runs images alone, and is told why;
-// one with an image and a command runs on both kinds of nodes.
+// TestPlainProgramsWantTheirExecutor checks that a task without an image goes to no node that only runs images, and
+// that the reason says so. A task with an image and a command runs on both kinds of nodes.
 func TestPlainProgramsWantTheirExecutor(t *testing.T) {
 	for _, test := range []struct {
 		name      string

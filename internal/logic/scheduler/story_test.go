@@ -19,24 +19,23 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestStories runs the scripts of testdata/stories. A script is commands, each on a line, of which some answer; the
-// answer that is wanted stands below a line "----" and ends with an empty line. With -update the
-// answers are written anew.
+// TestStories runs the scripts of testdata/stories. A script is a list of commands, one a line. The expected answer of
+// a command stands between a line "----" and an empty line. With -update the answers are rewritten.
 //
 //	node NAME key=value…         a node joins or changes; keys: state cordon drain arch kernel executors cpu memory
-//	                             disk reserved pool taints gpus images label.<key>; without them it is ready, with 4
-//	                             CPUs, 8 GiB, 100 GiB
+//	                             disk reserved pool taints gpus images label.<key>; the defaults are ready, 4 CPUs,
+//	                             8 GiB, 100 GiB
 //	gone NAME                    a node is removed
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
-//	release UUID                 … and released
-//	tasks OWNER key=value…       tasks of cluster c begin to wait; OWNER is SERVICE, or JOB/STEP; keys: count
+//	release UUID                 an attempt is released
+//	tasks OWNER key=value…       tasks of cluster c start to wait; OWNER is SERVICE, or JOB/STEP; keys: count
 //	                             first generation definition restarted attempt priority cpu memory disk ports
-//	                             strategy apart where avoid shun only daemon since image images gpu gang all labels
+//	                             strategy apart where avoid failed only daemon since image images gpu gang all labels
 //	                             pool tolerates wants evenly distinct near must-near away must-away
-//	withdraw OWNER               … and are wanted no more
-//	schedule                     decides, and answers
-//	apply                        reserves what the last schedule placed; the rest goes on waiting
-//	explain TASK                 answers what each node says to a waiting task
+//	withdraw OWNER               its tasks no longer wait
+//	schedule                     decides; answers with the plan
+//	apply                        reserves the placements of the last schedule; other tasks go on waiting
+//	explain TASK                 answers with each node's verdict on a waiting task
 //
 // Lists are joined by ","; a value with spaces stands in "".
 func TestStories(t *testing.T) {
@@ -149,7 +148,7 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 	return "", nil
 }
 
-// tell writes a plan, one task a line; tasks that wait for the same reason share one.
+// tell writes a plan, one task a line. Tasks that wait for the same reason share a line.
 func tell(res scheduler.Result) string {
 	var b strings.Builder
 	for _, p := range res.Placements {
@@ -179,7 +178,7 @@ func tell(res scheduler.Result) string {
 	return b.String()
 }
 
-// short leaves the cluster, which is always c, out of a task's id.
+// short returns a task's id without the cluster, which is always c.
 func short(id cluster.TaskID) string { return strings.TrimPrefix(string(id), "c.") }
 
 func (s *story) explain(id cluster.TaskID) (string, error) {
@@ -194,7 +193,7 @@ func (s *story) explain(id cluster.TaskID) (string, error) {
 			says = scheduler.Sentence([]cluster.RefusalCount{{Refusal: *v.Refusal}})
 		}
 		for _, p := range v.Parts {
-			if p.Name != "fill" && p.Name != "tasks" { // the interesting ones
+			if p.Name != "fill" && p.Name != "tasks" { // the parts that scripts are about
 				says += fmt.Sprintf(", %s %+d", p.Name, p.Points)
 			}
 		}
@@ -232,7 +231,7 @@ func (s *story) hold(args []string) error {
 	return nil
 }
 
-// pairs takes "key=value" words apart, at the first "=".
+// pairs splits "key=value" words at the first "=".
 func pairs(words []string) func(yield func(key, value string) bool) {
 	return func(yield func(key, value string) bool) {
 		for _, w := range words {
@@ -315,7 +314,7 @@ func readTaints(list string) (taints []cluster.Taint) {
 	return taints
 }
 
-// readDevices reads the models of devices.
+// readDevices reads a list of models.
 func readDevices(list string) (devices []cluster.Device) {
 	for i, model := range strings.Split(list, ",") {
 		devices = append(devices, cluster.Device{ID: fmt.Sprint("gpu", i), Type: "gpu", Model: model})
@@ -385,7 +384,7 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 		p.Definition, err = cluster.ParseRef(value)
 	case "restarted":
 		p.Restarted, err = strconv.ParseUint(value, 10, 64)
-	case "shun":
+	case "failed":
 		p.Shun = strings.Split(value, ",")
 	case "only":
 		p.Only = value
@@ -417,7 +416,7 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	return err
 }
 
-// readWish reads what goes beyond constraints.
+// readWish reads the rest of a placement.
 func readWish(p *cluster.Pending, key, value string) (err error) {
 	switch key {
 	case "pool":
@@ -471,7 +470,7 @@ func readWish(p *cluster.Pending, key, value string) (err error) {
 	return err
 }
 
-// readConstraint reads what scheduler.Text writes.
+// readConstraint reads the format of scheduler.Text.
 func readConstraint(text string) cluster.Constraint {
 	f := strings.SplitN(text, " ", 3)
 	c := cluster.Constraint{Attribute: f[0], Op: cluster.ConstraintOp(f[1])}

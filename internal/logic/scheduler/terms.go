@@ -6,56 +6,58 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// terms are what a class of tasks wishes and demands of its nodes beside constraints and room.
+// terms are the wishes and demands of a task class beside constraints and room.
 type terms struct {
-	deviceless []bool  // by node class; nil for tasks that ask for no devices
-	points     []int32 // by node class, of the affinities that all of it meet alike
-	named      []cluster.Affinity
-	spreads    []spreadTerm
-	distincts  []distinctTerm
-	relations  []relationTerm
-	guards     []guardTerm
-	counts     []*view // in which its tasks are counted
+	// deviceless says, by node class, that it lacks the requested devices even when unused; nil without requests.
+	deviceless      []bool
+	points          []int32 // by node class, of affinities that all its nodes meet alike
+	namedAffinities []cluster.Affinity
+	spreads         []spreadTerm
+	distincts       []distinctTerm
+	relations       []relationTerm
+	exclusions      []exclusionTerm
+	counts          []*view // the views that count its tasks
 
-	// each says that every node is looked at: the terms know no order. Of dynamic terms what holds for a whole node
-	// class changes with each placement; of reviving ones a node that refuses may take the task later. Of joining ones,
-	// which revive, it may take it since another one is there.
-	wishes, each, dynamic, revives, joins bool
-	odd                                   []int32 // nodes that named affinities stand out
+	// scansAll: every node is judged, because no tree order holds. isDynamic: scores or refusals of whole node classes
+	// change with each placement. revives: a node that refuses may become feasible in the same cycle. joins: it may do
+	// so because another task was placed; joins implies revives.
+	hasWishes, scansAll, isDynamic, revives, joins bool
+	affinityScored                                 []int32 // nodes with individual scores by namedAffinities
 }
 
 type spreadTerm struct {
 	cluster.Spread
 	view *view
-	// parts are the shares of the values, by number, in wholes; -1 is for a value of no node that comes into question.
+	// parts are the target shares by number of the value, out of wholes; -1 for values without a feasible node.
 	parts  []int32
 	wholes int32
-	said   []saidPoints // by number of the value
-	// Where nodes of one class differ in the attribute: how many values come into question that no target names, and
-	// what the targets name together, in percent.
-	open, named int64
-	// There: the nodes with a value that is a target, and what is said to those that have no task and are not among
-	// them.
-	targeted []int32
-	empty    int64
-	fewest   int32 // as of change
-	change   int
-	// There: how often more was counted since, at most, for fewest to hold, and how often less and in which epoch.
-	margin, falls, epoch int
+	cached []cachedPoints // by number of the value
+	// openCount and namedPercent are set for per-node attributes: the number of feasible values that no target names,
+	// and the sum of the targets in percent.
+	openCount, namedPercent int64
+	// targeted and emptyPoints are set for per-node attributes: the nodes with a target's value, and the points of
+	// other nodes that have no task.
+	targeted    []int32
+	emptyPoints int64
+	minimum     int32 // valid at changes
+	changes     int
+	// minimum of a per-node attribute holds for fewer than margin increases, and while decreases and undoCount stay the
+	// same.
+	margin, decreases, undoCount int
 }
 
-// saidPoints is what spreadPoints said of a value that has so many tasks.
-type saidPoints struct {
-	tasks  int32 // one more, as 0 says that nothing was said
+// cachedPoints is the result of spreadPoints for a value with a number of tasks.
+type cachedPoints struct {
+	tasks  int32 // the number + 1; 0 means empty
 	points int64
 }
 
-// points is what the spread says to all nodes of a node class.
-func (t *spreadTerm) points(c *class, class int32) int64 {
+// points returns the points of the spread for all nodes of a node class.
+func (t *spreadTerm) points(c *taskClass, class int32) int64 {
 	v := t.view.table.of[class]
-	said, tasks := &t.said[v], t.view.values[v]
+	said, tasks := &t.cached[v], t.view.values[v]
 	if said.tasks != tasks+1 {
-		*said = saidPoints{
+		*said = cachedPoints{
 			tasks + 1,
 			spreadPoints(int64(t.Weight), int64(tasks), int64(c.Count), int64(t.parts[v]), int64(t.wholes)),
 		}
@@ -71,86 +73,88 @@ type distinctTerm struct {
 type relationTerm struct {
 	cluster.Relation
 	*view
-	own bool // it is about tasks such as this one
+	own bool // it selects the task's own kind
 }
 
-type guardTerm struct {
+type exclusionTerm struct {
 	*view
 	text string
 }
 
-// point is the unit of wishes: thousandths of a weight.
+// point is the unit of wishes: 1000 points are a weight of 1.
 const point = 1000
 
-// settle prepares the terms of a class, before its first turn.
-func (y *cycle) settle(c *class) {
+// prepareTerms completes the terms of a class before its first turn.
+func (y *cycle) prepareTerms(c *taskClass) {
 	p := &c.Placement
-	s := y.sieveOf(c)
-	c.wishes = s.avoid != nil || len(p.Affinities)+len(p.Spread)+len(c.relations) > 0
-	y.settleDevices(c)
-	y.settleImages(c)
-	y.settleAffinities(c)
+	s := y.filterOf(c)
+	c.hasWishes = s.penalized != nil || len(p.Affinities)+len(p.Spread)+len(c.relations) > 0
+	y.prepareDevices(c)
+	y.prepareImages(c)
+	y.prepareAffinities(c)
 	for _, spread := range p.Spread {
 		if spread.Weight == 0 {
 			spread.Weight = cluster.DefaultWeight
 		}
-		y.settleSpread(c, spread)
+		y.prepareSpread(c, spread)
 	}
 	for _, distinct := range p.Distinct {
 		t := distinctTerm{Distinct: distinct}
 		t.Most = max(t.Most, 1)
 		t.view = y.groupView(c.group, t.Attribute)
-		c.dynamic = c.dynamic || t.view.table != nil
+		c.isDynamic = c.isDynamic || t.view.table != nil
 		c.distincts = append(c.distincts, t)
 	}
 	for i := range c.relations {
 		t := &c.relations[i]
-		c.dynamic = c.dynamic || t.table != nil
+		c.isDynamic = c.isDynamic || t.table != nil
 		c.joins = c.joins || t.Required && !t.Away
 		c.revives = c.revives || c.joins
 	}
-	for i := range c.guards {
-		c.dynamic = c.dynamic || c.guards[i].table != nil
+	for i := range c.exclusions {
+		c.isDynamic = c.isDynamic || c.exclusions[i].table != nil
 	}
 }
 
-// settleDevices finds the node classes that have not the devices, even if nothing of them is used. Tasks with the same
-// requests share what was found.
-func (y *cycle) settleDevices(c *class) {
+// prepareDevices finds the node classes that lack the devices even when unused. Task classes with equal requests share
+// the result.
+func (y *cycle) prepareDevices(c *taskClass) {
 	if len(c.requests) == 0 {
 		return
 	}
-	all := y.pricingsOf(c)
+	all := y.deviceFitsOf(c)
 	if all.deviceless == nil {
 		classes := y.fleet.catalog.classes
 		all.deviceless = make([]bool, len(classes))
 		for i := range classes {
-			all.deviceless[i] = !has(classes[i].like.Devices, c.requests)
+			all.deviceless[i] = !hasDevices(classes[i].like.Devices, c.requests)
 		}
 	}
 	c.deviceless = all.deviceless
 }
 
-// mostOdd is up to how many nodes may stand out by affinities; of more each is looked at.
-const mostOdd = 64
+// maxAffinityScored is how many nodes may have individual scores by affinities. With more, the search judges every
+// node.
+const maxAffinityScored = 64
 
-func (y *cycle) settleAffinities(c *class) {
+func (y *cycle) prepareAffinities(c *taskClass) {
 	for _, a := range c.Placement.Affinities {
 		if a.Weight == 0 {
 			a.Weight = cluster.DefaultWeight
 		}
-		if y.fleet.parts(a.Attribute) {
-			c.named = append(c.named, a)
-			values, few := valuesOf(a.Constraint)
-			if c.odd = append(c.odd, y.having(a.Attribute, values)...); !few || len(c.odd) > mostOdd {
-				c.each = true
+		if y.fleet.isPerNode(a.Attribute) {
+			c.namedAffinities = append(c.namedAffinities, a)
+			values, few := namedValues(a.Constraint)
+			c.affinityScored = append(c.affinityScored, y.nodesWith(a.Attribute, values)...)
+			if !few || len(c.affinityScored) > maxAffinityScored {
+				c.scansAll = true
 			}
 			continue
 		}
 		if c.points == nil {
 			c.points = make([]int32, len(y.fleet.catalog.classes))
 		}
-		for _, class := range c.sieve.takes {
+		for _, class := range c.filter.feasible {
 			if Matches(a.Constraint, &y.fleet.catalog.classes[class].like) {
 				c.points[class] += int32(a.Weight) * point
 			}
@@ -158,22 +162,22 @@ func (y *cycle) settleAffinities(c *class) {
 	}
 }
 
-// settleSpread finds which share of the tasks each value should have.
-func (y *cycle) settleSpread(c *class, spread cluster.Spread) {
-	t := spreadTerm{Spread: spread, change: -1, falls: -1}
+// prepareSpread finds the target share of each value.
+func (y *cycle) prepareSpread(c *taskClass, spread cluster.Spread) {
+	t := spreadTerm{Spread: spread, changes: -1, decreases: -1}
 	c.revives = c.revives || spread.MaxSkew > 0
 	if t.view = y.groupView(c.group, spread.Attribute); t.view.table == nil {
-		y.settleFine(c, &t)
+		y.prepareFineSpread(c, &t)
 		c.spreads = append(c.spreads, t)
 		return
 	}
-	c.dynamic = true
-	t.parts, t.said = make([]int32, len(t.view.values)), make([]saidPoints, len(t.view.values))
+	c.isDynamic = true
+	t.parts, t.cached = make([]int32, len(t.view.values)), make([]cachedPoints, len(t.view.values))
 	for i := range t.parts {
 		t.parts[i] = -1
 	}
 	open, named := int32(0), int32(0)
-	for _, class := range c.sieve.takes {
+	for _, class := range c.filter.feasible {
 		v := t.view.table.of[class]
 		if t.parts[v] >= 0 {
 			continue
@@ -201,34 +205,34 @@ func (y *cycle) settleSpread(c *class, spread cluster.Spread) {
 	c.spreads = append(c.spreads, t)
 }
 
-// settleFine is settleSpread where nodes of one class differ in the attribute. Nodes stand out that have tasks of the
-// group, or a value that is a target.
-func (y *cycle) settleFine(c *class, t *spreadTerm) {
+// prepareFineSpread is prepareSpread for per-node attributes. Nodes with tasks of the group, or with the value of a
+// target, have individual scores.
+func (y *cycle) prepareFineSpread(c *taskClass, t *spreadTerm) {
 	var named []string
 	for _, target := range t.Targets {
-		t.named += int64(target.Percent)
+		t.namedPercent += int64(target.Percent)
 		named = append(named, target.Value)
 	}
 	if len(named) > 0 {
-		t.targeted = y.having(t.Attribute, named)
+		t.targeted = y.nodesWith(t.Attribute, named)
 	}
-	t.open = int64(max(y.openValues(c, t, named), 1))
-	t.empty = spreadPoints(int64(t.Weight), 0, int64(c.Count), 100-t.named, 100*t.open)
+	t.openCount = int64(max(y.openValues(c, t, named), 1))
+	t.emptyPoints = spreadPoints(int64(t.Weight), 0, int64(c.Count), 100-t.namedPercent, 100*t.openCount)
 }
 
-// openValues counts the values that come into question and are no targets.
-func (y *cycle) openValues(c *class, t *spreadTerm, targets []string) (values int) {
-	s := y.sieveOf(c)
+// openValues counts the values of feasible nodes that no target names.
+func (y *cycle) openValues(c *taskClass, t *spreadTerm, targets []string) (values int) {
+	s := y.filterOf(c)
 	switch {
 	case !s.fine && t.Attribute == nodeName:
 		values = s.nodes
 		for _, slot := range t.targeted {
-			if s.passes[y.fleet.loads[slot].class] {
+			if s.isFeasible[y.fleet.loads[slot].class] {
 				values--
 			}
 		}
 		return values
-	case !s.fine && s.nodes == y.fleet.names.count: // all
+	case !s.fine && s.nodes == y.fleet.names.count: // all nodes are feasible
 		at := y.fleet.fine(t.Attribute).at
 		values = len(at)
 		for i, target := range targets {
@@ -239,16 +243,15 @@ func (y *cycle) openValues(c *class, t *spreadTerm, targets []string) (values in
 		return values
 	}
 	all := map[string]bool{}
-	y.question(c, func(slot int32) { all[valueOf(y.node(slot), t.Attribute)] = true })
+	y.visitFeasible(c, func(slot int32) { all[valueOf(y.node(slot), t.Attribute)] = true })
 	for _, target := range targets {
 		delete(all, target)
 	}
 	return len(all)
 }
 
-// outstanding yields the nodes to which spreads say something else than to the others of their class, some more than
-// once.
-func (c *class) outstanding(yield func(slot int32) bool) {
+// spreadScored yields the nodes with individual scores by spreads, some more than once.
+func (c *taskClass) spreadScored(yield func(slot int32) bool) {
 	for i := range c.spreads {
 		t := &c.spreads[i]
 		if t.view.table != nil {
@@ -267,8 +270,8 @@ func (c *class) outstanding(yield func(slot int32) bool) {
 	}
 }
 
-// standsOut reports whether outstanding yields the node.
-func (c *class) standsOut(slot int32) bool {
+// isSpreadScored reports whether spreadScored yields the node.
+func (c *taskClass) isSpreadScored(slot int32) bool {
 	for i := range c.spreads {
 		if t := &c.spreads[i]; t.view.table == nil && (t.view.nodes[slot] > 0 || slices.Contains(t.targeted, slot)) {
 			return true
@@ -281,8 +284,8 @@ func targetOf(targets []cluster.SpreadTarget, value string) int {
 	return slices.IndexFunc(targets, func(t cluster.SpreadTarget) bool { return t.Value == value })
 }
 
-// spreadPoints is what a spread says to a value that has so many tasks and should have so large a part of count: all of
-// its weight where there are none, none where there are as many as there should be, and less than none beyond.
+// spreadPoints returns the points of a spread for a value that has so many tasks, and whose share of count is
+// part/wholes. Without tasks it is the whole weight, at the share 0, and beyond it negative.
 func spreadPoints(weight, tasks, count, part, wholes int64) int64 {
 	if part <= 0 || count <= 0 {
 		return -weight * point
@@ -290,62 +293,62 @@ func spreadPoints(weight, tasks, count, part, wholes int64) int64 {
 	return max(weight*point-weight*point*tasks*wholes/(count*part), -8*weight*point)
 }
 
-// least returns the number of tasks of the value that has the fewest.
-func (t *spreadTerm) least() int32 {
-	if t.change != t.view.change {
-		t.change, t.fewest = t.view.change, -1
+// minTasks returns the least number of tasks of any value with a feasible node.
+func (t *spreadTerm) minTasks() int32 {
+	if t.changes != t.view.changes {
+		t.changes, t.minimum = t.view.changes, -1
 		for v, part := range t.parts {
-			if n := t.view.values[v]; part >= 0 && (t.fewest < 0 || n < t.fewest) {
-				t.fewest = n
+			if n := t.view.values[v]; part >= 0 && (t.minimum < 0 || n < t.minimum) {
+				t.minimum = n
 			}
 		}
 	}
-	return t.fewest
+	return t.minimum
 }
 
-// leastOf returns the number of tasks of the value that has the fewest, of those that come into question.
-func (y *cycle) leastOf(c *class, t *spreadTerm) int32 {
+// minTasksOf is minTasks for any attribute, also for per-node attributes.
+func (y *cycle) minTasksOf(c *taskClass, t *spreadTerm) int32 {
 	v := t.view
 	if v.table != nil {
-		return t.least()
+		return t.minTasks()
 	}
-	if s := y.sieveOf(c); !s.fine && s.nodes > len(v.nodes) { // some have none
+	if s := y.filterOf(c); !s.fine && s.nodes > len(v.nodes) { // some nodes have no task
 		return 0
 	}
-	if t.change >= 0 && t.falls == v.falls && t.epoch == y.epoch && v.change-t.change < t.margin {
-		return t.fewest
+	if t.changes >= 0 && t.decreases == v.decreases && t.undoCount == y.undoCount && v.changes-t.changes < t.margin {
+		return t.minimum
 	}
-	t.fewest = -1
-	values := map[string]bool{} // that have the fewest
-	y.question(c, func(slot int32) {
+	t.minimum = -1
+	values := map[string]bool{} // values with the minimum
+	y.visitFeasible(c, func(slot int32) {
 		n := v.nodes[slot]
-		if t.fewest < 0 || n < t.fewest {
-			t.fewest = n
+		if t.minimum < 0 || n < t.minimum {
+			t.minimum = n
 			clear(values)
 		}
-		if n == t.fewest {
+		if n == t.minimum {
 			values[valueOf(y.node(slot), t.Attribute)] = true
 		}
 	})
-	t.change, t.falls, t.epoch, t.margin = v.change, v.falls, y.epoch, len(values)
-	return t.fewest
+	t.changes, t.decreases, t.undoCount, t.margin = v.changes, v.decreases, y.undoCount, len(values)
+	return t.minimum
 }
 
-// visit calls back for every node below a page.
+// visit calls each for every node below a page.
 func (y *cycle) visit(p *page, each func(slot int32)) {
 	if p == nil {
 		return
 	}
-	for i := range p.kids {
-		y.visit(p.kids[i].page, each)
+	for i := range p.children {
+		y.visit(p.children[i].page, each)
 	}
 	for i := range p.entries {
 		each(p.entries[i].slot)
 	}
 }
 
-// classPoints is what the class's wishes say to all nodes of a node class, but for those that stand out.
-func (c *class) classPoints(class int32) int64 {
+// classPoints returns the wish points of all nodes of a node class without an individual score.
+func (c *taskClass) classPoints(class int32) int64 {
 	points := int64(0)
 	if c.points != nil {
 		points = int64(c.points[class])
@@ -354,7 +357,7 @@ func (c *class) classPoints(class int32) int64 {
 		if t := &c.spreads[i]; t.view.table != nil {
 			points += t.points(c, class)
 		} else {
-			points += t.empty
+			points += t.emptyPoints
 		}
 	}
 	for i := range c.relations {
@@ -365,18 +368,19 @@ func (c *class) classPoints(class int32) int64 {
 	return points
 }
 
-// nodePoints is what the class's wishes say to one node beside that.
-func (y *cycle) nodePoints(c *class, slot int32) int64 {
+// nodePoints returns the wish points that a node has beside classPoints.
+func (y *cycle) nodePoints(c *taskClass, slot int32) int64 {
 	points := int64(0)
-	for i := range c.named {
-		if Matches(c.named[i].Constraint, y.node(slot)) {
-			points += int64(c.named[i].Weight) * point
+	for i := range c.namedAffinities {
+		if Matches(c.namedAffinities[i].Constraint, y.node(slot)) {
+			points += int64(c.namedAffinities[i].Weight) * point
 		}
 	}
 	for i := range c.spreads {
 		if t := &c.spreads[i]; t.view.table == nil {
 			part, wholes := y.nodePart(t, slot)
-			points += spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes) - t.empty
+			own := spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes)
+			points += own - t.emptyPoints
 		}
 	}
 	for i := range c.relations {
@@ -387,14 +391,14 @@ func (y *cycle) nodePoints(c *class, slot int32) int64 {
 	return points
 }
 
-// nodePart is the share of a node's value, where nodes of one class differ in it.
+// nodePart returns the target share of a node's value, for per-node attributes.
 func (y *cycle) nodePart(t *spreadTerm, slot int32) (part, wholes int64) {
 	if len(t.Targets) > 0 {
 		if own := targetOf(t.Targets, valueOf(y.node(slot), t.Attribute)); own >= 0 {
-			return int64(t.Targets[own].Percent) * t.open, 100 * t.open
+			return int64(t.Targets[own].Percent) * t.openCount, 100 * t.openCount
 		}
 	}
-	return 100 - t.named, 100 * t.open
+	return 100 - t.namedPercent, 100 * t.openCount
 }
 
 func (t *relationTerm) pointsFor(tasks int32) int64 {
@@ -407,8 +411,8 @@ func (t *relationTerm) pointsFor(tasks int32) int64 {
 	return int64(t.Weight) * point
 }
 
-// met reports whether a demand on the nearness of others is met where there are so many of them. Where there is none
-// anywhere, the first of those that want to be together is the one that the others join.
+// met reports whether a required relation is met where so many selected tasks are near. If no selected task exists
+// anywhere, the first of the tasks that want to be together may go anywhere.
 func (t *relationTerm) met(tasks int32) bool {
 	switch {
 	case !t.Required:
@@ -419,15 +423,16 @@ func (t *relationTerm) met(tasks int32) bool {
 	return tasks > 0 || t.own && t.total == 0
 }
 
-// breaks returns which of the class's demands on others the node does not meet, and its number in its list; or no code.
-func (y *cycle) breaks(c *class, slot int32) (cluster.ReasonCode, int64) {
+// unmetTerm returns the code of the first distinct, spread, relation or exclusion that the node does not meet, and its
+// index; or no code.
+func (y *cycle) unmetTerm(c *taskClass, slot int32) (cluster.ReasonCode, int64) {
 	for i := range c.distincts {
 		if t := &c.distincts[i]; int(t.view.at(y, slot)) >= t.Most {
 			return cluster.ReasonDistinct, int64(i)
 		}
 	}
 	for i := range c.spreads {
-		if t := &c.spreads[i]; t.MaxSkew > 0 && int(t.view.at(y, slot)+1-y.leastOf(c, t)) > t.MaxSkew {
+		if t := &c.spreads[i]; t.MaxSkew > 0 && int(t.view.at(y, slot)+1-y.minTasksOf(c, t)) > t.MaxSkew {
 			return cluster.ReasonSkew, int64(i)
 		}
 	}
@@ -436,16 +441,16 @@ func (y *cycle) breaks(c *class, slot int32) (cluster.ReasonCode, int64) {
 			return cluster.ReasonRelation, int64(i)
 		}
 	}
-	for i := range c.guards {
-		if c.guards[i].at(y, slot) > 0 {
+	for i := range c.exclusions {
+		if c.exclusions[i].at(y, slot) > 0 {
 			return cluster.ReasonRelation, int64(len(c.relations) + i)
 		}
 	}
 	return "", 0
 }
 
-// brokenDetail tells others what breaks said.
-func (y *cycle) brokenDetail(c *class, code cluster.ReasonCode, number int64, slot int32) string {
+// unmetTermDetail returns the result of unmetTerm as text.
+func (y *cycle) unmetTermDetail(c *taskClass, code cluster.ReasonCode, number int64, slot int32) string {
 	value := func(attribute string) string {
 		if attribute == nodeName {
 			return "node.name is the same"
@@ -460,11 +465,11 @@ func (y *cycle) brokenDetail(c *class, code cluster.ReasonCode, number int64, sl
 	case int(number) < len(c.relations):
 		return relationText(&c.relations[number].Relation)
 	}
-	return c.guards[int(number)-len(c.relations)].text
+	return c.exclusions[int(number)-len(c.relations)].text
 }
 
-// closed reports whether a demand keeps all nodes of a class away.
-func (c *class) closed(class int32) bool {
+// refusesNodeClass reports whether a term keeps the class from all nodes of a node class.
+func (c *taskClass) refusesNodeClass(class int32) bool {
 	for i := range c.distincts {
 		if t := &c.distincts[i]; t.view.table != nil && int(t.view.values[t.view.table.of[class]]) >= t.Most {
 			return true
@@ -472,7 +477,7 @@ func (c *class) closed(class int32) bool {
 	}
 	for i := range c.spreads {
 		if t := &c.spreads[i]; t.MaxSkew > 0 && t.view.table != nil &&
-			int(t.view.values[t.view.table.of[class]]+1-t.least()) > t.MaxSkew {
+			int(t.view.values[t.view.table.of[class]]+1-t.minTasks()) > t.MaxSkew {
 			return true
 		}
 	}
@@ -481,8 +486,8 @@ func (c *class) closed(class int32) bool {
 			return true
 		}
 	}
-	for i := range c.guards {
-		if t := &c.guards[i]; t.table != nil && t.values[t.table.of[class]] > 0 {
+	for i := range c.exclusions {
+		if t := &c.exclusions[i]; t.table != nil && t.values[t.table.of[class]] > 0 {
 			return true
 		}
 	}

@@ -6,70 +6,71 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// fan is how many entries or kids a page of a tree holds at most.
-const fan = 32
+// maxFanout is how many entries or children a page of a tree holds at most.
+const maxFanout = 32
 
-// A tree holds the nodes of one node class in the order of a key, of equals in the order of their names: a B+ tree
-// whose pages know the most that is free, of each resource, on any node below them. So the first node in the order that
-// has room for a task is found in about log n steps, whatever the task asks for.
+// A tree is a B+ tree. It holds the nodes of one node class ordered by a key, and by name where keys are equal. Each
+// page knows, by resource, the most that is free on any node below it. So a search finds the first node with room for a
+// task in about log n steps, whatever the task asks for.
 //
-// Pages are shared: the fleet changes its own in place, and a cycle, which only reads the fleet, copies a page before
-// it changes it and goes on with its own. A tree is known by its root page; nil is the empty one.
+// Pages are shared. The fleet changes its own pages in place; a cycle copies a page before it changes it. A tree is
+// known by its root page; nil is the empty tree.
 type page struct {
-	owner   *owner
-	entries []entry // of a leaf
-	kids    []kid   // of any other
-	spans   []span  // of each kid, if the editor is wide
+	owner    *pageOwner
+	entries  []entry // of a leaf
+	children []child // of an inner page
+	spans    []span  // of each child, if the editor keeps spans
 }
 
-// owner is whose a page is. The fleet is nil.
-type owner struct{ _ byte }
+// pageOwner identifies who may change a page in place: nil is the fleet.
+type pageOwner struct{ _ byte }
 
 // entry is one node of a tree.
 type entry struct {
 	key  uint64
 	slot int32
-	// level and mark are of shelves: the balance, as shares have it, and the bit that stands for the node's class.
-	level int16
-	mark  uint8
-	free  cluster.Demand // may be negative
+	// ^balance and classBit are set in trees of device classes: the node's balance as in shares, and the bit of its
+	// node class.
+	balance  int16
+	classBit uint8
+	free     cluster.Demand // may be negative
 }
 
-// kid is a page below another one.
-type kid struct {
+// child is a page below another one.
+type child struct {
 	*page
-	key  uint64 // the first
-	slot int32
-	most cluster.Demand
+	key     uint64 // of the first entry
+	slot    int32
+	maxFree cluster.Demand
 }
 
-// span is between what the nodes below a page are.
+// span holds bounds of the nodes below a page.
 type span struct {
-	least     cluster.Demand // that is free
-	last      uint64         // key
-	low, high uint64         // of their places in the order byFill
-	classes   uint64         // a bit for each of their classes, which some share
-	from, to  int16          // of their balance
+	minFree                cluster.Demand // of what is free
+	last                   uint64         // the last key
+	minFill, maxFill       uint64         // of the fill, as in byFill
+	classes                uint64         // a bit for each node class, modulo 64
+	minBalance, maxBalance int16          // of the balance
 }
 
-// spanOf returns that of a single node.
+// spanOf returns the span of a single node.
 func spanOf(en *entry) span {
 	fill := en.key & (1<<levelShift - 1)
 	return span{
-		least: en.free, last: en.key, low: fill, high: fill, from: en.level, to: en.level,
-		classes: 1 << en.mark,
+		minFree: en.free, last: en.key, minFill: fill, maxFill: fill, minBalance: en.balance, maxBalance: en.balance,
+		classes: 1 << en.classBit,
 	}
 }
 
 func (s *span) join(o *span) {
-	s.least, s.last = least(s.least, o.least), max(s.last, o.last)
-	s.low, s.high, s.classes = min(s.low, o.low), max(s.high, o.high), s.classes|o.classes
-	s.from, s.to = min(s.from, o.from), max(s.to, o.to)
+	s.minFree, s.last = minDemand(s.minFree, o.minFree), max(s.last, o.last)
+	s.minFill, s.maxFill, s.classes = min(s.minFill, o.minFill), max(s.maxFill, o.maxFill), s.classes|o.classes
+	s.minBalance, s.maxBalance = min(s.minBalance, o.minBalance), max(s.maxBalance, o.maxBalance)
 }
 
-// span returns that of a page.
+// span returns the span of a page.
 func (p *page) span() span {
-	if p.kids == nil {
+	if p.children == nil {
 		s := spanOf(&p.entries[0])
 		for i := 1; i < len(p.entries); i++ {
 			o := spanOf(&p.entries[i])
@@ -84,80 +85,79 @@ func (p *page) span() span {
 	return s
 }
 
-// top is a whole tree with what a search needs to know of it to pass it by. Those of all classes stand side by side.
-type top struct {
+// nodeTree is a tree with bounds by which a search can skip it. The nodeTrees of all node classes are in one slice.
+type nodeTree struct {
 	*page
 	low, high uint64 // the first and the last key
-	most      cluster.Demand
+	maxFree   cluster.Demand
 }
 
-func topOf(root *page) top {
+func nodeTreeOf(root *page) nodeTree {
 	if root == nil {
-		return top{}
+		return nodeTree{}
 	}
-	k := summary(root)
-	return top{root, k.key, root.lastKey(), k.most}
+	k := childOf(root)
+	return nodeTree{root, k.key, root.lastKey(), k.maxFree}
 }
 
-// editor changes trees. Its methods return the new root.
-type editor struct {
-	owner *owner
-	names *names
-	wide  bool // kids have their spans
+// indexEditor changes trees. Its methods return the new root.
+type indexEditor struct {
+	owner     *pageOwner
+	names     *names
+	withSpans bool // inner pages keep the spans of their children
 }
 
-// set says again what a page needs to know of one of its kids.
-func (e editor) set(p *page, at int, q *page) {
-	if p.kids[at] = summary(q); e.wide {
+// updateChild refreshes what a page knows of one of its children.
+func (e indexEditor) updateChild(p *page, at int, q *page) {
+	if p.children[at] = childOf(q); e.withSpans {
 		p.spans[at] = q.span()
 	}
 }
 
-// add makes a page a kid of another one.
-func (e editor) add(p *page, at int, q *page) {
-	if p.kids = slices.Insert(p.kids, at, summary(q)); e.wide {
+// insertChild makes q a child of p.
+func (e indexEditor) insertChild(p *page, at int, q *page) {
+	if p.children = slices.Insert(p.children, at, childOf(q)); e.withSpans {
 		p.spans = slices.Insert(p.spans, at, q.span())
 	}
 }
 
-// drop takes kids from a page.
-func (e editor) drop(p *page, from, to int) {
-	if p.kids = slices.Delete(p.kids, from, to); e.wide {
+// removeChildren removes children from a page.
+func (e indexEditor) removeChildren(p *page, from, to int) {
+	if p.children = slices.Delete(p.children, from, to); e.withSpans {
 		p.spans = slices.Delete(p.spans, from, to)
 	}
 }
 
-// insert adds an entry, which must not be there.
-func (e editor) insert(root *page, en entry) *page {
+// insert adds an entry. The tree must not hold it.
+func (e indexEditor) insert(root *page, en entry) *page {
 	if root == nil {
-		p := &page{owner: e.owner, entries: make([]entry, 0, fan+1)}
+		p := &page{owner: e.owner, entries: make([]entry, 0, maxFanout+1)}
 		p.entries = append(p.entries, en)
 		return p
 	}
-	root, split := e.put(root, en)
+	root, split := e.insertBelow(root, en)
 	if split == nil {
 		return root
 	}
-	p := &page{owner: e.owner, kids: make([]kid, 0, fan+1)}
-	e.add(p, 0, root)
-	e.add(p, 1, split)
+	p := &page{owner: e.owner, children: make([]child, 0, maxFanout+1)}
+	e.insertChild(p, 0, root)
+	e.insertChild(p, 1, split)
 	return p
 }
 
-// put adds an entry below p, and returns p, or the copy that stands for it, and the page that follows it if it became
-// too large.
-func (e editor) put(p *page, en entry) (own, split *page) {
+// insertBelow adds an entry below p. It returns p or its copy, and the following page if p had to be split.
+func (e indexEditor) insertBelow(p *page, en entry) (own, split *page) {
 	p = e.own(p)
-	if p.kids == nil {
-		p.entries = slices.Insert(p.entries, e.find(p, en.key, en.slot), en)
-		return p, e.halve(p)
+	if p.children == nil {
+		p.entries = slices.Insert(p.entries, e.findEntry(p, en.key, en.slot), en)
+		return p, e.split(p)
 	}
-	at := e.below(p, en.key, en.slot)
-	own, split = e.put(p.kids[at].page, en)
+	at := e.findChild(p, en.key, en.slot)
+	own, split = e.insertBelow(p.children[at].page, en)
 	if split == nil {
-		k := &p.kids[at]
-		k.page, k.most = own, most(k.most, en.free)
-		if e.wide {
+		k := &p.children[at]
+		k.page, k.maxFree = own, maxDemand(k.maxFree, en.free)
+		if e.withSpans {
 			s := spanOf(&en)
 			p.spans[at].join(&s)
 		}
@@ -166,107 +166,107 @@ func (e editor) put(p *page, en entry) (own, split *page) {
 		}
 		return p, nil
 	}
-	e.set(p, at, own)
-	e.add(p, at+1, split)
-	return p, e.halve(p)
+	e.updateChild(p, at, own)
+	e.insertChild(p, at+1, split)
+	return p, e.split(p)
 }
 
-// remove takes out the entry of a slot, which must be there.
-func (e editor) remove(root *page, key uint64, slot int32) *page {
-	root = e.take(root, key, slot)
-	for root != nil && len(root.kids) == 1 {
-		root = root.kids[0].page
+// remove removes the entry of a slot. The tree must hold it.
+func (e indexEditor) remove(root *page, key uint64, slot int32) *page {
+	root = e.removeBelow(root, key, slot)
+	for root != nil && len(root.children) == 1 {
+		root = root.children[0].page
 	}
 	return root
 }
 
-// take takes an entry out below p, and returns p or the copy that stands for it; nil if nothing is left.
-func (e editor) take(p *page, key uint64, slot int32) *page {
+// removeBelow removes an entry below p. It returns p or its copy; nil if nothing is left.
+func (e indexEditor) removeBelow(p *page, key uint64, slot int32) *page {
 	p = e.own(p)
-	if p.kids == nil {
-		at := e.find(p, key, slot)
+	if p.children == nil {
+		at := e.findEntry(p, key, slot)
 		p.entries = slices.Delete(p.entries, at, at+1)
 		if len(p.entries) == 0 {
 			return nil
 		}
 		return p
 	}
-	at := e.below(p, key, slot)
-	own := e.take(p.kids[at].page, key, slot)
+	at := e.findChild(p, key, slot)
+	own := e.removeBelow(p.children[at].page, key, slot)
 	if own == nil {
-		e.drop(p, at, at+1)
-		if len(p.kids) == 0 {
+		e.removeChildren(p, at, at+1)
+		if len(p.children) == 0 {
 			return nil
 		}
 		return p
 	}
-	e.set(p, at, own)
-	if own.size() < fan/4 {
+	e.updateChild(p, at, own)
+	if own.size() < maxFanout/4 {
 		e.join(p, at)
 	}
 	return p
 }
 
-// join puts a small kid together with one beside it, if there is room for both.
-func (e editor) join(p *page, at int) {
-	if at == len(p.kids)-1 {
+// join merges a small child with a neighbour if one page has room for both.
+func (e indexEditor) join(p *page, at int) {
+	if at == len(p.children)-1 {
 		at--
 	}
-	if at < 0 || p.kids[at].size()+p.kids[at+1].size() > fan*3/4 {
+	if at < 0 || p.children[at].size()+p.children[at+1].size() > maxFanout*3/4 {
 		return
 	}
-	left, right := e.own(p.kids[at].page), p.kids[at+1].page
+	left, right := e.own(p.children[at].page), p.children[at+1].page
 	left.entries = append(left.entries, right.entries...)
-	left.kids = append(left.kids, right.kids...)
+	left.children = append(left.children, right.children...)
 	left.spans = append(left.spans, right.spans...)
-	e.set(p, at, left)
-	e.drop(p, at+1, at+2)
+	e.updateChild(p, at, left)
+	e.removeChildren(p, at+1, at+2)
 }
 
-// halve moves the second half of a page that is too large into a new one.
-func (e editor) halve(p *page) *page {
+// split moves the second half of a page that is too large into a new one, and returns it; else nil.
+func (e indexEditor) split(p *page) *page {
 	half := p.size() / 2
-	if p.size() <= fan {
+	if p.size() <= maxFanout {
 		return nil
 	}
 	q := &page{owner: e.owner}
-	if p.kids == nil {
-		q.entries = append(make([]entry, 0, fan+1), p.entries[half:]...)
+	if p.children == nil {
+		q.entries = append(make([]entry, 0, maxFanout+1), p.entries[half:]...)
 		p.entries = slices.Delete(p.entries, half, len(p.entries))
 	} else {
-		q.kids = append(make([]kid, 0, fan+1), p.kids[half:]...)
-		if e.wide {
-			q.spans = append(make([]span, 0, fan+1), p.spans[half:]...)
+		q.children = append(make([]child, 0, maxFanout+1), p.children[half:]...)
+		if e.withSpans {
+			q.spans = append(make([]span, 0, maxFanout+1), p.spans[half:]...)
 		}
-		e.drop(p, half, len(p.kids))
+		e.removeChildren(p, half, len(p.children))
 	}
 	return q
 }
 
-// own returns the page if it may be changed, or a copy.
-func (e editor) own(p *page) *page {
+// own returns the page if the editor may change it, else a copy.
+func (e indexEditor) own(p *page) *page {
 	if p.owner == e.owner {
 		return p
 	}
 	q := &page{owner: e.owner}
-	if p.kids == nil {
-		q.entries = append(make([]entry, 0, fan+1), p.entries...)
+	if p.children == nil {
+		q.entries = append(make([]entry, 0, maxFanout+1), p.entries...)
 	} else {
-		q.kids = append(make([]kid, 0, fan+1), p.kids...)
+		q.children = append(make([]child, 0, maxFanout+1), p.children...)
 		if p.spans != nil {
-			q.spans = append(make([]span, 0, fan+1), p.spans...)
+			q.spans = append(make([]span, 0, maxFanout+1), p.spans...)
 		}
 	}
 	return q
 }
 
-// before reports whether one key and slot stand before another.
-func (e editor) before(key uint64, slot int32, other uint64, than int32) bool {
-	return key < other || key == other && e.names.label[slot] < e.names.label[than]
+// before reports whether one key and slot precede another.
+func (e indexEditor) before(key uint64, slot int32, other uint64, than int32) bool {
+	return key < other || key == other && e.names.order[slot] < e.names.order[than]
 }
 
-// find returns where in a leaf an entry is, or belongs.
-func (e editor) find(p *page, key uint64, slot int32) int {
+// findEntry returns the index of an entry in a leaf, or where it belongs.
+func (e indexEditor) findEntry(p *page, key uint64, slot int32) int {
 	low, high := 0, len(p.entries)
 	for low < high {
 		mid := int(uint(low+high) / 2)
@@ -279,12 +279,12 @@ func (e editor) find(p *page, key uint64, slot int32) int {
 	return low
 }
 
-// below returns below which kid an entry is, or belongs.
-func (e editor) below(p *page, key uint64, slot int32) int {
-	low, high := 1, len(p.kids)
+// findChild returns the index of the child that an entry is or belongs below.
+func (e indexEditor) findChild(p *page, key uint64, slot int32) int {
+	low, high := 1, len(p.children)
 	for low < high {
 		mid := int(uint(low+high) / 2)
-		if k := &p.kids[mid]; e.before(key, slot, k.key, k.slot) {
+		if k := &p.children[mid]; e.before(key, slot, k.key, k.slot) {
 			high = mid
 		} else {
 			low = mid + 1
@@ -296,69 +296,69 @@ func (e editor) below(p *page, key uint64, slot int32) int {
 // nodes counts the entries below a page.
 func (p *page) nodes() int {
 	n := len(p.entries)
-	for i := range p.kids {
-		n += p.kids[i].nodes()
+	for i := range p.children {
+		n += p.children[i].nodes()
 	}
 	return n
 }
 
-func (p *page) size() int { return len(p.entries) + len(p.kids) }
+func (p *page) size() int { return len(p.entries) + len(p.children) }
 
 // first returns the first key and slot of a tree that is not empty.
 func (p *page) first() (key uint64, slot int32) {
-	if p.kids == nil {
+	if p.children == nil {
 		return p.entries[0].key, p.entries[0].slot
 	}
-	return p.kids[0].key, p.kids[0].slot
+	return p.children[0].key, p.children[0].slot
 }
 
 // lastKey returns the last key of a tree that is not empty.
 func (p *page) lastKey() uint64 {
-	for p.kids != nil {
-		p = p.kids[len(p.kids)-1].page
+	for p.children != nil {
+		p = p.children[len(p.children)-1].page
 	}
 	return p.entries[len(p.entries)-1].key
 }
 
-// summary says what a page above needs to know.
-func summary(p *page) kid {
-	k := kid{page: p}
+// kidOf returns a page with what the page above needs to know of it.
+func childOf(p *page) child {
+	k := child{page: p}
 	k.key, k.slot = p.first()
-	if p.kids == nil {
-		k.most = p.entries[0].free
+	if p.children == nil {
+		k.maxFree = p.entries[0].free
 		for i := 1; i < len(p.entries); i++ {
-			k.most = most(k.most, p.entries[i].free)
+			k.maxFree = maxDemand(k.maxFree, p.entries[i].free)
 		}
 		return k
 	}
-	k.most = p.kids[0].most
-	for i := 1; i < len(p.kids); i++ {
-		k.most = most(k.most, p.kids[i].most)
+	k.maxFree = p.children[0].maxFree
+	for i := 1; i < len(p.children); i++ {
+		k.maxFree = maxDemand(k.maxFree, p.children[i].maxFree)
 	}
 	return k
 }
 
-func most(a, b cluster.Demand) cluster.Demand {
+func maxDemand(a, b cluster.Demand) cluster.Demand {
 	return cluster.Demand{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory), Disk: max(a.Disk, b.Disk)}
 }
 
-func least(a, b cluster.Demand) cluster.Demand {
+func minDemand(a, b cluster.Demand) cluster.Demand {
 	return cluster.Demand{CPU: min(a.CPU, b.CPU), Memory: min(a.Memory, b.Memory), Disk: min(a.Disk, b.Disk)}
 }
 
-// query is a search of a tree: for the nodes that have room for what is needed, and that suit.
+// query is a search of a tree for nodes that have the needed room, and that suit accepts.
 type query struct {
 	need cluster.Demand
-	suit func(slot int32) bool // nil: all do
+	suit func(slot int32) bool // nil accepts all
 }
 
 func (q *query) fits(free cluster.Demand) bool {
 	return q.need.CPU <= free.CPU && q.need.Memory <= free.Memory && q.need.Disk <= free.Disk
 }
 
-// lowest returns the first entry in the order with a key from low to high, or nil.
+// lowest returns the first entry in the tree's order with a key from low to high, or nil.
 func (q *query) lowest(p *page, low, high uint64) *entry {
-	if p.kids == nil {
+	if p.children == nil {
 		for i := range p.entries {
 			en := &p.entries[i]
 			switch {
@@ -370,12 +370,12 @@ func (q *query) lowest(p *page, low, high uint64) *entry {
 		}
 		return nil
 	}
-	for i := range p.kids {
-		k := &p.kids[i]
+	for i := range p.children {
+		k := &p.children[i]
 		if k.key > high {
 			return nil
 		}
-		if i+1 < len(p.kids) && p.kids[i+1].key < low || !q.fits(k.most) {
+		if i+1 < len(p.children) && p.children[i+1].key < low || !q.fits(k.maxFree) {
 			continue
 		}
 		if en := q.lowest(k.page, low, high); en != nil {
@@ -385,7 +385,7 @@ func (q *query) lowest(p *page, low, high uint64) *entry {
 	return nil
 }
 
-// highest returns the entry with the highest key from low to high, of equals the first in the order; or nil.
+// highest returns the entry with the highest key from low to high, or nil; of equal keys the first entry.
 func (q *query) highest(root *page, low, high uint64) *entry {
 	last := q.last(root, low, high)
 	if last == nil {
@@ -394,9 +394,9 @@ func (q *query) highest(root *page, low, high uint64) *entry {
 	return q.lowest(root, last.key, last.key)
 }
 
-// last returns the last entry in the order with a key from low to high, or nil.
+// last returns the last entry in the tree's order with a key from low to high, or nil.
 func (q *query) last(p *page, low, high uint64) *entry {
-	if p.kids == nil {
+	if p.children == nil {
 		for i := len(p.entries) - 1; i >= 0; i-- {
 			en := &p.entries[i]
 			switch {
@@ -408,9 +408,9 @@ func (q *query) last(p *page, low, high uint64) *entry {
 		}
 		return nil
 	}
-	for i := len(p.kids) - 1; i >= 0; i-- {
-		k := &p.kids[i]
-		if k.key <= high && q.fits(k.most) {
+	for i := len(p.children) - 1; i >= 0; i-- {
+		k := &p.children[i]
+		if k.key <= high && q.fits(k.maxFree) {
 			if en := q.last(k.page, low, high); en != nil {
 				return en
 			}

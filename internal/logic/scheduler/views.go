@@ -8,19 +8,19 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// table is the values that the nodes of a fleet have for an attribute.
-type table struct {
+// valueTable holds the values of an attribute on the nodes of a fleet.
+type valueTable struct {
 	of     []int32 // by node class, the number of its value
 	values []string
 }
 
-// table returns that of an attribute other than the node's name. It is made once for each cycle.
-func (y *cycle) table(attribute string) *table {
+// table returns the table of an attribute that is not per node. It is made once for each cycle.
+func (y *cycle) table(attribute string) *valueTable {
 	if t, found := y.tables[attribute]; found {
 		return t
 	}
 	classes := y.fleet.catalog.classes
-	t, numbers := &table{of: make([]int32, len(classes))}, map[string]int32{}
+	t, numbers := &valueTable{of: make([]int32, len(classes))}, map[string]int32{}
 	for i := range classes {
 		if classes[i].count == 0 {
 			continue
@@ -35,28 +35,27 @@ func (y *cycle) table(attribute string) *table {
 		t.of[i] = number
 	}
 	if y.tables == nil {
-		y.tables = map[string]*table{}
+		y.tables = map[string]*valueTable{}
 	}
 	y.tables[attribute] = t
 	return t
 }
 
-// valueOf is the value of a node for an attribute, "" where it has none.
+// valueOf returns a node's value of an attribute, "" if it has none.
 func valueOf(n *Node, name string) string {
 	v, _ := attribute(n, name)
 	return v
 }
 
-// view counts some tasks, by the value that their nodes have for an attribute; by node, where nodes of one class differ
-// in it.
+// view counts tasks by the value that their nodes have for an attribute. For per-node attributes it counts by node.
 type view struct {
-	table  *table          // nil: by node
-	values []int32         // by number of the value
-	nodes  map[int32]int32 // by slot; only those above 0. Of a fine label those on all nodes with the same value
-	fine   string          // the attribute, if it is a fine label
-	total  int
-	change int // how often it changed
-	falls  int // how often it became less
+	table     *valueTable     // nil: counted by node
+	values    []int32         // by number of the value
+	nodes     map[int32]int32 // by slot, above 0; by fine label, with the count of all nodes with its value
+	fine      string          // the attribute, if it is a fine label
+	total     int
+	changes   int // number of changes
+	decreases int // number of decreases
 }
 
 func (y *cycle) newView(attribute string) *view {
@@ -70,16 +69,16 @@ func (y *cycle) newView(attribute string) *view {
 	return &view{table: t, values: make([]int32, len(t.values))}
 }
 
-// add counts more tasks on a node. Those on nodes that are not known are not counted.
+// add adds tasks on a node; a negative number removes them. Nodes that are not set do not count.
 func (v *view) add(y *cycle, slot, tasks int32) {
 	class := y.fleet.loads[slot].class
 	if class < 0 || tasks == 0 {
 		return
 	}
 	v.total += int(tasks)
-	v.change++
+	v.changes++
 	if tasks < 0 {
-		v.falls++
+		v.decreases++
 	}
 	switch {
 	case v.table != nil:
@@ -99,7 +98,7 @@ func (v *view) count(slot, tasks int32) {
 	}
 }
 
-// at returns how many there are as near as the attribute says.
+// at returns the number of tasks that are near the node by the view's attribute.
 func (v *view) at(y *cycle, slot int32) int32 {
 	if v.table == nil {
 		return v.nodes[slot]
@@ -107,26 +106,26 @@ func (v *view) at(y *cycle, slot int32) int32 {
 	return v.values[v.table.of[y.fleet.loads[slot].class]]
 }
 
-// kin is the reservations of one cluster whose owners have the same labels.
-type kin struct {
+// labelGroup is the reservations of one cluster whose owners have equal labels.
+type labelGroup struct {
 	cluster string
 	labels  cluster.Labels
 	at      map[int32]int32 // by slot
 }
 
-// guard is the reservations that keep the same tasks away.
-type guard struct {
+// exclusion is the reservations that exclude the same tasks, by required relations with Away.
+type exclusion struct {
 	away cluster.Relation // with clusters and attribute filled in
 	at   map[int32]int32  // by slot
 }
 
-// clusterOf returns the cluster that a task's id says.
+// clusterOf returns the cluster in a task's id.
 func clusterOf(id cluster.TaskID) string {
 	name, _, _ := strings.Cut(string(id), ".")
 	return name
 }
 
-// whole fills in what a relation of a task of the cluster leaves open.
+// wholeRelation fills in the defaults of a relation of a task of the cluster.
 func wholeRelation(r cluster.Relation, own string) cluster.Relation {
 	if r.Attribute == "" {
 		r.Attribute = nodeName
@@ -140,8 +139,8 @@ func wholeRelation(r cluster.Relation, own string) cluster.Relation {
 	return r
 }
 
-// means reports whether a relation, filled in, is about tasks of the cluster and labels.
-func means(r *cluster.Relation, name string, labels cluster.Labels) bool {
+// relationSelects reports whether a relation, with defaults filled in, selects tasks of the cluster and labels.
+func relationSelects(r *cluster.Relation, name string, labels cluster.Labels) bool {
 	if len(labels) == 0 || !slices.Contains(r.Clusters, name) {
 		return false
 	}
@@ -167,7 +166,7 @@ func textKey(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// relationKey says what a relation is about, and how near, but not what follows.
+// relationKey identifies the tasks that a relation selects and the attribute of nearness, but not its weight or sign.
 func relationKey(r *cluster.Relation) string {
 	b := textKey(nil, r.Attribute)
 	b = labelsKey(b, r.Labels)
@@ -177,62 +176,62 @@ func relationKey(r *cluster.Relation) string {
 	return string(b)
 }
 
-// neighbours is who stands on a fleet's nodes, as relations look at it.
-type neighbours struct {
-	kins   map[string]*kin
-	guards map[string]*guard
+// relationIndex counts a fleet's reservations by what relations select.
+type relationIndex struct {
+	labelGroups map[string]*labelGroup
+	exclusions  map[string]*exclusion
 }
 
-func newNeighbours() neighbours {
-	return neighbours{kins: map[string]*kin{}, guards: map[string]*guard{}}
+func newRelationIndex() relationIndex {
+	return relationIndex{labelGroups: map[string]*labelGroup{}, exclusions: map[string]*exclusion{}}
 }
 
-// add counts a reservation in, or with a negative number of tasks out.
-func (o *neighbours) add(r *Reservation, slot, tasks int32) {
+// add adds tasks of a reservation; a negative number removes them.
+func (o *relationIndex) add(r *Reservation, slot, tasks int32) {
 	if len(r.Labels) > 0 {
 		name := clusterOf(r.Task)
 		key := string(labelsKey(textKey(nil, name), r.Labels))
-		k := o.kins[key]
+		k := o.labelGroups[key]
 		if k == nil {
-			k = &kin{name, r.Labels, map[int32]int32{}}
-			o.kins[key] = k
+			k = &labelGroup{name, r.Labels, map[int32]int32{}}
+			o.labelGroups[key] = k
 		}
 		if k.at[slot] += tasks; k.at[slot] == 0 {
 			delete(k.at, slot)
 		}
 		if len(k.at) == 0 {
-			delete(o.kins, key)
+			delete(o.labelGroups, key)
 		}
 	}
 	for i := range r.Away {
 		away := wholeRelation(r.Away[i], clusterOf(r.Task))
 		key := relationKey(&away)
-		g := o.guards[key]
+		g := o.exclusions[key]
 		if g == nil {
-			g = &guard{away, map[int32]int32{}}
-			o.guards[key] = g
+			g = &exclusion{away, map[int32]int32{}}
+			o.exclusions[key] = g
 		}
 		if g.at[slot] += tasks; g.at[slot] == 0 {
 			delete(g.at, slot)
 		}
 		if len(g.at) == 0 {
-			delete(o.guards, key)
+			delete(o.exclusions, key)
 		}
 	}
 }
 
-func (o *neighbours) clone() neighbours {
-	c := newNeighbours()
-	for key, k := range o.kins { // order-free: a copy
-		c.kins[key] = &kin{k.cluster, k.labels, maps.Clone(k.at)}
+func (o *relationIndex) clone() relationIndex {
+	c := newRelationIndex()
+	for key, k := range o.labelGroups { // order-free: a copy
+		c.labelGroups[key] = &labelGroup{k.cluster, k.labels, maps.Clone(k.at)}
 	}
-	for key, g := range o.guards { // order-free: a copy
-		c.guards[key] = &guard{g.away, maps.Clone(g.at)}
+	for key, g := range o.exclusions { // order-free: a copy
+		c.exclusions[key] = &exclusion{g.away, maps.Clone(g.at)}
 	}
 	return c
 }
 
-// awayOf returns the demands of a placement that hold both ways.
+// awayOf returns the relations of a placement that exclude other tasks: they hold both ways.
 func awayOf(p *cluster.Placement) (away []cluster.Relation) {
 	for _, r := range p.Relations {
 		if r.Away && r.Required {
@@ -242,69 +241,69 @@ func awayOf(p *cluster.Placement) (away []cluster.Relation) {
 	return away
 }
 
-// watch is the views of a cycle on other workloads: of tasks of some labels, or of those that keep some labels away.
-type watch struct {
+// relationView counts tasks for relations in a cycle: those with some labels, or those that exclude tasks with some
+// labels.
+type relationView struct {
 	about cluster.Relation
 	*view
 }
 
-// relate makes the views that relations of the pending tasks and of those that are reserved need, before anything is
-// placed.
-func (y *cycle) relate() {
-	guards := map[string]*watch{}
-	for key, g := range y.fleet.neighbours.guards { // order-free: a copy
-		w := &watch{g.away, y.newView(g.away.Attribute)}
+// makeRelationViews makes the views for the relations of pending tasks and of reservations, before anything is placed.
+func (y *cycle) makeRelationViews() {
+	exclusions := map[string]*relationView{}
+	for key, g := range y.fleet.relationIndex.exclusions { // order-free: a copy
+		w := &relationView{g.away, y.newView(g.away.Attribute)}
 		for slot, tasks := range g.at { // order-free: a sum
 			w.add(y, slot, tasks)
 		}
-		guards[key] = w
+		exclusions[key] = w
 	}
-	views := map[string]*watch{}
-	for _, c := range y.classes {
+	views := map[string]*relationView{}
+	for _, c := range y.taskClasses {
 		name := clusterOf(c.Task)
 		for i := range c.Placement.Relations {
 			r := wholeRelation(c.Placement.Relations[i], name)
 			key := relationKey(&r)
 			w := views[key]
 			if w == nil {
-				w = &watch{r, y.newView(r.Attribute)}
+				w = &relationView{r, y.newView(r.Attribute)}
 				views[key] = w
-				y.look(w)
+				y.countReserved(w)
 			}
-			t := relationTerm{Relation: r, view: w.view, own: means(&r, name, c.Labels)}
+			t := relationTerm{Relation: r, view: w.view, own: relationSelects(&r, name, c.Labels)}
 			c.relations = append(c.relations, t)
 			if r.Away && r.Required {
-				if guards[key] == nil {
-					guards[key] = &watch{r, y.newView(r.Attribute)}
+				if exclusions[key] == nil {
+					exclusions[key] = &relationView{r, y.newView(r.Attribute)}
 				}
-				c.counts = append(c.counts, guards[key].view)
+				c.counts = append(c.counts, exclusions[key].view)
 			}
 		}
 	}
-	y.watches, y.guards = views, guards
-	if len(views)+len(guards) == 0 {
+	y.relationViews, y.exclusionViews = views, exclusions
+	if len(views)+len(exclusions) == 0 {
 		return
 	}
-	for _, c := range y.classes {
+	for _, c := range y.taskClasses {
 		name := clusterOf(c.Task)
-		for _, w := range views { // order-free: who is counted where is
-			if means(&w.about, name, c.Labels) {
+		for _, w := range views { // order-free: each view counts by itself
+			if relationSelects(&w.about, name, c.Labels) {
 				c.counts = append(c.counts, w.view)
 			}
 		}
-		for _, w := range guards { // order-free: sorted below
-			if means(&w.about, name, c.Labels) {
-				c.guards = append(c.guards, guardTerm{w.view, guardText(&w.about)})
+		for _, w := range exclusions { // order-free: sorted below
+			if relationSelects(&w.about, name, c.Labels) {
+				c.exclusions = append(c.exclusions, exclusionTerm{w.view, exclusionText(&w.about)})
 			}
 		}
-		slices.SortFunc(c.guards, func(a, b guardTerm) int { return strings.Compare(a.text, b.text) })
+		slices.SortFunc(c.exclusions, func(a, b exclusionTerm) int { return strings.Compare(a.text, b.text) })
 	}
 }
 
-// look counts those of the fleet that a watch is about.
-func (y *cycle) look(w *watch) {
-	for _, k := range y.fleet.neighbours.kins { // order-free: a sum
-		if means(&w.about, k.cluster, k.labels) {
+// countReserved adds the fleet's reservations to a view.
+func (y *cycle) countReserved(w *relationView) {
+	for _, k := range y.fleet.relationIndex.labelGroups { // order-free: a sum
+		if relationSelects(&w.about, k.cluster, k.labels) {
 			for slot, tasks := range k.at { // order-free: a sum
 				w.add(y, slot, tasks)
 			}
@@ -312,22 +311,22 @@ func (y *cycle) look(w *watch) {
 	}
 }
 
-// groupView counts the tasks of a group by the values of an attribute.
+// groupView returns the view that counts the tasks of a group by an attribute.
 func (y *cycle) groupView(g *group, attribute string) *view {
-	y.gather(g)
+	y.findReserved(g)
 	if v, found := g.views[attribute]; found {
 		return v
 	}
 	v := y.newView(attribute)
-	if g.known != nil {
-		for at, tasks := range g.known.at { // order-free: a sum
-			if slices.Contains(g.counted, at.generation()) {
+	if g.sameDefinition != nil {
+		for at, tasks := range g.sameDefinition.counts { // order-free: a sum
+			if slices.Contains(g.countedGenerations, at.generation()) {
 				v.add(y, at.slot(), tasks)
 			}
 		}
 	}
-	if g.unknown != nil {
-		for at, tasks := range g.unknown.at { // order-free: a sum
+	if g.noDefinition != nil {
+		for at, tasks := range g.noDefinition.counts { // order-free: a sum
 			v.add(y, at.slot(), tasks)
 		}
 	}
@@ -341,7 +340,7 @@ func (y *cycle) groupView(g *group, attribute string) *view {
 	return v
 }
 
-// relationText says a relation, as it stands in refusals: "near app=db", "away from app=db in the same label.zone".
+// relationText returns a relation as text for refusals: "near app=db", "away from app=db in the same label.zone".
 func relationText(r *cluster.Relation) string {
 	text := "near "
 	if r.Away {
@@ -350,12 +349,12 @@ func relationText(r *cluster.Relation) string {
 	return text + labelsText(r.Labels) + inSame(r.Attribute)
 }
 
-// guarded begins the text of what others demand.
-const guarded = "tasks there keep away from "
+// exclusionPrefix starts the text of exclusionText.
+const exclusionPrefix = "tasks there keep away from "
 
-// guardText says what others keep a task away by.
-func guardText(r *cluster.Relation) string {
-	return guarded + labelsText(r.Labels) + inSame(r.Attribute)
+// exclusionText returns the refusal of a node whose tasks exclude others.
+func exclusionText(r *cluster.Relation) string {
+	return exclusionPrefix + labelsText(r.Labels) + inSame(r.Attribute)
 }
 
 func labelsText(labels cluster.Labels) string {
@@ -373,7 +372,7 @@ func inSame(attribute string) string {
 	return " in the same " + attribute
 }
 
-// appendNumber appends a number, in as many bytes as it needs and one that says how many.
+// appendNumber appends a number: one byte for its length, then as few bytes as it needs.
 func appendNumber(b []byte, n uint64) []byte {
 	at := len(b)
 	b = append(b, 0)

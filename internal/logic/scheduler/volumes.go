@@ -10,23 +10,23 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// attributeVolume is the attribute of the constraints that bound adds: Value is the volume's key, Values the nodes that
-// have it. No user can name it.
+// attributeVolume is the attribute of the constraints that withVolumeConstraints adds. Value is the volume's key,
+// Values the nodes that have it. Users cannot name it.
 const attributeVolume = "volume"
 
-// What it is worth to a task that the newest copy of a volume of its own is on a node, and what an older one is worth:
-// more than its owner's wishes can weigh. The most copies that are looked at.
+// Weights of affinities for nodes with a copy of a task's own volume. They exceed all that an owner's wishes can weigh.
+// maxCopies is how many copies count.
 const (
-	newestCopy = 20 * cluster.MaxWeight
-	olderCopy  = newestCopy / 2
-	mostCopies = 4
+	newestCopyWeight = 20 * cluster.MaxWeight
+	olderCopyWeight  = newestCopyWeight / 2
+	maxCopies        = 4
 )
 
-// bound returns the pending tasks with a constraint for each volume that keeps them with it and that nodes have, and
-// with an affinity for each node that has a copy of a volume of the task's own: whoever finds out about constraints and
-// affinities then knows of volumes. A node of the fleet that is down has its volumes all the same. What nobody has yet
-// binds nobody, and a daemon is on all its nodes, with a volume on each.
-func (f *Fleet) bound(pending []cluster.Pending) []cluster.Pending {
+// withVolumeConstraints adds a constraint for each kept volume that nodes have, and an affinity for each node with a
+// copy of a task's own volume. So all code that handles constraints and affinities handles volumes. A node of the fleet
+// that is down still has its volumes. A volume that no node has yet adds nothing. Daemons get nothing: they run on all
+// their nodes, with a volume on each.
+func (f *Fleet) withVolumeConstraints(pending []cluster.Pending) []cluster.Pending {
 	own := false
 	for i := range pending {
 		if pending[i].Daemon || len(pending[i].Volumes)+len(pending[i].Sticky) == 0 {
@@ -41,7 +41,7 @@ func (f *Fleet) bound(pending []cluster.Pending) []cluster.Pending {
 				})
 			}
 		}
-		liked := f.liked(pending[i].Sticky)
+		liked := f.copyAffinities(pending[i].Sticky)
 		if len(add)+len(liked) == 0 {
 			continue
 		}
@@ -54,8 +54,8 @@ func (f *Fleet) bound(pending []cluster.Pending) []cluster.Pending {
 	return pending
 }
 
-// liked returns what the copies of volumes are worth to the task whose they are, the newest of each first.
-func (f *Fleet) liked(sticky []string) (all []cluster.Affinity) {
+// copyAffinities returns affinities for the nodes with copies of a task's own volumes, the newest of each first.
+func (f *Fleet) copyAffinities(sticky []string) (all []cluster.Affinity) {
 	for _, key := range sticky {
 		nodes := f.sticky[key]
 		slots := make([]int32, 0, len(nodes))
@@ -64,10 +64,10 @@ func (f *Fleet) liked(sticky []string) (all []cluster.Affinity) {
 		}
 		slices.SortFunc(slots, func(a, b int32) int { return cmp.Compare(f.slots[a].node.Name, f.slots[b].node.Name) })
 		cluster.NewestCopies(slots, func(slot *int32) *cluster.StickyCopy { return nodes[*slot] })
-		for i, slot := range slots[:min(len(slots), mostCopies)] {
-			weight := olderCopy
+		for i, slot := range slots[:min(len(slots), maxCopies)] {
+			weight := olderCopyWeight
 			if i == 0 {
-				weight = newestCopy
+				weight = newestCopyWeight
 			}
 			all = append(all, cluster.Affinity{Constraint: cluster.Constraint{
 				Attribute: nodeName, Op: cluster.OpEqual,
@@ -78,13 +78,13 @@ func (f *Fleet) liked(sticky []string) (all []cluster.Affinity) {
 	return all
 }
 
-// isCopy reports whether an affinity is for the data of a task, which no user's weighs as much as.
+// isCopy reports whether copyAffinities made the affinity: users' weights are smaller.
 func isCopy(a *cluster.Affinity) bool { return a.Weight > cluster.MaxWeight }
 
-// copies are the nodes that have a copy of a volume, by its key. Nobody changes what they tell of it.
-type copies map[string]map[int32]*cluster.StickyCopy
+// nodesByCopy are the nodes with a copy of a volume, by the volume's key. The copies must not be changed.
+type nodesByCopy map[string]map[int32]*cluster.StickyCopy
 
-func (c copies) add(slot int32, f *cluster.FolderFacts) {
+func (c nodesByCopy) add(slot int32, f *cluster.FolderFacts) {
 	if f == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (c copies) add(slot int32, f *cluster.FolderFacts) {
 	}
 }
 
-func (c copies) remove(slot int32, f *cluster.FolderFacts) {
+func (c nodesByCopy) remove(slot int32, f *cluster.FolderFacts) {
 	if f == nil {
 		return
 	}
@@ -108,15 +108,16 @@ func (c copies) remove(slot int32, f *cluster.FolderFacts) {
 	}
 }
 
-func (c copies) clone() copies {
-	own := make(copies, len(c))
+func (c nodesByCopy) clone() nodesByCopy {
+	own := make(nodesByCopy, len(c))
 	for key, nodes := range c { // order-free: a copy
 		own[key] = maps.Clone(nodes)
 	}
 	return own
 }
 
-// foldersKey appends what a node lends of its folders. Copies of volumes tell nodes apart by name alone.
+// foldersKey appends what a node lends of its folders. Sticky copies are not part of it: only node names tell them
+// apart.
 func foldersKey(b []byte, f *cluster.FolderFacts) []byte {
 	if f == nil {
 		return append(b, 0)
@@ -146,7 +147,7 @@ func (f *Fleet) namesOf(slots map[int32]struct{}) []string {
 	return names
 }
 
-// constraintCode returns the reason of a node that does not meet a constraint.
+// constraintCode returns the reason code for a constraint that is not met.
 func constraintCode(c *cluster.Constraint) cluster.ReasonCode {
 	switch c.Attribute {
 	case attributeVolume, cluster.AttributeHostVolume, cluster.AttributeHostPath, cluster.AttributeSticky:
@@ -155,21 +156,21 @@ func constraintCode(c *cluster.Constraint) cluster.ReasonCode {
 	return cluster.ReasonConstraint
 }
 
-// mostHolders bounds how many nodes with a volume are named.
-const mostHolders = 3
+// maxNamedHolders is how many nodes with a volume volumeText names.
+const maxNamedHolders = 3
 
-// volumeText says where a volume is.
+// volumeText returns which nodes have a volume, as text.
 func volumeText(c cluster.Constraint) string {
 	_, name, _ := strings.Cut(c.Value, "/")
 	nodes, more := c.Values, ""
-	if len(nodes) > mostHolders {
-		more = fmt.Sprintf(" and %d more", len(nodes)-mostHolders)
-		nodes = nodes[:mostHolders]
+	if len(nodes) > maxNamedHolders {
+		more = fmt.Sprintf(" and %d more", len(nodes)-maxNamedHolders)
+		nodes = nodes[:maxNamedHolders]
 	}
 	return fmt.Sprintf("the data of its volume %s is on %s%s", name, strings.Join(nodes, ", "), more)
 }
 
-// folderText says what a node lacks that does not meet a constraint on folders; ok is false for any other constraint.
+// folderText returns what a node lacks that does not meet a constraint on folders; ok is false for other constraints.
 func folderText(c cluster.Constraint) (text string, ok bool) {
 	switch c.Attribute {
 	case cluster.AttributeHostPath, cluster.AttributeHostVolume:

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// A task goes where its volume is, waits while that node is down and says why, and goes anywhere once the node is
-// forgotten. What nobody has yet binds nobody.
+// A task goes where its volume is. It waits with a reason while that node is down, and goes anywhere once the node is
+// forgotten. A volume that no node has binds nobody.
 func TestVolumesThatPin(t *testing.T) {
 	f := scheduler.NewFleet()
 	node := func(name string, volumes ...string) scheduler.Node {
@@ -74,8 +74,8 @@ func TestVolumesThatPin(t *testing.T) {
 	}
 }
 
-// A task goes where the newest copy of its own volume is, whatever its owner likes; to an older one where that node
-// does not take it; anywhere where nobody has one. It never waits for it.
+// A task goes to the newest copy of its own volume, whatever its owner prefers. If that node refuses, it goes to an
+// older copy, else anywhere. It never waits for a copy.
 func TestVolumesThatStick(t *testing.T) {
 	t.Parallel()
 	f := scheduler.NewFleet()
@@ -130,8 +130,8 @@ func TestVolumesThatStick(t *testing.T) {
 	}
 }
 
-// The newest copy is the one of the newest plan, also where the clock of the leader that made it stood further back; a
-// restored store begins a new incarnation. What agents of the build before noted has its place among them by the clock.
+// The newest copy is the one of the newest plan, even if its leader's clock was behind. A restored store starts a new
+// incarnation. Copies that older builds noted are ordered by the clock.
 func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
@@ -181,7 +181,7 @@ func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// What a node does not lend is said in a sentence of its own, with what would help, under the reason volume.
+// A folder that a node does not lend is refused with a sentence that says what would help, under the reason volume.
 func TestFolders(t *testing.T) {
 	t.Parallel()
 	f := scheduler.NewFleet()

@@ -12,12 +12,14 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ForceAlone makes, of a data directory whose other members are lost for good, a store of one in another directory, to,
-// which must hold none; it has all the data that this member has. config is that of the later Open, with the old
-// directory, which is left as it is, also when this is interrupted; nobody may have it open, and the new one needs
-// twice as much room for a while. What only the lost members had acknowledged is gone, so that store.Reincarnate must
-// follow, before the new directory takes the old one's place. The directories of the others must be emptied before they
-// join again: the store has a new identity, which the old members are not let in to.
+// ForceAlone creates a store of one member from the data directory of a member whose other members are lost for good.
+// The new store is in another directory, to, which must hold none, and has all the data of this member. The given
+// config is the configuration of the later Open, with the old directory. The old directory stays unchanged, even if
+// ForceAlone is interrupted, and no process may have it open. The new directory needs twice as much room for a while.
+//
+// Writes that only the lost members had acknowledged are gone, so store.Reincarnate must follow before the new
+// directory replaces the old one. The store has a new identity, and the old members cannot join it. Their directories
+// must be emptied before they join again.
 func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 	config = config.withDefaults()
 	config.Ballast = -1
@@ -26,7 +28,7 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 	if _, err := os.Stat(member); err != nil {
 		return fmt.Errorf("data directory %s holds no store: %w", config.Dir, errors.Join(store.ErrInvalid, err))
 	}
-	lock, err := take(config.Dir)
+	lock, err := lockDirectory(config.Dir)
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", config.Dir, err)
 	}
@@ -39,8 +41,8 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 		return fmt.Errorf("force a store of one: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	// 1. Have etcd take in what its log holds beyond its database, as the only member: of a copy, for that changes it
-	//    for good.
+	// 1. Have etcd apply its log to its database, as the only member. This changes the data for good, so it works on a
+	// copy.
 	snapshot := filepath.Join(scratch, "snapshot")
 	config.Dir = filepath.Join(scratch, "copy")
 	if err = os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err == nil {
@@ -49,7 +51,7 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 	if err != nil {
 		return fmt.Errorf("force a store of one: %w", err)
 	}
-	// 2. Make a new store of that: a member that comes back takes it for another one.
+	// 2. Create a new store from the result. A member that comes back refuses it as another store.
 	file, err := os.Open(snapshot)
 	if err != nil {
 		return fmt.Errorf("force a store of one: %w", err)

@@ -207,8 +207,8 @@ func wantIncarnated(t *testing.T, e store.Engine, former cluster.Leader, since t
 	}
 }
 
-// TestForceAlone loses two of three members for good: the third goes on with all that it has, others join it anew, and
-// the lost ones, should they come back, are strangers.
+// TestForceAlone loses two of three members for good. The third goes on with all of its data, and new members join it.
+// The lost members are refused if they come back.
 func TestForceAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
@@ -338,13 +338,13 @@ func TestDefragmentInTurn(t *testing.T) {
 	full := []int64{size(0), size(1), size(2)}
 	tend := func(e *Engine) {
 		t.Helper()
-		if err := e.tend(t.Context()); err != nil {
+		if err := e.defragment(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// 1. The leader asks first, and waits.
 	tend(f.engines[lead])
-	f.engines[lead].tendSince = time.Now().Add(-3 * tendEvery)
+	f.engines[lead].turnWaitSince = time.Now().Add(-3 * defragInterval)
 	// 2. A follower has the turn, and died with it: the other waits until it ends.
 	held, err := follower.takeTurn(t.Context())
 	if err != nil || held == nil {
@@ -380,8 +380,8 @@ func TestDefragmentInTurn(t *testing.T) {
 	}
 }
 
-// TestQuotaOfThree fills the databases of three members to their quota, which Health shows on each, and makes room: all
-// take writes again, and the alarm ends.
+// TestQuotaOfThree fills the databases of three members to their quota, which Health shows on each, and makes room. All
+// accept writes again, and the alarms end.
 func TestQuotaOfThree(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.Quota = 24 << 20 })
@@ -411,10 +411,10 @@ func TestQuotaOfThree(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() error { return deleteAll(t.Context(), f.engines[0]) })
 	testkit.Eventually(t, 60*time.Second, func() error {
 		for _, e := range f.engines {
-			e.relieve(t.Context())
+			e.relieveQuota(t.Context())
 		}
 		for i, e := range f.engines {
-			if err := errors.Join(e.tend(t.Context()), write(t.Context(), f.engines[0], "after")); err != nil {
+			if err := errors.Join(e.defragment(t.Context()), write(t.Context(), f.engines[0], "after")); err != nil {
 				return fmt.Errorf("member %d: %w", i, err)
 			}
 			if h, err := e.Health(t.Context()); err != nil || !h.Writes || len(h.Alarms) > 0 || alarmed[e.MemberID()] &&

@@ -12,20 +12,20 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// How long calls wait for servers that cannot agree.
+// Timeouts of calls while the servers have no quorum.
 const (
 	// readLimit bounds a read, or one page of it.
 	readLimit = 5 * time.Second
-	// leaderLimit is how long a write waits for a leader before it is sent.
+	// leaderLimit bounds the time that a write waits for a leader before it is sent.
 	leaderLimit = 3 * time.Second
 	// writeLimit bounds a write that was sent. etcd itself gives up after 5 s and two elections.
 	writeLimit = 10 * time.Second
-	// busy is the pause before a call is offered again that etcd did not take.
-	busy = 5 * time.Millisecond
+	// retryPause is the pause before a call is repeated that etcd did not accept.
+	retryPause = 5 * time.Millisecond
 )
 
-// reading makes one read, again while etcd changes its leader.
-func reading[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
+// retryRead makes one read, and repeats it while etcd changes its leader.
+func retryRead[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	for {
@@ -33,45 +33,45 @@ func reading[T any](ctx context.Context, e *Engine, call func(context.Context) (
 		if !errors.Is(err, rpctypes.ErrLeaderChanged) && !errors.Is(err, rpctypes.ErrTooManyRequests) {
 			return answer, err
 		}
-		if e.linger(bounded) != nil {
+		if e.pauseBeforeRetry(bounded) != nil {
 			return answer, err
 		}
 	}
 }
 
-// linger waits for a moment.
-func (e *Engine) linger(ctx context.Context) error {
+// pauseBeforeRetry waits for retryPause.
+func (e *Engine) pauseBeforeRetry(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-e.life.Done():
-		return context.Cause(e.life)
-	case <-time.After(busy):
+	case <-e.lifetime.Done():
+		return context.Cause(e.lifetime)
+	case <-time.After(retryPause):
 		return nil
 	}
 }
 
-// writing makes one write, once there is a leader to take it, and again while etcd says that it was not taken. The
-// error is the contract's.
-func writing[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
+// retryWrite makes one write once there is a leader, and repeats it while etcd says that it was not accepted. The error
+// is one of store.Engine's contract.
+func retryWrite[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
 	var none T
-	if err := e.led(ctx); err != nil {
+	if err := e.waitForLeader(ctx); err != nil {
 		return none, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
-	reign, done := e.reigning(bounded)
+	leaderTerm, done := e.withLeaderTerm(bounded)
 	defer done()
 	for {
-		answer, err := call(reign)
+		answer, err := call(leaderTerm)
 		if err == nil {
 			return answer, nil
 		}
-		if !untaken(err) {
-			return none, e.refusal(err)
+		if !isRetryable(err) {
+			return none, e.writeError(err)
 		}
-		if e.linger(bounded) != nil {
-			if cause := e.enter(ctx); cause != nil {
+		if e.pauseBeforeRetry(bounded) != nil {
+			if cause := e.checkOpen(ctx); cause != nil {
 				return none, cause
 			}
 			return none, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
@@ -79,24 +79,25 @@ func writing[T any](ctx context.Context, e *Engine, call func(context.Context) (
 	}
 }
 
-// untaken says that etcd has not accepted a write, and may do so later.
-func untaken(err error) bool {
-	// raft's own error has no name on this side; it comes while the leadership moves.
+// isRetryable reports whether etcd did not accept a write, and may accept it later.
+func isRetryable(err error) bool {
+	// The client has no name for raft's own error, which occurs while the leadership moves.
 	return errors.Is(err, rpctypes.ErrTooManyRequests) || rpctypes.ErrorDesc(err) == "raft proposal dropped"
 }
 
-// led waits until there is a leader. What is sent without one is kept by etcd, and its result would be unknown.
-func (e *Engine) led(ctx context.Context) error {
+// waitForLeader waits until there is a leader. etcd would keep a call that is sent without a leader, and its result
+// would be unknown.
+func (e *Engine) waitForLeader(ctx context.Context) error {
 	if e.server == nil || e.server.Server.Leader() != 0 {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, leaderLimit)
 	defer cancel()
 	for e.server.Server.Leader() == 0 {
-		if e.linger(bounded) == nil {
+		if e.pauseBeforeRetry(bounded) == nil {
 			continue
 		}
-		if cause := e.enter(ctx); cause != nil {
+		if cause := e.checkOpen(ctx); cause != nil {
 			return cause
 		}
 		return fmt.Errorf("no leader for %v: %w", leaderLimit, store.ErrUnavailable)
@@ -104,9 +105,9 @@ func (e *Engine) led(ctx context.Context) error {
 	return nil
 }
 
-// refusal turns an error of a write that was sent into the contract's: what etcd is known to say
-// before it writes, and for all else that the result is unknown.
-func (e *Engine) refusal(err error) error {
+// writeError turns an error of a write that was sent into an error of the contract. etcd returns some errors only
+// before it writes. After any other error the result is unknown.
+func (e *Engine) writeError(err error) error {
 	for _, known := range []struct{ etcd, store error }{
 		{rpctypes.ErrDuplicateKey, store.ErrInvalid},
 		{rpctypes.ErrEmptyKey, store.ErrInvalid},
@@ -119,40 +120,41 @@ func (e *Engine) refusal(err error) error {
 			return fmt.Errorf("%w: %w", known.store, err)
 		}
 	}
-	if unwelcome := e.unwelcome(err); unwelcome != nil {
-		return unwelcome
+	if authErr := e.authError(err); authErr != nil {
+		return authErr
 	}
-	// either refused unsent, or applied: etcd says the same of the write that reaches the quota
+	// The write was refused before it was sent, or it was applied: etcd returns the same error for the write that
+	// reaches the quota.
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return fmt.Errorf("%w: %w: %w", store.ErrUnknown, store.ErrNoSpace, err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnknown, err)
 }
 
-// room returns store.ErrNoSpace if a write is not to be sent: the disk is full, or the store is at its quota and the
-// write puts something, which etcd does not take while the alarm stands. Of an etcd that runs elsewhere it knows
-// nothing.
-func (e *Engine) room(ctx context.Context, puts bool) error {
+// checkSpace returns store.ErrNoSpace if a write must not be sent, since the disk is full or the store is at its quota.
+// At the quota etcd refuses puts while the alarm is set, but accepts deletions. For an etcd that runs elsewhere
+// checkSpace returns nil.
+func (e *Engine) checkSpace(ctx context.Context, puts bool) error {
 	if err := e.space.check(ctx); err != nil || e.server == nil || !puts {
 		return err
 	}
 	for _, a := range e.server.Server.Alarms() {
 		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
-			e.space.filled()
+			e.space.noteQuotaReached()
 			return fmt.Errorf("the database of member %x reached its quota: %w", a.MemberID, store.ErrNoSpace)
 		}
 	}
 	return nil
 }
 
-// fault names what ended a read: the caller, the engine's end, or that etcd's members cannot agree. What else etcd
-// answered is passed on.
-func (e *Engine) fault(ctx context.Context, err error) error {
-	if cause := e.enter(ctx); cause != nil {
+// readError names the cause of a failed read: the caller's context, the end of the engine, or a missing quorum. It
+// passes on any other answer of etcd.
+func (e *Engine) readError(ctx context.Context, err error) error {
+	if cause := e.checkOpen(ctx); cause != nil {
 		return cause
 	}
-	if unwelcome := e.unwelcome(err); unwelcome != nil {
-		return unwelcome
+	if authErr := e.authError(err); authErr != nil {
+		return authErr
 	}
 	if _, answered := errors.AsType[rpctypes.EtcdError](err); answered {
 		for _, known := range []error{

@@ -137,7 +137,7 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 }
 
 // child is an engine in a process of its own, which can be killed. Calls wait while it is
-// down. Of store.Engine it has what a trial calls.
+// down. It has the methods of store.Engine that a trial calls.
 type child struct {
 	store.Engine
 	t      *testing.T

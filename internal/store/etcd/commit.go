@@ -10,17 +10,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Commit is part of store.Engine. Each group is a transaction nested in one, and a single group is one by itself.
+// Commit is part of store.Engine. Each group is a transaction nested in one, and a single group is a transaction by
+// itself.
 //
-// etcd reads the whole value of a record that a transaction compares, and groups often compare the same large one: a
-// plan record. What several groups compare is therefore asked once, by the transaction around them. Where all of it
-// holds, the groups' own compares decide; where it does not, nothing was written, and the groups are sent again with
-// everything that they compare.
+// etcd reads the whole value of a record that a transaction compares. Groups often compare the same large record, such
+// as a plan record. The outer transaction therefore makes the compares that several groups share, once. If all of them
+// hold, the groups' own compares decide. If one of them fails, nothing was written, and Commit sends the groups again
+// with all of their compares.
 func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if err := store.CheckGroups(groups, e.limits); err != nil {
 		return store.Result{}, err
 	}
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return store.Result{}, err
 	}
 	shared := sharedCompares(groups)
@@ -39,7 +40,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	return result, nil
 }
 
-// commit sends groups as one transaction, which compares what they share; the groups compare the rest.
+// commit sends groups as one transaction, which makes the shared compares; each group makes the rest.
 func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[store.Compare]bool) (*pb.TxnResponse,
 	error,
 ) {
@@ -56,8 +57,8 @@ func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[st
 	return e.txn(ctx, all, writes, puts)
 }
 
-// sharedCompares returns the demands on records that exist which more than one group makes, nil for none. That a record
-// does not exist costs nothing to find out.
+// sharedCompares returns the compares of existing records that more than one group makes, nil for none. A compare with
+// an absent record is cheap and is not shared.
 func sharedCompares(groups []store.Group) map[store.Compare]bool {
 	if len(groups) < 2 {
 		return nil
@@ -82,29 +83,29 @@ func sharedCompares(groups []store.Group) map[store.Compare]bool {
 	return shared
 }
 
-// txn sends a transaction. One that writes nothing leaves no doubt, whatever happens to it; one that puts nothing is
-// taken also at the quota.
+// txn sends a transaction. A transaction without writes has no unknown result. A transaction without puts is sent even
+// at the quota.
 func (e *Engine) txn(ctx context.Context, all *pb.TxnRequest, writes, puts bool) (*pb.TxnResponse, error) {
 	send := func(ctx context.Context) (*pb.TxnResponse, error) {
 		response, err := e.transact(ctx, all)
 		return response, clientv3.ContextError(ctx, err)
 	}
 	if !writes {
-		response, err := reading(ctx, e, send)
+		response, err := retryRead(ctx, e, send)
 		if err == nil {
 			return response, nil
 		}
-		if refused := e.refusal(err); !errors.Is(refused, store.ErrUnknown) {
+		if refused := e.writeError(err); !errors.Is(refused, store.ErrUnknown) {
 			return nil, refused
 		}
-		return nil, e.fault(ctx, err)
+		return nil, e.readError(ctx, err)
 	}
-	if err := e.room(ctx, puts); err != nil {
+	if err := e.checkSpace(ctx, puts); err != nil {
 		return nil, err
 	}
-	response, err := writing(ctx, e, send)
+	response, err := retryWrite(ctx, e, send)
 	if errors.Is(err, store.ErrNoSpace) {
-		e.space.filled()
+		e.space.noteQuotaReached()
 	}
 	return response, err
 }

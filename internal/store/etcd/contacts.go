@@ -10,16 +10,17 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// contacts makes of what etcd says about other members, which it repeats for as long as one is down, one line when a
-// member is lost and one when it is back; the rest is for debugging. The zero value is ready; safe for concurrent use.
+// contacts tracks the other members from etcd's messages, which etcd repeats for as long as a member is down. It logs
+// one line when a member is lost and one when it is back; all other messages are for debugging. The zero value is
+// ready. Safe for concurrent use.
 type contacts struct {
 	mu sync.Mutex
 	// state is "" until a member was reached or missed.
 	state map[string]contact
-	// others are the members that turned out to belong to another store, strangers the names of those who asked from
-	// one.
+	// others are the members that turned out to belong to another store. strangers are the names of servers of another
+	// store that called this one.
 	others, strangers map[string]bool
-	// end is why this member's server ended by itself, in etcd's words.
+	// end is etcd's text why this member's server ended by itself.
 	end string
 }
 
@@ -30,19 +31,20 @@ const (
 	missed  contact = "missed"
 )
 
-// What etcd says.
+// Messages of etcd.
 const (
-	saysActive    = "peer became active"
-	saysInactive  = "peer became inactive (message send to peer failed)"
-	saysUnhealthy = "prober detected unhealthy status"
-	saysRetry     = "retrying of unary invoker failed" // the caller tells, if it came to nothing
-	saysStranger  = "request cluster ID mismatch"      // of one that asks this member
+	messageActive    = "peer became active"
+	messageInactive  = "peer became inactive (message send to peer failed)"
+	messageUnhealthy = "prober detected unhealthy status"
+	messageRetry     = "retrying of unary invoker failed" // the caller reports a failure of all retries
+	messageStranger  = "request cluster ID mismatch"      // about a server that calls this member
 )
 
-// repeated reports whether a message comes again and again while another member is down; that it is down is said once.
-func repeated(message string) bool {
+// isRepeated reports whether etcd repeats a message while another member is down. contacts reports the lost member
+// once.
+func isRepeated(message string) bool {
 	switch message {
-	case saysInactive, saysUnhealthy, "failed to reach the peer URL", "failed to get version",
+	case messageInactive, messageUnhealthy, "failed to reach the peer URL", "failed to get version",
 		"failed to get cluster response",
 		"peer deactivated again":
 		return true
@@ -52,8 +54,8 @@ func repeated(message string) bool {
 		strings.Contains(message, "cluster ID mismatch")
 }
 
-// tell takes a message of etcd, and reports whether nothing more is to be said of it.
-func (c *contacts) tell(log *slog.Logger, message string, fields map[string]any) (done bool) {
+// handle handles a message of etcd. It returns true if the message needs no further log line.
+func (c *contacts) handle(log *slog.Logger, message string, fields map[string]any) (done bool) {
 	text := func(keys ...string) string {
 		for _, k := range keys {
 			if s, ok := fields[k].(string); ok && s != "" {
@@ -62,7 +64,7 @@ func (c *contacts) tell(log *slog.Logger, message string, fields map[string]any)
 		}
 		return ""
 	}
-	if message == saysEnd {
+	if message == messageEnd {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.end = text("error")
@@ -79,19 +81,19 @@ func (c *contacts) tell(log *slog.Logger, message string, fields map[string]any)
 	}
 	was := c.state[peer]
 	switch {
-	case message == saysActive:
+	case message == messageActive:
 		c.state[peer] = reached
 		delete(c.others, peer)
 		if was == missed {
 			log.Info("another member of the store is back", "member", peer)
 		}
 		return true
-	case message == saysInactive && was != missed, message == saysUnhealthy && was == "":
+	case message == messageInactive && was != missed, message == messageUnhealthy && was == "":
 		c.state[peer] = missed
 		log.Warn("another member of the store is not reached; this is said once until it is back", "member", peer,
 			"error", text("error"))
 		return true
-	case message == saysStranger:
+	case message == messageStranger:
 		if !c.strangers[peer] {
 			c.strangers[peer] = true
 			log.Warn("a server of another store asks for this one: if this store was restored, that server "+
@@ -110,11 +112,11 @@ func (c *contacts) tell(log *slog.Logger, message string, fields map[string]any)
 	return false
 }
 
-// ended returns why this member's server ended by itself, and whether that is since the member was removed.
+// ended returns why this member's server ended by itself, and whether the cause is that the member was removed.
 func (c *contacts) ended() (why string, removed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.end, strings.Contains(c.end, saysRemoved)
+	return c.end, strings.Contains(c.end, messageRemoved)
 }
 
 // replaced returns an alarm for each member that was found to belong to another store.

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestContacts tells of a member that is down and comes back, of one that never answered, and of members of another
-// store: one line each, however often etcd repeats itself.
+// TestContacts logs one line each for a member that is down and comes back, one that never answered, and members of
+// another store, however often etcd repeats its messages.
 func TestContacts(t *testing.T) {
 	var said strings.Builder
 	var c contacts

@@ -20,23 +20,23 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// SystemCA, in the place of a file with authorities, stands for those that the machine knows.
+// SystemCA, in place of a file with authorities, stands for the authorities that the machine trusts.
 const SystemCA = "system"
 
-// secured secures connections to an etcd that runs elsewhere, each by the files as they are when it is made: they can
-// be replaced while the program runs. Files that cannot be read, as one of a pair may be newer than the other for a
-// moment, leave those that were read last in use. It is safe for concurrent use.
-type secured struct {
+// reloadingTLS secures connections to an etcd that runs elsewhere. It reads the files for each connection, so that they
+// can be replaced while the program runs. If the files cannot be read, the last good ones stay in use: for a moment one
+// file of a pair may be newer than the other. It is safe for concurrent use.
+type reloadingTLS struct {
 	files TLSFiles
 	log   *slog.Logger
 
 	mu   sync.Mutex
-	last *tls.Config // nil before the first
+	last *tls.Config // nil before the first success
 }
 
-// config returns what the next connection is made with.
-func (s *secured) config() (*tls.Config, error) {
-	c, err := s.files.distant()
+// config returns the configuration for the next connection.
+func (s *reloadingTLS) config() (*tls.Config, error) {
+	c, err := s.files.remoteConfig()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -50,8 +50,9 @@ func (s *secured) config() (*tls.Config, error) {
 	return s.last, nil
 }
 
-// distant reads the files for an etcd that runs elsewhere. The certificate may be missing: not each etcd asks for one.
-func (f *TLSFiles) distant() (*tls.Config, error) {
+// remoteConfig reads the files for an etcd that runs elsewhere. The certificate may be missing, since not every etcd
+// requires one.
+func (f *TLSFiles) remoteConfig() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != SystemCA {
 		pem, err := os.ReadFile(f.CA)
@@ -79,8 +80,8 @@ func (f *TLSFiles) distant() (*tls.Config, error) {
 }
 
 // ClientHandshake is part of credentials.TransportCredentials.
-func (s *secured) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo,
-	error,
+func (s *reloadingTLS) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn,
+	credentials.AuthInfo, error,
 ) {
 	c, err := s.config()
 	if err != nil {
@@ -89,54 +90,56 @@ func (s *secured) ClientHandshake(ctx context.Context, authority string, raw net
 	return credentials.NewTLS(c).ClientHandshake(ctx, authority, raw)
 }
 
-// ServerHandshake is part of credentials.TransportCredentials. Nobody is served.
-func (s *secured) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake is part of credentials.TransportCredentials. It always fails: these credentials are for dialing.
+func (s *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("this end only dials")
 }
 
 // Info is part of credentials.TransportCredentials.
-func (s *secured) Info() credentials.ProtocolInfo {
+func (s *reloadingTLS) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// Clone is part of credentials.TransportCredentials. There is nothing in it that a connection changes.
-func (s *secured) Clone() credentials.TransportCredentials { return s }
+// Clone is part of credentials.TransportCredentials. Connections do not change s, so it returns s.
+func (s *reloadingTLS) Clone() credentials.TransportCredentials { return s }
 
 // OverrideServerName is part of credentials.TransportCredentials, which calls it obsolete.
-func (s *secured) OverrideServerName(string) error { return errors.New("the name is the endpoint's") }
+func (s *reloadingTLS) OverrideServerName(string) error {
+	return errors.New("the name is the endpoint's")
+}
 
-// identity shows a user's token to an etcd that runs elsewhere, and gets a new one where etcd does not know it any
-// more: it ran out, or etcd was restarted and had kept it in memory. The password is asked for each time, so that it
-// can be changed while the program runs. It is safe for concurrent use.
-type identity struct {
+// tokenSource sends a user's token to an etcd that runs elsewhere. It gets a new token when etcd no longer knows the
+// old one: the token expired, or etcd kept it in memory and was restarted. It asks for the password each time, so that
+// the password can be changed while the program runs. It is safe for concurrent use.
+type tokenSource struct {
 	user     string
 	password func() (string, error)
 
-	turn  chan struct{} // holds one value, of whom gets a token
-	mu    sync.Mutex
-	asked bool   // etcd has been asked for a token
-	token string // "" before the first, and for an etcd that has no users
+	renewing chan struct{} // holds one value while a call gets a token
+	mu       sync.Mutex
+	asked    bool   // etcd has been asked for a token
+	token    string // "" before the first token, and for an etcd without users
 }
 
-func newIdentity(user string, password func() (string, error)) *identity {
-	return &identity{user: user, password: password, turn: make(chan struct{}, 1)}
+func newTokenSource(user string, password func() (string, error)) *tokenSource {
+	return &tokenSource{user: user, password: password, renewing: make(chan struct{}, 1)}
 }
 
-func (i *identity) known() (token string, asked bool) {
+func (i *tokenSource) current() (token string, asked bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.token, i.asked
 }
 
-// renew gets a token in the place of one that was refused, unless another call has meanwhile.
-func (i *identity) renew(ctx context.Context, on grpc.ClientConnInterface, refused string) error {
+// renew gets a token in place of a refused one, unless another call has done so meanwhile.
+func (i *tokenSource) renew(ctx context.Context, on grpc.ClientConnInterface, refused string) error {
 	select {
-	case i.turn <- struct{}{}:
-		defer func() { <-i.turn }()
+	case i.renewing <- struct{}{}:
+		defer func() { <-i.renewing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if token, asked := i.known(); asked && token != refused {
+	if token, asked := i.current(); asked && token != refused {
 		return nil
 	}
 	password, err := i.password()
@@ -154,25 +157,25 @@ func (i *identity) renew(ctx context.Context, on grpc.ClientConnInterface, refus
 	return nil
 }
 
-// unary is a grpc.UnaryClientInterceptor. What etcd refuses for its token it has not begun with, so that it may be sent
-// again.
-func (i *identity) unary(ctx context.Context, method string, request, reply any, on *grpc.ClientConn,
+// unary is a grpc.UnaryClientInterceptor. etcd does not begin a call that it refuses for its token, so the call may be
+// sent again.
+func (i *tokenSource) unary(ctx context.Context, method string, request, reply any, on *grpc.ClientConn,
 	send grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
 	if method == pb.Auth_Authenticate_FullMethodName {
 		return send(ctx, method, request, reply, on, options...)
 	}
-	used, asked := i.known()
-	if !asked { // without a token etcd goes by the name in the certificate, if there is one
+	used, asked := i.current()
+	if !asked { // without a token etcd uses the name in the certificate, if there is one
 		if err := i.renew(ctx, on, used); err != nil {
 			return err
 		}
-		used, _ = i.known()
+		used, _ = i.current()
 	}
 	err := send(ctx, method, request, reply, on, options...)
-	// its users were turned on meanwhile
+	// etcd's authentication was enabled meanwhile
 	nameless := used == "" && errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied)
-	if !staleToken(err) && !nameless {
+	if !isStaleToken(err) && !nameless {
 		return err
 	}
 	if err := i.renew(ctx, on, used); err != nil {
@@ -181,36 +184,36 @@ func (i *identity) unary(ctx context.Context, method string, request, reply any,
 	return send(ctx, method, request, reply, on, options...)
 }
 
-// staleToken reports whether an error says that another token may do.
-func staleToken(err error) bool {
+// isStaleToken reports whether a call may succeed with another token.
+func isStaleToken(err error) bool {
 	if err == nil {
 		return false
 	}
-	told := rpctypes.Error(err)
-	return errors.Is(told, rpctypes.ErrInvalidAuthToken) || errors.Is(told, rpctypes.ErrAuthOldRevision) ||
-		errors.Is(told, rpctypes.ErrUserEmpty)
+	etcdErr := rpctypes.Error(err)
+	return errors.Is(etcdErr, rpctypes.ErrInvalidAuthToken) || errors.Is(etcdErr, rpctypes.ErrAuthOldRevision) ||
+		errors.Is(etcdErr, rpctypes.ErrUserEmpty)
 }
 
 // GetRequestMetadata is part of credentials.PerRPCCredentials.
-func (i *identity) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	if token, _ := i.known(); token != "" {
+func (i *tokenSource) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if token, _ := i.current(); token != "" {
 		return map[string]string{rpctypes.TokenFieldNameGRPC: token}, nil
 	}
 	return nil, nil
 }
 
-// RequireTransportSecurity is part of credentials.PerRPCCredentials. Whether to send a password in clear is the
-// operator's choice.
-func (i *identity) RequireTransportSecurity() bool { return false }
+// RequireTransportSecurity is part of credentials.PerRPCCredentials. The operator decides whether to send a password in
+// clear.
+func (i *tokenSource) RequireTransportSecurity() bool { return false }
 
-// unwelcome says what is wrong, to who has to mend it, where etcd does not let a call in.
-func (e *Engine) unwelcome(err error) error {
-	switch told := rpctypes.Error(err); {
-	case errors.Is(told, rpctypes.ErrPermissionDenied), errors.Is(told, rpctypes.ErrUserNotFound):
+// authError returns an error for the operator if etcd denied a call for its user or permissions, else nil.
+func (e *Engine) authError(err error) error {
+	switch etcdErr := rpctypes.Error(err); {
+	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied), errors.Is(etcdErr, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("etcd does not permit it to user %q: %w: %w", e.user, store.ErrUnavailable, err)
-	case errors.Is(told, rpctypes.ErrAuthFailed):
+	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd does not take the password of user %q: %w: %w", e.user, store.ErrUnavailable, err)
-	case staleToken(err):
+	case isStaleToken(err):
 		return fmt.Errorf("etcd wants a user: %w: %w", store.ErrUnavailable, err)
 	}
 	return nil

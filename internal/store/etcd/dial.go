@@ -18,19 +18,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// DialConfig is what Dial needs. Only Endpoints is demanded.
+// DialConfig configures Dial. Only Endpoints is required.
 type DialConfig struct {
 	// Endpoints are the addresses of etcd's client listeners, such as "https://10.0.0.1:2379" or "http://host:2379":
 	// all secured or none.
 	Endpoints []string
-	// TLS is how endpoints of https are checked, and what is presented to them, which may be nothing. The files are
-	// read anew for each connection. Nil is for endpoints of http.
+	// TLS holds the authority that signs the endpoints' certificates, and the client certificate, which may be missing.
+	// The files are read again for each connection. It is nil for endpoints of http.
 	TLS *TLSFiles
-	// User, unless empty, is who logs in, with what Password returns, which is called again whenever etcd asks.
+	// User, unless empty, is the user for the login. Password returns the password, and is called for every login.
 	User     string
 	Password func() (string, error)
-	// Prefix is what all keys in etcd begin with, in front of their names here; it may be empty. Each store has its
-	// own.
+	// Prefix is put in front of all keys in etcd; it may be empty. Each store has its own.
 	Prefix string
 	// Log gets warnings; nil discards them.
 	Log *slog.Logger
@@ -39,15 +38,15 @@ type DialConfig struct {
 const (
 	// dialLimit bounds the first contact.
 	dialLimit = 10 * time.Second
-	// distantBytes is what one call may carry to an etcd with its usual limit of 1.5 MiB, with room for what frames
-	// each operation.
-	distantBytes = 1 << 20
+	// remoteMaxBytes limits the keys and values of one call. etcd's usual limit is 1.5 MiB; the difference is for the
+	// encoding of each operation.
+	remoteMaxBytes = 1 << 20
 )
 
-// Dial connects to an etcd that runs elsewhere, and returns when it answered, within dialLimit. How much one call may
-// carry is asked of it: etcd's own limit is 128 operations, unless it was started with a higher --max-txn-ops. The
-// error is a *DialError where somebody can do something about it: it is found out here that the user may read and write
-// all that a store does, and not in the middle of the night.
+// Dial connects to an etcd that runs elsewhere, and returns when it answered, within dialLimit. It finds out how much
+// one call may carry: etcd's own limit is 128 operations, unless it was started with a higher --max-txn-ops. It also
+// checks that the user may read and write all keys of a store, so that a missing permission is found at the start. The
+// error is a *DialError if an operator can do something about it.
 func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -59,14 +58,14 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		DialKeepAliveTimeout: 3 * time.Second,
 		Logger:               bridge(config.Log),
 	}
-	var secure *secured
+	var secure *reloadingTLS
 	if config.TLS != nil {
-		secure = &secured{files: *config.TLS, log: config.Log}
+		secure = &reloadingTLS{files: *config.TLS, log: config.Log}
 		first, err := secure.config()
 		if err != nil {
 			return nil, fmt.Errorf("connect to etcd: %w", err)
 		}
-		c.TLS = first // what counts is the option
+		c.TLS = first // the client requires it; the dial option takes precedence
 		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(secure))
 	}
 	e := &Engine{
@@ -74,10 +73,10 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		config: Config{Log: config.Log},
 	}
 	if config.User != "" {
-		me := newIdentity(config.User, config.Password)
+		me := newTokenSource(config.User, config.Password)
 		c.DialOptions = append(c.DialOptions, grpc.WithPerRPCCredentials(me), grpc.WithChainUnaryInterceptor(me.unary))
 	}
-	present, err := examine(ctx, &config, secure)
+	present, err := checkEndpoints(ctx, &config, secure)
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
@@ -88,18 +87,18 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	e.client = client
 	remote := clientv3.RetryKVClient(client)
 	e.transact = func(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-		// As the client does: a server that is away for a moment is waited for.
-		return remote.Txn(ctx, r, grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(distantBytes+1<<20))
+		// Like the client, the call waits for a server that is away for a moment.
+		return remote.Txn(ctx, r, grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(remoteMaxBytes+1<<20))
 	}
-	e.life, e.end = context.WithCancelCause(context.Background())
+	e.lifetime, e.cancelLifetime = context.WithCancelCause(context.Background())
 	if err := e.probe(ctx, present); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to etcd: %w", err), e.Close())
 	}
 	return e, nil
 }
 
-// probe asks whether etcd is new enough, whether it lets this side do all that a store does, and how many operations a
-// transaction may have, by transactions that write nothing.
+// probe checks the version and the permissions of etcd, and finds how many operations a transaction may have. Its
+// transactions write nothing.
 func (e *Engine) probe(ctx context.Context, present []string) error {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
@@ -110,28 +109,28 @@ func (e *Engine) probe(ctx context.Context, present []string) error {
 		return err
 	}
 	for _, most := range []int{embeddedLimits().Operations, 4096, 1024, 512, 256, 128} {
-		demands := slices.Repeat([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(e.prefix+"berth-probe"), "=", 0)},
-			most)
-		_, err := e.client.Txn(ctx).If(demands...).Commit()
+		absent := clientv3.Compare(clientv3.ModRevision(e.prefix+"berth-probe"), "=", 0)
+		_, err := e.client.Txn(ctx).If(slices.Repeat([]clientv3.Cmp{absent}, most)...).Commit()
 		if errors.Is(err, rpctypes.ErrTooManyOps) {
 			continue
 		}
 		if err != nil {
 			return e.callFault("ask for its limits", err)
 		}
-		// Groups and what is in one of them count together, so that a full call of one operation each has one too many.
-		e.limits = store.Limits{Operations: most - 1, Bytes: distantBytes}
+		// etcd counts groups and the content of one of them together, so a full call of one operation each has one too
+		// many.
+		e.limits = store.Limits{Operations: most - 1, Bytes: remoteMaxBytes}
 		return nil
 	}
 	return fmt.Errorf("it takes fewer than 128 operations at once: %w", store.ErrTooLarge)
 }
 
-// probeVersions asks each of the endpoints that are present for its version.
+// probeVersions asks each present endpoint for its version.
 func (e *Engine) probeVersions(ctx context.Context, present []string) error {
 	var last error
 	answers := 0
 	for _, endpoint := range present {
-		brief, cancel := context.WithTimeout(ctx, examineLimit)
+		brief, cancel := context.WithTimeout(ctx, endpointTimeout)
 		status, err := e.client.Status(brief, endpoint)
 		cancel()
 		if err != nil {
@@ -149,8 +148,8 @@ func (e *Engine) probeVersions(ctx context.Context, present []string) error {
 	return nil
 }
 
-// probePermissions makes a transaction that would read all keys, and put and delete some, if an impossible thing held:
-// etcd looks first whether it is permitted.
+// probePermissions sends a transaction that reads all keys, and writes and deletes some, under a condition that never
+// holds. etcd checks the permissions before the condition.
 func (e *Engine) probePermissions(ctx context.Context) error {
 	all := e.prefix + "berth"
 	never := clientv3.Compare(clientv3.CreateRevision(all), "<", 0)
@@ -159,7 +158,7 @@ func (e *Engine) probePermissions(ctx context.Context) error {
 		clientv3.OpPut(all, ""), clientv3.OpPut(all+"/probe", ""), clientv3.OpDelete(all + "-beat/probe"),
 	}
 	_, err := e.client.Txn(ctx).If(never).Then(ops...).Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) { // it is the Health that tells
+	if errors.Is(err, rpctypes.ErrNoSpace) { // Health reports it
 		return nil
 	}
 	if err != nil {
@@ -168,13 +167,13 @@ func (e *Engine) probePermissions(ctx context.Context) error {
 	return nil
 }
 
-// distantMembers lists the members of an etcd that runs elsewhere. Those that answer are healthy.
-func (e *Engine) distantMembers(ctx context.Context) ([]Member, error) {
+// remoteMembers lists the members of an etcd that runs elsewhere. The members that answer are healthy.
+func (e *Engine) remoteMembers(ctx context.Context) ([]Member, error) {
 	bounded, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	list, err := e.client.MemberList(bounded)
 	if err != nil {
-		return nil, e.fault(ctx, err)
+		return nil, e.readError(ctx, err)
 	}
 	members := make([]Member, 0, len(list.Members))
 	for _, m := range list.Members {

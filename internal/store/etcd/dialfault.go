@@ -17,10 +17,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Fault is what stands in the way to an etcd that runs elsewhere, by what an operator does about it.
+// Fault classifies an obstacle on the way to an etcd that runs elsewhere, by the remedy for an operator.
 type Fault string
 
-// All faults. Each is of the endpoint, of the files, or of the user that the DialError's text names.
+// All faults. The text of the DialError names the endpoint, the files or the user.
 const (
 	FaultUnreachable  Fault = "unreachable"    // nothing answers there
 	FaultPlain        Fault = "plain"          // it speaks plain http, and https was asked of it
@@ -39,29 +39,29 @@ const (
 	FaultSilent       Fault = "silent"         // it is there and does not answer: most likely it has no quorum
 )
 
-// DialError is why Dial failed.
+// DialError is an error of Dial with its fault.
 type DialError struct {
 	Fault Fault
 	Err   error
 }
 
-// Error returns the cause. The fault is for those who say what to do.
+// Error returns the cause. Callers choose the advice for the operator by the fault.
 func (e *DialError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *DialError) Unwrap() error { return e.Err }
 
 const (
-	// examineLimit bounds each of the steps by which an endpoint is tried by itself.
-	examineLimit = 3 * time.Second
-	// hello begins HTTP/2: what each client of gRPC says first, and an empty frame of settings.
-	hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	// endpointTimeout bounds each step of the check of one endpoint.
+	endpointTimeout = 3 * time.Second
+	// http2Preface is the first message of a gRPC client: the preface of HTTP/2 and an empty frame of settings.
+	http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 )
 
-// examine tries all endpoints, each by itself, and returns those that answer as gRPC does, or the faults of all. gRPC
-// itself only says, after a while, that there is no connection. Of endpoints that do not answer while others do it
-// warns.
-func examine(ctx context.Context, config *DialConfig, secure *secured) (present []string, err error) {
+// checkEndpoints checks each endpoint by itself. It returns the endpoints that answer as gRPC does, or the faults of
+// all if none does. gRPC itself only reports, after a while, that there is no connection. checkEndpoints logs a warning
+// for endpoints that do not answer while others do.
+func checkEndpoints(ctx context.Context, config *DialConfig, secure *reloadingTLS) (present []string, err error) {
 	faults := make([]error, len(config.Endpoints))
 	var trials sync.WaitGroup
 	for i, endpoint := range config.Endpoints {
@@ -82,20 +82,20 @@ func examine(ctx context.Context, config *DialConfig, secure *secured) (present 
 	return present, nil
 }
 
-// tryEndpoint says hello to an endpoint. The error is a DialError.
-func tryEndpoint(ctx context.Context, endpoint string, secure *secured) error {
+// tryEndpoint sends the HTTP/2 preface to an endpoint. The error is a DialError.
+func tryEndpoint(ctx context.Context, endpoint string, secure *reloadingTLS) error {
 	_, address, _ := strings.Cut(endpoint, "://")
 	bad := func(fault Fault, format string, args ...any) error {
 		return &DialError{Fault: fault, Err: fmt.Errorf(endpoint+": "+format, args...)}
 	}
-	bounded, cancel := context.WithTimeout(ctx, examineLimit)
+	bounded, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(bounded, "tcp", address)
 	if err != nil {
 		return bad(FaultUnreachable, "%w", err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(examineLimit)) // a connection that cannot have one fails by itself
+	_ = conn.SetDeadline(time.Now().Add(endpointTimeout)) // a connection without deadlines fails by itself
 	if secure != nil {
 		c, err := secure.config()
 		if err != nil {
@@ -111,7 +111,7 @@ func tryEndpoint(ctx context.Context, endpoint string, secure *secured) error {
 		conn = secured
 	}
 	answer := make([]byte, 9)
-	_, err = conn.Write([]byte(hello))
+	_, err = conn.Write([]byte(http2Preface))
 	n := 0
 	if err == nil {
 		n, err = conn.Read(answer)
@@ -120,7 +120,7 @@ func tryEndpoint(ctx context.Context, endpoint string, secure *secured) error {
 	case n >= 4 && answer[3] == 4 && answer[0] == 0: // settings
 		return nil
 	case secure != nil && err != nil && handshakeFault(err) == FaultRefused:
-		// with TLS 1.3 the other side says so only now
+		// With TLS 1.3 the other side refuses a certificate only after the handshake.
 		return bad(FaultRefused, "%w", err)
 	case secure == nil && (err != nil && !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) || n > 0 &&
 		answer[0] == 0x15 || string(answer[:n]) == "HTTP/1.0 "):
@@ -136,7 +136,7 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// handshakeFault names what went wrong in a TLS handshake.
+// handshakeFault classifies an error of a TLS handshake.
 func handshakeFault(err error) Fault {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return FaultAuthority
@@ -147,12 +147,12 @@ func handshakeFault(err error) Fault {
 	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		return FaultServerExpiry
 	}
-	// One that is not asked for TLS either answers in clear, or closes the connection.
+	// A server without TLS answers in clear, or closes the connection.
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, io.EOF) ||
 		errors.Is(err, syscall.ECONNRESET) {
 		return FaultPlain
 	}
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" { // what crypto/tls calls an alert
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" { // crypto/tls's name for an alert
 		return FaultRefused
 	}
 	if isTimeout(err) || errors.Is(err, context.DeadlineExceeded) {
@@ -161,44 +161,44 @@ func handshakeFault(err error) Fault {
 	return FaultOther
 }
 
-// callFault names what a first call failed with.
+// callFault classifies the error of a first call.
 func (e *Engine) callFault(doing string, err error) error {
-	told := rpctypes.Error(err)
+	etcdErr := rpctypes.Error(err)
 	fault, known := errors.AsType[*DialError](err)
 	switch {
 	case known:
 		return fault
-	case errors.Is(told, rpctypes.ErrAuthFailed):
+	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
 		return &DialError{FaultPassword, fmt.Errorf("log in to etcd as user %q: %w", e.user, err)}
-	case errors.Is(told, rpctypes.ErrUserEmpty):
+	case errors.Is(etcdErr, rpctypes.ErrUserEmpty):
 		return &DialError{FaultUser, fmt.Errorf("%s: %w", doing, err)}
-	case errors.Is(told, rpctypes.ErrPermissionDenied):
-		return &DialError{FaultPermission, fmt.Errorf("%s as %s: %w", doing, who(e.user), err)}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(told, rpctypes.ErrTimeout),
-		errors.Is(told, rpctypes.ErrNoLeader), told.Error() == context.DeadlineExceeded.Error():
+	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied):
+		return &DialError{FaultPermission, fmt.Errorf("%s as %s: %w", doing, describeUser(e.user), err)}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(etcdErr, rpctypes.ErrTimeout),
+		errors.Is(etcdErr, rpctypes.ErrNoLeader), etcdErr.Error() == context.DeadlineExceeded.Error():
 		return &DialError{FaultSilent, fmt.Errorf("%s: no answer: %w", doing, err)}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-func who(user string) string {
+func describeUser(user string) string {
 	if user == "" {
 		return "the user that the certificate names"
 	}
 	return fmt.Sprintf("user %q", user)
 }
 
-// oldest are the first versions of etcd, of each line that has any, that lose no events of a watch and revoke no lease
-// by mistake. Lines above are fine, lines below are not.
-var oldest = [][3]int{{3, 4, 31}, {3, 5, 13}}
+// minVersions holds the first correct version of each line of etcd. Earlier versions lose events of a watch or revoke a
+// lease by mistake. All later lines are correct, and no earlier line is.
+var minVersions = [][3]int{{3, 4, 31}, {3, 5, 13}}
 
-// checkVersion returns an error for a version of etcd that is too old. One that cannot be read is let pass.
+// checkVersion returns an error for a version of etcd that is too old. It accepts a version that it cannot parse.
 func checkVersion(endpoint, version string) error {
 	var v [3]int
 	if _, err := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); err != nil {
-		return nil //nolint:nilerr // who builds etcd under another name for its version knows why
+		return nil //nolint:nilerr // a build of etcd with its own version scheme is the operator's choice
 	}
-	for _, o := range oldest {
+	for _, o := range minVersions {
 		if v[0] == o[0] && v[1] == o[1] {
 			if v[2] >= o[2] {
 				return nil
@@ -206,7 +206,7 @@ func checkVersion(endpoint, version string) error {
 			return &DialError{FaultVersion, fmt.Errorf("%s runs etcd %s", endpoint, version)}
 		}
 	}
-	if last := oldest[len(oldest)-1]; v[0] > last[0] || v[0] == last[0] && v[1] > last[1] {
+	if last := minVersions[len(minVersions)-1]; v[0] > last[0] || v[0] == last[0] && v[1] > last[1] {
 		return nil
 	}
 	return &DialError{FaultVersion, fmt.Errorf("%s runs etcd %s", endpoint, version)}

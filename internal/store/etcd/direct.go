@@ -11,17 +11,17 @@ import (
 	"go.etcd.io/etcd/server/v3/storage"
 )
 
-// direct hands a transaction to the server in this process, and waits for the answer as long as ctx says. etcd means to
-// do that itself, but looks for why an answer does not come behind a lock that it holds while it writes who its members
-// are, on a disk that may hang.
-func (e *Engine) direct(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+// transactDirect passes a transaction to the server in this process, and waits for the answer no longer than ctx. etcd
+// also intends to end with ctx. But to find the reason of a late answer it takes a lock that it holds while it writes
+// the members to a disk, which may hang.
+func (e *Engine) transactDirect(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	type answer struct {
 		response *pb.TxnResponse
 		err      error
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		response, err := e.hand(ctx, r)
+		response, err := e.transactUnbounded(ctx, r)
 		answered <- answer{response, err}
 	}()
 	select {
@@ -32,12 +32,12 @@ func (e *Engine) direct(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	}
 }
 
-// hand is direct, without a bound. What stands before the server for clients would look at each operation again: that
-// it has a key and that no two write the same one, which store.CheckGroups did. The rest of it is done here, as etcd
-// does it.
-func (e *Engine) hand(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+// transactUnbounded is transactDirect without a time limit. It skips etcd's layer for clients, which would check each
+// operation again for an empty key and duplicate keys; store.CheckGroups did that. It does the rest of that layer as
+// etcd does.
+func (e *Engine) transactUnbounded(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	server := e.server.Server
-	// The server has another database after it took in another member's snapshot: so the quota is not kept.
+	// The quota is not cached: the server has another database after it received another member's snapshot.
 	if !storage.NewBackendQuota(server.Logger(), e.config.Quota, server.Backend(), "kv").Available(r) {
 		_, _ = server.Alarm(ctx, &pb.AlarmRequest{
 			MemberID: uint64(server.MemberID()), Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE,
@@ -46,13 +46,13 @@ func (e *Engine) hand(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, e
 	}
 	response, err := server.Txn(ctx, r)
 	if err != nil {
-		return nil, told(ctx, err)
+		return nil, clientError(ctx, err)
 	}
 	return response, nil
 }
 
-// told turns an error of the server in this process into the one that clients get.
-func told(ctx context.Context, err error) error {
+// clientError turns an error of the server in this process into the error that clients get.
+func clientError(ctx context.Context, err error) error {
 	for _, known := range []struct{ server, client error }{
 		{etcderrors.ErrTooManyRequests, rpctypes.ErrTooManyRequests},
 		{etcderrors.ErrRequestTooLarge, rpctypes.ErrRequestTooLarge},

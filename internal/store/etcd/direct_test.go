@@ -17,8 +17,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestTold shows what becomes of the errors of a server in this process.
-func TestTold(t *testing.T) {
+// TestClientError shows the client's errors for those of a server in this process.
+func TestClientError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		server error
@@ -33,12 +33,12 @@ func TestTold(t *testing.T) {
 		{etcderrors.ErrCanceled, store.ErrUnknown},
 		{errors.New("something new"), store.ErrUnknown},
 	} {
-		if err := new(Engine).refusal(told(t.Context(), c.server)); !errors.Is(err, c.want) {
+		if err := new(Engine).writeError(clientError(t.Context(), c.server)); !errors.Is(err, c.want) {
 			t.Errorf("%v: got %v, want %v", c.server, err, c.want)
 		}
 	}
 	for _, server := range []error{etcderrors.ErrTooManyRequests, errors.New("raft proposal dropped")} {
-		if !untaken(told(t.Context(), server)) {
+		if !isRetryable(clientError(t.Context(), server)) {
 			t.Errorf("%v: the write counts as taken", server)
 		}
 	}
@@ -47,13 +47,14 @@ func TestTold(t *testing.T) {
 		etcderrors.ErrLeaderChanged, etcderrors.ErrTimeout,
 		etcderrors.ErrTimeoutWaitAppliedIndex,
 	} {
-		if err := engine.fault(t.Context(), told(t.Context(), server)); !errors.Is(err, store.ErrUnavailable) {
+		err := engine.readError(t.Context(), clientError(t.Context(), server))
+		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("a read, %v: got %v, want ErrUnavailable", server, err)
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := told(ended, etcderrors.ErrCanceled); !errors.Is(err, context.Canceled) {
+	if err := clientError(ended, etcderrors.ErrCanceled); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that went: got %v, want its context's error", err)
 	}
 }
@@ -82,13 +83,13 @@ func TestStuckDatabaseBoundsCommit(t *testing.T) {
 	defer free()
 	go func() { _, _ = server.UpdateMember(t.Context(), self) }()
 	testkit.Eventually(t, 10*time.Second, func() error {
-		told := make(chan struct{})
+		answered := make(chan struct{})
 		go func() {
 			server.Cluster().Members()
-			close(told)
+			close(answered)
 		}()
 		select {
-		case <-told:
+		case <-answered:
 			return errors.New("etcd still tells who the members are")
 		case <-time.After(200 * time.Millisecond):
 			return nil

@@ -1,22 +1,20 @@
-// Package etcd is the store engine on etcd, whose server runs inside this process:
-// one member with its data directory, and a client that calls the server's
-// functions. It is a store.Engine. Alone it listens nowhere; with a peer address it is one of several
-// members, which hold the same data and go on while more than half of them are up and reach each other.
+// Package etcd is the store engine on etcd, a store.Engine. The etcd server runs inside this process: one member with
+// its data directory, and a client that calls the server's functions. A member that is alone listens nowhere. A member
+// with a peer address is one of several, which hold the same data and go on while more than half of them are up and
+// connected.
 //
-// Open takes the directory, starts the server and returns once it serves; Close
-// stops it. A directory belongs to one process at a time. Restore makes a directory
-// from a snapshot, before it is opened, and ForceAlone one that needs no other member. Dial
-// uses an etcd that runs elsewhere.
+// Open locks the directory, starts the server and returns once it serves; Close stops it. A directory belongs to one
+// process at a time. Restore creates a directory from a snapshot before it is opened. ForceAlone creates a directory
+// that needs no other member. Dial uses an etcd that runs elsewhere.
 //
-// A member comes in as a learner, which has no vote: AddLearner on any member, Open with Join on the new
-// one, Promote once it has the data. Remove takes it out again; it then stops by itself.
+// A new member is a learner at first, which has no vote. It is added in three steps: AddLearner on any member, Open
+// with Join on the new one, and Promote once it has the data. Remove removes a member, which then stops by itself.
 //
-// A group of a commit is a nested etcd transaction: etcd evaluates the compares of the whole
-// tree before it writes, which is what store.Engine asks for.
+// A group of a commit is a nested etcd transaction. As store.Engine requires, etcd evaluates the compares of the whole
+// tree before it writes.
 //
-// Beside etcd's own files the directory holds "lock", which keeps a second process
-// out, and "ballast", bytes that stand for nothing: to delete it is how an operator gets
-// room on a full disk.
+// Beside etcd's own files the directory holds "lock", which excludes a second process, and "ballast", a file of unused
+// bytes. An operator deletes the ballast to get room on a full disk.
 package etcd
 
 import (
@@ -56,111 +54,108 @@ const (
 	DefaultSlack     = 128 << 20
 )
 
-// What a member is called, and its address, where nobody said: nobody dials it or listens on it as long as there is
-// one member.
+// memberName and peerURL are the defaults for a member's name and address. Nobody dials the address or listens on it
+// while there is one member.
 const (
 	memberName = "berth"
 	peerURL    = "http://127.0.0.1:1"
 )
 
-// Config is what Open needs. Only Dir is demanded.
+// Config configures Open. Only Dir is required.
 type Config struct {
-	// Dir is the data directory. It is made if it is missing.
+	// Dir is the data directory. Open creates it if it is missing.
 	Dir string
-	// Log gets etcd's warnings and errors, and in one line the cause if etcd ends
-	// the process; nil discards them.
+	// Log gets etcd's warnings and errors, and one line with the cause if etcd ends the process; nil discards them.
 	Log *slog.Logger
-	// Quota is the most bytes that etcd's database may take; at the quota writes return
-	// store.ErrNoSpace. 0 means DefaultQuota.
+	// Quota limits the size of etcd's database in bytes. At the quota writes return store.ErrNoSpace. 0 means
+	// DefaultQuota.
 	Quota int64
-	// Retain is how many revisions of history are kept for watches that lag; 0
-	// means DefaultRetain. etcd trims to it every five minutes.
+	// Retain is the number of revisions of history kept for watches that lag; 0 means DefaultRetain. etcd compacts to
+	// it every five minutes.
 	Retain int
-	// LowWater is how many bytes the file system must have free for a write to be
-	// accepted; 0 means DefaultLowWater, which is what etcd may take at once: a segment of its log,
-	// a growth of its database, and something on top. etcd ends the process when it
-	// cannot write its log.
+	// LowWater is the free space of the file system, in bytes, below which writes are refused. etcd ends the process
+	// when it cannot write its log. 0 means DefaultLowWater, which covers a segment of etcd's log, a growth of its
+	// database, and a reserve.
 	LowWater int64
 	// Ballast is the size of the ballast file in bytes; 0 means 64 MiB, or 1/64 of a file
 	// system under 4 GiB; negative means none.
 	Ballast int64
-	// Name is this server's id, which the member is listed under.
+	// Name is this server's id, and the name of the member.
 	Name string
-	// PeerURL is where the other members reach this one, such as "https://10.0.0.1:7072". Empty means alone: nothing
-	// listens. A member that began alone may be given one later.
+	// PeerURL is the address for the other members, such as "https://10.0.0.1:7072". Empty means alone: nothing
+	// listens. A member that began alone may be given an address later.
 	PeerURL string
-	// PeerListen is the address to listen on for them, host:port; empty means the host and port of PeerURL.
+	// PeerListen is the address to listen on for other members, host:port; empty means the host and port of PeerURL.
 	PeerListen string
-	// PeerTLS, unless nil, is presented to the other members. They have to show a certificate of the same authority
-	// whose organizational unit is "server". Without it PeerURL is plain http, which is for tests.
+	// PeerTLS, unless nil, is presented to the other members. They have to present a certificate of the same authority
+	// whose organizational unit is "server". Without PeerTLS, PeerURL is plain http, which is for tests.
 	PeerTLS *TLSFiles
-	// Join, unless empty, are the members that AddLearner returned: a new directory becomes the learner among them. It
-	// is ignored by a directory that holds a store already.
+	// Join, unless empty, holds the members that AddLearner returned: a new directory becomes the learner among them. A
+	// directory that holds a store ignores it.
 	Join []Member
-	// Heartbeat is how often a leader tells the other members that it lives, and Election how long they bear its
-	// silence, at the least; the next leader is found within about twice as long. 0 means DefaultHeartbeat and
-	// DefaultElection. Alone neither counts. All members have the same.
+	// Heartbeat is the interval of the leader's heartbeats to the other members. Election is the least silence after
+	// which they elect another leader, which takes up to about twice as long. 0 means DefaultHeartbeat and
+	// DefaultElection. All members have the same values; a member that is alone ignores them.
 	Heartbeat, Election time.Duration
-	// Slack is how many bytes of the database's file may stand empty before Run gives them back to the disk, if they
-	// are also more than half of it. 0 means DefaultSlack.
+	// Slack limits the unused bytes of the database's file. Run returns them to the disk if they are more than Slack
+	// and more than half of the file. 0 means DefaultSlack.
 	Slack int64
 	// NoSync leaves out the flush to disk, and durability with it. For tests only.
 	NoSync bool
 }
 
-// Engine is an etcd server in this process, or one elsewhere, with the client that talks to it. It
-// is safe for concurrent use.
+// Engine is an etcd server in this process, or one elsewhere, with its client. It is safe for concurrent use.
 type Engine struct {
 	client *clientv3.Client
-	// transact sends a transaction as it is: the client would copy each of its parts.
+	// transact sends a transaction without a copy of its parts, which the client would make.
 	transact func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 	limits   store.Limits
-	// prefix is what all keys in etcd begin with, and user who logs in there; both are empty where the server is this
-	// process's own.
+	// prefix is the prefix of all keys in etcd, and user the name for the login. Both are empty if the server is in
+	// this process.
 	prefix, user string
 	config       Config
 
-	forced bool // out of a store of several
+	forced bool // started by ForceAlone from a store of several members
 
-	contacts contacts // with the other members, as etcd tells of them
+	contacts contacts // the state of the other members, from etcd's messages
 
-	// What follows is nil where the server runs elsewhere.
+	// The following fields are nil where the server runs elsewhere.
 	server *embed.Etcd
 	peers  *peerServer // nil while the member is alone
 	lock   *os.File
 	space  *space
 
-	life      context.Context //nolint:containedctx // ends all that the engine started
-	end       context.CancelCauseFunc
-	closeOnce sync.Once
-	closeErr  error
-	running   sync.WaitGroup // what the engine started
+	lifetime       context.Context //nolint:containedctx // ends all goroutines of the engine
+	cancelLifetime context.CancelCauseFunc
+	closeOnce      sync.Once
+	closeErr       error
+	running        sync.WaitGroup // the goroutines of the engine
 
-	observed atomic.Uint64 // the highest revision that a call returned
-	mu       sync.Mutex    // guards what follows, and the end against a watch's begin
-	watches  map[*watch]struct{}
-	leader   string          // the last of the engine's leaders that was seen
-	terms    uint64          // how many there were
-	reign    context.Context //nolint:containedctx // ends a while after the engine's leader changed
+	observed   atomic.Uint64 // the highest revision that a call returned
+	mu         sync.Mutex    // guards the following fields, and orders the engine's end and the start of watches
+	watches    map[*watch]struct{}
+	leader     string          // the last of the engine's leaders that was seen
+	terms      uint64          // the number of leaders seen
+	leaderTerm context.Context //nolint:containedctx // ends leaderGrace after the engine's leader changed
 
-	tendSince time.Time // since when Run waits for its turn, as the leader
+	turnWaitSince time.Time // when Run began to wait for its turn, as the leader
 }
 
-// Open starts the engine on a data directory and returns when it serves, alone mostly within 0.3 s. Among others it
-// waits for a quorum, but for quorumLimit at most: then it returns all the same, and calls return store.ErrUnavailable
-// until there is one. It fails where the directory cannot be written, is in use by another process, or has too little
-// space to begin at all (store.ErrNoSpace), and with store.ErrRemoved where the member was removed.
+// Open starts the engine on a data directory and returns when it serves, alone mostly within 0.3 s. Among other members
+// it waits for a quorum, for quorumLimit at most. After that it returns without one, and calls return
+// store.ErrUnavailable until there is a quorum. Open fails if the directory cannot be written, is in use by another
+// process, or has too little space (store.ErrNoSpace). It fails with store.ErrRemoved if the member was removed.
 func Open(ctx context.Context, config Config) (*Engine, error) {
 	return start(ctx, config.withDefaults(), func(*embed.Config) {})
 }
 
-// start is Open, with a last word on etcd's configuration.
+// start is Open with a function that adjusts etcd's configuration.
 func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Engine, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	// 1. Take the directory.
-	lock, err := take(config.Dir)
+	// 1. Lock the directory.
+	lock, err := lockDirectory(config.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", config.Dir, err)
 	}
@@ -168,8 +163,8 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 		config: config, limits: embeddedLimits(), lock: lock, space: newSpace(config),
 		watches: make(map[*watch]struct{}),
 	}
-	e.life, e.end = context.WithCancelCause(context.Background())
-	// 2. See that there is room, and that nobody else has the address.
+	e.lifetime, e.cancelLifetime = context.WithCancelCause(context.Background())
+	// 2. Check the free space, and listen on the address.
 	if err := e.space.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data directory %s: %w", config.Dir, err), e.Close())
 	}
@@ -181,39 +176,39 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberBridge(config.Log, &e.contacts))
 	adjust(c)
 	e.forced = c.ForceNewCluster
-	if e.server, err = e.begin(ctx, c); err != nil {
+	if e.server, err = e.startServer(ctx, c); err != nil {
 		return nil, errors.Join(fmt.Errorf("start etcd: %w", err), e.Close())
 	}
 	e.peers.serve(e.server)
 	e.client = v3client.New(e.server.Server)
-	e.transact = e.direct
+	e.transact = e.transactDirect
 	e.space.client, e.space.member = e.client, uint64(e.server.Server.MemberID())
 	e.space.database = func() database { return e.server.Server.Backend() }
-	if err := e.await(ctx); err != nil {
+	if err := e.waitUntilServing(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start etcd: %w", err), e.Close())
 	}
-	// 4. Follow what becomes of it.
-	e.space.look() // now there is a database to reserve room for
-	e.running.Go(e.guard)
+	// 4. Watch the server and its leadership.
+	e.space.measure() // now there is a database to reserve room for
+	e.running.Go(e.watchForEnd)
 	e.running.Go(e.followLeader)
-	e.running.Go(e.keepAddress)
+	e.running.Go(e.publishAddress)
 	return e, nil
 }
 
-// begin starts the server. One that joins asks any member who the members are, and that one may not have heard of the
-// new one yet: so it tries for a while. It has to name all of them itself, as they are now: others may have joined, or
-// gone, since this one did.
-func (e *Engine) begin(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
+// startServer starts the server. A joining member has to name all members as they are now, since others may have joined
+// or left. It asks any member for the list; that member may not know the new one yet, so startServer retries for
+// quorumLimit.
+func (e *Engine) startServer(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, quorumLimit)
 	defer cancel()
 	_, err := os.Stat(filepath.Join(c.Dir, "member"))
-	anew := errors.Is(err, fs.ErrNotExist)
+	isNew := errors.Is(err, fs.ErrNotExist)
 	for {
-		if anew && c.ClusterState == embed.ClusterStateFlagExisting {
-			if present := e.present(ctx); present != nil {
+		if isNew && c.ClusterState == embed.ClusterStateFlagExisting {
+			if present := e.currentMembers(ctx); present != nil {
 				joining := e.config
 				joining.Join = present
-				c.InitialCluster = roll(joining)
+				c.InitialCluster = initialCluster(joining)
 			}
 		}
 		server, err := embed.StartEtcd(c)
@@ -259,7 +254,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns what is wrong with a configuration by itself.
+// check validates a configuration by itself.
 func (c Config) check() error {
 	for _, u := range append([]string{c.PeerURL}, peerURLs(c.Join)...) {
 		if parsed, err := url.Parse(u); u != "" &&
@@ -279,8 +274,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// take makes the directory, proves that it can be written, and locks it.
-func take(dir string) (*os.File, error) {
+// lockDirectory creates the directory, checks that it is writable, and locks it.
+func lockDirectory(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -299,26 +294,26 @@ func take(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// embedded is etcd's configuration. A member that is alone elects itself at once.
+// embedded returns etcd's configuration. A member that is alone elects itself at once.
 func embedded(config Config) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = config.Name
 	c.Dir = config.Dir
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(config.Log))
 	own := cmp.Or(config.PeerURL, peerURL)
-	peer, _ := url.Parse(own) // was checked
+	peer, _ := url.Parse(own) // was validated
 	// etcd itself listens nowhere: peerServer does.
 	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
 	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{*peer}, nil
 	c.InitialCluster = c.Name + "=" + own
-	c.InitialClusterToken = uuid.NewString() // no two stores take each other's members for their own
+	c.InitialClusterToken = uuid.NewString() // so that the members of two stores refuse each other
 	if len(config.Join) > 0 {
 		c.ClusterState = embed.ClusterStateFlagExisting
-		c.InitialCluster = roll(config)
+		c.InitialCluster = initialCluster(config)
 	}
 	c.TickMs, c.ElectionMs = 10, 100
-	// Entries are large, up to half a megabyte under load, and etcd keeps in memory those since its last snapshot and
-	// those that a follower may need. Alone there is no follower; 0 would mean etcd's own default.
+	// Log entries are large, up to half a megabyte under load. etcd keeps in memory the entries since its last snapshot
+	// and those that a follower may need. A member that is alone has no follower; 0 would mean etcd's own default.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 250, 10
 	if config.PeerURL != "" {
 		c.TickMs, c.ElectionMs = uint(config.Heartbeat.Milliseconds()), uint(config.Election.Milliseconds())
@@ -335,13 +330,14 @@ func embedded(config Config) *embed.Config {
 	c.AutoCompactionRetention = strconv.Itoa(config.Retain)
 	c.WarningApplyDuration = time.Second // a large commit takes more than etcd's 100 ms
 	c.MaxSnapFiles, c.MaxWalFiles = 2, 2
-	c.AuthToken = "" // there are no users
+	c.AuthToken = "" // the embedded server has no users
 	c.UnsafeNoFsync = config.NoSync
 	return c
 }
 
-// roll lists the members that a new one joins as etcd wants to have them: each with a name, its own by the right one.
-func roll(config Config) string {
+// initialCluster lists the members that a new one joins, in etcd's form. Each member has a name; only the name of the
+// new one has to be right.
+func initialCluster(config Config) string {
 	list := make([]string, 0, len(config.Join))
 	for i, m := range config.Join {
 		name := "member-" + strconv.Itoa(i)
@@ -358,12 +354,12 @@ func embeddedLimits() store.Limits { return store.Limits{Operations: 16384, Byte
 // Limits is part of store.Engine.
 func (e *Engine) Limits() store.Limits { return e.limits }
 
-// Close is part of store.Engine. It stops the server, which hands the engine's leadership over first if it has it.
+// Close is part of store.Engine. It stops the server. A member that leads the engine hands its leadership over first.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {
 		e.handOver()
 		e.mu.Lock()
-		e.end(store.ErrClosed)
+		e.cancelLifetime(store.ErrClosed)
 		e.mu.Unlock()
 		e.running.Wait()
 		if e.client != nil {
@@ -372,7 +368,7 @@ func (e *Engine) Close() error {
 			}
 		}
 		if e.server != nil {
-			e.server.Server.HardStop() // Stop would hand over too, and wait for 6 s for members that are down
+			e.server.Server.HardStop() // Stop would hand over as well, and wait 6 s for members that are down
 			e.server.Close()
 		}
 		e.peers.close()
@@ -383,16 +379,15 @@ func (e *Engine) Close() error {
 	return e.closeErr
 }
 
-// enter returns why a call cannot begin, if so.
-func (e *Engine) enter(ctx context.Context) error {
-	if e.life.Err() != nil {
-		return context.Cause(e.life)
+// checkOpen returns an error if a call cannot begin, since the engine or the context ended.
+func (e *Engine) checkOpen(ctx context.Context) error {
+	if e.lifetime.Err() != nil {
+		return context.Cause(e.lifetime)
 	}
 	return ctx.Err()
 }
 
-// observe notes a revision that a caller is about to hear of, so that watches tell when
-// they have reached it.
+// observe notes a revision that is about to be returned to a caller, so that watches deliver progress up to it.
 func (e *Engine) observe(revision uint64) {
 	for {
 		known := e.observed.Load()
@@ -407,7 +402,7 @@ func (e *Engine) observe(revision uint64) {
 	defer e.mu.Unlock()
 	for w := range e.watches {
 		select {
-		case w.nudge <- struct{}{}:
+		case w.checkProgress <- struct{}{}:
 		default:
 		}
 	}

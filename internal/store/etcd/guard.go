@@ -11,15 +11,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// leaderGrace is how long a call that was on its way when the engine's leader changed may go on. etcd drops such calls
-// without a word, and would let them wait for 6 s.
+// leaderGrace is how long a call in flight may go on after a change of the engine's leader. etcd drops such calls
+// without an answer, and would let them wait for 6 s.
 const leaderGrace = 150 * time.Millisecond
 
-// handOverLimit bounds the search for another leader at the end.
+// handOverLimit bounds the hand-over of the leadership when the engine closes.
 const handOverLimit = 3 * time.Second
 
-// await waits until the server serves, and checks that it can with this configuration.
-func (e *Engine) await(ctx context.Context) error {
+// waitUntilServing waits until the server serves, and checks that the configuration allows that.
+func (e *Engine) waitUntilServing(ctx context.Context) error {
 	server := e.server.Server
 	alone := e.forced || len(server.Cluster().Members()) < 2 && len(e.config.Join) == 0
 	if !alone && e.config.PeerURL == "" {
@@ -43,19 +43,18 @@ func (e *Engine) await(ctx context.Context) error {
 		return nil
 	}
 	if alone {
-		return e.register(ctx)
+		return e.registerAddress(ctx)
 	}
 	return nil
 }
 
-// What etcd says when it ends by itself: saysEnd, with a cause, which holds saysRemoved after a removal.
+// Messages of etcd when it ends by itself: messageEnd has a cause, which contains messageRemoved after a removal.
 const (
-	saysEnd     = "server error"
-	saysRemoved = "permanently removed"
+	messageEnd     = "server error"
+	messageRemoved = "permanently removed"
 )
 
-// ended returns why the server ended by itself: store.ErrRemoved, if that is what the other members said, or what etcd
-// said.
+// ended returns why the server ended by itself: store.ErrRemoved if the other members removed it, else etcd's own text.
 func (e *Engine) ended() error {
 	why, removed := e.contacts.ended()
 	server := e.server.Server
@@ -65,10 +64,10 @@ func (e *Engine) ended() error {
 	return fmt.Errorf("the store's server ended by itself: %s", cmp.Or(why, "it did not say why"))
 }
 
-// guard ends the engine when its server ended by itself, which happens to a member that was removed.
-func (e *Engine) guard() {
+// watchForEnd ends the engine when its server ended by itself, as after the removal of its member.
+func (e *Engine) watchForEnd() {
 	select {
-	case <-e.life.Done():
+	case <-e.lifetime.Done():
 		return
 	case <-e.server.Server.StopNotify():
 	}
@@ -83,35 +82,35 @@ func (e *Engine) guard() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.end(fmt.Errorf("%w: %w", store.ErrClosed, cause))
+	e.cancelLifetime(fmt.Errorf("%w: %w", store.ErrClosed, cause))
 }
 
-// keepAddress tells the others this member's address until they know it.
-func (e *Engine) keepAddress() {
+// publishAddress sends this member's address to the others until they know it.
+func (e *Engine) publishAddress() {
 	for {
-		err := e.register(e.life)
-		if err == nil || e.life.Err() != nil {
+		err := e.registerAddress(e.lifetime)
+		if err == nil || e.lifetime.Err() != nil {
 			return
 		}
 		e.config.Log.Warn("the other members of the store do not know this one's address yet", "address",
 			e.config.PeerURL, "error", err)
 		select {
-		case <-e.life.Done():
+		case <-e.lifetime.Done():
 			return
 		case <-time.After(changeLimit):
 		}
 	}
 }
 
-// followLeader ends, a while after each change of the engine's leader, the calls that were on their way then.
+// followLeader ends the calls in flight leaderGrace after each change of the engine's leader.
 func (e *Engine) followLeader() {
 	for {
-		reign, end := context.WithCancel(e.life)
+		leaderTerm, end := context.WithCancel(e.lifetime)
 		e.mu.Lock()
-		e.reign = reign //nolint:fatcontext // none is derived from the one before
+		e.leaderTerm = leaderTerm //nolint:fatcontext // the contexts are not nested
 		e.mu.Unlock()
 		select {
-		case <-e.life.Done():
+		case <-e.lifetime.Done():
 			end()
 			return
 		case <-e.server.Server.LeaderChangedNotify():
@@ -120,16 +119,16 @@ func (e *Engine) followLeader() {
 	}
 }
 
-// reigning returns ctx, ended also leaderGrace after the engine's present leader lost its leadership.
-func (e *Engine) reigning(ctx context.Context) (context.Context, func()) {
+// withLeaderTerm returns ctx, which also ends leaderGrace after the engine's present leader lost its leadership.
+func (e *Engine) withLeaderTerm(ctx context.Context) (context.Context, func()) {
 	e.mu.Lock()
-	reign := e.reign
+	leaderTerm := e.leaderTerm
 	e.mu.Unlock()
-	if reign == nil {
+	if leaderTerm == nil {
 		return ctx, func() {}
 	}
 	call, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(reign, cancel)
+	stop := context.AfterFunc(leaderTerm, cancel)
 	return call, func() { stop(); cancel() }
 }
 
@@ -150,12 +149,12 @@ func (e *Engine) EngineLeader() (leader, self string, term uint64) {
 	return leader, e.MemberID(), e.terms
 }
 
-// Votes is part of store.Voter. Where etcd runs elsewhere, who asks it is no learner.
+// Votes is part of store.Voter. It is true if etcd runs elsewhere.
 func (e *Engine) Votes() bool { return e.server == nil || !e.server.Server.IsLearner() }
 
 // MoveLeader is part of store.LeaderMover. A learner cannot lead.
 func (e *Engine) MoveLeader(ctx context.Context) error {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return err
 	}
 	if e.server == nil {
@@ -171,26 +170,26 @@ func (e *Engine) MoveLeader(ctx context.Context) error {
 	return nil
 }
 
-// leads says that this member leads the engine, and there are others.
+// leads reports whether this member leads the engine, and there are other members.
 func (e *Engine) leads() bool {
 	server := e.server.Server
 	return server.Leader() == server.MemberID() && len(server.Cluster().Members()) > 1
 }
 
-// handOver gives the engine's leadership away before the end, if others are there to take it.
+// handOver moves the engine's leadership to another member before the end, if there is one.
 func (e *Engine) handOver() {
-	if e.server == nil || e.life.Err() != nil || !e.leads() {
+	if e.server == nil || e.lifetime.Err() != nil || !e.leads() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverLimit)
 	defer cancel()
-	if err := e.yield(ctx); err != nil {
+	if err := e.moveLeaderAway(ctx); err != nil {
 		e.config.Log.Warn("the engine's leadership was not handed over", "error", err)
 	}
 }
 
-// yield moves the engine's leadership to another member that is up.
-func (e *Engine) yield(ctx context.Context) error {
+// moveLeaderAway moves the engine's leadership to another member that is up.
+func (e *Engine) moveLeaderAway(ctx context.Context) error {
 	members, err := e.Members(ctx)
 	if err != nil {
 		return err

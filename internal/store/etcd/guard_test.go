@@ -20,7 +20,7 @@ func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	e.server.Server.HardStop()
 	select {
-	case <-e.life.Done():
+	case <-e.lifetime.Done():
 	case <-testkit.Context(t, 10*time.Second).Done():
 		t.Fatal("the engine goes on without its server")
 	}

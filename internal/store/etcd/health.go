@@ -14,23 +14,23 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Health is how the disk, the database and the quorum are.
+// Health is the state of the disk, the database and the quorum.
 type Health = store.EngineHealth
 
-// healthLimit bounds each question of Health.
+// healthLimit bounds each request of Health.
 const healthLimit = time.Second
 
-// Health returns how the disk, the database and the quorum are, as this member sees them, within about 3 s. It fails
-// only when the engine is closed or ctx ends.
+// Health returns the state of the disk, the database and the quorum, as this member sees it, within about 3 s. It fails
+// only if the engine is closed or ctx ends.
 func (e *Engine) Health(ctx context.Context) (Health, error) {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return Health{}, err
 	}
 	var h Health
 	if e.server != nil {
-		e.local(&h)
+		e.localHealth(&h)
 	} else {
-		e.distant(ctx, &h)
+		e.remoteHealth(ctx, &h)
 	}
 	// 1. Is there a quorum?
 	brief, cancel := context.WithTimeout(ctx, healthLimit)
@@ -39,7 +39,7 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 	if h.Quorum = err == nil; h.Quorum {
 		h.Revision = uint64(present.Header.Revision)
 	}
-	// 2. Does etcd complain?
+	// 2. Does etcd have alarms?
 	if h.Quorum {
 		brief, cancel := context.WithTimeout(ctx, healthLimit)
 		alarms, err := e.client.AlarmList(brief)
@@ -52,17 +52,17 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 		}
 	}
 	h.Alarms = append(h.Alarms, e.contacts.replaced()...)
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return Health{}, err
 	}
-	// 3. Then, would a write be taken?
-	h.Reason = e.refusing(&h)
+	// 3. Would a write be accepted?
+	h.Reason = e.refusalReason(&h)
 	h.Writes = h.Reason == ""
 	return h, nil
 }
 
-// local fills in what this process knows by itself.
-func (e *Engine) local(h *Health) {
+// localHealth fills in the values that this process knows without a request.
+func (e *Engine) localHealth(h *Health) {
 	server := e.server.Server
 	h.Size, h.InUse, h.Quota = server.Backend().Size(), server.Backend().SizeInUse(), e.config.Quota
 	h.LowWater = e.config.LowWater
@@ -75,8 +75,8 @@ func (e *Engine) local(h *Health) {
 	h.Version = version.Version
 }
 
-// distant asks the first endpoint that answers.
-func (e *Engine) distant(ctx context.Context, h *Health) {
+// remoteHealth asks the endpoints in order, until one answers.
+func (e *Engine) remoteHealth(ctx context.Context, h *Health) {
 	for _, endpoint := range e.client.Endpoints() {
 		brief, cancel := context.WithTimeout(ctx, healthLimit)
 		status, err := e.client.Status(brief, endpoint)
@@ -93,8 +93,8 @@ func (e *Engine) distant(ctx context.Context, h *Health) {
 	}
 }
 
-// refusing returns why a write would be refused, or nothing.
-func (e *Engine) refusing(h *Health) string {
+// refusalReason returns why a write would be refused, or "".
+func (e *Engine) refusalReason(h *Health) string {
 	for _, a := range h.Alarms {
 		switch a.Name {
 		case etcdserverpb.AlarmType_NOSPACE.String():
@@ -104,7 +104,7 @@ func (e *Engine) refusing(h *Health) string {
 		}
 	}
 	if e.space != nil {
-		if err := e.space.refuses(); errors.Is(err, store.ErrNoSpace) {
+		if err := e.space.measureAndCheck(); errors.Is(err, store.ErrNoSpace) {
 			return err.Error()
 		}
 	}

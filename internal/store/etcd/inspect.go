@@ -24,14 +24,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// SnapshotInfo is what a snapshot holds.
+// SnapshotInfo describes the content of a snapshot.
 type SnapshotInfo = store.SnapshotInfo
 
-// A snapshot is a database, whose file is a whole number of sectors, and the SHA-256 of it.
-const sector = 512
+// sectorBytes is the sector size of a database file. A snapshot is a database, a whole number of sectors, followed by
+// its SHA-256.
+const sectorBytes = 512
 
-// Inspect reads a snapshot to its end, compares its hash, and tells what it holds. It needs room for a copy in the
-// folder of temporary files. A snapshot that is damaged or cut short is an error that wraps store.ErrInvalid.
+// Inspect reads a snapshot to its end, compares its hash, and describes its content. It needs room for a copy in the
+// folder of temporary files. A damaged snapshot is an error that wraps store.ErrInvalid.
 func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 	dir, err := os.MkdirTemp("", "berth-snapshot-")
 	if err != nil {
@@ -51,16 +52,16 @@ func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 	return info, nil
 }
 
-// errNoSnapshot is store.ErrInvalid, of a file that is none.
+// errNoSnapshot is the error of a file that is no snapshot.
 var errNoSnapshot = snapshotError("it is no snapshot, or is cut short: its size is not that of one")
 
-// snapshotError is what is wrong with the file of a snapshot.
+// snapshotError describes a fault of a snapshot's file.
 type snapshotError string
 
 // Error returns it.
 func (e snapshotError) Error() string { return string(e) }
 
-// Is says that it is a store.ErrInvalid.
+// Is makes a snapshotError a store.ErrInvalid.
 func (snapshotError) Is(target error) bool { return target == store.ErrInvalid }
 
 // checkHash compares a snapshot's data with the hash at its end.
@@ -75,24 +76,24 @@ func checkHash(path string) (size int64, hash string, err error) {
 		return 0, "", err
 	}
 	size = stat.Size()
-	if size%sector != sha256.Size {
+	if size%sectorBytes != sha256.Size {
 		return size, "", errNoSnapshot
 	}
-	data, said := sha256.New(), make([]byte, sha256.Size)
+	data, stated := sha256.New(), make([]byte, sha256.Size)
 	if _, err := io.CopyN(data, file, size-sha256.Size); err != nil {
 		return size, "", fmt.Errorf("read snapshot: %w", err)
 	}
-	if _, err := io.ReadFull(file, said); err != nil {
+	if _, err := io.ReadFull(file, stated); err != nil {
 		return size, "", fmt.Errorf("read snapshot: %w", err)
 	}
-	if !bytes.Equal(data.Sum(nil), said) {
+	if !bytes.Equal(data.Sum(nil), stated) {
 		return size, "", fmt.Errorf("the snapshot is damaged: its data do not have its hash: %w", store.ErrInvalid)
 	}
-	return size, hex.EncodeToString(said), nil
+	return size, hex.EncodeToString(stated), nil
 }
 
-// inspect opens a copy with etcd's own code, which takes a damaged database for a reason to panic, and goes through its
-// records, in the order of their keys.
+// inspect opens a copy with etcd's own code, which panics on a damaged database. It visits the records in the order of
+// their keys.
 func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -113,7 +114,7 @@ func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err 
 		}
 		info.Revision = uint64(result.Rev)
 		for i := range result.KVs {
-			note(info, result.KVs[i])
+			addToInfo(info, result.KVs[i])
 			each(result.KVs[i])
 		}
 		if len(result.KVs) < page {
@@ -123,8 +124,8 @@ func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err 
 	}
 }
 
-// note adds one record to what is told of a snapshot.
-func note(info *SnapshotInfo, kv *mvccpb.KeyValue) {
+// addToInfo adds one record to the description of a snapshot.
+func addToInfo(info *SnapshotInfo, kv *mvccpb.KeyValue) {
 	key, _ := strings.CutPrefix(string(kv.Key), store.DefaultPrefix)
 	noun, rest, _ := strings.Cut(key, "/")
 	info.Keys++

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestTwoJoinBeforeOneStarts takes two servers in before the first of them has started, and removes a third meanwhile:
-// each starts with the list of members that it was given, which is not that of now.
+// TestTwoJoinBeforeOneStarts adds two servers before the first of them has started, and removes a third meanwhile. Each
+// starts with the list of members that it received, which is out of date.
 func TestTwoJoinBeforeOneStarts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, nil)
@@ -67,16 +67,16 @@ func TestChangeInDoubt(t *testing.T) {
 		{"timeout since the leader was lost", t.Context(), etcderrors.ErrTimeoutDueToLeaderFail, store.ErrUnknown},
 		{"the caller has gone", ended, etcderrors.ErrCanceled, store.ErrUnknown},
 		{"the caller has gone, as it says", ended, context.Canceled, context.Canceled},
-		{"too young", t.Context(), errYoung, store.ErrUnavailable},
+		{"too young", t.Context(), errNoClusterVersion, store.ErrUnavailable},
 		{"dropped", t.Context(), errors.New("raft proposal dropped"), store.ErrUnavailable},
 		{"refused", t.Context(), etcderrors.ErrUnhealthy, store.ErrLosesQuorum},
 		{"refused, and the caller has gone", ended, etcderrors.ErrLearnerNotReady, store.ErrNotInSync},
 	} {
-		if err := e.changeFault(test.ctx, test.err); !errors.Is(err, test.want) {
+		if err := e.changeError(test.ctx, test.err); !errors.Is(err, test.want) {
 			t.Errorf("%s: got error %v, want %v", test.name, err, test.want)
 		}
 	}
-	if err := e.changeFault(t.Context(), etcderrors.ErrTimeout); errors.Is(err, store.ErrUnavailable) {
+	if err := e.changeError(t.Context(), etcderrors.ErrTimeout); errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a change in doubt: got error %v, which says that nothing was written", err)
 	}
 }

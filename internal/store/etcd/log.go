@@ -17,10 +17,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// moot says that a message means nothing here: the first is about listeners, which there
-// are none; the next come of a database so young that its first write is not in it yet; the last of a
-// promotion that is asked for until it is granted.
-func moot(message string) bool {
+// isIrrelevant reports whether a message of etcd has no meaning here. The first is about listeners, and there are none.
+// The next two are about a database without its first write. The last is about a promotion that is requested until it
+// succeeds.
+func isIrrelevant(message string) bool {
 	switch message {
 	case "Running http and grpc server on single port. This is not recommended for production.",
 		"Failed to detect schema version",
@@ -28,34 +28,33 @@ func moot(message string) bool {
 		"rejecting promote learner: learner is not ready":
 		return true
 	}
-	// A single member that starts elects itself once it has applied what made it a member.
+	// A single member that starts elects itself once it has applied its own membership.
 	return strings.HasSuffix(message, "since there are still pending configuration changes to apply")
 }
 
-// bridge returns a logger for etcd that hands warnings and worse to log. What ends the
-// process, etcd's Fatal and Panic, is one line with its cause, written before the end.
+// bridge returns a logger for etcd that passes warnings and errors to log. If etcd ends the process (Fatal or Panic),
+// the log has one line with the cause, written before the end.
 func bridge(log *slog.Logger) *zap.Logger {
-	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel, echoes: new(echoes)}, ending...)
+	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter)}, ending...)
 }
 
-// memberBridge is bridge for a member among others, of which etcd speaks to c.
+// memberBridge is bridge for a member among others. Messages about other members go to c.
 func memberBridge(log *slog.Logger, c *contacts) *zap.Logger {
-	return zap.New(core{log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, echoes: new(echoes)}, ending...)
+	return zap.New(core{log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter)}, ending...)
 }
 
-// ending is how the process ends where etcd cannot go on.
+// ending ends the process when etcd cannot go on.
 var ending = []zap.Option{
-	zap.WithPanicHook(lastWord{zapcore.WriteThenPanic}),
-	zap.WithFatalHook(lastWord{zapcore.WriteThenFatal}),
+	zap.WithPanicHook(endHook{zapcore.WriteThenPanic}),
+	zap.WithFatalHook(endHook{zapcore.WriteThenFatal}),
 }
 
-// lastWord ends the process where etcd does: for a full disk without the traces of a fault in a program, as there is
-// none.
-type lastWord struct{ otherwise zapcore.CheckWriteHook }
+// endHook ends the process where etcd does. On a full disk it prints no stack traces, since the program has no fault.
+type endHook struct{ otherwise zapcore.CheckWriteHook }
 
-// OnWrite is part of zapcore.CheckWriteHook. The cause is in the log by now.
-func (w lastWord) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
-	if fullDisk(fields) {
+// OnWrite is part of zapcore.CheckWriteHook. The cause is already in the log.
+func (w endHook) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	if isDiskFull(fields) {
 		fmt.Fprintln(os.Stderr, "berth: the disk of the data directory is full, and the store cannot go on "+
 			"without room:",
 			"free some and start the server again. Nothing that was acknowledged is lost.")
@@ -64,50 +63,50 @@ func (w lastWord) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	w.otherwise.OnWrite(entry, fields)
 }
 
-// fullDisk reports whether what etcd tells of came of a full disk.
-func fullDisk(fields []zapcore.Field) bool {
+// isDiskFull reports whether a full disk caused a message of etcd.
+func isDiskFull(fields []zapcore.Field) bool {
 	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
 		err, ok := f.Interface.(error)
 		return ok && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT))
 	})
 }
 
-// echoes keep a message of etcd that comes again and again from filling the log: some are said thousands of times a
+// repeatLimiter keeps repeated messages of etcd from filling the log. etcd repeats some messages thousands of times a
 // second while a disk is full.
-type echoes struct {
+type repeatLimiter struct {
 	mu    sync.Mutex
-	times map[string]*saying
+	times map[string]*messageCount
 }
 
-type saying struct {
-	since      time.Time
-	said, kept int
+type messageCount struct {
+	since              time.Time
+	logged, suppressed int
 }
 
-// Within a second a message is said mostSaid times.
-const mostSaid = 10
+// maxRepeatsPerSecond limits how often the same message is logged within a second.
+const maxRepeatsPerSecond = 10
 
-// again takes note of a message and reports whether it has been said enough, and if not, how many were kept back since
-// it was said last.
-func (e *echoes) again(message string, now time.Time) (enough bool, kept int) {
+// count counts a message. It reports whether the limit was reached, and if not, how many messages were suppressed since
+// the last one that was logged.
+func (e *repeatLimiter) count(message string, now time.Time) (limited bool, suppressed int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.times[message]
 	if s == nil || now.Sub(s.since) >= time.Second || now.Before(s.since) {
 		if s != nil {
-			kept = s.kept
+			suppressed = s.suppressed
 		}
 		if e.times == nil || len(e.times) > 1000 {
-			e.times = map[string]*saying{}
+			e.times = map[string]*messageCount{}
 		}
-		e.times[message] = &saying{since: now, said: 1}
-		return false, kept
+		e.times[message] = &messageCount{since: now, logged: 1}
+		return false, suppressed
 	}
-	if s.said == mostSaid {
-		s.kept++
+	if s.logged == maxRepeatsPerSecond {
+		s.suppressed++
 		return true, 0
 	}
-	s.said++
+	s.logged++
 	return false, 0
 }
 
@@ -116,7 +115,7 @@ type core struct {
 	log      *slog.Logger
 	fields   []zapcore.Field
 	contacts *contacts // may be nil
-	echoes   *echoes
+	repeats  *repeatLimiter
 }
 
 // With is part of zapcore.Core.
@@ -127,8 +126,8 @@ func (c core) With(fields []zapcore.Field) zapcore.Core {
 
 // Check is part of zapcore.Core.
 func (c core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	told := entry.Level >= zapcore.WarnLevel || entry.Message == saysActive
-	if c.Enabled(entry.Level) && told && !moot(entry.Message) {
+	isRelevant := entry.Level >= zapcore.WarnLevel || entry.Message == messageActive
+	if c.Enabled(entry.Level) && isRelevant && !isIrrelevant(entry.Message) {
 		return checked.AddCore(entry, c)
 	}
 	return checked
@@ -140,16 +139,16 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range slices.Concat(c.fields, fields) {
 		f.AddTo(encoder)
 	}
-	if c.contacts != nil && c.contacts.tell(c.log, entry.Message, encoder.Fields) {
+	if c.contacts != nil && c.contacts.handle(c.log, entry.Message, encoder.Fields) {
 		return nil
 	}
-	enough, kept := c.echoes.again(entry.Message, entry.Time)
-	if enough && entry.Level < zapcore.DPanicLevel {
+	limited, suppressed := c.repeats.count(entry.Message, entry.Time)
+	if limited && entry.Level < zapcore.DPanicLevel {
 		return nil
 	}
 	var attrs []slog.Attr
-	if kept > 0 {
-		attrs = append(attrs, slog.Int("kept_back", kept))
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("kept_back", suppressed))
 	}
 	for _, key := range slices.Sorted(maps.Keys(encoder.Fields)) {
 		if key != "stack" && key != "stacktrace" {
@@ -163,14 +162,14 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	case entry.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
 	}
-	if c.contacts != nil && repeated(entry.Message) || entry.Message == saysRetry {
+	if c.contacts != nil && isRepeated(entry.Message) || entry.Message == messageRetry {
 		level = slog.LevelDebug
 	}
 	c.log.LogAttrs(context.Background(), level, message, attrs...) //nolint:sloglint // the message is etcd's
 	return nil
 }
 
-// brief cuts what etcd likes to print in whole: a request of thousands of operations.
+// brief shortens long values, such as a request of thousands of operations, which etcd prints in full.
 func brief(value any) any {
 	const most = 200
 	if s, ok := value.(string); ok && len(s) > most {

@@ -36,26 +36,26 @@ func TestFullDiskIsSaid(t *testing.T) {
 	}
 }
 
-// What etcd says over and over is said some times a second, and how often it was not said.
-func TestEchoes(t *testing.T) {
+// A repeated message is logged a limited number of times a second, with the number of suppressed ones.
+func TestRepeatLimiter(t *testing.T) {
 	var said strings.Builder
 	log := bridge(slog.New(slog.NewTextHandler(&said, nil)))
 	for range 1000 {
 		log.Warn("failed to publish")
 	}
 	log.Warn("something else")
-	if n := strings.Count(said.String(), "failed to publish"); n < mostSaid || n > 2*mostSaid {
-		t.Errorf("said %d times, want %d", n, mostSaid)
+	if n := strings.Count(said.String(), "failed to publish"); n < maxRepeatsPerSecond || n > 2*maxRepeatsPerSecond {
+		t.Errorf("said %d times, want %d", n, maxRepeatsPerSecond)
 	}
 	if !strings.Contains(said.String(), "something else") {
 		t.Error("another message was kept back")
 	}
-	var e echoes
+	var e repeatLimiter
 	now := time.Unix(1, 0)
-	for range mostSaid + 7 {
-		e.again("x", now)
+	for range maxRepeatsPerSecond + 7 {
+		e.count("x", now)
 	}
-	if enough, kept := e.again("x", now.Add(time.Second)); enough || kept != 7 {
+	if enough, kept := e.count("x", now.Add(time.Second)); enough || kept != 7 {
 		t.Errorf("a second later: got %v and %d kept back, want it said, and 7", enough, kept)
 	}
 }

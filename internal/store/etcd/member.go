@@ -22,21 +22,21 @@ import (
 type Member = store.Member
 
 const (
-	// quorumLimit is how long Open waits for a quorum.
+	// quorumLimit bounds the time that Open waits for a quorum.
 	quorumLimit = 5 * time.Second
-	// changeLimit bounds a change of the members. etcd takes one only when the members have been in touch for 5 s,
-	// which a change waits for.
+	// changeLimit bounds a change of the members. etcd accepts one only after the members were connected for 5 s, and a
+	// change waits for that.
 	changeLimit = 15 * time.Second
-	// reachLimit bounds the question whether a member is up, and listLimit the one who the members are.
+	// reachLimit bounds the request whether a member is up, and listLimit the request for the members.
 	reachLimit = time.Second
 	listLimit  = time.Second
 )
 
-// errElsewhere says that a call is about members in this process, and there are none.
+// errElsewhere reports a call about the members in this process where etcd runs elsewhere.
 var errElsewhere = fmt.Errorf("the store runs elsewhere: its own tools change its members: %w", store.ErrInvalid)
 
-// errYoung says that the store has not agreed on its version yet, without which nobody can join.
-var errYoung = errors.New("the store has just begun")
+// errNoClusterVersion says that the store has not agreed on its version yet; until then nobody can join.
+var errNoClusterVersion = errors.New("the store has just begun")
 
 // MemberID returns this process's member, or "" where etcd runs elsewhere.
 func (e *Engine) MemberID() string {
@@ -46,20 +46,20 @@ func (e *Engine) MemberID() string {
 	return e.server.Server.MemberID().String()
 }
 
-// Members returns all members, learners included, ordered by name and id. Without a quorum it returns those that this
-// member last knew. Of an etcd that runs elsewhere, nothing is Self.
+// Members returns all members, learners included, ordered by name and id. Without a quorum it returns the last list
+// that this member knew. For an etcd that runs elsewhere no member is Self.
 func (e *Engine) Members(ctx context.Context) ([]Member, error) {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	if e.server == nil {
-		return e.distantMembers(ctx)
+		return e.remoteMembers(ctx)
 	}
 	brief, cancel := context.WithTimeout(ctx, listLimit)
-	_, _ = e.client.MemberList(brief) // so that the list is of now, if there is a quorum
+	_, _ = e.client.MemberList(brief) // brings the local list up to date, if there is a quorum
 	cancel()
 	var probes sync.WaitGroup
-	members := e.listed()
+	members := e.localMembers()
 	for i := range members {
 		m := &members[i]
 		if m.Self {
@@ -72,8 +72,8 @@ func (e *Engine) Members(ctx context.Context) ([]Member, error) {
 	return members, ctx.Err()
 }
 
-// listed returns the members as this one knows them, without their health.
-func (e *Engine) listed() []Member {
+// localMembers returns the members that this one knows, without their health.
+func (e *Engine) localMembers() []Member {
 	server := e.server.Server
 	var members []Member
 	for _, m := range server.Cluster().Members() {
@@ -92,12 +92,12 @@ func (e *Engine) listed() []Member {
 	return members
 }
 
-// AddLearner adds a member that follows without a vote, to be opened with Config.Join set to what is returned: all
-// members, the new one included. While the new one has not started yet, the same peer URL again returns the same
-// member, so that a join may be tried again. name, the server's id, is checked against the others; the member
-// itself tells it when it starts.
+// AddLearner adds a member that follows without a vote. It returns all members, the new one included, for Config.Join
+// of the new one. A second call with the same peer URL returns the same member while it has not started, so that a join
+// may be repeated. name, the server's id, is checked against the other members; the new member sets its name itself
+// when it starts.
 func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member, error) {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	parsed, err := url.Parse(peerURL)
@@ -112,10 +112,10 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 	}
 	var result []Member
 	err = e.change(ctx, func(ctx context.Context) error {
-		for _, m := range e.listed() {
+		for _, m := range e.localMembers() {
 			switch {
 			case m.PeerURL == peerURL && m.Name == "":
-				result = e.listed()
+				result = e.localMembers()
 				return nil
 			case m.PeerURL == peerURL:
 				return fmt.Errorf("the address %s is that of member %s of server %s: remove that first: %w", peerURL,
@@ -125,14 +125,13 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 			}
 		}
 		if e.server.Server.ClusterVersion() == nil {
-			return errYoung
+			return errNoClusterVersion
 		}
 		now := time.Now()
-		// The id is made of all this. Without the random part, a member that was removed just now would be the same
-		// one.
+		// The id is a hash of these values. The random part keeps it different from a member that was removed just now.
 		_, err := e.server.Server.AddMember(ctx,
 			*membership.NewMemberAsLearner("", []url.URL{*parsed}, uuid.NewString(), &now))
-		result = e.listed()
+		result = e.localMembers()
 		return err
 	})
 	if err != nil {
@@ -142,7 +141,7 @@ func (e *Engine) AddLearner(ctx context.Context, name, peerURL string) ([]Member
 }
 
 // Promote gives a learner its vote. It returns store.ErrNotInSync while the learner lags or is not up, and
-// store.ErrMember for an unknown id. A member that has its vote already is no error.
+// store.ErrMember for an unknown id. Promoting a member with a vote is no error.
 func (e *Engine) Promote(ctx context.Context, id string) error {
 	number, err := e.memberCall(ctx, id)
 	if err != nil {
@@ -161,8 +160,8 @@ func (e *Engine) Promote(ctx context.Context, id string) error {
 	return nil
 }
 
-// Remove takes a member out, which then stops by itself, now or when it comes back. It returns store.ErrLosesQuorum
-// where the rest could not go on. An unknown id is no error.
+// Remove removes a member, which then stops by itself, now or when it comes back. It returns store.ErrLosesQuorum if
+// the remaining members could not go on. An unknown id is no error.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	number, err := e.memberCall(ctx, id)
 	if err != nil {
@@ -181,9 +180,9 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// memberCall begins a call about one member.
+// memberCall checks that a call about one member can begin, and parses its id.
 func (e *Engine) memberCall(ctx context.Context, id string) (uint64, error) {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return 0, err
 	}
 	if e.server == nil {
@@ -196,9 +195,9 @@ func (e *Engine) memberCall(ctx context.Context, id string) (uint64, error) {
 	return number, nil
 }
 
-// change makes a change of the members, again while etcd waits for its connections to settle.
+// change makes a change of the members, and repeats it while etcd waits for stable connections.
 func (e *Engine) change(ctx context.Context, try func(context.Context) error) error {
-	if err := e.led(ctx); err != nil {
+	if err := e.waitForLeader(ctx); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, changeLimit)
@@ -206,26 +205,27 @@ func (e *Engine) change(ctx context.Context, try func(context.Context) error) er
 	for {
 		err := try(bounded)
 		unsettled := errors.Is(err, etcderrors.ErrUnhealthy) || errors.Is(err, etcderrors.ErrLeaderChanged) ||
-			errors.Is(err, errYoung)
+			errors.Is(err, errNoClusterVersion)
 		if !unsettled || bounded.Err() != nil {
-			return e.changeFault(ctx, err)
+			return e.changeError(ctx, err)
 		}
 		select {
 		case <-bounded.Done():
-			return e.changeFault(ctx, err)
-		case <-e.life.Done():
-			return context.Cause(e.life)
+			return e.changeError(ctx, err)
+		case <-e.lifetime.Done():
+			return context.Cause(e.lifetime)
 		case <-time.After(changePause):
 		}
 	}
 }
 
-// changePause is the pause between two tries of a change.
+// changePause is the pause between two attempts of a change.
 const changePause = 200 * time.Millisecond
 
-// changeFault turns what etcd says about a change of the members into the contract's errors: what it is known to say
-// before it takes one, and for all else that the result is unknown. To make the same change again does no harm.
-func (e *Engine) changeFault(ctx context.Context, err error) error {
+// changeError turns etcd's error of a change of the members into an error of the contract. etcd returns some errors
+// only before it accepts a change. After any other error the result is unknown, and the change may be repeated without
+// harm.
+func (e *Engine) changeError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -238,20 +238,20 @@ func (e *Engine) changeFault(ctx context.Context, err error) error {
 		{membership.ErrTooManyLearners, store.ErrInvalid},
 		{membership.ErrPeerURLexists, store.ErrInvalid},
 		{store.ErrInvalid, store.ErrInvalid},
-		{errYoung, store.ErrUnavailable},
+		{errNoClusterVersion, store.ErrUnavailable},
 	} {
 		if errors.Is(err, known.etcd) {
 			return fmt.Errorf("%w: %w", known.store, err)
 		}
 	}
-	if untaken(err) {
+	if isRetryable(err) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
-	return fmt.Errorf("%w: %w", store.ErrUnknown, errors.Join(e.enter(ctx), err))
+	return fmt.Errorf("%w: %w", store.ErrUnknown, errors.Join(e.checkOpen(ctx), err))
 }
 
-// register tells the others this member's address, if it is another than before.
-func (e *Engine) register(ctx context.Context) error {
+// registerAddress sends this member's address to the others, if it changed.
+func (e *Engine) registerAddress(ctx context.Context) error {
 	server := e.server.Server
 	own := server.Cluster().Member(server.MemberID())
 	if e.config.PeerURL == "" || own == nil || slices.Equal(own.PeerURLs, []string{e.config.PeerURL}) {

@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestAloneBecomesThree begins with a directory that never had an address, as `berth dev` makes it, gives it one, and
-// lets two others join over TLS; then members go and come, one is removed, and the certificates are replaced.
+// TestAloneBecomesThree begins with a directory without an address, as `berth dev` creates it. It sets an address, and
+// two other members join over TLS. Then members restart, one is removed, and the certificates are replaced.
 func TestAloneBecomesThree(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -226,8 +226,8 @@ func TestChangesRefused(t *testing.T) {
 	}
 }
 
-// TestStrangersAreKeptOut knocks at the members' door with a node's certificate, with one of another authority, and
-// with none.
+// TestStrangersAreKeptOut connects to the members with a node's certificate, with one of another authority, and with
+// none.
 func TestStrangersAreKeptOut(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

@@ -27,9 +27,9 @@ import (
 const (
 	// serverUnit is the organizational unit of the certificates of Berth's servers.
 	serverUnit = "server"
-	// peerPatience is how long a connection between members may take for its handshake, its headers, and one write.
-	peerPatience = 5 * time.Second
-	// maxLearners is how many members may be on their way in at once.
+	// peerIOTimeout bounds the headers of a request and one write on a connection between members.
+	peerIOTimeout = 5 * time.Second
+	// maxLearners limits the members that join at the same time.
 	maxLearners = 8
 )
 
@@ -38,7 +38,7 @@ const (
 // authority is read once.
 type TLSFiles struct{ Cert, Key, CA string }
 
-// config returns what both ends of a connection share.
+// config returns the settings that both ends of a connection share.
 func (f *TLSFiles) config() (*tls.Config, *x509.CertPool, error) {
 	pem, err := os.ReadFile(f.CA)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *TLSFiles) config() (*tls.Config, *x509.CertPool, error) {
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, nil, fmt.Errorf("%s holds no certificate: %w", f.CA, store.ErrInvalid)
 	}
-	if _, err := f.load(); err != nil { // better said now than at the first connection
+	if _, err := f.load(); err != nil { // fails early, not at the first connection
 		return nil, nil, err
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12}, pool, nil
@@ -62,8 +62,8 @@ func (f *TLSFiles) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// server returns the listener's side: it shows the certificate, and lets in who shows one of the same authority that
-// was made for a server. A node's certificate is of the same authority, and must not reach the store.
+// server returns the listener's configuration. The client must present a server's certificate of the same authority.
+// Nodes have certificates of the same authority, and must not reach the store.
 func (f *TLSFiles) server() (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {
@@ -71,11 +71,11 @@ func (f *TLSFiles) server() (*tls.Config, error) {
 	}
 	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.load() }
 	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, pool
-	c.VerifyConnection = ofServer
+	c.VerifyConnection = verifyServerCertificate
 	return c, nil
 }
 
-// client returns the dialer's side. verify, unless nil, is asked about who answered.
+// client returns the dialer's configuration. verify, unless nil, checks the server's certificate.
 func (f *TLSFiles) client(verify func(tls.ConnectionState) error) (*tls.Config, error) {
 	c, pool, err := f.config()
 	if err != nil {
@@ -87,8 +87,8 @@ func (f *TLSFiles) client(verify func(tls.ConnectionState) error) (*tls.Config, 
 	return c, nil
 }
 
-// ofServer checks that the other side's certificate was made for a server.
-func ofServer(state tls.ConnectionState) error {
+// verifyServerCertificate checks that the other side's certificate was made for a server of Berth.
+func verifyServerCertificate(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 ||
 		!slices.Contains(state.PeerCertificates[0].Subject.OrganizationalUnit, serverUnit) {
 		return errors.New("the certificate is not a server's")
@@ -96,7 +96,7 @@ func ofServer(state tls.ConnectionState) error {
 	return nil
 }
 
-// peerServer serves the other members. etcd could listen by itself, but lets in every certificate of the authority.
+// peerServer serves the other members. etcd's own listener would accept every certificate of the authority.
 type peerServer struct {
 	listener net.Listener
 	http     *http.Server
@@ -127,7 +127,7 @@ func listenPeers(ctx context.Context, config Config) (*peerServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for other members: %w", err)
 	}
-	listener = patient{listener}
+	listener = deadlineListener{listener}
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
@@ -141,13 +141,13 @@ func (p *peerServer) serve(server *embed.Etcd) {
 	}
 	p.http = &http.Server{
 		Handler:           etcdhttp.NewPeerHandler(server.GetLogger(), server.Server),
-		ReadHeaderTimeout: peerPatience,
+		ReadHeaderTimeout: peerIOTimeout,
 		IdleTimeout:       time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // strangers' handshakes
+		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes of unknown clients
 	}
 	go func() {
 		defer close(p.served)
-		_ = p.http.Serve(p.listener) // it ends with the listener
+		_ = p.http.Serve(p.listener) // returns when the listener is closed
 	}()
 }
 
@@ -163,40 +163,40 @@ func (p *peerServer) close() {
 	}
 }
 
-// patient bounds each write of its connections, so that a stream to a member that is cut off ends.
-type patient struct{ net.Listener }
+// deadlineListener bounds each write of its connections, so that a stream to a disconnected member ends.
+type deadlineListener struct{ net.Listener }
 
-func (l patient) Accept() (net.Conn, error) {
+func (l deadlineListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return patientConn{c}, nil
+	return deadlineConn{c}, nil
 }
 
-type patientConn struct{ net.Conn }
+type deadlineConn struct{ net.Conn }
 
-func (c patientConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(peerPatience)); err != nil {
+func (c deadlineConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(peerIOTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
 }
 
-// reachable asks a member's address for its version.
+// reachable reports whether a member's address answers with its version.
 func (e *Engine) reachable(ctx context.Context, peerURL string) bool {
-	_, err := e.ask(ctx, peerURL+"/version")
+	_, err := e.fetch(ctx, peerURL+"/version")
 	return err == nil
 }
 
-// present asks the members that this one joins, one after the other, who the members are now. It returns nil while none
-// answers that knows this one.
-func (e *Engine) present(ctx context.Context) []Member {
+// currentMembers asks the members that this one joins, one after the other, for the present members. It returns nil
+// while no member answers with a list that contains this one.
+func (e *Engine) currentMembers(ctx context.Context) []Member {
 	for _, u := range peerURLs(e.config.Join) {
 		if u == e.config.PeerURL {
 			continue
 		}
-		body, err := e.ask(ctx, u+"/members")
+		body, err := e.fetch(ctx, u+"/members")
 		var listed []*membership.Member
 		if err != nil || json.Unmarshal(body, &listed) != nil {
 			continue
@@ -217,13 +217,13 @@ func (e *Engine) present(ctx context.Context) []Member {
 	return nil
 }
 
-// ask gets a page of another member.
-func (e *Engine) ask(ctx context.Context, address string) ([]byte, error) {
+// fetch gets a page from another member.
+func (e *Engine) fetch(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachLimit)
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true}
 	if e.config.PeerTLS != nil {
-		c, err := e.config.PeerTLS.client(ofServer)
+		c, err := e.config.PeerTLS.client(verifyServerCertificate)
 		if err != nil {
 			return nil, err
 		}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// network is what lies between members on loopback: each reaches another through a proxy, which can stop passing bytes
-// in one direction or both, as a network does that drops packets: what was sent arrives when it heals. Who dials is
-// read from the header that etcd's requests bear, so that the members speak plain HTTP.
+// network connects members on loopback through proxies. A proxy can stop passing bytes in one direction or both, like a
+// network that drops packets; sent bytes arrive when it heals. The header of etcd's requests names the dialer, so the
+// members speak plain HTTP.
 type network struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -21,14 +21,14 @@ type network struct {
 	cut    map[[2]string]bool
 	healed chan struct{} // closed, and made anew, at every change
 
-	life    context.Context
-	running sync.WaitGroup
+	lifetime context.Context
+	running  sync.WaitGroup
 }
 
 func newNetwork(t *testing.T) *network {
 	n := &network{t: t, cut: map[[2]string]bool{}, healed: make(chan struct{})}
 	var end context.CancelFunc
-	n.life, end = context.WithCancel(context.Background())
+	n.lifetime, end = context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		end()
 		n.running.Wait()
@@ -49,7 +49,7 @@ func (n *network) join(c *Config, self func() string) {
 		n.t.Fatal(err)
 	}
 	c.PeerURL = "http://" + l.Addr().String()
-	context.AfterFunc(n.life, func() { l.Close() })
+	context.AfterFunc(n.lifetime, func() { l.Close() })
 	n.running.Go(func() {
 		for {
 			client, err := l.Accept()
@@ -64,12 +64,12 @@ func (n *network) join(c *Config, self func() string) {
 // pass connects a dialer with the member that it dialed.
 func (n *network) pass(client net.Conn, target string, self func() string) {
 	defer client.Close()
-	server, err := (&net.Dialer{}).DialContext(n.life, "tcp", target)
+	server, err := (&net.Dialer{}).DialContext(n.lifetime, "tcp", target)
 	if err != nil {
 		return
 	}
 	defer server.Close()
-	defer context.AfterFunc(n.life, func() { client.Close(); server.Close() })()
+	defer context.AfterFunc(n.lifetime, func() { client.Close(); server.Close() })()
 	head, from := sender(client)
 	var both sync.WaitGroup
 	both.Go(func() { n.copy(server, io.MultiReader(bytes.NewReader(head), client), from, self); server.Close() })
@@ -116,7 +116,7 @@ func (n *network) stream(to io.Writer, source io.Reader, direction func() [2]str
 			}
 			select {
 			case <-healed:
-			case <-n.life.Done():
+			case <-n.lifetime.Done():
 				return
 			}
 		}

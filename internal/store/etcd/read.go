@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// page is how many records a List asks for at once.
+// page is the number of records in one request of List.
 const page = 10_000
 
 // Read is part of store.Engine.
@@ -20,14 +20,14 @@ func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
 	if key == "" {
 		return store.Record{}, fmt.Errorf("an empty key: %w", store.ErrNotFound)
 	}
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return store.Record{}, err
 	}
-	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) {
+	response, err := retryRead(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return e.client.Get(ctx, e.prefix+key)
 	})
 	if err != nil {
-		return store.Record{}, e.fault(ctx, err)
+		return store.Record{}, e.readError(ctx, err)
 	}
 	if len(response.Kvs) == 0 {
 		return store.Record{}, fmt.Errorf("key %q: %w", key, store.ErrNotFound)
@@ -37,18 +37,18 @@ func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
 
 // ReadTogether is part of store.TogetherReader.
 func (e *Engine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	gets := make([]clientv3.Op, len(keys))
 	for i, key := range keys {
 		gets[i] = clientv3.OpGet(e.prefix + key)
 	}
-	response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	response, err := retryRead(ctx, e, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return e.client.Txn(ctx).Then(gets...).Commit()
 	})
 	if err != nil {
-		return nil, e.fault(ctx, err)
+		return nil, e.readError(ctx, err)
 	}
 	records := make([]store.Record, len(keys))
 	for i, r := range response.Responses {
@@ -59,14 +59,13 @@ func (e *Engine) ReadTogether(ctx context.Context, keys ...string) ([]store.Reco
 	return records, nil
 }
 
-// List is part of store.Engine. A large prefix comes in pages, all at the revision
-// of the first.
+// List is part of store.Engine. It reads a large prefix in pages, all at the revision of the first.
 func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error) {
 	if err := store.CheckPrefix(prefix); err != nil {
 		return store.Listing{}, err
 	}
 	for {
-		if err := e.enter(ctx); err != nil {
+		if err := e.checkOpen(ctx); err != nil {
 			return store.Listing{}, err
 		}
 		listing, err := e.list(ctx, prefix, page)
@@ -74,9 +73,9 @@ func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error)
 		case err == nil:
 			e.observe(listing.Revision)
 			return listing, nil
-		case errors.Is(err, rpctypes.ErrCompacted): // between two pages: begin again
+		case errors.Is(err, rpctypes.ErrCompacted): // compacted between two pages: begin again
 		default:
-			return store.Listing{}, e.fault(ctx, err)
+			return store.Listing{}, e.readError(ctx, err)
 		}
 	}
 }
@@ -85,10 +84,10 @@ func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Lis
 	var listing store.Listing
 	from, end := e.prefix+prefix, clientv3.GetPrefixRangeEnd(e.prefix+prefix)
 	if from == "" {
-		from, end = "\x00", "\x00" // etcd's words for all keys
+		from, end = "\x00", "\x00" // etcd's form of all keys
 	}
 	for {
-		response, err := reading(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		response, err := retryRead(ctx, e, func(ctx context.Context) (*clientv3.GetResponse, error) {
 			return e.client.Get(ctx, from, clientv3.WithRange(end),
 				clientv3.WithLimit(page), clientv3.WithRev(int64(listing.Revision)))
 		})
@@ -109,7 +108,7 @@ func (e *Engine) list(ctx context.Context, prefix string, page int64) (store.Lis
 	}
 }
 
-// record is what etcd has of a key, under its name here.
+// record converts a record of etcd, without the prefix of its key.
 func (e *Engine) record(kv *mvccpb.KeyValue) store.Record {
 	return store.Record{
 		Key:      string(kv.Key[len(e.prefix):]),

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ReadSnapshot reads a snapshot as Inspect does, and returns its records besides, in the order of their keys: all that
-// the store held at the revision that it tells.
+// ReadSnapshot reads a snapshot as Inspect does, and also returns its records in the order of their keys: all records
+// of the store at the revision in info.
 func ReadSnapshot(from io.Reader) (records []store.Record, info SnapshotInfo, err error) {
 	dir, err := os.MkdirTemp("", "berth-snapshot-")
 	if err != nil {

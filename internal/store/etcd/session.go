@@ -24,14 +24,14 @@ func (e *Engine) OpenSession(ctx context.Context, ttl time.Duration) (store.Sess
 	if ttl <= 0 {
 		return nil, fmt.Errorf("a session of %v: %w", ttl, store.ErrInvalid)
 	}
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.room(ctx, true); err != nil {
+	if err := e.checkSpace(ctx, true); err != nil {
 		return nil, err
 	}
 	seconds := int64((ttl + time.Second - 1) / time.Second)
-	lease, err := writing(ctx, e, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+	lease, err := retryWrite(ctx, e, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		return e.client.Grant(ctx, seconds)
 	})
 	if err != nil {
@@ -56,10 +56,10 @@ func leaseID(id store.SessionID) (clientv3.LeaseID, error) {
 
 // Renew is part of store.Session.
 func (s *session) Renew(ctx context.Context) error {
-	if err := s.e.enter(ctx); err != nil {
+	if err := s.e.checkOpen(ctx); err != nil {
 		return err
 	}
-	_, err := reading(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+	_, err := retryRead(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
 		return s.e.client.KeepAliveOnce(ctx, s.id)
 	})
 	switch {
@@ -68,15 +68,15 @@ func (s *session) Renew(ctx context.Context) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("session %s: %w", s.ID(), store.ErrSessionExpired)
 	}
-	return s.e.fault(ctx, err)
+	return s.e.readError(ctx, err)
 }
 
 // End is part of store.Session.
 func (s *session) End(ctx context.Context) error {
-	if err := s.e.enter(ctx); err != nil {
+	if err := s.e.checkOpen(ctx); err != nil {
 		return err
 	}
-	_, err := writing(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+	_, err := retryWrite(ctx, s.e, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return s.e.client.Revoke(ctx, s.id)
 	})
 	if errors.Is(err, store.ErrSessionExpired) {

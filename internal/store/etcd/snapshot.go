@@ -19,21 +19,21 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// jump is how far a restore takes the revisions ahead of the snapshot's, so that no
-// revision that was handed out after the snapshot is given a second time.
-const jump = 1_000_000_000
+// restoreRevisionBump is the number of revisions that a restore skips after the snapshot's, so that no revision that
+// was returned after the snapshot is used again.
+const restoreRevisionBump = 1_000_000_000
 
-// snapshotPatience is how long a snapshot waits until this member has what the others acknowledged.
-const snapshotPatience = 3 * time.Second
+// snapshotCatchUpTimeout bounds the time that a snapshot waits until this member has all acknowledged writes.
+const snapshotCatchUpTimeout = 3 * time.Second
 
-// Snapshot is part of store.Engine. It writes etcd's own form, the database with a checksum, which Restore and etcd's
-// tools read. It holds all that any member acknowledged before; where the store has no quorum, and cannot tell, what
-// this member has.
+// Snapshot is part of store.Engine. It writes etcd's own format, the database with a checksum, which Restore and etcd's
+// tools read. The snapshot holds all writes that any member acknowledged before. Without a quorum it holds the data of
+// this member.
 func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
-	if err := e.enter(ctx); err != nil {
+	if err := e.checkOpen(ctx); err != nil {
 		return err
 	}
-	caughtUp, cancel := context.WithTimeout(ctx, snapshotPatience)
+	caughtUp, cancel := context.WithTimeout(ctx, snapshotCatchUpTimeout)
 	_, err := e.client.Get(caughtUp, e.prefix+"berth", clientv3.WithCountOnly())
 	cancel()
 	if err != nil && ctx.Err() == nil {
@@ -41,27 +41,28 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	}
 	from, err := e.client.Snapshot(ctx)
 	if err != nil {
-		return e.fault(ctx, err)
+		return e.readError(ctx, err)
 	}
 	defer from.Close()
 	if _, err := io.Copy(to, from); err != nil {
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
 			return fmt.Errorf("save etcd as %s: %w: etcd lets only its role root do so; save it with etcd's "+
 				"own tools, and start the servers with --snapshot-every 0",
-				who(e.user), err)
+				describeUser(e.user), err)
 		}
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return nil
 }
 
-// Restore makes a data directory from a snapshot, to be opened afterwards: a store of one member, whichever members the
-// snapshot's had. For a fleet, it is opened with a peer address, and the others join it anew with empty directories.
-// The directory must not hold a store yet. store.Reincarnate must follow before anyone else uses it. Records keep their
-// revisions; new ones begin far above, and history is marked as compacted, so that a watch from before gets a resync. A
-// snapshot that is damaged or cut short leaves the directory as it was.
+// Restore creates a data directory from a snapshot: a store of one member, whatever members the snapshot's store had.
+// For a fleet, the directory is opened with a peer address, and the others join with empty directories. The directory
+// must not hold a store yet. store.Reincarnate must follow before anyone else uses the store.
+//
+// Records keep their revisions, and new revisions begin far above. History is marked as compacted, so that an earlier
+// watch gets a resync. A damaged snapshot leaves the directory unchanged.
 func Restore(dir string, from io.Reader) (err error) {
-	lock, err := take(dir)
+	lock, err := lockDirectory(dir)
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", dir, err)
 	}
@@ -90,7 +91,7 @@ func Restore(dir string, from io.Reader) (err error) {
 	return nil
 }
 
-// restore calls etcd's tool, which takes a damaged database for a reason to panic.
+// restore calls etcd's tool, which panics on a damaged database.
 func restore(source, made string) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -103,8 +104,8 @@ func restore(source, made string) (err error) {
 		OutputDataDir:       made,
 		PeerURLs:            []string{peerURL},
 		InitialCluster:      memberName + "=" + peerURL,
-		InitialClusterToken: uuid.NewString(), // the members of the store that the snapshot is of are strangers
-		RevisionBump:        jump,
+		InitialClusterToken: uuid.NewString(), // so that the members of the snapshot's store are refused
+		RevisionBump:        restoreRevisionBump,
 		MarkCompacted:       true,
 	})
 }

@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// fresh is how long a look at the disk counts.
-	fresh = 500 * time.Millisecond
-	// segment is what etcd allocates for its log at once.
-	segment = 64 << 20
-	// ahead is how much of the disk is reserved for the database beyond its present size.
-	ahead = 16 << 20
-	// relief is the least pause between two attempts to get the database below its quota.
-	relief = 10 * time.Second
-	// shrinkLimit bounds what shrinking asks of the other members.
+	// diskCheckMaxAge is how long a measurement of the disk is valid.
+	diskCheckMaxAge = 500 * time.Millisecond
+	// walSegmentBytes is the size of the segments that etcd allocates for its log.
+	walSegmentBytes = 64 << 20
+	// reserveAheadBytes is the disk space reserved for the database beyond its present size.
+	reserveAheadBytes = 16 << 20
+	// shrinkInterval is the least pause between two attempts to shrink the database below its quota.
+	shrinkInterval = 10 * time.Second
+	// shrinkLimit bounds the calls to the store while the database shrinks.
 	shrinkLimit = 30 * time.Second
 )
 
-// space guards the disk under the data directory and the quota of the database. etcd ends the
-// process when it cannot write, so that writes are refused before that.
+// space guards the disk under the data directory and the quota of the database. etcd ends the process when it cannot
+// write, so space refuses writes before that.
 //
-// The ballast is let go when the disk is so full that etcd's own writes are in
-// danger, or the engine could not start; it comes back once there is ample room.
+// The ballast is removed when the disk is so full that etcd's own writes are in danger, or the engine could not start.
+// It is created again once there is ample room.
 type space struct {
 	dir      string
 	log      *slog.Logger
@@ -46,21 +46,21 @@ type space struct {
 	ballast  int64
 	quota    int64
 	client   *clientv3.Client
-	database func() database // the server has another one after it took in another member's snapshot
+	database func() database // the server has another one after it received another member's snapshot
 	member   uint64
 	free     func(dir string) (free, total int64, err error)
 
-	mu      sync.Mutex
-	looked  time.Time
-	low     error // what the last look found
-	relieve time.Time
-	kept    int64       // bytes of the database's file that the disk has promised
-	inode   uint64      // of that file
-	full    atomic.Bool // etcd's alarm was seen
+	mu            sync.Mutex
+	measuredAt    time.Time
+	lowErr        error // the result of the last measurement
+	shrunkAt      time.Time
+	reservedBytes int64       // bytes of the database's file that are reserved on the disk
+	inode         uint64      // the inode of the database's file
+	full          atomic.Bool // etcd's alarm was seen
 }
 
-// database is the file of etcd's server. The in-process client cannot reach it: its
-// maintenance calls lack what they need.
+// database is the file of etcd's server. The in-process client cannot reach it, since its maintenance calls lack parts
+// that they need.
 type database interface {
 	Defrag() error
 	Size() int64
@@ -83,7 +83,7 @@ func statfs(dir string) (free, total int64, err error) {
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
 }
 
-// prepare makes room for a start, and fails if there is too little even so.
+// prepare makes room for a start, and fails if there still is too little.
 func (s *space) prepare() error {
 	free, total, err := s.free(s.dir)
 	if err != nil {
@@ -93,34 +93,36 @@ func (s *space) prepare() error {
 		s.ballast = min(64<<20, total/64)
 	}
 	if free < s.lowWater {
-		s.drop(free)
+		s.removeBallast(free)
 		if free, _, err = s.free(s.dir); err != nil {
 			return err
 		}
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, "member", "wal")); errors.Is(err, fs.ErrNotExist) && free < 2*segment {
-		return fmt.Errorf("%d MiB are free, a new store needs %d MiB: %w", free>>20, 2*segment>>20, store.ErrNoSpace)
+	_, err = os.Stat(filepath.Join(s.dir, "member", "wal"))
+	if errors.Is(err, fs.ErrNotExist) && free < 2*walSegmentBytes {
+		return fmt.Errorf("%d MiB are free, a new store needs %d MiB: %w", free>>20, 2*walSegmentBytes>>20,
+			store.ErrNoSpace)
 	}
-	if free < segment {
+	if free < walSegmentBytes {
 		s.log.Warn("etcd starts with too little room for the next segment of its log: start it again once "+
 			"there is room",
-			"free_bytes", free, "segment_bytes", segment)
+			"free_bytes", free, "segment_bytes", walSegmentBytes)
 	}
-	s.look()
-	return s.hinder(free < segment)
+	s.measure()
+	return s.blockNextSegment(free < walSegmentBytes)
 }
 
-// hinder keeps etcd from reserving room for the next segment of its log while it opens the last one, or no longer does
-// so. Etcd cuts the last segment to what was written and reserves the rest anew; without room for two, both want the
-// room that this frees, and the process ended where the last segment came second. The next segment is reserved in the
-// file 0.tmp, which etcd cannot make where a folder has its name.
-func (s *space) hinder(yes bool) error {
+// blockNextSegment keeps etcd from reserving its next log segment while it opens the last one, or ends that. On
+// opening, etcd cuts the last segment to its content and reserves the rest again. Without room for two segments, both
+// compete for the freed space, and the process ended if the last segment came second. The next segment is reserved in
+// the file 0.tmp, which etcd cannot create while a folder has that name.
+func (s *space) blockNextSegment(yes bool) error {
 	name := filepath.Join(s.dir, "member", "wal", "0.tmp")
 	info, err := os.Lstat(name)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("look for the next segment of the log: %w", err)
-	case err == nil && (yes != info.IsDir()): // a file that etcd left, or a folder that is not needed any more
+	case err == nil && (yes != info.IsDir()): // a file that etcd left, or a folder that is no longer needed
 		if err := os.Remove(name); err != nil {
 			return fmt.Errorf("remove the next segment of the log: %w", err)
 		}
@@ -128,69 +130,67 @@ func (s *space) hinder(yes bool) error {
 	if !yes || err == nil && info.IsDir() {
 		return nil
 	}
-	// a store that is new has no log yet
+	// A new store has no log yet.
 	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("keep the next segment of the log from being made: %w", err)
 	}
 	return nil
 }
 
-// filled notes that etcd refused a write for the quota.
-func (s *space) filled() {
+// noteQuotaReached notes that etcd refused a write for the quota.
+func (s *space) noteQuotaReached() {
 	if s != nil {
 		s.full.Store(true)
 	}
 }
 
-// check returns store.ErrNoSpace if a write is not to be tried now. A nil space, of an etcd elsewhere, has nothing to
-// say.
+// check returns store.ErrNoSpace if a write must not be tried now. A nil space, of an etcd elsewhere, returns nil.
 func (s *space) check(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.looked) > fresh {
-		s.look()
+	if time.Since(s.measuredAt) > diskCheckMaxAge {
+		s.measure()
 		s.disarm(ctx)
 	}
-	return s.low
+	return s.lowErr
 }
 
-// refuses returns what check would, by a new look at the disk.
-func (s *space) refuses() error {
+// measureAndCheck is check with a new measurement of the disk.
+func (s *space) measureAndCheck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.look()
-	return s.low
+	s.measure()
+	return s.lowErr
 }
 
-// look measures the disk and moves the ballast. The lock is held, or nobody else is there.
-func (s *space) look() {
-	s.looked, s.low = time.Now(), nil
+// measure measures the disk, and creates or removes the ballast. The lock is held, except during the start.
+func (s *space) measure() {
+	s.measuredAt, s.lowErr = time.Now(), nil
 	free, _, err := s.free(s.dir)
 	if err != nil {
-		s.low = err
+		s.lowErr = err
 		return
 	}
 	switch {
 	case free < s.lowWater/4:
-		s.drop(free)
+		s.removeBallast(free)
 	case free > 2*s.lowWater+s.ballast:
-		s.keep()
+		s.createBallast()
 	}
 	if err := s.reserve(); err != nil && free >= s.lowWater {
 		s.log.Warn("no room could be reserved for the database", "error", err)
 	}
 	if free < s.lowWater {
-		s.low = fmt.Errorf("%d MiB are free under %s, writes need %d MiB: %w", free>>20, s.dir, s.lowWater>>20,
+		s.lowErr = fmt.Errorf("%d MiB are free under %s, writes need %d MiB: %w", free>>20, s.dir, s.lowWater>>20,
 			store.ErrNoSpace)
 	}
 }
 
-// reserve has the disk promise the blocks of the database's file, and some beyond its end. The file
-// has holes; without that, a disk that something else fills in a moment makes etcd's
-// next write of what it accepted before fail. The lock is held.
+// reserve reserves the disk blocks of the database's file, and some beyond its end. The file has holes. Without the
+// reservation, another program could fill the disk, and etcd's write of accepted data would fail. The lock is held.
 func (s *space) reserve() error {
 	file, err := os.OpenFile(filepath.Join(s.dir, "member", "snap", "db"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -205,30 +205,30 @@ func (s *space) reserve() error {
 		return err
 	}
 	if system, ok := info.Sys().(*syscall.Stat_t); ok && system.Ino != s.inode {
-		s.inode, s.kept = system.Ino, 0 // it is a new file
+		s.inode, s.reservedBytes = system.Ino, 0 // the file is new
 	}
-	want := info.Size() + ahead
-	if want <= s.kept {
+	want := info.Size() + reserveAheadBytes
+	if want <= s.reservedBytes {
 		return nil
 	}
-	want += ahead // so that it is not asked for each time
+	want += reserveAheadBytes // so that few calls reserve
 	const keepSize = 1
-	err = syscall.Fallocate(int(file.Fd()), keepSize, s.kept, want-s.kept)
+	err = syscall.Fallocate(int(file.Fd()), keepSize, s.reservedBytes, want-s.reservedBytes)
 	if errors.Is(err, syscall.EOPNOTSUPP) {
-		s.kept = math.MaxInt64 // this file system promises nothing
+		s.reservedBytes = math.MaxInt64 // this file system cannot reserve
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reserve %d bytes: %w", want-s.kept, err)
+		return fmt.Errorf("reserve %d bytes: %w", want-s.reservedBytes, err)
 	}
-	s.kept = want
+	s.reservedBytes = want
 	return nil
 }
 
 func (s *space) path() string { return filepath.Join(s.dir, "ballast") }
 
-// keep makes the ballast file, if it is not there.
-func (s *space) keep() {
+// createBallast creates the ballast file, if it does not exist.
+func (s *space) createBallast() {
 	if s.ballast <= 0 {
 		return
 	}
@@ -243,13 +243,13 @@ func (s *space) keep() {
 		s.log.Warn("no ballast could be laid down", "path", s.path(), "error", err)
 		_ = os.Remove(s.path())
 		if errors.Is(err, syscall.EOPNOTSUPP) {
-			s.ballast = -1 // nor will it ever be, on this file system
+			s.ballast = -1 // this file system cannot reserve
 		}
 	}
 }
 
-// drop removes the ballast file, if it is there.
-func (s *space) drop(free int64) {
+// removeBallast removes the ballast file, if it exists.
+func (s *space) removeBallast(free int64) {
 	err := os.Remove(s.path())
 	if err == nil {
 		s.log.Warn("the disk is nearly full: the ballast was dropped", "path", s.path(), "free_bytes", free)
@@ -258,13 +258,13 @@ func (s *space) drop(free int64) {
 	}
 }
 
-// disarm ends etcd's alarm once the database of this member fits the quota again: it compacts the
-// history and gives the room of deleted records back. The lock is held.
+// disarm ends etcd's alarm once the database of this member fits the quota again. It compacts the history and returns
+// the space of deleted records. The lock is held.
 func (s *space) disarm(ctx context.Context) {
-	if !s.full.Load() || time.Since(s.relieve) < relief {
+	if !s.full.Load() || time.Since(s.shrunkAt) < shrinkInterval {
 		return
 	}
-	s.relieve = time.Now()
+	s.shrunkAt = time.Now()
 	if err := s.shrink(ctx); err != nil {
 		s.log.Warn("the store is at its quota", "quota_bytes", s.quota, "error", err)
 		return
@@ -281,7 +281,7 @@ func (s *space) shrink(ctx context.Context) error {
 		return fmt.Errorf("read revision: %w", err)
 	}
 	if _, err := s.client.Compact(ctx, present.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-		s.log.Debug("compact", "error", err) // it may have been compacted there already
+		s.log.Debug("compact", "error", err) // another member may have compacted there
 	}
 	if err := s.database().Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
@@ -289,12 +289,12 @@ func (s *space) shrink(ctx context.Context) error {
 	if s.database().Size() > s.quota*9/10 {
 		return fmt.Errorf("%d MiB are in use", s.database().SizeInUse()>>20)
 	}
-	return s.quiet(ctx)
+	return s.clearAlarms(ctx)
 }
 
-// quiet ends the alarms of this member, and those of members that are no more. Each of the others has a database of its
-// own to shrink.
-func (s *space) quiet(ctx context.Context) error {
+// clearAlarms ends the alarms of this member, and those of removed members. Each other member has to shrink its own
+// database.
+func (s *space) clearAlarms(ctx context.Context) error {
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("list alarms: %w", err)

@@ -85,7 +85,7 @@ func TestThreeMembers(t *testing.T) {
 	storetest.Test(t, storetest.Suite{
 		TTL: 2 * time.Second, Without: inOtherTests,
 		Open: func(t *testing.T) storetest.Subject {
-			f.mend()
+			f.restartMembers()
 			engine := &rotating{f: f}
 			wipe(t, engine)
 			return storetest.Subject{
@@ -115,11 +115,11 @@ func TestThreeMembers(t *testing.T) {
 	})
 }
 
-// mend starts the members that a test has closed.
-func (f *fleet) mend() {
+// restartMembers starts the members that a test has closed.
+func (f *fleet) restartMembers() {
 	closed := false
 	for i, e := range f.engines {
-		if e.life.Err() != nil {
+		if e.lifetime.Err() != nil {
 			closed = true
 			f.stop(i)
 		}
@@ -181,7 +181,7 @@ func compact(t *testing.T, engine *Engine) {
 func fill(engine *Engine, full bool) {
 	engine.space.mu.Lock()
 	defer engine.space.mu.Unlock()
-	engine.space.looked = time.Time{}
+	engine.space.measuredAt = time.Time{}
 	engine.space.free = statfs
 	if full {
 		engine.space.free = func(string) (int64, int64, error) { return 1 << 20, 1 << 30, nil }
@@ -279,7 +279,7 @@ func TestDialTells(t *testing.T) {
 	t.Parallel()
 	s := newElsewhere(t)
 	e := dial(t, s.address)
-	if got := e.Limits(); got.Operations != int(embed.DefaultMaxTxnOps)-1 || got.Bytes != distantBytes {
+	if got := e.Limits(); got.Operations != int(embed.DefaultMaxTxnOps)-1 || got.Bytes != remoteMaxBytes {
 		t.Errorf("limits: got %+v", got)
 	}
 	h, err := e.Health(t.Context())

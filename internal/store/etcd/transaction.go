@@ -9,44 +9,44 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// transaction makes the parts of an etcd transaction. A commit of a server under load has thousands: those of a kind
-// lie side by side and are allocated together, for which newTransaction counts them.
+// transaction builds an etcd transaction. A commit of a server under load has thousands of parts. Parts of one kind are
+// allocated together, and newTransaction counts them first.
 type transaction struct {
-	prefix     string // of all keys, as etcd has them
-	groups     []nesting
-	demands    []demand
-	puts       []put
-	keys       []byte
-	compares   []*pb.Compare   // of all groups, one after the other
-	operations []*pb.RequestOp // likewise
+	prefix       string // the prefix of all keys in etcd
+	groups       []nestedGroup
+	compareParts []compareParts
+	putParts     []putParts
+	keys         []byte
+	compares     []*pb.Compare   // of all groups, one after the other
+	operations   []*pb.RequestOp // likewise
 }
 
-// nesting is a transaction that is an operation of another.
-type nesting struct {
+// nestedGroup is a transaction inside another transaction.
+type nestedGroup struct {
 	operation pb.RequestOp
 	kind      pb.RequestOp_RequestTxn
 	request   pb.TxnRequest
 }
 
-type demand struct {
+type compareParts struct {
 	compare pb.Compare
 	kind    pb.Compare_ModRevision
 }
 
-type put struct {
+type putParts struct {
 	operation pb.RequestOp
 	kind      pb.RequestOp_RequestPut
 	request   pb.PutRequest
 }
 
-// newTransaction has room for groups, and for demands which they share.
+// newTransaction allocates room for groups, and for the compares that they share.
 func newTransaction(prefix string, groups []store.Group, shared map[store.Compare]bool) *transaction {
-	demands, operations, puts, keys := len(shared), 0, 0, 0
+	compares, operations, puts, keys := len(shared), 0, 0, 0
 	for c := range shared { // order-free: a sum
 		keys += len(prefix) + len(c.Key)
 	}
 	for i := range groups {
-		demands += len(groups[i].Compares)
+		compares += len(groups[i].Compares)
 		for _, c := range groups[i].Compares {
 			keys += len(prefix) + len(c.Key)
 		}
@@ -59,21 +59,22 @@ func newTransaction(prefix string, groups []store.Group, shared map[store.Compar
 		}
 	}
 	return &transaction{
-		prefix:     prefix,
-		demands:    make([]demand, 0, demands),
-		puts:       make([]put, 0, puts),
-		keys:       make([]byte, 0, keys),
-		compares:   make([]*pb.Compare, 0, demands),
-		operations: make([]*pb.RequestOp, 0, operations),
+		prefix:       prefix,
+		compareParts: make([]compareParts, 0, compares),
+		putParts:     make([]putParts, 0, puts),
+		keys:         make([]byte, 0, keys),
+		compares:     make([]*pb.Compare, 0, compares),
+		operations:   make([]*pb.RequestOp, 0, operations),
 	}
 }
 
-// request returns the transaction of groups, each nested in it. It compares what they share; they compare the rest.
+// request returns the transaction of groups, each nested in it. The outer transaction compares what groups share, and
+// each group the rest.
 func (t *transaction) request(groups []store.Group, shared map[store.Compare]bool) (*pb.TxnRequest, error) {
 	if len(groups) < 2 {
 		return t.single(groups)
 	}
-	t.groups = make([]nesting, len(groups))
+	t.groups = make([]nestedGroup, len(groups))
 	all := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(groups))}
 	for c := range shared { // order-free: all have to hold
 		t.compares = append(t.compares, t.compare(c))
@@ -91,8 +92,8 @@ func (t *transaction) request(groups []store.Group, shared map[store.Compare]boo
 	return all, nil
 }
 
-// single returns the transaction of one group, which needs none around it, or of none. One that writes nothing counts a
-// record: etcd would else decide it by what this member has, which may be old.
+// single returns the transaction of one group, which needs no outer transaction, or of none. A transaction without
+// writes counts a record: etcd would otherwise decide it by this member's data, which may be old.
 func (t *transaction) single(groups []store.Group) (*pb.TxnRequest, error) {
 	all := &pb.TxnRequest{}
 	for i := range groups {
@@ -108,7 +109,7 @@ func (t *transaction) single(groups []store.Group) (*pb.TxnRequest, error) {
 	return all, nil
 }
 
-// fill makes a request of one group, without what it shares with others.
+// fill makes the request of one group, without the compares that it shares with others.
 func (t *transaction) fill(request *pb.TxnRequest, g *store.Group, shared map[store.Compare]bool) error {
 	compares, operations := len(t.compares), len(t.operations)
 	for _, c := range g.Compares {
@@ -128,8 +129,8 @@ func (t *transaction) fill(request *pb.TxnRequest, g *store.Group, shared map[st
 }
 
 func (t *transaction) compare(c store.Compare) *pb.Compare {
-	t.demands = t.demands[:len(t.demands)+1]
-	d := &t.demands[len(t.demands)-1]
+	t.compareParts = t.compareParts[:len(t.compareParts)+1]
+	d := &t.compareParts[len(t.compareParts)-1]
 	d.compare.Target, d.compare.Result, d.compare.Key = pb.Compare_MOD, pb.Compare_EQUAL, t.key(c.Key)
 	d.kind.ModRevision = int64(c.Modified)
 	if c.Modified == store.AnyModified {
@@ -145,8 +146,8 @@ func (t *transaction) operation(w *store.Op) (*pb.RequestOp, error) {
 			RequestDeleteRange: &pb.DeleteRangeRequest{Key: t.key(w.Key)},
 		}}, nil
 	}
-	t.puts = t.puts[:len(t.puts)+1]
-	p := &t.puts[len(t.puts)-1]
+	t.putParts = t.putParts[:len(t.putParts)+1]
+	p := &t.putParts[len(t.putParts)-1]
 	p.request.Key, p.request.Value = t.key(w.Key), w.Value
 	if w.Session != "" {
 		id, err := leaseID(w.Session)
@@ -160,7 +161,7 @@ func (t *transaction) operation(w *store.Op) (*pb.RequestOp, error) {
 	return &p.operation, nil
 }
 
-// key returns a copy of a key, as etcd has it.
+// key returns a copy of a key in the form that etcd stores.
 func (t *transaction) key(key string) []byte {
 	start := len(t.keys)
 	t.keys = append(t.keys, t.prefix...)

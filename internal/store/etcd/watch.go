@@ -15,35 +15,35 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Pauses of a watch: before it asks etcd how far it is, before it asks again, and
-// before it connects again after a fault.
+// Pauses of a watch: before it requests progress from etcd, before it repeats the request, and before it reconnects
+// after a fault.
 const (
-	patience = 5 * time.Millisecond
-	again    = 50 * time.Millisecond
-	mend     = 50 * time.Millisecond
+	progressDelay         = 5 * time.Millisecond
+	progressRetryInterval = 50 * time.Millisecond
+	reconnectPause        = 50 * time.Millisecond
 )
 
-// roomy is how many pending changes are not worth to be looked through for those that were overtaken.
-const roomy = 8192
+// minPendingLimit is the number of pending changes below which superseded ones are not removed.
+const minPendingLimit = 8192
 
-// watch pumps etcd's events into pending changes. A reader that is slow thus costs at most two changes for each changed
-// key, beside roomy ones, and nothing in etcd.
+// watch collects etcd's events as pending changes. A slow reader thus costs at most two changes for each changed key,
+// beside minPendingLimit ones, and nothing in etcd.
 type watch struct {
-	e      *Engine
-	ctx    context.Context //nolint:containedctx // the contract ends a watch with the context of its opening
-	cancel context.CancelFunc
-	prefix string
-	nudge  chan struct{} // the engine returned a revision that the watch may not have reached
-	ready  chan struct{} // something is pending
-	closed chan struct{}
-	once   sync.Once
+	e             *Engine
+	ctx           context.Context //nolint:containedctx // the contract ends a watch with the context of its opening
+	cancel        context.CancelFunc
+	prefix        string
+	checkProgress chan struct{} // the engine returned a revision that the watch may not have reached
+	ready         chan struct{} // something is pending
+	closed        chan struct{}
+	once          sync.Once
 
-	mu        sync.Mutex
-	pending   []store.Change // as they came, so that a key may have several: newest reduces them
-	most      int            // how many may be pending until they are reduced
-	resync    bool
-	revision  uint64 // what pending leads to
-	delivered uint64
+	mu           sync.Mutex
+	pending      []store.Change // in the order of arrival; a key may have several, and newest reduces them
+	pendingLimit int            // the number of pending changes at which they are reduced
+	resync       bool
+	revision     uint64 // the revision that pending leads to
+	delivered    uint64
 }
 
 // Watch is part of store.Engine.
@@ -51,15 +51,15 @@ func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.W
 	inner, cancel := context.WithCancel(ctx)
 	w := &watch{
 		e: e, ctx: inner, cancel: cancel, prefix: prefix,
-		nudge:  make(chan struct{}, 1),
-		ready:  make(chan struct{}, 1),
-		closed: make(chan struct{}),
-		most:   roomy, revision: after, delivered: after,
+		checkProgress: make(chan struct{}, 1),
+		ready:         make(chan struct{}, 1),
+		closed:        make(chan struct{}),
+		pendingLimit:  minPendingLimit, revision: after, delivered: after,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.enter(ctx) != nil || store.CheckPrefix(prefix) != nil {
-		return w // Next says why
+	if e.checkOpen(ctx) != nil || store.CheckPrefix(prefix) != nil {
+		return w // Next returns the reason
 	}
 	e.watches[w] = struct{}{}
 	e.running.Go(w.run)
@@ -80,31 +80,31 @@ func (w *watch) Next(ctx context.Context) (store.Batch, error) {
 		return store.Batch{}, err
 	}
 	for {
-		select { // an end comes before what is still pending
+		select { // an end takes precedence over pending changes
 		case <-w.closed:
 			return store.Batch{}, store.ErrClosed
 		default:
 		}
 		for _, c := range []context.Context{w.ctx, ctx} {
-			if err := w.e.enter(c); err != nil {
+			if err := w.e.checkOpen(c); err != nil {
 				return store.Batch{}, err
 			}
 		}
-		if batch, ok := w.take(); ok {
+		if batch, ok := w.takeBatch(); ok {
 			return batch, nil
 		}
 		select {
 		case <-ctx.Done():
 		case <-w.ctx.Done():
 		case <-w.closed:
-		case <-w.e.life.Done():
+		case <-w.e.lifetime.Done():
 		case <-w.ready:
 		}
 	}
 }
 
-// take empties what is pending into a batch.
-func (w *watch) take() (store.Batch, bool) {
+// takeBatch moves the pending changes into a batch.
+func (w *watch) takeBatch() (store.Batch, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.resync && w.revision <= w.delivered {
@@ -113,21 +113,21 @@ func (w *watch) take() (store.Batch, bool) {
 	batch := store.Batch{Revision: w.revision, Resync: w.resync}
 	if len(w.pending) > 0 {
 		batch.Changes = newest(w.pending, w.resync)
-		w.pending, w.most = nil, roomy
+		w.pending, w.pendingLimit = nil, minPendingLimit
 	}
 	w.resync, w.delivered = false, w.revision
 	return batch, true
 }
 
-// run follows etcd until the watch or the engine ends; whatever goes wrong is
-// mended by another attempt, from the place reached or with a resync.
+// run follows etcd until the watch or the engine ends. After any fault it tries again, from the position reached or
+// with a resync.
 func (w *watch) run() {
 	defer func() {
 		w.e.mu.Lock()
 		delete(w.e.watches, w)
 		w.e.mu.Unlock()
 	}()
-	defer context.AfterFunc(w.e.life, w.cancel)() // the engine's end ends the pump
+	defer context.AfterFunc(w.e.lifetime, w.cancel)() // the end of the engine ends the watch
 	lost := w.revision == 0
 	for w.ctx.Err() == nil {
 		if lost {
@@ -147,32 +147,31 @@ func (w *watch) run() {
 func (w *watch) pause() {
 	select {
 	case <-w.ctx.Done():
-	case <-time.After(mend):
+	case <-time.After(reconnectPause):
 	}
 }
 
-// follow streams events from the place reached. It returns whether that place is lost, so
-// that only a resync helps.
+// follow streams events from the position reached. It returns true if that position is lost and only a resync helps.
 func (w *watch) follow() (lost bool) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	at := w.place()
+	at := w.position()
 	if w.e.server != nil {
 		return w.followServer(ctx, at)
 	}
 	return w.followClient(ctx, at)
 }
 
-// followServer takes the events where the server makes them: what stands between for clients would copy each.
+// followServer takes the events directly from the server, since the layer for clients would copy each of them.
 func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 	stream := w.e.server.Server.Watchable().NewWatchStream()
 	defer stream.Close()
-	if uint64(stream.Rev()) < at && !w.lags(ctx, at) {
-		return true // the data are older than what the watch has seen
+	if uint64(stream.Rev()) < at && !w.serverLags(ctx, at) {
+		return true // the data are older than the watch's position
 	}
 	key, end := []byte(w.prefix), []byte(clientv3.GetPrefixRangeEnd(w.prefix))
 	if w.prefix == "" {
-		key, end = []byte{0}, []byte{} // the server's words for all keys
+		key, end = []byte{0}, []byte{} // the server's form of all keys
 	}
 	id, err := stream.Watch(ctx, clientv3.AutoWatchID, key, end, int64(at)+1)
 	if err != nil {
@@ -189,8 +188,8 @@ func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 	return pump(ctx, w, stream.Chan(), take, func() { stream.RequestProgress(id) })
 }
 
-// followClient takes the events from an endpoint elsewhere, which says nothing for ever where it lost its leader,
-// unless it is asked to have one.
+// followClient takes the events from an endpoint elsewhere. An endpoint without a leader would stay silent for ever, so
+// the watch requires one.
 func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	ctx = clientv3.WithRequireLeader(ctx)
 	responses := w.e.client.Watch(ctx, w.e.prefix+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1),
@@ -200,11 +199,11 @@ func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 		case r.CompactRevision != 0:
 			return false, true
 		case r.Err() != nil:
-			_ = w.lags(ctx, at) // a call gets another token, if it was that; a stream does not
+			_ = w.serverLags(ctx, at) // a call renews an expired token; a stream does not
 			return false, false
 		case r.Created:
-			// Or the data are older than what the watch has seen.
-			on = uint64(r.Header.Revision) >= at || w.lags(ctx, at)
+			// Otherwise the data are older than the watch's position.
+			on = uint64(r.Header.Revision) >= at || w.serverLags(ctx, at)
 			return on, !on
 		}
 		w.merge(r.Events, r.Header.Revision)
@@ -213,10 +212,10 @@ func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	return pump(ctx, w, responses, take, func() { _ = w.e.client.RequestProgress(ctx) })
 }
 
-// pump takes what comes from etcd until that ends, or take says so, or that the place is lost. It asks how far etcd is
-// while the watch has not reached what the engine returned.
+// pump passes etcd's responses to take, until they end, or take returns that it is done or that the position is lost.
+// It requests progress while the watch has not reached the revisions that the engine returned.
 func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on, lost bool), ask func()) (lost bool) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(progressDelay)
 	defer timer.Stop()
 	armed := true
 	for {
@@ -228,16 +227,16 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 			if on, lost := take(response); !on {
 				return lost
 			}
-		case <-w.nudge:
-			if !armed && w.place() < w.e.observed.Load() {
-				timer.Reset(patience)
+		case <-w.checkProgress:
+			if !armed && w.position() < w.e.observed.Load() {
+				timer.Reset(progressDelay)
 				armed = true
 			}
 		case <-timer.C:
 			armed = false
-			if w.place() < w.e.observed.Load() {
-				ask() // again while it does not help
-				timer.Reset(again)
+			if w.position() < w.e.observed.Load() {
+				ask() // repeated until the revision is reached
+				timer.Reset(progressRetryInterval)
 				armed = true
 			}
 		case <-ctx.Done():
@@ -246,22 +245,21 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 	}
 }
 
-// lags says that the data are as new as the place reached after all, and that only the server that was asked has not
-// got there yet.
-func (w *watch) lags(ctx context.Context, at uint64) bool {
-	present, err := reading(ctx, w.e, func(ctx context.Context) (*clientv3.GetResponse, error) {
+// serverLags reports whether the store has reached the watch's position, so that only the asked server lags.
+func (w *watch) serverLags(ctx context.Context, at uint64) bool {
+	present, err := retryRead(ctx, w.e, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return w.e.client.Get(ctx, w.e.prefix+"berth", clientv3.WithCountOnly())
 	})
 	return err == nil && uint64(present.Header.Revision) >= at
 }
 
-func (w *watch) place() uint64 {
+func (w *watch) position() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.revision
 }
 
-// replace makes a listing the whole of what is pending.
+// replace replaces the pending changes by a listing.
 func (w *watch) replace(listing store.Listing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,12 +267,12 @@ func (w *watch) replace(listing store.Listing) {
 	for i, r := range listing.Records {
 		w.pending[i].Record = r
 	}
-	w.most = max(roomy, 2*len(w.pending))
+	w.pendingLimit = max(minPendingLimit, 2*len(w.pending))
 	w.resync, w.revision = true, listing.Revision
 	w.signal()
 }
 
-// merge adds events to what is pending. Without any, the revision is how far etcd is.
+// merge adds events to the pending changes. Without events, the revision is etcd's progress.
 func (w *watch) merge(events []*mvccpb.Event, revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -290,9 +288,9 @@ func (w *watch) merge(events []*mvccpb.Event, revision int64) {
 		w.pending = append(w.pending, change)
 		w.revision = max(w.revision, change.Modified)
 	}
-	if len(w.pending) > w.most {
+	if len(w.pending) > w.pendingLimit {
 		w.pending = newest(w.pending, w.resync)
-		w.most = max(roomy, 2*len(w.pending))
+		w.pendingLimit = max(minPendingLimit, 2*len(w.pending))
 	}
 	w.signal()
 }
@@ -316,7 +314,7 @@ func newest(changes []store.Change, resync bool) []store.Change {
 		}
 		kept++
 	}
-	clear(changes[kept:]) // their values are of no more use
+	clear(changes[kept:]) // releases their values
 	return changes[:kept:kept]
 }
 

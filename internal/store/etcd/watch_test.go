@@ -65,7 +65,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 		t.Fatal("the engine's watch is of another type")
 	}
 	defer watch.Close()
-	const keys, times = 1000, 3*roomy/1000 + 1
+	const keys, times = 1000, 3*minPendingLimit/1000 + 1
 	var last uint64
 	for i := range times {
 		group := store.Group{}
@@ -83,7 +83,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 		last = result.Revision
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
-		if at := watch.place(); at < last {
+		if at := watch.position(); at < last {
 			return fmt.Errorf("the watch is at %d, want %d", at, last)
 		}
 		return nil
@@ -91,7 +91,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 	watch.mu.Lock()
 	pending := len(watch.pending)
 	watch.mu.Unlock()
-	if pending > roomy+keys {
+	if pending > minPendingLimit+keys {
 		t.Errorf("%d changes are pending for %d keys", pending, keys)
 	}
 	batch, err := watch.Next(t.Context())

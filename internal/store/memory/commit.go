@@ -11,14 +11,14 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Commit is part of store.Engine. Its two stages, before and after the lock, are
-// where a Crash catches it.
+// Commit is part of store.Engine. A Crash can catch it in two stages: before it takes the lock and after it releases
+// it.
 func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if err := store.CheckGroups(groups, e.d.limits); err != nil {
 		return store.Result{}, err
 	}
-	groups = clone(groups) // a commit that a crash delays outlives the call
-	life, err := e.enter(ctx)
+	groups = clone(groups) // a crash may delay the commit beyond the call
+	crashes, err := e.lockWhenUp(ctx)
 	if err != nil {
 		return store.Result{}, err
 	}
@@ -29,7 +29,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 		}
 	}
 
-	result, err := e.apply(ctx, life, groups)
+	result, err := e.apply(ctx, crashes, groups)
 	if err != nil || e.hooks.After == nil {
 		return result, err
 	}
@@ -38,18 +38,18 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	}
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
-	if e.d.life != life {
+	if e.d.crashes != crashes {
 		return store.Result{}, fmt.Errorf("the engine crashed before it answered: %w", store.ErrUnknown)
 	}
 	return result, nil
 }
 
-// apply carries out a commit, or lets the crash that came in between decide its fate.
-func (e *Engine) apply(ctx context.Context, life int, groups []store.Group) (store.Result, error) {
+// apply carries out a commit, or resolves it by chance if the engine crashed since the call began.
+func (e *Engine) apply(ctx context.Context, crashes int, groups []store.Group) (store.Result, error) {
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
-	if e.d.life != life {
-		e.d.fate(groups)
+	if e.d.crashes != crashes {
+		e.d.resolveInFlight(groups)
 		return store.Result{}, fmt.Errorf("the engine crashed: %w", store.ErrUnknown)
 	}
 	if err := ctx.Err(); err != nil {
@@ -63,12 +63,12 @@ func (e *Engine) apply(ctx context.Context, life int, groups []store.Group) (sto
 	return e.d.commit(groups)
 }
 
-// fate lets a commit that a crash caught happen now, some time later, or never. The lock is held.
-func (d *data) fate(groups []store.Group) {
+// resolveInFlight applies a commit that a crash caught now, some time later, or never. The lock is held.
+func (d *data) resolveInFlight(groups []store.Group) {
 	late := func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		_, _ = d.commit(groups) // nobody is left to hear of it
+		_, _ = d.commit(groups) // the caller has its answer already
 	}
 	switch d.random.IntN(3) {
 	case 0:
@@ -106,84 +106,84 @@ func (d *data) commit(groups []store.Group) (store.Result, error) {
 			d.write(at, op)
 		}
 	}
-	d.settle(at)
-	if d.brim && slices.ContainsFunc(groups, puts) {
-		d.brim, d.full = false, true
+	d.finishRevision(at)
+	if d.reachesQuotaNext && slices.ContainsFunc(groups, writesValue) {
+		d.reachesQuotaNext, d.full = false, true
 		return store.Result{}, fmt.Errorf("the write reached the quota: %w: %w", store.ErrUnknown, store.ErrNoSpace)
 	}
 	return store.Result{Applied: applied, Revision: d.revision}, nil
 }
 
-// puts tells whether a group writes something other than a deletion.
-func puts(g store.Group) bool {
+// writesValue reports whether a group writes something other than a deletion.
+func writesValue(g store.Group) bool {
 	return slices.ContainsFunc(g.Ops, func(op store.Op) bool { return !op.Delete })
 }
 
-// holds tells whether a compare is true now.
+// holds reports whether a compare holds now.
 func (d *data) holds(c store.Compare) bool {
-	record, stands := d.records[c.Key]
+	record, exists := d.records[c.Key]
 	if c.Modified == store.AnyModified {
-		return stands
+		return exists
 	}
 	return record.Modified == c.Modified // an absent record has the revision 0
 }
 
 // write applies one operation at a revision.
 func (d *data) write(at uint64, op store.Op) {
-	old, stood := d.records[op.Key]
+	old, existed := d.records[op.Key]
 	if op.Delete {
-		if !stood {
+		if !existed {
 			return
 		}
 		delete(d.records, op.Key)
-		d.tie(op.Key, "")
+		d.bindKey(op.Key, "")
 		d.keys = nil
 	} else {
 		record := store.Record{Key: op.Key, Value: op.Value, Created: at, Modified: at}
-		if stood {
+		if existed {
 			record.Created = old.Created
 		} else {
 			d.keys = nil
 		}
 		d.records[op.Key] = record
-		d.tie(op.Key, op.Session)
+		d.bindKey(op.Key, op.Session)
 	}
 	d.events = append(d.events, event{revision: at, key: op.Key})
 }
 
-// settle ends the writes of one revision, if there were any: the revision counts from
-// now on, watches wake, and history beyond its bound is forgotten.
-func (d *data) settle(at uint64) {
+// finishRevision ends the writes of one revision, if there were any. It advances the revision, wakes watches, and drops
+// history beyond its limit.
+func (d *data) finishRevision(at uint64) {
 	if n := len(d.events); n == 0 || d.events[n-1].revision != at {
 		return
 	}
 	d.revision = at
-	d.show(at)
+	d.notifyObserver(at)
 	if extra := len(d.events) - d.history; extra > d.history/4 {
-		d.forget(d.events[extra-1].revision)
+		d.compact(d.events[extra-1].revision)
 	}
-	d.announce()
+	d.wakeWaiters()
 }
 
-// show tells the observer what the last revision changed. The lock is held.
-func (d *data) show(at uint64) {
+// notifyObserver passes the changes of the last revision to the observer. The lock is held.
+func (d *data) notifyObserver(at uint64) {
 	if d.observe == nil {
 		return
 	}
 	from, _ := slices.BinarySearchFunc(d.events, at, byRevision)
 	changes := make([]store.Change, 0, len(d.events)-from)
 	for _, e := range d.events[from:] {
-		record, stands := d.records[e.key]
-		if !stands {
+		record, exists := d.records[e.key]
+		if !exists {
 			record = store.Record{Key: e.key, Modified: at}
 		}
-		changes = append(changes, store.Change{Record: record, Deleted: !stands})
+		changes = append(changes, store.Change{Record: record, Deleted: !exists})
 	}
 	d.observe(changes, at, false)
 }
 
-// forget drops the history up to and including a revision.
-func (d *data) forget(revision uint64) {
+// compact drops the history up to and including a revision.
+func (d *data) compact(revision uint64) {
 	n, _ := slices.BinarySearchFunc(d.events, revision+1, byRevision)
 	d.events = slices.Clone(d.events[n:])
 	d.compacted = revision

@@ -28,8 +28,8 @@ func count(t *testing.T, engine store.Engine) int {
 	return len(listing.Records)
 }
 
-// TestCrash catches many calls before and after they are applied: all are unknown, and of
-// the former some happen at once, some later, some never.
+// TestCrash catches many calls before and after they are applied. All results are unknown. Of the calls caught before,
+// some are applied at once, some later, some never.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 60
@@ -124,7 +124,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestConsulLimits fills a commit to its limits and counts what Consul would be sent.
+// TestConsulLimits fills a commit to its limits and measures the request that Consul would get.
 func TestConsulLimits(t *testing.T) {
 	limits := memory.ConsulLimits()
 	request := 0
@@ -156,7 +156,7 @@ func FuzzRestore(f *testing.F) {
 			if err := engine.Restore(bytes.NewReader(data)); err != nil {
 				return
 			}
-			// What can be read can be written, and read again as the same.
+			// Data that can be restored can be written and restored again, unchanged.
 			var once, twice bytes.Buffer
 			if err := engine.Snapshot(t.Context(), &once); err != nil {
 				t.Fatal(err)
@@ -175,7 +175,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// TestObserverSeesEveryRevision writes by two handles, and restores.
+// TestObserverSeesEveryRevision writes through two handles, and restores.
 func TestObserverSeesEveryRevision(t *testing.T) {
 	var revisions []uint64
 	var whole int

@@ -1,17 +1,14 @@
-// Package memory is the model of a store engine: what store.Engine promises, in
-// the plainest form, in the memory of one process. Tests and the simulator run on
-// it, inside testing/synctest bubbles too, and the real engines are held against it
-// by the conformance suite.
+// Package memory is the reference model of a store engine. It implements the contract of store.Engine in the simplest
+// way, in the memory of one process. Tests and the simulator run on it, also inside testing/synctest bubbles. The
+// conformance suite compares the real engines with it.
 //
-// The data outlive every handle on them. New makes the data with a first handle;
-// Open gives another handle, as a second server of a fleet has one. A handle ends
-// with Close, the data when nobody refers to them any more.
+// The data outlive every handle on them. New creates the data with a first handle. Open returns another handle, such as
+// a second server of a fleet has. Close ends a handle; the data end when no handle refers to them.
 //
-// The model is as nasty as the world: Crash loses the results of the calls in flight,
-// of which some happen, some happen later, and some never; Compact makes lagging
-// watches lose their place; Fill refuses writes as a full disk does, and Brim also applies the first that it
-// refuses; Restore takes revisions back; and hooks before and after a commit delay it, refuse it, or lose
-// its acknowledgement.
+// The model injects the faults of a real engine. Crash loses the results of the calls in flight: some are applied at
+// once, some later, and some never. Compact makes lagging watches lose their position. Fill refuses writes as a full
+// disk does, and Brim also applies the first write that it refuses. Restore takes revisions back. Hooks before
+// and after a commit delay it, refuse it, or lose its acknowledgement.
 package memory
 
 import (
@@ -26,43 +23,40 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Options are the properties of the data. The zero value is a plain engine.
+// Options configure the data. The zero value is an engine without special limits.
 type Options struct {
-	// Consul gives the engine what Consul can do, and no more: 128 operations
-	// in a commit, 512 KiB of them in base64, and watches that only say "this
-	// prefix changed, here it is whole": every batch is a resync.
+	// Consul gives the engine the limits of Consul: 128 operations in a commit, and 512 KiB of them in base64. Watches
+	// then return the whole prefix: every batch is a resync.
 	Consul bool
-	// History is how many changes are kept for watches that lag; 0 means 100,000.
-	// A watch that needs an older one gets a resync.
+	// History is the number of changes kept for watches that lag; 0 means 100,000. A watch that needs an older change
+	// gets a resync.
 	History int
-	// Random decides the fate of the calls that a Crash catches; nil means a fixed
-	// seed. The engine uses it under its own lock.
+	// Random decides the results of calls in flight at a Crash; nil means a fixed seed. The engine uses it under its
+	// own lock.
 	Random *rand.Rand
-	// Hooks are those of the first handle.
+	// Hooks are the hooks of the first handle.
 	Hooks Hooks
-	// Observe, unless nil, is told of every revision, in order, of all handles: a witness misses no intermediate
-	// version, as a watch may. After a Restore it gets every record, with whole set. It runs under the engine's lock
-	// and must not call it.
+	// Observe, unless nil, is called for every revision of all handles, in order. Unlike a watch it misses no
+	// intermediate version. After a Restore it gets every record, with whole set. It runs under the engine's lock and
+	// must not call the engine.
 	Observe func(changes []store.Change, revision uint64, whole bool)
 }
 
-// Hooks are a seam for faults. They run without the engine's lock, on the goroutine
-// of the call, and may block.
+// Hooks inject faults into commits. They run without the engine's lock, on the goroutine of the call, and may block.
 type Hooks struct {
-	// Before runs when a commit was checked and before it is applied. An error
-	// is returned to the caller, and nothing is written.
+	// Before runs after a commit was checked and before it is applied. Its error is returned to the caller, and nothing
+	// is written.
 	Before func(ctx context.Context, groups []store.Group) error
-	// After runs when a commit was applied. An error is returned to the caller
-	// in place of the result: store.ErrUnknown loses the acknowledgement.
+	// After runs after a commit was applied. Its error is returned to the caller in place of the result:
+	// store.ErrUnknown loses the acknowledgement.
 	After func(ctx context.Context, groups []store.Group, result store.Result) error
 }
 
 // PlainLimits are the limits of an engine without Options.Consul.
 func PlainLimits() store.Limits { return store.Limits{Operations: 16384, Bytes: 4 << 20} }
 
-// ConsulLimits are the limits of an engine with Options.Consul. Consul counts the bytes of the
-// request: 512 KiB, where a value is base64, four bytes for three, in an envelope of JSON,
-// for which 128 bytes an operation are set aside.
+// ConsulLimits are the limits of an engine with Options.Consul. Consul limits the request to 512 KiB. A value in it is
+// base64, four bytes for three, inside JSON; 128 bytes for each operation are set aside for the JSON.
 func ConsulLimits() store.Limits {
 	const request, envelope, operations = 512 << 10, 128, 128
 	return store.Limits{Operations: operations, Bytes: (request - operations*envelope) / 4 * 3}
@@ -76,7 +70,7 @@ type Engine struct {
 	once   sync.Once
 }
 
-// data is what all handles share. Everything in it is guarded by mu.
+// data is shared by all handles. mu guards all of it but the constant fields above it.
 type data struct {
 	consul  bool
 	history int
@@ -90,21 +84,20 @@ type data struct {
 	keys     []string // the sorted keys of records; nil when they have to be sorted again
 	sessions map[store.SessionID]*lease
 	opened   uint64 // sessions ever opened
-	ties     map[string]store.SessionID
+	boundTo  map[string]store.SessionID
 
-	events    []event // of the revisions above compacted, in their order
+	events    []event // the events of the revisions above compacted, in their order
 	compacted uint64
-	restores  int           // a watch that saw fewer gets a resync
-	changed   chan struct{} // closed, and made anew, at every change of what watches and callers wait for
+	restores  int           // a watch that has seen fewer restores gets a resync
+	changed   chan struct{} // closed and replaced whenever watches and callers have to look again
 
-	full bool
-	brim bool // the next write reaches the quota
-	down bool
-	life int // grows with every crash
+	full             bool
+	reachesQuotaNext bool // the next write reaches the quota
+	down             bool
+	crashes          int
 }
 
-// event says that a key was written or deleted at a revision. What the key holds
-// since is found in the records.
+// event is the write or deletion of a key at a revision. The present value of the key is in the records.
 type event struct {
 	revision uint64
 	key      string
@@ -121,7 +114,7 @@ func New(options Options) *Engine {
 		revision: 1,
 		records:  make(map[string]store.Record),
 		sessions: make(map[store.SessionID]*lease),
-		ties:     make(map[string]store.SessionID),
+		boundTo:  make(map[string]store.SessionID),
 		changed:  make(chan struct{}),
 	}
 	if d.consul {
@@ -152,7 +145,7 @@ func (e *Engine) Close() error {
 
 // Read is part of store.Engine.
 func (e *Engine) Read(ctx context.Context, key string) (store.Record, error) {
-	if _, err := e.enter(ctx); err != nil {
+	if _, err := e.lockWhenUp(ctx); err != nil {
 		return store.Record{}, err
 	}
 	defer e.d.mu.Unlock()
@@ -168,16 +161,15 @@ func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error)
 	if err := store.CheckPrefix(prefix); err != nil {
 		return store.Listing{}, err
 	}
-	if _, err := e.enter(ctx); err != nil {
+	if _, err := e.lockWhenUp(ctx); err != nil {
 		return store.Listing{}, err
 	}
 	defer e.d.mu.Unlock()
 	return store.Listing{Records: e.d.list(prefix), Revision: e.d.revision}, nil
 }
 
-// enter waits until the engine is up and returns, with the lock held, the life
-// that it found.
-func (e *Engine) enter(ctx context.Context) (int, error) {
+// lockWhenUp waits until the engine is up, takes the lock, and returns the number of crashes so far.
+func (e *Engine) lockWhenUp(ctx context.Context) (int, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -189,7 +181,7 @@ func (e *Engine) enter(ctx context.Context) (int, error) {
 		}
 		e.d.mu.Lock()
 		if !e.d.down {
-			return e.d.life, nil
+			return e.d.crashes, nil
 		}
 		changed := e.d.changed
 		e.d.mu.Unlock()
@@ -217,8 +209,8 @@ func (d *data) list(prefix string) []store.Record {
 	return records
 }
 
-// announce wakes all who wait for a change. The lock is held.
-func (d *data) announce() {
+// wakeWaiters wakes all goroutines that wait for a change. The lock is held.
+func (d *data) wakeWaiters() {
 	close(d.changed)
 	d.changed = make(chan struct{})
 }

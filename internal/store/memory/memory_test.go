@@ -21,7 +21,7 @@ func TestEngineWithConsulLimits(t *testing.T) {
 	storetest.Test(t, storetest.Suite{Open: subject(memory.Options{Consul: true}), Bubble: true, Whole: true})
 }
 
-// subject makes subjects whose restart is a crash.
+// subject returns a function that opens subjects whose restart is a crash.
 func subject(options memory.Options) func(*testing.T) storetest.Subject {
 	return func(t *testing.T) storetest.Subject {
 		engine := memory.New(options)
@@ -33,10 +33,10 @@ func subject(options memory.Options) func(*testing.T) storetest.Subject {
 				engine.Restart()
 				return engine
 			},
-			Compact: engine.Compact,
-			Restore: func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
-			Fill:    engine.Fill,
-			Brim:    engine.Brim,
+			Compact:    engine.Compact,
+			Restore:    func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
+			Fill:       engine.Fill,
+			ReachQuota: engine.Brim,
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// lease is a session as the data hold it: its records and the timer that ends it.
+// lease is the data of a session: its keys and the timer that ends it.
 type lease struct {
 	ttl   time.Duration
 	keys  map[string]struct{}
 	timer *time.Timer
 }
 
-// arm begins the lease's time anew. It ends halfway between the bounds that the contract allows.
-func (l *lease) arm() { l.timer.Reset(l.ttl + l.ttl/2) }
+// restartTimer begins the lease's time again. It ends halfway between the bounds that the contract allows.
+func (l *lease) restartTimer() { l.timer.Reset(l.ttl + l.ttl/2) }
 
 // session is a handle on a lease.
 type session struct {
@@ -31,7 +31,7 @@ func (e *Engine) OpenSession(ctx context.Context, ttl time.Duration) (store.Sess
 	if ttl <= 0 {
 		return nil, fmt.Errorf("a session of %v: %w", ttl, store.ErrInvalid)
 	}
-	if _, err := e.enter(ctx); err != nil {
+	if _, err := e.lockWhenUp(ctx); err != nil {
 		return nil, err
 	}
 	defer e.d.mu.Unlock()
@@ -39,28 +39,28 @@ func (e *Engine) OpenSession(ctx context.Context, ttl time.Duration) (store.Sess
 		return nil, store.ErrNoSpace
 	}
 	var id store.SessionID
-	for taken := true; taken; _, taken = e.d.sessions[id] { // a restore may have brought any
+	for taken := true; taken; _, taken = e.d.sessions[id] { // a restore may have brought back any id
 		e.d.opened++
 		id = store.SessionID(fmt.Sprintf("session-%d", e.d.opened))
 	}
-	e.d.lend(id, ttl)
+	e.d.startLease(id, ttl)
 	return &session{e: e, id: id}, nil
 }
 
-// lend begins a lease. The lock is held.
-func (d *data) lend(id store.SessionID, ttl time.Duration) {
+// startLease begins a lease. The lock is held.
+func (d *data) startLease(id store.SessionID, ttl time.Duration) {
 	l := &lease{ttl: ttl, keys: make(map[string]struct{})}
 	d.sessions[id] = l
 	l.timer = time.AfterFunc(ttl+ttl/2, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.sessions[id] == l && !d.down { // a restart arms it again
+		if d.sessions[id] == l && !d.down { // Restart begins the time of a lease again
 			d.end(id)
 		}
 	})
 }
 
-// end drops a lease and deletes its records, all at one revision. The lock is held.
+// end deletes a lease and its records, all at one revision. The lock is held.
 func (d *data) end(id store.SessionID) {
 	l, live := d.sessions[id]
 	if !live {
@@ -72,18 +72,18 @@ func (d *data) end(id store.SessionID) {
 		d.write(at, store.Op{Key: key, Delete: true})
 	}
 	delete(d.sessions, id)
-	d.settle(at)
+	d.finishRevision(at)
 }
 
-// tie moves a key to a lease, or to none. The lock is held.
-func (d *data) tie(key string, id store.SessionID) {
-	if l, tied := d.sessions[d.ties[key]]; tied {
+// bindKey binds a key to a lease, or to none. The lock is held.
+func (d *data) bindKey(key string, id store.SessionID) {
+	if l, isBound := d.sessions[d.boundTo[key]]; isBound {
 		delete(l.keys, key)
 	}
-	delete(d.ties, key)
+	delete(d.boundTo, key)
 	if l, live := d.sessions[id]; live {
 		l.keys[key] = struct{}{}
-		d.ties[key] = id
+		d.boundTo[key] = id
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *session) ID() store.SessionID { return s.id }
 
 // Renew is part of store.Session.
 func (s *session) Renew(ctx context.Context) error {
-	if _, err := s.e.enter(ctx); err != nil {
+	if _, err := s.e.lockWhenUp(ctx); err != nil {
 		return err
 	}
 	defer s.e.d.mu.Unlock()
@@ -100,13 +100,13 @@ func (s *session) Renew(ctx context.Context) error {
 	if !live {
 		return fmt.Errorf("session %s: %w", s.id, store.ErrSessionExpired)
 	}
-	l.arm()
+	l.restartTimer()
 	return nil
 }
 
 // End is part of store.Session.
 func (s *session) End(ctx context.Context) error {
-	if _, err := s.e.enter(ctx); err != nil {
+	if _, err := s.e.lockWhenUp(ctx); err != nil {
 		return err
 	}
 	defer s.e.d.mu.Unlock()

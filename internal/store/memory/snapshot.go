@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// format names the layout of a snapshot: a line of JSON for the header, then a line
-// for each record in the order of the keys.
+// format names the layout of a snapshot: a header as a line of JSON, then one line for each record in the order of the
+// keys.
 const format = "berth-memory-snapshot-1"
 
 type header struct {
@@ -23,7 +23,7 @@ type header struct {
 }
 
 type line struct {
-	Key      []byte          `json:"key"` // bytes, as it need not be UTF-8
+	Key      []byte          `json:"key"` // bytes, since a key need not be UTF-8
 	Value    []byte          `json:"value"`
 	Created  uint64          `json:"created"`
 	Modified uint64          `json:"modified"`
@@ -31,9 +31,9 @@ type line struct {
 	TTL      time.Duration   `json:"ttl,omitempty"` // of the session, in nanoseconds
 }
 
-// Snapshot is part of store.Engine. Restore reads what it writes.
+// Snapshot is part of store.Engine. Restore reads the snapshot.
 func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
-	if _, err := e.enter(ctx); err != nil {
+	if _, err := e.lockWhenUp(ctx); err != nil {
 		return err
 	}
 	head := header{Format: format, Revision: e.d.revision, Records: len(e.d.records)}
@@ -41,9 +41,9 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	for _, r := range e.d.list("") {
 		l := line{
 			Key: []byte(r.Key), Value: r.Value, Created: r.Created, Modified: r.Modified,
-			Session: e.d.ties[r.Key],
+			Session: e.d.boundTo[r.Key],
 		}
-		if held, tied := e.d.sessions[l.Session]; tied {
+		if held, isBound := e.d.sessions[l.Session]; isBound {
 			l.TTL = held.ttl
 		}
 		lines = append(lines, l)
@@ -66,9 +66,9 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// Restore replaces all data by those of a snapshot, revisions included: they go back. Open
-// watches get a resync. Sessions of the snapshot's records live on for their ttl, others end.
-// A snapshot that is damaged or cut short changes nothing.
+// Restore replaces all data by those of a snapshot, revisions included: they go back. Open watches get a resync.
+// Sessions of the snapshot's records live on for their ttl, and others end. A snapshot that is damaged or cut short
+// changes nothing.
 func (e *Engine) Restore(from io.Reader) error {
 	head, lines, err := decode(from)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) Restore(from io.Reader) error {
 		l.timer.Stop()
 	}
 	clear(d.sessions)
-	clear(d.ties)
+	clear(d.boundTo)
 	clear(d.records)
 	d.keys, d.events = nil, nil
 	d.revision, d.compacted = head.Revision, head.Revision
@@ -92,9 +92,9 @@ func (e *Engine) Restore(from io.Reader) error {
 			continue
 		}
 		if _, live := d.sessions[l.Session]; !live {
-			d.lend(l.Session, l.TTL)
+			d.startLease(l.Session, l.TTL)
 		}
-		d.tie(key, l.Session)
+		d.bindKey(key, l.Session)
 	}
 	d.restores++
 	if d.observe != nil {
@@ -104,12 +104,11 @@ func (e *Engine) Restore(from io.Reader) error {
 		}
 		d.observe(changes, d.revision, true)
 	}
-	d.announce()
+	d.wakeWaiters()
 	return nil
 }
 
-// decode reads a snapshot and checks that it is whole and could have been written by
-// Snapshot.
+// decode reads a snapshot and checks that it is complete and consistent.
 func decode(from io.Reader) (header, []line, error) {
 	decoder := json.NewDecoder(from)
 	decoder.DisallowUnknownFields()

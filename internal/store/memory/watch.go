@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// watch is a place in the history. It holds no copy of anything, so that a slow
-// reader costs nothing and always gets the latest value of each key.
+// watch is a position in the history. It holds no copy of any record, so that a slow reader costs nothing and always
+// gets the latest value of each key.
 type watch struct {
 	e      *Engine
 	ctx    context.Context //nolint:containedctx // the contract ends a watch with the context of its opening
@@ -18,18 +18,19 @@ type watch struct {
 	closed chan struct{}
 	once   sync.Once
 
-	at       uint64 // what was delivered
-	restores int    // of the data, when it was delivered
-	whole    bool   // the next batch is a resync
+	position    uint64 // the last delivered revision
+	restores    int    // the restores of the data before that delivery
+	needsResync bool   // the next batch is a resync
 }
 
 // Watch is part of store.Engine.
 func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
-	w := &watch{e: e, ctx: ctx, prefix: prefix, closed: make(chan struct{}), at: after, whole: after == 0}
+	w := &watch{e: e, ctx: ctx, prefix: prefix, closed: make(chan struct{}), position: after,
+		needsResync: after == 0}
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
 	w.restores = e.d.restores
-	w.whole = w.whole || after > e.d.revision // of data that a restore took away
+	w.needsResync = w.needsResync || after > e.d.revision // a restore removed that revision
 	return w
 }
 
@@ -42,13 +43,13 @@ func (w *watch) Next(ctx context.Context) (store.Batch, error) {
 		return store.Batch{}, err
 	}
 	for {
-		if err := w.over(ctx); err != nil {
+		if err := w.endReason(ctx); err != nil {
 			return store.Batch{}, err
 		}
 		d := w.e.d
 		d.mu.Lock()
 		if !d.down {
-			if batch, ok := w.take(); ok {
+			if batch, ok := w.takeChanges(); ok {
 				d.mu.Unlock()
 				return batch, nil
 			}
@@ -65,8 +66,8 @@ func (w *watch) Next(ctx context.Context) (store.Batch, error) {
 	}
 }
 
-// over returns why the watch ended, if it did.
-func (w *watch) over(ctx context.Context) error {
+// endReason returns why the watch ended, or nil.
+func (w *watch) endReason(ctx context.Context) error {
 	select {
 	case <-w.closed:
 		return store.ErrClosed
@@ -80,18 +81,17 @@ func (w *watch) over(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// take returns what there is beyond the watch's place, and moves the place. The
-// lock is held.
-func (w *watch) take() (store.Batch, bool) {
+// takeChanges returns the changes beyond the position, and advances the position. The lock is held.
+func (w *watch) takeChanges() (store.Batch, bool) {
 	d := w.e.d
-	lost := w.restores != d.restores || w.at < d.compacted || w.at > d.revision
-	if w.whole || lost {
+	lost := w.restores != d.restores || w.position < d.compacted || w.position > d.revision
+	if w.needsResync || lost {
 		return w.resync(), true
 	}
-	if w.at == d.revision {
+	if w.position == d.revision {
 		return store.Batch{}, false
 	}
-	from, _ := slices.BinarySearchFunc(d.events, w.at+1, byRevision)
+	from, _ := slices.BinarySearchFunc(d.events, w.position+1, byRevision)
 	latest := make(map[string]uint64)
 	for _, e := range d.events[from:] {
 		if strings.HasPrefix(e.key, w.prefix) {
@@ -103,14 +103,14 @@ func (w *watch) take() (store.Batch, bool) {
 	}
 	batch := store.Batch{Revision: d.revision}
 	for key, revision := range latest {
-		record, stands := d.records[key]
-		if !stands {
+		record, exists := d.records[key]
+		if !exists {
 			record = store.Record{Key: key, Modified: revision}
 		}
-		batch.Changes = append(batch.Changes, store.Change{Record: record, Deleted: !stands})
+		batch.Changes = append(batch.Changes, store.Change{Record: record, Deleted: !exists})
 	}
 	slices.SortFunc(batch.Changes, func(a, b store.Change) int { return strings.Compare(a.Key, b.Key) })
-	w.at = d.revision
+	w.position = d.revision
 	return batch, true
 }
 
@@ -121,6 +121,6 @@ func (w *watch) resync() store.Batch {
 	for _, record := range d.list(w.prefix) {
 		batch.Changes = append(batch.Changes, store.Change{Record: record})
 	}
-	w.at, w.restores, w.whole = d.revision, d.restores, false
+	w.position, w.restores, w.needsResync = d.revision, d.restores, false
 	return batch
 }

@@ -11,7 +11,7 @@ import (
 
 // testCampaign lets two servers lead one after the other, on the engine's own time.
 func testCampaign(t *testing.T, c *check) {
-	stand := func(server string) *store.Candidate {
+	newCandidate := func(server string) *store.Candidate {
 		return store.NewCandidate(store.CandidateConfig{
 			Engine: c.Engine, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
 			Random: rand.New(rand.NewPCG(1, 2)),
@@ -25,18 +25,18 @@ func testCampaign(t *testing.T, c *check) {
 		}).Applied[0]
 	}
 	ctx := testkit.Context(c, time.Minute)
-	// 1. The first leads at once, and keeps on.
-	first, err := stand("a").Campaign(ctx)
+	// 1. The first candidate leads at once, and goes on leading.
+	first, err := newCandidate("a").Campaign(ctx)
 	if err != nil {
 		t.Fatalf("first campaign: %v", err)
 	}
 	if first.Leader.Epoch != 1 || !write(first, "a") {
 		t.Fatalf("first leader: got %+v, want epoch 1 with the right to write", first.Leader)
 	}
-	// 2. It stops; the second follows when it was silent long enough.
+	// 2. The first leader stops. The second takes over once the first was silent long enough.
 	began := time.Now()
 	first.Resign()
-	second, err := stand("b").Campaign(ctx)
+	second, err := newCandidate("b").Campaign(ctx)
 	if err != nil {
 		t.Fatalf("second campaign: %v", err)
 	}
@@ -46,7 +46,7 @@ func testCampaign(t *testing.T, c *check) {
 	if second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
 		t.Errorf("second leader: got %+v, want epoch 2 in the incarnation of %+v", second.Leader, first.Leader)
 	}
-	// 3. The old epoch is fenced off; the record is what the leader thinks it is.
+	// 3. The old epoch is fenced off, and the stored record equals the leader's copy.
 	if write(first, "a again") || !write(second, "b") {
 		t.Error("the old epoch can write, or the new one cannot")
 	}
@@ -54,10 +54,10 @@ func testCampaign(t *testing.T, c *check) {
 	if got := c.read(second.Record.Key); got.Modified != second.Record.Modified || got.Created != first.Record.Created {
 		t.Errorf("leader record: got %+v, want %+v", got, second.Record)
 	}
-	// 4. The same server, started again, does not wait.
+	// 4. The same server does not wait after a restart.
 	second.Resign()
 	watch := testkit.NewStopwatch()
-	third, err := stand("b").Campaign(ctx)
+	third, err := newCandidate("b").Campaign(ctx)
 	if err != nil {
 		t.Fatalf("third campaign: %v", err)
 	}

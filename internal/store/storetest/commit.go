@@ -16,9 +16,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// testCommit follows one key through its life.
+// testCommit creates, changes and deletes one record.
 func testCommit(_ *testing.T, c *check) {
-	// 1. Created, once only.
+	// 1. A record is created only once.
 	create := store.Group{Compares: []store.Compare{{Key: "a/k"}}, Ops: []store.Op{put("a/k", "1")}}
 	first := c.commit(create)
 	c.wantApplied(first, true)
@@ -28,7 +28,7 @@ func testCommit(_ *testing.T, c *check) {
 		made.Key != "a/k" {
 		c.Fatalf("created: got %+v, want value 1 at revision %d", made, first.Revision)
 	}
-	// 2. Changed from the revision it has, and not from an old one.
+	// 2. A record is changed from its present revision, and not from an old one.
 	change := store.Group{
 		Compares: []store.Compare{{Key: "a/k", Modified: made.Modified}},
 		Ops:      []store.Op{put("a/k", "2")},
@@ -47,7 +47,7 @@ func testCommit(_ *testing.T, c *check) {
 	if changed.Created != made.Created || changed.Modified != second.Revision || string(changed.Value) != "2" {
 		c.Fatalf("changed: got %+v, want value 2, created %d, modified %d", changed, made.Created, second.Revision)
 	}
-	// 3. Whatever stands is changed; what does not is not.
+	// 3. AnyModified holds for an existing record, and not for an absent one.
 	c.wantApplied(c.commit(
 		store.Group{
 			Compares: []store.Compare{{Key: "a/k", Modified: store.AnyModified}},
@@ -62,17 +62,17 @@ func testCommit(_ *testing.T, c *check) {
 	if got := c.read("a/k"); len(got.Value) != 0 {
 		c.Fatalf("an empty value: got %q", got.Value)
 	}
-	// 4. Deleted; to delete what is not there is no error.
+	// 4. A record is deleted. The deletion of an absent record is no error.
 	c.wantApplied(c.delete("a/k", "a/never"), true)
 	c.absent("a/k")
 	c.wantApplied(c.delete("a/k"), true)
-	// 5. Created anew, with a creation of its own.
+	// 5. A record that is created again has a new revision of creation.
 	again := c.commit(create)
 	c.wantApplied(again, true)
 	if got := c.read("a/k"); got.Created != again.Revision {
 		c.Fatalf("created again: got %+v, want revision %d", got, again.Revision)
 	}
-	// 6. Values are bytes, and the engine's own from the call on.
+	// 6. Values are arbitrary bytes, and the engine copies them during the call.
 	value := []byte{0, 0xff, '\n', 0xc3}
 	kept := bytes.Clone(value)
 	c.commit(store.Group{Ops: []store.Op{{Key: "a/bytes", Value: value}}})
@@ -80,7 +80,7 @@ func testCommit(_ *testing.T, c *check) {
 	if got := c.read("a/bytes"); !bytes.Equal(got.Value, kept) {
 		c.Fatalf("bytes: got %q, want %q", got.Value, kept)
 	}
-	// 7. A call without groups tells the revision.
+	// 7. A call without groups returns the revision.
 	if got, want := c.commit().Revision, c.list("").Revision; got != want || len(c.commit().Applied) != 0 {
 		c.Fatalf("an empty commit: got revision %d, want %d", got, want)
 	}
@@ -109,7 +109,7 @@ func testGroups(_ *testing.T, c *check) {
 	)
 	c.wantApplied(result, true, true, true, false, true, true, false, true)
 	c.wantList("g/", "g/a=1", "g/free=1", "g/new=1", "g/sees-b=1", "g/sees-no-new=1")
-	// 2. What one call writes has one revision.
+	// 2. All writes of one call have one revision.
 	for _, r := range c.list("g/").Records {
 		if r.Key != "g/a" && r.Modified != result.Revision {
 			c.Errorf("%s: revision %d, want %d", r.Key, r.Modified, result.Revision)
@@ -127,10 +127,10 @@ func testGroups(_ *testing.T, c *check) {
 	}
 }
 
-// testMalformed gives calls that can never succeed.
+// testMalformed makes calls that can never succeed.
 func testMalformed(t *testing.T, c *check) {
-	c.put("m/stands", "1")
-	never := []store.Compare{{Key: "m/stands"}}
+	c.put("m/exists", "1")
+	never := []store.Compare{{Key: "m/exists"}}
 	for _, test := range []struct {
 		name   string
 		groups []store.Group
@@ -152,7 +152,7 @@ func testMalformed(t *testing.T, c *check) {
 		},
 		{
 			"two groups delete a key",
-			[]store.Group{{Ops: []store.Op{remove("m/stands")}}, {Ops: []store.Op{remove("m/stands")}}},
+			[]store.Group{{Ops: []store.Op{remove("m/exists")}}, {Ops: []store.Op{remove("m/exists")}}},
 		},
 		{"a group writes a key twice", []store.Group{{Ops: []store.Op{put("m/k", "1"), put("m/k", "1")}}}},
 		{"an empty key is written", []store.Group{{Ops: []store.Op{put("m/other", "1"), put("", "1")}}}},
@@ -167,18 +167,18 @@ func testMalformed(t *testing.T, c *check) {
 			t.Errorf("%s: got error %v, want ErrInvalid", test.name, err)
 		}
 	}
-	c.wantList("m/", "m/stands=1")
+	c.wantList("m/", "m/exists=1")
 	for _, prefix := range []string{"m", "m/s"} {
 		_, err := c.Engine.List(c.Context(), prefix)
 		c.wantError(err, store.ErrInvalid)
 		w := c.Engine.Watch(c.Context(), prefix, 0)
-		_, err = w.Next(within(t, 5*time.Second))
+		_, err = w.Next(boundedContext(t, 5*time.Second))
 		c.wantError(err, store.ErrInvalid)
 		w.Close()
 	}
 }
 
-// testLimits fills a call to the brim, and a little more.
+// testLimits makes calls at the limits and one above them.
 func testLimits(t *testing.T, c *check) {
 	limits := c.Engine.Limits()
 	key := func(i int) string { return fmt.Sprintf("l/%06d", i) }
@@ -237,7 +237,7 @@ func slicesRepeat(value bool, n int) []bool {
 
 // testSpace fills the disk and frees it.
 func testSpace(t *testing.T, c *check) {
-	c.need(c.Fill != nil, "Fill")
+	c.requireHook(c.Fill != nil, "Fill")
 	c.put("s/a", "1")
 	session, err := c.Engine.OpenSession(c.Context(), time.Minute)
 	if err != nil {
@@ -259,11 +259,11 @@ func testSpace(t *testing.T, c *check) {
 	c.wantList("s/", "s/a=1", "s/b=1")
 }
 
-// testQuota reaches the engine's quota: the write that does is in doubt, and a read tells what became of it; those
-// after it are refused without doubt.
+// testQuota reaches the engine's quota. The result of the write that reaches it is unknown, and a read shows it. Later
+// writes are refused, and their results are known.
 func testQuota(t *testing.T, c *check) {
-	c.need(c.Brim != nil, "Brim")
-	c.Brim()
+	c.requireHook(c.ReachQuota != nil, "ReachQuota")
+	c.ReachQuota()
 	_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("q/a", "1")}}})
 	c.wantError(err, store.ErrNoSpace)
 	c.wantError(err, store.ErrUnknown)
@@ -278,8 +278,8 @@ func testQuota(t *testing.T, c *check) {
 	c.put("q/b", "1")
 }
 
-// testContended lets several clients count up one record, together with one of each
-// client: no step may be lost, and the two must always move together.
+// testContended has several clients increment one record together with a record of each client. No step may be lost,
+// and the two records of a step always change together.
 func testContended(t *testing.T, c *check) {
 	const clients, steps = 8, 20
 	var running sync.WaitGroup
@@ -314,7 +314,7 @@ func testContended(t *testing.T, c *check) {
 	c.wantList("n/", append(want, fmt.Sprintf("n/total=%d", clients*steps))...)
 }
 
-// number reads a record that holds a number; one that is absent holds 0, at revision 0.
+// number reads a record that holds a number. An absent record holds 0, at revision 0.
 func number(ctx context.Context, engine store.Engine, key string) (value int, modified uint64, err error) {
 	record, err := engine.Read(ctx, key)
 	if errors.Is(err, store.ErrNotFound) {
@@ -327,8 +327,8 @@ func number(ctx context.Context, engine store.Engine, key string) (value int, mo
 	return value, record.Modified, err
 }
 
-// testContext ends calls before and while they run: what was not sent leaves the context's error and
-// no trace, and what may have been is called unknown.
+// testContext ends calls before and while they run. A call that was not sent returns the context's error and changes
+// nothing; a call that may have been applied returns ErrUnknown.
 func testContext(t *testing.T, c *check) {
 	ended, cancel := context.WithCancel(c.Context())
 	cancel()
@@ -362,13 +362,13 @@ func testContext(t *testing.T, c *check) {
 			t.Fatalf("%s: got error %v, want none, ErrUnknown, or the context's", key, err)
 		}
 	}
-	stands := map[string]bool{}
+	exists := map[string]bool{}
 	for _, r := range c.list("x/").Records {
-		stands[r.Key] = true
+		exists[r.Key] = true
 	}
 	for key, fate := range fates {
-		if fate == "written" && !stands[key] || fate == "not written" && stands[key] {
-			t.Errorf("%s was told to be %s; it stands: %v", key, fate, stands[key])
+		if fate == "written" && !exists[key] || fate == "not written" && exists[key] {
+			t.Errorf("%s was reported as %s; it exists: %v", key, fate, exists[key])
 		}
 	}
 }

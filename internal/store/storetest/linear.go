@@ -20,45 +20,45 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Trial is a run of clients against one engine that is killed under them.
+// Trial runs clients against one engine that is killed meanwhile.
 type Trial struct {
-	// Engine stays usable over kills. Its calls may block while it is down.
+	// Engine stays usable after kills. Its calls may block while it is down.
 	Engine store.Engine
 	// Kill ends the engine without warning and brings it back.
 	Kill func()
-	// Clients call at the same time, each Steps calls; Kills are spread over them.
+	// Clients run concurrently and make Steps calls each. Kills are spread over the calls.
 	Clients, Steps, Kills int
 	Seed                  uint64
 }
 
-// contended are the keys of a trial: few, so that clients meet.
+// contended is the number of keys of a trial: small, so that clients conflict.
 const contended = 4
 
 func lineKey(i int) string { return fmt.Sprintf("line/%d", i) }
 
-// call is what a client asked for: a commit, if it has groups, or a read of one key, or of all.
+// call is the input of a client's call: a commit, if it has groups, or a read of one key or of all keys.
 type call struct {
 	groups []lineGroup
-	key    int  // of a read; contended lists all keys
-	end    bool // of the history: nobody's call
+	key    int  // the key of a read; contended reads all keys
+	end    bool // marks the end of the history, after all calls
 }
 
-// lineGroup is a group in terms of values: each value is written once in a trial, so
-// that "the revision that I read" and "the value that I read" are the same demand.
+// lineGroup is a group in terms of values. Each value is written once in a trial, so a compare of the revision equals a
+// compare of the value.
 type lineGroup struct {
-	compares map[int]string // "" demands that there is no record
+	compares map[int]string // "" requires that there is no record
 	writes   map[int]string // "" deletes
 }
 
-// answer is what the client got.
+// answer is the output of a client's call.
 type answer struct {
-	unknown bool // a commit that may happen at any time after the call, or never
+	unknown bool // a commit that may be applied at any time after the call, or never
 	applied []bool
-	values  [contended]string // of a read: the one key, or all of them
+	values  [contended]string // the values that a read returned
 }
 
-// Run lets the clients call and returns the history. A call that is known not to have
-// happened, or a read without an answer, is not in it.
+// Run lets the clients call and returns the history. It leaves out calls that certainly were not applied and reads
+// without an answer.
 func (trial Trial) Run(ctx context.Context) ([]porcupine.Operation, error) {
 	r := &recorder{trial: trial, revisions: map[string]uint64{}}
 	var running sync.WaitGroup
@@ -86,14 +86,14 @@ func (trial Trial) Run(ctx context.Context) ([]porcupine.Operation, error) {
 	return r.history, r.err
 }
 
-// recorder collects the calls of all clients, on one clock that only counts.
+// recorder collects the calls of all clients, on one logical clock.
 type recorder struct {
 	trial Trial
 	clock atomic.Int64
 
 	mu        sync.Mutex
 	history   []porcupine.Operation
-	revisions map[string]uint64 // of each value that was read, by key and value
+	revisions map[string]uint64 // the revision of each value that was read, by key and value
 	err       error
 }
 
@@ -103,8 +103,8 @@ func (r *recorder) add(op porcupine.Operation) {
 	r.history = append(r.history, op)
 }
 
-// same checks that a value always comes with one revision: the model knows values only.
-func (r *recorder) same(record store.Record) {
+// checkRevision checks that a value always has the same revision, since the model knows only values.
+func (r *recorder) checkRevision(record store.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := record.Key + "=" + string(record.Value)
@@ -114,14 +114,14 @@ func (r *recorder) same(record store.Record) {
 	r.revisions[id] = record.Modified
 }
 
-// fail keeps a fault that no order of the calls could explain.
+// fail records a fault that no order of the calls could explain.
 func (r *recorder) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err = err
 }
 
-// lineClient is one client with what it read last of each key.
+// lineClient is one client, with the last record that it read of each key.
 type lineClient struct {
 	r      *recorder
 	id     int
@@ -152,7 +152,7 @@ func (c *lineClient) read(ctx context.Context, key int) {
 	c.known[key] = record
 	c.done(call{key: key}, called, got)
 	if err == nil {
-		c.r.same(record)
+		c.r.checkRevision(record)
 	}
 }
 
@@ -175,13 +175,13 @@ func (c *lineClient) list(ctx context.Context) {
 		}
 		got.values[key] = string(record.Value)
 		c.known[key] = record
-		c.r.same(record)
+		c.r.checkRevision(record)
 	}
 	c.done(call{key: contended}, called, got)
 }
 
-// commit writes two keys in one group or two, mostly comparing what was read of
-// some keys, which may be others.
+// commit writes two to four keys in one group or two. Most groups compare the last record that the client read of a
+// key.
 func (c *lineClient) commit(ctx context.Context) {
 	keys := c.random.Perm(contended)
 	groups := make([]store.Group, 1+c.random.IntN(2))
@@ -209,13 +209,13 @@ func (c *lineClient) commit(ctx context.Context) {
 	switch {
 	case err == nil:
 		c.done(call{groups: asked}, called, answer{applied: result.Applied})
-		for i, applied := range result.Applied { // what was written is known without a read
+		for i, applied := range result.Applied { // the client knows the records that it wrote
 			for key, value := range asked[i].writes {
 				delete(c.known, key)
 				if applied && value != "" {
 					record := store.Record{Key: lineKey(key), Value: []byte(value), Modified: result.Revision}
 					c.known[key] = record
-					c.r.same(record)
+					c.r.checkRevision(record)
 				}
 			}
 		}
@@ -232,7 +232,7 @@ func (c *lineClient) done(asked call, called int64, got answer) {
 	c.r.add(porcupine.Operation{ClientId: c.id, Input: asked, Call: called, Output: got, Return: c.r.clock.Add(1)})
 }
 
-// line is the model: the values of the keys, "" for those that are absent.
+// line is the model: the values of the keys, "" for absent keys.
 type line struct {
 	values [contended]string
 	ended  bool
@@ -246,16 +246,15 @@ func model() porcupine.Model {
 			if !ok {
 				return false, state
 			}
-			return from.step(parts(porcupine.Operation{Input: input, Output: output}))
+			return from.step(callAndAnswer(porcupine.Operation{Input: input, Output: output}))
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
 	}
 }
 
-// step tells whether a call could be answered so, and what it leaves. An unknown commit
-// is told apart: it counts where it changes something; where it would not, or never
-// happened, its place is after the end of the history. This says the same, and
-// saves the search from trying all places where nothing happens.
+// step reports whether a call could have this answer, and returns the state after it. An unknown commit counts only
+// where it changes something. A commit that changes nothing, or was never applied, is placed after the end of the
+// history. The result is equivalent, and the search does not have to try all positions without an effect.
 func (l line) step(asked call, got answer) (bool, line) {
 	switch {
 	case asked.end:
@@ -286,22 +285,21 @@ func (l line) step(asked call, got answer) (bool, line) {
 	return !got.unknown || next != l, next
 }
 
-// parts returns what a history's entry consists of.
-func parts(op porcupine.Operation) (call, answer) {
+// callAndAnswer returns the input and the output of a history's entry.
+func callAndAnswer(op porcupine.Operation) (call, answer) {
 	asked, _ := op.Input.(call)
 	got, _ := op.Output.(answer)
 	return asked, got
 }
 
-// Explain looks for an order of a history's calls, each between its beginning and its
-// end, that one copy of the data would have answered in the same way. An unknown commit
-// may come at any time after its beginning, but before the end of the first read that saw what it
-// alone can have written.
+// Explain looks for an order of a history's calls in which one copy of the data gives the same answers. Each call takes
+// effect between its beginning and its end. An unknown commit may take effect at any time after its beginning. If a
+// read saw one of its values, it took effect before the end of that read.
 func Explain(history []porcupine.Operation, limit time.Duration) porcupine.CheckResult {
 	seen := map[string]int64{} // the end of the first read of each value
 	last := int64(0)
 	for _, op := range history {
-		_, got := parts(op)
+		_, got := callAndAnswer(op)
 		if got.unknown {
 			continue
 		}
@@ -315,7 +313,7 @@ func Explain(history []porcupine.Operation, limit time.Duration) porcupine.Check
 	}
 	whole := slices.Clone(history)
 	for i, op := range whole {
-		asked, got := parts(op)
+		asked, got := callAndAnswer(op)
 		if !got.unknown {
 			continue
 		}
@@ -335,9 +333,9 @@ func Explain(history []porcupine.Operation, limit time.Duration) porcupine.Check
 }
 
 // Linearizable fails the test if one of several histories has no explanation. The search can be long where many results
-// are unknown; it is given up after the limit, which may happen to one history of five. The limit is for a machine of
-// usual speed that has nothing else to do, see testkit.Scaled. It must run outside of a synctest bubble, where the
-// limit would never pass.
+// are unknown. It is given up after the limit, which may happen to one history of five. The limit is for an idle
+// machine of usual speed, see testkit.Scaled. Linearizable must run outside of a synctest bubble, where the limit would
+// never pass.
 func Linearizable(t *testing.T, histories [][]porcupine.Operation, limit time.Duration) {
 	t.Helper()
 	undecided := 0
@@ -357,11 +355,11 @@ func Linearizable(t *testing.T, histories [][]porcupine.Operation, limit time.Du
 	}
 }
 
-// describe counts what a history is made of.
+// describe returns the numbers of calls and results of a history.
 func describe(history []porcupine.Operation) string {
 	var commits, applied, unknown int
 	for _, op := range history {
-		asked, got := parts(op)
+		asked, got := callAndAnswer(op)
 		if asked.groups != nil {
 			commits++
 		}

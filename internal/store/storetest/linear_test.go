@@ -24,8 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // limit bounds the search of one history.
 const limit = 2 * time.Second
 
-// crashing returns a trial on the model engine, whose commits take a while, so that kills
-// catch them at each stage.
+// crashing returns a trial on the model engine. Its commits take a while, so that kills catch them at each stage.
 func crashing(seed uint64) (storetest.Trial, *memory.Engine) {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 3))
@@ -67,7 +66,7 @@ func TestModelIsLinearizable(t *testing.T) {
 
 // The engines below have planted bugs.
 
-// lagging answers some reads from a copy of the data that is some commits old.
+// lagging answers some reads from a copy of the data that is several commits old.
 type lagging struct {
 	*memory.Engine
 	mu     sync.Mutex
@@ -111,7 +110,7 @@ func (e torn) List(ctx context.Context, prefix string) (store.Listing, error) {
 	return listing, nil
 }
 
-// unlocked evaluates the compares before it takes the lock for the writes: updates get lost.
+// unlocked evaluates the compares before it takes the lock for the writes, so that updates get lost.
 type unlocked struct{ *memory.Engine }
 
 func (e unlocked) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
@@ -135,10 +134,10 @@ func (e unlocked) Commit(ctx context.Context, groups []store.Group) (store.Resul
 	return result, err
 }
 
-// hasty sends a write again, without its compares, when it does not know the result.
-type hasty struct{ *memory.Engine }
+// blindRetrier repeats a write of unknown result without its compares.
+type blindRetrier struct{ *memory.Engine }
 
-func (e hasty) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+func (e blindRetrier) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	result, err := e.Engine.Commit(ctx, groups)
 	if errors.Is(err, store.ErrUnknown) {
 		for _, g := range groups {
@@ -155,9 +154,8 @@ func (e hasty) Commit(ctx context.Context, groups []store.Group) (store.Result, 
 	return result, err
 }
 
-// forgetful returns a kill after which the writes of a while, acknowledged as they
-// are, are gone: the engine did not flush them.
-func forgetful(t *testing.T, engine *memory.Engine, kill func()) func() {
+// killWithDataLoss returns a kill that loses the acknowledged writes of the last while: the engine did not flush them.
+func killWithDataLoss(t *testing.T, engine *memory.Engine, kill func()) func() {
 	var mu sync.Mutex
 	return func() {
 		mu.Lock()
@@ -190,10 +188,10 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 			trial.Engine = unlocked{engine}
 		}},
 		{"an unknown write sent again", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
-			trial.Engine = hasty{engine}
+			trial.Engine = blindRetrier{engine}
 		}},
 		{"an acknowledged write lost in a kill", func(t *testing.T, trial *storetest.Trial, engine *memory.Engine) {
-			trial.Kill = forgetful(t, engine, trial.Kill)
+			trial.Kill = killWithDataLoss(t, engine, trial.Kill)
 		}},
 	} {
 		t.Run(bug.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// testList shows what a prefix holds, in which order.
+// testList lists prefixes and checks the records and their order.
 func testList(t *testing.T, c *check) {
 	if got := c.list(""); len(got.Records) != 0 || got.Revision == 0 {
 		t.Fatalf("an empty engine: got %+v, want no record, and a revision above 0", got)
@@ -50,8 +50,7 @@ func testListMany(t *testing.T, c *check) {
 	}
 }
 
-// testListTogether lists two records while a writer changes both at once: they are
-// always seen together.
+// testListTogether lists two records while a writer changes both at once: every listing holds both in the same state.
 func testListTogether(t *testing.T, c *check) {
 	const writes = 200
 	var running sync.WaitGroup
@@ -79,7 +78,7 @@ func testListTogether(t *testing.T, c *check) {
 			continue
 		}
 		if len(listing.Records) != 2 || string(listing.Records[0].Value) != string(listing.Records[1].Value) {
-			t.Errorf("a torn listing: %v", shown(listing.Records))
+			t.Errorf("a torn listing: %v", formatRecords(listing.Records))
 			return
 		}
 		for _, r := range listing.Records {

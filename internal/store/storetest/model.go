@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// testModel holds the engine against the plainest model there is, a map, over random commits.
+// testModel compares the engine with the simplest model, a map, over random commits.
 func testModel(t *testing.T, c *check) {
 	round := 0
 	unbounded := struct{ rapid.TB }{t} // without Deadline, which a bubble refuses
@@ -70,16 +70,16 @@ func drawGroups(t *rapid.T, prefix string, model map[string]store.Record) []stor
 	return groups
 }
 
-// advance applies groups to the model and returns which of them hold.
+// advance applies groups to the model and returns which of them were applied.
 func advance(model map[string]store.Record, groups []store.Group, revision uint64) []bool {
 	before := maps.Clone(model)
 	applied := make([]bool, len(groups))
 	for i, g := range groups {
 		applied[i] = true
 		for _, compare := range g.Compares {
-			record, stands := before[compare.Key]
+			record, exists := before[compare.Key]
 			if compare.Modified == store.AnyModified {
-				applied[i] = applied[i] && stands
+				applied[i] = applied[i] && exists
 			} else {
 				applied[i] = applied[i] && record.Modified == compare.Modified
 			}
@@ -88,11 +88,11 @@ func advance(model map[string]store.Record, groups []store.Group, revision uint6
 			continue
 		}
 		for _, op := range g.Ops {
-			record, stands := before[op.Key]
+			record, exists := before[op.Key]
 			switch {
 			case op.Delete:
 				delete(model, op.Key)
-			case stands:
+			case exists:
 				record.Value, record.Modified = op.Value, revision
 				model[op.Key] = record
 			default:

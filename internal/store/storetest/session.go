@@ -18,23 +18,23 @@ func (c *check) session() store.Session {
 	return session
 }
 
-func tied(key, value string, session store.Session) store.Op {
+func boundPut(key, value string, session store.Session) store.Op {
 	return store.Op{Key: key, Value: []byte(value), Session: session.ID()}
 }
 
-// waitAbsent waits until a key is gone.
+// waitAbsent waits until a record is deleted.
 func (c *check) waitAbsent(t *testing.T, key string) {
 	t.Helper()
-	testkit.Eventually(t, 4*c.suite.TTL+patience, func() error {
+	testkit.Eventually(t, 4*c.suite.TTL+deliveryTimeout, func() error {
 		_, err := c.Engine.Read(c.Context(), key)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}
-		return errors.Join(errors.New(key+" still stands"), err)
+		return errors.Join(errors.New(key+" still exists"), err)
 	})
 }
 
-// testSessionExpiry lets a session end by itself, with its records, seen by a watch.
+// testSessionExpiry lets a session with records expire while a watch follows.
 func testSessionExpiry(t *testing.T, c *check) {
 	opening := time.Now()
 	session := c.session()
@@ -42,7 +42,10 @@ func testSessionExpiry(t *testing.T, c *check) {
 	if session.ID() == "" || session.ID() == other.ID() {
 		t.Fatalf("two sessions have the ids %q and %q", session.ID(), other.ID())
 	}
-	c.commit(store.Group{Ops: []store.Op{tied("s/a", "1", session), tied("s/b", "1", session), put("s/free", "1")}})
+	c.commit(store.Group{Ops: []store.Op{
+		boundPut("s/a", "1", session), boundPut("s/b", "1", session),
+		put("s/free", "1"),
+	}})
 	c.wantList("s/", "s/a=1", "s/b=1", "s/free=1")
 	m := c.mirrorOf("s/", 0)
 	m.next()
@@ -51,14 +54,14 @@ func testSessionExpiry(t *testing.T, c *check) {
 	if all := time.Since(opening); all < c.suite.TTL {
 		t.Errorf("the session ended %v after it was opened, want %v or more", all, c.suite.TTL)
 	}
-	// Each change of the store's leader begins the count anew.
+	// Each change of the store's leader begins the ttl again.
 	testkit.Figure(t, "the end of a session after its last use", time.Since(used), 2*c.suite.TTL)
 	c.wantList("s/", "s/free=1")
 	m.reach(c.list("s/").Revision)
 
 	c.wantError(session.Renew(c.Context()), store.ErrSessionExpired)
 	_, err := c.Engine.Commit(c.Context(),
-		[]store.Group{{Ops: []store.Op{put("s/beside", "1")}}, {Ops: []store.Op{tied("s/a", "2", session)}}})
+		[]store.Group{{Ops: []store.Op{put("s/beside", "1")}}, {Ops: []store.Op{boundPut("s/a", "2", session)}}})
 	c.wantError(err, store.ErrSessionExpired)
 	c.wantList("s/", "s/free=1")
 	if err := session.End(c.Context()); err != nil {
@@ -66,11 +69,11 @@ func testSessionExpiry(t *testing.T, c *check) {
 	}
 }
 
-// testSessionRenewal keeps a session for three times its life.
+// testSessionRenewal keeps a session alive for three times its ttl.
 func testSessionRenewal(t *testing.T, c *check) {
 	began := time.Now()
-	session := c.tiedSession()
-	last := began // the life ends no sooner than one TTL after it
+	session := c.sessionWithRecord()
+	last := began // the session ends one TTL after this or later
 	testkit.Eventually(t, 10*c.suite.TTL, func() error {
 		asked := time.Now()
 		if asked.Sub(last) < c.suite.TTL/4 {
@@ -82,11 +85,11 @@ func testSessionRenewal(t *testing.T, c *check) {
 			last = asked
 		case late < c.suite.TTL:
 			t.Fatalf("renew %v after the renewal before: %v", late, err)
-		default: // the machine was too slow, which says nothing of the store
+		default: // the machine was too slow, which proves nothing about the store
 			t.Logf("a renewal %v after the one before: %v; once more", late, err)
 			began = time.Now()
 			last = began
-			session = c.tiedSession()
+			session = c.sessionWithRecord()
 		}
 		if last.Sub(began) < 3*c.suite.TTL {
 			return errors.New("not yet")
@@ -96,19 +99,19 @@ func testSessionRenewal(t *testing.T, c *check) {
 	c.wantList("s/", "s/a=1")
 }
 
-// tiedSession opens a session and ties a record to it.
-func (c *check) tiedSession() store.Session {
+// sessionWithRecord opens a session and binds a record to it.
+func (c *check) sessionWithRecord() store.Session {
 	session := c.session()
-	c.commit(store.Group{Ops: []store.Op{tied("s/a", "1", session)}})
+	c.commit(store.Group{Ops: []store.Op{boundPut("s/a", "1", session)}})
 	return session
 }
 
-// testSessionEnd ends a session by hand.
+// testSessionEnd ends a session explicitly.
 func testSessionEnd(t *testing.T, c *check) {
 	session, other := c.session(), c.session()
 	c.commit(store.Group{Ops: []store.Op{
-		tied("s/a", "1", session), tied("s/b", "1", session),
-		tied("s/c", "1", other),
+		boundPut("s/a", "1", session), boundPut("s/b", "1", session),
+		boundPut("s/c", "1", other),
 	}})
 	if err := session.End(c.Context()); err != nil {
 		t.Fatalf("end: %v", err)
@@ -122,16 +125,16 @@ func testSessionEnd(t *testing.T, c *check) {
 	c.wantError(err, store.ErrSessionExpired)
 }
 
-// testSessionTies moves records between sessions and out of them.
+// testSessionTies moves records between sessions, into a session and out of one.
 func testSessionTies(t *testing.T, c *check) {
 	session, other := c.session(), c.session()
 	c.commit(store.Group{Ops: []store.Op{
-		tied("s/freed", "1", session), tied("s/moved", "1", session),
-		tied("s/again", "1", session), put("s/caught", "1"),
+		boundPut("s/freed", "1", session), boundPut("s/moved", "1", session),
+		boundPut("s/again", "1", session), put("s/caught", "1"),
 	}})
 	c.delete("s/again")
 	c.put("s/freed", "2", "s/again", "2")
-	c.commit(store.Group{Ops: []store.Op{tied("s/moved", "2", other), tied("s/caught", "2", session)}})
+	c.commit(store.Group{Ops: []store.Op{boundPut("s/moved", "2", other), boundPut("s/caught", "2", session)}})
 	if err := session.End(c.Context()); err != nil {
 		t.Fatalf("end: %v", err)
 	}

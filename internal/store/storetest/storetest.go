@@ -1,10 +1,9 @@
-// Package storetest proves that a store engine keeps what store.Engine promises. An
-// engine's own tests call Test with a way to make a Subject; every engine, the model
-// first of all, passes the same suite.
+// Package storetest is the conformance suite for the contract of store.Engine. The tests of an engine call Test with a
+// function that opens a Subject. Every engine, first of all the model, passes the same suite.
 //
-// Linearizable records what clients saw of an engine while it was killed, and looks for
-// an order of all calls that explains it. The package's own tests give both
-// of them engines with planted bugs, which they must catch.
+// A Trial records the calls and answers of clients while an engine is killed under them. Linearizable looks for an
+// order of all calls that explains the answers. The tests of this package run both on engines with planted bugs, which
+// they must catch.
 package storetest
 
 import (
@@ -23,26 +22,25 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Subject is an engine under test, empty and open, with what a test may do to it.
-// A hook that is nil leaves out the tests that need it.
+// Subject is an engine under test, empty and open, with hooks for the tests. A nil hook leaves out the tests that need
+// it.
 type Subject struct {
 	Engine store.Engine
 	// Restart ends the engine and opens it again on the same data.
 	Restart func() store.Engine
-	// Compact makes the engine forget its history of changes up to now.
+	// Compact drops the engine's history of changes up to now.
 	Compact func()
-	// Restore returns an engine with the data of a snapshot, which may be the same
-	// engine. It replaces Engine.
+	// Restore returns an engine with the data of a snapshot. It may be the same engine, and replaces Engine.
 	Restore func(snapshot io.Reader) (store.Engine, error)
 	// Fill makes the disk full, or frees it.
 	Fill func(full bool)
-	// Brim has the next write reach the engine's quota, which Fill ends.
-	Brim func()
+	// ReachQuota has the next write reach the engine's quota, which Fill ends.
+	ReachQuota func()
 }
 
-// Suite is what an engine tells of itself.
+// Suite describes the engine under test.
 type Suite struct {
-	// Open returns a new subject, which t's end must clean up.
+	// Open returns a new subject, which is cleaned up when t ends.
 	Open func(t *testing.T) Subject
 	// Bubble runs each test inside a testing/synctest bubble.
 	Bubble bool
@@ -50,8 +48,8 @@ type Suite struct {
 	Whole bool
 	// TTL is the shortest session that the engine grants; 0 means 1 s.
 	TTL time.Duration
-	// Without names the tests that make no sense for the engine, such as "commit/space" where the disk is another's.
-	// Each is to be shown in another way.
+	// Without names the tests that do not apply to the engine, such as "commit/space" where another process has the
+	// disk. Each needs another proof.
 	Without []string
 }
 
@@ -113,26 +111,27 @@ func Test(t *testing.T, suite Suite) {
 	}
 }
 
-// check is one test's view of its subject, with steps that end the test when they do not work.
+// check is a test's access to its subject, with helpers that fail the test on an error.
 type check struct {
 	*testing.T
 	Subject
 	suite Suite
 }
 
-// need fails the test if the subject lacks a hook.
-func (c *check) need(has bool, hook string) {
+// requireHook fails the test if the subject lacks a hook.
+func (c *check) requireHook(has bool, hook string) {
 	c.Helper()
 	if !has {
 		c.Fatalf("the engine under test has no hook %s", hook)
 	}
 }
 
-// attempts is how often a call is made whose engine was not to be reached: members of a fleet elect a leader meanwhile.
+// attempts limits how often a call is made while the engine is unavailable, as during an election of the fleet's
+// members.
 const attempts = 5
 
-// commit commits groups. It retries where the engine says that nothing was written, or where to write twice is
-// harmless: a slow machine may cost the leader its leadership, which is no fault of the engine.
+// commit commits groups. It retries if the engine says that nothing was written, or if writing twice is harmless. On a
+// slow machine a leader may lose its leadership, which is no fault of the engine.
 func (c *check) commit(groups ...store.Group) store.Result {
 	c.Helper()
 	harmless := !slices.ContainsFunc(groups, func(g store.Group) bool { return len(g.Compares) > 0 })
@@ -202,7 +201,7 @@ func (c *check) list(prefix string) store.Listing {
 // wantList compares a listing with pairs "key=value".
 func (c *check) wantList(prefix string, want ...string) {
 	c.Helper()
-	if diff := cmp.Diff(want, shown(c.list(prefix).Records)); diff != "" {
+	if diff := cmp.Diff(want, formatRecords(c.list(prefix).Records)); diff != "" {
 		c.Fatalf("list %q (-want +got):\n%s", prefix, diff)
 	}
 }
@@ -221,17 +220,17 @@ func (c *check) wantError(err, want error) {
 	}
 }
 
-// restart ends the engine and goes on with it opened again.
+// restart ends the engine and opens it again.
 func (c *check) restart() {
 	c.Helper()
-	c.need(c.Restart != nil, "Restart")
+	c.requireHook(c.Restart != nil, "Restart")
 	c.Engine = c.Restart()
 }
 
 func put(key, value string) store.Op { return store.Op{Key: key, Value: []byte(value)} }
 func remove(key string) store.Op     { return store.Op{Key: key, Delete: true} }
 
-func shown(records []store.Record) []string {
+func formatRecords(records []store.Record) []string {
 	var pairs []string
 	for _, r := range records {
 		pairs = append(pairs, r.Key+"="+string(r.Value))
@@ -239,11 +238,13 @@ func shown(records []store.Record) []string {
 	return pairs
 }
 
-// within returns a context for one step that must not hang.
-func within(t *testing.T, limit time.Duration) context.Context { return testkit.Context(t, limit) }
+// boundedContext returns a context for one step that must not hang.
+func boundedContext(t *testing.T, limit time.Duration) context.Context {
+	return testkit.Context(t, limit)
+}
 
-// sortable says whether keys are strictly rising.
-func sortable(keys []string) bool {
+// isStrictlyRising reports whether keys are in order without duplicates.
+func isStrictlyRising(keys []string) bool {
 	return slices.IsSortedFunc(keys, func(a, b string) int {
 		if a == b {
 			return 1

@@ -17,10 +17,10 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// patience is how long a watch may take to deliver what is there.
-const patience = 10 * time.Second
+// deliveryTimeout bounds the time that a watch may take to deliver changes.
+const deliveryTimeout = 10 * time.Second
 
-// mirror is the state that a watch's batches add up to. It checks each batch.
+// mirror is the state that results from a watch's batches. It checks each batch.
 type mirror struct {
 	c       *check
 	watch   store.Watch
@@ -31,14 +31,14 @@ type mirror struct {
 	changes int
 }
 
-// mirrorOf opens a watch. What stands at the revision has to be told.
-func (c *check) mirrorOf(prefix string, after uint64, stands ...store.Record) *mirror {
+// mirrorOf opens a watch after a revision. The caller passes the records that exist at that revision.
+func (c *check) mirrorOf(prefix string, after uint64, present ...store.Record) *mirror {
 	m := &mirror{
 		c: c, prefix: prefix, at: after,
 		watch:   c.Engine.Watch(c.Context(), prefix, after),
 		records: map[string]store.Record{},
 	}
-	for _, r := range stands {
+	for _, r := range present {
 		m.records[r.Key] = r
 	}
 	c.Cleanup(m.watch.Close)
@@ -48,7 +48,7 @@ func (c *check) mirrorOf(prefix string, after uint64, stands ...store.Record) *m
 // next applies one batch.
 func (m *mirror) next() store.Batch {
 	m.c.Helper()
-	ctx, cancel := testkit.WithLimit(m.c.Context(), patience)
+	ctx, cancel := testkit.WithLimit(m.c.Context(), deliveryTimeout)
 	defer cancel()
 	batch, err := m.watch.Next(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (m *mirror) next() store.Batch {
 	return batch
 }
 
-// apply checks a batch by itself, and adds it.
+// apply checks a batch and adds it to the state.
 func (m *mirror) apply(batch store.Batch) {
 	m.c.Helper()
 	if !batch.Resync && batch.Revision <= m.at {
@@ -91,14 +91,13 @@ func (m *mirror) apply(batch store.Batch) {
 		}
 		delete(m.records, change.Key)
 	}
-	if !sortable(keys) {
+	if !isStrictlyRising(keys) {
 		m.c.Errorf("the keys of a batch are not in order, each once: %q", keys)
 	}
 	m.at = batch.Revision
 }
 
-// reach applies batches until the revision is delivered, and compares with the engine, which must
-// be at rest.
+// reach applies batches until the revision is delivered, and compares the state with the engine, which must be idle.
 func (m *mirror) reach(revision uint64) {
 	m.c.Helper()
 	for m.at < revision {
@@ -118,7 +117,7 @@ func (m *mirror) equal() {
 	}
 }
 
-// testWatchWhole begins with everything.
+// testWatchWhole begins with a resync of the whole prefix.
 func testWatchWhole(t *testing.T, c *check) {
 	empty := c.mirrorOf("w/", 0)
 	if b := empty.next(); !b.Resync || len(b.Changes) != 0 {
@@ -139,12 +138,12 @@ func testWatchWhole(t *testing.T, c *check) {
 func testWatchAfter(t *testing.T, c *check) {
 	c.put("w/a", "1")
 	before := c.put("w/b", "1", "w/c", "1")
-	stands := c.list("w/").Records
+	exists := c.list("w/").Records
 	c.put("w/a", "2")
 	c.delete("w/b")
 	c.put("w/a", "3")
 	last := c.delete("v/none", "w/c").Revision
-	m := c.mirrorOf("w/", before.Revision, stands...)
+	m := c.mirrorOf("w/", before.Revision, exists...)
 	m.reach(last)
 	if !c.suite.Whole && m.resyncs > 0 {
 		t.Errorf("%d resyncs, want none: the history is all there", m.resyncs)
@@ -230,7 +229,7 @@ func testWatchProgress(t *testing.T, c *check) {
 
 // testWatchCompaction begins at a revision that is forgotten, and lags behind one.
 func testWatchCompaction(t *testing.T, c *check) {
-	c.need(c.Compact != nil, "Compact")
+	c.requireHook(c.Compact != nil, "Compact")
 	old := c.put("w/a", "1", "w/b", "1").Revision
 	c.delete("w/a")
 	c.put("w/c", "1")
@@ -288,7 +287,7 @@ func testWatchEnds(t *testing.T, c *check) {
 	defer cancel()
 	w := c.Engine.Watch(opened, "w/", 0)
 	defer w.Close()
-	if _, err := w.Next(within(t, patience)); err != nil {
+	if _, err := w.Next(boundedContext(t, deliveryTimeout)); err != nil {
 		t.Fatalf("first batch: %v", err)
 	}
 	short, done := context.WithTimeout(c.Context(), 10*time.Millisecond)
@@ -296,11 +295,11 @@ func testWatchEnds(t *testing.T, c *check) {
 	_, err := w.Next(short)
 	c.wantError(err, context.DeadlineExceeded)
 	c.put("w/a", "1")
-	if b, err := w.Next(within(t, patience)); err != nil || len(b.Changes) != 1 {
+	if b, err := w.Next(boundedContext(t, deliveryTimeout)); err != nil || len(b.Changes) != 1 {
 		t.Fatalf("after a call that ended: got %+v and error %v, want the change", b, err)
 	}
 	cancel()
-	_, err = w.Next(within(t, patience))
+	_, err = w.Next(boundedContext(t, deliveryTimeout))
 	c.wantError(err, context.Canceled)
 
 	closed := c.Engine.Watch(c.Context(), "w/", 0)

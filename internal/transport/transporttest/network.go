@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Network is a network in memory, with servers that can go away, hang, or be cut off. All its time is package time's,
-// so that it lives well inside a synctest bubble. Its methods may be called concurrently.
+// Network is a network in memory, with servers that can go away, hang, or be cut off. It uses package time, so that it
+// works inside a synctest bubble. Its methods may be called concurrently.
 type Network struct {
 	mu      sync.Mutex
 	servers map[string]*member
@@ -24,13 +24,13 @@ type member struct {
 	server *http.Server
 	done   chan error
 	links  []*cable
-	cut    bool // nothing gets through
+	cut    bool // no data passes
 }
 
 // New returns a network without servers.
 func New() *Network { return &Network{servers: map[string]*member{}} }
 
-// Serve has a server answer under an address, in place of one that was stopped, until the test ends.
+// Serve serves an address, in place of a stopped server, until the test ends.
 func (n *Network) Serve(t testing.TB, address string, s *http.Server) {
 	t.Helper()
 	m := &member{conns: make(chan net.Conn), done: make(chan error, 1), server: s}
@@ -58,7 +58,7 @@ func (n *Network) Stop(address string) {
 	}
 }
 
-// Cut makes a server's network, or the server itself, silent: what is sent vanishes, and nobody answers a dial.
+// Cut makes a server's network, or the server itself, silent: written data are lost, and dials are not answered.
 func (n *Network) Cut(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +69,7 @@ func (n *Network) Cut(address string) {
 	}
 }
 
-// Reset breaks the connections to a server, which stays.
+// Reset breaks the connections to a server, which goes on.
 func (n *Network) Reset(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,7 +103,7 @@ func (n *Network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// cable is the end of a connection that whoever dialled it has.
+// cable is the dialer's end of a connection.
 type cable struct {
 	net.Conn
 	mu     sync.Mutex
@@ -122,7 +122,7 @@ func (c *cable) isSilent() bool {
 	return c.silent
 }
 
-// Write loses what is written to a silent cable.
+// Write discards data on a silent cable.
 func (c *cable) Write(p []byte) (int, error) {
 	if c.isSilent() {
 		return len(p), nil
@@ -130,7 +130,7 @@ func (c *cable) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read drops what a silent cable brings.
+// Read discards the data of a silent cable.
 func (c *cable) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)

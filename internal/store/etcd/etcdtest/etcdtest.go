@@ -76,7 +76,7 @@ func (a *Authority) CA() string { return filepath.Join(a.Dir, "ca.crt") }
 
 // Sign writes name.crt and name.key, valid for so long from an hour ago on, and returns their paths. Files of that name
 // are replaced.
-func (a *Authority) Sign(name string, life time.Duration) (cert, key string) {
+func (a *Authority) Sign(name string, validity time.Duration) (cert, key string) {
 	a.tb.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *Authority) Sign(name string, life time.Duration) (cert, key string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life - time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(validity - time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// requestCountInterval is how often the agent reads the request counters of tasks whose service scales by requests.
+// maxConcurrentCounts limits how many it reads at once.
+const (
+	requestCountInterval = 5 * time.Second
+	maxConcurrentCounts  = 16
+)
+
+// requestRates holds the rate of answered requests of each task, from the tasks' own counters.
+type requestRates struct {
+	mu  sync.Mutex
+	all map[string]requestCount // by UUID
+}
+
+// requestCount is the newest reading of a task's request counter.
+type requestCount struct {
+	total float64
+	at    time.Duration
+	rate  float64 // requests per second, -1 if unknown
+}
+
+// rate returns the requests per second of an attempt, -1 if unknown.
+func (r *requestRates) rate(uuid string) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.all[uuid]; ok {
+		return c.rate
+	}
+	return -1
+}
+
+// add takes a reading. A reading below the one before comes from a new program, whose counter began at 0.
+func (r *requestRates) add(uuid string, total float64, now time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.all[uuid]
+	next := requestCount{total: total, at: now, rate: -1}
+	if past := (now - before.at).Seconds(); known && past > 0 {
+		next.rate = (total - before.total) / past
+		if total < before.total {
+			next.rate = total / past
+		}
+	}
+	if r.all == nil {
+		r.all = map[string]requestCount{}
+	}
+	r.all[uuid] = next
+}
+
+// retain forgets all attempts except the given ones.
+func (r *requestRates) retain(uuids map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uuid := range r.all { // order-free: entries are independent
+		if !uuids[uuid] {
+			delete(r.all, uuid)
+		}
+	}
+}
+
+// watchRequests reads the request counters of tasks until ctx ends.
+func (a *Agent) watchRequests(ctx context.Context) {
+	tick := time.NewTicker(requestCountInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		a.countRequests(ctx)
+	}
+}
+
+// countRequests reads each counter once. It forgets the rate of a task that does not answer.
+func (a *Agent) countRequests(ctx context.Context) {
+	var views []*view
+	a.mu.Lock()
+	for _, t := range a.tasks { // order-free: each is read on its own
+		if v := t.view.Load(); v != nil && v.rec.Desired.Meter != nil && v.def != nil && v.rec.IsUp() {
+			views = append(views, v)
+		}
+	}
+	a.mu.Unlock()
+	answered := make(map[string]bool, len(views))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxConcurrentCounts)
+	for _, v := range views {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			d := &v.rec.Desired
+			total, err := a.Requests(ctx, requestCounterPort(v), *d.Meter)
+			if err != nil {
+				a.Logger.Debug("the request counter of a task cannot be read",
+					"task", d.Task, "attempt", d.Attempt, "error", err)
+				return
+			}
+			a.requests.add(d.UUID, total, a.Boot())
+			mu.Lock()
+			defer mu.Unlock()
+			answered[d.UUID] = true
+		})
+	}
+	all.Wait()
+	a.requests.retain(answered)
+}
+
+// requestCounterPort returns the number of the port that the request counter source names; the default is the
+// definition's first port.
+func requestCounterPort(v *view) int {
+	name := v.rec.Desired.Meter.Port
+	i := slices.IndexFunc(v.def.Ports, func(p cluster.Port) bool { return p.Name == name || name == "" })
+	if i < 0 {
+		return 0
+	}
+	return v.rec.Desired.Ports[v.def.Ports[i].Name]
+}

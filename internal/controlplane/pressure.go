@@ -1,0 +1,74 @@
+package controlplane
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/store"
+)
+
+// pressedNode is a node that is short of memory.
+type pressedNode struct {
+	pressure *cluster.Pressure
+	// victim is the UUID of the attempt that is to move; empty for none.
+	victim string
+}
+
+// notePressure takes note of memory pressure in a node's newest report. One attempt moves at a time: the agent's next
+// suggestion counts once the attempt of the last one is gone, as only then its memory is free.
+func (w *nodeWatch) notePressure(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
+	p := pressureOf(in)
+	was := w.pressed[name]
+	if p == nil {
+		if was != nil {
+			delete(w.pressed, name)
+			out.touched = append(out.touched, name)
+		}
+		return
+	}
+	if was == nil {
+		was = &pressedNode{}
+		w.pressed[name] = was
+		e := cluster.Event{Type: "node.pressure", Node: name, Reason: cluster.ReasonPressure, Message: p.Message}
+		out.units = append(out.units, store.Unit{Events: []cluster.Event{e}})
+	}
+	if was.victim == p.Victim || isRelieving(snap, name) {
+		return
+	}
+	was.victim, was.pressure = p.Victim, p
+	out.touched = append(out.touched, name)
+}
+
+// pressureOf returns the memory pressure in the newest report of the node's present session, or nil.
+func pressureOf(in *watcher.Input) *cluster.Pressure {
+	if stats := statsOf(in); stats != nil {
+		return stats.Pressure
+	}
+	return nil
+}
+
+// isRelieving reports whether an attempt is leaving the node because of memory pressure.
+func isRelieving(snap *store.Snapshot, node string) bool {
+	for row := range snap.NodeAttempts(node) {
+		if !row.Standing() || row.Observed != nil && row.Observed.Gone {
+			continue
+		}
+		if o := row.Outcome; o != nil && o.Reason == cluster.ReasonPressure {
+			return true
+		}
+		if d := row.Desired; d != nil && d.Stop != nil && d.Stop.Reason == cluster.ReasonPressure {
+			return true
+		}
+	}
+	return false
+}
+
+// pressureOn returns the memory pressure that makes an attempt move, or nil.
+func (w *nodeWatch) pressureOn(row *store.AttemptRow) *cluster.Pressure {
+	if len(w.pressed) == 0 || row.Desired == nil {
+		return nil
+	}
+	if p := w.pressed[row.Node]; p != nil && p.victim != "" && p.victim == row.Desired.UUID {
+		return p.pressure
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package controlplane
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// repairRecord deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
+//
+//   - The tables know the former record: it is written back.
+//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: the record is
+//     made from these.
+//   - They do not, and the node has reported no such task since, or is gone: the record is deleted, and the task may be
+//     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
+//   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
+//     there. A node whose session is older than the record is asked for a new full report.
+func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
+	key := l.config.Tables.Prefix().Desired(row.Node, row.Task)
+	var u store.Unit
+	u.Compare(key, row.DesiredRev)
+	desired := row.Desired
+	gone := l.watch.isGone(row.Node)
+	switch {
+	case desired != nil:
+	case gone:
+	case !l.watch.hasReported(row.Node):
+		return nil
+	default:
+		if desired = l.rebuildDesired(snap, row, &u); desired == nil && !l.reportedSince(snap, row) {
+			return l.requestFullReport(snap, row.Node)
+		}
+	}
+	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node}
+	if desired == nil {
+		u.Delete(key)
+		event.Type = "task.record-removed"
+		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
+		if err := l.addLostOutcome(snap, row, gone, &u); err != nil {
+			l.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
+				row.Node, "error", err)
+			return nil
+		}
+	} else {
+		event.Message = "a record that is not the control plane's was replaced by what is wanted"
+		if err := u.Put(key, desired); err != nil {
+			l.config.Logger.Error("a record cannot be restored", "key", key, "error", err)
+			return nil
+		}
+	}
+	u.Event(event)
+	l.config.Logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
+	return []store.Unit{u}
+}
+
+// reportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
+func (l *loop) reportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
+	record, hidden := l.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
+	e, ok := snap.NodeStatus(row.Node)
+	return !hidden || ok && e.Value.Synced && e.Value.Session > record.session
+}
+
+// requestFullReport ends the session of a node, as another registration of it would (P6.1). Its agent then registers
+// again and reports everything. A session without a full report does that anyway.
+func (l *loop) requestFullReport(snap *store.Snapshot, node string) []store.Unit {
+	e, ok := snap.NodeStatus(node)
+	if !ok || !e.Value.Synced {
+		return nil
+	}
+	var u store.Unit
+	u.Compare(e.Key, e.Modified)
+	next := *e.Value
+	next.Session, next.Synced = next.Session+1, false
+	if err := u.Put(e.Key, &next); err != nil {
+		l.config.Logger.Error("a full report cannot be requested", "node", node, "error", err)
+		return nil
+	}
+	l.config.Logger.Warn("a foreign record hides what runs on a node; a full report is requested", "node", node)
+	return []store.Unit{u}
+}
+
+// deleteForeignStatus deletes a foreign record at the key of a task's status, once its node has reported without the
+// task.
+func (l *loop) deleteForeignStatus(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
+	switch {
+	case row.ObservedRev == 0 || row.DesiredRev != 0:
+		return nil
+	case l.watch.isGone(row.Node):
+	case !l.watch.hasReported(row.Node):
+		return nil
+	case !l.reportedSince(snap, row):
+		return l.requestFullReport(snap, row.Node)
+	}
+	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
+	var u store.Unit
+	u.Compare(key, row.ObservedRev)
+	u.Delete(key)
+	u.Event(cluster.Event{
+		Type: "task.record-removed", Task: row.Task, Node: row.Node,
+		Message: "a record that no agent wrote stood for the task's status",
+	})
+	return []store.Unit{u}
+}
+
+// restoreStatus writes the status of an attempt back from the tables after somebody wrote over it. Its agent does not
+// report again what it knows to be durable.
+func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
+	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
+	var u store.Unit
+	u.Compare(key, row.ObservedRev)
+	if err := u.Put(key, row.Observed); err != nil {
+		l.config.Logger.Error("a status cannot be restored", "key", key, "error", err)
+		return nil
+	}
+	u.Event(cluster.Event{
+		Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node,
+		Message: "a record that no agent wrote was replaced by what the agent had reported",
+	})
+	return []store.Unit{u}
+}
+
+// rebuildDesired makes the desired record of an attempt that was planned on the node, or that the node reported.
+func (l *loop) rebuildDesired(snap *store.Snapshot, row *store.AttemptRow, u *store.Unit) *cluster.Desired {
+	for other := range snap.TaskAttempts(row.Task) {
+		if other.Node != row.Node || other.Outcome != nil || other.Number == 0 {
+			continue
+		}
+		prefix := l.config.Tables.Prefix()
+		u.Compare(prefix.Outcome(other.Task, other.Number), 0)
+		if other.Desired != nil && other.PlanRev != 0 {
+			u.Compare(prefix.Plan(other.Plan), other.PlanRev) // as a projection does (P3.4)
+			return other.Desired
+		}
+		o := other.Observed
+		if o == nil || o.State.Terminal() {
+			continue
+		}
+		d := &cluster.Desired{
+			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started,
+			Token: cluster.Token{Incarnation: l.fence.Incarnation, Epoch: l.fence.Epoch},
+		}
+		if !l.fillFromOwner(snap, d) {
+			return nil
+		}
+		if o.Definition != (cluster.Ref{}) {
+			d.Definition, d.Count, d.Ports, d.Devices = o.Definition, o.Count, o.Ports, o.Devices
+		}
+		return d
+	}
+	return nil
+}
+
+// addLostOutcome adds the outcome of the attempt whose record was lost. Its number follows the newest attempt with
+// records, if that one has ended. The attempt counts as a try only if it may have begun: if a record stands at the key
+// of its status, or if the node is gone and cannot be asked.
+func (l *loop) addLostOutcome(snap *store.Snapshot, row *store.AttemptRow, gone bool, u *store.Unit) error {
+	number := 1
+	for other := range snap.TaskAttempts(row.Task) {
+		if other.Number == 0 {
+			continue
+		}
+		if other.Outcome == nil {
+			return nil
+		}
+		number = other.Number + 1
+	}
+	d := &cluster.Desired{Task: row.Task}
+	if !l.fillFromOwner(snap, d) {
+		return nil
+	}
+	begun := gone || row.ObservedRev != 0
+	out := &cluster.Outcome{
+		Task: row.Task, Attempt: number, Node: row.Node, Owner: d.Owner, Definition: d.Definition,
+		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: l.now.UTC(),
+		Message: "somebody wrote over its record, and its node does not know it",
+	}
+	key := l.config.Tables.Prefix().Outcome(row.Task, number)
+	u.Compare(key, 0)
+	owner := d.Owner
+	u.Event(cluster.Event{
+		Type: "task.lost", Cluster: owner.Cluster, Owner: &owner, Task: row.Task, Attempt: number, Node: row.Node,
+		Reason: out.Reason, Message: out.Message,
+	})
+	return u.Put(key, out)
+}
+
+// fillFromOwner fills a desired record from the task's owner, and reports whether there is one.
+func (l *loop) fillFromOwner(snap *store.Snapshot, d *cluster.Desired) bool {
+	parts, ok := d.Task.Parts()
+	if !ok {
+		return false
+	}
+	if e, ok := snap.Service(parts.Cluster, parts.Owner); ok && parts.Step == "" {
+		d.Owner, d.Definition, d.Count = e.Value.Owner(), e.Value.Definition, e.Value.Count
+		d.Priority, d.OnDisconnect = e.Value.Priority, e.Value.OnDisconnect
+		return true
+	}
+	e, ok := snap.Job(parts.Cluster, parts.Owner)
+	if !ok {
+		return false
+	}
+	step := e.Value.Step(parts.Step)
+	if step == nil {
+		return false
+	}
+	d.Owner, d.Definition, d.Count = e.Value.Owner(), step.Definition, step.Count
+	d.Priority, d.TimeLimit, d.OnDisconnect = e.Value.Priority, step.TimeLimit, step.OnDisconnect
+	return true
+}
+
+// isPinned reports whether an unreadable record stands for the task somewhere. If so, the task is not pending (P3.5).
+func isPinned(snap *store.Snapshot, task cluster.TaskID) bool {
+	for row := range snap.TaskAttempts(task) {
+		if row.Unreadable {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,61 @@
+package controlplane
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// requestCounterOf returns the request counter source of an owner's tasks: that of the first scaling target which uses
+// requests; nil for none.
+func requestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.Meter {
+	if o.Kind != cluster.KindService {
+		return nil
+	}
+	e, ok := snap.Service(o.Cluster, o.Name)
+	if !ok || e.Value.Scaling == nil {
+		return nil
+	}
+	for i := range e.Value.Scaling.Targets {
+		if t := &e.Value.Scaling.Targets[i]; t.Metric == cluster.ScaleRequests {
+			return &cluster.Meter{Port: t.Port, Path: t.Path, Series: t.Series}
+		}
+	}
+	return nil
+}
+
+// maxCounterUpdates bounds the records of one service that one cycle rewrites after a change of the counter source.
+const maxCounterUpdates = 500
+
+// updateRequestCounters writes the request counter source into those desired records of a service that hold another
+// one.
+func (l *loop) updateRequestCounters(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) {
+	meter := requestCounterOf(snap, o)
+	w := &decisionWriter{loop: l, snap: snap, owner: o}
+	updated := 0
+	for row := range snap.Attempts(o) {
+		d := row.Desired
+		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil ||
+			equalCounters(d.Meter, meter) {
+			continue
+		}
+		var u store.Unit
+		u.Compare(w.prefix().Outcome(row.Task, row.Number), 0)
+		record := *d
+		record.Meter = meter
+		if err := w.putDesired(&u, &record, row.DesiredRev, row); err != nil {
+			l.config.Logger.Error("a request counter source cannot be written", "task", row.Task, "error", err)
+			return
+		}
+		*units = append(*units, u)
+		if updated++; updated == maxCounterUpdates {
+			return
+		}
+	}
+}
+
+func equalCounters(a, b *cluster.Meter) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

@@ -1,0 +1,92 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+const (
+	// decisionTraceTimeout bounds the wait for the leader. A request can be answered without the trace.
+	decisionTraceTimeout  = time.Second
+	maxDecisionTraceBytes = 1 << 20
+)
+
+// decisionTraceReply answers a request for a decision trace; Found says that it was kept.
+type decisionTraceReply struct {
+	version
+	Found   bool            `json:"found"`
+	Grounds cluster.Grounds `json:"grounds"`
+}
+
+// Grounds returns the decision trace of an attempt's placement. It comes from this server if it led then, else from the
+// leader. The result is false if neither has the trace, or the leader does not answer within a second.
+func (p *Peers) Grounds(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+	if p.config.Grounds != nil {
+		if g, ok := p.config.Grounds(task, attempt); ok {
+			return g, true
+		}
+	}
+	if p.Leads() {
+		return cluster.Grounds{}, false
+	}
+	g, ok, err := p.askDecisionTrace(ctx, task, attempt)
+	if err != nil {
+		p.config.Logger.Debug("the leader did not tell why a task was placed", "task", task, "error", err)
+	}
+	return g, ok && err == nil
+}
+
+// askDecisionTrace asks the leader.
+func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.Grounds, found bool,
+	err error,
+) {
+	ctx, cancel := context.WithTimeout(ctx, decisionTraceTimeout)
+	defer cancel()
+	leader, ok := p.leader()
+	if !ok || leader.API == "" || leader.ID == p.config.Server.ID {
+		return g, false, errors.New("the leader's address is not known")
+	}
+	client, err := p.config.Dial(leader.API)
+	if err != nil {
+		return g, false, err
+	}
+	defer client.CloseIdleConnections()
+	q := url.Values{"task": {string(task)}, "attempt": {strconv.Itoa(attempt)}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, leader.API+pathDecisionTrace+"?"+q.Encode(), nil)
+	if err != nil {
+		return g, false, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return g, false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK { // a server of an older build does not know the request
+		return g, false, readProblem(resp)
+	}
+	var reply decisionTraceReply
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDecisionTraceBytes)).Decode(&reply); err != nil {
+		return g, false, fmt.Errorf("read why a task was placed: %w", err)
+	}
+	return reply.Grounds, reply.Found, nil
+}
+
+// serveDecisionTrace answers another server with the decision trace that this server kept, whether or not it still
+// leads.
+func (p *Peers) serveDecisionTrace(w http.ResponseWriter, r *http.Request) {
+	reply := decisionTraceReply{version: ourVersion()}
+	if attempt, err := strconv.Atoi(r.URL.Query().Get("attempt")); err == nil && p.config.Grounds != nil {
+		reply.Grounds, reply.Found = p.config.Grounds(cluster.TaskID(r.URL.Query().Get("task")), attempt)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected asks again
+}
