@@ -10,6 +10,12 @@
 //
 // Nothing here starts by itself: New makes the handler, Listen opens a listener under the policy of
 // who may talk, and Serve answers until its context ends.
+//
+// # The OpenAPI document
+//
+// The generator of about 400 lines is ours because the API has a strict decoder that reports every fault with its path,
+// one kind of list in three forms (JSON, blocking read, stream), and types written as text whose package imports the
+// standard library only. huma would have needed a way around each of these.
 package apiserver
 
 import (

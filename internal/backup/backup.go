@@ -4,6 +4,15 @@
 // Older copies are removed only after that. So every copy with a final name is whole, and there is always at least one
 // as good as before. Only the leader makes copies; a new leader reads its own folder to see when the next one is due. A
 // copy is made only if there is room for it twice, and never takes more than half of the free bytes.
+//
+// # Copies
+//
+// A copy is started only where twice the size of the last copy is free, and is aborted when it takes more than half of
+// the free space. Names carry the time and a revision that the copy contains at least. The SHA-256 stands beside the
+// copy in the format of `sha256sum -c`. Files have mode 0600, because a copy holds all that the store holds. A failure
+// removes nothing. It is retried after 30 s, then at growing intervals up to an hour, and shows in the status and the
+// metrics. The package never removes the oldest copy to make room: a full disk would then end with no copy at all. A
+// new leader begins with a copy of its own.
 package backup
 
 import (

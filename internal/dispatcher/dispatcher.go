@@ -4,6 +4,15 @@
 // assignment stream sends the node's desired attempts from the tables, and their changes. Its reports become status
 // records, and the dispatcher commits the reports of many agents together. The dispatcher decides nothing: the control
 // plane interprets the reports.
+//
+// # Address lists
+//
+// A server remembers, for each address, since which version of the list it is present, and for removed ones their span
+// of versions, for as many addresses as the list has. The difference from any of the last 256 versions is one scan of
+// the list, encoded and compressed once for all agents at that version. An agent with an older or unknown version gets
+// the whole list, and so does one whose difference would be as long. The rest after an answer counts fixed costs (400
+// µs an answer, a little for each service and byte; 0.15 ms was measured over TLS). A whole list of 1,000 addresses is
+// 15 kB compressed instead of 94. A request names all followed services, about 90 bytes each.
 package dispatcher
 
 import (

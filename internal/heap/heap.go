@@ -1,6 +1,16 @@
 // Package heap gives memory back to the machine once a server has come to rest after much work, and lets its garbage be
 // collected less often while it works. With thousands of connections a collection looks at hundreds of megabytes that
 // do not change, and a burst of placements would pay for several of them.
+//
+// # Pace
+//
+// The package checks the runtime's figures every five seconds. From 64 MB in use on, the heap may grow by 200 % before
+// the next collection, by 512 MB at most, but never by less than Go's 100 %. After a burst it collects and returns free
+// memory to the machine. A burst is an allocation rate of 16 MB/s or more; it is over at half of its maximum or less.
+// The package returns memory only if that wins 64 MB, and once a minute at most. A process with GOGC or GOMEMLIMIT
+// keeps the pace that these set. Measured with 5,000 agents and 20,000 tasks: 209 µs of CPU a task at 100 %, 192 at 200
+// %, 176 at 400 %. A fixed memory limit was rejected, because the right one depends on the number of agents and one
+// that is too low makes the collector run all the time.
 package heap
 
 import (

@@ -5,6 +5,20 @@
 // delivers them. The Tables publish a new Snapshot. Nothing on a decision path reads the engine. A record has one
 // writer (see the record types in package cluster), and every write of the control plane compares the leader's epoch
 // (P1.4).
+//
+// # Tables
+//
+// A table is a typed copy-on-write B-tree (github.com/tidwall/btree), whose Copy is O(1). The attempts of tasks, joined
+// from plan, desired, observed and outcome records, are in two trees: by task, and by node and task. Iteration is
+// ordered, so no decision depends on the order of a map. There are no generic indexes: a new look-up is a new tree in
+// apply.go.
+//
+// # Shared compares
+//
+// Compares that several groups of a commit share are evaluated once, in etcd's outer transaction; etcd reads the whole
+// value of each compared record, and a plan record has 140 kB. If a shared compare fails, nothing was written, and the
+// call is sent again with the compares in their groups. A refused group is sent again in groups of 16, and what of
+// these is refused unit by unit.
 package store
 
 import (

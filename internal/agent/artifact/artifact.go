@@ -11,6 +11,13 @@
 //	coming/<the same>.unpacked  the unpacked part
 //
 // The modification time of a kept name is its last use.
+//
+// # Archives
+//
+// An absolute path of a container is a read-only mount of the kept artifact; a relative one is a copy in the working
+// folder, which the program may change. Archives are rewritten entry by entry for package archive, which lets nothing
+// out of a folder; sizes and counts are bounded. Nothing is fetched with a login; an address that holds its own key is
+// shown without its query.
 package artifact
 
 import (

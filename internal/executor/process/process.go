@@ -27,6 +27,14 @@
 // memory between processes of its own, may write to nothing else but its folder, mounts and tmpfs, sees no homes and
 // nothing of the agent's, and is nobody where no user is named. Only root can give that. As in a container of an image
 // the program is process 1 then, which no signal ends that it does not handle, but KILL.
+//
+// # Isolation
+//
+// Landlock is a second wall, never the only one: mounts already keep a program from writing. Its rules are made with
+// x/sys directly, because the launcher changes one thread and go-landlock changes all threads of a process. Commands of
+// `berth exec` start in the program's process namespace by a supervisor's thread that entered it and never ends,
+// because the kernel kills a child that is bound to its parent when the parent's thread ends. Temporary files of
+// isolated programs are on the disk of the agent's data and go with the container.
 package process
 
 import (

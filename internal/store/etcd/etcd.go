@@ -15,6 +15,19 @@
 //
 // Beside etcd's own files the directory holds "lock", which excludes a second process, and "ballast", a file of unused
 // bytes. An operator deletes the ballast to get room on a full disk.
+//
+// # An etcd that runs elsewhere
+//
+// etcd's client connects lazily, so a wrong authority, port or host all become "context deadline exceeded". Dial
+// therefore tries each endpoint by itself: TCP, TLS, the first bytes of HTTP/2. One that answers is enough. It then
+// asks for the version, and sends a transaction that reads, puts and deletes under an impossible condition: etcd checks
+// the permissions of both branches before it evaluates the condition. Each fault has a kind. Berth's own login replaces
+// the client's, which logs in for each stream and keeps the first password: one login at a time, with the present
+// password, and a call that is refused for its token is sent once more. TLS reads its files at each connection, the
+// authority included; files that do not belong together, as for a moment in a rotation, leave the last good ones in
+// use. The prefix belongs to the engine, below all key names, so no writer can forget it. `clientv3/namespace` does not
+// cover transactions that are sent as they are. Versions before 3.5.13 and 3.4.31 are refused: a watch may lose events
+// around a compaction, and a deposed leader may revoke leases.
 package etcd
 
 import (
