@@ -4,13 +4,13 @@ import (
 	"github.com/berthd/berth/internal/clause"
 )
 
-// Clause is a clause of the protocol that can be switched off, with the trace that it closes.
+// Clause is a clause of the protocol that can be disabled, with the trace that it closes.
 type Clause struct {
 	Trace, Name string
 	Set         clause.Set
 }
 
-// Clauses are all that can be switched off.
+// Clauses are all clauses that can be disabled.
 var Clauses = []Clause{
 	{"T1", "barrier", clause.Barrier},
 	{"T2", "projection", clause.Projection},
@@ -30,7 +30,7 @@ var Clauses = []Clause{
 	{"T16", "intent", clause.Intent},
 }
 
-// ClauseNamed returns the set of the clause with that name or trace, or 0.
+// ClauseNamed returns the set of the clause with the given name or trace, or 0.
 func ClauseNamed(name string) clause.Set {
 	for _, c := range Clauses {
 		if c.Name == name || c.Trace == name {

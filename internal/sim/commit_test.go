@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestKilledAtEachStep kills the leader at each step of a placement's way into the store: its plan record, what the
-// server's own tables show of it, what agents are told of it, the records of its tasks, their states and outcomes, and
-// the end of the plan record (P3). Nothing is lost, doubled or begun twice, whichever of the writes it is, by one
-// server that comes back or by another that takes over.
+// TestKilledAtEachStep kills the leader at each step of a placement (P3): the write of the plan record, its appearance
+// in the server's tables, the message to the agent, the records, states and outcomes of its tasks, and the deletion of
+// the plan record. No write is lost or doubled and no program begins twice, with one restarting server or with another
+// that takes over.
 func TestKilledAtEachStep(t *testing.T) {
 	steps := []string{
 		"plan before", "plan after", "plan seen", "plan told",
@@ -27,7 +27,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				"servers 3 nodes 4 consul true",
 			} {
 				for n := 1; n <= 3; n++ {
-					seed := n // which says, too, how long plan records are left alone
+					seed := n // the seed also determines the delay of the projection
 					if strings.HasPrefix(step, "trim ") {
 						seed = 3*n - 2
 					}
@@ -36,14 +36,14 @@ func TestKilledAtEachStep(t *testing.T) {
 						"5s user web : scale 3\n5.5s user batch : submit 24\n12s user web : roll 3\n13s " +
 						"user nightly : submit2 9\n40s user web : scale 1\n"
 					r := Run(t, parse(t, text), Options{})
-					struck += r.Struck
+					struck += r.Crashes
 					for _, v := range r.Violations {
 						t.Errorf("%s\n%s", v, text)
 					}
 					// Consul does not tell of deletions
 					unseen := step == "trim seen" && strings.HasSuffix(world, "consul true")
-					if n == 1 && r.Struck != 1 && !unseen {
-						t.Errorf("the server was killed %d times, want once:\n%s", r.Struck, text)
+					if n == 1 && r.Crashes != 1 && !unseen {
+						t.Errorf("the server was killed %d times, want once:\n%s", r.Crashes, text)
 					}
 				}
 			}

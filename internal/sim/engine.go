@@ -13,42 +13,42 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// line is a server's way to the engine: a handle whose calls pass the network and a disk that is slow, full or
-// forgetful.
-type line struct {
+// engineLink is a server's connection to the engine. Its calls pass the network and a disk that may be slow, full or
+// lose writes.
+type engineLink struct {
 	w      *World
 	server *server
 	store.Engine
 }
 
-// gate waits while nothing passes to the engine or the server is paused, and returns the context to go on with. A
-// paused process does not notice that its context ended: what it was about to send it may send when it goes on.
-func (l *line) gate(ctx context.Context, from, to string) (context.Context, error) {
+// waitPassable waits while nothing passes to the engine or the server is paused, and returns the context to go on with.
+// A paused process does not notice the end of its context: it may send a pending message when it goes on.
+func (l *engineLink) waitPassable(ctx context.Context, from, to string) (context.Context, error) {
 	if l.server.paused.Load() {
-		if err := l.w.net.pass(l.server.ctx, from, to, 0); err != nil {
+		if err := l.w.net.waitOpen(l.server.ctx, from, to, 0); err != nil {
 			return ctx, err
 		}
-		d := l.w.chance.roll(l.server.id + ":woke")
+		d := l.w.random.roll(l.server.id + ":woke")
 		if d.of(2) == 0 {
 			return l.server.ctx, nil
 		}
 	}
-	return ctx, l.w.net.pass(ctx, from, to, 0)
+	return ctx, l.w.net.waitOpen(ctx, from, to, 0)
 }
 
 // Commit is part of store.Engine.
-func (l *line) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	me := l.server.id
-	ctx, err := l.gate(ctx, me, "db")
+	ctx, err := l.waitPassable(ctx, me, "db")
 	if err != nil {
 		return store.Result{}, err
 	}
-	groups = l.named(groups)
-	d := l.w.chance.roll(me+">db", keysOf(groups))
+	groups = l.nameEvents(groups)
+	d := l.w.random.roll(me+">db", keysOf(groups))
 	if !sleep(ctx, time.Millisecond+d.span(2*time.Millisecond)) {
 		return store.Result{}, ctx.Err()
 	}
-	disk := l.w.disk.fate(me, groups, &d)
+	disk := l.w.disk.decideCommit(me, groups, &d)
 	if disk.delay > 0 && !sleep(ctx, disk.delay) {
 		return store.Result{}, fmt.Errorf("the disk is slow: %w", store.ErrUnknown)
 	}
@@ -56,37 +56,37 @@ func (l *line) Commit(ctx context.Context, groups []store.Group) (store.Result, 
 	case disk.lost:
 		return store.Result{}, fmt.Errorf("lost on its way: %w", store.ErrUnknown)
 	case disk.late > 0:
-		l.w.late.Go(func() {
+		l.w.background.Go(func() {
 			time.Sleep(disk.late) // in-bubble: every world is in one
 			result, err := l.Engine.Commit(l.w.ctx, groups)
-			l.w.witness.wrote(me, groups, result, err)
+			l.w.witness.checkCommit(me, groups, result, err)
 		})
 		return store.Result{}, fmt.Errorf("late: %w", store.ErrUnknown)
 	}
-	if ctx, err = l.gate(ctx, me, "db"); err != nil { // paused in between
+	if ctx, err = l.waitPassable(ctx, me, "db"); err != nil { // paused in between
 		return store.Result{}, err
 	}
-	if l.strike(strikeBefore, groups) {
+	if l.crashAtCommit(crashBefore, groups) {
 		return store.Result{}, fmt.Errorf("killed: %w", store.ErrUnknown)
 	}
 	result, err := l.Engine.Commit(ctx, groups)
-	l.w.witness.wrote(me, groups, result, err)
+	l.w.witness.checkCommit(me, groups, result, err)
 	if err != nil {
 		return result, err
 	}
-	if l.strike(strikeAfter, groups) {
+	if l.crashAtCommit(crashAfter, groups) {
 		return store.Result{}, fmt.Errorf("killed: %w", store.ErrUnknown)
 	}
-	if _, err := l.gate(ctx, "db", me); err != nil {
+	if _, err := l.waitPassable(ctx, "db", me); err != nil {
 		return store.Result{}, fmt.Errorf("the answer is lost: %w", store.ErrUnknown)
 	}
-	if disk.deaf {
+	if disk.ackLost {
 		return store.Result{}, fmt.Errorf("the acknowledgement is lost: %w", store.ErrUnknown)
 	}
 	return result, nil
 }
 
-// keysOf names a commit by what it writes and compares.
+// keysOf identifies a commit by the keys that it writes.
 func keysOf(groups []store.Group) string {
 	var b strings.Builder
 	for i := range groups {
@@ -100,8 +100,8 @@ func keysOf(groups []store.Group) string {
 	return b.String()
 }
 
-// named gives the events of a commit ids that follow from what they tell and when: those that Berth gives are random.
-func (l *line) named(groups []store.Group) []store.Group {
+// nameEvents gives the events of a commit ids that follow from their content and time. The ids of Berth are random.
+func (l *engineLink) nameEvents(groups []store.Group) []store.Group {
 	groups = slices.Clone(groups)
 	for i := range groups {
 		for j := range groups[i].Ops {
@@ -132,95 +132,95 @@ func (l *line) named(groups []store.Group) []store.Group {
 }
 
 // Read is part of store.Engine.
-func (l *line) Read(ctx context.Context, key string) (store.Record, error) {
-	if err := l.both(ctx); err != nil {
+func (l *engineLink) Read(ctx context.Context, key string) (store.Record, error) {
+	if err := l.roundTrip(ctx); err != nil {
 		return store.Record{}, err
 	}
 	return l.Engine.Read(ctx, key)
 }
 
 // List is part of store.Engine.
-func (l *line) List(ctx context.Context, prefix string) (store.Listing, error) {
-	if err := l.both(ctx); err != nil {
+func (l *engineLink) List(ctx context.Context, prefix string) (store.Listing, error) {
+	if err := l.roundTrip(ctx); err != nil {
 		return store.Listing{}, err
 	}
 	return l.Engine.List(ctx, prefix)
 }
 
 // OpenSession is part of store.Engine.
-func (l *line) OpenSession(ctx context.Context, ttl time.Duration) (store.Session, error) {
-	if err := l.both(ctx); err != nil {
+func (l *engineLink) OpenSession(ctx context.Context, ttl time.Duration) (store.Session, error) {
+	if err := l.roundTrip(ctx); err != nil {
 		return nil, err
 	}
 	return l.Engine.OpenSession(ctx, ttl)
 }
 
 // Snapshot is part of store.Engine.
-func (l *line) Snapshot(ctx context.Context, to io.Writer) error {
-	if err := l.both(ctx); err != nil {
+func (l *engineLink) Snapshot(ctx context.Context, to io.Writer) error {
+	if err := l.roundTrip(ctx); err != nil {
 		return err
 	}
 	return l.Engine.Snapshot(ctx, to)
 }
 
-func (l *line) both(ctx context.Context) error {
-	ctx, err := l.gate(ctx, l.server.id, "db")
+func (l *engineLink) roundTrip(ctx context.Context) error {
+	ctx, err := l.waitPassable(ctx, l.server.id, "db")
 	if err != nil {
 		return err
 	}
-	_, err = l.gate(ctx, "db", l.server.id)
+	_, err = l.waitPassable(ctx, "db", l.server.id)
 	return err
 }
 
 // Watch is part of store.Engine.
-func (l *line) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
-	return &stream{line: l, Watch: l.Engine.Watch(ctx, prefix, after)}
+func (l *engineLink) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
+	return &stream{link: l, Watch: l.Engine.Watch(ctx, prefix, after)}
 }
 
-// stream is a watch whose batches pass the network, and may come late.
+// stream is a watch whose batches pass the network and may arrive late.
 type stream struct {
 	store.Watch
-	line *line
-	last []store.Op // what the last batch brought, while anything is to happen once the tables show it
+	link *engineLink
+	last []store.Op // changes of the last batch, while crash points are set
 }
 
 // Next is part of store.Watch.
 func (s *stream) Next(ctx context.Context) (store.Batch, error) {
-	l := s.line
-	if s.sees() {
+	l := s.link
+	if s.crashOnceSeen() {
 		return store.Batch{}, ctx.Err()
 	}
 	b, err := s.Watch.Next(ctx)
 	if err != nil {
 		return b, err
 	}
-	d := l.w.chance.roll("db>" + l.server.id)
+	d := l.w.random.roll("db>" + l.server.id)
 	if !sleep(ctx, d.span(2*time.Millisecond)+l.w.disk.lag(l.server.id)) {
 		return store.Batch{}, ctx.Err()
 	}
-	if _, err := l.gate(ctx, "db", l.server.id); err != nil {
+	if _, err := l.waitPassable(ctx, "db", l.server.id); err != nil {
 		return store.Batch{}, err
 	}
-	s.keep(&b)
+	s.rememberBatch(&b)
 	return b, nil
 }
 
-// disk is what goes wrong with commits, by server ("s1") or for all ("db").
+// disk holds the faults of commits, by server ("s1") or for all ("db").
 type disk struct {
 	began time.Time
 
-	mu      sync.Mutex
-	slow    map[string]time.Duration
-	lags    map[string]time.Duration
-	stall   int
-	lates   map[string]int
-	deafs   map[string]int
-	rules   []rule
-	strikes []*strike
+	mu          sync.Mutex
+	slow        map[string]time.Duration
+	lags        map[string]time.Duration
+	stall       int
+	lates       map[string]int
+	lostAcks    map[string]int
+	rules       []rule
+	crashPoints []*crashPoint
 }
 
-// rule makes the next commits of a server that write a key of a noun late: they are said to be unknown and written
-// afterwards.
+// rule delays the next commits of a server that write a key of a noun: their result is unknown, and they are written
+// later.
 type rule struct {
 	server, noun string
 	late         time.Duration
@@ -230,22 +230,22 @@ type rule struct {
 func newDisk(began time.Time) *disk {
 	return &disk{
 		began: began, slow: map[string]time.Duration{}, lags: map[string]time.Duration{},
-		lates: map[string]int{}, deafs: map[string]int{},
+		lates: map[string]int{}, lostAcks: map[string]int{},
 	}
 }
 
-func (k *disk) calm() {
+func (k *disk) endFaults() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stall = 0
 	clear(k.slow)
 	clear(k.lags)
 	clear(k.lates)
-	clear(k.deafs)
-	k.rules, k.strikes = nil, nil
+	clear(k.lostAcks)
+	k.rules, k.crashPoints = nil, nil
 }
 
-// set changes one of the maps, or the stall.
+// set changes one of the fields.
 func (k *disk) set(change func(k *disk)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -270,23 +270,23 @@ func writes(groups []store.Group, prefix string) bool {
 	return false
 }
 
-// written is what becomes of one commit.
-type written struct {
-	delay      time.Duration
-	lost, deaf bool
-	late       time.Duration
+// commitFault is the fault of one commit.
+type commitFault struct {
+	delay         time.Duration
+	lost, ackLost bool
+	late          time.Duration
 }
 
-func (k *disk) fate(server string, groups []store.Group, d *dice) written {
+func (k *disk) decideCommit(server string, groups []store.Group, d *dice) commitFault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range k.rules {
 		if r := &k.rules[i]; r.left > 0 && r.server == server && writes(groups, string(prefix)+r.noun+"/") {
 			r.left--
-			return written{late: r.late}
+			return commitFault{late: r.late}
 		}
 	}
-	w := written{delay: d.span(max(k.slow[server], k.slow["db"]))}
+	w := commitFault{delay: d.span(max(k.slow[server], k.slow["db"]))}
 	if k.stall > 0 {
 		if phase := time.Since(k.began) % (3 * time.Second); phase > time.Second {
 			w.delay += 3*time.Second - phase
@@ -300,8 +300,8 @@ func (k *disk) fate(server string, groups []store.Group, d *dice) written {
 			w.late = time.Millisecond + d.span(8*time.Second)
 		}
 	}
-	if k.deafs[server] > 0 || k.deafs["db"] > 0 {
-		w.deaf = d.of(6) == 0
+	if k.lostAcks[server] > 0 || k.lostAcks["db"] > 0 {
+		w.ackLost = d.of(6) == 0
 	}
 	return w
 }

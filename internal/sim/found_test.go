@@ -2,7 +2,7 @@ package sim
 
 import "testing"
 
-// found are the shortest stories of faults that random stories found in Berth and that were mended since.
+// found are the shortest stories of faults in Berth that random stories found and that are fixed.
 var foundStories = []struct{ fault, story string }{
 	{"a service with a fixed port was never whole again: the attempt of a node that came back held the place of its successor", `berth-sim-story-1 seed 57 servers 1 nodes 3 consul false
 1.2s user api : scale 3
@@ -155,11 +155,11 @@ var foundStories = []struct{ fault, story string }{
 `},
 }
 
-// TestFoundFaultsStayMended tells them again.
+// TestFoundFaultsStayMended runs them again.
 func TestFoundFaultsStayMended(t *testing.T) {
 	for _, f := range foundStories {
 		story := parse(t, f.story)
-		for range tries {
+		for range runsPerStory {
 			for _, v := range Run(t, story, Options{}).Violations {
 				t.Errorf("%s: %s", f.fault, v)
 			}

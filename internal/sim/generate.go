@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// author makes a story up.
-type author struct {
+// generator makes a story up.
+type generator struct {
 	random *rand.Rand
 	story  *Story
 	length time.Duration
 }
 
-// Generate makes the story of a seed: the same for the same seed. Every story has users who keep changing their minds;
-// what goes wrong follows a few themes, so that faults of a kind meet.
+// Generate returns the story of a seed, always the same one. Every story has users who keep changing services. Its
+// faults follow a few themes, so that related faults meet.
 func Generate(seed uint64) *Story {
-	a := &author{random: rand.New(rand.NewPCG(seed, 42)), story: &Story{Seed: seed}}
+	a := &generator{random: rand.New(rand.NewPCG(seed, 42)), story: &Story{Seed: seed}}
 	s := a.story
 	switch n := a.random.IntN(100); {
 	case n < 45:
@@ -48,7 +48,7 @@ func Generate(seed uint64) *Story {
 	for range 1 + a.random.IntN(3) {
 		themes[a.random.IntN(len(themes))]()
 	}
-	a.random = rand.New(rand.NewPCG(seed, 43)) // what came later leaves the rest of a seed's story as it was
+	a.random = rand.New(rand.NewPCG(seed, 43)) // later themes do not change the earlier part of a seed's story
 	for _, theme := range []func(){a.rollouts, a.daemons, a.loads, a.moments} {
 		if a.random.IntN(3) == 0 {
 			theme()
@@ -70,30 +70,30 @@ func Generate(seed uint64) *Story {
 	return s
 }
 
-func (a *author) add(at time.Duration, f Fault, target string, length time.Duration, arg string) {
+func (a *generator) add(at time.Duration, f Fault, target string, length time.Duration, arg string) {
 	a.story.Events = append(a.story.Events, Event{
 		At: at.Truncate(time.Millisecond), Fault: f, Target: target, For: length.Truncate(time.Millisecond), Arg: arg,
 	})
 }
 
-// when picks a time of the story.
-func (a *author) when() time.Duration {
+// randomTime picks a time of the story.
+func (a *generator) randomTime() time.Duration {
 	return 2*time.Second + time.Duration(a.random.Int64N(int64(a.length)))
 }
 
 // span picks a length: mostly short, now and then long.
-func (a *author) span(short, long time.Duration) time.Duration {
+func (a *generator) span(short, long time.Duration) time.Duration {
 	if a.random.IntN(4) == 0 {
 		return time.Duration(a.random.Int64N(int64(long)))
 	}
 	return time.Duration(a.random.Int64N(int64(short)))
 }
 
-func (a *author) server() string { return name("s", 1+a.random.IntN(a.story.Servers)) }
-func (a *author) node() string   { return name("n", 1+a.random.IntN(min(a.story.Nodes, 10))) }
+func (a *generator) server() string { return name("s", 1+a.random.IntN(a.story.Servers)) }
+func (a *generator) node() string   { return name("n", 1+a.random.IntN(min(a.story.Nodes, 10))) }
 
 // users act from the first second on.
-func (a *author) users() {
+func (a *generator) users() {
 	r := a.random
 	a.add(time.Second, User, "web", 0, fmt.Sprintf("scale %d", 1+r.IntN(4)))
 	a.add(1200*time.Millisecond, User, "api", 0, fmt.Sprintf("scale %d", 1+r.IntN(3)))
@@ -104,39 +104,39 @@ func (a *author) users() {
 		versions := map[string]int{"web": 3, "api": 2, "disk": 2}[service]
 		switch r.IntN(12) {
 		case 0, 1, 2:
-			a.add(a.when(), User, service, 0, fmt.Sprintf("scale %d", r.IntN(4)))
+			a.add(a.randomTime(), User, service, 0, fmt.Sprintf("scale %d", r.IntN(4)))
 		case 3, 4:
-			a.add(a.when(), User, service, 0, fmt.Sprintf("roll %d", 1+r.IntN(versions)))
+			a.add(a.randomTime(), User, service, 0, fmt.Sprintf("roll %d", 1+r.IntN(versions)))
 		case 5:
-			a.add(a.when(), User, service, 0, []string{"delete", "stop"}[r.IntN(2)])
+			a.add(a.randomTime(), User, service, 0, []string{"delete", "stop"}[r.IntN(2)])
 		case 6, 7, 8:
-			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0,
+			a.add(a.randomTime(), User, []string{"batch", "nightly"}[r.IntN(2)], 0,
 				fmt.Sprintf("%s %d", []string{"submit", "submit2", "submit3"}[r.IntN(3)], 1+r.IntN(6)))
 		case 9:
-			a.add(a.when(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, "cancel")
+			a.add(a.randomTime(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, "cancel")
 		case 10:
-			a.add(a.when(), User, a.node(), 0, []string{"cordon", "drain", "uncordon"}[r.IntN(3)])
+			a.add(a.randomTime(), User, a.node(), 0, []string{"cordon", "drain", "uncordon"}[r.IntN(3)])
 		default:
-			a.add(a.when(), User, "batch", 0, fmt.Sprintf("slow %d", 1+r.IntN(2)))
+			a.add(a.randomTime(), User, "batch", 0, fmt.Sprintf("slow %d", 1+r.IntN(2)))
 		}
 	}
 }
 
-func (a *author) servers() {
+func (a *generator) servers() {
 	for range 1 + a.random.IntN(4) {
 		switch a.random.IntN(4) {
 		case 0, 1:
-			a.add(a.when(), ServerCrash, a.server(), a.span(4*time.Second, time.Minute), "")
+			a.add(a.randomTime(), ServerCrash, a.server(), a.span(4*time.Second, time.Minute), "")
 		case 2:
-			a.add(a.when(), ServerPause, a.server(), a.span(8*time.Second, 40*time.Second), "")
+			a.add(a.randomTime(), ServerPause, a.server(), a.span(8*time.Second, 40*time.Second), "")
 		default:
-			a.add(a.when(), Lag, a.server(), a.span(20*time.Second, time.Minute),
+			a.add(a.randomTime(), Lag, a.server(), a.span(20*time.Second, time.Minute),
 				fmt.Sprint(time.Duration(1+a.random.IntN(8))*time.Second))
 		}
 	}
 }
 
-func (a *author) engine() {
+func (a *generator) engine() {
 	for range 1 + a.random.IntN(4) {
 		where := a.server()
 		if a.random.IntN(2) == 0 {
@@ -144,25 +144,25 @@ func (a *author) engine() {
 		}
 		switch a.random.IntN(10) {
 		case 0:
-			a.add(a.when(), EngineCrash, "db", a.span(3*time.Second, 20*time.Second), "")
+			a.add(a.randomTime(), EngineCrash, "db", a.span(3*time.Second, 20*time.Second), "")
 		case 1:
-			a.add(a.when(), EngineFull, "db", a.span(5*time.Second, time.Minute), "")
+			a.add(a.randomTime(), EngineFull, "db", a.span(5*time.Second, time.Minute), "")
 		case 2:
-			a.add(a.when(), EngineCompact, "db", 0, "")
+			a.add(a.randomTime(), EngineCompact, "db", 0, "")
 		case 3:
-			a.add(a.when(), EngineSlow, where, a.span(20*time.Second, time.Minute),
+			a.add(a.randomTime(), EngineSlow, where, a.span(20*time.Second, time.Minute),
 				fmt.Sprint(time.Duration(100+a.random.IntN(2000))*time.Millisecond))
 		case 4:
-			a.add(a.when(), EngineStall, "db", a.span(40*time.Second, 100*time.Second), "")
+			a.add(a.randomTime(), EngineStall, "db", a.span(40*time.Second, 100*time.Second), "")
 		case 5, 6:
-			a.add(a.when(), EngineDeaf, where, a.span(20*time.Second, time.Minute), "")
+			a.add(a.randomTime(), EngineDeaf, where, a.span(20*time.Second, time.Minute), "")
 		default:
-			a.add(a.when(), EngineLate, where, a.span(30*time.Second, time.Minute), "")
+			a.add(a.randomTime(), EngineLate, where, a.span(30*time.Second, time.Minute), "")
 		}
 	}
 }
 
-func (a *author) network() {
+func (a *generator) network() {
 	for range 2 + a.random.IntN(5) {
 		from, to := a.node(), a.server()
 		switch a.random.IntN(6) {
@@ -179,60 +179,60 @@ func (a *author) network() {
 			link = to + ">" + from
 		}
 		if a.random.IntN(3) == 0 {
-			a.add(a.when(), Noise, link, a.span(time.Minute, 2*time.Minute), "")
+			a.add(a.randomTime(), Noise, link, a.span(time.Minute, 2*time.Minute), "")
 			continue
 		}
-		a.add(a.when(), Cut, link, a.span(30*time.Second, 2*time.Minute), "")
+		a.add(a.randomTime(), Cut, link, a.span(30*time.Second, 2*time.Minute), "")
 	}
 }
 
-func (a *author) agents() {
+func (a *generator) agents() {
 	for range 1 + a.random.IntN(5) {
 		switch a.random.IntN(8) {
 		case 0, 1, 2:
-			a.add(a.when(), AgentCrash, a.node(), a.span(5*time.Second, 100*time.Second), "")
+			a.add(a.randomTime(), AgentCrash, a.node(), a.span(5*time.Second, 100*time.Second), "")
 		case 3:
-			a.add(a.when(), Kill, a.node(), 0, "")
+			a.add(a.randomTime(), Kill, a.node(), 0, "")
 		case 4, 5:
-			a.add(a.when(), Trouble, a.node(), a.span(20*time.Second, time.Minute), "")
+			a.add(a.randomTime(), Trouble, a.node(), a.span(20*time.Second, time.Minute), "")
 		case 6:
-			a.add(a.when(), DiskFails, a.node(), a.span(10*time.Second, time.Minute), "")
+			a.add(a.randomTime(), DiskFails, a.node(), a.span(10*time.Second, time.Minute), "")
 		default:
-			a.add(a.when(), Wipe, a.node(), a.span(5*time.Second, time.Minute), "")
+			a.add(a.randomTime(), Wipe, a.node(), a.span(5*time.Second, time.Minute), "")
 		}
 	}
 }
 
-func (a *author) machines() {
+func (a *generator) machines() {
 	for range 1 + a.random.IntN(3) {
-		a.add(a.when(), []Fault{Reboot, Reboot, Replace}[a.random.IntN(3)], a.node(),
+		a.add(a.randomTime(), []Fault{Reboot, Reboot, Replace}[a.random.IntN(3)], a.node(),
 			a.span(20*time.Second, 100*time.Second), "")
 	}
 }
 
-func (a *author) clocks() {
+func (a *generator) clocks() {
 	for range 1 + a.random.IntN(3) {
 		by := time.Duration(1+a.random.IntN(600)) * time.Second
 		switch a.random.IntN(3) {
 		case 0:
-			a.add(a.when(), WallJump, a.server(), 0, by.String())
+			a.add(a.randomTime(), WallJump, a.server(), 0, by.String())
 		case 1:
-			a.add(a.when(), WallJump, a.server(), 0, (-by).String())
+			a.add(a.randomTime(), WallJump, a.server(), 0, (-by).String())
 		default:
-			a.add(a.when(), BootJump, []string{a.server(), a.node()}[a.random.IntN(2)], 0, by.String())
+			a.add(a.randomTime(), BootJump, []string{a.server(), a.node()}[a.random.IntN(2)], 0, by.String())
 		}
 	}
 }
 
-func (a *author) liars() {
-	a.add(a.when(), Lie, a.node(), a.span(30*time.Second, time.Minute),
+func (a *generator) liars() {
+	a.add(a.randomTime(), Lie, a.node(), a.span(30*time.Second, time.Minute),
 		[]string{lieForeign, lieForeign, lieRepeat, lieGone}[a.random.IntN(4)])
 }
 
-// strangers write where only Berth may; a server that comes back then has nothing else to go by.
-func (a *author) strangers() {
+// strangers write records that only Berth may write. A restarted server then knows nothing else.
+func (a *generator) strangers() {
 	for range 1 + a.random.IntN(3) {
-		at := a.when()
+		at := a.randomTime()
 		a.add(at, Foreign, a.node(), 0, []string{"", "both", "status", "delete", "edit"}[a.random.IntN(5)])
 		if a.random.IntN(2) == 0 {
 			for i := range a.story.Servers {
@@ -242,19 +242,19 @@ func (a *author) strangers() {
 	}
 }
 
-func (a *author) restores() {
+func (a *generator) restores() {
 	if a.random.IntN(2) == 0 {
 		return
 	}
-	at := a.when()
+	at := a.randomTime()
 	a.add(at/2, Save, "db", 0, "")
 	a.add(at, Restore, "db", 0, []string{"", "raw"}[a.random.IntN(2)])
 }
 
-// handover has the leader change while what it wrote is on its way.
-func (a *author) handover() {
+// handover changes the leader while its writes are under way.
+func (a *generator) handover() {
 	for range 1 + a.random.IntN(2) {
-		at, who := a.when(), a.server()
+		at, who := a.randomTime(), a.server()
 		a.add(at, EngineLate, who, 10*time.Second, "")
 		a.add(at+a.span(5*time.Second, 8*time.Second), []Fault{ServerPause, ServerCrash}[a.random.IntN(2)], who,
 			a.span(15*time.Second, 40*time.Second), "")
@@ -265,10 +265,10 @@ func (a *author) handover() {
 	}
 }
 
-// barriers has a job cancelled while its attempts come to their start barrier, at servers that see it late.
-func (a *author) barriers() {
+// barriers cancels a job while its attempts reach their start barrier, at servers that see the cancellation late.
+func (a *generator) barriers() {
 	for range 1 + a.random.IntN(3) {
-		at := a.when()
+		at := a.randomTime()
 		a.add(at, Lag, a.server(), a.span(20*time.Second, 40*time.Second),
 			fmt.Sprint(time.Duration(1+a.random.IntN(5))*time.Second))
 		a.add(at+time.Second, User, "batch", 0, fmt.Sprintf("submit2 %d", 1+a.random.IntN(4)))
@@ -276,35 +276,35 @@ func (a *author) barriers() {
 	}
 }
 
-// intents has agents die between the start of a program and the record of it.
-func (a *author) intents() {
-	node, at := a.node(), a.when()
+// intents kills agents between the start of a program and its record.
+func (a *generator) intents() {
+	node, at := a.node(), a.randomTime()
 	a.add(at, Trouble, node, 20*time.Second, "late-start")
 	a.add(at+500*time.Millisecond, User, "batch", 0, fmt.Sprintf("submit %d", 2+a.random.IntN(6)))
 	a.add(at+time.Second+a.span(5*time.Second, 8*time.Second), AgentCrash, node, a.span(3*time.Second, 20*time.Second),
 		"")
 }
 
-// losses has machines break, and the operator say so.
-func (a *author) losses() {
-	node, at := a.node(), a.when()
+// losses breaks machines, and the operator declares them gone.
+func (a *generator) losses() {
+	node, at := a.node(), a.randomTime()
 	a.add(at, Replace, node, 30*time.Second+a.span(30*time.Second, 2*time.Minute), "")
 	a.add(at+a.span(20*time.Second, 25*time.Second), User, node, 0, "gone")
 }
 
-// owners has a node change hands, and come back.
-func (a *author) owners() {
+// owners gives a node to another domain, and sometimes back.
+func (a *generator) owners() {
 	node := a.node()
-	a.add(a.when(), User, node, 0, "claim")
+	a.add(a.randomTime(), User, node, 0, "claim")
 	if a.random.IntN(2) == 0 {
-		a.add(a.when(), User, node, 0, "unclaim")
+		a.add(a.randomTime(), User, node, 0, "unclaim")
 	}
 }
 
-// silence has nodes fall silent for as long as their tasks' classes bear.
-func (a *author) silence() {
+// silence makes nodes silent for as long as the limits of their tasks' classes.
+func (a *generator) silence() {
 	node := a.node()
-	at := a.when()
+	at := a.randomTime()
 	length := 70*time.Second + a.span(time.Minute, 5*time.Minute)
 	if a.random.IntN(2) == 0 {
 		a.add(at, AgentCrash, node, length, "")
@@ -315,96 +315,96 @@ func (a *author) silence() {
 	}
 }
 
-// commits has servers killed at a moment of a write.
-func (a *author) commits() {
+// commits kills servers at a moment of a write.
+func (a *generator) commits() {
 	r := a.random
 	for range 1 + r.IntN(3) {
-		kind, moment := []string{"plan", "state", "status", "attempt", strikeTrim}[r.IntN(5)],
-			[]string{strikeBefore, strikeAfter, strikeSeen}[r.IntN(3)]
+		kind, moment := []string{"plan", "state", "status", "attempt", planDeletion}[r.IntN(5)],
+			[]string{crashBefore, crashAfter, crashSeen}[r.IntN(3)]
 		if r.IntN(8) == 0 {
-			kind, moment = "plan", strikeTold
+			kind, moment = "plan", crashSent
 		}
-		a.add(a.when(), CrashAt, a.server(), a.span(3*time.Second, 20*time.Second),
+		a.add(a.randomTime(), CrashAt, a.server(), a.span(3*time.Second, 20*time.Second),
 			fmt.Sprintf("%s %s %d", kind, moment, 1+r.IntN(3)))
 	}
 }
 
-// rollouts has a service with canaries rolled out, to good versions and bad ones, by users who change their minds.
-func (a *author) rollouts() {
+// rollouts rolls out good and bad versions of a service with canaries, by users who change their minds.
+func (a *generator) rollouts() {
 	r := a.random
 	a.add(1800*time.Millisecond, User, "shop", 0, fmt.Sprintf("scale %d", 2+r.IntN(4)))
 	for range 2 + r.IntN(5) {
 		version := []int{1, 2, badVersion}[r.IntN(3)]
 		switch r.IntN(10) {
 		case 0, 1, 2, 3:
-			a.add(a.when(), User, []string{"shop", "shop", "web"}[r.IntN(3)], 0, fmt.Sprintf("roll %d", version))
+			a.add(a.randomTime(), User, []string{"shop", "shop", "web"}[r.IntN(3)], 0, fmt.Sprintf("roll %d", version))
 		case 8:
-			a.add(a.when(), User, []string{"shop", "web"}[r.IntN(2)], 0, "restart")
+			a.add(a.randomTime(), User, []string{"shop", "web"}[r.IntN(2)], 0, "restart")
 		case 9:
-			a.add(a.when(), User, "shop", 0, fmt.Sprintf("undo %d", 1+r.IntN(2)))
+			a.add(a.randomTime(), User, "shop", 0, fmt.Sprintf("undo %d", 1+r.IntN(2)))
 		case 4:
-			a.add(a.when(), User, "shop", 0, fmt.Sprintf("scale %d", 1+r.IntN(5)))
+			a.add(a.randomTime(), User, "shop", 0, fmt.Sprintf("scale %d", 1+r.IntN(5)))
 		case 5:
-			at := a.when()
+			at := a.randomTime()
 			a.add(at, User, "shop", 0, "pause")
 			a.add(at+a.span(20*time.Second, time.Minute), User, "shop", 0, "resume")
 		default:
-			a.add(a.when(), User, "shop", 0, "promote")
+			a.add(a.randomTime(), User, "shop", 0, "promote")
 		}
 	}
 }
 
-// departures has nodes that evict what they run, and a job before which others give way.
-func (a *author) departures() {
+// departures adds nodes that evict their tasks, and a job that preempts others.
+func (a *generator) departures() {
 	r := a.random
 	for range 1 + r.IntN(4) {
 		switch r.IntN(4) {
 		case 0:
-			a.add(a.when(), User, a.node(), 0, "uncordon")
+			a.add(a.randomTime(), User, a.node(), 0, "uncordon")
 		case 1:
-			a.add(a.when(), User, a.node(), 0, "evict")
+			a.add(a.randomTime(), User, a.node(), 0, "evict")
 		default:
-			a.add(a.when(), User, "vip", 0, fmt.Sprintf("urgent %d", 1+r.IntN(4)))
+			a.add(a.randomTime(), User, "vip", 0, fmt.Sprintf("urgent %d", 1+r.IntN(4)))
 		}
 	}
 }
 
-// daemons has a service that runs on every node, and nodes that are kept from new tasks.
-func (a *author) daemons() {
+// daemons adds a service that runs on every node, and nodes that take no new tasks.
+func (a *generator) daemons() {
 	r := a.random
 	a.add(1900*time.Millisecond, User, "logd", 0, "scale 0")
 	for range 1 + r.IntN(3) {
 		switch r.IntN(3) {
 		case 0:
-			a.add(a.when(), User, "logd", 0, fmt.Sprintf("roll %d", 1+r.IntN(2)))
+			a.add(a.randomTime(), User, "logd", 0, fmt.Sprintf("roll %d", 1+r.IntN(2)))
 		case 1:
-			a.add(a.when(), User, a.node(), 0, []string{"cordon", "drain"}[r.IntN(2)])
+			a.add(a.randomTime(), User, a.node(), 0, []string{"cordon", "drain"}[r.IntN(2)])
 		default:
-			a.add(a.when(), AgentCrash, a.node(), a.span(30*time.Second, 3*time.Minute), "")
+			a.add(a.randomTime(), AgentCrash, a.node(), a.span(30*time.Second, 3*time.Minute), "")
 		}
 	}
 }
 
-// loads has a service whose count follows what the outside measures, and nodes that are short of memory.
-func (a *author) loads() {
+// loads adds a service whose count follows external measurements, and nodes that are short of memory.
+func (a *generator) loads() {
 	r := a.random
 	a.add(1700*time.Millisecond, User, "auto", 0, "scale 2")
 	for range 2 + r.IntN(4) {
-		a.add(a.when(), Load, "auto", 0, []string{"5", "18", "33", "49", "100", "fail"}[r.IntN(6)])
+		a.add(a.randomTime(), Load, "auto", 0, []string{"5", "18", "33", "49", "100", "fail"}[r.IntN(6)])
 	}
 	for range r.IntN(3) {
-		a.add(a.when(), Pressure, a.node(), a.span(20*time.Second, time.Minute), "")
+		a.add(a.randomTime(), Pressure, a.node(), a.span(20*time.Second, time.Minute), "")
 	}
 }
 
-// moments has a cron, which servers miss now and then.
-func (a *author) moments() {
+// moments adds a cron, whose moments servers miss now and then.
+func (a *generator) moments() {
 	a.add(2*time.Second, User, "minutely", 0, "tick")
 	if a.random.IntN(3) == 0 {
-		a.add(a.when(), User, "minutely", 0, "suspend")
-		a.add(a.when(), User, "minutely", 0, "tick")
+		a.add(a.randomTime(), User, "minutely", 0, "suspend")
+		a.add(a.randomTime(), User, "minutely", 0, "tick")
 	}
 	if a.random.IntN(2) == 0 {
-		a.add(a.when(), ServerCrash, a.server(), a.span(20*time.Second, 2*time.Minute), "")
+		a.add(a.randomTime(), ServerCrash, a.server(), a.span(20*time.Second, 2*time.Minute), "")
 	}
 }

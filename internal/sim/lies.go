@@ -7,22 +7,22 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lies is what a node's agent reports that is not so.
+// lies holds the false reports of a node's agent.
 type lies struct {
 	mu   sync.Mutex
-	now  map[string]int // kinds, by how many events ask for them
+	now  map[string]int // number of present events, by kind
 	old  []cluster.Observed
-	told bool // at least one lie was told
+	lied bool // at least one false report was sent
 }
 
 // Kinds of lies.
 const (
 	lieForeign = "foreign" // it reports the end of attempts of other nodes
-	lieRepeat  = "repeat"  // it reports again what was so earlier
-	lieGone    = "gone"    // it says that nothing is left of what runs
+	lieRepeat  = "repeat"  // it repeats earlier reports
+	lieGone    = "gone"    // it reports running attempts as gone
 )
 
-func (l *lies) tell(kind string, n int) {
+func (l *lies) addKind(kind string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == nil {
@@ -31,17 +31,17 @@ func (l *lies) tell(kind string, n int) {
 	l.now[kind] += n
 }
 
-// lied reports whether what the node says was ever not so.
-func (l *lies) lied() bool {
+// hasLied reports whether the node ever sent a false report.
+func (l *lies) hasLied() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.told
+	return l.lied
 }
 
-// registration is left as it is: what a liar says first is checked as all else.
+// registration changes nothing: the first report of a lying node is checked like all others.
 func (l *lies) registration(*transport.Registration) {}
 
-// report changes a report on its way out.
+// report adds false reports to an outgoing report.
 func (l *lies) report(r *transport.Report, w *World) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,15 +58,15 @@ func (l *lies) report(r *transport.Report, w *World) {
 			has[o.UUID] = true
 			o.Node, o.Session, o.Seq = r.Node, r.Session, r.Seq
 			r.Tasks = append(r.Tasks, o)
-			l.told = true
+			l.lied = true
 		}
 	}
-	d := w.chance.roll(r.Node + ":lie")
+	d := w.random.roll(r.Node + ":lie")
 	if l.now[lieRepeat] > 0 && len(l.old) > 0 {
 		add(l.old[d.of(len(l.old))])
 	}
 	if l.now[lieForeign] > 0 {
-		if o, ok := w.witness.elsewhere(r.Node, &d); ok {
+		if o, ok := w.witness.attemptElsewhere(r.Node, &d); ok {
 			o.State, o.Health = cluster.StateFailed, cluster.HealthUnknown
 			add(o)
 		}

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// patience is how long a connection may be silent until its ends take it for dead.
-const patience = 20 * time.Second
+// connectionTimeout is the silence after which both ends give up a connection.
+const connectionTimeout = 20 * time.Second
 
-// errLink says that a message could not be delivered, or its answer not.
+// errLink says that a message or its answer was not delivered.
 var errLink = errors.New("the connection was lost")
 
 // network carries every message between machines. A link is one direction: "n1>s2".
 type network struct {
-	chance *chance
+	random *randomness
 
 	mu      sync.Mutex
-	cuts    map[string]int // how many events hold a link cut, or stop a machine's traffic
+	cuts    map[string]int // present cuts of a link or a machine
 	noises  map[string]int
-	lates   map[string]time.Duration // all requests on the link are given up and arrive that much later
+	lates   map[string]time.Duration // delay of all requests, whose senders give up
 	changed chan struct{}
 }
 
-func newNetwork(c *chance) *network {
+func newNetwork(c *randomness) *network {
 	return &network{
-		chance: c, cuts: map[string]int{}, noises: map[string]int{}, lates: map[string]time.Duration{},
+		random: c, cuts: map[string]int{}, noises: map[string]int{}, lates: map[string]time.Duration{},
 		changed: make(chan struct{}),
 	}
 }
 
-// links returns the directions that a target names.
+// links returns the directions of a target.
 func links(target string) []string {
 	if a, b, both := strings.Cut(target, "-"); both {
 		return []string{a + ">" + b, b + ">" + a}
@@ -40,12 +40,12 @@ func links(target string) []string {
 	return []string{target}
 }
 
-// cut adds n to what holds the target's links, or a whole machine, cut.
+// cut adds n cuts of the target's links, or of a whole machine.
 func (w *network) cut(target string, n int) { w.count(w.cuts, target, n) }
 
 func (w *network) noise(target string, n int) { w.count(w.noises, target, n) }
 
-// late makes all requests of a link arrive later than their senders wait; 0 ends that.
+// late delays all requests of a link beyond their senders' wait; 0 ends that.
 func (w *network) late(target string, by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,8 +64,8 @@ func (w *network) count(of map[string]int, target string, n int) {
 	w.changed = make(chan struct{})
 }
 
-// calm ends all faults.
-func (w *network) calm() {
+// endFaults ends all faults.
+func (w *network) endFaults() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.cuts)
@@ -75,7 +75,7 @@ func (w *network) calm() {
 	w.changed = make(chan struct{})
 }
 
-// open reports whether messages pass, and returns what is closed with the next change.
+// open reports whether messages pass, and returns a channel that the next change closes.
 func (w *network) open(from, to string) (bool, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,8 +88,8 @@ func (w *network) noisy(from, to string) bool {
 	return w.noises[from+">"+to] > 0
 }
 
-// pass waits until the link is open, for as long as ctx and, unless 0, the limit last.
-func (w *network) pass(ctx context.Context, from, to string, limit time.Duration) error {
+// waitOpen waits until the link is open, at most until ctx or, unless 0, the limit ends.
+func (w *network) waitOpen(ctx context.Context, from, to string, limit time.Duration) error {
 	open, changed := w.open(from, to)
 	if open {
 		return ctx.Err()
@@ -113,8 +113,8 @@ func (w *network) pass(ctx context.Context, from, to string, limit time.Duration
 	return ctx.Err()
 }
 
-// broken waits until a connection has been dead in one direction for longer than its ends bear, or ctx has ended.
-func (w *network) broken(ctx context.Context, a, b string) {
+// waitBroken waits until a connection has been dead in one direction for connectionTimeout, or ctx has ended.
+func (w *network) waitBroken(ctx context.Context, a, b string) {
 	for ctx.Err() == nil {
 		there, changed := w.open(a, b)
 		back, _ := w.open(b, a)
@@ -125,8 +125,8 @@ func (w *network) broken(ctx context.Context, a, b string) {
 			}
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, patience)
-		failed := w.pass(limited, a, b, 0) != nil || w.pass(limited, b, a, 0) != nil
+		limited, cancel := context.WithTimeout(ctx, connectionTimeout)
+		failed := w.waitOpen(limited, a, b, 0) != nil || w.waitOpen(limited, b, a, 0) != nil
 		cancel()
 		if failed {
 			return
@@ -134,22 +134,22 @@ func (w *network) broken(ctx context.Context, a, b string) {
 	}
 }
 
-// fate is what becomes of one message.
-type fate struct {
+// delivery is the way in which one message is delivered.
+type delivery struct {
 	delay time.Duration
-	// lost says that it never arrives; late that it arrives that long after its sender gave it up.
+	// lost says that the message never arrives. late says that it arrives so long after its sender gave up.
 	lost bool
 	late time.Duration
-	// twice says that it arrives a second time, the given time later.
+	// twice says that the message arrives again, after the given time.
 	twice bool
 	again time.Duration
 }
 
-// fate decides on the next message of a link.
-func (w *network) fate(from, to, what string) fate {
+// decideDelivery decides on the next message of a link.
+func (w *network) decideDelivery(from, to, what string) delivery {
 	link := from + ">" + to
-	d := w.chance.roll(link, what)
-	f := fate{delay: time.Millisecond + d.span(2*time.Millisecond)}
+	d := w.random.roll(link, what)
+	f := delivery{delay: time.Millisecond + d.span(2*time.Millisecond)}
 	w.mu.Lock()
 	late := w.lates[link]
 	w.mu.Unlock()
@@ -175,14 +175,14 @@ func (w *network) fate(from, to, what string) fate {
 	return f
 }
 
-// call carries a request and its answer. Do is run where the request arrives, under the context of the connection, or
-// of the server's life where the request outlives its connection; it is run never, once, or, repeated, twice. The
-// answer is do's of the first time.
+// call carries a request and its answer. do runs where the request arrives, under the context of the connection, or of
+// the server's life if the request outlives its connection. It runs never, once, or, if repeated, twice. The answer is
+// that of the first run.
 func call[T any](ctx context.Context, w *network, from, to, what string, far *server,
 	do func(context.Context) (T, error),
 ) (T, error) {
 	var none T
-	f := w.fate(from, to, what)
+	f := w.decideDelivery(from, to, what)
 	if !sleep(ctx, f.delay) {
 		return none, ctx.Err()
 	}
@@ -192,7 +192,7 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 		}
 		return none, errLink
 	}
-	if err := w.pass(ctx, from, to, patience); err != nil {
+	if err := w.waitOpen(ctx, from, to, connectionTimeout); err != nil {
 		return none, err
 	}
 	if f.twice {
@@ -202,7 +202,7 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 	defer cancel()
 	defer context.AfterFunc(far.ctx, cancel)()
 	v, err := do(joined)
-	back := w.fate(to, from, what)
+	back := w.decideDelivery(to, from, what)
 	if far.ctx.Err() != nil || joined.Err() != nil && ctx.Err() == nil {
 		sleep(ctx, back.delay)
 		return none, errLink
@@ -213,7 +213,7 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 	if back.lost {
 		return none, errLink
 	}
-	if e := w.pass(ctx, to, from, patience); e != nil {
+	if e := w.waitOpen(ctx, to, from, connectionTimeout); e != nil {
 		return none, e
 	}
 	return v, err

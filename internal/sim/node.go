@@ -15,33 +15,33 @@ import (
 	"github.com/berthd/berth/internal/executor/fake"
 )
 
-// What a node of a world has.
+// Resources of a node.
 const (
 	nodeCPU    = 4000
 	nodeMemory = 8 * cluster.GiB
 	nodeDisk   = 100 * cluster.GiB
 )
 
-// node is a machine with the lives of an agent, one after the other.
+// node is a machine on which lives of an agent follow each other.
 type node struct {
 	w       *World
 	name    string
 	machine *fake.Machine
 	disk    *state.Memory
 	boots   atomic.Int64
-	boot    atomic.Int64 // by how much its boot-time clock leapt
+	boot    atomic.Int64 // offset of its boot-time clock, in nanoseconds
 	fails   atomic.Int64 // events that make its disk fail
 	pressed atomic.Int64 // events that make it short of memory
 	lies    lies
 	// connected is the server of the session, for the digests.
 	connected atomic.Pointer[string]
 
-	mu      sync.Mutex
-	booted  time.Time
-	down    int
-	end     func()
-	trouble int
-	hasty   int // events in which starts are answered late
+	mu         sync.Mutex
+	booted     time.Time
+	down       int
+	end        func()
+	trouble    int
+	lateStarts int // number of events that delay the answers to starts
 }
 
 func newNode(w *World, name string) *node {
@@ -52,7 +52,7 @@ func newNode(w *World, name string) *node {
 		}
 		return nil
 	}}
-	n.machine.SetObserver(func(r fake.Run) { w.witness.ran(n, r) })
+	n.machine.SetObserver(func(r fake.Run) { w.witness.programChanged(n, r) })
 	n.machine.SetTrouble(n.fault)
 	return n
 }
@@ -69,7 +69,7 @@ func (n *node) clock() time.Duration {
 	return time.Minute + time.Since(n.booted) + time.Duration(n.boot.Load())
 }
 
-// start begins a life of the agent, unless something keeps it down.
+// start begins a life of the agent, unless an event keeps it down.
 func (n *node) start() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,7 +91,7 @@ func (n *node) start() {
 		},
 		Stats: n.stats(), PortFree: func(int) error { return nil },
 		Random: func() float64 {
-			d := n.w.chance.at(n.name+":jitter", time.Since(n.w.began))
+			d := n.w.random.at(n.name+":jitter", time.Since(n.w.began))
 			return float64(d.of(1000)) / 1000
 		},
 	})
@@ -108,7 +108,7 @@ func (n *node) start() {
 	}
 }
 
-// stats returns what measures the machine's use, in a third of all worlds: there idle nodes report rarely.
+// stats returns a source of the machine's use, in a third of all worlds. Idle nodes report rarely there.
 func (n *node) stats() func(string) (cluster.NodeStats, error) {
 	if n.w.story.Seed%3 != 0 && !n.w.story.Has(Pressure) {
 		return nil
@@ -122,7 +122,7 @@ func (n *node) stats() func(string) (cluster.NodeStats, error) {
 	}
 }
 
-// kill ends the life that is on, as kill -9 does.
+// kill ends the present life, as kill -9 does.
 func (n *node) kill() {
 	n.mu.Lock()
 	end := n.end
@@ -134,7 +134,7 @@ func (n *node) kill() {
 	}
 }
 
-// hold keeps the agent down for one event more, or for one less.
+// hold adds count events that keep the agent down.
 func (n *node) hold(count int) {
 	n.mu.Lock()
 	n.down += count
@@ -146,7 +146,7 @@ func (n *node) hold(count int) {
 	}
 }
 
-// reboot starts the machine anew. The agent must be down.
+// reboot restarts the machine. The agent must be down.
 func (n *node) reboot() {
 	n.machine.Reboot()
 	n.boots.Add(1)
@@ -156,8 +156,8 @@ func (n *node) reboot() {
 	n.boot.Store(0)
 }
 
-// fault decides what goes wrong with a call of the executor, and when it is made: no two containers of a node are begun
-// at one moment, else which comes first would be by chance.
+// fault returns the fault of an executor call and its delay. No two containers of a node begin at one moment, because
+// their order would then be random.
 func (n *node) fault(c fake.Call) fake.Fault {
 	f := n.accident(c)
 	f.Delay += time.Duration(1 + hashed(n.w.story.Seed, string(c.ID)+string(c.Op))%uint64(100*time.Microsecond))
@@ -166,7 +166,7 @@ func (n *node) fault(c fake.Call) fake.Fault {
 
 func (n *node) accident(c fake.Call) fake.Fault {
 	n.mu.Lock()
-	trouble, hasty := n.trouble > 0, n.hasty > 0
+	trouble, hasty := n.trouble > 0, n.lateStarts > 0
 	n.mu.Unlock()
 	if hasty && c.Op == fake.OpStart {
 		return fake.Fault{Late: 5 * time.Second}
@@ -174,7 +174,7 @@ func (n *node) accident(c fake.Call) fake.Fault {
 	if !trouble || c.Op == fake.OpProbe {
 		return fake.Fault{}
 	}
-	d := n.w.chance.roll(n.name+":executor", string(c.ID), string(c.Op))
+	d := n.w.random.roll(n.name+":executor", string(c.ID), string(c.Op))
 	broken := errors.New("the executor had an accident")
 	switch d.of(14) {
 	case 0:

@@ -9,36 +9,37 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// moment is a fault's begin or end.
-type moment struct {
+// timedAction is the begin or end of a fault.
+type timedAction struct {
 	at time.Duration
 	do func()
 }
 
-// play tells the story to its end.
+// play runs the story to its end.
 func (w *World) play() {
-	var all []moment
+	var all []timedAction
 	for _, e := range w.story.Events {
-		begin, end := w.act(e)
+		begin, end := w.actions(e)
 		if begin != nil {
-			all = append(all, moment{e.At, begin})
+			all = append(all, timedAction{e.At, begin})
 		}
 		if end != nil {
-			all = append(all, moment{e.At + e.For, end})
+			all = append(all, timedAction{e.At + e.For, end})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b moment) int { return int(a.at - b.at) })
+	slices.SortStableFunc(all, func(a, b timedAction) int { return int(a.at - b.at) })
 	for _, m := range all {
-		if !w.until(m.at) {
+		if !w.waitUntil(m.at) {
 			return
 		}
 		m.do()
 	}
-	w.until(w.story.End())
+	w.waitUntil(w.story.End())
 }
 
-// until waits until the world is so old, looking at it now and then. It reports false if a breach is enough.
-func (w *World) until(at time.Duration) bool {
+// waitUntil waits until the world has the given age, and checks it now and then. It reports false if a breach ends the
+// world.
+func (w *World) waitUntil(at time.Duration) bool {
 	for {
 		if w.options.StopAtOnce && w.witness.broken() {
 			return false
@@ -48,7 +49,7 @@ func (w *World) until(at time.Duration) bool {
 			return true
 		}
 		time.Sleep(min(left, 5*time.Second)) // in-bubble: every world is in one
-		w.witness.deaths()
+		w.witness.checkDeadNodes()
 	}
 }
 
@@ -58,13 +59,13 @@ func (v *witness) broken() bool {
 	return len(v.faults) > 0
 }
 
-// act returns what an event does at its begin and at its end; either may be nil.
-func (w *World) act(e Event) (begin, end func()) {
+// actions returns the actions at the begin and end of an event; either may be nil.
+func (w *World) actions(e Event) (begin, end func()) {
 	if begin, end := w.actServer(e); begin != nil {
-		return w.stormy(begin, end)
+		return w.withLeaderFault(begin, end)
 	}
 	if begin, end := w.actEngine(e); begin != nil {
-		return w.stormy(begin, end)
+		return w.withLeaderFault(begin, end)
 	}
 	if begin, end := w.actNode(e); begin != nil {
 		return begin, end
@@ -78,26 +79,26 @@ func (w *World) act(e Event) (begin, end func()) {
 		}
 		begin, end = func() { w.net.noise(e.Target, 1) }, func() { w.net.noise(e.Target, -1) }
 	case User:
-		return func() { w.order(e) }, nil
+		return func() { w.orderUser(e) }, nil
 	case Load:
-		return func() { w.outside.set(e.Arg) }, nil
+		return func() { w.external.set(e.Arg) }, nil
 	default:
-		w.witness.fault("converges", "the story has an unknown fault: %s", e.String())
+		w.witness.reportBreach("converges", "the story has an unknown fault: %s", e.String())
 		return nil, nil
 	}
-	if strings.Contains(e.Target, "n") { // an agent's link is no trouble for leaders
+	if strings.Contains(e.Target, "n") { // an agent's link does not hinder leaders
 		return begin, end
 	}
-	return w.stormy(begin, end)
+	return w.withLeaderFault(begin, end)
 }
 
-// stormy tells the witness that leaders are kept from their work meanwhile.
-func (w *World) stormy(begin, end func()) (b, e func()) {
-	return func() { w.witness.storm(1); begin() }, func() {
+// withLeaderFault reports to the witness that a fault hinders leaders meanwhile.
+func (w *World) withLeaderFault(begin, end func()) (b, e func()) {
+	return func() { w.witness.countLeaderFaults(1); begin() }, func() {
 		if end != nil {
 			end()
 		}
-		w.witness.storm(-1)
+		w.witness.countLeaderFaults(-1)
 	}
 }
 
@@ -107,12 +108,12 @@ func (w *World) actServer(e Event) (begin, end func()) {
 	case ServerCrash:
 		return func() { h.hold(1) }, func() { h.hold(-1) }
 	case CrashAt:
-		k, err := strikeOf(e)
+		k, err := parseCrashPoint(e)
 		if err != nil {
-			w.witness.fault("converges", "%s: %v", e.String(), err)
+			w.witness.reportBreach("converges", "%s: %v", e.String(), err)
 			return func() {}, nil
 		}
-		return func() { w.disk.set(func(d *disk) { d.strikes = append(d.strikes, k) }) }, nil
+		return func() { w.disk.set(func(d *disk) { d.crashPoints = append(d.crashPoints, k) }) }, nil
 	case ServerPause:
 		var paused *server
 		return func() {
@@ -171,13 +172,13 @@ func (w *World) actEngine(e Event) (begin, end func()) {
 		}
 		return count(func(k *disk) map[string]int { return k.lates })
 	case EngineDeaf:
-		return count(func(k *disk) map[string]int { return k.deafs })
+		return count(func(k *disk) map[string]int { return k.lostAcks })
 	case Save:
 		return w.snapshot, nil
 	case Restore:
 		return func() { w.restore(e.Arg == "raw") }, nil
 	case Foreign:
-		return func() { w.meddle(e) }, nil
+		return func() { w.overwriteRecords(e) }, nil
 	default:
 		return nil, nil
 	}
@@ -192,7 +193,7 @@ func (w *World) actNode(e Event) (begin, end func()) {
 		return func() {
 			n.hold(1)
 			if e.Fault != Wipe {
-				w.witness.excuse(n.name)
+				w.witness.excuseNode(n.name)
 				n.reboot()
 			}
 			if e.Fault != Reboot {
@@ -203,7 +204,7 @@ func (w *World) actNode(e Event) (begin, end func()) {
 		return func() {
 			for _, r := range n.machine.History() {
 				if r.Ended.IsZero() {
-					w.witness.pardon(r.Labels["berth.uuid"])
+					w.witness.excuseAttempt(r.Labels["berth.uuid"])
 					_ = n.machine.Kill(r.ID)
 					return
 				}
@@ -211,18 +212,18 @@ func (w *World) actNode(e Event) (begin, end func()) {
 		}, nil
 	case Trouble:
 		if e.Arg == "late-start" {
-			return func() { n.rush(1) }, func() { n.rush(-1) }
+			return func() { n.addLateStarts(1) }, func() { n.addLateStarts(-1) }
 		}
 		return func() {
 			w.witness.trouble(n.name, 1)
-			n.annoy(1)
-		}, func() { n.annoy(-1); w.witness.trouble(n.name, -1) }
+			n.addTrouble(1)
+		}, func() { n.addTrouble(-1); w.witness.trouble(n.name, -1) }
 	case Pressure:
 		return func() { n.pressed.Add(1) }, func() { n.pressed.Add(-1) }
 	case DiskFails:
 		return func() { n.fails.Add(1) }, func() { n.fails.Add(-1) }
 	case Lie:
-		return func() { n.lies.tell(e.Arg, 1) }, func() { n.lies.tell(e.Arg, -1) }
+		return func() { n.lies.addKind(e.Arg, 1) }, func() { n.lies.addKind(e.Arg, -1) }
 	case BootJump:
 		return func() { n.boot.Add(int64(e.duration(time.Minute))) }, nil
 	default:
@@ -230,20 +231,20 @@ func (w *World) actNode(e Event) (begin, end func()) {
 	}
 }
 
-func (n *node) rush(by int) {
+func (n *node) addLateStarts(by int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.hasty = max(0, n.hasty+by)
+	n.lateStarts = max(0, n.lateStarts+by)
 }
 
-func (n *node) annoy(by int) {
+func (n *node) addTrouble(by int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.trouble = max(0, n.trouble+by)
 }
 
-// pardon notes that something outside ends the program of an attempt.
-func (v *witness) pardon(uuid string) {
+// excuseAttempt records that an attempt's program is ended from outside.
+func (v *witness) excuseAttempt(uuid string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if a := v.attempts[uuid]; a != nil {
@@ -251,8 +252,8 @@ func (v *witness) pardon(uuid string) {
 	}
 }
 
-// meddle writes over the records of one task of a node (P3.9).
-func (w *World) meddle(e Event) {
+// overwriteRecords overwrites the records of one task of a node (P3.9).
+func (w *World) overwriteRecords(e Event) {
 	w.witness.mu.Lock()
 	var keys []string
 	for key := range w.witness.records {
@@ -266,7 +267,7 @@ func (w *World) meddle(e Event) {
 		return
 	}
 	slices.Sort(keys)
-	d := w.chance.roll("foreign")
+	d := w.random.roll("foreign")
 	chosen := keys[d.of(len(keys))]
 	ops := []store.Op{{Key: string(prefix) + chosen, Value: []byte("not a record"), Delete: e.Arg == "delete"}}
 	if e.Arg == "edit" {
@@ -276,7 +277,7 @@ func (w *World) meddle(e Event) {
 		}
 		ops[0].Value = bytes.Replace(r.Value, []byte(`,"seal":`),
 			[]byte(`,"stop":{"class":"mandatory","reason":"cancelled","ended":true},"seal":`), 1)
-		w.witness.edits(ops[0].Value)
+		w.witness.noteEdit(ops[0].Value)
 	}
 	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok &&
 		(e.Arg == "both" || e.Arg == "delete") {

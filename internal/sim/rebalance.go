@@ -9,19 +9,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// rebalancings has users who move the tasks of services about.
-func (a *author) rebalancings() {
+// rebalancings lets users move tasks of services.
+func (a *generator) rebalancings() {
 	for range 1 + a.random.IntN(3) {
-		a.add(a.when(), User, []string{"web", "api", "disk"}[a.random.IntN(3)], 0,
+		a.add(a.randomTime(), User, []string{"web", "api", "disk"}[a.random.IntN(3)], 0,
 			fmt.Sprintf("rebalance %d", 1+a.random.IntN(4)))
 	}
 }
 
-// rebalance asks that up to n tasks of a service move, each to some node: an optimizer would know a better one, and
-// what there is no place for is passed over. Where a rebalancing runs already it may be cancelled instead. What is
-// refused is not asked for again.
+// rebalance asks that up to n tasks of a service move, each to a random node. Moves without a place are passed over. A
+// running rebalancing may be cancelled instead. A refused request is not repeated.
 func (u *user) rebalance(ctx context.Context, service string, n int) {
-	d := u.w.chance.roll("rebalance")
+	d := u.w.random.roll("rebalance")
 	s := u.w.hosts[d.of(len(u.w.hosts))].now()
 	if s == nil {
 		return
@@ -59,8 +58,8 @@ func (u *user) rebalance(ctx context.Context, service string, n int) {
 	}
 }
 
-// propose writes the record of a rebalancing as the API server does. It may be refused, or nobody may hear that it was
-// written.
+// propose writes the record of a rebalancing as the API server does. The write may be refused, or its acknowledgement
+// lost.
 func (u *user) propose(ctx context.Context, s *server, rec *cluster.Rebalancing, modified uint64) {
 	var unit store.Unit
 	key := prefix.Rebalancing(rec.ID)
@@ -71,8 +70,8 @@ func (u *user) propose(ctx context.Context, s *server, rec *cluster.Rebalancing,
 	_, _ = s.engine.Commit(ctx, []store.Group{unit.Group})
 }
 
-// wrongMoves says that a rebalancing has not ended.
-func (w *World) wrongMoves(_ *server, s *store.Snapshot) string {
+// checkMoves describes a rebalancing that has not ended.
+func (w *World) checkMoves(_ *server, s *store.Snapshot) string {
 	for e := range s.Rebalancings() {
 		if e.Value.Running() {
 			return fmt.Sprintf("rebalancing %d has not ended: %+v", e.Value.ID, e.Value.Moves)

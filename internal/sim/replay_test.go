@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestReplay tells each of some stories several times, as BERTH_SIM_REPLAY says ("10 x 1-100"), and shows where the
-// histories of those part that are not the same each time.
+// TestReplay runs stories several times, as BERTH_SIM_REPLAY says ("10 x 1-100"), and shows the first difference
+// between unequal histories.
 func TestReplay(t *testing.T) {
 	times, first, last := 2, uint64(1), uint64(1)
 	asked := os.Getenv("BERTH_SIM_REPLAY")
@@ -34,14 +34,15 @@ func TestReplay(t *testing.T) {
 			}
 			if asked != "" && got.Digest != want.Digest {
 				t.Errorf("seed %d: told for the %d. time it is another story: %s", seed, n+2,
-					parting(want.History, got.History))
+					firstDifference(want.History, got.History))
 				break
 			}
 		}
 	}
 }
 
-// TestDigest tells the story of the seed in BERTH_SIM_DIGEST once. scripts/replay compares the digests of several processes.
+// TestDigest plays the story of the seed in BERTH_SIM_DIGEST once. scripts/replay compares the digests of several
+// processes.
 func TestDigest(t *testing.T) {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("BERTH_SIM_DIGEST"), "1"), 10, 64)
 	if err != nil {
@@ -61,8 +62,8 @@ func TestDigest(t *testing.T) {
 	t.Logf("digest: %s", r.Digest)
 }
 
-// parting shows where two histories part.
-func parting(a, b []string) string {
+// firstDifference shows the first difference between two histories.
+func firstDifference(a, b []string) string {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
 		i++
@@ -77,8 +78,7 @@ func parting(a, b []string) string {
 	return fmt.Sprintf("line %d of %d and %d\n--- first\n%s\n--- again\n%s", i, len(a), len(b), show(a), show(b))
 }
 
-// TestChanceKnowsNoOrder draws for messages that are sent at the same time, in two orders: each has the same fate in
-// both.
+// TestChanceKnowsNoOrder draws for messages of one moment in two orders: each message is delivered alike in both.
 func TestChanceKnowsNoOrder(t *testing.T) {
 	messages := []string{"status/n1/a", "status/n2/b", "plan/1", "status/n1/a"}
 	draw := func(order []int) map[string][]dice {

@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// found is the first random story that notices that a clause is off.
+// found is the first random story that breaks without a clause.
 type found struct {
 	seed      uint64
 	invariant string
 	tried     uint64
 }
 
-// TestSearch looks, for each clause, for the first random story that notices that it is off, among as many seeds as
-// BERTH_SIM_SEARCH says, and writes the table of docs/reference/simulation.md to the file that BERTH_SIM_TABLE names.
-// BERTH_SIM_WITHOUT asks for one clause.
+// TestSearch looks, for each clause, for the first random story that breaks without it. BERTH_SIM_SEARCH is the number
+// of seeds. The table of docs/reference/simulation.md goes to the file that BERTH_SIM_TABLE names. BERTH_SIM_WITHOUT
+// selects one clause.
 func TestSearch(t *testing.T) {
 	limit, err := strconv.ParseUint(os.Getenv("BERTH_SIM_SEARCH"), 10, 64)
 	if err != nil { // a plain run has the traces; this shows only that the search works
@@ -82,7 +82,7 @@ func search(t *testing.T, c Clause, limit uint64) found {
 			continue
 		}
 		sound := true
-		for range tries {
+		for range runsPerStory {
 			sound = sound && len(Run(t, story, Options{StopAtOnce: true}).Violations) == 0
 		}
 		if sound {

@@ -39,7 +39,7 @@ func seedRange(t *testing.T) (first, last uint64) {
 	return 1, seeds
 }
 
-// TestSeeds tells random stories. A story with a breach is shortened, and printed with the command that tells it again.
+// TestSeeds runs random stories. A story with a breach is shortened, and printed with the command that runs it again.
 func TestSeeds(t *testing.T) {
 	if file := os.Getenv("BERTH_SIM_STORY"); file != "" {
 		tellFile(t, file)
@@ -92,7 +92,7 @@ func report(t *testing.T, story *Story, r Result, without clause.Set) {
 	for _, v := range r.Violations {
 		fmt.Fprintln(&found, " ", v)
 	}
-	// Told at once: what a test says is printed when it ends, and to shorten the story takes minutes.
+	// Printed at once: the output of a test appears when it ends, and shortening the story takes minutes.
 	fmt.Fprintf(os.Stderr, "seed %d breaks %q:\n%s%s", story.Seed, invariant, found.String(), story.String())
 	short := Shrink(t, story, r.Violations[0], Options{Without: without})
 	t.Errorf("seed %d breaks %q:\n%s\nthe shortest story that does:\n%s\nreplay: BERTH_SIM_SEED=%d go test "+
@@ -113,7 +113,7 @@ func tellFile(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range tries {
+	for range runsPerStory {
 		r := Run(t, story, Options{
 			Verbose: testing.Verbose(), Logs: os.Getenv("BERTH_SIM_LOGS") != "",
 			Without: ClauseNamed(os.Getenv("BERTH_SIM_WITHOUT")),

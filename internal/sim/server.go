@@ -14,16 +14,16 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// host is a machine that servers live on, one after the other.
+// host is a machine on which lives of a server follow each other.
 type host struct {
 	w     *World
 	id    string
-	wall  atomic.Int64 // by how much its wall clock is off, in nanoseconds
-	boot  atomic.Int64 // by how much its boot-time clock leapt
+	wall  atomic.Int64 // offset of its wall clock, in nanoseconds
+	boot  atomic.Int64 // offset of its boot-time clock, in nanoseconds
 	lives int
 
 	mu   sync.Mutex
-	down int // how many events keep it down
+	down int // number of events that keep it down
 	live *server
 }
 
@@ -37,7 +37,7 @@ type server struct {
 	paused *atomic.Bool
 	work   sync.WaitGroup
 
-	engine   *line
+	engine   *engineLink
 	tables   *store.Tables
 	plane    *controlplane.Plane
 	dispatch *dispatcher.Dispatcher
@@ -50,7 +50,7 @@ func (h *host) bootClock() time.Duration {
 
 func (h *host) wallClock() time.Time { return time.Now().Add(time.Duration(h.wall.Load())) }
 
-// now returns the life that is on, or nil.
+// now returns the present life, or nil.
 func (h *host) now() *server {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,7 @@ func (h *host) start() {
 	s := &server{w: w, id: h.id, host: h, paused: new(atomic.Bool)}
 	ctx, cancel := context.WithCancel(w.ctx)
 	s.ctx = ctx
-	s.engine = &line{w: w, server: s, Engine: w.engine.Open(memory.Hooks{})}
+	s.engine = &engineLink{w: w, server: s, Engine: w.engine.Open(memory.Hooks{})}
 	log := w.logger(h.id)
 	without := w.options.Without
 	s.tables = store.NewTables(store.TablesConfig{Engine: s.engine, Logger: log, Without: without})
@@ -77,7 +77,7 @@ func (h *host) start() {
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: h.id,
 		Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(cluster.DefaultDomain),
 		Logger: log, Now: h.wallClock, Clock: h.bootClock,
-		Without: without, Measurer: w.outside, ProjectAfter: w.story.projectAfter(),
+		Without: without, Measurer: w.external, ProjectAfter: w.story.projectAfter(),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock,
@@ -88,15 +88,15 @@ func (h *host) start() {
 	s.work.Go(func() { _ = s.dispatch.Run(ctx) })
 	if w.story.claims() {
 		other := controlplane.New(controlplane.Config{
-			Engine: s.engine, Tables: s.tables, Domain: elsewhere, Server: h.id,
-			Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(elsewhere),
+			Engine: s.engine, Tables: s.tables, Domain: otherDomain, Server: h.id,
+			Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(otherDomain),
 			Logger: log, Now: h.wallClock, Clock: h.bootClock,
 			Without: without, ProjectAfter: w.story.projectAfter(),
 		})
 		s.work.Go(func() { _ = other.Run(ctx) })
 	}
 	if len(w.hosts) > 1 {
-		s.work.Go(func() { s.digest(ctx) })
+		s.work.Go(func() { s.sendDigests(ctx) })
 	}
 	s.stop = func() {
 		cancel()
@@ -105,16 +105,16 @@ func (h *host) start() {
 	h.live = s
 }
 
-// identities returns a source of the attempts' identities in the life that begins, for a domain.
+// identities returns a source of attempt identities for the new life and a domain.
 func (h *host) identities(domain string) func() string {
 	name, life, n := h.id+":"+domain, h.lives, uint64(0)
-	return func() string { // in the leader's goroutine alone
+	return func() string { // called in the leader's goroutine only
 		n++
 		return identity(hashed(h.w.story.Seed<<32+uint64(life)<<24+n, name))
 	}
 }
 
-// kill ends the life that is on.
+// kill ends the present life.
 func (h *host) kill() {
 	h.mu.Lock()
 	s := h.live
@@ -125,7 +125,7 @@ func (h *host) kill() {
 	}
 }
 
-// hold keeps the machine down for one event more, or for one less.
+// hold adds n events that keep the machine down.
 func (h *host) hold(n int) {
 	h.mu.Lock()
 	h.down += n
@@ -137,32 +137,32 @@ func (h *host) hold(n int) {
 	}
 }
 
-// later runs something of this life after a while, unless the life ends before.
+// later runs do after a while, unless the life ends before.
 func (s *server) later(after time.Duration, do func(context.Context)) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	s.w.late.Go(func() {
+	s.w.background.Go(func() {
 		if sleep(s.ctx, after) {
 			do(s.ctx)
 		}
 	})
 }
 
-// digest tells the other servers each second who was heard here, as the servers of a fleet do (P6.1).
-func (s *server) digest(ctx context.Context) {
+// sendDigests sends the other servers each second the pulses that were heard here, as the servers of a fleet do (P6.1).
+func (s *server) sendDigests(ctx context.Context) {
 	for sleep(ctx, time.Second) {
 		for _, h := range s.w.hosts {
 			if h.id == s.id {
 				continue
 			}
-			s.tell(ctx, h)
+			s.sendDigest(ctx, h)
 		}
 	}
 }
 
-// tell sends one digest. What a digest brought is not sent on.
-func (s *server) tell(ctx context.Context, to *host) {
+// sendDigest sends one digest. Received digests are not forwarded.
+func (s *server) sendDigest(ctx context.Context, to *host) {
 	ages := map[string]cluster.Pulse{}
 	for node, p := range s.tables.Pulses() {
 		if s.w.node(node).at(s.id) {
@@ -170,9 +170,9 @@ func (s *server) tell(ctx context.Context, to *host) {
 			ages[node] = p
 		}
 	}
-	s.w.late.Go(func() {
-		f := s.w.net.fate(s.id, to.id, "digest")
-		if f.lost || !sleep(ctx, f.delay) || s.w.net.pass(ctx, s.id, to.id, time.Second) != nil {
+	s.w.background.Go(func() {
+		f := s.w.net.decideDelivery(s.id, to.id, "digest")
+		if f.lost || !sleep(ctx, f.delay) || s.w.net.waitOpen(ctx, s.id, to.id, time.Second) != nil {
 			return
 		}
 		far := to.now()
@@ -186,5 +186,5 @@ func (s *server) tell(ctx context.Context, to *host) {
 	})
 }
 
-// elsewhere is a second domain, of worlds in which nodes change hands. It has no work of its own.
-const elsewhere = "elsewhere"
+// otherDomain is a second domain, for worlds in which nodes change their owner. It has no work of its own.
+const otherDomain = "elsewhere"

@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// calm ends all faults.
-func (w *World) calm() {
-	w.net.calm()
-	w.disk.calm()
+// endFaults ends all faults.
+func (w *World) endFaults() {
+	w.net.endFaults()
+	w.disk.endFaults()
 	w.engine.Fill(false)
 	w.engine.Restart()
 	for _, h := range w.hosts {
@@ -29,11 +29,11 @@ func (w *World) calm() {
 	for _, n := range w.nodes {
 		n.fails.Store(0)
 		n.mu.Lock()
-		n.trouble, n.hasty, n.down = 0, 0, 0
+		n.trouble, n.lateStarts, n.down = 0, 0, 0
 		n.mu.Unlock()
-		if n.lies.lied() { // what a liar runs nobody knows
+		if n.lies.hasLied() { // nobody knows what a lying node runs
 			n.kill()
-			w.witness.excuse(n.name)
+			w.witness.excuseNode(n.name)
 			n.reboot()
 			n.lies.stop()
 		}
@@ -41,25 +41,25 @@ func (w *World) calm() {
 	}
 	for i := range w.story.Events {
 		if e := &w.story.Events[i]; e.Fault == User && w.byName[e.Target] != nil {
-			w.order(Event{Target: e.Target, Arg: "uncordon"})
+			w.orderUser(Event{Target: e.Target, Arg: "uncordon"})
 		}
 	}
 	for _, name := range []string{"web", "shop"} {
 		if w.story.hits(name, User) {
-			w.order(Event{Target: name, Arg: "finish"})
+			w.orderUser(Event{Target: name, Arg: "finish"})
 		}
 	}
 	for i := range w.story.Events {
 		if e := &w.story.Events[i]; e.Arg == "tick" {
-			w.order(Event{Target: e.Target, Arg: "suspend"})
+			w.orderUser(Event{Target: e.Target, Arg: "suspend"})
 		}
 	}
-	w.outside.set("25")
+	w.external.set("25")
 	w.generations = w.witness.generations()
-	w.witness.calm()
+	w.witness.endFaults()
 }
 
-// generations returns those of all services, as they are written.
+// generations returns the generations of all services, as they are written.
 func (v *witness) generations() map[string]uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -72,10 +72,10 @@ func (v *witness) generations() map[string]uint64 {
 	return all
 }
 
-// retry has the user begin anew what faults made fail: a rollout that ended while nodes or servers were away is left to
-// people, by design. A version that was asked for once all was calm has to succeed by itself. It reports false if a
-// write was not acknowledged.
-func (w *World) retry(s *store.Snapshot) bool {
+// retryFailedRollouts lets the user restart rollouts that failed because of faults. By design a rollout that ended
+// while nodes or servers were away is left to people. A version that was requested after the faults has to succeed by
+// itself. It reports false if a write was not acknowledged.
+func (w *World) retryFailedRollouts(s *store.Snapshot) bool {
 	for e := range s.Services("") {
 		name := e.Value.Name
 		r, ok := s.Rollout(inCluster, name)
@@ -84,31 +84,31 @@ func (w *World) retry(s *store.Snapshot) bool {
 			continue
 		}
 		delete(w.generations, name)
-		w.order(Event{Target: name, Arg: "finish"})
+		w.orderUser(Event{Target: name, Arg: "finish"})
 	}
-	return w.written()
+	return w.awaitUserWrites()
 }
 
-// written waits until what users asked for is written, and reports false if it is not in time.
-func (w *World) written() bool {
+// awaitUserWrites waits until the user's orders are written, and reports false if that takes too long.
+func (w *World) awaitUserWrites() bool {
 	for ; w.orders > 0; w.orders-- {
 		limit := time.NewTimer(5 * time.Minute)
 		select {
 		case <-w.user.idle:
 			limit.Stop()
 		case <-limit.C:
-			w.witness.fault("converges", "a user's write was not acknowledged within 5m without faults")
+			w.witness.reportBreach("converges", "a user's write was not acknowledged within 5m without faults")
 			return false
 		}
 	}
 	return true
 }
 
-func (v *witness) calm() {
+func (v *witness) endFaults() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.storms, v.quietSince = 0, time.Now()
-	v.note("CALM")
+	v.leaderFaults, v.quietSince = 0, time.Now()
+	v.addToChronicle("CALM")
 }
 
 func (l *lies) stop() {
@@ -117,26 +117,26 @@ func (l *lies) stop() {
 	clear(l.now)
 }
 
-// settle waits until everything is as users want it.
+// settle waits until the state is as users want it.
 func (w *World) settle() {
 	if w.options.StopAtOnce && w.witness.broken() {
 		return
 	}
-	if w.story.Has(Noise, EngineLate) { // what is still on its way arrives
+	if w.story.Has(Noise, EngineLate) { // messages still under way arrive
 		time.Sleep(35 * time.Second) // in-bubble: every world is in one
 	}
-	if !w.written() {
+	if !w.awaitUserWrites() {
 		return
 	}
 	began := time.Now()
-	wrong := w.wrong()
+	wrong := w.firstMismatch()
 	for pause := time.Second; wrong != "" && time.Since(began) < settleLimit; pause = min(2*pause, 10*time.Second) {
 		time.Sleep(pause) // in-bubble: every world is in one
-		w.witness.deaths()
+		w.witness.checkDeadNodes()
 		if w.options.StopAtOnce && w.witness.broken() {
 			return
 		}
-		wrong = w.wrong()
+		wrong = w.firstMismatch()
 	}
 	if wrong != "" {
 		invariant := "converges"
@@ -145,13 +145,13 @@ func (w *World) settle() {
 				invariant = name
 			}
 		}
-		w.witness.fault(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
+		w.witness.reportBreach(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
 	}
-	w.witness.specs()
+	w.witness.checkSpecs()
 }
 
-// wrong says what is not as users want it, or nothing.
-func (w *World) wrong() string {
+// firstMismatch describes the first difference from what users want, or nothing.
+func (w *World) firstMismatch() string {
 	leader := w.leader()
 	if leader == nil {
 		return "nobody leads"
@@ -162,12 +162,12 @@ func (w *World) wrong() string {
 	if err != nil {
 		return fmt.Sprintf("the tables of the leader: %v", err)
 	}
-	if !w.retry(s) {
+	if !w.retryFailedRollouts(s) {
 		return "a write is not acknowledged"
 	}
 	for _, check := range []func(*server, *store.Snapshot) string{
-		w.wrongNodes, w.wrongServices, w.wrongJobs,
-		w.wrongWaiting, w.wrongPrograms, w.wrongMoves,
+		w.checkNodes, w.checkServices, w.checkJobs,
+		w.checkWaiting, w.checkPrograms, w.checkMoves,
 	} {
 		if wrong := check(leader, s); wrong != "" {
 			return wrong
@@ -179,7 +179,7 @@ func (w *World) wrong() string {
 	return ""
 }
 
-func (w *World) wrongNodes(_ *server, s *store.Snapshot) string {
+func (w *World) checkNodes(_ *server, s *store.Snapshot) string {
 	for _, n := range w.nodes {
 		e, ok := s.Node(n.name)
 		if !ok || e.Value.State != cluster.NodeReady || e.Value.Domain != cluster.DefaultDomain {
@@ -189,7 +189,7 @@ func (w *World) wrongNodes(_ *server, s *store.Snapshot) string {
 	return ""
 }
 
-func (w *World) wrongServices(_ *server, s *store.Snapshot) string {
+func (w *World) checkServices(_ *server, s *store.Snapshot) string {
 	for e := range s.Services("") {
 		want := e.Value
 		if want.Deleted {
@@ -219,7 +219,7 @@ func (w *World) wrongServices(_ *server, s *store.Snapshot) string {
 	return ""
 }
 
-func (w *World) wrongJobs(_ *server, s *store.Snapshot) string {
+func (w *World) checkJobs(_ *server, s *store.Snapshot) string {
 	for e := range s.Jobs("") {
 		var tasks []reconciler.Task
 		for row := range s.Attempts(e.Value.Owner()) {
@@ -233,7 +233,7 @@ func (w *World) wrongJobs(_ *server, s *store.Snapshot) string {
 	return ""
 }
 
-func (w *World) wrongWaiting(leader *server, s *store.Snapshot) string {
+func (w *World) checkWaiting(leader *server, s *store.Snapshot) string {
 	e, ok := s.Service(inCluster, "big")
 	if !ok {
 		return ""
@@ -245,10 +245,10 @@ func (w *World) wrongWaiting(leader *server, s *store.Snapshot) string {
 	return ""
 }
 
-// wrongPrograms compares what runs with what is wanted.
-func (w *World) wrongPrograms(_ *server, s *store.Snapshot) string {
-	if w.witness.restored || w.witness.meddled {
-		return "" // what the store forgot goes on (P1.7)
+// checkPrograms compares the running programs with the wanted ones.
+func (w *World) checkPrograms(_ *server, s *store.Snapshot) string {
+	if w.witness.restored || w.witness.overwritten {
+		return "" // attempts that the store forgot go on (P1.7)
 	}
 	for _, n := range w.nodes {
 		for _, r := range n.machine.History() {
@@ -270,7 +270,7 @@ func (w *World) wrongPrograms(_ *server, s *store.Snapshot) string {
 	return ""
 }
 
-// leftovers tells what should not be there once all is quiet.
+// leftovers lists records that should be gone once all faults have ended.
 func (w *World) leftovers(s *store.Snapshot) (left []string) {
 	for e := range s.Plans() {
 		settled := e.Created == e.Modified && len(e.Value.Owners) == 0

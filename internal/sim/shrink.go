@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// tries is how often a story is told before it counts as one that does not show a breach: the order of goroutines is
-// not the story's.
-const tries = 3
+// runsPerStory is the number of runs after which a story counts as one without the breach: the order of goroutines is
+// not determined by the story.
+const runsPerStory = 3
 
-// most bounds how many stories a shrinking tells, and spare is when it gives up before the test's time is over, so that
-// what it found is printed.
+// maxRuns limits the runs of one shrinking. reservedTime is the rest of the test's time at which it stops, so that the
+// result is printed.
 const (
-	most  = 300
-	spare = time.Minute
+	maxRuns      = 300
+	reservedTime = time.Minute
 )
 
-// Shrink returns a shorter story that ends with the same breach (see Violation.same), by leaving out events: halves
-// first, then quarters, down to single ones (Zeller's delta debugging). It returns the story itself where it is not
-// broken again.
+// Shrink returns a shorter story that ends with the same breach (see Violation.same). It leaves out events: halves
+// first, then quarters, down to single ones (Zeller's delta debugging). It returns the story itself if it does not
+// break again.
 func Shrink(t *testing.T, story *Story, breach Violation, options Options) *Story {
 	t.Helper()
-	left := most
+	left := maxRuns
 	deadline, limited := t.Deadline()
 	breaks := func(s *Story) bool {
-		for range tries {
-			if left--; left < 0 || limited && time.Until(deadline) < spare {
+		for range runsPerStory {
+			if left--; left < 0 || limited && time.Until(deadline) < reservedTime {
 				return false
 			}
 			r := Run(t, s, options)
@@ -39,7 +39,7 @@ func Shrink(t *testing.T, story *Story, breach Violation, options Options) *Stor
 	return shrink(story, breaks)
 }
 
-// shrink leaves out as many events as it can while the story breaks.
+// shrink leaves out as many events as it can while the story still breaks.
 func shrink(story *Story, breaks func(*Story) bool) *Story {
 	best := *story
 	parts := 2

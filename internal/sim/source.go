@@ -12,10 +12,10 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// giveUp is after how many failed reports in a row an agent looks for another server.
-const giveUp = 2
+// maxFailedReports is the number of consecutive failed reports after which an agent looks for another server.
+const maxFailedReports = 2
 
-// source is an agent's connection to the servers: to one at a time, and to the next when that one goes away.
+// source is an agent's connection to one server at a time. It goes to the next server if that one fails.
 type source struct {
 	w *World
 	n *node
@@ -27,7 +27,7 @@ type source struct {
 }
 
 func newSource(n *node) *source {
-	d := n.w.chance.roll(n.name + ":first")
+	d := n.w.random.roll(n.name + ":first")
 	return &source{w: n.w, n: n, at: d.of(len(n.w.hosts))}
 }
 
@@ -41,7 +41,7 @@ func (s *source) Register(ctx context.Context, r transport.Registration) (transp
 		s.next()
 		return transport.Welcome{}, errLink
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*connectionTimeout)
 	defer cancel()
 	s.n.lies.registration(&r)
 	w, err := call(ctx, s.w.net, s.n.name, h.id, "register", far, func(ctx context.Context) (transport.Welcome, error) {
@@ -64,7 +64,7 @@ func (s *source) Register(ctx context.Context, r transport.Registration) (transp
 	return w, err
 }
 
-// next turns to the next server.
+// next selects the next server.
 func (s *source) next() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *source) next() {
 	s.server = nil
 }
 
-// errMoved makes the agent register anew, elsewhere.
+// errMoved makes the agent register again at another server.
 func errMoved() error { return fmt.Errorf("the server cannot be reached: %w", transport.ErrElsewhere) }
 
 // session returns the server of the session.
@@ -89,7 +89,7 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 		return transport.ReportReply{}, errMoved()
 	}
 	s.n.lies.report(&r, s.w)
-	limited, cancel := context.WithTimeout(ctx, 3*patience)
+	limited, cancel := context.WithTimeout(ctx, 3*connectionTimeout)
 	defer cancel()
 	reply, err := call(limited, s.w.net, s.n.name, far.id, "report", far,
 		func(ctx context.Context) (transport.ReportReply, error) {
@@ -111,7 +111,7 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 	}
 	s.mu.Lock()
 	s.failed++
-	over := far.ctx.Err() != nil || s.failed >= giveUp && len(s.w.hosts) > 1
+	over := far.ctx.Err() != nil || s.failed >= maxFailedReports && len(s.w.hosts) > 1
 	s.mu.Unlock()
 	if over {
 		s.next()
@@ -132,14 +132,14 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 		return nil, errMoved()
 	}
 	net, me := s.w.net, s.n.name
-	f := net.fate(me, far.id, "stream")
+	f := net.decideDelivery(me, far.id, "stream")
 	if !sleep(ctx, f.delay) {
 		return nil, ctx.Err()
 	}
 	if f.lost {
 		return nil, errLink
 	}
-	if err := net.pass(ctx, me, far.id, patience); err != nil {
+	if err := net.waitOpen(ctx, me, far.id, connectionTimeout); err != nil {
 		return nil, err
 	}
 	if far.ctx.Err() != nil {
@@ -147,33 +147,33 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 	}
 	conn, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(far.ctx, cancel)
-	a := &assignments{ctx: conn, in: make(chan parcel, 4096), over: make(chan struct{}), notice: f.delay}
+	a := &assignments{ctx: conn, in: make(chan timedMessage, 4096), over: make(chan struct{}), detectionDelay: f.delay}
 	a.end = func() { stop(); cancel() }
-	far.w.late.Go(func() {
-		net.broken(conn, me, far.id)
+	far.w.background.Go(func() {
+		net.waitBroken(conn, me, far.id)
 		cancel()
 	})
-	far.w.late.Go(func() {
+	far.w.background.Go(func() {
 		defer cancel()
 		defer close(a.over)
 		a.err = far.dispatch.Assign(conn, r, func(ms []transport.Message) error {
-			f := net.fate(far.id, me, "message") // a stream loses nothing: what is lost is sent again by the connection
-			for i, m := range ms {               // no two arrive at one moment
+			f := net.decideDelivery(far.id, me, "message") // late, never lost: the connection retries
+			for i, m := range ms {                         // no two arrive at one moment
 				select {
-				case a.in <- parcel{time.Now().Add(f.delay + time.Duration(i)*time.Microsecond), m}:
+				case a.in <- timedMessage{time.Now().Add(f.delay + time.Duration(i)*time.Microsecond), m}:
 				case <-conn.Done():
 					return conn.Err()
 				}
 			}
-			return far.told(conn, ms)
+			return far.crashAfterSend(conn, ms)
 		})
 	})
-	a.pass = func(ctx context.Context) error { return net.pass(ctx, far.id, me, patience) }
+	a.pass = func(ctx context.Context) error { return net.waitOpen(ctx, far.id, me, connectionTimeout) }
 	return a, nil
 }
 
-// parcel is a message with the time of its arrival.
-type parcel struct {
+// timedMessage is a message with the time of its arrival.
+type timedMessage struct {
 	at time.Time
 	m  transport.Message
 }
@@ -181,13 +181,13 @@ type parcel struct {
 // assignments is an open assignment stream.
 type assignments struct {
 	ctx  context.Context //nolint:containedctx // the connection
-	in   chan parcel
+	in   chan timedMessage
 	over chan struct{} // closed when the server has ended it, with err
 	err  error
 	end  func()
 	pass func(context.Context) error
-	// notice is how long the agent takes to see that the connection has ended.
-	notice time.Duration
+	// detectionDelay is the time in which the agent notices the end of the connection.
+	detectionDelay time.Duration
 }
 
 // Next is part of agent.AssignmentStream.
@@ -200,7 +200,7 @@ func (a *assignments) Next(ctx context.Context) (transport.Message, error) {
 	case <-a.over:
 	case <-a.ctx.Done():
 	}
-	if !sleep(ctx, a.notice) { // the two halves of a connection do not end at one moment
+	if !sleep(ctx, a.detectionDelay) { // the two halves of a connection do not end at one moment
 		return transport.Message{}, ctx.Err()
 	}
 	select {
@@ -213,7 +213,7 @@ func (a *assignments) Next(ctx context.Context) (transport.Message, error) {
 	return transport.Message{}, io.EOF
 }
 
-func (a *assignments) arrive(ctx context.Context, p parcel) (transport.Message, error) {
+func (a *assignments) arrive(ctx context.Context, p timedMessage) (transport.Message, error) {
 	if !sleep(ctx, time.Until(p.at)) {
 		return transport.Message{}, ctx.Err()
 	}

@@ -13,43 +13,43 @@ import (
 	"github.com/berthd/berth/internal/controlplane"
 )
 
-// Fault names what an event of a story does.
+// Fault is the kind of a story's event.
 type Fault string
 
 // Faults. A target is a server ("s1"), a node ("n1"), the store's engine ("db"), a user's object ("web"), or a link:
 // "n1>s2" for what n1 sends to s2, "n1-s2" for both directions.
 const (
-	ServerCrash Fault = "server-crash" // the process is killed, and started again afterwards
-	// it is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
+	ServerCrash Fault = "server-crash" // the process is killed, and restarted afterwards
+	// the process is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
 	CrashAt     Fault = "crash-at"
-	ServerPause Fault = "server-pause" // it stops between two instructions, and goes on
+	ServerPause Fault = "server-pause" // the process stops between two instructions, and goes on
 	WallJump    Fault = "wall-jump"    // a server's wall clock is set by the argument
 	BootJump    Fault = "boot-jump"    // a machine's boot-time clock leaps forward, as after a suspension
-	Lag         Fault = "lag"          // what a server's watch brings comes late by the argument
+	Lag         Fault = "lag"          // a server's watch is late by the argument
 
 	EngineCrash   Fault = "engine-crash"
 	EngineFull    Fault = "engine-full"    // writes are refused for want of space
 	EngineSlow    Fault = "engine-slow"    // a commit takes up to the argument longer
 	EngineStall   Fault = "engine-stall"   // commits wait two seconds of every three
-	EngineCompact Fault = "engine-compact" // what lags behind starts over
-	EngineLate    Fault = "engine-late"    // of a server's commits some are lost, and written much later
+	EngineCompact Fault = "engine-compact" // lagging watches start over
+	EngineLate    Fault = "engine-late"    // some of a server's commits are lost, and written much later
 	EngineDeaf    Fault = "engine-deaf"    // the acknowledgements of some of a server's commits are lost
 	Save          Fault = "save"           // a snapshot is taken
-	Restore       Fault = "restore"        // all servers are stopped, the last snapshot is restored
-	Foreign       Fault = "foreign"        // somebody writes over records that are not his, on the node
+	Restore       Fault = "restore"        // the last snapshot is restored while all servers are stopped
+	Foreign       Fault = "foreign"        // a stranger overwrites records of the node
 
 	AgentCrash Fault = "agent-crash" // the agent's process is killed; programs go on
-	Reboot     Fault = "reboot"      // the machine is started anew; no program survives
+	Reboot     Fault = "reboot"      // the machine restarts; no program survives
 	Wipe       Fault = "wipe"        // the agent's data directory is lost; programs go on
 	Replace    Fault = "replace"     // reboot and wipe
 	Kill       Fault = "kill"        // something outside kills a program of the node
 	Trouble    Fault = "trouble"     // the executor is slow, hangs, fails, loses answers
 	DiskFails  Fault = "disk-fails"  // the agent cannot write its state
-	Lie        Fault = "lie"         // the agent reports what is not so; the argument says what
+	Lie        Fault = "lie"         // the agent sends false reports, of the kind in the argument
 
-	// what the outside measures of a service is the argument from now on; "fail" is no answer
+	// the argument is the measured load of a service from now on; "fail" is no answer
 	Load     Fault = "load"
-	Pressure Fault = "pressure" // the node is short of memory, and suggests a task to move
+	Pressure Fault = "pressure" // the node is short of memory, and proposes a task to move
 
 	Cut   Fault = "cut"   // nothing passes on a link
 	Noise Fault = "noise" // messages on a link are late, lost, repeated
@@ -57,12 +57,12 @@ const (
 	User Fault = "user" // a user acts on the target as the argument says
 )
 
-// Event is one thing that happens in a story.
+// Event is one event of a story.
 type Event struct {
-	At     time.Duration // since the world's begin
+	At     time.Duration // since the start of the world
 	Fault  Fault
 	Target string
-	For    time.Duration // how long it lasts, 0 for a moment
+	For    time.Duration // duration, 0 for a moment
 	Arg    string
 }
 
@@ -79,17 +79,17 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// Story is a world with all that happens to it.
+// Story is a world with all its events.
 type Story struct {
 	Seed    uint64
 	Servers int
 	Nodes   int
-	// Consul makes the engine one that can do what Consul can.
+	// Consul limits the engine to the abilities of Consul.
 	Consul bool
 	Events []Event // by time
 }
 
-// End is when the last event is over.
+// End returns the end of the last event.
 func (s *Story) End() time.Duration {
 	var end time.Duration
 	for _, e := range s.Events {
@@ -98,12 +98,12 @@ func (s *Story) End() time.Duration {
 	return end
 }
 
-// Has reports whether an event of one of the kinds is in the story.
+// Has reports whether the story contains an event of one of the kinds.
 func (s *Story) Has(kinds ...Fault) bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(kinds, e.Fault) })
 }
 
-// claims reports whether a node is given to another domain.
+// claims reports whether a node changes its domain in the story.
 func (s *Story) claims() bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == User && e.Arg == "claim" })
 }

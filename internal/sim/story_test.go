@@ -56,14 +56,13 @@ func TestShrink(t *testing.T) {
 		if len(short.Events) > 2 || !slices.Contains(short.Events, first) || !slices.Contains(short.Events, second) {
 			t.Errorf("seed %d: got %v, want %v and %v", seed, short.Events, first, second)
 		}
-		if told > most {
-			t.Errorf("seed %d: %d stories were told, at most %d should be", seed, told, most)
+		if told > maxRuns {
+			t.Errorf("seed %d: %d stories were told, at most %d should be", seed, told, maxRuns)
 		}
 	}
 }
 
-// TestSameBreach tells breaches of one invariant apart: to shorten a story must not end with another fault than it
-// began with.
+// TestSameBreach distinguishes breaches of one invariant: a shortened story must show the original fault.
 func TestSameBreach(t *testing.T) {
 	breach := Violation{
 		Invariant: "converges", At: "32m18s",

@@ -197,7 +197,7 @@ var traces = []trace{
 	},
 }
 
-// TestTraces tells each trace with all clauses, and without its own.
+// TestTraces runs each trace with all clauses, and without its own.
 func TestTraces(t *testing.T) {
 	for i := range traces {
 		tr := &traces[i]

@@ -15,7 +15,7 @@ import (
 
 const inCluster = "c"
 
-// The definitions of every world. Programs are in the words of the fake executor.
+// definitions returns the definitions of every world. Programs are commands of the fake executor.
 func definitions() []*cluster.TaskDefinition {
 	def := func(name string, version int, cpu cluster.MilliCPU, ports []cluster.Port,
 		command ...string,
@@ -44,19 +44,19 @@ func definitions() []*cluster.TaskDefinition {
 		def("big", 1, 64_000, nil, "run"),
 		def("shop", 1, 100, auto, "run"),
 		def("shop", 2, 100, auto, "run", "prepare-delay", "3s"),
-		bad(def("shop", badVersion, 100, auto, "exit", "1", "after", "3s")),
-		bad(def("web", badVersion, 900, auto, "exit", "1", "after", "2s")),
+		neverHealthy(def("shop", badVersion, 100, auto, "exit", "1", "after", "3s")),
+		neverHealthy(def("web", badVersion, 900, auto, "exit", "1", "after", "2s")),
 		def("logd", 1, 0, nil, "run"), // it fits everywhere
 		def("logd", 2, 0, nil, "run", "term", "0"),
 		def("auto", 1, 50, nil, "run"),
 	}
 }
 
-// badVersion is that of definitions that never become healthy.
+// badVersion is the version of definitions that never become healthy.
 const badVersion = 9
 
-// bad makes tasks of the definition count as healthy only after longer than their program runs.
-func bad(d *cluster.TaskDefinition) *cluster.TaskDefinition {
+// neverHealthy makes tasks of the definition healthy only after their program has ended.
+func neverHealthy(d *cluster.TaskDefinition) *cluster.TaskDefinition {
 	d.MinHealthyTime = cluster.Duration(10 * time.Second)
 	d.Restart = cluster.Restart{
 		Limit: 1, Window: cluster.Duration(10 * time.Minute),
@@ -65,7 +65,7 @@ func bad(d *cluster.TaskDefinition) *cluster.TaskDefinition {
 	return d
 }
 
-// user is who writes what is wanted, and remembers what he was told is written.
+// user writes the wanted state, and remembers which writes were acknowledged.
 type user struct {
 	w        *World
 	services map[string]cluster.Service
@@ -172,15 +172,15 @@ func (u *user) act(ctx context.Context, e Event) {
 			h.Gone = verb == "gone"
 			h.Domain = ""
 			if verb == "claim" {
-				h.Domain = elsewhere
+				h.Domain = otherDomain
 			}
 		})
 	default:
-		u.w.witness.fault("converges", "the story asks for %q", e.String())
+		u.w.witness.reportBreach("converges", "the story asks for %q", e.String())
 	}
 }
 
-// service writes a service. A name whose service was removed begins anew with a generation of its own.
+// service writes a service. A name whose service was removed starts again with a new generation.
 func (u *user) service(ctx context.Context, name string, change func(*cluster.Service)) {
 	write(ctx, u, prefix.Service(inCluster, name), func(old []byte) cluster.Service {
 		s, known := u.services[name]
@@ -205,7 +205,7 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 	}, func(s cluster.Service) { u.services[name] = s })
 }
 
-// policy gives a service what the story's seed has for its name.
+// policy sets the update policy that follows from the story's seed and the service's name.
 func (w *World) policy(s *cluster.Service) {
 	portion := func(n int, percent bool) *cluster.Portion { return &cluster.Portion{N: n, Percent: percent} }
 	s.Update.HealthyDeadline, s.Update.ProgressDeadline = cluster.Duration(45*time.Second),
@@ -295,11 +295,11 @@ func (u *user) host(ctx context.Context, name string, change func(*cluster.Host)
 	}, func(h cluster.Host) { u.hosts[name] = h })
 }
 
-// write repeats a compare-and-set by any server until it is acknowledged, as a client does. What was drafted counts as
-// wanted only then.
+// write repeats a compare-and-set by any server until it is acknowledged, as a client does. Only an acknowledged draft
+// counts as wanted.
 func write[T any](ctx context.Context, u *user, key string, draft func(old []byte) T, done func(T)) {
 	for ctx.Err() == nil {
-		d := u.w.chance.roll("user")
+		d := u.w.random.roll("user")
 		if s := u.w.hosts[d.of(len(u.w.hosts))].now(); s != nil {
 			limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 			record, ok := try(limited, s, key, draft)
@@ -324,22 +324,22 @@ func try[T any](ctx context.Context, s *server, key string, draft func(old []byt
 	if err != nil {
 		panic(err) // a fault of the simulator
 	}
-	s.w.witness.wants(key, value)
+	s.w.witness.noteWanted(key, value)
 	result, err := s.engine.Commit(ctx, []store.Group{{
 		Compares: []store.Compare{{Key: key, Modified: r.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
 	}})
 	if err != nil || !result.Applied[0] {
 		return record, false
 	}
-	s.w.witness.assured(key, value)
+	s.w.witness.noteAcknowledged(key, value)
 	return record, true
 }
 
-// recover decides how to go on, some time after the store went back (P1.7), for each domain.
+// recover decides for each domain how to go on, some time after the store went back (P1.7).
 func (u *user) recover(ctx context.Context) {
 	for sleep(ctx, 7*time.Second) {
-		for _, domain := range []string{cluster.DefaultDomain, elsewhere} {
-			d := u.w.chance.roll("operator")
+		for _, domain := range []string{cluster.DefaultDomain, otherDomain} {
+			d := u.w.random.roll("operator")
 			s := u.w.hosts[d.of(len(u.w.hosts))].now()
 			if s == nil {
 				continue
@@ -379,31 +379,32 @@ func (u *user) decide(ctx context.Context, s *server, e store.Entry[cluster.Reco
 	}
 }
 
-// wants notes what a user is about to ask for.
-func (v *witness) wants(key string, value []byte) {
+// noteWanted records a value that a user is about to write.
+func (v *witness) noteWanted(key string, value []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	a := v.asked[key]
+	a := v.wantedSpecs[key]
 	if a == nil {
-		a = &asked{values: map[string]bool{}}
-		v.asked[key] = a
+		a = &wantedSpec{values: map[string]bool{}}
+		v.wantedSpecs[key] = a
 	}
 	a.values[string(value)] = true
 }
 
-// assured notes that the user was told that his write is durable.
-func (v *witness) assured(key string, value []byte) {
+// noteAcknowledged records that a user's write was acknowledged.
+func (v *witness) noteAcknowledged(key string, value []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.asked[key].acked = string(value)
+	v.wantedSpecs[key].acked = string(value)
 }
 
-// spec takes a change of a user's record: only users write it, and the control plane removes it once it is deleted.
+// spec processes a change of a user's record. Only users write such a record, and the control plane removes it once it
+// is deleted.
 func (v *witness) spec(key string, c *store.Change, was store.Record) {
-	a := v.asked[c.Key]
+	a := v.wantedSpecs[c.Key]
 	switch {
 	case v.restored:
-	case v.own(key, c, was): // the control plane took a version back, or made the job of a cron
+	case v.ownWrite(key, c, was): // the control plane took a version back, or made the job of a cron
 		if a != nil {
 			a.acked = string(c.Value)
 		}
@@ -423,15 +424,15 @@ func (v *witness) spec(key string, c *store.Change, was store.Record) {
 	}
 }
 
-// specs judges at the end that what users were told is written stands.
-func (v *witness) specs() {
+// checkSpecs checks at the end that acknowledged writes of users still exist.
+func (v *witness) checkSpecs() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.restored {
 		return
 	}
-	for _, key := range slices.Sorted(maps.Keys(v.asked)) {
-		a := v.asked[key]
+	for _, key := range slices.Sorted(maps.Keys(v.wantedSpecs)) {
+		a := v.wantedSpecs[key]
 		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
 		if a.acked != "" && !stands {
 			v.breach("spec-lost", "%s is not there: %s", key, a.acked)

@@ -15,54 +15,56 @@ import (
 
 const prefix = store.Prefix(store.DefaultPrefix)
 
-// witness sees every revision of the store and every start and end of a program, and tells what must never be.
+// witness sees every revision of the store and every start and end of a program, and reports breaches of the
+// invariants.
 type witness struct {
 	began time.Time
 	story *Story
-	// Which invariants hold less in this world: records were written over or taken back behind Berth's back, or
-	// programs were run by hands of others.
-	meddled, restored bool
-	edited            map[string]bool // records that somebody else wrote and that look right, by their value
-	restoring         bool            // the leader record of a snapshot comes next
-	whole             bool            // a whole snapshot is being taken
-	highest           cluster.Token   // of all leaders ever
+	// Reasons for which some invariants hold less in this world: records were overwritten or the store was restored
+	// outside of Berth.
+	overwritten, restored bool
+	editedValues          map[string]bool // well-formed records that a stranger wrote, by value
+	restoring             bool            // the next leader record is that of a snapshot
+	whole                 bool            // a whole snapshot is being taken
+	highest               cluster.Token   // of all leaders ever
 
-	mu       sync.Mutex
-	faults   []Violation
-	records  map[string]store.Record // under the prefix
-	attempts map[string]*attempt     // by UUID
-	tasks    map[cluster.TaskID]map[*attempt]bool
-	nodes    map[string]*shore
-	outcomes map[string]*attempt // by "<task>/<n>"
-	told     map[string]int      // events of an end, by "<task>/<n>"
-	moving   map[string]bool     // those of which an event tells that they move
-	batches  map[string][]byte   // of events, by id
-	plans    map[string]*cluster.PlanRecord
-	cpu      map[cluster.Ref]cluster.MilliCPU
-	leaders  []reign
-	asked    map[string]*asked // specs, by key
-	// definitions are all that tasks may run; moved is when a service's spec, count or health last got worse, by
-	// "<cluster>/<name>".
+	mu          sync.Mutex
+	faults      []Violation
+	records     map[string]store.Record // under the prefix
+	attempts    map[string]*attempt     // by UUID
+	tasks       map[cluster.TaskID]map[*attempt]bool
+	nodes       map[string]*nodeView
+	outcomes    map[string]*attempt // by "<task>/<n>"
+	endEvents   map[string]int      // number of end events, by "<task>/<n>"
+	moving      map[string]bool     // attempts with a moving event, by "<task>/<n>"
+	batches     map[string][]byte   // of events, by id
+	plans       map[string]*cluster.PlanRecord
+	cpu         map[cluster.Ref]cluster.MilliCPU
+	leaders     []leadershipTerm
+	wantedSpecs map[string]*wantedSpec // specs, by key
+	// definitions are the definitions of all tasks. changedAt is the time at which a service's spec or count last
+	// changed, or one of its tasks got worse, by "<cluster>/<name>".
 	definitions map[cluster.Ref]*cluster.TaskDefinition
-	moved       map[string]time.Time
-	moments     map[string]bool // the jobs that crons made
+	changedAt   map[string]time.Time
+	moments     map[string]bool // jobs that crons made
 	verdicts    time.Time       // when a verdict on a node last changed
 	touched     map[*attempt]bool
-	fresh       []string // outcomes that this revision wrote
+	fresh       []string // outcomes of this revision
 	log         []string
-	digest      hash.Hash // of all that was written, started and ended
+	digest      hash.Hash // hash of all writes, starts and ends
 	history     bool      // keep the lines of the history
 	lines       []string  // the history
 	verbose     bool
 	deeds       Deeds
 	starts      int
 	ends        int
-	// quietSince is when the last fault ended that keeps leaders from their work, zero while one is on.
-	quietSince time.Time
-	storms     int
+	// quietSince is the end of the last fault that hinders leaders, zero during such a fault. leaderFaults counts the
+	// present ones.
+	quietSince   time.Time
+	leaderFaults int
 }
 
-// attempt is all that was ever seen of one attempt.
+// attempt is everything that was seen of one attempt.
 type attempt struct {
 	task    cluster.TaskID
 	number  int
@@ -72,82 +74,82 @@ type attempt struct {
 	wait    bool
 	def     cluster.Ref
 	ports   map[string]int
-	planned bool // a plan record stands for it
+	planned bool // it is in a plan record
 	desired *cluster.Desired
 	seen    *cluster.Observed
 	outcome *cluster.Outcome
 	ended   bool   // it had an outcome at some time
-	endedAt uint64 // the revision of that, the first time
+	endedAt uint64 // revision of its first outcome
 	stopped bool   // a stop was written at some time
 	healthy bool
 
-	acked   cluster.State // a terminal state that its agent was told is durable
+	acked   cluster.State // terminal state that was acknowledged to its agent
 	running int           // programs
 	starts  int
-	excused bool // something outside ended its program
-	// reported says that a status of it was written at some time.
+	excused bool // its program was ended from outside
+	// reported says that a status of the attempt was written at some time.
 	reported bool
 	known    bool // a record of it was ever there
 }
 
-// shore is what is known of a node.
-type shore struct {
+// nodeView is the witness's view of a node.
+type nodeView struct {
 	attempts map[*attempt]bool
-	heard    time.Time // when its agent last had an answer
+	heard    time.Time // last answer to its agent
 	status   *cluster.NodeStatus
 	verdict  *cluster.Node
 	running  cluster.MilliCPU
-	trouble  int    // events that have its executor do as it likes
-	session  uint64 // the newest that a server took
+	trouble  int    // present faults of its executor
+	session  uint64 // newest session that a server accepted
 }
 
-// reign is a leadership, from a revision on.
-type reign struct {
+// leadershipTerm is a term of leadership, from a revision on.
+type leadershipTerm struct {
 	revision uint64
 	leader   cluster.Leader
 	at       time.Time
 }
 
-// asked is what a user wants of one record.
-type asked struct {
-	values map[string]bool // whatever was tried
+// wantedSpec is what a user wants of one record.
+type wantedSpec struct {
+	values map[string]bool // all values that were tried
 	acked  string
 }
 
 func newWitness(story *Story) *witness {
 	v := &witness{
-		began: time.Now(), story: story, meddled: story.Has(Foreign), restored: false,
-		cpu: map[cluster.Ref]cluster.MilliCPU{}, nodes: map[string]*shore{}, asked: map[string]*asked{},
-		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, moved: map[string]time.Time{},
+		began: time.Now(), story: story, overwritten: story.Has(Foreign), restored: false,
+		cpu: map[cluster.Ref]cluster.MilliCPU{}, nodes: map[string]*nodeView{}, wantedSpecs: map[string]*wantedSpec{},
+		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, changedAt: map[string]time.Time{},
 		moments:    map[string]bool{},
 		quietSince: time.Now(), digest: sha256.New(),
 	}
-	v.forget()
+	v.reset()
 	return v
 }
 
-// forget begins anew with the store, as after a restore.
-func (v *witness) forget() {
+// reset clears the view of the store, as after a restore.
+func (v *witness) reset() {
 	v.records = map[string]store.Record{}
 	v.attempts = map[string]*attempt{}
 	v.tasks = map[cluster.TaskID]map[*attempt]bool{}
 	v.outcomes = map[string]*attempt{}
 	v.plans = map[string]*cluster.PlanRecord{}
-	v.told, v.moving, v.batches = map[string]int{}, map[string]bool{}, map[string][]byte{}
+	v.endEvents, v.moving, v.batches = map[string]int{}, map[string]bool{}, map[string][]byte{}
 	v.touched = map[*attempt]bool{}
 	for _, s := range v.nodes {
 		s.attempts = map[*attempt]bool{}
 	}
 }
 
-// fault notes a breach.
-func (v *witness) fault(invariant, format string, args ...any) {
+// reportBreach reports a breach.
+func (v *witness) reportBreach(invariant, format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.breach(invariant, format, args...)
 }
 
-// breach notes a breach. The lock is held.
+// breach reports a breach. The lock is held.
 func (v *witness) breach(invariant, format string, args ...any) {
 	if _, known := Invariants[invariant]; !known {
 		panic("no invariant " + invariant)
@@ -155,11 +157,11 @@ func (v *witness) breach(invariant, format string, args ...any) {
 	if len(v.faults) < 20 {
 		v.faults = append(v.faults, Violation{invariant, v.clock(), fmt.Sprintf(format, args...)})
 	}
-	v.note("BREACH %s: %s", invariant, fmt.Sprintf(format, args...))
+	v.addToChronicle("BREACH %s: %s", invariant, fmt.Sprintf(format, args...))
 }
 
-// record adds a line to the history. The lock is held.
-func (v *witness) record(format string, args ...any) {
+// addToHistory adds a line to the history. The lock is held.
+func (v *witness) addToHistory(format string, args ...any) {
 	_, _ = fmt.Fprintf(v.digest, format+"\n", args...)
 	if v.history {
 		v.lines = append(v.lines, fmt.Sprintf(format, args...))
@@ -168,52 +170,52 @@ func (v *witness) record(format string, args ...any) {
 
 func (v *witness) clock() string { return time.Since(v.began).Round(time.Microsecond).String() }
 
-// note keeps a line of the chronicle. The lock is held.
-func (v *witness) note(format string, args ...any) {
+// addToChronicle adds a line to the chronicle. The lock is held.
+func (v *witness) addToChronicle(format string, args ...any) {
 	if v.verbose {
 		v.log = append(v.log, v.clock()+" "+fmt.Sprintf(format, args...))
 	}
 }
 
-func (v *witness) shore(node string) *shore {
+func (v *witness) nodeView(node string) *nodeView {
 	s := v.nodes[node]
 	if s == nil {
-		s = &shore{attempts: map[*attempt]bool{}}
+		s = &nodeView{attempts: map[*attempt]bool{}}
 		v.nodes[node] = s
 	}
 	return s
 }
 
-// observe takes one revision; it runs under the engine's lock.
+// observe processes one revision; it runs under the engine's lock.
 func (v *witness) observe(changes []store.Change, revision uint64, whole bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i := range changes {
 		c := &changes[i]
-		v.record("%d %v %s %t %s", revision, time.Since(v.began), c.Key, c.Deleted, c.Value)
+		v.addToHistory("%d %v %s %t %s", revision, time.Since(v.began), c.Key, c.Deleted, c.Value)
 	}
 	if whole {
-		v.forget()
+		v.reset()
 		v.whole = true
 		v.restored, v.restoring = true, true
-		v.note("RESTORED to %d", revision)
+		v.addToChronicle("RESTORED to %d", revision)
 	}
 	for i := range changes {
 		if changes[i].Key == prefix.Leader(cluster.DefaultDomain) {
-			v.change(&changes[i])
+			v.applyChange(&changes[i])
 		}
 	}
 	for i := range changes {
 		if changes[i].Key != prefix.Leader(cluster.DefaultDomain) {
-			v.change(&changes[i])
+			v.applyChange(&changes[i])
 		}
 	}
 	v.judge(revision)
 	v.whole = false
 }
 
-// change takes one record.
-func (v *witness) change(c *store.Change) {
+// applyChange processes one record.
+func (v *witness) applyChange(c *store.Change) {
 	key, ours := strings.CutPrefix(c.Key, string(prefix))
 	if !ours {
 		return
@@ -225,10 +227,10 @@ func (v *witness) change(c *store.Change) {
 	}
 	was := v.records[key]
 	if c.Deleted {
-		v.note("%d deleted %s", c.Modified, key)
+		v.addToChronicle("%d deleted %s", c.Modified, key)
 		delete(v.records, key)
 	} else {
-		v.note("%d %s %s", c.Modified, key, c.Value)
+		v.addToChronicle("%d %s %s", c.Modified, key, c.Value)
 		v.records[key] = c.Record
 	}
 	switch noun {
@@ -254,16 +256,16 @@ func (v *witness) change(c *store.Change) {
 		}
 	case "service", "job", "cron":
 		v.spec(key, c, was)
-		v.changed(rest)
+		v.noteServiceChange(rest)
 	case "scale":
-		v.scaled(rest, c)
-		v.changed(rest)
+		v.checkScale(rest, c)
+		v.noteServiceChange(rest)
 	case "fired":
-		v.fired(rest, c, was)
+		v.cronStatus(rest, c, was)
 	}
 }
 
-// attempt returns what is known under an identity, and makes it known.
+// attempt returns the attempt of an identity, and creates it if it is new.
 func (v *witness) attempt(d *cluster.Desired) *attempt {
 	a := v.attempts[d.UUID]
 	if a != nil {
@@ -285,11 +287,11 @@ func (v *witness) attempt(d *cluster.Desired) *attempt {
 		}
 	}
 	v.tasks[d.Task][a] = true
-	v.shore(d.Node).attempts[a] = true
+	v.nodeView(d.Node).attempts[a] = true
 	return a
 }
 
-// plan takes a plan record.
+// plan processes a plan record.
 func (v *witness) plan(key string, c *store.Change) {
 	old := v.plans[key]
 	still := map[string]bool{}
@@ -297,13 +299,13 @@ func (v *witness) plan(key string, c *store.Change) {
 		delete(v.plans, key)
 	} else if now, err := store.Decode[cluster.PlanRecord](c.Value); err == nil {
 		if old == nil && !v.whole {
-			v.tokens(now)
+			v.checkToken(now)
 		}
 		for _, d := range placements(now) {
 			a := v.attempt(d)
 			still[d.UUID] = true
 			if old == nil {
-				v.placing(a)
+				v.checkPlacement(a)
 			}
 			a.planned = true
 			v.touched[a] = true
@@ -320,14 +322,14 @@ func (v *witness) plan(key string, c *store.Change) {
 		}
 		a.planned = false
 		v.touched[a] = true
-		if a.desired == nil && !a.ended && !v.meddled {
+		if a.desired == nil && !a.ended && !v.overwritten {
 			v.breach("plan-vanished", "%s/%d on %s was neither projected nor ended when %s went", a.task, a.number,
 				a.node, key)
 		}
 	}
 }
 
-// placements returns what a plan record stands for.
+// placements returns the placements of a plan record.
 func placements(p *cluster.PlanRecord) []*cluster.Desired {
 	var out []*cluster.Desired
 	for i := range p.Owners {
@@ -338,9 +340,9 @@ func placements(p *cluster.PlanRecord) []*cluster.Desired {
 	return out
 }
 
-// tokens judges a new plan record's token: it is the leader's (P1.4), and no agent that registered has seen a higher
-// one (P1.7).
-func (v *witness) tokens(p *cluster.PlanRecord) {
+// checkToken checks the token of a new plan record: it is the leader's (P1.4), and no registered agent has seen a
+// higher one (P1.7).
+func (v *witness) checkToken(p *cluster.PlanRecord) {
 	if n := len(v.leaders); n > 0 && !v.restored && p.Token.Epoch != v.leaders[n-1].leader.Epoch {
 		v.breach("fenced", "plan %d of epoch %d was written in epoch %d", p.Seq, p.Token.Epoch,
 			v.leaders[n-1].leader.Epoch)
@@ -359,9 +361,9 @@ func (v *witness) tokens(p *cluster.PlanRecord) {
 	}
 }
 
-// placing judges a placement at the time of its record.
-func (v *witness) placing(a *attempt) {
-	if v.meddled || v.restored || a.number <= 1 {
+// checkPlacement checks a placement at the time of its record.
+func (v *witness) checkPlacement(a *attempt) {
+	if v.overwritten || v.restored || a.number <= 1 {
 		return
 	}
 	for _, noun := range []string{"state/", "status/"} {
@@ -376,17 +378,17 @@ func (v *witness) placing(a *attempt) {
 	}
 }
 
-// edits takes note of a record that somebody else is about to write.
-func (v *witness) edits(value []byte) {
+// noteEdit records a value that a stranger is about to write.
+func (v *witness) noteEdit(value []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.edited == nil {
-		v.edited = map[string]bool{}
+	if v.editedValues == nil {
+		v.editedValues = map[string]bool{}
 	}
-	v.edited[string(value)] = true
+	v.editedValues[string(value)] = true
 }
 
-// desired takes a record of what is wanted of an attempt.
+// desired processes the desired record of an attempt.
 func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was store.Record) {
 	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil {
 		if a := v.attempts[old.UUID]; a != nil {
@@ -398,11 +400,11 @@ func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was
 		return
 	}
 	d, err := store.Decode[cluster.Desired](c.Value)
-	if err != nil || d.Task != task || d.Node != node || v.edited[string(c.Value)] {
+	if err != nil || d.Task != task || d.Node != node || v.editedValues[string(c.Value)] {
 		return
 	}
 	a := v.attempt(d)
-	// What writes an outcome projects the attempt where that was not done (P4.2).
+	// The transaction of an outcome projects the attempt if nothing projected it before (P4.2).
 	if a.ended && a.endedAt != c.Modified && !d.Ended() && was.Key == "" && !v.liar(node) && !v.restored {
 		v.breach("revived", "%s/%d is wanted on %s again after its outcome", task, d.Attempt, node)
 	}
@@ -413,12 +415,12 @@ func (v *witness) desired(node string, task cluster.TaskID, c *store.Change, was
 				v.leaders[n-1].leader.Epoch)
 		}
 	}
-	v.granted(a, d, was)
+	v.checkVoluntaryStop(a, d, was)
 	a.desired = d
 	v.touched[a] = true
 }
 
-// status takes what an agent saw.
+// status processes an agent's report of an attempt.
 func (v *witness) status(node string, task cluster.TaskID, c *store.Change, was store.Record) {
 	if old, err := store.Decode[cluster.Observed](was.Value); was.Key != "" && err == nil {
 		if a := v.attempts[old.UUID]; a != nil && a.node == node {
@@ -435,7 +437,7 @@ func (v *witness) status(node string, task cluster.TaskID, c *store.Change, was 
 	}
 	a := v.attempts[o.UUID]
 	if a == nil {
-		return // of an attempt that a restore forgot
+		return // a restore lost the attempt
 	}
 	if a.node != node {
 		v.breach("usurped", "%s said of %s/%d, which is on %s, that it is %s", node, a.task, a.number, a.node, o.State)
@@ -452,7 +454,7 @@ func (v *witness) status(node string, task cluster.TaskID, c *store.Change, was 
 	v.touched[a] = true
 }
 
-// outcome takes how an attempt ended.
+// outcome processes the outcome of an attempt.
 func (v *witness) outcome(rest string, c *store.Change) {
 	i := strings.LastIndexByte(rest, '/')
 	task, number := cluster.TaskID(rest[:i]), rest[i+1:]
@@ -492,12 +494,12 @@ func (v *witness) outcome(rest string, c *store.Change) {
 		v.breach("report-lost", "%s/%d ended %s, which %s was told is durable, and its outcome is lost", a.task,
 			a.number, a.acked, a.node)
 	}
-	v.justly(a, o)
+	v.checkLoss(a, o)
 }
 
-// trimmed judges the deletion of an outcome.
+// trimmed checks the deletion of an outcome.
 func (v *witness) trimmed(a *attempt) {
-	if a.desired != nil && !v.meddled && !v.restored {
+	if a.desired != nil && !v.overwritten && !v.restored {
 		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record stands on %s", a.task, a.number,
 			a.node)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// judge holds what one revision touched against the invariants.
+// judge checks the attempts that one revision touched against the invariants.
 func (v *witness) judge(uint64) {
 	for _, key := range v.fresh {
-		v.untold(key)
+		v.checkEndReported(key)
 	}
 	v.fresh = v.fresh[:0]
 	tasks, nodes := map[cluster.TaskID]bool{}, map[string]bool{}
@@ -24,7 +24,7 @@ func (v *witness) judge(uint64) {
 		a.healthy = wanted && a.seen.Healthy() && !a.seen.Gone
 		if was && !a.healthy && (a.desired == nil || a.desired.Stop == nil) { // not by Berth's own act
 			if p, ok := a.task.Parts(); ok {
-				v.changed(p.Cluster + "/" + p.Owner)
+				v.noteServiceChange(p.Cluster + "/" + p.Owner)
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func (v *witness) judge(uint64) {
 	}
 }
 
-// open reports whether the attempt has a record that asks for it, and no outcome.
+// open reports whether the attempt has a record that wants it, and no outcome.
 func (a *attempt) open() bool { return !a.ended && (a.planned || a.desired != nil) }
 
 func (v *witness) judgeTask(task cluster.TaskID) {
@@ -55,8 +55,8 @@ func (v *witness) judgeTask(task cluster.TaskID) {
 	}
 }
 
-// holds reports whether the attempt takes up room on its node.
-func (a *attempt) holds() bool {
+// holdsResources reports whether the attempt takes up room on its node.
+func (a *attempt) holdsResources() bool {
 	if a.seen != nil && a.seen.Gone {
 		return false
 	}
@@ -65,12 +65,12 @@ func (a *attempt) holds() bool {
 
 func (v *witness) judgeNode(node string) {
 	if v.liar(node) || v.restored {
-		return // what was lost is found again by what agents report, and that tells neither ports nor size
+		return // recovered attempts come from reports, which lack ports and sizes
 	}
 	var used cluster.MilliCPU
 	ports := map[int]*attempt{}
-	for a := range v.shore(node).attempts { // order-free: a sum
-		if !a.holds() {
+	for a := range v.nodeView(node).attempts { // order-free: a sum
+		if !a.holdsResources() {
 			continue
 		}
 		used += v.cpu[a.def]
@@ -82,31 +82,31 @@ func (v *witness) judgeNode(node string) {
 			ports[p] = a
 		}
 	}
-	v.daemons(node)
+	v.checkDaemons(node)
 	if used > nodeCPU {
 		v.breach("capacity", "%s holds %d of %d mCPU", node, used, nodeCPU)
 	}
 }
 
-// liar reports whether what the node says may be untrue, or its records were meddled with.
+// liar reports whether the node's reports may be false, or its records were overwritten.
 func (v *witness) liar(node string) bool {
-	return v.meddled || v.story.hits(node, Lie)
+	return v.overwritten || v.story.hits(node, Lie)
 }
 
-// liedAbout reports whether an attempt of the task is on a liar. What such a node called gone is cleared away, numbers
-// and all, and may be told of again.
+// liedAbout reports whether an attempt of the task is on a lying node. An attempt that such a node calls gone is
+// cleaned up with its number, and may be reported again.
 func (v *witness) liedAbout(task cluster.TaskID) bool {
 	for a := range v.tasks[task] { // order-free: any will do
 		if v.liar(a.node) {
 			return true
 		}
 	}
-	return v.meddled
+	return v.overwritten
 }
 
-// registration takes the record of a node's session.
+// registration processes the record of a node's session.
 func (v *witness) registration(node string, c *store.Change, was store.Record) {
-	s := v.shore(node)
+	s := v.nodeView(node)
 	if c.Deleted {
 		s.status, s.session = nil, 0
 		return
@@ -122,11 +122,11 @@ func (v *witness) registration(node string, c *store.Change, was store.Record) {
 	s.status = n
 }
 
-// registered takes a registration that a server took: it must follow every one that came before.
+// registered checks a registration that a server accepted: it must follow every earlier one.
 func (v *witness) registered(node string, previous, session uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.shore(node)
+	s := v.nodeView(node)
 	if previous < s.session && !v.restored {
 		v.breach("session-back", "a registration of %s that follows session %d was taken after session %d had begun",
 			node, previous, s.session)
@@ -134,9 +134,9 @@ func (v *witness) registered(node string, previous, session uint64) {
 	s.session = max(s.session, session)
 }
 
-// verdict takes the control plane's record of a node.
+// verdict processes the control plane's record of a node.
 func (v *witness) verdict(node string, c *store.Change, was store.Record) {
-	s := v.shore(node)
+	s := v.nodeView(node)
 	v.verdicts = time.Now()
 	if c.Deleted {
 		s.verdict = nil
@@ -156,19 +156,19 @@ func (v *witness) verdict(node string, c *store.Change, was store.Record) {
 		}
 	}
 	if n.State == cluster.NodeDown && (s.verdict == nil || s.verdict.State != cluster.NodeDown) && s.status != nil &&
-		s.status.Session == n.Session && time.Since(s.status.Registered) < 20*time.Second && !v.lost(node) {
+		s.status.Session == n.Session && time.Since(s.status.Registered) < 20*time.Second && !v.declaredGone(node) {
 		v.breach("down-unjust", "%s registered %v ago and is down: %s", node, time.Since(s.status.Registered), n.Reason)
 	}
 	s.verdict = n
 }
 
-// lost reports whether the operator said that the machine will not come back.
-func (v *witness) lost(node string) bool {
+// declaredGone reports whether the operator declared the machine gone.
+func (v *witness) declaredGone(node string) bool {
 	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
 	return err == nil && h.Gone
 }
 
-// event takes a batch of events: it is written once, and tells of each end once.
+// event processes a batch of events. A batch is written once, and each end has one event.
 func (v *witness) event(id string, c *store.Change) {
 	if c.Deleted {
 		return // the log is bounded
@@ -188,26 +188,26 @@ func (v *witness) event(id string, c *store.Change) {
 	for i := range b.Events {
 		e := &b.Events[i]
 		if state, ok := strings.CutPrefix(e.Type, "task."); ok && cluster.State(state).Terminal() {
-			v.told[fmt.Sprint(e.Task, "/", e.Attempt)]++
+			v.endEvents[fmt.Sprint(e.Task, "/", e.Attempt)]++
 		}
-		if e.Type == "task.moving" { // also of one that stops first, whose end is told of later
+		if e.Type == "task.moving" { // even if it stops first and its end is reported later
 			v.moving[fmt.Sprint(e.Task, "/", e.Attempt)] = true
 		}
 	}
 }
 
-// untold judges, once a revision is whole, that every outcome it wrote is told of.
-func (v *witness) untold(key string) {
-	if n := v.told[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored && !v.liar(v.outcomes[key].node) &&
+// checkEndReported checks, after a revision, that every outcome in it has its event.
+func (v *witness) checkEndReported(key string) {
+	if n := v.endEvents[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored && !v.liar(v.outcomes[key].node) &&
 		!v.liedAbout(v.outcomes[key].task) {
 		v.breach("events", "%d events tell of the end of %s", n, key)
 	}
 }
 
-// Bounds of leadership: more takeovers than most within a ringSpan make a ring.
+// Limits of leadership changes: more than maxTakeovers within a takeoverSpan are a breach.
 const (
-	ringSpan = time.Minute
-	ringMost = 12
+	takeoverSpan = time.Minute
+	maxTakeovers = 12
 )
 
 func (v *witness) leader(c *store.Change) {
@@ -215,7 +215,7 @@ func (v *witness) leader(c *store.Change) {
 	if c.Deleted || err != nil {
 		return
 	}
-	if v.restoring { // what was restored is not led by anybody
+	if v.restoring { // a restored store has no leader
 		v.restoring = false
 		return
 	}
@@ -227,15 +227,15 @@ func (v *witness) leader(c *store.Change) {
 	if now.Compare(v.highest) > 0 {
 		v.highest = now
 	}
-	v.leaders = append(v.leaders, reign{c.Modified, *l, time.Now()})
-	if n := len(v.leaders) - 1 - ringMost; n >= 0 && time.Since(v.leaders[n].at) < ringSpan && v.story.Servers > 1 &&
-		!v.story.Has(ServerCrash, ServerPause, Cut, EngineCrash) {
-		v.breach("ring", "the leadership changed hands %d times within %v", ringMost+1, time.Since(v.leaders[n].at))
+	v.leaders = append(v.leaders, leadershipTerm{c.Modified, *l, time.Now()})
+	if n := len(v.leaders) - 1 - maxTakeovers; n >= 0 && time.Since(v.leaders[n].at) < takeoverSpan &&
+		v.story.Servers > 1 && !v.story.Has(ServerCrash, ServerPause, Cut, EngineCrash) {
+		v.breach("ring", "the leadership changed hands %d times within %v", maxTakeovers+1, time.Since(v.leaders[n].at))
 	}
 }
 
-// wrote judges what a server's commit wrote, once it is known what became of it.
-func (v *witness) wrote(server string, groups []store.Group, result store.Result, err error) {
+// checkCommit checks the writes of a server's commit once its result is known.
+func (v *witness) checkCommit(server string, groups []store.Group, result store.Result, err error) {
 	if err != nil {
 		return
 	}
@@ -255,7 +255,7 @@ func (v *witness) wrote(server string, groups []store.Group, result store.Result
 			continue
 		}
 		for _, op := range g.Ops {
-			if plane(op.Key) && holder != server {
+			if leaderOnly(op.Key) && holder != server {
 				v.breach("fenced", "%s wrote %s at revision %d, when %q led", server, op.Key, result.Revision, holder)
 				return
 			}
@@ -263,18 +263,18 @@ func (v *witness) wrote(server string, groups []store.Group, result store.Result
 	}
 }
 
-// plane reports whether only the leader writes a key.
-func plane(key string) bool {
+// leaderOnly reports whether only the leader writes a key.
+func leaderOnly(key string) bool {
 	return strings.HasPrefix(key, string(prefix)+"plan/") || strings.HasPrefix(key, string(prefix)+"attempt/") ||
 		strings.HasPrefix(key, string(prefix)+"node/")
 }
 
-// justly judges an outcome that says an attempt is lost.
-func (v *witness) justly(a *attempt, o *cluster.Outcome) {
-	if o.State != cluster.StateLost || o.Reason != cluster.ReasonNodeDown || v.restored || v.lost(a.node) {
+// checkLoss checks an outcome that declares an attempt lost.
+func (v *witness) checkLoss(a *attempt, o *cluster.Outcome) {
+	if o.State != cluster.StateLost || o.Reason != cluster.ReasonNodeDown || v.restored || v.declaredGone(a.node) {
 		return
 	}
-	s := v.shore(a.node)
+	s := v.nodeView(a.node)
 	if since := time.Since(s.heard); since < 20*time.Second && !v.quietSince.IsZero() &&
 		time.Since(v.quietSince) > 2*time.Minute {
 		v.breach("lost-unjust", "%s/%d was given up for the silence of %s, which was heard %v ago", a.task, a.number,
@@ -282,14 +282,14 @@ func (v *witness) justly(a *attempt, o *cluster.Outcome) {
 	}
 }
 
-// heard notes that a node's agent had an answer.
+// heard records that a node's agent got an answer.
 func (v *witness) heard(node string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.shore(node).heard = time.Now()
+	v.nodeView(node).heard = time.Now()
 }
 
-// acknowledged notes which ends an agent was told are durable.
+// acknowledged records which ends were acknowledged to an agent.
 func (v *witness) acknowledged(n *node, r reportOf, refused func(uuid string) bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -310,8 +310,8 @@ func (v *witness) acknowledged(n *node, r reportOf, refused func(uuid string) bo
 // reportOf is the attempts of a report.
 type reportOf = []cluster.Observed
 
-// elsewhere picks an attempt that runs on another node, for a liar.
-func (v *witness) elsewhere(node string, d *dice) (cluster.Observed, bool) {
+// attemptElsewhere picks an attempt of another node, for a lying node.
+func (v *witness) attemptElsewhere(node string, d *dice) (cluster.Observed, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var all []*attempt
@@ -327,8 +327,8 @@ func (v *witness) elsewhere(node string, d *dice) (cluster.Observed, bool) {
 	return cluster.Observed{Task: a.task, Attempt: a.number, UUID: a.uuid}, true
 }
 
-// deaths looks for nodes that nobody has heard for long and that are not down.
-func (v *witness) deaths() {
+// checkDeadNodes checks that nodes that are silent for long are down.
+func (v *witness) checkDeadNodes() {
 	bound := 100 * time.Second
 	if v.story.Seed%3 == 0 || v.story.Has(Pressure) {
 		bound += time.Minute // idle nodes promise to report within that
@@ -350,11 +350,11 @@ func (v *witness) deaths() {
 	}
 }
 
-// storm notes that a fault begins (1) or ends (-1) that keeps leaders from their work.
-func (v *witness) storm(n int) {
+// countLeaderFaults counts the begin (1) or end (-1) of a fault that hinders leaders.
+func (v *witness) countLeaderFaults(n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.storms += n; v.storms > 0 {
+	if v.leaderFaults += n; v.leaderFaults > 0 {
 		v.quietSince = time.Time{}
 	} else {
 		v.quietSince = time.Now()

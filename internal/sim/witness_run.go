@@ -9,12 +9,12 @@ import (
 	"github.com/berthd/berth/internal/executor/fake"
 )
 
-// ran takes the start or the end of a program. It runs under the machine's lock.
-func (v *witness) ran(n *node, r fake.Run) {
+// programChanged processes the start or the end of a program. It runs under the machine's lock.
+func (v *witness) programChanged(n *node, r fake.Run) {
 	uuid := r.Labels["berth.uuid"]
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.record("%v program %s on %s %+v", time.Since(v.began), r.ID, n.name, r.Exit)
+	v.addToHistory("%v program %s on %s %+v", time.Since(v.began), r.ID, n.name, r.Exit)
 	a := v.attempts[uuid]
 	if a == nil {
 		if !v.restored {
@@ -22,7 +22,7 @@ func (v *witness) ran(n *node, r fake.Run) {
 		}
 		return
 	}
-	if v.shore(n.name).trouble > 0 {
+	if v.nodeView(n.name).trouble > 0 {
 		a.excused = true
 	}
 	if r.Ended.IsZero() {
@@ -31,8 +31,8 @@ func (v *witness) ran(n *node, r fake.Run) {
 	}
 	v.ends++
 	a.running--
-	v.note("program of %s/%d on %s ended: %+v", a.task, a.number, n.name, r.Exit)
-	s := v.shore(n.name)
+	v.addToChronicle("program of %s/%d on %s ended: %+v", a.task, a.number, n.name, r.Exit)
+	s := v.nodeView(n.name)
 	s.running -= v.cpu[a.def]
 	killed := r.Exit.Signal == int(syscall.SIGTERM) || r.Exit.Signal == int(syscall.SIGKILL)
 	if killed && !a.stopped && !a.ended && !a.excused && !v.restored && !v.story.hits(n.name, Lie) {
@@ -41,25 +41,25 @@ func (v *witness) ran(n *node, r fake.Run) {
 	}
 }
 
-// trouble notes that the executor of a node begins (1) or ceases (-1) to do as it likes.
+// trouble records the begin (1) or end (-1) of faults of a node's executor.
 func (v *witness) trouble(node string, by int) {
-	v.excuse(node)
+	v.excuseNode(node)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.shore(node)
+	s := v.nodeView(node)
 	s.trouble = max(0, s.trouble+by)
 }
 
-// started takes the start of a program.
+// started processes the start of a program.
 func (v *witness) started(n *node, a *attempt) {
 	v.starts++
-	v.note("program of %s/%d (%s) on %s starts", a.task, a.number, a.uuid, n.name)
+	v.addToChronicle("program of %s/%d (%s) on %s starts", a.task, a.number, a.uuid, n.name)
 	a.starts++
-	s := v.shore(n.name)
+	s := v.nodeView(n.name)
 	defer func() {
 		a.running++
 		s.running += v.cpu[a.def]
-		if s.running > nodeCPU && !v.restored && !v.meddled && !v.liar(n.name) {
+		if s.running > nodeCPU && !v.restored && !v.overwritten && !v.liar(n.name) {
 			v.breach("machine-packed", "programs on %s need %d of %d mCPU", n.name, s.running, nodeCPU)
 		}
 	}()
@@ -77,8 +77,8 @@ func (v *witness) started(n *node, a *attempt) {
 	for other := range v.tasks[a.task] { // order-free: any of them
 		if other == a || other.running == 0 || v.story.hits(other.node, Lie) || v.story.hits(n.name, Lie) ||
 			other.excused || a.excused ||
-			v.meddled && (!a.wait || !other.reported || v.story.erases()) {
-			continue // what was written over before its agent told of it may be placed again
+			v.overwritten && (!a.wait || !other.reported || v.story.erases()) {
+			continue // an attempt overwritten before its first report may be placed again
 		}
 		if a.wait || !replaced(a) && !replaced(other) {
 			v.breach("two-live", "%s/%d starts on %s while attempt %d runs on %s", a.task, a.number, n.name,
@@ -87,8 +87,8 @@ func (v *witness) started(n *node, a *attempt) {
 	}
 }
 
-// replaced reports whether the attempt may go on beside the next one of its task: its node was silent, or it moves off
-// a node that it is to leave, or it was to stop and is wanted again.
+// replaced reports whether the attempt may go on beside the next one of its task. Its node was silent, it moves off its
+// node, or it was told to stop and is wanted again.
 func replaced(a *attempt) bool {
 	o := a.outcome
 	if o == nil {
@@ -101,11 +101,11 @@ func replaced(a *attempt) bool {
 		}, o.Reason)
 }
 
-// excuse notes that something outside ends or started programs of the attempts on a node.
-func (v *witness) excuse(node string) {
+// excuseNode records that programs on a node may be ended or started from outside.
+func (v *witness) excuseNode(node string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for a := range v.shore(node).attempts { // order-free: all of them
+	for a := range v.nodeView(node).attempts { // order-free: all of them
 		a.excused = true
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// stale is for how long after a change of what a service wants or has a decision may not have seen it.
-const stale = 2 * time.Second
+// decisionLag is the time after a change of a service within which a decision may not have seen the change.
+const decisionLag = 2 * time.Second
 
-// changed notes that a service's spec or count changed, or that one of its tasks got worse.
-func (v *witness) changed(service string) { v.moved[service] = time.Now() }
+// noteServiceChange records that a service's spec or count changed, or that one of its tasks got worse.
+func (v *witness) noteServiceChange(service string) { v.changedAt[service] = time.Now() }
 
-// own reports whether a change of a spec is the control plane's to make: it takes a failed version back, and makes,
+// ownWrite reports whether the control plane may make a change of a spec: it takes a failed version back, and makes,
 // cancels and removes the jobs of crons.
-func (v *witness) own(key string, c *store.Change, was store.Record) bool {
+func (v *witness) ownWrite(key string, c *store.Change, was store.Record) bool {
 	if strings.HasPrefix(key, "job/") {
 		value := c.Value
 		if c.Deleted {
@@ -27,7 +27,7 @@ func (v *witness) own(key string, c *store.Change, was store.Record) bool {
 		if err != nil || j.Cron == "" {
 			return false
 		}
-		if was.Key == "" && !c.Deleted && !v.meddled {
+		if was.Key == "" && !c.Deleted && !v.overwritten {
 			if v.moments[key] {
 				v.breach("moment-twice", "%s was made again", key)
 			}
@@ -49,8 +49,8 @@ func (v *witness) own(key string, c *store.Change, was store.Record) bool {
 	return true
 }
 
-// fired takes how far a cron has come: it never goes back, but with the store.
-func (v *witness) fired(rest string, c *store.Change, was store.Record) {
+// cronStatus processes the status of a cron. Its last moment goes back only with the store.
+func (v *witness) cronStatus(rest string, c *store.Change, was store.Record) {
 	if c.Deleted || was.Key == "" || v.restored {
 		return
 	}
@@ -61,10 +61,10 @@ func (v *witness) fired(rest string, c *store.Change, was store.Record) {
 	}
 }
 
-// scaled takes the count that scaling gave a service.
-func (v *witness) scaled(rest string, c *store.Change) {
+// checkScale checks the count that scaling gave a service.
+func (v *witness) checkScale(rest string, c *store.Change) {
 	s, err := store.Decode[cluster.Service](v.records["service/"+rest].Value)
-	if c.Deleted || err != nil || s.Scaling == nil || v.restored || time.Since(v.moved[rest]) < stale {
+	if c.Deleted || err != nil || s.Scaling == nil || v.restored || time.Since(v.changedAt[rest]) < decisionLag {
 		return
 	}
 	v.deeds.Scalings++
@@ -75,13 +75,13 @@ func (v *witness) scaled(rest string, c *store.Change) {
 	}
 }
 
-// granted judges the moments at which a stop that can wait is decided: when it is first written, and when its permit
-// is. The service keeps the least healthy tasks of its policy without the task, by what the store holds (P5.4, P5.5).
+// checkVoluntaryStop checks a voluntary stop when it is first written and when its permit is. The service keeps the
+// minimum of its policy without the task, by the records in the store (P5.4, P5.5).
 //
-// What is on a node that is not heard counts as unhealthy (P5.4), so it can be told to stop. Whether it may is judged
-// when its agent is back and asks. And a daemon's task counts where it belongs: on a node that is emptied, or is not
-// the daemon's any more, it ends however the others are.
-func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
+// Tasks on a silent node count as unhealthy (P5.4), so they can be told to stop. The stop is checked when the agent is
+// back and asks. A daemon's task counts only where it belongs. On a drained node, or one that no longer is the
+// daemon's, it ends whatever the state of the others.
+func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
 	}
@@ -95,9 +95,10 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 		v.deeds.Permits++
 	}
 	service := d.Owner.Cluster + "/" + d.Owner.Name
-	if v.restored || v.meddled || v.liar(a.node) || time.Since(v.moved[service]) < stale || !a.seen.Healthy() ||
+	if v.restored || v.overwritten || v.liar(a.node) || time.Since(v.changedAt[service]) < decisionLag ||
+		!a.seen.Healthy() ||
 		v.story.Has(Lag, EngineLate, EngineSlow, EngineStall, EngineCrash, ServerPause) || v.story.cuts("db") {
-		return // the guarantee is by what the leader could know (P5.5)
+		return // the guarantee covers what the leader could know (P5.5)
 	}
 	s, err := store.Decode[cluster.Service](v.records["service/"+service].Value)
 	if err != nil {
@@ -108,26 +109,26 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	}
 	daemon := s.Mode == cluster.ModeDaemon
 	switch {
-	case daemon && time.Since(v.verdicts) < stale,
+	case daemon && time.Since(v.verdicts) < decisionLag,
 		d.Stop.Permit == "" && v.silent(a.node),
-		daemon && !v.belongs(a.node) &&
+		daemon && !v.takesDaemons(a.node) &&
 			(d.Stop.Reason == cluster.ReasonDrain || d.Stop.Reason == cluster.ReasonUnmatched):
 		return
 	}
 	well := map[cluster.TaskID]bool{}
 	for _, o := range v.attempts { // order-free: a set
-		if o != a && (o.healthy || d.Stop.Permit != "" && o.asks()) && o.of(d.Owner) &&
-			(!daemon || v.belongs(o.node)) &&
-			(time.Since(v.verdicts) < stale || !v.silent(o.node)) {
+		if o != a && (o.healthy || d.Stop.Permit != "" && o.awaitsPermit()) && o.belongsTo(d.Owner) &&
+			(!daemon || v.takesDaemons(o.node)) &&
+			(time.Since(v.verdicts) < decisionLag || !v.silent(o.node)) {
 			well[o.task] = true
 		}
 	}
 	if well[a.task] {
-		return // another attempt of it is well
+		return // another attempt of the task is healthy
 	}
-	least := v.least(s)
+	least := v.leastHealthy(s)
 	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
-		// a task of which two must not live is stopped before it can go on elsewhere
+		// a task that must not live twice is stopped before it can go on elsewhere
 		least = min(least, max(0, s.Desired()-1))
 	}
 	if len(well) < least {
@@ -137,31 +138,31 @@ func (v *witness) granted(a *attempt, d *cluster.Desired, was store.Record) {
 	}
 }
 
-// of reports whether the attempt is of the service, which its task says before its own record stands.
-func (a *attempt) of(service cluster.OwnerRef) bool {
+// belongsTo reports whether the attempt is of the service, by its task id: its own record may not exist yet.
+func (a *attempt) belongsTo(service cluster.OwnerRef) bool {
 	p, ok := a.task.Parts()
 	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
-// asks reports whether the attempt is well, was told to stop, and goes on until its agent is answered: it asks for a
-// permit that was not given. So long it counts when a permit is weighed for another one.
-func (a *attempt) asks() bool {
+// awaitsPermit reports whether the attempt is healthy, was told to stop, and goes on until its agent gets a permit.
+// Until then it counts in the decision on another permit.
+func (a *attempt) awaitsPermit() bool {
 	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
 		a.seen.Healthy() && !a.seen.Gone &&
 		a.seen.Ask != "" && a.seen.Ask != a.desired.Stop.Permit
 }
 
-// silent reports whether the leader says of a node that nothing was heard of it for so long that what is on it counts
-// for nothing. One that fell silent too often is suspect too, though it is heard.
+// silent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
+// flapping is suspect too, although it is heard.
 func (v *witness) silent(node string) bool {
-	n := v.shore(node).verdict
+	n := v.nodeView(node).verdict
 	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
 }
 
-// belongs reports whether a node is one that daemons have tasks on: it is the domain's and nobody empties it, by a
-// drain or by a taint. (The simulator's daemons run everywhere else.)
-func (v *witness) belongs(node string) bool {
-	n := v.shore(node)
+// takesDaemons reports whether daemons have tasks on a node: the domain owns it, and it has no drain and no taint. (The
+// simulator's daemons run everywhere else.)
+func (v *witness) takesDaemons(node string) bool {
+	n := v.nodeView(node)
 	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining ||
 		n.verdict.State == cluster.NodeDrained {
 		return false
@@ -171,7 +172,7 @@ func (v *witness) belongs(node string) bool {
 		cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
 }
 
-// Deeds counts what Berth did for services of its own accord.
+// Deeds counts actions that Berth took by itself.
 type Deeds struct{ Wishes, Permits, Reverts, Scalings, Moments int }
 
 // add sums up.
@@ -183,10 +184,10 @@ func (d *Deeds) add(e Deeds) {
 	d.Moments += e.Moments
 }
 
-// daemons judges that no two tasks of a daemon are wanted on a node.
-func (v *witness) daemons(node string) {
+// checkDaemons checks that no two tasks of a daemon are wanted on a node.
+func (v *witness) checkDaemons(node string) {
 	seen := map[cluster.OwnerRef]*attempt{}
-	for a := range v.shore(node).attempts { // order-free: at most one breach
+	for a := range v.nodeView(node).attempts { // order-free: at most one breach
 		d := a.desired
 		if d == nil || d.Stop != nil || a.ended || d.Owner.Kind != cluster.KindService {
 			continue
@@ -204,24 +205,24 @@ func (v *witness) daemons(node string) {
 	}
 }
 
-// least is how many healthy tasks a service is to keep by its policy. A daemon's is of the nodes that it is counted by:
-// those where it belongs and that are heard. One that has registered and was not heard by the leader yet, or that is
-// suspect, counts where a task of it stands already: elsewhere none can be begun.
-func (v *witness) least(s *cluster.Service) int {
+// leastHealthy returns how many healthy tasks a service must keep by its policy. A daemon's minimum follows from its
+// counted nodes: those where it belongs and that are heard. A node that is suspect, or joined without being heard by
+// the leader, counts only if it already has one of the daemon's tasks: no task can begin elsewhere.
+func (v *witness) leastHealthy(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]
 		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).Least
 	}
 	nodes := 0
 	for name, n := range v.nodes { // order-free: a count
-		if !v.belongs(name) || time.Since(n.heard) > 20*time.Second {
-			continue // one that is not heard counts as away before its verdict says so
+		if !v.takesDaemons(name) || time.Since(n.heard) > 20*time.Second {
+			continue // a silent node does not count, even before its verdict
 		}
 		switch {
 		case n.verdict.State == cluster.NodeDown:
 		case n.verdict.State == cluster.NodeJoining, v.silent(name):
 			for a := range n.attempts { // order-free: any will do
-				if a.open() && a.holds() && a.desired != nil && a.desired.Owner == s.Owner() {
+				if a.open() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
 					nodes++
 					break
 				}

@@ -16,15 +16,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// hand writes histories that must never be.
-type hand struct {
+// historyWriter writes impossible histories.
+type historyWriter struct {
 	v        *witness
 	revision uint64
 	node     *node
 }
 
-func newHand(servers int) *hand {
-	h := &hand{v: newWitness(&Story{Seed: 1, Servers: servers, Nodes: 1})}
+func newHistoryWriter(servers int) *historyWriter {
+	h := &historyWriter{v: newWitness(&Story{Seed: 1, Servers: servers, Nodes: 1})}
 	for _, d := range definitions() {
 		h.v.cpu[d.Ref()], h.v.definitions[d.Ref()] = d.Demand().CPU, d
 	}
@@ -34,7 +34,7 @@ func newHand(servers int) *hand {
 }
 
 // put writes records at one revision: keys and values in turn; a nil value deletes.
-func (h *hand) put(pairs ...any) {
+func (h *historyWriter) put(pairs ...any) {
 	h.revision++
 	var changes []store.Change
 	for i := 0; i < len(pairs); i += 2 {
@@ -55,7 +55,7 @@ func (h *hand) put(pairs ...any) {
 	h.v.observe(changes, h.revision, false)
 }
 
-func (h *hand) leader(epoch uint64, holder string) {
+func (h *historyWriter) leader(epoch uint64, holder string) {
 	h.put(prefix.Leader(cluster.DefaultDomain), &cluster.Leader{Epoch: epoch, Holder: holder, Incarnation: 1})
 }
 
@@ -92,9 +92,9 @@ func plan(seq uint64, placed ...cluster.Placed) *cluster.PlanRecord {
 	}}}
 }
 
-func (h *hand) want(d *cluster.Desired) { h.put(prefix.Desired(d.Node, d.Task), d) }
+func (h *historyWriter) want(d *cluster.Desired) { h.put(prefix.Desired(d.Node, d.Task), d) }
 
-func (h *hand) saw(d *cluster.Desired, state cluster.State, change ...func(*cluster.Observed)) {
+func (h *historyWriter) saw(d *cluster.Desired, state cluster.State, change ...func(*cluster.Observed)) {
 	o := &cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, State: state}
 	for _, c := range change {
 		c(o)
@@ -103,7 +103,7 @@ func (h *hand) saw(d *cluster.Desired, state cluster.State, change ...func(*clus
 }
 
 // ended writes an outcome with its event.
-func (h *hand) ended(d *cluster.Desired, state cluster.State) {
+func (h *historyWriter) ended(d *cluster.Desired, state cluster.State) {
 	out := &cluster.Outcome{
 		Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Owner: d.Owner, State: state,
 		Reason: cluster.ReasonNodeDown,
@@ -116,8 +116,8 @@ func (h *hand) ended(d *cluster.Desired, state cluster.State) {
 		prefix.Outcome(d.Task, d.Attempt), out)
 }
 
-func (h *hand) runs(uuid string)  { h.v.ran(h.node, run1(uuid)) }
-func (h *hand) stops(uuid string) { h.v.ran(h.node, ended1(uuid)) }
+func (h *historyWriter) runs(uuid string)  { h.v.programChanged(h.node, run1(uuid)) }
+func (h *historyWriter) stops(uuid string) { h.v.programChanged(h.node, ended1(uuid)) }
 
 func run1(uuid string) fake.Run {
 	return fake.Run{ID: executor.ID(uuid), Labels: map[string]string{"berth.uuid": uuid}, Started: time.Now()}
@@ -131,174 +131,174 @@ func ended1(uuid string) fake.Run {
 
 func healthyNow(o *cluster.Observed) { o.Health = cluster.HealthHealthy }
 
-// planted are histories by the invariant that they break.
-var planted = map[string]func(h *hand){
-	"capacity": func(h *hand) {
+// brokenHistories are histories by the invariant that they break.
+var brokenHistories = map[string]func(h *historyWriter){
+	"capacity": func(h *historyWriter) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Index: 0, Attempt: 1, UUID: "a", Node: "n1"},
 			cluster.Placed{Index: 1, Attempt: 1, UUID: "b", Node: "n1"},
 			cluster.Placed{Index: 2, Attempt: 1, UUID: "c", Node: "n1"},
 			cluster.Placed{Index: 3, Attempt: 1, UUID: "d", Node: "n1"},
 			cluster.Placed{Index: 4, Attempt: 1, UUID: "e", Node: "n1"}))
 	},
-	"ports": func(h *hand) {
+	"ports": func(h *historyWriter) {
 		port := func(d *cluster.Desired) { d.Ports = map[string]int{"http": 30000} }
 		h.want(desired("a", 0, 1, port))
 		h.want(desired("b", 1, 1, port))
 	},
-	"one-attempt": func(h *hand) {
+	"one-attempt": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.put(prefix.Desired("n2", desired("b", 0, 2).Task), desired("b", 0, 2, func(d *cluster.Desired) {
 			d.Node = "n2"
 		}))
 	},
-	"placed-twice": func(h *hand) {
+	"placed-twice": func(h *historyWriter) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
 		h.put(prefix.Plan(2), plan(2, cluster.Placed{Attempt: 1, UUID: "b", Node: "n2"}))
 	},
-	"unclean-node": func(h *hand) {
+	"unclean-node": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.ended(desired("a", 0, 1), cluster.StateLost)
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 2, UUID: "b", Node: "n1"}))
 	},
-	"no-prior": func(h *hand) {
+	"no-prior": func(h *historyWriter) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 2, UUID: "b", Node: "n1"}))
 	},
-	"plan-vanished": func(h *hand) {
+	"plan-vanished": func(h *historyWriter) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
 		h.put(prefix.Plan(1), nil)
 	},
-	"revived": func(h *hand) {
+	"revived": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.ended(desired("a", 0, 1), cluster.StateFailed)
 		h.put(prefix.Desired("n1", desired("a", 0, 1).Task), nil)
 		h.want(desired("a", 0, 1))
 	},
-	"late-barrier": func(h *hand) {
+	"late-barrier": func(h *historyWriter) {
 		h.want(desired("a", 0, 1, batch, stopped(cluster.ReasonCancelled)))
 		h.saw(desired("a", 0, 1, batch), cluster.StateStarting)
 	},
-	"outcome-fixed": func(h *hand) {
+	"outcome-fixed": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.ended(desired("a", 0, 1), cluster.StateFailed)
 		h.ended(desired("a", 0, 1), cluster.StateSucceeded)
 	},
-	"events": func(h *hand) {
+	"events": func(h *historyWriter) {
 		h.put(prefix.Outcome("c.web.1.0", 1),
 			&cluster.Outcome{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed})
 	},
-	"spec-lost": func(h *hand) {
+	"spec-lost": func(h *historyWriter) {
 		h.put(prefix.Service(inCluster, "web"), &cluster.Service{Cluster: inCluster, Name: "web", Count: 3})
 	},
-	"report-lost": func(h *hand) {
+	"report-lost": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.v.acknowledged(h.node, []cluster.Observed{
 			{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed},
 		}, func(string) bool { return false })
 	},
-	"fenced": func(h *hand) {
+	"fenced": func(h *historyWriter) {
 		h.leader(2, "s2")
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
 	},
-	"usurped": func(h *hand) {
+	"usurped": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.put(prefix.Observed("n2", "c.web.1.0"),
 			&cluster.Observed{Task: "c.web.1.0", Attempt: 1, UUID: "a", Node: "n2", State: cluster.StateFailed})
 	},
-	"session-back": func(h *hand) {
+	"session-back": func(h *historyWriter) {
 		h.v.registered("n1", 0, 1)
 		h.v.registered("n1", 0, 2)
 	},
-	"owner-changed": func(h *hand) {
+	"owner-changed": func(h *historyWriter) {
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "default"})
 		h.want(desired("a", 0, 1))
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "other"})
 	},
-	"epoch-back": func(h *hand) { h.leader(1, "s2") },
-	"below-minimum": func(h *hand) {
+	"epoch-back": func(h *historyWriter) { h.leader(1, "s2") },
+	"below-minimum": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2}
 		value, _ := store.Encode(s)
-		h.v.wants(prefix.Service(inCluster, "web"), value)
+		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		for i, id := range []string{"a", "b"} {
 			h.want(desired(id, i, 1))
 			h.saw(desired(id, i, 1), cluster.StateRunning, healthyNow)
 		}
-		time.Sleep(2 * stale) // in-bubble: the test makes one
+		time.Sleep(2 * decisionLag) // in-bubble: the test makes one
 		h.want(desired("a", 0, 1, stopped(cluster.ReasonRollout)))
 		h.want(desired("b", 1, 1, stopped(cluster.ReasonRollout)))
 	},
-	"moment-twice": func(h *hand) {
+	"moment-twice": func(h *historyWriter) {
 		j := &cluster.Job{Cluster: inCluster, Name: "tick-202611201200", Cron: "tick"}
 		h.put(prefix.Job(inCluster, j.Name), j)
 		h.put(prefix.Job(inCluster, j.Name), nil)
 		h.put(prefix.Job(inCluster, j.Name), j)
 	},
-	"scaled-out": func(h *hand) {
+	"scaled-out": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2, Scaling: &cluster.Scaling{Min: 1, Max: 3}}
 		value, _ := store.Encode(s)
-		h.v.wants(prefix.Service(inCluster, "web"), value)
+		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
-		time.Sleep(2 * stale) // in-bubble: the test makes one
+		time.Sleep(2 * decisionLag) // in-bubble: the test makes one
 		h.put(prefix.Scale(inCluster, "web"), &cluster.Scale{Count: 4, From: 2})
 	},
-	"daemon-twice": func(h *hand) {
+	"daemon-twice": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Mode: cluster.ModeDaemon}
 		value, _ := store.Encode(s)
-		h.v.wants(prefix.Service(inCluster, "web"), value)
+		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		h.want(desired("a", 0, 1))
 		h.want(desired("b", 1, 1))
 	},
-	"ring": func(h *hand) {
-		for epoch := range uint64(ringMost + 1) {
+	"ring": func(h *historyWriter) {
+		for epoch := range uint64(maxTakeovers + 1) {
 			h.leader(epoch+2, "s2")
 		}
 	},
-	"down-late": func(h *hand) {
+	"down-late": func(h *historyWriter) {
 		h.v.heard("n1")
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1})
 		time.Sleep(2 * time.Minute) // in-bubble: the test makes one
-		h.v.deaths()
+		h.v.checkDeadNodes()
 	},
-	"down-unjust": func(h *hand) {
+	"down-unjust": func(h *historyWriter) {
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1, Registered: time.Now()})
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", State: cluster.NodeDown, Session: 1})
 	},
-	"lost-unjust": func(h *hand) {
+	"lost-unjust": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		time.Sleep(3 * time.Minute) // in-bubble: the test makes one
 		h.v.heard("n1")
 		h.ended(desired("a", 0, 1), cluster.StateLost)
 	},
-	"two-live": func(h *hand) {
+	"two-live": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.runs("a")
 		h.want(desired("b", 0, 2))
 		h.runs("b")
 	},
-	"started-twice": func(h *hand) {
+	"started-twice": func(h *historyWriter) {
 		h.want(desired("a", 0, 1, batch))
 		h.runs("a")
 		h.stops("a")
 		h.runs("a")
 	},
-	"start-after": func(h *hand) {
+	"start-after": func(h *historyWriter) {
 		h.want(desired("a", 0, 1, batch))
 		h.ended(desired("a", 0, 1, batch), cluster.StateLost)
 		h.runs("a")
 	},
-	"start-unasked": func(h *hand) { h.runs("a") },
-	"stop-unasked": func(h *hand) {
+	"start-unasked": func(h *historyWriter) { h.runs("a") },
+	"stop-unasked": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.runs("a")
 		h.stops("a")
 	},
-	"gone-but-runs": func(h *hand) {
+	"gone-but-runs": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.runs("a")
 		h.saw(desired("a", 0, 1), cluster.StateLost, func(o *cluster.Observed) { o.Gone = true })
 	},
-	"machine-packed": func(h *hand) {
+	"machine-packed": func(h *historyWriter) {
 		for i, id := range []string{"a", "b", "c", "d", "e"} {
 			h.want(desired(id, i, 1))
 			h.runs(id)
@@ -310,7 +310,7 @@ var planted = map[string]func(h *hand){
 func TestEveryInvariantFires(t *testing.T) {
 	inWorlds := []string{"converges", "reason", "leaked"}
 	for _, name := range slices.Sorted(maps.Keys(Invariants)) {
-		plant := planted[name]
+		plant := brokenHistories[name]
 		if plant == nil {
 			if !slices.Contains(inWorlds, name) {
 				t.Errorf("%s: nothing shows that it fires", name)
@@ -318,16 +318,16 @@ func TestEveryInvariantFires(t *testing.T) {
 			continue
 		}
 		synctest.Test(t, func(*testing.T) {
-			h := newHand(3)
+			h := newHistoryWriter(3)
 			plant(h)
 			if !slices.ContainsFunc(h.v.faults, func(v Violation) bool { return v.Invariant == name }) {
 				t.Errorf("%s was broken and did not fire: %v", name, h.v.faults)
 			}
 		})
 	}
-	// The calm history that the others begin with breaks nothing.
+	// The correct history at the start of the others breaks nothing.
 	synctest.Test(t, func(*testing.T) {
-		h := newHand(3)
+		h := newHistoryWriter(3)
 		h.want(desired("a", 0, 1))
 		h.runs("a")
 		h.saw(desired("a", 0, 1), cluster.StateRunning, healthyNow)
@@ -341,10 +341,10 @@ func TestEveryInvariantFires(t *testing.T) {
 	})
 }
 
-// TestWorldsThatDoNotSettle plants what must not be once all is quiet.
+// TestWorldsThatDoNotSettle injects states that must not exist after all faults have ended.
 func TestWorldsThatDoNotSettle(t *testing.T) {
 	plants := map[string]func(*World){
-		"converges": func(w *World) { w.order(Event{Target: "web", Arg: "scale 40"}) },
+		"converges": func(w *World) { w.orderUser(Event{Target: "web", Arg: "scale 40"}) },
 		"leaked": func(w *World) {
 			exec := fake.New(w.nodes[0].machine)
 			ctx := context.Background()
@@ -358,14 +358,14 @@ func TestWorldsThatDoNotSettle(t *testing.T) {
 		},
 		"reason": func(w *World) {
 			s := w.leader().tables.Snapshot()
-			wrong := w.wrongWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
+			wrong := w.checkWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
 			if name, _, ok := strings.Cut(wrong, ": "); ok {
-				w.witness.fault(name, "%s", wrong)
+				w.witness.reportBreach(name, "%s", wrong)
 			}
 		},
 	}
 	for name, plant := range plants {
-		r := Run(t, parse(t, quietStory), Options{planted: plant})
+		r := Run(t, parse(t, quietStory), Options{injected: plant})
 		if !slices.ContainsFunc(r.Violations, func(v Violation) bool { return v.Invariant == name }) {
 			t.Errorf("%s: it was broken and did not fire: %v", name, r.Violations)
 		}

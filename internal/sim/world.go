@@ -22,13 +22,13 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// settleLimit is how long a world may take, once faults have ended, to become as users asked. It is longer than any
-// back-off, and than a job's limit of silence.
+// settleLimit is the time that a world may take after the last fault to become as users want it. It is longer than any
+// back-off and than a job's limit of silence.
 const settleLimit = 30 * time.Minute
 
-// Options are how a story is told.
+// Options control the run of a story.
 type Options struct {
-	// Without switches clauses of the protocol off.
+	// Without disables clauses of the protocol.
 	Without clause.Set
 	// Verbose keeps the chronicle: every revision and every program.
 	Verbose bool
@@ -38,16 +38,16 @@ type Options struct {
 	History bool
 	// StopAtOnce ends the world with the first breach.
 	StopAtOnce bool
-	// planted, unless nil, is run once the story is told: for tests of the witness.
-	planted func(*World)
+	// injected, unless nil, runs after the story: for tests of the witness.
+	injected func(*World)
 }
 
-// Result is what a story came to.
+// Result is the result of a story.
 type Result struct {
 	Violations []Violation
 	// Chronicle is filled by Options.Verbose.
 	Chronicle []string
-	// Starts and Ends count programs, Revisions what was written, Took the world's time.
+	// Starts and Ends count programs, Revisions the revisions of the store. Took is the duration of the world.
 	Starts, Ends int
 	Revisions    uint64
 	Leaders      int
@@ -56,49 +56,49 @@ type Result struct {
 	// Digest is a hash of the whole history: every revision of the store, with what was written, and every start and
 	// end of a program.
 	Digest string
-	// History holds its lines, where Options.History asks for them.
+	// History holds the lines of the history if Options.History is set.
 	History []string
-	// Struck counts the servers that were killed by CrashAt.
-	Struck int
+	// Crashes counts the servers that CrashAt killed.
+	Crashes int
 }
 
 // World is one domain under a story.
 type World struct {
-	story   *Story
-	options Options
-	ctx     context.Context //nolint:containedctx // the world's life
-	began   time.Time
-	chance  *chance
-	net     *network
-	disk    *disk
-	engine  *memory.Engine
-	witness *witness
-	hosts   []*host
-	nodes   []*node
-	byName  map[string]*node
-	user    *user
-	late    sync.WaitGroup // goroutines of nobody's life
-	saved   []byte
-	outside *outside
-	orders  int          // that the user has not carried out
-	struck  atomic.Int64 // servers killed by CrashAt
-	// generations are those of the services when faults ended.
+	story      *Story
+	options    Options
+	ctx        context.Context //nolint:containedctx // the world's life
+	began      time.Time
+	random     *randomness
+	net        *network
+	disk       *disk
+	engine     *memory.Engine
+	witness    *witness
+	hosts      []*host
+	nodes      []*node
+	byName     map[string]*node
+	user       *user
+	background sync.WaitGroup // goroutines outside of any life
+	savedStore []byte
+	external   *externalMetrics
+	orders     int          // orders that the user has not carried out
+	crashes    atomic.Int64 // servers killed by CrashAt
+	// generations are the generations of the services when faults ended.
 	generations map[string]uint64
 }
 
-// hangs is how long a story may take by the clock on the wall before it counts as one that never ends. Stories take a
-// second or two, those that break and wait for their world to settle ten times that.
-const hangs = 4 * time.Minute
+// storyTimeout is the wall-clock time after which a story counts as endless. Stories take a second or two. A story that
+// breaks and waits for its world to settle takes ten times that.
+const storyTimeout = 4 * time.Minute
 
-// Run tells a story in a bubble of its own. One that never ends, as a goroutine waits for ever while the bubble's clock
-// goes on, ends the process: with the story, and with what all goroutines do.
+// Run runs a story in a bubble of its own. An endless story, in which a goroutine waits for ever while the bubble's
+// clock advances, ends the process. It then prints the story and the stacks of all goroutines.
 func Run(t *testing.T, story *Story, options Options) Result {
 	t.Helper()
 	var result Result
-	watchdog := time.AfterFunc(hangs, func() {
+	watchdog := time.AfterFunc(storyTimeout, func() {
 		fmt.Fprintf(os.Stderr, "seed %d does not end:\n%s", story.Seed, story.String())
 		debug.SetTraceback("all")
-		panic(fmt.Sprintf("the story of seed %d has not ended after %v", story.Seed, hangs))
+		panic(fmt.Sprintf("the story of seed %d has not ended after %v", story.Seed, storyTimeout))
 	})
 	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) { result = run(story, options) })
@@ -109,28 +109,28 @@ func run(story *Story, options Options) Result {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w := &World{
-		story: story, options: options, ctx: ctx, began: time.Now(), chance: newChance(story.Seed),
-		byName: map[string]*node{}, outside: &outside{},
+		story: story, options: options, ctx: ctx, began: time.Now(), random: newChance(story.Seed),
+		byName: map[string]*node{}, external: &externalMetrics{},
 	}
-	w.net = newNetwork(w.chance)
+	w.net = newNetwork(w.random)
 	w.disk = newDisk(w.began)
 	w.witness = newWitness(story)
 	w.witness.verbose, w.witness.history = options.Verbose, options.History
 	w.engine = memory.New(memory.Options{
 		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: w.witness.observe,
 	})
-	w.furnish()
+	w.setUp()
 	w.play()
-	if options.planted != nil {
-		options.planted(w)
+	if options.injected != nil {
+		options.injected(w)
 	}
-	w.calm()
+	w.endFaults()
 	w.settle()
 	w.end(cancel)
 	return Result{
 		Violations: w.witness.faults, Chronicle: w.witness.log, Starts: w.witness.starts, Ends: w.witness.ends,
 		Revisions: w.revision(), Leaders: len(w.witness.leaders), Deeds: w.witness.deeds, Took: time.Since(w.began),
-		Struck: int(w.struck.Load()), Digest: hex.EncodeToString(w.witness.digest.Sum(nil)), History: w.witness.lines,
+		Crashes: int(w.crashes.Load()), Digest: hex.EncodeToString(w.witness.digest.Sum(nil)), History: w.witness.lines,
 	}
 }
 
@@ -142,8 +142,8 @@ func (w *World) revision() uint64 {
 	return l.Revision
 }
 
-// furnish begins the world: its definitions, a service that fits nowhere, servers and nodes.
-func (w *World) furnish() {
+// setUp creates the world: its definitions, a service that fits nowhere, servers and nodes.
+func (w *World) setUp() {
 	for _, d := range definitions() {
 		w.witness.cpu[d.Ref()] = d.Demand().CPU
 		w.witness.definitions[d.Ref()] = d
@@ -173,19 +173,19 @@ func (w *World) furnish() {
 		w.byName[n.name] = n
 	}
 	w.user = newUser(w)
-	w.late.Go(func() { w.user.run(w.ctx) })
-	w.late.Go(func() { w.user.recover(w.ctx) })
+	w.background.Go(func() { w.user.run(w.ctx) })
+	w.background.Go(func() { w.user.recover(w.ctx) })
 	for _, h := range w.hosts {
 		h.start()
 	}
 	for _, n := range w.nodes {
 		n.start()
 	}
-	w.order(Event{Target: "big", Arg: "scale 1"})
+	w.orderUser(Event{Target: "big", Arg: "scale 1"})
 }
 
-// order has the user act.
-func (w *World) order(e Event) {
+// orderUser sends an order to the user.
+func (w *World) orderUser(e Event) {
 	w.orders++
 	w.user.orders <- e
 }
@@ -206,25 +206,26 @@ func (w *World) host(id string) *host {
 	return w.hosts[0]
 }
 
-// logger returns where a part logs to.
+// logger returns the logger of a part.
 func (w *World) logger(who string) *slog.Logger {
 	if !w.options.Logs {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(&stamped{w: w}, &slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
+	return slog.New(slog.NewTextHandler(&timestampWriter{w: w},
+		&slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
 }
 
-// stamped writes log lines with the world's time.
-type stamped struct{ w *World }
+// timestampWriter writes log lines with the world's time.
+type timestampWriter struct{ w *World }
 
 // Write is part of io.Writer.
-func (s *stamped) Write(b []byte) (int, error) {
+func (s *timestampWriter) Write(b []byte) (int, error) {
 	_, rest, _ := strings.Cut(string(b), " ")
 	_, _ = fmt.Fprintf(os.Stderr, "%v %s", time.Since(s.w.began), rest)
 	return len(b), nil
 }
 
-// leader returns the server that leads, as far as any knows, or nil.
+// leader returns the server that leads, as far as any server knows, or nil.
 func (w *World) leader() *server {
 	for _, h := range w.hosts {
 		s := h.now()
@@ -238,7 +239,7 @@ func (w *World) leader() *server {
 	return nil
 }
 
-// end stops everything. It returns when no goroutine is left.
+// end stops everything and returns when no goroutine is left.
 func (w *World) end(cancel func()) {
 	for _, n := range w.nodes {
 		n.kill()
@@ -247,7 +248,7 @@ func (w *World) end(cancel func()) {
 		h.kill()
 	}
 	cancel()
-	w.late.Wait()
+	w.background.Wait()
 }
 
 // snapshot takes a copy of the store.
@@ -256,28 +257,27 @@ func (w *World) snapshot() {
 	ctx, cancel := context.WithTimeout(w.ctx, time.Second)
 	defer cancel()
 	if err := w.engine.Snapshot(ctx, &b); err == nil {
-		w.saved = b.Bytes()
+		w.savedStore = b.Bytes()
 	}
 }
 
-// restore replaces the store by the last copy, as an operator does: with all servers stopped.
-//
-// Raw is to restore it with a tool that is not Berth's, so that nothing tells of it.
+// restore replaces the store by the last copy while all servers are stopped, as an operator does. With raw it acts like
+// a tool that is not Berth's and leaves no mark.
 func (w *World) restore(raw bool) {
-	if w.saved == nil {
+	if w.savedStore == nil {
 		return
 	}
 	for _, h := range w.hosts {
 		h.hold(1)
 	}
 	w.engine.Fill(false)
-	if err := w.engine.Restore(bytes.NewReader(w.saved)); err != nil {
+	if err := w.engine.Restore(bytes.NewReader(w.savedStore)); err != nil {
 		panic(err) // a fault of the simulator
 	}
 	if !raw && !w.options.Without.Off(clause.Incarnation) {
 		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 		if err := store.Reincarnate(ctx, w.engine, prefix, "a snapshot was restored"); err != nil {
-			w.witness.fault("converges", "restore: %v", err)
+			w.witness.reportBreach("converges", "restore: %v", err)
 		}
 		cancel()
 	}

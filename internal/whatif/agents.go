@@ -14,23 +14,23 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// promised is for how long the agents of a World promise their next sign of life: they are never late.
-const promised = 100 * 365 * 24 * time.Hour
+// pulseInterval is the time until the next sign of life that the agents of a World promise: they are never late.
+const pulseInterval = 100 * 365 * 24 * time.Hour
 
-// agents stand for those of all nodes: what they are told is done at once, and is well.
+// agents stand for the agents of all nodes. They carry out every order at once and with success.
 type agents struct {
 	world  *World
 	follow *store.Follower
-	// lives are the nodes that are heard, with the number of their session.
-	lives map[string]uint64
-	seq   uint64
-	// run says for how long the program of a batch task runs until it has succeeded, 0 for ever; ends are the ends to
-	// come.
-	run  func(cluster.TaskID) time.Duration
-	ends ends
+	// sessions holds the session number of each node that is heard.
+	sessions map[string]uint64
+	seq      uint64
+	// runTime returns how long the program of a batch task runs until it succeeds, 0 for ever. ends are the future
+	// ends.
+	runTime func(cluster.TaskID) time.Duration
+	ends    ends
 }
 
-// ends is a heap of what will have run long enough, the next first.
+// ends is a heap of future program ends, the next one first.
 type ends []end
 
 type end struct {
@@ -60,53 +60,52 @@ func (e *ends) Pop() any {
 	return last
 }
 
-// newAgents returns the agents of a World: of each node that its control plane heard last, and of those that have not
-// fallen silent since.
+// newAgents returns the agents of a World: those of all nodes that its control plane does not consider silent.
 func newAgents(w *World) *agents {
 	a := &agents{
-		world: w, follow: w.tables.Follow(), lives: map[string]uint64{},
-		run: func(cluster.TaskID) time.Duration { return 0 },
+		world: w, follow: w.tables.Follow(), sessions: map[string]uint64{},
+		runTime: func(cluster.TaskID) time.Duration { return 0 },
 	}
 	snap := w.tables.Snapshot()
 	for e := range snap.NodeStatuses() {
 		node, ok := snap.Node(e.Value.Name)
 		if !ok || !silent(node.Value) {
-			a.live(e.Value.Name, e.Value.Session)
+			a.connect(e.Value.Name, e.Value.Session)
 		}
 	}
 	return a
 }
 
-// silent reports whether the control plane had not heard a node when it last judged it. One that is held back for
-// falling silent again and again is heard.
+// silent reports whether the control plane considered a node silent when it last judged it. A node that is held for
+// flapping is heard.
 func silent(n *cluster.Node) bool {
 	return n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero()
 }
 
-// live has a node be heard from now on.
-func (a *agents) live(node string, session uint64) {
-	a.lives[node] = session
-	a.world.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: 1, At: a.world.clock.boot, Next: promised})
+// connect makes a node heard from now on.
+func (a *agents) connect(node string, session uint64) {
+	a.sessions[node] = session
+	a.world.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: 1, At: a.world.clock.boot, Next: pulseInterval})
 }
 
-// die has a node fall silent.
-func (a *agents) die(node string) {
-	delete(a.lives, node)
+// disconnect makes a node fall silent.
+func (a *agents) disconnect(node string) {
+	delete(a.sessions, node)
 	a.world.tables.DropPulse(node)
 }
 
-// act does what the records ask of the agents since it last did.
-func (a *agents) act(ctx context.Context) error {
+// step carries out the orders in the records that changed since the last step.
+func (a *agents) step(ctx context.Context) error {
 	changes := a.follow.Take()
 	snap := a.world.tables.Snapshot()
 	for name := range changes.Nodes { // order-free: each node by itself
-		if e, ok := snap.NodeStatus(name); ok && a.lives[name] != 0 && e.Value.Session != a.lives[name] {
-			a.live(name, e.Value.Session) // the leader ended its session: it has registered anew
+		if e, ok := snap.NodeStatus(name); ok && a.sessions[name] != 0 && e.Value.Session != a.sessions[name] {
+			a.connect(name, e.Value.Session) // the leader ended its session and it registered again
 		}
 	}
 	var groups []store.Group
 	one := func(row *store.AttemptRow) error {
-		next := a.next(row)
+		next := a.nextObserved(row)
 		if next == nil {
 			return nil
 		}
@@ -127,7 +126,7 @@ func (a *agents) act(ctx context.Context) error {
 			}
 		}
 	}
-	for _, k := range a.due(&changes) {
+	for _, k := range a.dueAttempts(&changes) {
 		if row, ok := snap.Attempt(k.Task, k.Number); ok && !changes.Resync {
 			if err := one(row); err != nil {
 				return err
@@ -143,8 +142,8 @@ func (a *agents) act(ctx context.Context) error {
 	return nil
 }
 
-// due returns the attempts that changed, and those whose program has now run for as long as it does, in order.
-func (a *agents) due(changes *store.Changes) []store.AttemptKey {
+// dueAttempts returns, in order, the attempts that changed and those whose program ends now.
+func (a *agents) dueAttempts(changes *store.Changes) []store.AttemptKey {
 	keys := slices.Collect(maps.Keys(changes.Attempts))
 	for len(a.ends) > 0 && a.ends[0].at <= a.world.clock.boot {
 		keys = append(keys, heap.Pop(&a.ends).(end).key) //nolint:errcheck // only ends are in it
@@ -155,9 +154,9 @@ func (a *agents) due(changes *store.Changes) []store.AttemptKey {
 	return slices.Compact(keys)
 }
 
-// next is what an agent sees of an attempt once it has done what it is told, nil where that is what it saw before.
-func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
-	d, session := row.Desired, a.lives[row.Node]
+// nextObserved returns the agent's next report of an attempt after it has carried out its orders; nil without a change.
+func (a *agents) nextObserved(row *store.AttemptRow) *cluster.Observed {
+	d, session := row.Desired, a.sessions[row.Node]
 	if d == nil || session == 0 || row.Number == 0 || row.Obscured || row.Unreadable {
 		return nil
 	}
@@ -184,7 +183,7 @@ func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
 		return nil
 	case stop != nil && stop.Class == cluster.StopVoluntary && begun && (o.Ask == "" || stop.Permit != o.Ask):
 		if o.Ask != "" {
-			return nil // it has asked, and never asks again by itself
+			return nil // it has asked, and asks only once
 		}
 		a.seq++
 		o.Ask = strconv.FormatUint(session, 10) + ".s" + strconv.FormatUint(a.seq, 10)
@@ -197,10 +196,10 @@ func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
 		if o.Started.IsZero() {
 			o.Started = now
 		}
-		if run := a.run(row.Task); run > 0 && d.Batch() {
+		if run := a.runTime(row.Task); run > 0 && d.Batch() {
 			heap.Push(&a.ends, end{a.world.clock.boot + run, store.AttemptKey{Task: row.Task, Number: row.Number}})
 		}
-	case a.over(&o, d):
+	case a.finished(&o, d):
 		o.State, o.Finished = cluster.StateSucceeded, now
 	default:
 		return nil
@@ -209,8 +208,8 @@ func (a *agents) next(row *store.AttemptRow) *cluster.Observed {
 	return &o
 }
 
-// over reports whether the program of a batch task has run for as long as it does.
-func (a *agents) over(o *cluster.Observed, d *cluster.Desired) bool {
-	run := a.run(o.Task)
+// finished reports whether the program of a batch task has reached its run time.
+func (a *agents) finished(o *cluster.Observed, d *cluster.Desired) bool {
+	run := a.runTime(o.Task)
 	return run > 0 && d.Batch() && !o.Started.Add(run).After(a.world.clock.wall)
 }

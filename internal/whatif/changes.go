@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// defaultCluster is the cluster of what names none.
+// defaultCluster is the cluster of objects that name none.
 const defaultCluster = "default"
 
-// Check returns what is wrong with the changes of a request by themselves: all of it, each with its path. What a change
-// would meet in the domain is found out when it is made.
+// Check returns all faults of a request's changes by themselves, each with its path. Faults that depend on the domain
+// are found when a change is made.
 func Check(ask api.SimulateRequest) cluster.Faults {
 	var faults cluster.Faults
 	add := func(path, format string, args ...any) {
@@ -34,13 +34,13 @@ func Check(ask api.SimulateRequest) cluster.Faults {
 	for i := range ask.Changes {
 		c := &ask.Changes[i]
 		path := "changes[" + strconv.Itoa(i) + "]"
-		if n := kinds(c); n != 1 {
+		if n := countFields(c); n != 1 {
 			add(path, "holds %d changes, want exactly one of add_nodes, remove_node, drain_node, "+
 				"undrain_node, cordon_node, uncordon_node, taint, untaint, run, scale, restart and delete", n)
 		}
 		if c.AddNodes != nil {
 			nodes += max(1, c.AddNodes.Count)
-			_, wrong := shapeOf(c.AddNodes)
+			_, wrong := parseNodeSpec(c.AddNodes)
 			for _, f := range wrong {
 				add(path+".add_nodes."+f.Path, "%s", f.Message)
 			}
@@ -65,8 +65,8 @@ func Check(ask api.SimulateRequest) cluster.Faults {
 	return faults
 }
 
-// kinds counts the fields of a change that are set.
-func kinds(c *api.SimulateChange) int {
+// countFields counts the fields of a change that are set.
+func countFields(c *api.SimulateChange) int {
 	n := 0
 	for _, set := range []bool{
 		c.AddNodes != nil, c.RemoveNode != "", c.DrainNode != "", c.UndrainNode != "", c.CordonNode != "",
@@ -136,8 +136,8 @@ func checkObjects(c *api.SimulateChange, path string, add func(path, format stri
 	object("delete", c.Delete, cluster.KindService, cluster.KindJob, cluster.KindCron)
 }
 
-// Apply makes one change, as its user would. What follows from it follows with Settle. An error that is a *client.Error
-// is the answer of the API server to the change.
+// Apply makes one change, as its user would. Its effects follow with Settle. An error that is a *client.Error is the
+// API server's answer to the change.
 func (w *World) Apply(ctx context.Context, c *api.SimulateChange) error {
 	switch {
 	case c.AddNodes != nil:
@@ -145,12 +145,12 @@ func (w *World) Apply(ctx context.Context, c *api.SimulateChange) error {
 	case c.RemoveNode != "":
 		return w.removeNode(ctx, c.RemoveNode)
 	default:
-		return ask(ctx, w.client, c)
+		return requestChange(ctx, w.client, c)
 	}
 }
 
-// ask asks an API server for a change of what users decide.
-func ask(ctx context.Context, to *client.Client, c *api.SimulateChange) (err error) {
+// requestChange requests a change from an API server.
+func requestChange(ctx context.Context, to *client.Client, c *api.SimulateChange) (err error) {
 	var none client.Condition
 	switch {
 	case c.DrainNode != "":
@@ -162,10 +162,10 @@ func ask(ctx context.Context, to *client.Client, c *api.SimulateChange) (err err
 	case c.UncordonNode != "":
 		_, err = to.UncordonNode(ctx, c.UncordonNode, none)
 	case c.Taint != nil:
-		_, err = to.TaintNode(ctx, c.Taint.Node, parsed(c.Taint.Taints), none)
+		_, err = to.TaintNode(ctx, c.Taint.Node, parseTaints(c.Taint.Taints), none)
 	case c.Untaint != nil:
 		var keys []api.TaintKey
-		for _, t := range parsed(c.Untaint.Taints) {
+		for _, t := range parseTaints(c.Untaint.Taints) {
 			keys = append(keys, api.TaintKey{Key: t.Key, Effect: t.Effect})
 		}
 		_, err = to.UntaintNode(ctx, c.Untaint.Node, keys, none)
@@ -174,15 +174,15 @@ func ask(ctx context.Context, to *client.Client, c *api.SimulateChange) (err err
 	case c.Restart != nil:
 		err = to.RestartService(ctx, cmp.Or(c.Restart.Cluster, defaultCluster), c.Restart.Name)
 	case c.Delete != nil:
-		err = remove(ctx, to, c.Delete)
+		err = deleteObject(ctx, to, c.Delete)
 	default:
 		_, err = to.Apply(ctx, api.ApplyRequest{Objects: c.Run})
 	}
 	return err
 }
 
-// parsed returns taints that were checked.
-func parsed(texts []string) []cluster.Taint {
+// parseTaints parses taints that were checked before.
+func parseTaints(texts []string) []cluster.Taint {
 	out := make([]cluster.Taint, len(texts))
 	for i, text := range texts {
 		out[i], _ = cluster.ParseTaint(text) // it was checked
@@ -190,7 +190,7 @@ func parsed(texts []string) []cluster.Taint {
 	return out
 }
 
-func remove(ctx context.Context, from *client.Client, o *api.SimulateObject) error {
+func deleteObject(ctx context.Context, from *client.Client, o *api.SimulateObject) error {
 	in := cmp.Or(o.Cluster, defaultCluster)
 	switch o.Kind {
 	case cluster.KindJob:
@@ -202,20 +202,20 @@ func remove(ctx context.Context, from *client.Client, o *api.SimulateObject) err
 	}
 }
 
-// removeNode has a machine die and the operator say that it never comes back.
+// removeNode lets a machine die and declares it gone as the operator.
 func (w *World) removeNode(ctx context.Context, name string) error {
 	_, err := w.client.ForgetNode(ctx, name, true, client.Condition{})
 	if err == nil {
-		w.agents.die(name)
+		w.agents.disconnect(name)
 	}
 	return err
 }
 
-// placed says of a refused change which one it is: its faults have their path in the request.
-func placed(err error, i int) error {
+// locateFaults adds to the faults of a refused change their path in the request.
+func locateFaults(err error, i int) error {
 	path := "changes[" + strconv.Itoa(i) + "]"
 	if faults, ok := errors.AsType[cluster.Faults](err); ok {
-		return shifted(faults, path)
+		return prefixFaults(faults, path)
 	}
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok || refused.Status >= http.StatusInternalServerError {
@@ -228,13 +228,13 @@ func placed(err error, i int) error {
 		for i := range refused.Faults {
 			refused.Faults[i].Path = strings.TrimPrefix(refused.Faults[i].Path, "objects")
 		}
-		return shifted(refused.Faults, path+".run")
+		return prefixFaults(refused.Faults, path+".run")
 	}
-	return shifted(refused.Faults, path)
+	return prefixFaults(refused.Faults, path)
 }
 
-// shifted puts faults below a path.
-func shifted(faults []cluster.Fault, path string) cluster.Faults {
+// prefixFaults puts faults below a path.
+func prefixFaults(faults []cluster.Fault, path string) cluster.Faults {
 	out := make(cluster.Faults, 0, len(faults))
 	for _, f := range faults {
 		at := path
@@ -250,7 +250,7 @@ func shifted(faults []cluster.Fault, path string) cluster.Faults {
 	return out
 }
 
-// Describe says what a change is, in the words of the command line.
+// Describe describes a change in the words of the command line.
 func Describe(c *api.SimulateChange) string {
 	name := func(in, name string) string {
 		if in == "" || in == defaultCluster {

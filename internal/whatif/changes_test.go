@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// TestAllThatIsWrongIsFound holds that Check tells everything at once, each with its path.
+// TestAllThatIsWrongIsFound: Check returns all faults at once, each with its path.
 func TestAllThatIsWrongIsFound(t *testing.T) {
 	faults := whatif.Check(api.SimulateRequest{Changes: []api.SimulateChange{
 		{},
@@ -56,7 +56,7 @@ func TestAllThatIsWrongIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatTheDomainRefusesIsTold holds that what a change meets in the domain is told with its place in the request.
+// TestWhatTheDomainRefusesIsTold: a fault that depends on the domain carries its path in the request.
 func TestWhatTheDomainRefusesIsTold(t *testing.T) {
 	w := domain(t, nodes(2), run(t, web))
 	for name, c := range map[string]struct {
@@ -88,7 +88,7 @@ func TestWhatTheDomainRefusesIsTold(t *testing.T) {
 	}
 }
 
-// TestNodesAreLikeOthers holds that what is not said of a new node is as its model has it, or as most nodes do.
+// TestNodesAreLikeOthers: unspecified properties of a new node are those of its model, or the most frequent ones.
 func TestNodesAreLikeOthers(t *testing.T) {
 	big := api.SimulateChange{AddNodes: &api.SimulateNodes{
 		Name: "big", CPU: "64", Memory: "512GiB", Labels: cluster.Labels{"zone": "b"}, Pool: "gpu",
@@ -114,7 +114,7 @@ func TestNodesAreLikeOthers(t *testing.T) {
 	}
 }
 
-// TestARolloutThatFindsNoRoomFails lets the clock go on until a rollout that cannot go on has failed, and goes back.
+// TestARolloutThatFindsNoRoomFails lets the clock advance until a blocked rollout has failed and goes back.
 func TestARolloutThatFindsNoRoomFails(t *testing.T) {
 	w := domain(t, nodes(1), run(t, web))
 	next := strings.NewReplacer("version: 1", "version: 2", "image: web:1", "image: web:2", "web@1", "web@2", "cpu: 1",
@@ -128,7 +128,7 @@ func TestARolloutThatFindsNoRoomFails(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedWhileTheOperatorIsAsked holds that a domain whose store went back is not simulated.
+// TestNothingIsDecidedWhileTheOperatorIsAsked: a domain whose store went back is not simulated.
 func TestNothingIsDecidedWhileTheOperatorIsAsked(t *testing.T) {
 	value, err := store.Encode(&cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a test", Since: midnight})
 	if err != nil {

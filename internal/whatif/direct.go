@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// direct is the way from a client to an API server in the same process: a call, no connection.
+// direct connects a client to an API server in the same process by a function call.
 type direct struct{ server http.Handler }
 
 // RoundTrip is part of http.RoundTripper.
@@ -32,7 +32,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer keeps what a server answers.
+// answer records a server's response.
 type answer struct {
 	header http.Header
 	status int

@@ -11,29 +11,29 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// TestADrainLetsGoOnlyWhatFindsAPlace drains a node with three tasks, for one of which there is room elsewhere: in a
-// domain for real that one moves, and the two others keep their attempts.
+// TestADrainLetsGoOnlyWhatFindsAPlace drains a node with three tasks, one of which fits elsewhere. In a real domain
+// this task moves, and the two others keep their attempts.
 func TestADrainLetsGoOnlyWhatFindsAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := newFleet(t, ctx, func() time.Duration { return 300 * time.Millisecond })
 		defer f.running.Wait()
 		defer cancel()
-		f.make1(api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n1"}})
-		f.make1(api.SimulateChange{
+		f.applyChange(api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n1"}})
+		f.applyChange(api.SimulateChange{
 			Run: objects(t, "kind: TaskDefinition\nname: big\nversion: 1\ncontainers:\n  - name: main\n    "+
 				"image: big:1\n    resources: {cpu: 2}\n---\n"+
 				"kind: Service\nname: big\ndefinition: big@1\ncount: 3\n"),
 		})
 		f.settle()
-		f.make1(api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n2"}})
-		f.make1(api.SimulateChange{
+		f.applyChange(api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n2"}})
+		f.applyChange(api.SimulateChange{
 			Run: objects(t, "kind: TaskDefinition\nname: fill\nversion: 1\ncontainers:\n  - name: main\n    "+
 				"image: fill:1\n    resources: {cpu: 5}\n---\n"+
 				"kind: Service\nname: fill\ndefinition: fill@1\ncount: 1\n"),
 		})
 		f.settle()
-		f.make1(api.SimulateChange{DrainNode: "n1"})
+		f.applyChange(api.SimulateChange{DrainNode: "n1"})
 		f.settle()
 		where := map[string]int{}
 		for id, p := range whatif.Places(f.tables.Snapshot(), cluster.DefaultDomain) {

@@ -16,11 +16,11 @@ import (
 	"github.com/berthd/berth/internal/traces"
 )
 
-// most devices that a node may be given.
+// maxDevices limits the devices of an added node.
 const maxDevices = 256
 
-// shape is what is said of a node that is added. What is nil or zero is not said.
-type shape struct {
+// nodeSpec is the specification of added nodes. Nil or zero fields are unset.
+type nodeSpec struct {
 	cpu          cluster.MilliCPU
 	memory, disk cluster.Bytes
 	arch         string
@@ -30,8 +30,8 @@ type shape struct {
 	devices      []cluster.Device
 }
 
-// shapeOf reads what is said of added nodes, with all that is wrong with it.
-func shapeOf(n *api.SimulateNodes) (s shape, faults cluster.Faults) {
+// parseNodeSpec parses the specification of added nodes and returns all its faults.
+func parseNodeSpec(n *api.SimulateNodes) (s nodeSpec, faults cluster.Faults) {
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
@@ -91,8 +91,8 @@ func shapeOf(n *api.SimulateNodes) (s shape, faults cluster.Faults) {
 	return s, faults
 }
 
-// names returns the names of added nodes.
-func names(n *api.SimulateNodes) []string {
+// nodeNames returns the names of added nodes.
+func nodeNames(n *api.SimulateNodes) []string {
 	count, base := max(1, n.Count), cmp.Or(n.Name, "new")
 	if count == 1 && n.Name != "" {
 		return []string{base}
@@ -105,13 +105,13 @@ func names(n *api.SimulateNodes) []string {
 	return out
 }
 
-// addNodes has nodes register that were not there, and sets what the operator says of them.
+// addNodes registers new nodes with the operator's settings for them.
 func (w *World) addNodes(ctx context.Context, n *api.SimulateNodes) error {
-	s, faults := shapeOf(n)
+	s, faults := parseNodeSpec(n)
 	if len(faults) > 0 {
-		return shifted(faults, "add_nodes")
+		return prefixFaults(faults, "add_nodes")
 	}
-	facts, host, err := w.model(n.Like)
+	facts, host, err := w.modelNode(n.Like)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (w *World) addNodes(ctx context.Context, n *api.SimulateNodes) error {
 		host.Labels = cluster.Labels{}
 	}
 	maps.Copy(host.Labels, s.labels)
-	for _, name := range names(n) {
+	for _, name := range nodeNames(n) {
 		if err := w.addNode(ctx, name, facts, host); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (w *World) addNodes(ctx context.Context, n *api.SimulateNodes) error {
 	return nil
 }
 
-// addNode has one node register.
+// addNode registers one node.
 func (w *World) addNode(ctx context.Context, name string, facts cluster.Facts, host cluster.Host) error {
 	snap, prefix := w.tables.Snapshot(), w.tables.Prefix()
 	if _, there := snap.Node(name); there {
@@ -161,7 +161,7 @@ func (w *World) addNode(ctx context.Context, name string, facts cluster.Facts, h
 		}}
 	}
 	over := uint64(0)
-	// the operator has set something for it already: that stands, where nothing else is said
+	// existing settings of the operator stay unless the change overrides them
 	if e, ok := snap.Host(name); ok {
 		if host.Pool == "" {
 			host.Pool = e.Value.Pool
@@ -182,22 +182,22 @@ func (w *World) addNode(ctx context.Context, name string, facts cluster.Facts, h
 	}
 	host.SetDefaults()
 	if over != 0 || len(host.Labels)+len(host.Taints) > 0 || host.Pool != "" || host.Domain != "" {
-		if err := w.put(ctx, prefix.Host(name), over, &host); err != nil {
+		if err := w.writeRecord(ctx, prefix.Host(name), over, &host); err != nil {
 			return err
 		}
 	}
 	facts.Hostname = name
 	status := cluster.NodeStatus{Name: name, Session: 1, Registered: w.clock.wall, Facts: facts, Synced: true}
-	if err := w.put(ctx, prefix.NodeStatus(name), 0, &status); err != nil {
+	if err := w.writeRecord(ctx, prefix.NodeStatus(name), 0, &status); err != nil {
 		return err
 	}
-	w.agents.live(name, 1)
+	w.agents.connect(name, 1)
 	return nil
 }
 
-// model returns what a node that is added has where nothing else is said: all that the named one has, or, without a
-// name, the size of most nodes of the domain.
-func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err error) {
+// modelNode returns the properties of an added node that are not specified: those of the named node, or else the most
+// frequent ones in the domain.
+func (w *World) modelNode(like string) (facts cluster.Facts, host cluster.Host, err error) {
 	snap := w.tables.Snapshot()
 	if like != "" {
 		status, ok := snap.NodeStatus(like)
@@ -207,7 +207,7 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 		if e, ok := snap.Host(like); ok {
 			host = cluster.Host{Labels: e.Value.Labels, Pool: e.Value.Pool, Taints: slices.Clone(e.Value.Taints)}
 		}
-		return bare(status.Value.Facts), host, nil
+		return withoutIdentity(status.Value.Facts), host, nil
 	}
 	type size struct {
 		demand cluster.Demand
@@ -221,8 +221,8 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 		if !ok || n.Value.Domain != w.config.Domain {
 			continue
 		}
-		f := bare(e.Value.Facts)
-		rest, err := json.Marshal([]any{f.Executors, kindsOf(f.Devices), f.Networks})
+		f := withoutIdentity(e.Value.Facts)
+		rest, err := json.Marshal([]any{f.Executors, describeDevices(f.Devices), f.Networks})
 		if err != nil {
 			return facts, host, err
 		}
@@ -230,7 +230,7 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 		if _, seen := of[s]; !seen {
 			of[s] = f
 		}
-		if count[s]++; count[s] > count[best] { // the first by name where several are as many
+		if count[s]++; count[s] > count[best] { // of equal counts the first by name
 			best = s
 		}
 	}
@@ -244,8 +244,8 @@ func (w *World) model(like string) (facts cluster.Facts, host cluster.Host, err 
 	}, host, nil
 }
 
-// kindsOf names devices without their ids.
-func kindsOf(devices []cluster.Device) []string {
+// describeDevices describes devices without their ids.
+func describeDevices(devices []cluster.Device) []string {
 	out := make([]string, len(devices))
 	for i, d := range devices {
 		out[i] = fmt.Sprint(d.Type, " ", d.Model, " ", d.Memory)
@@ -253,15 +253,15 @@ func kindsOf(devices []cluster.Device) []string {
 	return out
 }
 
-// bare returns the facts of a machine without those that are its own.
-func bare(f cluster.Facts) cluster.Facts {
+// withoutIdentity returns the facts of a machine without those that identify it.
+func withoutIdentity(f cluster.Facts) cluster.Facts {
 	f.Hostname, f.BootID, f.Address, f.Addresses = "", "", "", nil
 	return f
 }
 
-// describeNodes says what nodes are added.
+// describeNodes describes added nodes.
 func describeNodes(n *api.SimulateNodes) string {
-	all := names(n)
+	all := nodeNames(n)
 	text := "add node " + all[0]
 	if len(all) > 1 {
 		text = fmt.Sprintf("add %d nodes %s to %s", len(all), all[0], all[len(all)-1])
@@ -290,7 +290,7 @@ func describeNodes(n *api.SimulateNodes) string {
 	return text + " (" + strings.Join(of, ", ") + ")"
 }
 
-// joinNodes has the machines of a trace register, each with a disk and the executor of most machines.
+// joinNodes registers the machines of a trace, each with a disk and the usual executor.
 func (w *World) joinNodes(ctx context.Context, nodes []traces.Node) error {
 	for i := range nodes {
 		n := &nodes[i]

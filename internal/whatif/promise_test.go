@@ -21,16 +21,16 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// story draws changes that fit the domain as it is.
+// story draws changes that suit the present domain.
 type story struct {
 	t       *testing.T
 	random  *rand.Rand
 	made    int            // nodes ever
 	version map[string]int // of the definitions
-	counts  map[string]int // of the services that there are
+	counts  map[string]int // of the existing services
 }
 
-// apps are the services and the job of a story, by what the manifest says of them besides name, definition and count.
+// apps are the services and the job of a story: the parts of their manifests besides name, definition and count.
 var apps = map[string]struct{ resources, ports, rest string }{
 	"api":   {resources: "{cpu: 1, memory: 1GiB}"},
 	"cache": {resources: "{cpu: 500m, memory: 3GiB}", rest: "placement:\n  spread:\n    - attribute: label.zone\n"},
@@ -43,7 +43,7 @@ var apps = map[string]struct{ resources, ports, rest string }{
 	"bulk":  {resources: "{cpu: 3, memory: 5GiB}"},
 }
 
-// manifest returns that of a service in its present version.
+// manifest returns the manifest of a service in its present version.
 func (s *story) manifest(name string) string {
 	a, v := apps[name], s.version[name]
 	count := fmt.Sprintf("count: %d\n", s.counts[name])
@@ -56,14 +56,14 @@ func (s *story) manifest(name string) string {
 		count, a.rest)
 }
 
-// node adds a machine: each third with GPUs, the others with what nobody asks for, and each in one of three zones.
+// node adds a machine in one of three zones: every third one with GPUs, the others with an unused device.
 func (s *story) node() api.SimulateChange {
 	s.made++
 	n := &api.SimulateNodes{
 		Name: fmt.Sprintf("n%03d", s.made), CPU: "8", Memory: "16GiB", Disk: "100GiB",
 		Labels: cluster.Labels{"zone": string(rune('a' + s.made%3))},
 	}
-	// of what is not said it would have what most nodes have
+	// unset properties would be the most frequent ones of the domain
 	if n.Devices = []api.SimulateGPUs{{Type: "fpga", Count: 1}}; s.made%3 == 0 {
 		n.Devices = []api.SimulateGPUs{{Type: "gpu", Count: 8, Model: "A100"}}
 	}
@@ -79,7 +79,7 @@ func (s *story) run(name string) api.SimulateChange {
 	return api.SimulateChange{Run: objects(s.t, s.manifest(name))}
 }
 
-// next draws a change. Ready are the nodes that are not drained, by name.
+// next draws a change.
 func (s *story) next(snap *store.Snapshot) api.SimulateChange {
 	var all, drained, cordoned, tainted []string
 	for e := range snap.Nodes() {
@@ -157,7 +157,7 @@ func (s *story) next(snap *store.Snapshot) api.SimulateChange {
 		default:
 			name := pick(services)
 			s.counts[name] = s.random.IntN(14)
-			if name == "bulk" { // the one that there may be no room for
+			if name == "bulk" { // the service that may find no room
 				s.counts[name] *= 2
 			}
 			return api.SimulateChange{Scale: &api.SimulateScale{Service: name, Count: s.counts[name]}}
@@ -165,8 +165,8 @@ func (s *story) next(snap *store.Snapshot) api.SimulateChange {
 	}
 }
 
-// stand says where tasks stand and what they hold there, a line each.
-func stand(snap *store.Snapshot) map[string]string {
+// describePlaces describes the place of each task and its holdings, one line each.
+func describePlaces(snap *store.Snapshot) map[string]string {
 	out := map[string]string{}
 	for id, p := range whatif.Places(snap, cluster.DefaultDomain) {
 		out[string(id)] = fmt.Sprint(p.Node, " attempt ", p.Attempt, " of ", p.Definition, " ports ", p.Ports,
@@ -175,60 +175,61 @@ func stand(snap *store.Snapshot) map[string]string {
 	return out
 }
 
-// chance is a source of chance for many goroutines.
-type chance struct {
+// lockedRandom is a random source for several goroutines.
+type lockedRandom struct {
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
-func (c *chance) upTo(d time.Duration) time.Duration {
+func (c *lockedRandom) upTo(d time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Duration(c.random.Int64N(int64(d)))
 }
 
-// seeds are of the stories that are always told, as far as this change; BERTH_TEST_SEED tells another one, and further.
+// seeds are the seeds of the stories that always run, with shortRunChanges changes; BERTH_TEST_SEED runs another one,
+// with longRunChanges.
 var seeds = []uint64{5, 9, 12}
 
 const (
-	changes = 70
-	further = 200
+	shortRunChanges = 70
+	longRunChanges  = 200
 )
 
-// TestWhatIsPredictedHappens predicts each of over 200 changes from the state before it, makes it for real, and
-// compares where all tasks stand then, with their ports and devices. Each step of a task takes the same time on all
+// TestWhatIsPredictedHappens predicts each of over 200 changes from the state before it, makes it in a real domain, and
+// compares the places of all tasks, with their ports and devices. Each step of a task takes the same time on all
 // machines of the fleet.
 func TestWhatIsPredictedHappens(t *testing.T) {
-	pace := func(*chance) time.Duration { return 300 * time.Millisecond }
-	if os.Getenv("BERTH_TEST_PACE") != "" { // to find out how much it matters which of several tasks is the faster one
-		pace = func(c *chance) time.Duration { return 50*time.Millisecond + c.upTo(time.Second) }
+	pace := func(*lockedRandom) time.Duration { return 300 * time.Millisecond }
+	if os.Getenv("BERTH_TEST_PACE") != "" { // measures the effect of unequal speeds
+		pace = func(c *lockedRandom) time.Duration { return 50*time.Millisecond + c.upTo(time.Second) }
 	}
-	told, far := seeds, changes
+	told, far := seeds, shortRunChanges
 	if seed := testkit.Setting(t, "BERTH_TEST_SEED", 0); seed != 0 {
-		told, far = []uint64{uint64(seed)}, further
+		told, far = []uint64{uint64(seed)}, longRunChanges
 	}
 	for _, seed := range told {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			foretell(t, seed, far, pace)
+			comparePredictions(t, seed, far, pace)
 		})
 	}
 }
 
-// foretell predicts changes and makes them on a fleet whose tasks take their pace.
-func foretell(t *testing.T, seed uint64, changes int, pace func(*chance) time.Duration) {
+// comparePredictions predicts changes and makes them on a fleet whose tasks have the given pace.
+func comparePredictions(t *testing.T, seed uint64, changes int, pace func(*lockedRandom) time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		random := &chance{random: rand.New(rand.NewPCG(seed, 2))}
+		random := &lockedRandom{random: rand.New(rand.NewPCG(seed, 2))}
 		ctx, cancel := context.WithCancel(t.Context())
 		f := newFleet(t, ctx, func() time.Duration { return pace(random) })
 		defer f.running.Wait()
 		defer cancel()
 		s := &story{t: t, random: rand.New(rand.NewPCG(seed, 1)), version: map[string]int{}, counts: map[string]int{}}
 		for range 12 {
-			f.make1(s.node())
+			f.applyChange(s.node())
 		}
 		for _, name := range []string{"api", "cache", "edge", "infer", "agent", "bulk"} {
-			f.make1(s.run(name))
+			f.applyChange(s.run(name))
 		}
 		f.settle()
 		kinds, moved, waits := map[string]int{}, 0, 0
@@ -243,13 +244,13 @@ func foretell(t *testing.T, seed uint64, changes int, pace func(*chance) time.Du
 			if err != nil {
 				t.Fatalf("predict change %d, %s: %v", i, whatif.Describe(&c), err)
 			}
-			f.make1(c)
+			f.applyChange(c)
 			f.settle()
 			moved += len(sim.Tasks)
 			if len(sim.Waiting) > 0 {
 				waits++
 			}
-			if diff := cmp.Diff(stand(after), stand(f.tables.Snapshot())); diff != "" {
+			if diff := cmp.Diff(describePlaces(after), describePlaces(f.tables.Snapshot())); diff != "" {
 				t.Errorf("change %d, %s: what was predicted (-) is not what happened (+):\n%s", i, whatif.Describe(&c),
 					diff)
 			}

@@ -24,8 +24,7 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// fleet is a domain for real, in the time of a bubble: an engine, a server with all its parts, and nodes whose tasks
-// take their time.
+// fleet is a real domain, in the time of a bubble: an engine, a complete server, and nodes whose tasks take time.
 type fleet struct {
 	t        *testing.T
 	ctx      context.Context
@@ -35,15 +34,15 @@ type fleet struct {
 	client   *client.Client
 	machines map[string]*machine
 	running  sync.WaitGroup
-	changed  atomic.Int64 // when something was last written, as Unix time in nanoseconds
-	// takes is how long a task takes to start, to become healthy, and to stop.
-	takes func() time.Duration
+	changed  atomic.Int64 // last write, as Unix time in nanoseconds
+	// stepTime returns how long a task takes to start, to become healthy, or to stop.
+	stepTime func() time.Duration
 }
 
-// newFleet starts a server. The caller ends it by its context, and then waits for running.
+// newFleet starts a server. The caller ends it by its context and then waits for running.
 func newFleet(t *testing.T, ctx context.Context, takes func() time.Duration) *fleet {
 	t.Helper()
-	f := &fleet{t: t, ctx: ctx, machines: map[string]*machine{}, takes: takes}
+	f := &fleet{t: t, ctx: ctx, machines: map[string]*machine{}, stepTime: takes}
 	engine := memory.New(memory.Options{Observe: func(changes []store.Change, _ uint64, _ bool) {
 		for i := range changes {
 			if strings.HasPrefix(changes[i].Key, store.DefaultPrefix) {
@@ -76,8 +75,8 @@ func newFleet(t *testing.T, ctx context.Context, takes func() time.Duration) *fl
 	return f
 }
 
-// make1 makes a change for real.
-func (f *fleet) make1(c api.SimulateChange) {
+// applyChange makes a change in the real domain.
+func (f *fleet) applyChange(c api.SimulateChange) {
 	f.t.Helper()
 	var err error
 	switch {
@@ -87,7 +86,7 @@ func (f *fleet) make1(c api.SimulateChange) {
 			OS: "linux", Arch: "amd64", CPU: 8000, Memory: 16 * cluster.GiB, Disk: 100 * cluster.GiB,
 			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
 		}
-		facts.Labels = n.Labels // of its own, where the prediction has them from the operator
+		facts.Labels = n.Labels // its own labels; in the prediction the operator sets them
 		for _, g := range n.Devices {
 			for i := range g.Count {
 				facts.Devices = append(facts.Devices,
@@ -119,7 +118,7 @@ func (f *fleet) settle() {
 	f.t.Fatal("the fleet did not come to rest")
 }
 
-// machine is a node whose tasks do as they are told, after a while.
+// machine is a node whose tasks follow their orders, after a while.
 type machine struct {
 	f       *fleet
 	name    string
@@ -129,12 +128,12 @@ type machine struct {
 	asks    int
 	tasks   map[string]*cluster.Observed
 	mu      sync.Mutex
-	sending sync.Mutex // held by a report on its way: they are sent in the order of their numbers
+	sending sync.Mutex // held while a report is sent, so that reports keep their order
 	ending  map[string]bool
 	stop    func()
 }
 
-// start begins the life of a machine.
+// start starts a machine.
 func (f *fleet) start(name string, facts cluster.Facts) *machine {
 	m := &machine{f: f, name: name, facts: facts, tasks: map[string]*cluster.Observed{}, ending: map[string]bool{}}
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -181,11 +180,11 @@ func (m *machine) live(ctx context.Context) {
 	}
 }
 
-// pause waits as long as the machine takes for a step.
+// pause waits for the time of one step.
 func (m *machine) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(m.f.takes()): // in-bubble: each fleet is in one
+	case <-time.After(m.f.stepTime()): // in-bubble: each fleet is in one
 	}
 }
 
@@ -209,7 +208,7 @@ func (m *machine) report(ctx context.Context, o *cluster.Observed) bool {
 	return err == nil && (o == nil || reply.Refused[o.UUID].Message == "")
 }
 
-// act does what an assignment asks.
+// act carries out an assignment.
 func (m *machine) act(ctx context.Context, a *transport.Assignment) {
 	m.mu.Lock()
 	o := cluster.Observed{

@@ -16,138 +16,136 @@ import (
 	"github.com/berthd/berth/internal/traces"
 )
 
-// Bounds of a replay.
+// Limits of a replay.
 const (
-	// DefaultTraceTasks is how many tasks of a trace are replayed unless more are asked for, and MaxTraceTasks how many
-	// can be.
+	// DefaultTraceTasks and MaxTraceTasks are the default and the greatest number of replayed tasks.
 	DefaultTraceTasks = 50_000
 	MaxTraceTasks     = 1_000_000
-	// DefaultTraceTime is for how long a trace is replayed unless more is asked for, and MaxTraceTime for how long it
-	// can be.
+	// DefaultTraceTime and MaxTraceTime are the default and the longest duration of a replay.
 	DefaultTraceTime = 366 * 24 * time.Hour
 	MaxTraceTime     = 10 * DefaultTraceTime
 
-	// applyMost is how many objects are written at once, and restMost after how many cycles at one moment it will never
-	// come to rest.
-	applyMost = 500
-	restMost  = 10_000
-	// progressEvery is after how many moments the caller is told how far it is.
-	progressEvery = 64
-	// strideMost is by how much the clock goes on at most while nothing happens: so much later than in its time
-	// something may be done that goes by the clock. It begins with a short stride, for what is tried again soon, and
-	// each further one is strideGrows times as long.
-	strideMost, strideGrows = time.Hour, 60
+	// maxObjectsPerApply limits the objects of one write. maxCyclesPerMoment is the number of cycles at one moment
+	// after which the replay is considered endless.
+	maxObjectsPerApply = 500
+	maxCyclesPerMoment = 10_000
+	// momentsPerProgress is the number of moments between two calls of Progress.
+	momentsPerProgress = 64
+	// maxStride is the greatest advance of the clock while nothing happens. An action that depends on the clock alone
+	// may be late by this time. Strides begin short, for actions that are retried soon, and grow by strideFactor.
+	maxStride, strideFactor = time.Hour, 60
 )
 
-// Replay is a trace, and how it is replayed.
+// Replay is a trace with the parameters of its replay.
 type Replay struct {
-	// Name is what the answer calls it.
+	// Name is the trace's name in the answer.
 	Name  string
 	Trace *traces.Trace
-	// Join has the machines of the trace join the domain before.
+	// Join lets the machines of the trace join the domain before.
 	Join bool
-	// Fill has the jobs arrive a second apart, in the order of the trace, and never end.
+	// Fill lets the jobs arrive one second apart, in the order of the trace, and run for ever.
 	Fill bool
-	// Strategy is that of the tasks; empty where the domain is to say.
+	// Strategy is the placement strategy of the tasks; empty for the domain's.
 	Strategy cluster.Strategy
-	// Tasks is how many tasks may come, default DefaultTraceTasks: the first job that is too much, and all behind it,
-	// is left out. Time is after how long it ends, however far it is, default DefaultTraceTime.
+	// Tasks limits the number of tasks, default DefaultTraceTasks. The first job beyond it, and all later ones, are
+	// left out. Time is the duration after which the replay ends, default DefaultTraceTime.
 	Tasks int
 	Time  time.Duration
-	// Progress, unless nil, is told now and then how far it is.
+	// Progress, unless nil, is called now and then.
 	Progress func(Progress)
 }
 
-// Progress is how far a replay is.
+// Progress is the progress of a replay.
 type Progress struct {
-	// Jobs came, of so many that are to come; Waiting are those of which a task still waits for a place.
+	// Jobs is the number of jobs that have arrived, Of the number of all jobs. Waiting counts jobs with a task that
+	// waits.
 	Jobs, Of, Waiting int
 	// After is the time in the trace, from the first arrival.
 	After time.Duration
 }
 
-// replaying is a replay on its way.
-type replaying struct {
+// replayRun is a replay in progress.
+type replayRun struct {
 	Replay
 	world  *World
 	follow *store.Follower
-	// in is the cluster that the jobs are in, and begins the names of definitions.
+	// in is the cluster of the jobs, and the prefix of the names of definitions.
 	in     string
 	began  time.Duration // on the World's boot-time clock
-	next   int           // the job that arrives next
-	jobs   []replayed    // in the order of their arrival
-	byName map[string]*replayed
-	tally  tally
-	idle   time.Duration // by how much the clock goes on while nothing happens
-	ended  bool          // because its time was up
+	next   int           // index of the next arriving job
+	jobs   []replayJob   // in the order of their arrival
+	byName map[string]*replayJob
+	counts replayCounts
+	stride time.Duration // advance of the clock while nothing happens
+	cut    bool          // the time limit was reached
 }
 
-// replayed is a job of the trace.
-type replayed struct {
+// replayJob is a job of the trace.
+type replayJob struct {
 	*traces.Job
-	name    string
-	arrives time.Duration // from the first arrival
-	run     time.Duration // 0 for ever
-	tasks   int           // so many, and of each so many times its shape
-	times   int
-	placed  int // tasks that have had a place
-	done    int // tasks that have ended
+	name        string
+	arrives     time.Duration // from the first arrival
+	run         time.Duration // 0 for ever
+	tasks       int           // each with mergedTasks times the shape
+	mergedTasks int
+	placed      int // tasks that were placed
+	done        int // tasks that have ended
 }
 
-// replay has the jobs of a trace arrive, and end, in their time, as if their users ran them.
+// replay lets the jobs of a trace arrive and end in their time, as if their users ran them.
 func (w *World) replay(ctx context.Context, ask *Replay) (*Replayed, error) {
-	p := &replaying{Replay: *ask, world: w, byName: map[string]*replayed{}}
+	p := &replayRun{Replay: *ask, world: w, byName: map[string]*replayJob{}}
 	p.Tasks, p.Time = cmp.Or(p.Tasks, DefaultTraceTasks), cmp.Or(p.Time, DefaultTraceTime)
-	p.line()
+	p.orderJobs()
 	p.follow = w.tables.Follow()
 	defer p.follow.Close()
 	if err := p.prepare(ctx); err != nil {
 		return nil, err
 	}
-	w.agents.run = func(task cluster.TaskID) time.Duration {
+	w.agents.runTime = func(task cluster.TaskID) time.Duration {
 		if j := p.jobOf(task); j != nil {
 			return j.run
 		}
 		return 0
 	}
 	p.began = w.clock.boot
-	p.tally.begin(p)
+	p.counts.start(p)
 	for moments := 0; ; moments++ {
-		// 0. What has ended leaves no history, which would make the way longer and longer
-		if err := p.forget(ctx); err != nil {
+		// 0. Ended jobs are deleted: a growing history would slow the replay down.
+		if err := p.deleteEndedJobs(ctx); err != nil {
 			return nil, err
 		}
-		if p.Progress != nil && moments%progressEvery == 0 {
-			p.Progress(Progress{Jobs: p.next, Of: len(p.jobs), Waiting: p.tally.waiting, After: p.after()})
+		if p.Progress != nil && moments%momentsPerProgress == 0 {
+			p.Progress(Progress{Jobs: p.next, Of: len(p.jobs), Waiting: p.counts.waiting, After: p.traceTime()})
 		}
-		if err := p.arrive(ctx); err != nil { // 1. What comes now
+		if err := p.arrive(ctx); err != nil { // 1. Jobs arrive
 			return nil, err
 		}
-		next, err := p.rest(ctx) // 2. What follows from it, and from what ended
+		next, err := p.settleMoment(ctx) // 2. The control plane reacts to arrivals and ends
 		if err != nil {
 			return nil, err
 		}
-		at, ok := p.event() // 3. On to what comes or ends next, or to when the control plane wants to look
+		at, ok := p.nextEvent() // 3. Advance to the next event or decision
 		if !ok {
 			break
 		}
-		if p.ended = at-p.began > p.Time && p.after() >= p.Time; p.ended {
+		if p.cut = at-p.began > p.Time && p.traceTime() >= p.Time; p.cut {
 			break
 		}
-		p.idle = min(strideGrows*max(p.idle, next, step), strideMost)
-		p.pass(min(at-w.clock.boot, p.idle, p.began+p.Time-w.clock.boot))
+		p.stride = min(strideFactor*max(p.stride, next, clockStep), maxStride)
+		p.advance(min(at-w.clock.boot, p.stride, p.began+p.Time-w.clock.boot))
 	}
-	if !p.ended { // nothing will come or end any more; what can be placed still is
+	if !p.cut { // no more events; waiting tasks may still be placed
 		if _, _, err := w.Settle(ctx); err != nil {
 			return nil, err
 		}
-		p.note()
+		p.recordChanges()
 	}
 	return p.result(), nil
 }
 
-// line puts the jobs that are replayed into their order.
-func (p *replaying) line() {
+// orderJobs sorts the jobs that are replayed.
+func (p *replayRun) orderJobs() {
 	jobs := make([]*traces.Job, 0, len(p.Trace.Jobs))
 	for i := range p.Trace.Jobs {
 		jobs = append(jobs, &p.Trace.Jobs[i])
@@ -157,16 +155,16 @@ func (p *replaying) line() {
 	}
 	tasks := 0
 	for i, j := range jobs {
-		r := replayed{
-			Job: j, name: p.jobName(i, j), run: j.Run, tasks: j.Tasks, times: 1,
+		r := replayJob{
+			Job: j, name: p.jobName(i, j), run: j.Run, tasks: j.Tasks, mergedTasks: 1,
 			arrives: j.Arrived - jobs[0].Arrived,
 		}
 		if p.Fill {
 			r.arrives, r.run = time.Duration(i)*time.Second, 0
 		}
-		if r.tasks > cluster.MaxGang { // so many cannot be placed together: each takes the place of several
-			r.times = (j.Tasks + cluster.MaxGang - 1) / cluster.MaxGang
-			r.tasks = (j.Tasks + r.times - 1) / r.times
+		if r.tasks > cluster.MaxGang { // too large a gang: merge several tasks into one
+			r.mergedTasks = (j.Tasks + cluster.MaxGang - 1) / cluster.MaxGang
+			r.tasks = (j.Tasks + r.mergedTasks - 1) / r.mergedTasks
 		}
 		if tasks += r.tasks; tasks > p.Tasks || r.arrives > p.Time {
 			break
@@ -179,8 +177,8 @@ func (p *replaying) line() {
 	}
 }
 
-// jobName returns the name of a job: what the trace calls it where that can be one.
-func (p *replaying) jobName(i int, j *traces.Job) string {
+// jobName returns the name of a job: the trace's own one if it is valid.
+func (p *replayRun) jobName(i int, j *traces.Job) string {
 	for _, name := range []string{strings.ToLower(j.ID), "job-" + strings.ToLower(j.ID)} {
 		if _, taken := p.byName[name]; !taken && cluster.ValidName(name) {
 			return name
@@ -193,8 +191,8 @@ func (p *replaying) jobName(i int, j *traces.Job) string {
 	}
 }
 
-// jobOf returns the job that a task is of, nil for none of the trace.
-func (p *replaying) jobOf(task cluster.TaskID) *replayed {
+// jobOf returns the job of a task, nil if the trace does not contain it.
+func (p *replayRun) jobOf(task cluster.TaskID) *replayJob {
 	parts, ok := task.Parts()
 	if !ok || parts.Cluster != p.in || parts.Step == "" {
 		return nil
@@ -202,8 +200,8 @@ func (p *replaying) jobOf(task cluster.TaskID) *replayed {
 	return p.byName[parts.Owner]
 }
 
-// prepare makes the cluster and the definitions of the jobs.
-func (p *replaying) prepare(ctx context.Context) error {
+// prepare creates the cluster and the definitions of the jobs.
+func (p *replayRun) prepare(ctx context.Context) error {
 	snap := p.world.Snapshot()
 	taken := func(name string) bool {
 		if _, there := snap.Cluster(name); there {
@@ -232,22 +230,22 @@ func (p *replaying) prepare(ctx context.Context) error {
 			continue
 		}
 		made[ref] = true
-		objects = append(objects, object(cluster.KindTaskDefinition, p.define(ref, &p.jobs[i])))
+		objects = append(objects, object(cluster.KindTaskDefinition, p.taskDefinition(ref, &p.jobs[i])))
 	}
 	return p.apply(ctx, objects)
 }
 
-// definition names what a job's tasks run.
-func (p *replaying) definition(j *replayed) cluster.Ref {
+// definition returns the reference of a job's definition.
+func (p *replayRun) definition(j *replayJob) cluster.Ref {
 	name := fmt.Sprintf("%s-%d", p.in, j.Shape)
-	if j.times > 1 {
-		name += fmt.Sprintf("x%d", j.times)
+	if j.mergedTasks > 1 {
+		name += fmt.Sprintf("x%d", j.mergedTasks)
 	}
 	return cluster.Ref{Name: name, Version: 1}
 }
 
-func (p *replaying) define(ref cluster.Ref, j *replayed) *cluster.TaskDefinition {
-	s, times := p.Trace.Shapes[j.Shape], int64(j.times)
+func (p *replayRun) taskDefinition(ref cluster.Ref, j *replayJob) *cluster.TaskDefinition {
+	s, times := p.Trace.Shapes[j.Shape], int64(j.mergedTasks)
 	r := cluster.Resources{
 		CPU:    min(s.CPU*cluster.MilliCPU(times), cluster.MaxCPU),
 		Memory: min(s.Memory*cluster.Bytes(times), cluster.MaxMemory),
@@ -256,7 +254,7 @@ func (p *replaying) define(ref cluster.Ref, j *replayed) *cluster.TaskDefinition
 		r.Memory = max(r.Memory, cluster.MinMemory)
 	}
 	if s.GPUs > 0 {
-		d := cluster.DeviceRequest{Type: cluster.DefaultDeviceType, Count: s.GPUs * j.times, Share: s.Share}
+		d := cluster.DeviceRequest{Type: cluster.DefaultDeviceType, Count: s.GPUs * j.mergedTasks, Share: s.Share}
 		if s.Models != "" {
 			d.Models = strings.Split(s.Models, "|")
 		}
@@ -268,15 +266,15 @@ func (p *replaying) define(ref cluster.Ref, j *replayed) *cluster.TaskDefinition
 	}
 }
 
-// object encodes an object for the API. What is encoded here always can be.
+// object encodes an object for the API. Objects of this package can always be encoded.
 func object(kind cluster.Kind, v any) api.Object {
 	spec, _ := json.Marshal(v)
 	return api.Object{Kind: kind, Spec: spec}
 }
 
 // apply writes objects as a user does.
-func (p *replaying) apply(ctx context.Context, objects []api.Object) error {
-	for part := range slices.Chunk(objects, applyMost) {
+func (p *replayRun) apply(ctx context.Context, objects []api.Object) error {
+	for part := range slices.Chunk(objects, maxObjectsPerApply) {
 		if _, err := p.world.client.Apply(ctx, api.ApplyRequest{Objects: part}); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -287,10 +285,10 @@ func (p *replaying) apply(ctx context.Context, objects []api.Object) error {
 	return nil
 }
 
-// arrive runs the jobs whose time has come.
-func (p *replaying) arrive(ctx context.Context) error {
+// arrive submits the jobs whose time has come.
+func (p *replayRun) arrive(ctx context.Context) error {
 	var objects []api.Object
-	for ; p.next < len(p.jobs) && p.jobs[p.next].arrives <= p.after(); p.next++ {
+	for ; p.next < len(p.jobs) && p.jobs[p.next].arrives <= p.traceTime(); p.next++ {
 		j := &p.jobs[p.next]
 		s := cluster.Step{
 			Name: "run", Definition: p.definition(j), Count: j.tasks,
@@ -304,14 +302,14 @@ func (p *replaying) arrive(ctx context.Context) error {
 		}
 		objects = append(objects,
 			object(cluster.KindJob, &cluster.Job{Cluster: p.in, Name: j.name, Steps: []cluster.Step{s}}))
-		p.tally.arrived(j)
+		p.counts.arrived(j)
 	}
 	return p.apply(ctx, objects)
 }
 
-// forget deletes the jobs that have ended.
-func (p *replaying) forget(ctx context.Context) error {
-	for _, j := range p.tally.over {
+// deleteEndedJobs deletes the jobs that have ended.
+func (p *replayRun) deleteEndedJobs(ctx context.Context) error {
+	for _, j := range p.counts.endedJobs {
 		if err := p.world.client.DeleteJob(ctx, p.in, j.name, client.Condition{}); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -319,15 +317,15 @@ func (p *replaying) forget(ctx context.Context) error {
 			return fmt.Errorf("delete a job of the trace that has ended: %w", err)
 		}
 	}
-	p.tally.over = p.tally.over[:0]
+	p.counts.endedJobs = p.counts.endedJobs[:0]
 	return nil
 }
 
-// rest lets the control plane and the agents do all that is to be done now, and returns how long the control plane then
-// has nothing to look at.
-func (p *replaying) rest(ctx context.Context) (time.Duration, error) {
+// settleMoment runs the control plane and the agents until nothing is left to do now. It returns the time until the
+// control plane's next decision.
+func (p *replayRun) settleMoment(ctx context.Context) (time.Duration, error) {
 	w := p.world
-	for range restMost {
+	for range maxCyclesPerMoment {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
@@ -336,21 +334,21 @@ func (p *replaying) rest(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, fmt.Errorf("decide: %w", err)
 		}
-		if err := w.agents.act(ctx); err != nil {
+		if err := w.agents.step(ctx); err != nil {
 			return 0, fmt.Errorf("the agents: %w", err)
 		}
-		p.note()
+		p.recordChanges()
 		if w.tables.Snapshot().Revision() == before {
 			return next, nil
 		}
-		p.idle = 0
-		p.pass(step)
+		p.stride = 0
+		p.advance(clockStep)
 	}
-	return 0, fmt.Errorf("%w: over %d cycles at one moment of the trace", ErrTooLong, restMost)
+	return 0, fmt.Errorf("%w: over %d cycles at one moment of the trace", ErrTooLong, maxCyclesPerMoment)
 }
 
-// event returns when the next job comes or ends.
-func (p *replaying) event() (at time.Duration, ok bool) {
+// nextEvent returns when the next job arrives or ends.
+func (p *replayRun) nextEvent() (at time.Duration, ok bool) {
 	if p.next < len(p.jobs) {
 		at, ok = p.began+p.jobs[p.next].arrives, true
 	}
@@ -360,27 +358,27 @@ func (p *replaying) event() (at time.Duration, ok bool) {
 	return max(at, p.world.clock.boot), ok
 }
 
-// after is the time in the trace.
-func (p *replaying) after() time.Duration { return p.world.clock.boot - p.began }
+// traceTime returns the time in the trace.
+func (p *replayRun) traceTime() time.Duration { return p.world.clock.boot - p.began }
 
-// pass lets time pass.
-func (p *replaying) pass(d time.Duration) {
+// advance lets time pass.
+func (p *replayRun) advance(d time.Duration) {
 	d = max(d, 0)
-	p.tally.pass(d)
-	p.world.clock.pass(d)
+	p.counts.advance(d)
+	p.world.clock.advance(d)
 }
 
-// note takes note of what was placed and what has ended.
-func (p *replaying) note() {
+// recordChanges records placements and ends.
+func (p *replayRun) recordChanges() {
 	changes, snap := p.follow.Take(), p.world.Snapshot()
 	if changes.Resync {
 		for row := range snap.AllAttempts() {
-			p.tally.note(p, snap, store.AttemptKey{Task: row.Task, Number: row.Number}, row)
+			p.counts.updateAttempt(p, snap, store.AttemptKey{Task: row.Task, Number: row.Number}, row)
 		}
 	}
 	for key := range changes.Attempts { // order-free: each is counted by itself
 		row, _ := snap.Attempt(key.Task, key.Number)
-		p.tally.note(p, snap, key, row)
+		p.counts.updateAttempt(p, snap, key, row)
 	}
-	p.tally.look(p)
+	p.counts.recordBusiest(p)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// batch returns a trace of jobs, each "arrives runs processors" in seconds.
+// batch returns a trace of jobs, each "arrival, run time, processors" with times in seconds.
 func batch(jobs ...string) *traces.Trace {
 	t := &traces.Trace{Shapes: []traces.Shape{{CPU: 1000, Memory: cluster.GiB}}}
 	for i, text := range jobs {
@@ -45,9 +45,9 @@ func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.Simul
 
 func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) * time.Second) }
 
-// TestATraceIsReplayedInItsTime replays a story on ten CPUs. The first job holds six of them for 100 s; the second
-// wants all ten and has to wait for the third, which came later and fits beside the first, and for the fourth, which
-// begins when the third has ended.
+// TestATraceIsReplayedInItsTime replays a story on ten CPUs. The first job holds six of them for 100 s. The second one
+// needs all ten. It waits for the third, which arrived later and fits beside the first. It also waits for the fourth,
+// which begins when the third has ended.
 func TestATraceIsReplayedInItsTime(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
 	var told []whatif.Progress
@@ -97,7 +97,7 @@ func TestATraceIsReplayedInItsTime(t *testing.T) {
 	}
 }
 
-// TestATraceMeetsWhatRuns replays beside services, after changes, and tells what has no end and what finds no place.
+// TestATraceMeetsWhatRuns replays beside services, after changes, and reports jobs without an end or without a place.
 func TestATraceMeetsWhatRuns(t *testing.T) {
 	taken := "kind: Cluster\nname: trace\n"
 	w := domain(t, nodes(1), run(t, web), run(t, taken))
@@ -121,7 +121,7 @@ func TestATraceMeetsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestATraceIsBounded holds that what is too much is left out, and said to be.
+// TestATraceIsBounded: jobs beyond the limits are left out and counted.
 func TestATraceIsBounded(t *testing.T) {
 	w := domain(t, nodes(1))
 	trace := batch("0 10 1", "10 10 2", "20 10 2", "3600 7200 1")
@@ -155,7 +155,7 @@ func TestATraceIsBounded(t *testing.T) {
 	}
 }
 
-// TestTheMachinesOfATraceJoin replays pods with parts of GPUs on the machines of the trace.
+// TestTheMachinesOfATraceJoin replays pods with shares of GPUs on the machines of the trace.
 func TestTheMachinesOfATraceJoin(t *testing.T) {
 	trace := &traces.Trace{
 		Nodes: []traces.Node{
@@ -201,8 +201,8 @@ func TestTheMachinesOfATraceJoin(t *testing.T) {
 	}
 }
 
-// TestAJobLargerThanAGang holds that a job of more tasks than can be placed together asks for the same in fewer, larger
-// ones.
+// TestAJobLargerThanAGang: a job with more tasks than a gang may have requests the same resources in fewer, larger
+// tasks.
 func TestAJobLargerThanAGang(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 3, CPU: "1000", Memory: "4TiB"}})
 	got := replay(t, w, whatif.Replay{Trace: batch("0 60 2500")})

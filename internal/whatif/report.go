@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Place is where a task stands.
+// Place is the node of a task and what the task holds there.
 type Place struct {
 	Node       string
 	Attempt    int
@@ -24,8 +24,8 @@ type Place struct {
 	Devices    []cluster.DeviceUse
 }
 
-// Places returns where the tasks of a domain stand that are to go on: the newest attempt of each that has not ended and
-// is not to stop.
+// Places returns the places of the tasks of a domain that are to go on: the newest attempt of each task that has not
+// ended and was not told to stop.
 func Places(snap *store.Snapshot, domain string) map[cluster.TaskID]Place {
 	out := map[cluster.TaskID]Place{}
 	ours := map[string]bool{}
@@ -49,7 +49,7 @@ func Places(snap *store.Snapshot, domain string) map[cluster.TaskID]Place {
 	return out
 }
 
-// Loads returns how full the nodes of a domain are.
+// Loads returns the reserved resources of a domain's nodes.
 func Loads(snap *store.Snapshot, domain string) map[string]api.SimulateLoad {
 	out := map[string]api.SimulateLoad{}
 	demands := map[cluster.Ref]cluster.Demand{}
@@ -81,28 +81,28 @@ func Loads(snap *store.Snapshot, domain string) map[string]api.SimulateLoad {
 	return out
 }
 
-// report gathers what becomes of a World.
+// report collects the results of a simulation.
 type report struct {
 	world *World
 	sim   *api.Simulation
-	// What was before all changes, and after the last.
+	// Places before all changes, and after the last one.
 	first, last map[cluster.TaskID]Place
 	loads       map[string]api.SimulateLoad
 	facts       map[string]cluster.Facts
 	waited      map[cluster.TaskID]bool
-	failed      map[string]uint64 // rollouts that had failed before, with their generation
+	failed      map[string]uint64 // generations of rollouts that had failed before
 	lasted      time.Duration
 }
 
-// begin takes note of what is before the changes.
-func (r *report) begin() {
+// recordBefore records the state before the changes.
+func (r *report) recordBefore() {
 	w := r.world
 	snap := w.Snapshot()
 	r.first = Places(snap, w.config.Domain)
 	r.last = r.first
 	r.loads = Loads(snap, w.config.Domain)
 	r.facts = map[string]cluster.Facts{}
-	r.learn(snap)
+	r.keepFacts(snap)
 	r.waited = map[cluster.TaskID]bool{}
 	for _, g := range w.plane.Waiting() {
 		for _, t := range g.Tasks {
@@ -112,28 +112,28 @@ func (r *report) begin() {
 	r.sim.Waited = len(r.waited)
 	r.failed = map[string]uint64{}
 	for e := range snap.Rollouts() {
-		if fell(e.Value.State) {
+		if isFailed(e.Value.State) {
 			r.failed[e.Key] = e.Value.Generation
 		}
 	}
 }
 
-// fell reports whether a rollout did not get where it was to go.
-func fell(s cluster.RolloutState) bool {
+// isFailed reports whether a rollout failed or was rolled back.
+func isFailed(s cluster.RolloutState) bool {
 	return s == cluster.RolloutFailed || s == cluster.RolloutRolledBack
 }
 
-// learn keeps the facts of nodes, which are gone with them.
-func (r *report) learn(snap *store.Snapshot) {
+// keepFacts keeps the facts of nodes, whose records go with them.
+func (r *report) keepFacts(snap *store.Snapshot) {
 	for e := range snap.NodeStatuses() {
 		r.facts[e.Value.Name] = e.Value.Facts
 	}
 }
 
-// change takes note of what a change brought.
-func (r *report) change(what string, lasted time.Duration, settled bool) {
+// addStep records the effect of a change.
+func (r *report) addStep(what string, lasted time.Duration, settled bool) {
 	now := Places(r.world.Snapshot(), r.world.config.Domain)
-	s := api.SimulateStep{Change: what, Lasted: rounded(lasted)}
+	s := api.SimulateStep{Change: what, Lasted: roundToSecond(lasted)}
 	for _, t := range differences(r.last, now) {
 		switch t.What {
 		case api.SimulatePlaced:
@@ -151,13 +151,13 @@ func (r *report) change(what string, lasted time.Duration, settled bool) {
 	r.sim.Settled = r.sim.Settled && settled
 	r.last = now
 	r.lasted += lasted
-	r.learn(r.world.Snapshot())
+	r.keepFacts(r.world.Snapshot())
 }
 
-// rounded leaves the clock's own small steps out of a span.
-func rounded(d time.Duration) cluster.Duration { return cluster.Duration(d.Round(time.Second)) }
+// roundToSecond removes the small steps of the clock from a span.
+func roundToSecond(d time.Duration) cluster.Duration { return cluster.Duration(d.Round(time.Second)) }
 
-// differences tells which tasks stand elsewhere, by their ids.
+// differences returns the tasks whose node changed, sorted by id.
 func differences(before, after map[cluster.TaskID]Place) []api.SimulateTask {
 	var out []api.SimulateTask
 	for id, p := range after { // order-free: sorted below
@@ -186,10 +186,10 @@ func differences(before, after map[cluster.TaskID]Place) []api.SimulateTask {
 	return out
 }
 
-// end makes the answer.
-func (r *report) end(ctx context.Context) (*api.Simulation, error) {
+// finish assembles the answer.
+func (r *report) finish(ctx context.Context) (*api.Simulation, error) {
 	sim, snap := r.sim, r.world.Snapshot()
-	sim.Lasted = rounded(r.lasted)
+	sim.Lasted = roundToSecond(r.lasted)
 	sim.Tasks = differences(r.first, r.last)
 	sim.Waiting = []api.SimulateWaiting{}
 	fresh := 0
@@ -203,26 +203,26 @@ func (r *report) end(ctx context.Context) (*api.Simulation, error) {
 		fresh += w.New
 		sim.Waiting = append(sim.Waiting, w)
 	}
-	fell := r.rollouts(snap)
+	fell := r.addRolloutNotes(snap)
 	sim.Fits = fresh == 0 && fell == 0
-	if err := r.advise(ctx); err != nil {
+	if err := r.addSuggestions(ctx); err != nil {
 		return nil, err
 	}
 	if !sim.Settled {
-		sim.Notes = append(sim.Notes, fmt.Sprintf("not all came to rest within %v", horizon))
+		sim.Notes = append(sim.Notes, fmt.Sprintf("not all came to rest within %v", maxSettleTime))
 	}
-	r.nodes(snap)
+	r.addNodes(snap)
 	if sim.Tasks == nil {
 		sim.Tasks = []api.SimulateTask{}
 	}
 	return sim, nil
 }
 
-// fewAdvised is for how many of the groups that wait it is found out what would let the first of their tasks in.
-const fewAdvised = 3
+// maxSuggestedGroups is the number of waiting groups whose first task gets a suggestion.
+const maxSuggestedGroups = 3
 
-// advise notes the smallest changes that would let tasks in that wait since the changes, as berth explain tells them.
-func (r *report) advise(ctx context.Context) error {
+// addSuggestions adds the smallest changes that would let newly waiting tasks in, in the words of berth explain.
+func (r *report) addSuggestions(ctx context.Context) error {
 	asked := 0
 	for i := range r.sim.Waiting {
 		w := &r.sim.Waiting[i]
@@ -230,7 +230,7 @@ func (r *report) advise(ctx context.Context) error {
 		if at < 0 {
 			continue
 		}
-		if asked++; asked > fewAdvised {
+		if asked++; asked > maxSuggestedGroups {
 			break
 		}
 		x, err := r.world.client.ExplainTask(ctx, w.Tasks[at])
@@ -244,13 +244,14 @@ func (r *report) advise(ctx context.Context) error {
 	return nil
 }
 
-// rollouts notes those that failed since, and returns how many.
-func (r *report) rollouts(snap *store.Snapshot) int {
+// addRolloutNotes adds notes about rollouts that failed since the start or wait for a promotion, and returns the number
+// of failed ones.
+func (r *report) addRolloutNotes(snap *store.Snapshot) int {
 	n := 0
 	for e := range snap.Rollouts() {
 		in, name, ok := cutOwner(e.Key)
 		for _, v := range append([]cluster.Version{e.Value.Version}, e.Value.History...) {
-			if !ok || !fell(v.State) || v.Ended.Before(r.sim.At) || r.failed[e.Key] >= v.Generation &&
+			if !ok || !isFailed(v.State) || v.Ended.Before(r.sim.At) || r.failed[e.Key] >= v.Generation &&
 				r.failed[e.Key] != 0 {
 				continue
 			}
@@ -266,8 +267,8 @@ func (r *report) rollouts(snap *store.Snapshot) int {
 	return n
 }
 
-// nodes tells how full all nodes are.
-func (r *report) nodes(snap *store.Snapshot) {
+// addNodes adds the load of all nodes.
+func (r *report) addNodes(snap *store.Snapshot) {
 	after := Loads(snap, r.world.config.Domain)
 	all := maps.Clone(r.loads)
 	maps.Copy(all, after)
@@ -294,7 +295,7 @@ func (r *report) nodes(snap *store.Snapshot) {
 	}
 }
 
-// cutOwner returns the cluster and the name that the key of a rollout ends in.
+// cutOwner returns the cluster and the name at the end of a rollout's key.
 func cutOwner(key string) (in, name string, ok bool) {
 	_, rest, ok := strings.Cut(key, "rollout/")
 	if !ok {

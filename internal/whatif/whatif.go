@@ -1,13 +1,13 @@
-// Package whatif works out what would become of a domain: it makes changes to a branch of its store and lets the
-// domain's own code deal with them.
+// Package whatif predicts the effect of changes on a domain. It makes the changes on a branch of the domain's store and
+// lets the domain's own code react.
 //
-// A World is a branch (store.Branch), the API server that writes what users ask for, and the control plane that decides
-// for it, each the very same that serve the domain; so there is nothing here that places a task, and nothing that could
-// place it otherwise than it will be placed. What is pretended is the rest: the clock, which goes on as soon as nothing
-// is left to be done at its time, and the agents, whose tasks are well and whose stopped ones are gone at once.
+// A World consists of a branch (store.Branch), the API server that writes the user's requests, and the control plane
+// that decides. Both are the code that serves the real domain, so a task is placed exactly as the real domain would
+// place it. The clock and the agents are simulated. The clock advances as soon as nothing is left to do at its time.
+// The agents' tasks are always healthy, and stopped tasks are gone at once.
 //
-// Nothing that happens in a World is written anywhere, and nothing outside is asked: gates of rollouts are taken as
-// passed, counts that follow metrics stay as they are, crons make no jobs, and the tasks of jobs run for ever.
+// Nothing in a World is written outside of it, and nothing outside is queried. Gates of rollouts pass, counts that
+// follow metrics stay, crons make no jobs, and the tasks of jobs run for ever.
 //
 // # Replays
 //
@@ -35,72 +35,71 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ErrHeld says that the domain places and stops nothing, as its store went back and the operator has not said how to go
-// on.
+// ErrHeld says that the domain places and stops nothing, because its store went back and the operator has not decided
+// yet.
 var ErrHeld = fmt.Errorf(
 	"%w: the store went back to an earlier state, and nothing is placed before the operator has said how to "+
 		"go on (berth operator recover)",
 	apiserver.ErrSimulation)
 
-// ErrTooLong says that a simulation took more work than it may.
+// ErrTooLong says that a simulation exceeded its limit of work.
 var ErrTooLong = fmt.Errorf("the simulation takes too long: %w", context.DeadlineExceeded)
 
 // Times of a World.
 const (
-	// quiet is for how long nothing must happen until all counts as at rest. It is above the silence after which the
-	// tasks of a service are replaced.
-	quiet = 90 * time.Second
-	// horizon is how long a World waits at most for what a change set off.
-	horizon = 40 * time.Minute
-	// step is by how much the clock goes on where something has just happened, and pace the most by which it does
-	// otherwise: above it, the control plane would think that it was away.
-	step = time.Millisecond
-	pace = time.Second
-	// maxSteps bounds the cycles of a World.
-	maxSteps = 200_000
+	// quietTime is the time without a change after which a World is at rest. It is longer than the silence after which
+	// the tasks of a service are replaced.
+	quietTime = 90 * time.Second
+	// maxSettleTime is the longest time that a World waits for the effects of a change.
+	maxSettleTime = 40 * time.Minute
+	// clockStep is the advance of the clock after a change. maxClockStep is the greatest advance otherwise: after a
+	// longer one the control plane would assume that it had been stopped.
+	clockStep    = time.Millisecond
+	maxClockStep = time.Second
+	// maxCycles limits the cycles of a World.
+	maxCycles = 200_000
 )
 
-// Config is what New needs.
+// Config holds the parameters of New.
 type Config struct {
 	// Branch is the store. The World owns it.
 	Branch *store.Branch
-	// Domain is the one whose control plane is asked; default cluster.DefaultDomain.
+	// Domain is the domain whose control plane decides; default cluster.DefaultDomain.
 	Domain string
 	// Scheduler has the options of the domain's servers.
 	Scheduler scheduler.Options
-	// Worth is what devices are worth to the domain's leader, nil where that is not known: then it is learnt from what
-	// stands.
+	// Worth is the device value model of the domain's leader; nil to learn one from the placed tasks.
 	Worth *scheduler.Worth
 	// Now is the time at which the World begins.
 	Now time.Time
-	// Log takes what the parts log; nil for nothing.
+	// Log receives the logs of all parts; nil for none.
 	Log *slog.Logger
 }
 
-// World is a domain that nobody but its owner changes. One goroutine at a time may use it; Close ends it.
+// World is a domain that only its owner changes. One goroutine at a time may use it; Close ends it.
 type World struct {
 	config Config
 	tables *store.Tables
 	clock  clock
-	began  uint64 // the revision of the domain's store
+	began  uint64 // revision of the domain's store
 	plane  *controlplane.Rehearsal
 	agents *agents
 	client *client.Client
-	steps  int
+	cycles int
 }
 
-// clock is the time of a World: wall and boot go on together.
+// clock is the time of a World. Wall and boot-time clock advance together.
 type clock struct {
 	wall time.Time
 	boot time.Duration
 }
 
-func (c *clock) pass(d time.Duration) {
+func (c *clock) advance(d time.Duration) {
 	c.wall = c.wall.Add(d)
 	c.boot += d
 }
 
-// New makes the World and has its control plane take over. Nothing is decided before Settle.
+// New makes the World, and its control plane takes over. It decides nothing before Settle.
 func New(ctx context.Context, c Config) (*World, error) {
 	if c.Domain == "" {
 		c.Domain = cluster.DefaultDomain
@@ -117,12 +116,12 @@ func New(ctx context.Context, c Config) (*World, error) {
 		return nil, ErrHeld
 	}
 	now, boot := func() time.Time { return w.clock.wall }, func() time.Duration { return w.clock.boot }
-	if err := w.still(ctx); err != nil {
+	if err := w.suspendCrons(ctx); err != nil {
 		return nil, err
 	}
 	plane, err := controlplane.Rehearse(ctx, controlplane.Config{
 		Engine: c.Branch, Tables: tables, Domain: c.Domain, Server: "simulation", Random: rand.New(rand.NewPCG(1, 1)),
-		Logger: c.Log, Now: now, Clock: boot, Scheduler: c.Scheduler, Measurer: calm{},
+		Logger: c.Log, Now: now, Clock: boot, Scheduler: c.Scheduler, Measurer: simulatedMeasurer{},
 	})
 	if err != nil {
 		return nil, err
@@ -131,7 +130,7 @@ func New(ctx context.Context, c Config) (*World, error) {
 	plane.Price(c.Worth)
 	server := apiserver.New(apiserver.Config{
 		Engine: c.Branch, Tables: tables, Domain: c.Domain, Log: c.Log, Now: now, Clock: boot,
-		Permissions: cluster.Permissions(), // of clusters that are not the domain's; those have their own
+		Permissions: cluster.Permissions(), // for clusters without a record in the domain
 	})
 	if w.client, err = client.New(client.Config{Addr: "unix:///simulation", Transport: direct{server}}); err != nil {
 		return nil, err
@@ -152,23 +151,23 @@ func (w *World) Now() time.Time { return w.clock.wall }
 // Snapshot returns the World's records as they are now.
 func (w *World) Snapshot() *store.Snapshot { return w.tables.Snapshot() }
 
-// still has crons make no jobs: those would be placed for reasons that are not the changes'.
-func (w *World) still(ctx context.Context) error {
+// suspendCrons suspends all crons: their jobs would be placed for reasons unrelated to the changes.
+func (w *World) suspendCrons(ctx context.Context) error {
 	for e := range w.tables.Snapshot().Crons("") {
 		if e.Value.Suspended {
 			continue
 		}
 		next := *e.Value
 		next.Suspended = true
-		if err := w.put(ctx, e.Key, e.Modified, &next); err != nil {
+		if err := w.writeRecord(ctx, e.Key, e.Modified, &next); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// put writes a record over the one of a revision, 0 for none.
-func (w *World) put(ctx context.Context, key string, over uint64, record any) error {
+// writeRecord writes a record over the given revision, 0 for none.
+func (w *World) writeRecord(ctx context.Context, key string, over uint64, record any) error {
 	value, err := store.Encode(record)
 	if err != nil {
 		return err
@@ -182,8 +181,8 @@ func (w *World) put(ctx context.Context, key string, over uint64, record any) er
 	return err
 }
 
-// Settle lets time pass until all is at rest, and returns how much did. It is false where something still goes on after
-// the longest time that is waited. An error that wraps ErrTooLong says that it took more work than a World may.
+// Settle lets time pass until the World is at rest, and returns how much time passed. settled is false if something
+// still goes on after maxSettleTime. An error that wraps ErrTooLong says that the limit of work was exceeded.
 func (w *World) Settle(ctx context.Context) (lasted time.Duration, settled bool, err error) {
 	from := w.clock.boot
 	last := from
@@ -191,34 +190,34 @@ func (w *World) Settle(ctx context.Context) (lasted time.Duration, settled bool,
 		if err := ctx.Err(); err != nil {
 			return 0, false, err
 		}
-		if w.steps++; w.steps > maxSteps {
-			return 0, false, fmt.Errorf("%w: over %d cycles", ErrTooLong, maxSteps)
+		if w.cycles++; w.cycles > maxCycles {
+			return 0, false, fmt.Errorf("%w: over %d cycles", ErrTooLong, maxCycles)
 		}
 		before := w.tables.Snapshot().Revision()
 		next, err := w.plane.Step(ctx)
 		if err != nil {
 			return 0, false, fmt.Errorf("decide: %w", err)
 		}
-		if err := w.agents.act(ctx); err != nil {
+		if err := w.agents.step(ctx); err != nil {
 			return 0, false, fmt.Errorf("the agents: %w", err)
 		}
 		if w.tables.Snapshot().Revision() != before {
 			last = w.clock.boot
-			w.clock.pass(step)
+			w.clock.advance(clockStep)
 			continue
 		}
-		if w.clock.boot-last >= quiet && !rolling(w.tables.Snapshot(), w.config.Domain) {
+		if w.clock.boot-last >= quietTime && !rolloutInProgress(w.tables.Snapshot(), w.config.Domain) {
 			return last - from, true, nil
 		}
-		if w.clock.boot-last >= horizon {
+		if w.clock.boot-last >= maxSettleTime {
 			return w.clock.boot - from, false, nil
 		}
-		w.clock.pass(min(max(next, step), pace))
+		w.clock.advance(min(max(next, clockStep), maxClockStep))
 	}
 }
 
-// rolling reports whether a rollout in the domain is on that goes on, or fails, by itself.
-func rolling(snap *store.Snapshot, domain string) bool {
+// rolloutInProgress reports whether a rollout in the domain will complete or fail without a person.
+func rolloutInProgress(snap *store.Snapshot, domain string) bool {
 	for e := range snap.Rollouts() {
 		if e.Value.State != cluster.RolloutRolling {
 			continue
@@ -238,21 +237,21 @@ func domainOf(snap *store.Snapshot, in string) string {
 	return c.Value.InDomain()
 }
 
-// calm answers what the control plane asks of the outside: every gate passes, and no query has an answer.
-type calm struct{}
+// simulatedMeasurer answers the control plane's measurements: every gate passes, and no query has an answer.
+type simulatedMeasurer struct{}
 
 // Query is part of controlplane.Measurer.
-func (calm) Query(context.Context, string, string) (float64, error) {
+func (simulatedMeasurer) Query(context.Context, string, string) (float64, error) {
 	return 0, errors.New("a simulation asks nobody")
 }
 
 // Gate is part of controlplane.Measurer.
-func (calm) Gate(context.Context, cluster.Gate) (passed bool, message string, err error) {
+func (simulatedMeasurer) Gate(context.Context, cluster.Gate) (passed bool, message string, err error) {
 	return true, "taken as passed", nil
 }
 
-// Run makes the changes of a request, one after the other, and returns what becomes of the domain. An error that is
-// cluster.Faults, or wraps them, says what is wrong with the changes, with the path of each.
+// Run makes the changes of a request in order, and returns the effect on the domain. An error that is or wraps
+// cluster.Faults describes faulty changes, with the path of each.
 func Run(ctx context.Context, c Config, ask api.SimulateRequest) (*api.Simulation, error) {
 	if faults := Check(ask); len(faults) > 0 {
 		return nil, faults
@@ -261,14 +260,14 @@ func Run(ctx context.Context, c Config, ask api.SimulateRequest) (*api.Simulatio
 	return sim, err
 }
 
-// Traced is what becomes of a domain by changes, and by a trace that is replayed after them.
+// Traced is the effect of changes and of a trace that is replayed after them.
 type Traced struct {
 	*api.Simulation
 	Replayed *Replayed `json:"replayed"`
 }
 
-// RunTrace makes the changes of a request, of which there may be none, then replays a trace, and returns what becomes
-// of the domain. Errors are as with Run. It takes as long as the trace is large: the caller ends it by the context.
+// RunTrace makes the changes of a request, if any, then replays a trace, and returns the effect on the domain. Errors
+// are as with Run. The run time grows with the trace: the caller ends it by the context.
 func RunTrace(ctx context.Context, c Config, ask api.SimulateRequest, trace Replay) (*Traced, error) {
 	if len(ask.Changes) > 0 {
 		if faults := Check(ask); len(faults) > 0 {
@@ -282,7 +281,7 @@ func RunTrace(ctx context.Context, c Config, ask api.SimulateRequest, trace Repl
 	return &Traced{sim, replayed}, nil
 }
 
-// simulate makes changes and replays a trace, unless that is nil.
+// simulate makes changes and replays a trace, unless it is nil.
 func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Replay) (*api.Simulation, *Replayed,
 	error,
 ) {
@@ -295,16 +294,16 @@ func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Rep
 	if _, _, err := w.Settle(ctx); err != nil {
 		return nil, nil, err
 	}
-	r.begin()
+	r.recordBefore()
 	for i := range ask.Changes {
 		if err := w.Apply(ctx, &ask.Changes[i]); err != nil {
-			return nil, nil, placed(err, i)
+			return nil, nil, locateFaults(err, i)
 		}
 		lasted, settled, err := w.Settle(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		r.change(Describe(&ask.Changes[i]), lasted, settled)
+		r.addStep(Describe(&ask.Changes[i]), lasted, settled)
 	}
 	var replayed *Replayed
 	if trace != nil {
@@ -312,11 +311,11 @@ func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Rep
 			return nil, nil, err
 		}
 	}
-	sim, err := r.end(ctx)
+	sim, err := r.finish(ctx)
 	return sim, replayed, err
 }
 
-// replay replays a trace, after its machines have joined where they are to.
+// replay replays a trace, after its machines have joined if Join is set.
 func (r *report) replay(ctx context.Context, trace *Replay) (*Replayed, error) {
 	w := r.world
 	if trace.Join {
@@ -327,14 +326,14 @@ func (r *report) replay(ctx context.Context, trace *Replay) (*Replayed, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.change(fmt.Sprintf("add the %d nodes of the trace", len(trace.Trace.Nodes)), lasted, settled)
+		r.addStep(fmt.Sprintf("add the %d nodes of the trace", len(trace.Trace.Nodes)), lasted, settled)
 	}
 	replayed, err := w.replay(ctx, trace)
 	if err != nil {
 		return nil, err
 	}
-	r.change("replay "+trace.Name, time.Duration(replayed.Lasted), true)
-	last := &r.sim.Steps[len(r.sim.Steps)-1] // of what came and went meanwhile nothing is seen before and after
+	r.addStep("replay "+trace.Name, time.Duration(replayed.Lasted), true)
+	last := &r.sim.Steps[len(r.sim.Steps)-1] // addStep misses tasks that began and ended in between
 	last.Placed, last.Ended = replayed.placed, replayed.ended
 	return replayed, nil
 }

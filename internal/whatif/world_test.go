@@ -41,7 +41,7 @@ func logger() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// empty returns a branch of a store that holds nothing.
+// empty returns a branch of an empty store.
 func empty(t *testing.T) *store.Branch {
 	t.Helper()
 	b, err := store.LoadBranch(nil, 1, store.DefaultPrefix, logger())
@@ -51,7 +51,7 @@ func empty(t *testing.T) *store.Branch {
 	return b
 }
 
-// domain returns a World in which the changes were made.
+// domain returns a World after the given changes.
 func domain(t *testing.T, changes ...api.SimulateChange) *whatif.World {
 	t.Helper()
 	w, err := whatif.New(t.Context(), whatif.Config{Branch: empty(t), Now: midnight, Log: logger()})
@@ -60,13 +60,13 @@ func domain(t *testing.T, changes ...api.SimulateChange) *whatif.World {
 	}
 	t.Cleanup(w.Close)
 	for i := range changes {
-		make1(t, w, changes[i])
+		applyChange(t, w, changes[i])
 	}
 	return w
 }
 
-// make1 makes one change and waits until all is at rest.
-func make1(t *testing.T, w *whatif.World, c api.SimulateChange) {
+// applyChange makes one change and waits until the World is at rest.
+func applyChange(t *testing.T, w *whatif.World, c api.SimulateChange) {
 	t.Helper()
 	if err := w.Apply(t.Context(), &c); err != nil {
 		t.Fatalf("%s: %v", whatif.Describe(&c), err)
@@ -85,7 +85,7 @@ func branch(w *whatif.World) *store.Branch {
 	return store.NewBranch(w.Snapshot(), store.DefaultPrefix, logger())
 }
 
-// simulate asks what becomes of a World's domain.
+// simulate returns the effect of changes on a World's domain.
 func simulate(t *testing.T, w *whatif.World, changes ...api.SimulateChange) *api.Simulation {
 	t.Helper()
 	sim, err := whatif.Run(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now(), Log: logger()},

@@ -68,7 +68,7 @@ func (w *Config) check(ctx context.Context, i int) {
 	if i < len(w.States) {
 		state = w.States[i]
 	}
-	var said report
+	var last report
 	interval := orDefault(c.Interval, defaultInterval)
 	timer := time.NewTimer(max(time.Duration(c.InitialDelay)-w.Up, 0))
 	defer timer.Stop()
@@ -88,7 +88,8 @@ func (w *Config) check(ctx context.Context, i int) {
 			complaint = plain.Text(err)
 		}
 		next := lifecycle.NextHealth(state, err == nil, c.FailAfter)
-		if said.isDue(state != next, complaint, time.Now()) {
+		complaint, due := last.next(state, next, complaint, time.Now())
+		if due {
 			state = next
 			w.Changed(i, state, complaint)
 		}
@@ -103,25 +104,26 @@ func (w *Config) check(ctx context.Context, i int) {
 	}
 }
 
-// report is the last report of a check.
+// report is the last report of a check's complaint.
 type report struct {
 	complaint string
 	at        time.Time
-	interval  time.Duration // until another complaint in the same state may be reported
+	interval  time.Duration // until another complaint of the same health may be reported
 }
 
-// isDue decides whether a result is reported, and then remembers it as the last report.
-func (r *report) isDue(changed bool, complaint string, now time.Time) bool {
+// next decides whether a result is reported, and with which complaint: the last one where another one would come too
+// soon.
+func (r *report) next(before, after lifecycle.CheckState, complaint string, now time.Time) (text string, due bool) {
 	switch {
-	case changed:
+	case before.Health != after.Health:
 		r.interval = minComplaintInterval
-	case complaint == r.complaint || now.Sub(r.at) < r.interval:
-		return false
-	default:
+	case complaint != r.complaint && now.Sub(r.at) >= r.interval:
 		r.interval = min(max(2*r.interval, minComplaintInterval), maxComplaintInterval)
+	default:
+		return r.complaint, before != after
 	}
 	r.complaint, r.at = complaint, now
-	return true
+	return complaint, true
 }
 
 func (w *Config) probeOnce(ctx context.Context, c *cluster.Check) error {

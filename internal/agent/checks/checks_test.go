@@ -128,16 +128,16 @@ func TestChangedComplaintIsReported(t *testing.T) {
 			},
 			[]string{
 				"0s warning connection refused", "1s warning connection refused", "2s failing connection refused",
-				"3s failing connection refused", "8s failing answered 404",
+				"3s failing connection refused", "7s failing answered 404",
 			},
 		},
 		"another one at each look": {
 			lifecycle.CheckState{},
 			func(look int) string { return fmt.Sprint("look ", look) },
 			[]string{
-				"0s warning look 0", "1s warning look 1", "2s failing look 2", "3s failing look 3",
-				"8s failing look 8",
-				"18s failing look 18", "38s failing look 38", "1m18s failing look 78", "2m18s failing look 138",
+				"0s warning look 0", "1s warning look 0", "2s failing look 2", "3s failing look 2",
+				"7s failing look 7",
+				"17s failing look 17", "37s failing look 37", "1m17s failing look 77", "2m17s failing look 137",
 			},
 		},
 		"failing since an earlier life of the agent": {

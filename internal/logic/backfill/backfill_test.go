@@ -9,18 +9,18 @@ import (
 	"github.com/berthd/berth/internal/logic/backfill"
 )
 
-// noon is when the stories happen.
+// noon returns the time of all decisions.
 func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-// after returns the moment so many minutes after noon.
+// after returns the time a number of minutes after noon.
 func after(minutes int) time.Time { return noon().Add(time.Duration(minutes) * time.Minute) }
 
-// runs is a job on so many processors that ends so many minutes after noon.
+// runs returns a job on a number of processors that ends some minutes after noon.
 func runs(id string, procs int64, ends int) backfill.Running {
 	return backfill.Running{ID: id, Demand: backfill.Amounts{procs}, Ends: after(ends)}
 }
 
-// waits is a job that arrived so many minutes before noon and may run for so many.
+// waits returns a job that arrived since minutes before noon and may run for limit minutes.
 func waits(id string, procs int64, since, limit int) backfill.Waiting {
 	return backfill.Waiting{
 		ID: id, Arrived: after(-since), Demand: backfill.Amounts{procs}, Limit: time.Duration(limit) * time.Minute,
@@ -28,17 +28,17 @@ func waits(id string, procs int64, since, limit int) backfill.Waiting {
 	}
 }
 
-// told is what a test compares of a decision.
-type told struct {
+// result is the part of a decision that a test compares.
+type result struct {
 	Start []string
 	Head  *backfill.Promise
 	Why   []string
 }
 
-func decide(in backfill.Input) told {
+func decide(in backfill.Input) result {
 	in.Now = noon()
 	d := backfill.Decide(in)
-	var t told
+	var t result
 	for _, i := range d.Start {
 		t.Start = append(t.Start, in.Waiting[i].ID)
 	}
@@ -65,12 +65,12 @@ func TestDecide(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   backfill.Input
-		want told
+		want result
 	}{
 		{
 			"nothing waits",
 			backfill.Input{Capacity: backfill.Amounts{8}},
-			told{},
+			result{},
 		},
 		{
 			"all fit",
@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 				Capacity: backfill.Amounts{8},
 				Waiting:  []backfill.Waiting{waits("a", 4, 0, 60), waits("b", 4, 0, 30)},
 			},
-			told{Start: []string{"b", "a"}},
+			result{Start: []string{"b", "a"}},
 		},
 		{
 			"a short job ends before the promise, a long one would not",
@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 					waits("long", 2, 10, 90),
 				},
 			},
-			told{
+			result{
 				Start: []string{"short"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 8, Free: 2},
 				Why: []string{
@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			"what would delay the head says by how much",
+			"a job that would delay the head says by how much",
 			backfill.Input{
 				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 4, 60), runs("s", 2, 80)},
 				Waiting: []backfill.Waiting{
@@ -108,7 +108,7 @@ func TestDecide(t *testing.T) {
 					waits("long", 2, 10, 90), waits("longer", 1, 10, 600),
 				},
 			},
-			told{
+			result{
 				Head: &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 6, Free: 2},
 				Why: []string{
 					"wide: first in line: needs 6 processors, 2 free; starts at the latest at " +
@@ -128,7 +128,7 @@ func TestDecide(t *testing.T) {
 					waits("two", 1, 10, 90),
 				},
 			},
-			told{
+			result{
 				Start: []string{"one"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 7, Free: 2},
 				Why: []string{
@@ -147,7 +147,7 @@ func TestDecide(t *testing.T) {
 					likely(waits("guess", 1, 10, 600), 10),
 				},
 			},
-			told{
+			result{
 				Start: []string{"guess"},
 				Head:  &backfill.Promise{ID: "young", At: after(600), After: "guess", Needs: 1},
 				Why: []string{
@@ -158,27 +158,27 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			"a ripe job stands before all, and priority before the ratio",
+			"an overdue job precedes all, and priority before the ratio",
 			backfill.Input{
 				Capacity: backfill.Amounts{1}, Running: []backfill.Running{runs("r", 1, 5)},
 				Waiting: []backfill.Waiting{
 					waits("fast", 1, 10, 1), prior(waits("dear", 1, 0, 60), 7),
-					patient(waits("ripe", 1, 100, 600), 100), patient(waits("riper", 1, 99, 600), 98),
+					patient(waits("late", 1, 100, 600), 100), patient(waits("later", 1, 99, 600), 98),
 				},
 			},
-			told{
-				Head: &backfill.Promise{ID: "riper", At: after(5), After: "r", Needs: 1, Ripe: true},
+			result{
+				Head: &backfill.Promise{ID: "later", At: after(5), After: "r", Needs: 1, Overdue: true},
 				Why: []string{
-					"riper: first in line: needs 1 processors, 0 free; starts at the latest at " +
+					"later: first in line: needs 1 processors, 0 free; starts at the latest at " +
 						"2026-11-20T12:05:00Z, when r has ended",
-					"ripe: number 2 in line: needs 1 processors, 0 free",
+					"late: number 2 in line: needs 1 processors, 0 free",
 					"dear: number 3 in line: needs 1 processors, 0 free",
 					"fast: number 4 in line: needs 1 processors, 0 free",
 				},
 			},
 		},
 		{
-			"what can never start, or is held, stands in no line",
+			"jobs that can never start, or are held, are not in the queue",
 			backfill.Input{
 				Capacity: backfill.Amounts{8}, Running: []backfill.Running{runs("r", 8, 5)},
 				Waiting: []backfill.Waiting{
@@ -186,7 +186,7 @@ func TestDecide(t *testing.T) {
 					waits("small", 1, 1, 1),
 				},
 			},
-			told{
+			result{
 				Head: &backfill.Promise{ID: "small", At: after(5), After: "r", Needs: 1},
 				Why: []string{
 					"small: first in line: needs 1 processors, 0 free; starts at the latest at " +
@@ -205,7 +205,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestManyResources has the head wait for GPUs: jobs that ask for none of them delay nothing.
+// TestManyResources: the head waits for GPUs, and jobs without a demand for GPUs do not delay it.
 func TestManyResources(t *testing.T) {
 	job := func(id string, cpu, gpu int64, limit int) backfill.Waiting {
 		w := waits(id, cpu, 10, limit)
@@ -221,7 +221,7 @@ func TestManyResources(t *testing.T) {
 			job("one", 1, 1, 600),
 		},
 	})
-	want := told{
+	want := result{
 		Start: []string{"cpu"},
 		Head:  &backfill.Promise{ID: "gpus", At: after(60), After: "r", Resource: 1, Needs: 4, Free: 1},
 		Why: []string{
@@ -235,8 +235,8 @@ func TestManyResources(t *testing.T) {
 	}
 }
 
-// TestUnknownEnds has the head wait for a job of which nobody knows when it ends. What has a limit may run meanwhile;
-// what has none takes nothing that the head lacks.
+// TestUnknownEnds: the head waits for a job whose end is unknown. A job with a limit may run meanwhile. A job without
+// one takes nothing that the head lacks.
 func TestUnknownEnds(t *testing.T) {
 	endless := runs("r", 6, 0)
 	endless.Ends = time.Time{}
@@ -248,7 +248,7 @@ func TestUnknownEnds(t *testing.T) {
 		},
 	}
 	got := decide(in)
-	want := told{
+	want := result{
 		Start: []string{"limited"},
 		Head:  &backfill.Promise{ID: "wide", After: "r", Needs: 7, Free: 2},
 		Why: []string{
@@ -261,7 +261,7 @@ func TestUnknownEnds(t *testing.T) {
 	}
 }
 
-// TestOverdue has a job run on after its limit: it counts as one that ends at any moment.
+// TestOverdue: a job runs beyond its limit and counts as one that ends at any time.
 func TestOverdue(t *testing.T) {
 	got := decide(backfill.Input{
 		Capacity: backfill.Amounts{2}, Running: []backfill.Running{runs("r", 1, -5)},
@@ -272,13 +272,13 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// TestLook asks for the next look when the next patience passes.
+// TestLook: the decision names the time at which the next patience passes.
 func TestLook(t *testing.T) {
 	in := backfill.Input{Now: noon(), Capacity: backfill.Amounts{1}, Running: []backfill.Running{runs("r", 1, 600)}}
 	for _, minutes := range []int{0, 10, 45, 60} {
 		w := waits(time.Duration(minutes).String(), 1, 30, 10)
 		w.Patience = time.Duration(minutes) * time.Minute
-		w.Priority += minutes // so that the first in line is not the first to look at
+		w.Priority += minutes // so that the head is not the first to become overdue
 		in.Waiting = append(in.Waiting, w)
 	}
 	if got, want := backfill.Decide(in).Look, after(15); !got.Equal(want) {

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/logic/backfill"
 )
 
-// BenchmarkDecide looks at a queue at an event: 1,000 jobs run and as many wait as is said, with three resources.
+// BenchmarkDecide decides at an event, with three resources, 1,000 running jobs and the given number of waiting ones.
 func BenchmarkDecide(b *testing.B) {
 	for _, waiting := range []int{100, 1_000, 10_000, 100_000} {
 		in := benchInput(1_000, waiting)
@@ -33,7 +33,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkHistory learns of a job that ended and expects one to come, with 1,000 owners.
+// BenchmarkHistory learns an ended job and predicts the next one, with 1,000 owners.
 func BenchmarkHistory(b *testing.B) {
 	h := backfill.NewHistory(10_000)
 	kinds := make([]backfill.Kind, 3_000)
@@ -50,8 +50,7 @@ func BenchmarkHistory(b *testing.B) {
 	}
 }
 
-// benchInput is a machine that is nearly full, with jobs of sizes and limits between which lie three orders of
-// magnitude.
+// benchInput returns a nearly full machine. The sizes and limits of its jobs span three orders of magnitude.
 func benchInput(running, waiting int) backfill.Input {
 	r := rand.New(rand.NewPCG(1, 2))
 	between := func(least, most int64) int64 { return least + r.Int64N(most-least+1) }

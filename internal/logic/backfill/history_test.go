@@ -54,7 +54,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestForgetting holds that the memory is bounded, and that what is in use stays.
+// TestForgetting: the memory is bounded, and groups in use stay.
 func TestForgetting(t *testing.T) {
 	h := backfill.NewHistory(30)
 	kind := func(owner string) backfill.Kind { return backfill.Kind{Owner: owner, Name: "n", Shape: "s"} }

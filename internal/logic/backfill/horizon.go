@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// end is what becomes free when a job ends. Moments are nanoseconds from now on.
+// end is the end of a job, with the resources that it frees. Times are nanoseconds from now.
 type end struct {
 	at     int64
 	id     string
 	demand Amounts
 }
 
-// horizon is what is free now and what becomes free when. Its use is in steps: hold what starts at once, look, promise,
-// fill.
+// horizon holds the free resources now and at each future end. Call its methods in this order: hold for each job that
+// starts at once, sortEnds, promise, fill.
 type horizon struct {
 	free Amounts
-	ends []end // in order of time once looked
-	// later holds, for each number k of ends, what is free after the first k of them if nothing else starts.
-	later []int64
-	need  Amounts // the head's
-	// promised is the moment of the promise, and spare what the head leaves free from then on. Where the moment is not
-	// known, spare is what it leaves of what is known to become free, less than 0 where that is too little.
+	ends []end // in order of time after sortEnds
+	// freeAfter holds, for each number k of ends, the free amounts after the first k ends if nothing else starts.
+	freeAfter []int64
+	need      Amounts // of the head
+	// promised is the time of the promise, and spare the amounts that the head leaves free from then on. If the time is
+	// unknown, spare is what the head leaves of all known ends. It is negative where these are too little.
 	promised int64
 	spare    Amounts
 }
@@ -42,81 +42,81 @@ func newHorizon(in *Input) *horizon {
 	return h
 }
 
-// hold takes what a job holds from what is free, until its end.
+// hold subtracts a job's demand from the free amounts until its end.
 func (h *horizon) hold(e end) {
-	take(h.free, e.demand)
+	subtract(h.free, e.demand)
 	h.ends = append(h.ends, e)
 }
 
 func (h *horizon) roomFor(demand Amounts) bool { return fits(demand, h.free) }
 
-// look puts the ends in order and adds them up.
-func (h *horizon) look() {
+// sortEnds sorts the ends by time and computes freeAfter.
+func (h *horizon) sortEnds() {
 	slices.SortFunc(h.ends, func(a, b end) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.id, b.id))
 	})
 	n := len(h.free)
-	h.later = make([]int64, n*(len(h.ends)+1))
-	copy(h.later, h.free)
+	h.freeAfter = make([]int64, n*(len(h.ends)+1))
+	copy(h.freeAfter, h.free)
 	for k, e := range h.ends {
-		now, then := h.later[k*n:(k+1)*n], h.later[(k+1)*n:(k+2)*n]
+		now, then := h.freeAfter[k*n:(k+1)*n], h.freeAfter[(k+1)*n:(k+2)*n]
 		copy(then, now)
-		give(then, e.demand)
+		add(then, e.demand)
 	}
 }
 
-// after returns what is free after the first k ends.
-func (h *horizon) after(k int) Amounts {
+// freeAfterEnds returns the free amounts after the first k ends.
+func (h *horizon) freeAfterEnds(k int) Amounts {
 	n := len(h.free)
-	return h.later[k*n : (k+1)*n]
+	return h.freeAfter[k*n : (k+1)*n]
 }
 
-// promise gives the head, for which there is no room now, its moment, and returns the index of the end that makes room.
-// The head fits into the capacity, so there is one.
+// promise computes the time of the promise to the head, for which there is no room now. It returns the index of the end
+// that makes room. The head fits into the capacity, so such an end exists.
 func (h *horizon) promise(need Amounts) (last int) {
 	h.need = need
-	k := sort.Search(len(h.ends), func(k int) bool { return fits(need, h.after(k)) })
+	k := sort.Search(len(h.ends), func(k int) bool { return fits(need, h.freeAfterEnds(k)) })
 	last = max(k-1, 0)
 	h.promised = h.ends[last].at
-	if h.promised == forever { // count on nothing of which nobody knows when it comes
+	if h.promised == forever { // do not count on ends at unknown times
 		k = sort.Search(len(h.ends), func(k int) bool { return h.ends[k].at == forever })
-	} else { // all that ends at the same moment is there as well
+	} else { // count all ends at the same time
 		k = sort.Search(len(h.ends), func(k int) bool { return h.ends[k].at > h.promised })
 	}
-	h.spare = slices.Clone(h.after(k))
-	take(h.spare, need)
+	h.spare = slices.Clone(h.freeAfterEnds(k))
+	subtract(h.spare, need)
 	return last
 }
 
-// harmless reports whether a job that starts now and holds resources for a time leaves the promise as it is: it has
-// ended by then, or takes only what the head leaves.
-func (h *horizon) harmless(demand Amounts, length int64) bool {
+// keepsPromise reports whether a job that starts now leaves the promise as it is: the job has ended by then, or takes
+// only what the head leaves.
+func (h *horizon) keepsPromise(demand Amounts, length int64) bool {
 	return length != forever && length <= h.promised || fits(demand, h.spare)
 }
 
-// fill lets a job start behind the head, if there is room and the promise stays as it is.
+// fill starts a job behind the head, if there is room and the promise stays as it is.
 func (h *horizon) fill(demand Amounts, length int64) bool {
-	if !h.roomFor(demand) || !h.harmless(demand, length) {
+	if !h.roomFor(demand) || !h.keepsPromise(demand, length) {
 		return false
 	}
-	take(h.free, demand)
+	subtract(h.free, demand)
 	if length == forever || length > h.promised {
-		take(h.spare, demand)
+		subtract(h.spare, demand)
 	}
 	return true
 }
 
-// delay returns by how much the promise would be later if a job started now that is not harmless; 0 where nobody knows.
-// It counts only what looked knows of.
+// delay returns how much later the promise would be if the job, which does not keep it, started now; 0 if unknown. It
+// counts only ends that sortEnds has seen.
 func (h *horizon) delay(demand Amounts, length int64) time.Duration {
 	if h.promised == forever {
 		return 0
 	}
 	both := make(Amounts, len(h.free))
-	give(both, h.need)
-	give(both, demand)
-	at := length // the job itself has ended by then
-	if k := sort.Search(len(h.ends), func(k int) bool { return fits(both, h.after(k+1)) }); k < len(h.ends) {
+	add(both, h.need)
+	add(both, demand)
+	at := length // the job has ended by then
+	if k := sort.Search(len(h.ends), func(k int) bool { return fits(both, h.freeAfterEnds(k+1)) }); k < len(h.ends) {
 		at = min(at, h.ends[k].at)
 	}
 	if at == forever {
@@ -125,7 +125,7 @@ func (h *horizon) delay(demand Amounts, length int64) time.Duration {
 	return time.Duration(at - h.promised)
 }
 
-// fits reports whether a demand can be had of an amount.
+// fits reports whether an amount covers a demand.
 func fits(demand, of Amounts) bool {
 	for i, d := range demand {
 		if d > 0 && (i >= len(of) || d > of[i]) {
@@ -135,23 +135,22 @@ func fits(demand, of Amounts) bool {
 	return true
 }
 
-// take subtracts a demand. What it asks of resources that are not there is passed over.
-func take(from, demand Amounts) {
+// subtract subtracts a demand. It ignores demands for resources that do not exist.
+func subtract(from, demand Amounts) {
 	for i := range min(len(from), len(demand)) {
 		from[i] -= demand[i]
 	}
 }
 
-// give is the reverse of take.
-func give(to, demand Amounts) {
+// add is the reverse of subtract.
+func add(to, demand Amounts) {
 	for i := range min(len(to), len(demand)) {
 		to[i] += demand[i]
 	}
 }
 
-// lacks returns the first resource of which a demand asks more than there is, and how much of it is asked for and
-// there.
-func lacks(demand, of Amounts) (resource int, needs, there int64) {
+// firstShortage returns the first resource whose demand exceeds the amount, with both numbers.
+func firstShortage(demand, of Amounts) (resource int, needs, there int64) {
 	for i, d := range demand {
 		if d > 0 && (i >= len(of) || d > of[i]) {
 			if i < len(of) {

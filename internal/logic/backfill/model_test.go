@@ -13,15 +13,14 @@ import (
 	"github.com/berthd/berth/internal/logic/backfill"
 )
 
-// model decides as the package comment says, without any cleverness: the whole line is sorted, and a job starts behind
-// the head if the head, looked for anew at every moment with that job running, would start as early as without it. All
-// ends are known to it.
+// model decides as the package comment says, without optimizations. It sorts the whole queue. It lets a job start
+// behind the head if the head could then start as early as without it, searched anew at every time. It knows all ends.
 func model(in backfill.Input) (start []string, head string, at time.Time) {
-	line := slices.DeleteFunc(slices.Clone(in.Waiting), func(w backfill.Waiting) bool {
+	queue := slices.DeleteFunc(slices.Clone(in.Waiting), func(w backfill.Waiting) bool {
 		return w.Priority == 0 || !room(backfill.Input{Capacity: in.Capacity}, w.Demand, in.Now)
 	})
-	slices.SortFunc(line, func(a, b backfill.Waiting) int { return modelOrder(in.Now, a, b) })
-	for _, w := range line {
+	slices.SortFunc(queue, func(a, b backfill.Waiting) int { return modelOrder(in.Now, a, b) })
+	for _, w := range queue {
 		now := started(backfill.Input{
 			Now: in.Now, Capacity: in.Capacity, Running: in.Running,
 			Waiting: []backfill.Waiting{w},
@@ -31,7 +30,7 @@ func model(in backfill.Input) (start []string, head string, at time.Time) {
 			if head == "" {
 				head, at = w.ID, earliest(in, w.Demand)
 			}
-		case head == "" || !earliest(now, demand(line, head)).After(at):
+		case head == "" || !earliest(now, demand(queue, head)).After(at):
 			start = append(start, w.ID)
 			in.Running = now.Running
 		}
@@ -40,11 +39,11 @@ func model(in backfill.Input) (start []string, head string, at time.Time) {
 }
 
 func modelOrder(now time.Time, a, b backfill.Waiting) int {
-	ripe := func(w backfill.Waiting) time.Time {
+	overdue := func(w backfill.Waiting) time.Time {
 		if at := w.Arrived.Add(w.Patience); w.Patience > 0 && !at.After(now) {
 			return at
 		}
-		return now.Add(time.Hour) // after all that are ripe
+		return now.Add(time.Hour) // after all overdue jobs
 	}
 	ratio := func(w backfill.Waiting) float64 {
 		run := w.Limit
@@ -53,25 +52,25 @@ func modelOrder(now time.Time, a, b backfill.Waiting) int {
 		}
 		return 1 + float64(now.Sub(w.Arrived))/float64(run)
 	}
-	if c := ripe(a).Compare(ripe(b)); c != 0 {
+	if c := overdue(a).Compare(overdue(b)); c != 0 {
 		return c
 	}
-	if !ripe(a).After(now) {
+	if !overdue(a).After(now) {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.ID, b.ID))
 	}
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(ratio(b), ratio(a)), cmp.Compare(a.Limit, b.Limit),
 		cmp.Compare(a.ID, b.ID))
 }
 
-func demand(line []backfill.Waiting, id string) backfill.Amounts {
-	return line[slices.IndexFunc(line, func(w backfill.Waiting) bool { return w.ID == id })].Demand
+func demand(queue []backfill.Waiting, id string) backfill.Amounts {
+	return queue[slices.IndexFunc(queue, func(w backfill.Waiting) bool { return w.ID == id })].Demand
 }
 
 // room reports whether a demand fits beside all that still runs at a moment.
 func room(in backfill.Input, demand backfill.Amounts, at time.Time) bool {
 	for k, free := range in.Capacity {
 		for _, r := range in.Running {
-			if r.Ends.After(at) || !at.After(in.Now) { // what should have ended now still runs
+			if r.Ends.After(at) || !at.After(in.Now) { // a job that should end now still runs
 				free -= r.Demand[k]
 			}
 		}
@@ -82,7 +81,7 @@ func room(in backfill.Input, demand backfill.Amounts, at time.Time) bool {
 	return true
 }
 
-// earliest is the first end at which there is room for a demand.
+// earliest returns the first end at which there is room for a demand.
 func earliest(in backfill.Input, demand backfill.Amounts) (first time.Time) {
 	for _, r := range in.Running {
 		at := r.Ends
@@ -96,7 +95,7 @@ func earliest(in backfill.Input, demand backfill.Amounts) (first time.Time) {
 	return first
 }
 
-// TestModel holds the decision against the model's.
+// TestModel compares the decision with the model's.
 func TestModel(t *testing.T) {
 	type outcome struct {
 		Start []string

@@ -22,7 +22,7 @@ func drawDemand(t *rapid.T, most backfill.Amounts) backfill.Amounts {
 	return d
 }
 
-// drawInput draws a machine of one to three resources with jobs that fit on it, running and waiting ones, some without
+// drawInput draws a machine of one to three resources with running and waiting jobs that fit on it, some without
 // limits.
 func drawInput(t *rapid.T) backfill.Input {
 	in := backfill.Input{Now: noon()}
@@ -54,7 +54,7 @@ func drawInput(t *rapid.T) backfill.Input {
 	return in
 }
 
-// started returns the input as it is after jobs began, by their index.
+// started returns the input after the jobs with the given indexes have started.
 func started(in backfill.Input, jobs ...int) backfill.Input {
 	next := in
 	next.Running, next.Waiting = slices.Clone(in.Running), nil
@@ -74,8 +74,8 @@ func started(in backfill.Input, jobs ...int) backfill.Input {
 	return next
 }
 
-// held is what runs, summed up.
-func held(in backfill.Input) backfill.Amounts {
+// sumDemands adds up the demands of the running jobs.
+func sumDemands(in backfill.Input) backfill.Amounts {
 	sum := make(backfill.Amounts, len(in.Capacity))
 	for _, r := range in.Running {
 		for k, d := range r.Demand {
@@ -85,14 +85,14 @@ func held(in backfill.Input) backfill.Amounts {
 	return sum
 }
 
-// TestOneDecision holds what is promised of each decision against what follows from it.
+// TestOneDecision checks the promises of each single decision.
 func TestOneDecision(t *testing.T) {
 	filled, delayed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t)
 		d := backfill.Decide(in)
 		next := started(in, d.Start...)
-		for k, h := range held(next) {
+		for k, h := range sumDemands(next) {
 			if h > in.Capacity[k] {
 				t.Fatalf("%d of resource %d held, and there are %d", h, k, in.Capacity[k])
 			}
@@ -101,7 +101,7 @@ func TestOneDecision(t *testing.T) {
 			t.Fatalf("%d reasons for %d jobs that wait", got, len(next.Waiting))
 		}
 
-		// The order of the input says nothing.
+		// The order of the input does not matter.
 		mixed := in
 		mixed.Waiting = rapid.Permutation(in.Waiting).Draw(t, "waiting")
 		mixed.Running = rapid.Permutation(in.Running).Draw(t, "running")
@@ -113,7 +113,7 @@ func TestOneDecision(t *testing.T) {
 			t.Fatalf("reasons, in another order of the input: %s", diff)
 		}
 
-		// To decide again is to find nothing to do, and the same promise.
+		// A second decision starts nothing and makes the same promise.
 		again := backfill.Decide(next)
 		if len(again.Start) > 0 {
 			t.Fatalf("%v start at the second look", ids(next, again.Start))
@@ -129,7 +129,7 @@ func TestOneDecision(t *testing.T) {
 			if w.Cause != backfill.Delays || w.By == 0 {
 				continue
 			}
-			delayed++ // if it started all the same, the promise would be later by so much
+			delayed++ // starting it would delay the promise by w.By
 			i := slices.IndexFunc(next.Waiting, func(o backfill.Waiting) bool { return o.ID == w.ID })
 			forced := backfill.Decide(started(next, i))
 			if got := forced.Head.At.Sub(d.Head.At); got != w.By {
@@ -152,17 +152,17 @@ func ids(in backfill.Input, jobs []int) (ids []string) {
 // world is a machine on which jobs run for no longer than their limits.
 type world struct {
 	in     backfill.Input
-	ends   map[string]time.Time     // of what runs, in truth
+	ends   map[string]time.Time     // real ends of the running jobs
 	run    map[string]time.Duration // how long each will run
-	bounds map[string]time.Time     // when a job that became ripe starts at the latest
-	// longest is the longest limit there is.
+	bounds map[string]time.Time     // latest start of each job that became overdue
+	// longest is the longest limit of all jobs.
 	longest time.Duration
-	head    backfill.Promise // the last to a ripe head
+	head    backfill.Promise // the last one to an overdue head
 }
 
-// step decides, carries the decision out and returns the next moment to look, before the one that is given.
+// step decides, carries the decision out and returns the time of the next decision, at the latest until.
 func (w *world) step(t *rapid.T, until time.Time) time.Time {
-	w.ripen(t)
+	w.recordBounds(t)
 	d := backfill.Decide(w.in)
 	for _, i := range d.Start {
 		j := w.in.Waiting[i]
@@ -172,9 +172,9 @@ func (w *world) step(t *rapid.T, until time.Time) time.Time {
 		w.ends[j.ID] = w.in.Now.Add(w.run[j.ID])
 	}
 	w.in = started(w.in, d.Start...)
-	if h := d.Head; h != nil && h.Ripe {
+	if h := d.Head; h != nil && h.Overdue {
 		if w.head.ID == h.ID && h.At.After(w.head.At) {
-			t.Fatalf("at %s the promise to the ripe head %s became later: %s, and was %s", w.in.Now, h.ID, h.At,
+			t.Fatalf("at %s the promise to the overdue head %s became later: %s, and was %s", w.in.Now, h.ID, h.At,
 				w.head.At)
 		}
 		w.head = *h
@@ -191,15 +191,16 @@ func (w *world) step(t *rapid.T, until time.Time) time.Time {
 	return next
 }
 
-// ripen notes the bound of each job whose patience has just passed: those before it in the line, and itself.
-func (w *world) ripen(t *rapid.T) {
-	ripe := map[string]time.Time{}
+// recordBounds records the bound of each job that has just become overdue. It follows from the jobs before it in the
+// queue and itself.
+func (w *world) recordBounds(t *rapid.T) {
+	overdue := map[string]time.Time{}
 	for _, j := range w.in.Waiting {
 		if at := j.Arrived.Add(j.Patience); j.Patience > 0 && !at.After(w.in.Now) {
-			ripe[j.ID] = at
+			overdue[j.ID] = at
 		}
 	}
-	for id, at := range ripe {
+	for id, at := range overdue {
 		bound, known := w.bounds[id]
 		if known {
 			if w.in.Now.After(bound) {
@@ -208,8 +209,8 @@ func (w *world) ripen(t *rapid.T) {
 			continue
 		}
 		before := 0
-		for _, other := range ripe {
-			if other.Before(at) || other.Equal(at) { // with itself
+		for _, other := range overdue {
+			if other.Before(at) || other.Equal(at) { // including itself
 				before++
 			}
 		}
@@ -217,8 +218,8 @@ func (w *world) ripen(t *rapid.T) {
 	}
 }
 
-// pass lets time pass until a moment.
-func (w *world) pass(t *rapid.T, until time.Time) {
+// advance runs the machine until a time.
+func (w *world) advance(t *rapid.T, until time.Time) {
 	for w.in.Now.Before(until) {
 		w.in.Now = w.step(t, until)
 		w.in.Running = slices.DeleteFunc(w.in.Running, func(r backfill.Running) bool {
@@ -231,11 +232,10 @@ func (w *world) pass(t *rapid.T, until time.Time) {
 	}
 }
 
-// TestNobodyStarves floods a machine with jobs of all sizes, most of them short and of high priority, and holds each
-// job against its bound: once its patience has passed it waits at most for those that were ripe before it, each for the
-// longest limit there is.
+// TestNobodyStarves floods a machine with jobs of all sizes, most of them short and of high priority. It checks each
+// job against its bound: an overdue job waits at most the longest limit for each job that was overdue before it.
 func TestNobodyStarves(t *testing.T) {
-	ripe := 0
+	overdue := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			ends: map[string]time.Time{}, run: map[string]time.Duration{}, bounds: map[string]time.Time{},
@@ -248,7 +248,7 @@ func TestNobodyStarves(t *testing.T) {
 				Demand: drawDemand(t, w.in.Capacity),
 			}
 			j.Limit = time.Duration(1+upTo(t, "limit", 9)) * time.Minute
-			if upTo(t, "kind", 3) == 0 { // a long one, that all others would be preferred to
+			if upTo(t, "kind", 3) == 0 { // a long job, to which all others would be preferred
 				j.Limit = time.Duration(1+upTo(t, "long", 59)) * time.Minute
 			} else {
 				j.Priority += upTo(t, "priority", 5)
@@ -257,21 +257,21 @@ func TestNobodyStarves(t *testing.T) {
 			j.Expected = min(j.Limit, time.Duration(1+upTo(t, "expected", 60))*time.Minute)
 			w.run[j.ID] = min(j.Limit, time.Duration(1+upTo(t, "run", 60))*time.Minute)
 			w.in.Waiting = append(w.in.Waiting, j)
-			w.pass(t, w.in.Now.Add(time.Duration(upTo(t, "gap", 6))*time.Minute))
+			w.advance(t, w.in.Now.Add(time.Duration(upTo(t, "gap", 6))*time.Minute))
 		}
-		w.pass(t, w.in.Now.Add(100*24*time.Hour))
+		w.advance(t, w.in.Now.Add(100*24*time.Hour))
 		if len(w.in.Waiting) > 0 {
 			t.Fatalf("%d jobs wait for ever", len(w.in.Waiting))
 		}
-		ripe += len(w.bounds)
+		overdue += len(w.bounds)
 	})
-	if ripe == 0 {
-		t.Error("no job ever became ripe: nothing was tried")
+	if overdue == 0 {
+		t.Error("no job ever became overdue: nothing was tried")
 	}
 }
 
-// TestPatienceIsWhatBounds shows that it is the patience that keeps a wide job from waiting for ever: short jobs come
-// all the time, and each has a higher ratio.
+// TestPatienceIsWhatBounds shows that the patience alone bounds the wait of a wide job: short jobs with a higher ratio
+// arrive all the time.
 func TestPatienceIsWhatBounds(t *testing.T) {
 	waited := func(patience time.Duration) time.Duration {
 		wide := waits("wide", 2, 0, 600)
@@ -284,7 +284,7 @@ func TestPatienceIsWhatBounds(t *testing.T) {
 			in.Now = after(minute)
 			in.Running = slices.DeleteFunc(in.Running, func(r backfill.Running) bool { return !r.Ends.After(in.Now) })
 			short := waits(fmt.Sprint("short", minute), 1, -minute, 2)
-			short.Priority = 2 // before anything but ripe jobs
+			short.Priority = 2 // before all but overdue jobs
 			in.Waiting = append(in.Waiting, short)
 			d := backfill.Decide(in)
 			if slices.Contains(ids(in, d.Start), "wide") {

@@ -7,42 +7,42 @@ import (
 	"time"
 )
 
-// Cause is why a job waits.
+// Cause is the reason for which a job waits.
 type Cause string
 
 // Causes.
 const (
-	Head     Cause = "head"      // first in line: it starts when its promise says, or earlier
-	Full     Cause = "full"      // too little is free of what it asks for
-	Delays   Cause = "delays"    // there is room, but the head would start later
-	TooLarge Cause = "too-large" // it asks for more than there is
+	Head     Cause = "head"      // first in the queue: it starts at its promise or earlier
+	Full     Cause = "full"      // too little of a requested resource is free
+	Delays   Cause = "delays"    // it fits, but the head would start later
+	TooLarge Cause = "too-large" // it asks for more than the capacity
 	Held     Cause = "held"      // its priority is 0
 )
 
-// Wait tells why a job waits on.
+// Wait explains why a job keeps waiting.
 type Wait struct {
 	ID    string
 	Cause Cause
-	// Place is where it stands in the line, from 1 on; 0 where it stands in none, as TooLarge and Held do.
+	// Place is the job's position in the queue, from 1 on; 0 for TooLarge and Held, which are in no queue.
 	Place int
-	// Resource is the index of the first resource of which there is too little, Needs what the job asks of it and Free
-	// what is left now (of TooLarge: what there is at all). For Head, Full and TooLarge.
+	// Resource is the index of the first resource that is short. Needs is the job's demand for it, and Free the amount
+	// that is left now (for TooLarge the capacity). Set for Head, Full and TooLarge.
 	Resource    int
 	Needs, Free int64
-	// Behind is the promise to the head: for Head its own. Nil where there is none.
+	// Behind is the promise to the head; for Head it is the job's own. Nil if there is none.
 	Behind *Promise
-	// By is how much later the head would start if this job started now; 0 where nobody knows. For Delays.
+	// By is how much later the head would start if this job started now; 0 if unknown. Set for Delays.
 	By time.Duration
 }
 
-// Waits returns why each job that waits on does so: first the line in its order, then what stands in none. It puts the
-// whole line in order, so it is for those who ask.
+// Waits returns why each waiting job keeps waiting: first the queue in its order, then the jobs outside of it. It sorts
+// the whole queue, so call it only on request.
 func (d *Decision) Waits() []Wait {
-	waits := make([]Wait, 0, len(d.line)+len(d.out))
-	h := d.settled()
-	line := slices.Clone(d.line)
-	slices.SortFunc(line, func(a, b turn) int { return before(&a, &b) })
-	for i, t := range line {
+	waits := make([]Wait, 0, len(d.queue)+len(d.excluded))
+	h := d.horizonOnceStarted()
+	ordered := slices.Clone(d.queue)
+	slices.SortFunc(ordered, func(a, b entry) int { return compareEntries(&a, &b) })
+	for i, t := range ordered {
 		w := &d.in.Waiting[t.job]
 		why := Wait{ID: w.ID, Place: i + 1, Behind: d.Head}
 		switch {
@@ -50,41 +50,41 @@ func (d *Decision) Waits() []Wait {
 			why.Cause, why.Resource, why.Needs, why.Free = Head, d.Head.Resource, d.Head.Needs, d.Head.Free
 		case !h.roomFor(w.Demand):
 			why.Cause = Full
-			why.Resource, why.Needs, why.Free = lacks(w.Demand, h.free)
+			why.Resource, why.Needs, why.Free = firstShortage(w.Demand, h.free)
 		default:
-			why.Cause, why.By = Delays, h.delay(w.Demand, t.length)
+			why.Cause, why.By = Delays, h.delay(w.Demand, t.maxRun)
 		}
 		waits = append(waits, why)
 	}
-	for _, t := range slices.SortedFunc(slices.Values(d.out), func(a, b turn) int {
+	for _, t := range slices.SortedFunc(slices.Values(d.excluded), func(a, b entry) int {
 		return strings.Compare(a.id, b.id)
 	}) {
 		w := &d.in.Waiting[t.job]
 		why := Wait{ID: w.ID, Cause: Held}
 		if w.Priority > 0 {
 			why.Cause = TooLarge
-			why.Resource, why.Needs, why.Free = lacks(w.Demand, d.in.Capacity)
+			why.Resource, why.Needs, why.Free = firstShortage(w.Demand, d.in.Capacity)
 		}
 		waits = append(waits, why)
 	}
 	return waits
 }
 
-// settled returns the horizon once all of Start run.
-func (d *Decision) settled() *horizon {
+// horizonOnceStarted returns the horizon after all jobs of Start have started.
+func (d *Decision) horizonOnceStarted() *horizon {
 	h := newHorizon(&d.in)
 	for _, i := range d.Start {
 		w := &d.in.Waiting[i]
-		h.hold(end{at: length(w), id: w.ID, demand: w.Demand})
+		h.hold(end{at: maxRunTime(w), id: w.ID, demand: w.Demand})
 	}
-	h.look()
-	if len(d.line) > 0 {
+	h.sortEnds()
+	if len(d.queue) > 0 {
 		h.promise(d.demand(0))
 	}
 	return h
 }
 
-// Sentence tells people why the job waits. resources names the resources in the order of the amounts.
+// Sentence explains to people why the job waits. resources names the resources in the order of the amounts.
 func (w Wait) Sentence(resources ...string) string {
 	name := "of a resource"
 	if w.Resource >= 0 && w.Resource < len(resources) {
@@ -97,11 +97,11 @@ func (w Wait) Sentence(resources ...string) string {
 				w.Needs, name, w.Free, w.Behind.After)
 		}
 		return fmt.Sprintf("first in line: needs %d %s, %d free; starts at the latest at %s, when %s has ended",
-			w.Needs, name, w.Free, moment(w.Behind.At), w.Behind.After)
+			w.Needs, name, w.Free, formatTime(w.Behind.At), w.Behind.After)
 	case Full:
 		return fmt.Sprintf("number %d in line: needs %d %s, %d free", w.Place, w.Needs, name, w.Free)
 	case Delays:
-		return fmt.Sprintf("behind: %s; would delay it%s", w.Behind.reserved(), by(w.By))
+		return fmt.Sprintf("behind: %s; would delay it%s", w.Behind.reservedFor(), delayText(w.By))
 	case TooLarge:
 		return fmt.Sprintf("asks for %d %s, and there are %d in all", w.Needs, name, w.Free)
 	case Held:
@@ -110,19 +110,19 @@ func (w Wait) Sentence(resources ...string) string {
 	return string(w.Cause)
 }
 
-// reserved says for whom what is free is kept.
-func (p *Promise) reserved() string {
+// reservedFor says for which job the free resources are reserved.
+func (p *Promise) reservedFor() string {
 	if p.At.IsZero() {
 		return fmt.Sprintf("reserved for %s as soon as %s has ended", p.ID, p.After)
 	}
-	return fmt.Sprintf("reserved for %s at %s", p.ID, moment(p.At))
+	return fmt.Sprintf("reserved for %s at %s", p.ID, formatTime(p.At))
 }
 
-func by(d time.Duration) string {
+func delayText(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
 	return " by " + d.Round(time.Second).String()
 }
 
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,9 +1,10 @@
 // Package cron decides which jobs a cron makes, cancels and removes.
 //
-// A decision is a function of values: the caller finds the moments, writes jobs and status in one transaction, and
-// looks again at the next moment and whenever a job of the cron ends. A moment is dealt with once: either a job is made
-// for it or it is skipped, and the status moves past it. Until then it is due. A moment is missed if it could not be
-// started on time, see OnTime, or if a newer one has come meanwhile; what happens then is the cron's policy.
+// A decision is a function of values. The caller looks up the moments and writes jobs and status in one transaction. It
+// decides again at the next moment and whenever a job of the cron ends. Each moment is handled once: a job is made for
+// it, or it is skipped, and the status moves past it. Until then the moment is due. A moment is missed if its job could
+// not start on time (see MaxLateness), or if a newer moment has come meanwhile. The cron's policy decides about missed
+// moments.
 package cron
 
 import (
@@ -17,112 +18,111 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// OnTime is how late a job may be made for a moment that does not count as missed.
-const OnTime = time.Minute
+// MaxLateness is the greatest lateness of a job that counts as on time.
+const MaxLateness = time.Minute
 
 // Types of the events.
 const (
 	EventFired   = "cron.fired"   // a job was made
-	EventMissed  = "cron.missed"  // moments passed; one job stands for them, or they get theirs late
-	EventSkipped = "cron.skipped" // moments get no job
+	EventMissed  = "cron.missed"  // moments were missed; one job stands for all of them
+	EventSkipped = "cron.skipped" // moments without a job
 )
 
-// Input is what is known when a cron is looked at. Decide changes nothing in it.
+// Input holds everything that a decision about a cron depends on. Decide does not change it.
 type Input struct {
 	Spec *cluster.Cron // with the defaults filled in
-	// Status is how far the cron has come, nil where it was never looked at.
+	// Status is the cron's record of handled moments, nil before the first decision.
 	Status *cluster.CronStatus
-	// Due are the moments of the schedules after Status.Last, or after the cron's creation, up to Now: oldest first,
-	// and where there are more than MaxMissed the newest of them.
+	// Due are the moments of the schedules after Status.Last, or after the cron's creation, up to Now, oldest first. If
+	// there are more than MaxMissed, they are the newest MaxMissed.
 	Due []time.Time
-	// Jobs are the cluster's jobs, at least those that the cron made and those that have the name of a due moment's
-	// job. Of the others nothing is taken.
+	// Jobs are jobs of the cluster: at least those that the cron made, and those with the name of a due moment's job.
+	// Other jobs have no effect.
 	Jobs []Job
 	Now  time.Time
 }
 
-// Job is a job and how it stands.
+// Job is a job with its state.
 type Job struct {
 	Spec *cluster.Job
-	// Done says that the job has ended, and Failed that it ended in any way but success: a job that was cancelled has
-	// failed.
+	// Done says that the job has ended. Failed says that it ended without success; a cancelled job has failed.
 	Done, Failed bool
-	// Finished is when it ended.
+	// Finished is the time at which the job ended.
 	Finished time.Time
 }
 
-// Decision is what follows. The caller carries it out as a whole: if a job of Make exists meanwhile, it decides anew.
+// Decision is the result for an Input. The caller carries it out as a whole. If a job of Make already exists by then,
+// the caller decides again.
 type Decision struct {
-	// Make are jobs to create, oldest moment first, complete but for their Lifespan.
+	// Make lists jobs to create, oldest moment first, complete except for their Lifespan.
 	Make []*cluster.Job
-	// Cancel and Delete are names of jobs: to cancel, and to delete because enough newer ones are kept.
+	// Cancel and Delete are names of jobs to cancel, and to delete because enough newer ones are kept.
 	Cancel []string
 	Delete []string
-	// Status is the record to write, nil where it stands as it is.
+	// Status is the record to write, nil if the last one stays.
 	Status *cluster.CronStatus
 	Events []cluster.Event
-	// Message says how the cron stands, for people.
+	// Message describes the state of the cron, for people.
 	Message string
 }
 
-// Decide returns what follows from the input.
+// Decide returns the decision for the input.
 func Decide(in Input) Decision {
 	c := in.Spec
-	l := begin(&in)
-	if c.Deleted { // its jobs stay: what they did may still be looked up
+	e := newEvaluation(&in)
+	if c.Deleted { // its jobs stay, so that their results can be looked up
 		return Decision{Message: "deleted"}
 	}
-	l.history()
-	due := l.due() // 1. the moments that are to be looked at
+	e.deleteOldJobs()
+	due := e.dueMoments() // 1. all due moments
 	if c.Suspended {
-		l.suspend(due)
-		return l.end(nil)
+		e.leaveSuspended(due)
+		return e.finish(nil)
 	}
-	due = l.fresh(due)    // 2. without those that are too old
-	due = l.missed(due)   // 3. and without those that the policy for missed ones takes out
-	due = l.existing(due) // 4. and without those whose job exists
-	return l.end(l.start(due))
+	due = e.dropOld(due)      // 2. without moments that are too old
+	due = e.dropMissed(due)   // 3. without missed moments that the policy drops
+	due = e.dropExisting(due) // 4. without moments whose job exists
+	return e.finish(e.startJobs(due))
 }
 
-// look is one look at a cron while it is decided on.
-type look struct {
+// evaluation is the state of one decision about a cron.
+type evaluation struct {
 	in      *Input
 	spec    *cluster.Cron
-	status  cluster.CronStatus // the record as it will be
-	own     []Job              // the jobs that the cron made, by name
-	running []Job              // those of them that have not ended
+	status  cluster.CronStatus // the new record
+	ownJobs []Job              // jobs that the cron made, sorted by name
+	running []Job              // own jobs that have not ended
 	byName  map[string]Job     // all jobs
 	d       Decision
 }
 
-// begin joins status and jobs. A cron that is looked at for the first time, or whose schedules changed, begins at its
-// last write.
-func begin(in *Input) *look {
-	l := &look{in: in, spec: in.Spec, byName: make(map[string]Job, len(in.Jobs))}
+// newEvaluation joins status and jobs. A cron without a status, or with changed schedules, starts at its last write.
+func newEvaluation(in *Input) *evaluation {
+	e := &evaluation{in: in, spec: in.Spec, byName: make(map[string]Job, len(in.Jobs))}
 	for _, j := range in.Jobs {
-		l.byName[j.Spec.Name] = j
-		if j.Spec.Cron != l.spec.Name {
+		e.byName[j.Spec.Name] = j
+		if j.Spec.Cron != e.spec.Name {
 			continue
 		}
-		l.own = append(l.own, j)
+		e.ownJobs = append(e.ownJobs, j)
 		if !j.Done {
-			l.running = append(l.running, j)
+			e.running = append(e.running, j)
 		}
 	}
 	byName := func(a, b Job) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) }
-	slices.SortFunc(l.own, byName)
-	slices.SortFunc(l.running, byName)
+	slices.SortFunc(e.ownJobs, byName)
+	slices.SortFunc(e.running, byName)
 	if in.Status != nil {
-		l.status = *in.Status
+		e.status = *in.Status
 	}
-	if schedule := scheduleOf(l.spec); l.status.Schedule != schedule {
-		l.status.Schedule = schedule
-		l.pass(latest(l.spec.Created, l.spec.Updated))
+	if schedule := scheduleOf(e.spec); e.status.Schedule != schedule {
+		e.status.Schedule = schedule
+		e.markHandled(latest(e.spec.Created, e.spec.Updated))
 	}
-	return l
+	return e
 }
 
-// scheduleOf returns what tells one timetable from another.
+// scheduleOf returns a text that differs between different timetables.
 func scheduleOf(c *cluster.Cron) string {
 	return strings.Join(append(slices.Clone(c.Schedules), c.Zone), ";")
 }
@@ -134,224 +134,222 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// pass notes that moments up to that one are dealt with.
-func (l *look) pass(at time.Time) { l.status.Last = latest(l.status.Last, at) }
+// markHandled records that all moments up to at are handled.
+func (e *evaluation) markHandled(at time.Time) { e.status.Last = latest(e.status.Last, at) }
 
-// due returns the moments that were not dealt with, oldest first, each once.
-func (l *look) due() []time.Time {
-	due := make([]time.Time, 0, len(l.in.Due))
-	for _, at := range l.in.Due {
-		if at.After(l.status.Last) && !at.After(l.in.Now) {
+// dueMoments returns the unhandled moments, oldest first, each once.
+func (e *evaluation) dueMoments() []time.Time {
+	due := make([]time.Time, 0, len(e.in.Due))
+	for _, at := range e.in.Due {
+		if at.After(e.status.Last) && !at.After(e.in.Now) {
 			due = append(due, at)
 		}
 	}
 	slices.SortFunc(due, time.Time.Compare)
-	return slices.CompactFunc(due, func(a, b time.Time) bool { return l.spec.JobName(a) == l.spec.JobName(b) })
+	return slices.CompactFunc(due, func(a, b time.Time) bool { return e.spec.JobName(a) == e.spec.JobName(b) })
 }
 
-// suspend leaves the moments for later, unless missed ones get nothing anyway.
-func (l *look) suspend(due []time.Time) {
-	l.d.Message = "suspended"
+// leaveSuspended leaves the moments for later, unless the policy skips missed moments anyway.
+func (e *evaluation) leaveSuspended(due []time.Time) {
+	e.d.Message = "suspended"
 	if len(due) == 0 {
 		return
 	}
-	if l.spec.Missed == cluster.CronSkip {
-		l.pass(due[len(due)-1])
-		l.status.Message = "the cron was suspended"
+	if e.spec.Missed == cluster.CronSkip {
+		e.markHandled(due[len(due)-1])
+		e.status.Message = "the cron was suspended"
 		return
 	}
-	l.d.Message = "suspended; due: " + l.moments(due)
+	e.d.Message = "suspended; due: " + e.describeMoments(due)
 }
 
-// fresh takes out the moments that are older than the cron allows. Where one job stands for all that were missed, only
+// dropOld drops moments that are older than the cron allows. If one job stands for all missed moments, only the age of
 // the newest counts.
-func (l *look) fresh(due []time.Time) []time.Time {
-	old := func(at time.Time) bool { return l.in.Now.Sub(at) > time.Duration(l.spec.Within) }
+func (e *evaluation) dropOld(due []time.Time) []time.Time {
+	old := func(at time.Time) bool { return e.in.Now.Sub(at) > time.Duration(e.spec.Within) }
 	n := 0
 	for n < len(due) && old(due[n]) {
 		n++
 	}
-	if l.spec.Missed == cluster.CronOnce && n < len(due) {
+	if e.spec.Missed == cluster.CronOnce && n < len(due) {
 		return due
 	}
 	if n > 0 {
-		l.skip(due[:n], fmt.Sprintf("more than %s ago", l.spec.Within))
+		e.skipMoments(due[:n], fmt.Sprintf("more than %s ago", e.spec.Within))
 	}
 	return due[n:]
 }
 
-// missed takes out the moments that were missed and are to get no job of their own.
-func (l *look) missed(due []time.Time) []time.Time {
+// dropMissed drops missed moments that get no job of their own.
+func (e *evaluation) dropMissed(due []time.Time) []time.Time {
 	last := len(due) - 1
-	if last < 0 || l.spec.Missed == cluster.CronAll {
+	if last < 0 || e.spec.Missed == cluster.CronAll {
 		return due
 	}
-	if l.spec.Missed != cluster.CronSkip {
-		return due[last:] // once; start tells of the others
+	if e.spec.Missed != cluster.CronSkip {
+		return due[last:] // one job for all; makeJob reports the others
 	}
-	if l.in.Now.Sub(due[last]) > OnTime {
-		l.skip(due, "not started on time")
+	if e.in.Now.Sub(due[last]) > MaxLateness {
+		e.skipMoments(due, "not started on time")
 		return nil
 	}
 	if last > 0 {
-		l.skip(due[:last], "not started on time")
+		e.skipMoments(due[:last], "not started on time")
 	}
-	if l.spec.Concurrency == cluster.CronForbid && len(l.running) > 0 {
-		l.skip(due[last:], fmt.Sprintf("job %s still ran", l.running[0].Spec.Name))
+	if e.spec.Concurrency == cluster.CronForbid && len(e.running) > 0 {
+		e.skipMoments(due[last:], fmt.Sprintf("job %s still ran", e.running[0].Spec.Name))
 		return nil
 	}
 	return due[last:]
 }
 
-// existing takes out the moments whose job exists: made by this cron for them, or by somebody else under that name.
-func (l *look) existing(due []time.Time) []time.Time {
+// dropExisting drops moments whose job exists, made by this cron for them or by somebody else under that name.
+func (e *evaluation) dropExisting(due []time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(due), func(at time.Time) bool {
-		name := l.spec.JobName(at)
-		j, found := l.byName[name]
+		name := e.spec.JobName(at)
+		j, found := e.byName[name]
 		switch {
 		case !found:
 			return false
-		case j.Spec.Cron == l.spec.Name && j.Spec.At.Equal(at):
-			l.pass(at)
-			l.status.Job, l.status.Message = name, ""
+		case j.Spec.Cron == e.spec.Name && j.Spec.At.Equal(at):
+			e.markHandled(at)
+			e.status.Job, e.status.Message = name, ""
 		default:
-			l.skip([]time.Time{at}, fmt.Sprintf("a job %s exists already", name))
+			e.skipMoments([]time.Time{at}, fmt.Sprintf("a job %s exists already", name))
 		}
 		return true
 	})
 }
 
-// start makes the jobs that may run now, and returns the moments that wait.
-func (l *look) start(due []time.Time) (waiting []time.Time) {
+// startJobs makes the jobs that may run now, and returns the moments that wait.
+func (e *evaluation) startJobs(due []time.Time) (waiting []time.Time) {
 	if len(due) == 0 {
 		return nil
 	}
-	switch l.spec.Concurrency {
+	switch e.spec.Concurrency {
 	case cluster.CronAllow:
 		for _, at := range due {
-			l.make(at)
+			e.makeJob(at)
 		}
 		return nil
 	case cluster.CronReplace:
-		for _, j := range l.running {
+		for _, j := range e.running {
 			if !j.Spec.Cancelled && !j.Spec.Deleted {
-				l.d.Cancel = append(l.d.Cancel, j.Spec.Name)
+				e.d.Cancel = append(e.d.Cancel, j.Spec.Name)
 			}
 		}
 	case cluster.CronForbid, "":
-		if len(l.running) > 0 {
+		if len(e.running) > 0 {
 			return due
 		}
 	}
-	l.make(due[0])
+	e.makeJob(due[0])
 	return due[1:]
 }
 
-// make makes the job for a moment.
-func (l *look) make(at time.Time) {
-	c := l.spec
+func (e *evaluation) makeJob(at time.Time) {
+	c := e.spec
 	job := &cluster.Job{
 		Cluster: c.Cluster, Name: c.JobName(at), Labels: maps.Clone(c.Job.Labels), Steps: slices.Clone(c.Job.Steps),
 		Priority: c.Job.Priority, Cron: c.Name, At: at,
 	}
 	if c.Missed == cluster.CronOnce {
-		l.superseded(at, job.Name)
+		e.reportSuperseded(at, job.Name)
 	}
-	l.d.Make = append(l.d.Make, job)
-	l.pass(at)
-	l.status.Job, l.status.Made, l.status.Message = job.Name, l.in.Now, ""
-	message := fmt.Sprintf("job %s, for %s", job.Name, stamp(at))
-	if late := l.in.Now.Sub(at); late > OnTime {
+	e.d.Make = append(e.d.Make, job)
+	e.markHandled(at)
+	e.status.Job, e.status.Made, e.status.Message = job.Name, e.in.Now, ""
+	message := fmt.Sprintf("job %s, for %s", job.Name, formatMoment(at))
+	if late := e.in.Now.Sub(at); late > MaxLateness {
 		message += fmt.Sprintf(", %s late", late.Round(time.Second))
 	}
-	l.event(EventFired, cluster.ReasonSchedule, 0, message)
+	e.event(EventFired, cluster.ReasonSchedule, 0, message)
 }
 
-// superseded tells of the moments before that one for which the one job stands.
-func (l *look) superseded(at time.Time, job string) {
+// reportSuperseded reports the earlier moments that the one job stands for.
+func (e *evaluation) reportSuperseded(at time.Time, job string) {
 	var before []time.Time
-	for _, m := range l.due() {
+	for _, m := range e.dueMoments() {
 		if m.Before(at) {
 			before = append(before, m)
 		}
 	}
 	if len(before) > 0 {
-		l.event(EventMissed, cluster.ReasonMissed, len(before),
-			fmt.Sprintf("%s missed: job %s stands for all", l.moments(before), job))
+		e.event(EventMissed, cluster.ReasonMissed, len(before),
+			fmt.Sprintf("%s missed: job %s stands for all", e.describeMoments(before), job))
 	}
 }
 
-// skip passes moments without a job.
-func (l *look) skip(due []time.Time, why string) {
-	l.pass(due[len(due)-1])
-	l.status.Message = fmt.Sprintf("%s skipped: %s", l.moments(due), why)
-	l.event(EventSkipped, cluster.ReasonMissed, len(due), l.status.Message)
+// skipMoments marks moments as handled without a job.
+func (e *evaluation) skipMoments(due []time.Time, why string) {
+	e.markHandled(due[len(due)-1])
+	e.status.Message = fmt.Sprintf("%s skipped: %s", e.describeMoments(due), why)
+	e.event(EventSkipped, cluster.ReasonMissed, len(due), e.status.Message)
 }
 
-func (l *look) event(kind string, reason cluster.ReasonCode, count int, message string) {
-	owner := l.spec.Owner()
-	l.d.Events = append(l.d.Events, cluster.Event{
-		Type: kind, Cluster: l.spec.Cluster, Owner: &owner, Reason: reason, Message: message, Count: count,
+func (e *evaluation) event(kind string, reason cluster.ReasonCode, count int, message string) {
+	owner := e.spec.Owner()
+	e.d.Events = append(e.d.Events, cluster.Event{
+		Type: kind, Cluster: e.spec.Cluster, Owner: &owner, Reason: reason, Message: message, Count: count,
 	})
 }
 
-// history deletes the jobs that ended beyond those that are kept: the newest stay.
-func (l *look) history() {
-	ended := slices.DeleteFunc(slices.Clone(l.own), func(j Job) bool { return !j.Done || j.Spec.Deleted })
+// deleteOldJobs deletes ended jobs beyond the number that is kept: the newest stay.
+func (e *evaluation) deleteOldJobs() {
+	ended := slices.DeleteFunc(slices.Clone(e.ownJobs), func(j Job) bool { return !j.Done || j.Spec.Deleted })
 	slices.SortStableFunc(ended, func(a, b Job) int {
 		return cmp.Or(b.Finished.Compare(a.Finished), b.Spec.At.Compare(a.Spec.At),
 			cmp.Compare(b.Spec.Name, a.Spec.Name))
 	})
-	keep := map[bool]int{false: kept(l.spec.KeepSucceeded), true: kept(l.spec.KeepFailed)}
+	keep := map[bool]int{false: keepCount(e.spec.KeepSucceeded), true: keepCount(e.spec.KeepFailed)}
 	for _, j := range ended {
 		if keep[j.Failed]--; keep[j.Failed] < 0 {
-			l.d.Delete = append(l.d.Delete, j.Spec.Name)
+			e.d.Delete = append(e.d.Delete, j.Spec.Name)
 		}
 	}
-	slices.Sort(l.d.Delete)
+	slices.Sort(e.d.Delete)
 }
 
-func kept(n *int) int {
+func keepCount(n *int) int {
 	if n == nil {
 		return cluster.DefaultCronKeep
 	}
 	return max(0, *n)
 }
 
-// end puts the decision together.
-func (l *look) end(waiting []time.Time) Decision {
-	old := l.in.Status
-	if old == nil || !old.Last.Equal(l.status.Last) || old.Schedule != l.status.Schedule || old.Job != l.status.Job {
-		l.d.Status = &l.status
+// finish assembles the decision.
+func (e *evaluation) finish(waiting []time.Time) Decision {
+	old := e.in.Status
+	if old == nil || !old.Last.Equal(e.status.Last) || old.Schedule != e.status.Schedule || old.Job != e.status.Job {
+		e.d.Status = &e.status
 	}
 	switch {
-	case l.d.Message != "":
-	case len(waiting) > 0 && len(l.running) > 0:
-		l.d.Message = fmt.Sprintf("due, once job %s has ended: %s", l.running[0].Spec.Name, l.moments(waiting))
+	case e.d.Message != "":
+	case len(waiting) > 0 && len(e.running) > 0:
+		e.d.Message = fmt.Sprintf("due, once job %s has ended: %s", e.running[0].Spec.Name, e.describeMoments(waiting))
 	case len(waiting) > 0:
-		l.d.Message = "due, one after the other: " + l.moments(waiting)
-	case l.status.Last.Sub(l.in.Now) > OnTime:
-		l.d.Message = fmt.Sprintf("nothing before %s: the clock went back, and moments up to then were dealt with",
-			stamp(l.status.Last))
-	case l.status.Message != "":
-		l.d.Message = l.status.Message
-	case l.status.Job != "":
-		l.d.Message = "newest job: " + l.status.Job
+		e.d.Message = "due, one after the other: " + e.describeMoments(waiting)
+	case e.status.Last.Sub(e.in.Now) > MaxLateness:
+		e.d.Message = fmt.Sprintf("nothing before %s: the clock went back, and moments up to then were dealt with",
+			formatMoment(e.status.Last))
+	case e.status.Message != "":
+		e.d.Message = e.status.Message
+	case e.status.Job != "":
+		e.d.Message = "newest job: " + e.status.Job
 	}
-	return l.d
+	return e.d
 }
 
-// moments tells how many moments there are and when they were. Where there were more than a look is given, that is the
-// least.
-func (l *look) moments(list []time.Time) string {
+// describeMoments describes the number and times of moments. If Due was cut at MaxMissed, the number is a lower bound.
+func (e *evaluation) describeMoments(list []time.Time) string {
 	n := len(list)
 	switch {
-	case len(l.in.Due) >= cluster.MaxMissed && list[0].Equal(l.in.Due[0]):
-		return fmt.Sprintf("%d moments or more up to %s", n, stamp(list[n-1]))
+	case len(e.in.Due) >= cluster.MaxMissed && list[0].Equal(e.in.Due[0]):
+		return fmt.Sprintf("%d moments or more up to %s", n, formatMoment(list[n-1]))
 	case n == 1:
-		return stamp(list[0])
+		return formatMoment(list[0])
 	}
-	return fmt.Sprintf("%d moments from %s to %s", n, stamp(list[0]), stamp(list[n-1]))
+	return fmt.Sprintf("%d moments from %s to %s", n, formatMoment(list[0]), formatMoment(list[n-1]))
 }
 
-func stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04Z") }
+func formatMoment(at time.Time) string { return at.UTC().Format("2006-01-02T15:04Z") }

@@ -26,11 +26,11 @@ func drawWorld(t *rapid.T) *world {
 		Within:      cluster.Duration(1+upTo(t, "within", 60)) * cluster.Duration(time.Minute),
 	}
 	w.spec.Created, w.spec.Updated = w.now, w.now
-	w.step() // from here on it is known which schedules were looked at
+	w.step() // records the schedules
 	return w
 }
 
-// change lets something happen between two looks.
+// change makes a random change between two decisions.
 func (w *world) change(t *rapid.T) {
 	switch pick(t, "change", "", "", "", "end", "end", "suspend", "resume", "relabel", "back") {
 	case "end":
@@ -51,7 +51,7 @@ func (w *world) change(t *rapid.T) {
 	}
 }
 
-// TestPromises lets a cron run for a while and checks what holds for each decision.
+// TestPromises runs a cron for a while and checks the rules for each decision.
 func TestPromises(t *testing.T) {
 	made, skipped := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -66,7 +66,7 @@ func TestPromises(t *testing.T) {
 				t.Fatalf("the same input, another decision, or the first changed it:\n%s", diff)
 			}
 			if upTo(t, "refused", 9) == 0 {
-				continue // somebody else wrote meanwhile: the decision comes to nothing
+				continue // another writer came first: the decision is dropped
 			}
 			w.check(t, d)
 			w.apply(d)
@@ -81,9 +81,9 @@ func TestPromises(t *testing.T) {
 					skipped += e.Count
 				}
 			}
-			if !w.now.Before(newest) { // else moments may have been too old by the clock as it was
+			if !w.now.Before(newest) { // otherwise moments may have been too old by the earlier clock
 				newest = w.now
-				w.everyMomentHasItsJob(t, jobs)
+				w.checkEachMomentHasAJob(t, jobs)
 			}
 			if again := cron.Decide(w.input()); len(again.Make) > 0 && w.spec.Concurrency != cluster.CronReplace {
 				t.Fatalf("made %d jobs, and %d more at once", len(d.Make), len(again.Make))
@@ -95,7 +95,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// check holds a decision against what its policies promise.
+// check compares a decision with the promises of the policies.
 func (w *world) check(t *rapid.T, d cron.Decision) {
 	running := 0
 	for _, j := range w.jobs {
@@ -117,7 +117,8 @@ func (w *world) check(t *rapid.T, d cron.Decision) {
 	}
 	for _, j := range d.Make {
 		late := w.now.Sub(j.At)
-		if late < 0 || late > time.Duration(w.spec.Within) || w.spec.Missed == cluster.CronSkip && late > cron.OnTime {
+		if late < 0 || late > time.Duration(w.spec.Within) || w.spec.Missed == cluster.CronSkip &&
+			late > cron.MaxLateness {
 			t.Fatalf("a job for %s at %s", j.At, w.now)
 		}
 	}
@@ -129,8 +130,8 @@ func (w *world) check(t *rapid.T, d cron.Decision) {
 	}
 }
 
-// everyMomentHasItsJob holds for crons whose jobs run together, each moment for itself.
-func (w *world) everyMomentHasItsJob(t *rapid.T, jobs map[time.Time]int) {
+// checkEachMomentHasAJob checks crons whose jobs run together, each moment by itself.
+func (w *world) checkEachMomentHasAJob(t *rapid.T, jobs map[time.Time]int) {
 	if w.spec.Missed != cluster.CronAll || w.spec.Concurrency != cluster.CronAllow || w.spec.Suspended {
 		return
 	}
@@ -142,7 +143,7 @@ func (w *world) everyMomentHasItsJob(t *rapid.T, jobs map[time.Time]int) {
 	}
 }
 
-// TestJobsAreWhole: a job is made of all that the cron says, and of nothing that is shared with it.
+// TestJobsAreWhole: a job contains everything that the cron specifies, and shares no memory with it.
 func TestJobsAreWhole(t *testing.T) {
 	at := midnight().Add(time.Hour)
 	spec := &cluster.Cron{
@@ -177,7 +178,7 @@ func TestJobsAreWhole(t *testing.T) {
 	}
 }
 
-// TestCancelsOnce: a job that is cancelled or deleted already is left alone, and the new one does not wait for it.
+// TestCancelsOnce: a job that is already cancelled or deleted is left alone, and the new job does not wait for it.
 func TestCancelsOnce(t *testing.T) {
 	at := midnight().Add(time.Hour)
 	spec := &cluster.Cron{

@@ -13,22 +13,22 @@ import (
 	"github.com/berthd/berth/internal/testkit/script"
 )
 
-// TestScripts plays the stories in testdata, as package script says. Commands:
+// TestScripts plays the stories in testdata, see package script. Commands:
 //
 //	cron every=D [concurrency=W] [missed=W] [within=D] [keep=N/N]
 //	                                     the user writes the cron: a moment each D of the day
-//	suspend | resume | delete | relabel  the user changes it
-//	forget                       the record of how far it has come is lost
+//	suspend | resume | delete | relabel  the user changes the cron
+//	forget                       the cron's status is lost
 //	end HHMM [failed]            the job of that moment ends
 //	job HHMM                     somebody else makes a job of that name
-//	look HH:MM[:SS]              a look at that time of the day, forwards or back; it prints what follows
-//	looks HH:MM every D          looks in between; prints those with a decision
+//	look HH:MM[:SS]              a decision at that time of the day, forwards or back; prints the result
+//	looks HH:MM every D          decisions until that time; prints those with an effect
 //	jobs                         prints the jobs
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
 }
 
-// play returns the script with the output that its commands have now.
+// play returns the script with the present output of its commands.
 func play(t *testing.T, text string) string {
 	t.Helper()
 	s := &stage{T: t, world: world{now: midnight()}}
@@ -118,7 +118,7 @@ func (s *stage) write(words []string) {
 	s.spec = c
 }
 
-// look looks, does what the decision says and prints it.
+// look decides, carries the decision out and prints it.
 func (s *stage) look(always bool) {
 	d := s.step()
 	var parts []string

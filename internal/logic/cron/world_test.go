@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/logic/cron"
 )
 
-// world is a cron and what a caller keeps for it. The cron has a moment each so often.
+// world is a cron and the state that a caller keeps for it. The cron's moments have equal distances.
 type world struct {
 	now    time.Time
 	every  time.Duration
@@ -17,7 +17,7 @@ type world struct {
 	jobs   []cron.Job
 }
 
-// due returns the moments after the last that was dealt with, the newest MaxMissed of them.
+// due returns the unhandled moments, the newest MaxMissed of them.
 func (w *world) due() (due []time.Time) {
 	after := w.spec.Created
 	if w.status != nil {
@@ -29,12 +29,12 @@ func (w *world) due() (due []time.Time) {
 	return due[max(0, len(due)-cluster.MaxMissed):]
 }
 
-// input returns what a look is given.
+// input returns the input of a decision.
 func (w *world) input() cron.Input {
 	return cron.Input{Spec: w.spec, Status: w.status, Due: w.due(), Jobs: slices.Clone(w.jobs), Now: w.now}
 }
 
-// step looks and does what the decision says.
+// step decides and carries the decision out.
 func (w *world) step() cron.Decision {
 	d := cron.Decide(w.input())
 	w.apply(d)

@@ -143,8 +143,8 @@ func TestALongRunForgivesEarlierRestarts(t *testing.T) {
 	}
 }
 
-// TestRestartsStayBelowTheLimit: whatever happens, no window holds more restarts than the limit, delays stay
-// within their bounds, and what was handed in is not changed.
+// TestRestartsStayBelowTheLimit: no window ever holds more restarts than the limit, delays stay within their bounds,
+// and the input is not changed.
 func TestRestartsStayBelowTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := policy(cluster.RestartAlways)

@@ -8,37 +8,37 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Look is what one check of a round has shown so far. Agents persist it: so neither an agent's new life nor another
-// server loses or makes up what was seen or said. The zero value is a check without a result.
+// Look is the state of one check in a round. Agents persist it, so that neither a restart of the agent nor another
+// server loses or repeats results. The zero value is a check without a result.
 type Look struct {
 	CheckState
-	// Complaint is what the check answered when its health came to be what it is, empty where that was well.
+	// Complaint is the check's answer when its present health began, empty if the check was healthy.
 	Complaint string `json:"complaint,omitempty"`
-	// Said is when the newest word came, for a check of type ttl (boot-time clock), 0 for never.
+	// Said is the time of the newest ttl update, for a check of type ttl (boot-time clock), 0 for never.
 	Said time.Duration `json:"said,omitempty"`
 }
 
-// Hearing is since when an agent could have been told a word, and when it last knew that (boot-time clock). It does not
-// outlive the agent.
+// Hearing is the span in which ttl updates could have reached an agent (boot-time clock). It does not outlive the
+// agent.
 type Hearing struct {
-	// Since is since when a server that could pass words on has been there without a break, 0 where none is.
+	// Since is the time from which a server that passes updates on has been connected without a break, 0 if none is.
 	Since time.Duration
-	// Until is when the newest request was sent that the server has answered since.
+	// Until is the time at which the newest request was sent that the server has answered.
 	Until time.Duration
 }
 
-// Round is a round of an attempt as far as its checks go.
+// Round holds the checks of one round of an attempt.
 type Round struct {
 	Checks []cluster.Check
 	Looks  []Look // one for each check, or none at all
-	// Up is when all containers ran, Through when all checks of the meaning startup had succeeded, 0 for not yet
-	// (boot-time clock).
+	// Up is the time at which all containers ran. Through is the time at which all startup checks had succeeded. 0
+	// means not yet (boot-time clock).
 	Up, Through time.Duration
 	Hearing     Hearing
 	Now         time.Duration // boot-time clock
 }
 
-// look returns what a check has shown.
+// look returns the state of a check.
 func (r *Round) look(i int) Look {
 	if i < len(r.Looks) {
 		return r.Looks[i]
@@ -46,20 +46,16 @@ func (r *Round) look(i int) Look {
 	return Look{}
 }
 
-// Looked returns the look after a further state of the check. The complaint is kept for as long as the health is the
-// same: some differ each time, and each difference would be told and stored.
+// Looked returns the look after a report of the check. The reporter bounds how often the complaint changes, because
+// each change is sent and stored.
 func Looked(prev Look, state CheckState, complaint string) Look {
-	next := Look{CheckState: state, Complaint: complaint, Said: prev.Said}
-	if state.Health == prev.Health {
-		next.Complaint = prev.Complaint
-	}
 	if state.Health == cluster.HealthHealthy {
-		next.Complaint = ""
+		complaint = ""
 	}
-	return next
+	return Look{CheckState: state, Complaint: complaint, Said: prev.Said}
 }
 
-// Heard returns the look of a check of type ttl after a word that came now (boot-time clock).
+// Heard returns the look of a check of type ttl after an update that arrived now (boot-time clock).
 func Heard(word cluster.Word, message string, now time.Duration) Look {
 	next := Look{Said: now, Complaint: message}
 	switch word {
@@ -73,21 +69,21 @@ func Heard(word cluster.Word, message string, now time.Duration) Look {
 	return next
 }
 
-// Expiry is what has become of the TTL of a check.
+// Expiry is the state of a check's TTL.
 type Expiry string
 
 // Expiries.
 const (
-	Stands Expiry = "" // the word stands, or the check waits for one
-	// nothing was heard for the TTL; whether something could have been heard is not known yet
+	Stands Expiry = "" // the last update is valid, or the check waits for one
+	// no update arrived for the TTL; whether one could have arrived is not known yet
 	Doubted Expiry = "doubted"
-	Expired Expiry = "expired" // nothing was heard for the TTL, and something could have been
+	Expired Expiry = "expired" // no update arrived for the TTL, and one could have arrived
 )
 
-// Expires judges the TTL of a check that others than its agent look after. It runs from the newest word, from when a
-// server was there to pass words on, or from when the check began to count, whichever is the latest: silence of
-// servers, or of an agent that was not there, is not the task's. It has passed once a server answered a request that
-// was sent after its end. At is when to look again, 0 for when something happens.
+// Expires judges the TTL of a check of type ttl. The TTL runs from the latest of three times: the newest update, the
+// connection of a server that passes updates on, and the time from which the check counts. The silence of servers, or
+// of an agent that did not run, is not the task's fault. The TTL has passed once a server answered a request that was
+// sent after its end. at is the time to look again, 0 if only an event changes the result.
 func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	c := &r.Checks[i]
 	began := r.Through
@@ -99,9 +95,9 @@ func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 		return Stands, 0
 	}
 	if c.Means() == cluster.MeaningStartup && look.Health == cluster.HealthHealthy {
-		return Stands, 0 // it is over
+		return Stands, 0 // the check is done
 	}
-	end := max(began, r.Up+time.Duration(c.InitialDelay), look.Said, r.Hearing.Since) + orTTL(c.TTL)
+	end := max(began, r.Up+time.Duration(c.InitialDelay), look.Said, r.Hearing.Since) + ttlOrDefault(c.TTL)
 	switch {
 	case r.Now < end:
 		return Stands, end
@@ -111,36 +107,35 @@ func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	return Expired, 0
 }
 
-// Silent returns the look of a check whose TTL has passed.
+// Silent returns the look of a check after its TTL has passed.
 func Silent(c *cluster.Check, prev Look) Look {
-	complaint := "nothing was said for " + cluster.Duration(orTTL(c.TTL)).String()
+	complaint := "nothing was said for " + cluster.Duration(ttlOrDefault(c.TTL)).String()
 	if prev.Said == 0 {
-		complaint = "nothing was said within " + cluster.Duration(orTTL(c.TTL)).String()
+		complaint = "nothing was said within " + cluster.Duration(ttlOrDefault(c.TTL)).String()
 	}
 	return Look{CheckState: CheckState{Health: cluster.HealthFailing}, Complaint: complaint, Said: prev.Said}
 }
 
-func orTTL(d cluster.Duration) time.Duration {
+func ttlOrDefault(d cluster.Duration) time.Duration {
 	if d <= 0 {
 		d = cluster.DefaultTTL
 	}
 	return time.Duration(d)
 }
 
-// Checked is what the checks of a round say together.
+// Checked is the result of all checks of a round.
 type Checked struct {
-	// Health is that of the checks of the meaning readiness, by Overall; unknown where there are none, or none counts
-	// yet.
+	// Health is the Overall health of the readiness checks; unknown if there are none, or none counts yet.
 	Health cluster.Health
-	// Started says that every check of the meaning startup has succeeded.
+	// Started says that every startup check has succeeded.
 	Started bool
-	// Note says which checks are not well and what they answered, or what a start waits for.
+	// Note names the checks that are not healthy, with their answers, or what a start waits for.
 	Note string
-	// Fatal, unless empty, is why the round has to end: a check of the meaning startup or liveness is failing.
+	// Fatal, unless empty, is why the round has to end: a startup or liveness check is failing.
 	Fatal string
 }
 
-// Judge joins what the checks of a round have shown.
+// Judge combines the checks of a round.
 func Judge(r *Round) Checked {
 	out := Checked{Health: cluster.HealthUnknown, Started: true}
 	var ready []CheckState
@@ -155,9 +150,9 @@ func Judge(r *Round) Checked {
 		}
 		out.Started = false
 		if look.Health == cluster.HealthFailing && out.Fatal == "" {
-			out.Fatal = fatal(c, look)
+			out.Fatal = fatalMessage(c, look)
 		}
-		notes = append(notes, "waits for "+told(c, look))
+		notes = append(notes, "waits for "+describeCheck(c, look))
 	}
 	if out.Started = out.Started || r.Through != 0; !out.Started {
 		out.Note = strings.Join(notes, "; ")
@@ -169,12 +164,12 @@ func Judge(r *Round) Checked {
 		switch c.Means() {
 		case cluster.MeaningReadiness:
 			ready = append(ready, look.CheckState)
-			if badness(look.Health) > badness(cluster.HealthUnknown) {
-				notes = append(notes, told(c, look))
+			if severity(look.Health) > severity(cluster.HealthUnknown) {
+				notes = append(notes, describeCheck(c, look))
 			}
 		case cluster.MeaningLiveness:
 			if look.Health == cluster.HealthFailing && out.Fatal == "" {
-				out.Fatal = fatal(c, look)
+				out.Fatal = fatalMessage(c, look)
 			}
 		case cluster.MeaningStartup:
 		}
@@ -186,8 +181,8 @@ func Judge(r *Round) Checked {
 	return out
 }
 
-// told is a check with its meaning and what it answered.
-func told(c *cluster.Check, look Look) string {
+// describeCheck names a check with its meaning and its answer.
+func describeCheck(c *cluster.Check, look Look) string {
 	text := fmt.Sprintf("%s check %s", c.Means(), c.Name)
 	switch {
 	case look.Complaint != "":
@@ -198,8 +193,8 @@ func told(c *cluster.Check, look Look) string {
 	return text
 }
 
-// fatal says that a check ends the round.
-func fatal(c *cluster.Check, look Look) string {
+// fatalMessage says that a check ends the round.
+func fatalMessage(c *cluster.Check, look Look) string {
 	text := fmt.Sprintf("%s check %s failed", c.Means(), c.Name)
 	if n := look.Failures; n > 1 {
 		text += fmt.Sprintf(" %d times in a row", n)

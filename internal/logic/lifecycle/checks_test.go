@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// checksOf makes checks named after their meanings, or after their types where these are ttl.
+// checksOf makes checks named after their meanings, or after their types if these are ttl.
 func checksOf(texts ...string) (all []cluster.Check) {
 	for _, text := range texts {
 		name, ttl := strings.CutPrefix(text, "ttl ")
@@ -51,7 +51,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 		name    string
 		checks  []cluster.Check
 		looks   string
-		through bool // the start was through already
+		through bool // the startup checks had succeeded already
 		want    lifecycle.Checked
 	}{
 		{"no checks", nil, "", true, lifecycle.Checked{Health: "unknown", Started: true}},
@@ -181,8 +181,7 @@ func TestWordsExpire(t *testing.T) {
 	}
 }
 
-// Whatever agents and servers do, a check expires only where something could have been said to it for its whole TTL,
-// and was not.
+// Whatever agents and servers do, a check expires only if updates could have arrived for its whole TTL and none did.
 func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := lifecycle.Round{
@@ -190,7 +189,7 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 			Now: time.Hour,
 		}
 		ttl := time.Duration(r.Checks[0].TTL)
-		deaf := r.Now // when a word last was said, or could not have come
+		deaf := r.Now // last time at which an update came, or could not have come
 		for range rapid.IntRange(1, 100).Draw(t, "events") {
 			switch rapid.SampledFrom(
 				[]string{"time", "time", "time", "session", "lost", "answer", "word", "agent"}).Draw(t, "event") {
@@ -202,7 +201,7 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 			case "session":
 				r.Hearing = lifecycle.Hearing{Since: r.Now}
 				deaf = r.Now
-			case "lost", "agent": // an agent's new life has what was persisted, and no session
+			case "lost", "agent": // a restarted agent has its persisted state and no session
 				r.Hearing, deaf = lifecycle.Hearing{}, r.Now
 			case "answer":
 				if r.Hearing.Since != 0 {
@@ -223,7 +222,7 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	})
 }
 
-func TestComplaintsStayWithTheirHealth(t *testing.T) {
+func TestComplaintIsTheReportedOne(t *testing.T) {
 	state := lifecycle.CheckState{}
 	look := lifecycle.Look{}
 	var got []string
@@ -236,7 +235,7 @@ func TestComplaintsStayWithTheirHealth(t *testing.T) {
 		look = lifecycle.Looked(look, state, complaint)
 		got = append(got, strings.TrimSpace(string(look.Health)+" "+look.Complaint))
 	}
-	want := []string{"warning answer 0", "warning answer 0", "failing answer 2", "failing answer 2", "healthy"}
+	want := []string{"warning answer 0", "warning answer 1", "failing answer 2", "failing answer 3", "healthy"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -7,28 +7,28 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Loss is why the control plane gives an attempt up without a report of its end.
+// Loss is the reason for which the control plane gives up an attempt without a report of its end.
 type Loss struct {
 	Reason  cluster.ReasonCode
 	Message string
 }
 
-// Ending is what is known when an attempt may have ended.
+// Ending holds the facts about an attempt that may have ended.
 type Ending struct {
 	Attempt cluster.Attempt
-	// Loss is nil while the attempt's node can still be asked.
+	// Loss is nil while the attempt's node can be asked.
 	Loss *Loss
-	// Freed is how many earlier attempts of the task were lost or rejected free of charge.
-	Freed int
-	Now   time.Time
+	// FreeLosses is the number of earlier attempts of the task that were lost or rejected free of charge.
+	FreeLosses int
+	Now        time.Time
 }
 
-// Conclude returns how the attempt ended, or ok false if it has not ended or has its outcome already. What the
-// agent reported goes before a loss. Outcome.Free is set for an attempt that was lost or
-// rejected before user code may have run, up to MaxDispatches of them in a task, and for every
-// cancelled one: it ran no risk of its own making.
+// Conclude returns how the attempt ended, or ok false if it has not ended or has its outcome already. The agent's
+// report precedes a loss. Outcome.Free is set for an attempt that was lost or rejected before user code may have run,
+// for up to MaxDispatches attempts of a task. It is also set for every cancelled attempt, because its end was not its
+// own fault.
 func Conclude(e Ending) (out cluster.Outcome, ok bool) {
-	d, o := e.Attempt.Desired, seen(e.Attempt)
+	d, o := e.Attempt.Desired, ownObservation(e.Attempt)
 	if e.Attempt.Outcome != nil || d == nil && o == nil {
 		return out, false
 	}
@@ -40,7 +40,7 @@ func Conclude(e Ending) (out cluster.Outcome, ok bool) {
 	}
 	switch {
 	case o != nil && o.State.Terminal():
-		v := reported(d, o)
+		v := reportedEnd(d, o)
 		out.State, out.Reason, out.Message = v.State, v.Reason, v.Message
 	case e.Loss != nil:
 		out.State, out.Reason, out.Message = cluster.StateLost, e.Loss.Reason, e.Loss.Message
@@ -57,7 +57,7 @@ func Conclude(e Ending) (out cluster.Outcome, ok bool) {
 	}
 	switch out.State {
 	case cluster.StateLost, cluster.StateRejected:
-		out.Free = !out.Started && e.Freed < cluster.MaxDispatches
+		out.Free = !out.Started && e.FreeLosses < cluster.MaxDispatches
 	case cluster.StateCancelled:
 		out.Free = true
 	default:
@@ -65,13 +65,13 @@ func Conclude(e Ending) (out cluster.Outcome, ok bool) {
 	return out, true
 }
 
-// Started reports whether user code of the attempt may have run: it passed its barrier or, as a
-// service's, left the preparing state. In doubt it says yes.
+// Started reports whether user code of the attempt may have run: a batch attempt passed its barrier, or a service's
+// attempt left the preparing state. In doubt it returns true.
 func Started(a cluster.Attempt) bool {
 	if a.Outcome != nil {
 		return a.Outcome.Started
 	}
-	o := seen(a)
+	o := ownObservation(a)
 	if o == nil {
 		return false
 	}
@@ -111,45 +111,45 @@ type Cause string
 
 // Causes. Agents keep them in their state.
 const (
-	CauseExit      Cause = "exit"       // a container ended that is essential, or an init one failed
-	CauseStop      Cause = "stop"       // the control plane said so
+	CauseExit      Cause = "exit"       // an essential container ended, or an init container failed
+	CauseStop      Cause = "stop"       // the control plane ordered it
 	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
 	CausePrepare   Cause = "prepare"    // a container could not be made
 	CauseBarrier   Cause = "barrier"    // the start barrier refused it
 	CauseCheck     Cause = "check"      // a check of the meaning startup or liveness is failing
-	CauseRenewal   Cause = "renewal"    // what its containers were told has changed, and they are begun anew
+	CauseRenewal   Cause = "renewal"    // its containers restart with changed configuration
 )
 
 // End is how a round of an attempt ended, as its agent saw it.
 type End struct {
 	Cause Cause
-	// Problem is what CausePrepare, CauseBarrier, CauseCheck and CauseRenewal tell.
+	// Problem is the message of CausePrepare, CauseBarrier, CauseCheck and CauseRenewal.
 	Problem string
-	// Stop, unless nil, is that the attempt was told to stop.
+	// Stop, unless nil, is the stop that the attempt was told.
 	Stop *cluster.Stop
 	// Batch says that the task runs to success, TimeLimit how long it may run.
 	Batch     bool
 	TimeLimit time.Duration
-	// Rebooted says that the machine was started anew meanwhile, Unseen that a container's end was seen by nobody.
+	// Rebooted says that the machine was restarted meanwhile. Unseen says that nobody saw the end of a container.
 	Rebooted, Unseen bool
-	// Bad, unless nil, is the container that ended badly and is to blame.
+	// Bad, unless nil, is the container that ended badly and caused the end.
 	Bad *BadEnd
 }
 
-// BadEnd is how a container ended that did not end well.
+// BadEnd is the bad end of a container.
 type BadEnd struct {
 	Container string
-	// Refused, unless empty, is why the executor could not start it. Exit is unknown where its program may have run,
-	// and empty where not.
+	// Refused, unless empty, is why the executor could not start the container. Exit is unknown if its program may have
+	// run, and empty if not.
 	Refused string
 	Exit    cluster.Exit
-	// After, unless empty, is the container that ended before and so ended the round.
+	// After, unless empty, is the container that ended before and thereby ended the round.
 	After string
 }
 
-// Classify returns the state, with reason and message, with which an agent would end the attempt after a round.
-// Final says that it does; else the restart policy has its say (P4.5). A batch attempt that ended by itself counts as
-// that also if it was told to stop, and one whose end nobody saw is never run again in place (P4.4).
+// Classify returns the state, reason and message with which an agent ends the attempt after a round. If final is false,
+// the restart policy decides first (P4.5). A batch attempt that ended by itself keeps its own result even if it was
+// told to stop. A batch attempt whose end nobody saw is never run again in place (P4.4).
 func Classify(e End) (v View, final bool) {
 	natural := e.Cause == CauseExit && e.Batch && !e.Rebooted
 	switch {
@@ -186,7 +186,7 @@ func Classify(e End) (v View, final bool) {
 	return View{State: cluster.StateFailed, Reason: reason, Message: message}, final
 }
 
-// why says how the container ended.
+// why returns the reason and message of the container's end.
 func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	switch {
 	case b.Refused != "" && b.Exit.Unknown:

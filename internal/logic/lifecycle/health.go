@@ -6,17 +6,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// DefaultFailAfter is how many failures in a row make a check failing where it sets no number.
+// DefaultFailAfter is the number of consecutive failures that make a check failing if it sets no number.
 const DefaultFailAfter = 3
 
-// CheckState is what one check of a task has shown so far. The zero value is a check without a result.
+// CheckState is the state of one check of a task. The zero value is a check without a result.
 type CheckState struct {
 	Health   cluster.Health `json:"health,omitempty"`
 	Failures int            `json:"failures,omitempty"` // in a row
 }
 
-// NextHealth returns the state of a check after one more result: healthy after one success, warning after one
-// failure, failing after failAfter of them in a row (0 stands for DefaultFailAfter).
+// NextHealth returns the state of a check after one more result. It is healthy after one success and warning after one
+// failure. It is failing after failAfter consecutive failures (0 stands for DefaultFailAfter).
 func NextHealth(prev CheckState, ok bool, failAfter int) CheckState {
 	if ok {
 		return CheckState{Health: cluster.HealthHealthy}
@@ -31,16 +31,16 @@ func NextHealth(prev CheckState, ok bool, failAfter int) CheckState {
 	return next
 }
 
-// Overall returns the health of a task from that of its checks: the worst, where a check without a result
-// is worse than a healthy one. Without checks it is unknown; such a task becomes healthy
-// after running for its minimum healthy time (P4.7), see HealthWithoutChecks.
+// Overall returns the health of a task from that of its checks: the worst one. A check without a result ranks between
+// healthy and warning. Without checks the result is unknown. A task without checks becomes healthy after running for
+// its minimum healthy time (P4.7), see HealthWithoutChecks.
 func Overall(checks []CheckState) cluster.Health {
 	if len(checks) == 0 {
 		return cluster.HealthUnknown
 	}
 	worst := cluster.HealthHealthy
 	for _, c := range checks {
-		if badness(c.Health) > badness(worst) {
+		if severity(c.Health) > severity(worst) {
 			worst = c.Health
 		}
 	}
@@ -50,7 +50,7 @@ func Overall(checks []CheckState) cluster.Health {
 	return worst
 }
 
-func badness(h cluster.Health) int {
+func severity(h cluster.Health) int {
 	switch h {
 	case cluster.HealthHealthy:
 		return 0
@@ -63,8 +63,8 @@ func badness(h cluster.Health) int {
 	}
 }
 
-// HealthWithoutChecks returns the health of a task without checks that has been running for so long, of its
-// minimum healthy time (P4.7), and how long until it changes; 0 if it will not.
+// HealthWithoutChecks returns the health of a task without checks after it has run for ran. least is its minimum
+// healthy time (P4.7). The duration is the time until the health changes, 0 if it will not.
 func HealthWithoutChecks(least, ran time.Duration) (cluster.Health, time.Duration) {
 	if rest := least - ran; rest > 0 {
 		return cluster.HealthUnknown, rest

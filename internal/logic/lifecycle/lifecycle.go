@@ -4,10 +4,10 @@
 // outcome (control plane, written once). No record holds the state that people see: Shown computes it. The
 // table behind Moves is the only place that says which state may follow which; docs and tests read it.
 //
-// What agents owe this package: they report the states preparing, starting, running, stopping and the
-// terminal ones but lost. A restart in place is reported as starting, never as preparing, and only
-// after the first start; Observed.Started stands from the first start on. A stop for an attempt that
-// the agent does not know, or never started, is answered with cancelled.
+// Duties of agents towards this package: they report the states preparing, starting, running, stopping and all terminal
+// ones but lost. A restart in place is reported as starting, never as preparing, and only after the first start.
+// Observed.Started keeps its value from the first start on. An agent answers a stop for an attempt that it does not
+// know, or never started, with cancelled.
 package lifecycle
 
 import (
@@ -69,8 +69,8 @@ func Legal(from, to cluster.State) bool {
 	return false
 }
 
-// Follows reports whether one state may be seen after another: the same one, or one that legal
-// moves lead to. Reports are coalesced, so a reader may miss the states between.
+// Follows reports whether one state may be reported after another: the same state, or one that legal moves lead to.
+// Reports are coalesced, so a reader may miss the states between.
 func Follows(from, to cluster.State) bool {
 	if from == to {
 		return true
@@ -98,16 +98,16 @@ type View struct {
 	Message string
 }
 
-// Shown computes the state that people see: the outcome where there is one, else what
-// the agent saw, seen through what is desired. An attempt without records is pending.
+// Shown computes the state that people see. It is the outcome if there is one, else the agent's report in the light of
+// the desired record. An attempt without records is pending.
 func Shown(a cluster.Attempt) View {
-	d, o := a.Desired, seen(a)
+	d, o := a.Desired, ownObservation(a)
 	switch {
 	case a.Outcome != nil:
 		return View{State: a.Outcome.State, Reason: a.Outcome.Reason, Message: a.Outcome.Message}
 	case o != nil && o.State.Terminal():
-		return reported(d, o)
-	case d != nil && d.Stop != nil && !wished(d, o):
+		return reportedEnd(d, o)
+	case d != nil && d.Stop != nil && !awaitsPermit(d, o):
 		return View{State: cluster.StateStopping, Reason: d.Stop.Reason, Message: d.Stop.Message}
 	case o != nil:
 		v := View{State: o.State, Reason: o.Reason, Message: o.Message}
@@ -124,16 +124,16 @@ func Shown(a cluster.Attempt) View {
 	return View{State: cluster.StatePending}
 }
 
-// wished reports whether the stop is a wish that no permit was given for yet: the attempt goes on (P5.2).
-func wished(d *cluster.Desired, o *cluster.Observed) bool {
+// awaitsPermit reports whether the stop is voluntary and has no permit yet: the attempt goes on (P5.2).
+func awaitsPermit(d *cluster.Desired, o *cluster.Observed) bool {
 	s := d.Stop
 	return s.Class == cluster.StopVoluntary && s.Permit == "" && o != nil && o.State == cluster.StateRunning &&
 		o.Ask != ""
 }
 
-// reported returns the end that the agent reported, with the cause of the stop where one
-// was asked for: the stop for a time limit makes a failure.
-func reported(d *cluster.Desired, o *cluster.Observed) View {
+// reportedEnd returns the end that the agent reported, with the cause of the stop if one was requested. A stop for a
+// time limit makes the end a failure.
+func reportedEnd(d *cluster.Desired, o *cluster.Observed) View {
 	v := View{State: o.State, Reason: o.Reason, Message: o.Message}
 	if v.State != cluster.StateCancelled || d == nil || d.Stop == nil || d.Stop.Reason == cluster.ReasonEnded {
 		return v
@@ -148,9 +148,9 @@ func reported(d *cluster.Desired, o *cluster.Observed) View {
 	return v
 }
 
-// seen returns the observation of this attempt, or nil: one that carries another UUID than the
-// desired record is of another attempt (P3.6), and one without a state says nothing yet.
-func seen(a cluster.Attempt) *cluster.Observed {
+// ownObservation returns the observation of this attempt, or nil. An observation with another UUID than the desired
+// record's belongs to another attempt (P3.6). One without a state says nothing yet.
+func ownObservation(a cluster.Attempt) *cluster.Observed {
 	o := a.Observed
 	if o == nil || o.State == "" || a.Desired != nil && a.Desired.UUID != o.UUID {
 		return nil

@@ -23,7 +23,7 @@ func states() []cluster.State {
 	}
 }
 
-// TestMoves is the table of a task's life, drawn: a row for each state, with those that may follow it.
+// TestMoves prints the table of a task's life: a row for each state, with the states that may follow it.
 func TestMoves(t *testing.T) {
 	const want = `
 pending: assigned cancelled
@@ -85,8 +85,8 @@ func TestMovesAreSound(t *testing.T) {
 	}
 }
 
-// TestLifeIsMonotonicAndEnds walks the table at random: but for restarts in place, no state is
-// entered twice, and every walk that does not restart for ever ends in at most as many steps as there are states.
+// TestLifeIsMonotonicAndEnds walks the table at random. Except for restarts in place, no state is entered twice. Every
+// walk without endless restarts ends in at most as many steps as there are states.
 func TestLifeIsMonotonicAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		state := cluster.StatePending
@@ -207,8 +207,8 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestShownStatesFollow grows the records of an attempt as their writers do, in any order that they can
-// take, and demands that each state shown may follow the one before.
+// TestShownStatesFollow grows the records of an attempt as their writers do, in every possible order. Each state that
+// is shown may follow the one before.
 func TestShownStatesFollow(t *testing.T) {
 	agent := []cluster.State{
 		cluster.StatePreparing, cluster.StateStarting, cluster.StateRunning, cluster.StateStopping,
@@ -255,7 +255,7 @@ func TestShownStatesFollow(t *testing.T) {
 				}
 			}
 			now := lifecycle.Shown(a).State
-			// The agent may not know of a stop yet and go on in its own order below it.
+			// An agent that does not know of a stop yet goes on with its own order of states.
 			if !lifecycle.Follows(last, now) {
 				t.Fatalf("%s is shown after %s: %+v", now, last, a)
 			}
@@ -367,7 +367,7 @@ func TestConclude(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, ok := lifecycle.Conclude(
-				lifecycle.Ending{Attempt: tt.attempt, Loss: tt.loss, Freed: tt.freed, Now: now})
+				lifecycle.Ending{Attempt: tt.attempt, Loss: tt.loss, FreeLosses: tt.freed, Now: now})
 			if ok != tt.ok {
 				t.Fatalf("ended: %v, want %v", ok, tt.ok)
 			}

@@ -19,19 +19,17 @@ type Restarts struct {
 
 // RestartDecision is what an agent does after a task ended by itself.
 type RestartDecision struct {
-	// Again says that the task is started again, after Delay.
+	// Again says that the task starts again, after Delay.
 	Again bool
 	Delay time.Duration
-	// Limit says that the policy would restart it, but not so often: the attempt has failed
-	// for ReasonRestartLimit.
+	// Limit says that the policy's limit of restarts is reached: the attempt has failed with ReasonRestartLimit.
 	Limit bool
-	// Next is what to persist.
+	// Next is the state to persist.
 	Next Restarts
 }
 
-// NextRestart decides about a restart in place of a task that ended at now after it had run for so long. The
-// policy's defaults must be filled in. An explicit stop never gets here: it is not undone by a
-// policy.
+// NextRestart decides about a restart in place of a task that ended at now after it had run for ran. The policy's
+// defaults must be filled in. NextRestart is not called for an explicit stop, which no policy undoes.
 func NextRestart(p cluster.Restart, prev Restarts, success bool, ran time.Duration, now time.Time) RestartDecision {
 	if p.Mode == cluster.RestartNever || p.Mode == "" || success && p.Mode == cluster.RestartOnFailure {
 		return RestartDecision{Next: prev}

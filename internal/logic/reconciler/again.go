@@ -2,9 +2,9 @@ package reconciler
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Again returns what the next attempt of each of a service's tasks asks for, by task, were it to be placed now, beside
-// the attempts that stand: what a move of the task asks for. It is made as Service makes it; a task whose definition
-// does not exist is missing.
+// Again returns, by task, what the next attempt of each of a service's tasks would ask for if it were placed now beside
+// the existing attempts. This is the request of a move of the task, and equals the request that Service makes. A task
+// without a definition is missing from the result.
 func Again(in ServiceInput) map[cluster.TaskID]cluster.Pending {
 	p := newPlan(in.Spec.Owner(), in.Definitions, in.Now)
 	policy := newReschedule(in.Spec)
@@ -13,14 +13,14 @@ func Again(in ServiceInput) map[cluster.TaskID]cluster.Pending {
 	for _, s := range slots(in.Tasks) {
 		template := in.template(s)
 		template.Daemon = in.daemon()
-		if next, ok := p.next(s, template); ok {
+		if next, ok := p.nextAttempt(s, template); ok {
 			out[s.id] = next
 		}
 	}
 	return out
 }
 
-// JobAgain returns the same of a job's tasks, those of earlier runs apart.
+// JobAgain returns the same for a job's tasks, without tasks of earlier runs.
 func JobAgain(in JobInput) map[cluster.TaskID]cluster.Pending {
 	p := newPlan(in.Spec.Owner(), in.Definitions, in.Now)
 	out := map[cluster.TaskID]cluster.Pending{}
@@ -29,7 +29,7 @@ func JobAgain(in JobInput) map[cluster.TaskID]cluster.Pending {
 		if step == nil || s.parts.Generation != in.Spec.Generation {
 			continue
 		}
-		if next, ok := p.next(s, in.template(step)); ok {
+		if next, ok := p.nextAttempt(s, in.template(step)); ok {
 			out[s.id] = next
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// TestAgainIsWhatIsAskedFor: what a task that runs would ask for is what it does ask for once its attempt is lost, but
-// for the place that the attempt stands on and since when it waits.
+// TestAgainIsWhatIsAskedFor: the predicted request of a running task equals its real request once the attempt is lost,
+// except for the attempt's own node and the start of the wait.
 func TestAgainIsWhatIsAskedFor(t *testing.T) {
 	def := &cluster.TaskDefinition{
 		Name: "web", Version: 1, Ports: []cluster.Port{{Name: "http", Port: 80}},

@@ -10,38 +10,39 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// budget is how many healthy tasks a service may lose by stops that could as well wait (P5). The record of a stop is
-// the permit: what the leader commits it has granted, and it stays charged without a time limit, until the attempt has
-// its outcome, for a task is healthy only by an attempt that lives, is known to be well, and was not told to stop
-// (P5.3, P5.4). A new leader finds all charges in the records.
+// budget is the number of healthy tasks that a service may lose by voluntary stops (P5). The record of a stop is its
+// charge: a committed stop stays charged without a time limit until the attempt has its outcome. The reason is that a
+// task counts as healthy only by a live attempt that is known to be healthy and was not told to stop (P5.3, P5.4). A
+// new leader finds all charges in the records.
 //
-// A task of which two must not live at once cannot move without a time in which none does: to empty nodes, such a
-// service goes one below what is wanted, and no further (see spare).
+// A task that must not live twice cannot move without a time in which it does not run. To empty nodes, such a service
+// goes one task below the wanted count, and no further (see spareAbove).
 //
-// An agent that asks for a permit says with that that its task goes on until it has one. So, when another permit is
-// weighed, what asks counts like what was not told to stop. Else of two tasks that were told to stop, and that run
-// well, neither might end where nothing can begin before one has: a daemon's node has no place for another task.
+// An agent that asks for a permit lets its task go on until it has one. So the decision on another permit counts such a
+// task like one that was not told to stop. Otherwise two healthy tasks that were both told to stop would block each
+// other where nothing can begin before one has ended: a daemon's node has no place for another task.
 type budget struct {
 	healthy, least int
 	wanted         int
-	// counts reports whether a task is healthy and nothing that must happen takes that away now.
-	counts func(*slot) bool
-	// asking are the tasks that would count had they not been told to stop, and that go on until their agent has the
-	// permit it asks for.
-	asking map[*slot]bool
-	// doubtful reports whether a task would count if its node had been heard by this leader.
-	doubtful func(*slot) bool
-	// open grants everything, and forgetful what was granted already is not charged; for tests (clause.Permit,
+	// countsAsHealthy reports whether a task is healthy and no mandatory stop ends it now.
+	countsAsHealthy func(*slot) bool
+	// awaitingPermit are tasks that would count had they not been told to stop, and that go on until their agent has
+	// the permit that it asks for.
+	awaitingPermit map[*slot]bool
+	// unconfirmed reports whether a task would count if this leader had heard its node.
+	unconfirmed func(*slot) bool
+	// grantsAll grants every stop. ignoresCharges does not charge granted stops. Both are for tests (clause.Permit,
 	// clause.ChargeHeld).
-	open, forgetful bool
+	grantsAll, ignoresCharges bool
 }
 
-// newBudget counts the healthy tasks of all generations, each once. The least is that of the service's update policy:
-// one for rollouts, drains, scaling down and whatever else moves tasks. A daemon's tasks count where they belong.
+// newBudget counts the healthy tasks of all generations, each once. The minimum of the service's update policy holds
+// for rollouts, drains, scaling down and all other moves. A daemon's tasks count only on its counted nodes.
 func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budget {
 	b := budget{
-		asking: map[*slot]bool{}, counts: p.counts, doubtful: p.doubtful, open: p.without.Off(clause.Permit),
-		forgetful: p.without.Off(clause.ChargeHeld),
+		awaitingPermit: map[*slot]bool{}, countsAsHealthy: p.countsAsHealthy, unconfirmed: p.unconfirmed,
+		grantsAll:      p.without.Off(clause.Permit),
+		ignoresCharges: p.without.Off(clause.ChargeHeld),
 	}
 	if spec == nil {
 		return b
@@ -49,64 +50,64 @@ func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budg
 	if roll != nil {
 		b.wanted, b.least = roll.n, roll.limits.Least
 		if roll.nodes != nil {
-			b.counts = func(s *slot) bool { return roll.belongs(s) && p.counts(s) }
+			b.countsAsHealthy = func(s *slot) bool { return roll.belongs(s) && p.countsAsHealthy(s) }
 		}
 	}
 	for _, s := range all {
 		switch {
-		case b.counts(s):
+		case b.countsAsHealthy(s):
 			b.healthy++
-		case slices.ContainsFunc(s.attempts, p.awaits) && (roll == nil || roll.nodes == nil || roll.belongs(s)):
-			b.asking[s] = true
+		case slices.ContainsFunc(s.attempts, p.awaitsPermit) && (roll == nil || roll.nodes == nil || roll.belongs(s)):
+			b.awaitingPermit[s] = true
 		}
 	}
 	return b
 }
 
-// limits returns the service's update policy in numbers, for a count of tasks.
+// limits returns the service's update policy as numbers for a count of tasks.
 func (p *plan) limits(spec *cluster.Service, count int) cluster.Limits {
 	d := p.definitions(spec.Definition)
 	return spec.Update.Limits(count, d != nil && d.Pinned())
 }
 
-// counts reports whether a task is healthy by an attempt that the drain of its node does not end now.
-func (p *plan) counts(s *slot) bool {
+// countsAsHealthy reports whether a task has a healthy attempt that the drain of its node does not end now.
+func (p *plan) countsAsHealthy(s *slot) bool {
 	return slices.ContainsFunc(s.attempts, func(t *Task) bool {
 		if t.stopped() && p.without.Off(clause.ChargeHeld) {
 			return t.live() && t.Absence == watcher.Present && t.Observed.Healthy()
 		}
-		return p.stays(t)
+		return p.confirmedHealthy(t)
 	})
 }
 
-// stays reports whether the attempt is healthy, by what its node told this leader, and the drain of its node does not
-// end it now. What an earlier leader heard last is no evidence that something may be given up for it.
-func (p *plan) stays(t *Task) bool {
-	return t.Reported && t.healthy() && (t.Drain == nil || !p.passed(t.Drain))
+// confirmedHealthy reports whether the attempt's node told this leader that it is healthy, and the drain of the node
+// does not end it now. Reports to an earlier leader are no evidence for giving up another task.
+func (p *plan) confirmedHealthy(t *Task) bool {
+	return t.Reported && t.healthy() && (t.Drain == nil || !p.drainEnds(t.Drain))
 }
 
-// awaits reports whether the attempt is healthy, by what its node told this leader, and was told to stop, and goes on
-// until it is answered: its agent asks for a permit that was not given.
-func (p *plan) awaits(t *Task) bool {
-	return t.wished() && t.asks() != "" && t.Reported && t.Absence == watcher.Present && t.Observed.Healthy() &&
-		!p.mustEnd(t)
+// awaitsPermit reports whether the attempt was told to stop and goes on until its agent's request for a permit is
+// answered. Its node told this leader that it is healthy.
+func (p *plan) awaitsPermit(t *Task) bool {
+	return t.mayNotStopYet() && t.openPermitRequest() != "" && t.Reported && t.Absence == watcher.Present &&
+		t.Observed.Healthy() && !p.drainEndsNow(t)
 }
 
-// doubtful reports whether a task may well be healthy, but its node was not heard by this leader yet: it counts for no
-// other one, and has something to lose itself.
-func (p *plan) doubtful(s *slot) bool {
-	return !p.counts(s) && slices.ContainsFunc(s.attempts, func(t *Task) bool {
-		return t.healthy() && !t.Reported && !p.mustEnd(t)
+// unconfirmed reports whether a task may be healthy on a node that has not reported to this leader yet. It does not
+// count in favour of others, but its own stop needs the budget.
+func (p *plan) unconfirmed(s *slot) bool {
+	return !p.countsAsHealthy(s) && slices.ContainsFunc(s.attempts, func(t *Task) bool {
+		return t.healthy() && !t.Reported && !p.drainEndsNow(t)
 	})
 }
 
-// grant reports whether a task may be given up. One that is not healthy has nothing to lose.
+// grant reports whether a task may be given up, and charges it. A task that is not healthy has nothing to lose.
 func (b *budget) grant(s *slot) bool {
 	switch {
-	case b.open, b.forgetful && s.told():
+	case b.grantsAll, b.ignoresCharges && s.toldToStop():
 		return true
-	case !b.counts(s):
-		return !b.doubtful(s) || b.healthy >= b.least
+	case !b.countsAsHealthy(s):
+		return !b.unconfirmed(s) || b.healthy >= b.least
 	case b.healthy > b.least:
 		b.healthy--
 		return true
@@ -114,29 +115,30 @@ func (b *budget) grant(s *slot) bool {
 	return false
 }
 
-// without is how many are healthy without the task, which is not one that counts: those that count, and those that ask.
-func (b *budget) without(s *slot) int {
-	n := b.healthy + len(b.asking)
-	if b.asking[s] {
+// healthyWithout returns how many tasks are healthy without the given one: those that count, and those that await a
+// permit.
+func (b *budget) healthyWithout(s *slot) int {
+	n := b.healthy + len(b.awaitingPermit)
+	if b.awaitingPermit[s] {
 		n--
 	}
 	return n
 }
 
-// spare is how many healthy tasks may be given up until only so many are left.
-func (b *budget) spare(least int) int {
-	if b.open {
+// spareAbove returns how many healthy tasks may be given up until only least are left.
+func (b *budget) spareAbove(least int) int {
+	if b.grantsAll {
 		return b.healthy
 	}
 	return max(0, b.healthy-least)
 }
 
-// apart is how many are to be healthy while a task moves of which two must not live at once.
-func (b *budget) apart() int { return min(b.least, max(0, b.wanted-1)) }
+// leastWhileMoving returns how many tasks must be healthy while a task moves that must not live twice.
+func (b *budget) leastWhileMoving() int { return min(b.least, max(0, b.wanted-1)) }
 
-// granted picks those of the unwanted tasks that are given up now: of older generations first, of the newest the
-// highest index. The others go on until enough are healthy without them.
-func (b *budget) granted(unwanted []*slot) map[*slot]bool {
+// grantStops chooses the unwanted tasks that stop now: older generations first, then the highest index of the newest.
+// The others go on until enough tasks are healthy without them.
+func (b *budget) grantStops(unwanted []*slot) map[*slot]bool {
 	order := slices.Clone(unwanted)
 	slices.SortStableFunc(order, func(x, y *slot) int {
 		return cmp.Or(cmp.Compare(x.parts.Generation, y.parts.Generation), -cmp.Compare(x.parts.Index, y.parts.Index))
@@ -148,8 +150,8 @@ func (b *budget) granted(unwanted []*slot) map[*slot]bool {
 	return granted
 }
 
-// linger says how many unwanted tasks go on for now.
-func linger(n int) string {
+// describeUnwanted describes the unwanted tasks that go on for now, as the end of a sentence.
+func describeUnwanted(n int) string {
 	if n == 0 {
 		return ""
 	}

@@ -19,14 +19,14 @@ type chaos struct {
 	*world
 	machines int
 	draws    uint64
-	// closed is the version that the gates do not let pass.
+	// closed is the version that the gates reject.
 	closed cluster.Ref
-	// seen counts what happened, so that the test can say whether it looked at anything.
+	// seen counts events, so that the test can prove that they occurred.
 	seen map[string]int
 }
 
-// choose draws a number below n, each as likely as the others: rapid's own ranges prefer small numbers, and a world of
-// which every turn is the same shows little.
+// choose draws a number below n with equal probability. The ranges of rapid prefer small numbers, and a world in which
+// every turn is the same covers little.
 func (c *chaos) choose(label string, n int) int {
 	c.draws++
 	x := rapid.Uint64().Draw(c.T, label) + c.draws*0x9e3779b97f4a7c15
@@ -35,9 +35,9 @@ func (c *chaos) choose(label string, n int) int {
 	return int((x ^ x>>31) % uint64(n))
 }
 
-func (c *chaos) some(label string) bool { return c.choose(label, 2) == 0 }
+func (c *chaos) coin(label string) bool { return c.choose(label, 2) == 0 }
 
-// check demands what must hold of any decision.
+// check checks the rules that hold for any decision.
 func (c *chaos) check(d reconciler.Decision) {
 	c.Helper()
 	tasks := c.tasks()
@@ -69,7 +69,7 @@ func (c *chaos) check(d reconciler.Decision) {
 	}
 }
 
-// checkBudget demands that voluntary stops leave as many healthy tasks as are wanted (P5.4).
+// checkBudget checks that voluntary stops leave enough healthy tasks (P5.4).
 func (c *chaos) checkBudget(d reconciler.Decision) {
 	c.Helper()
 	if c.service == nil {
@@ -84,7 +84,7 @@ func (c *chaos) checkBudget(d reconciler.Decision) {
 		}
 	}
 	voluntary := func(s *reconciler.Stop) bool { return s.Desired.Stop.Class == cluster.StopVoluntary }
-	for i := range d.Stops { // what must happen comes first
+	for i := range d.Stops { // mandatory stops come first
 		if !voluntary(&d.Stops[i]) {
 			write(&d.Stops[i].Desired)
 		}
@@ -97,7 +97,7 @@ func (c *chaos) checkBudget(d reconciler.Decision) {
 	}
 	if after := c.healthy(); after < min(before, least) {
 		c.Fatalf("voluntary stops leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d),
-			c.picture())
+			c.listAttempts())
 	}
 	c.checkMoves(d)
 	for r, stop := range was { // order-free: each is restored by itself
@@ -105,8 +105,8 @@ func (c *chaos) checkBudget(d reconciler.Decision) {
 	}
 }
 
-// checkMoves demands that moves leave as many healthy tasks as are wanted but one, whichever find a place. Each is
-// written to the records.
+// checkMoves checks that moves leave all healthy tasks but one, whichever of them find a place. It writes each to the
+// records.
 func (c *chaos) checkMoves(d reconciler.Decision) {
 	c.Helper()
 	before, limited := c.healthy(), 0
@@ -126,7 +126,8 @@ func (c *chaos) checkMoves(d reconciler.Decision) {
 		}
 	}
 	if after, least := c.healthy(), min(c.limits().Least, c.service.Desired()-1); after < min(before, least) {
-		c.Fatalf("moves leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d), c.picture())
+		c.Fatalf("moves leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d),
+			c.listAttempts())
 	}
 	c.seen["limited moves"] += limited
 }
@@ -169,8 +170,8 @@ func (c *chaos) checkPending(p cluster.Pending) {
 	}
 }
 
-// live demands that no task lives twice that must not.
-func (c *chaos) live() {
+// checkLive checks that no task lives twice that must not.
+func (c *chaos) checkLive() {
 	c.Helper()
 	open := map[cluster.TaskID]int{}
 	for _, r := range c.records {
@@ -178,7 +179,7 @@ func (c *chaos) live() {
 			open[r.id]++
 		}
 	}
-	for id, n := range open { // order-free: each is looked at by itself
+	for id, n := range open { // order-free: each is checked by itself
 		if n > 1 {
 			c.Fatalf("%s has %d attempts without an outcome", id, n)
 		}
@@ -186,10 +187,10 @@ func (c *chaos) live() {
 	for id, n := range c.running() { // order-free
 		wait := c.find(id, c.newestNumber(id)).Desired
 		if n > 1 && wait != nil && wait.OnDisconnect == cluster.DisconnectWait {
-			c.Fatalf("%s must not live twice and does:\n%s", id, c.picture())
+			c.Fatalf("%s must not live twice and does:\n%s", id, c.listAttempts())
 		}
 		if n > 1 {
-			c.seen["lives twice"]++ // a keep task, while its node is unreachable
+			c.seen["lives twice"]++ // on_disconnect keep, while its node is unreachable
 		}
 	}
 }
@@ -227,10 +228,10 @@ func (c *chaos) turn() {
 	case 9:
 		c.now = c.now.Add(time.Duration(c.choose("wait", 90)) * time.Second)
 	}
-	c.live()
+	c.checkLive()
 }
 
-// outage lets everything come up, cuts off a node for a while and, perhaps, sees its return: rare by chance.
+// outage lets all tasks come up, cuts off two nodes and sometimes brings one back: rare by chance alone.
 func (c *chaos) outage() {
 	c.Helper()
 	rounds := func(n int) {
@@ -239,19 +240,19 @@ func (c *chaos) outage() {
 			if _, err := c.round(); err != nil {
 				c.Fatal(err)
 			}
-			c.live()
+			c.checkLive()
 		}
 	}
-	usual := c.stays
-	c.stays = func() bool { return true }
+	usual := c.goesOn
+	c.goesOn = func() bool { return true }
 	rounds(5)
 	c.absent["n1"], c.absent["n2"] = watcher.Silent, watcher.Silent
 	rounds(5)
-	if c.some("return") {
+	if c.coin("return") {
 		c.absent["n1"] = watcher.Present
 		rounds(3)
 	}
-	c.stays = usual
+	c.goesOn = usual
 }
 
 // commitSome writes and places a random part of a decision.
@@ -270,7 +271,7 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 	limited := 0
 	for i := range d.Moves {
 		m := &d.Moves[i]
-		if (m.Limit == 0 || limited < m.Limit) && c.choose("moved", 4) > 0 && c.leave(m) {
+		if (m.Limit == 0 || limited < m.Limit) && c.choose("moved", 4) > 0 && c.commitMove(m) {
 			c.seen["moved"]++
 			if m.Limit > 0 {
 				limited++
@@ -279,7 +280,7 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 	}
 	for _, p := range d.Pending {
 		node := c.nodes[c.choose("node", len(c.nodes))]
-		if c.choose("placed", 4) == 0 || !c.takes(node, &p) {
+		if c.choose("placed", 4) == 0 || !c.acceptsTasks(node, &p) {
 			continue
 		}
 		if err := c.place(p, node); err != nil {
@@ -288,18 +289,18 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 	}
 }
 
-// disturb changes what is known of a node.
+// disturb changes the leader's view of a node.
 func (c *chaos) disturb() {
 	i := c.choose("disturbed", len(c.nodes))
 	node := c.nodes[i]
 	switch c.choose("how", 10) {
 	case 8:
-		c.sendOff()
+		c.leaveSome()
 	case 9:
 		clear(c.leaves)
 	case 5:
 		c.drains[node] = &cluster.Drain{Since: c.now, Force: c.choose("force", 4) == 0}
-		if c.some("deadline") {
+		if c.coin("deadline") {
 			c.drains[node].Deadline = c.now.Add(time.Minute)
 		}
 	case 6:
@@ -315,7 +316,7 @@ func (c *chaos) disturb() {
 		c.absent[node] = watcher.Suspected
 	case 1:
 		c.absent[node] = watcher.Silent
-	case 2: // it is destroyed, and another one takes its place
+	case 2: // the node is destroyed, and another one replaces it
 		c.absent[node] = watcher.Gone
 		for _, r := range c.records {
 			if r.node() == node {
@@ -329,7 +330,7 @@ func (c *chaos) disturb() {
 	}
 }
 
-// heal ends all faults and lets the world go on until nothing is left to do.
+// heal ends all faults and runs the world until nothing is left to do.
 func (c *chaos) heal() {
 	c.Helper()
 	for _, n := range c.nodes {
@@ -337,15 +338,15 @@ func (c *chaos) heal() {
 	}
 	clear(c.drains)
 	clear(c.leaves)
-	c.stays = nil
+	c.goesOn = nil
 	for range 400 {
 		d, err := c.round()
 		if err != nil {
 			c.Fatal(err)
 		}
 		c.check(c.decide(c.tasks()))
-		if c.asks {
-			c.now = c.now.Add(10 * time.Second) // permits do not live long
+		if c.agentsRequestPermits {
+			c.now = c.now.Add(10 * time.Second) // permits expire soon
 		} else {
 			c.now = c.now.Add(time.Minute)
 		}
@@ -357,5 +358,5 @@ func (c *chaos) heal() {
 			return
 		}
 	}
-	c.Fatalf("it does not come to rest:\n%s%s", describe(c.decide(c.tasks())), c.picture())
+	c.Fatalf("it does not come to rest:\n%s%s", describe(c.decide(c.tasks())), c.listAttempts())
 }

@@ -10,28 +10,29 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// Numbers of what is named trouble.
+// Thresholds of trouble.
 const (
-	// LoopAfter is how often a task was restarted, or how many of its last attempts failed within SteadyTime, when it
-	// is called crash-looping.
-	LoopAfter = 3
-	// MemoryWindow is within what time two ends for want of memory make a service one that leaks or is too small.
-	MemoryWindow = time.Hour
-	// loggedLines and loggedBytes bound what a message quotes of a log.
-	loggedLines = 3
-	loggedBytes = 300
+	// CrashLoopThreshold is the number of restarts, or of consecutive failed attempts, from which a task counts as
+	// crash-looping. A failed attempt counts if it ran for less than SteadyTime.
+	CrashLoopThreshold = 3
+	// MemoryTroubleWindow is the time within which two ends for want of memory show that a service leaks or has too
+	// small a limit.
+	MemoryTroubleWindow = time.Hour
+	// maxQuotedLines and maxQuotedBytes limit the log excerpt in a message.
+	maxQuotedLines = 3
+	maxQuotedBytes = 300
 )
 
-// looping says that a task ends again and again, with the last that it wrote; empty if it does not. One that is healthy
-// now is not called so.
-func (s *slot) looping() string {
+// crashLoop describes, with the end of its log, a task that ends again and again; empty otherwise. A task that is
+// healthy now is not in a crash loop.
+func (s *slot) crashLoop() string {
 	t := s.newest()
 	if t == nil || s.healthy() || t.stopped() || t.Outcome != nil && t.Outcome.State == cluster.StateCancelled {
 		return ""
 	}
-	if o := t.Observed; t.live() && o != nil && o.Restarts >= LoopAfter && t.Absence == watcher.Present {
+	if o := t.Observed; t.live() && o != nil && o.Restarts >= CrashLoopThreshold && t.Absence == watcher.Present {
 		return fmt.Sprintf("%s ends again and again, it was restarted %s on node %s%s%s", s.id, times(o.Restarts),
-			t.node(), because(o.Message), s.lastWords())
+			t.node(), because(o.Message), s.quoteLog())
 	}
 	failed, last := 0, ""
 	for _, t := range slices.Backward(s.attempts) {
@@ -42,25 +43,25 @@ func (s *slot) looping() string {
 		if o.State == cluster.StateLost || o.State == cluster.StateCancelled {
 			break
 		}
-		if !failure(o) {
+		if !isFailure(o) {
 			break
 		}
 		if failed++; last == "" {
 			last = o.Message
 		}
 	}
-	if failed < LoopAfter {
+	if failed < CrashLoopThreshold {
 		return ""
 	}
 	return fmt.Sprintf("%s ends again and again, its last %d attempts failed%s%s", s.id, failed, because(last),
-		s.lastWords())
+		s.quoteLog())
 }
 
-// lastWords quotes the end of the newest log of the task that is known, as the end of a sentence.
-func (s *slot) lastWords() string {
+// quoteLog quotes the end of the task's newest known log, as the end of a sentence.
+func (s *slot) quoteLog() string {
 	for _, t := range slices.Backward(s.attempts) {
 		for _, log := range []string{t.logOf(), t.outcomeLog()} {
-			if text := tail(log); text != "" {
+			if text := lastLines(log); text != "" {
 				return "; its last lines: " + text
 			}
 		}
@@ -82,25 +83,24 @@ func (t *Task) outcomeLog() string {
 	return t.Outcome.LogTail
 }
 
-// tail returns the last lines of a log in one line.
-func tail(log string) string {
+// lastLines returns the last lines of a log, joined in one line.
+func lastLines(log string) string {
 	var lines []string
 	for line := range strings.SplitSeq(log, "\n") {
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}
 	}
-	text := strings.Join(lines[max(0, len(lines)-loggedLines):], " | ")
-	if cut := len(text) - loggedBytes; cut > 0 {
+	text := strings.Join(lines[max(0, len(lines)-maxQuotedLines):], " | ")
+	if cut := len(text) - maxQuotedBytes; cut > 0 {
 		text = "…" + strings.ToValidUTF8(text[cut:], "")
 	}
 	return text
 }
 
-// hungry says that tasks of a service were killed for memory, or moved for want of it, again and again: it leaks, or
-// its limit is too small. Empty if they were not. What ends soon after its start never had enough; what takes long
-// grew.
-func hungry(all []*slot, now time.Time) string {
+// memoryTrouble describes repeated kills or moves of a service's tasks for want of memory; empty if there were none. A
+// task that ends soon after its start has too small a limit; one that ends much later leaks.
+func memoryTrouble(all []*slot, now time.Time) string {
 	kills, moves := 0, 0
 	var lived time.Duration
 	count := func(begun, ended time.Time) {
@@ -108,7 +108,7 @@ func hungry(all []*slot, now time.Time) string {
 			lived = max(lived, ended.Sub(begun))
 		}
 	}
-	recent := func(at time.Time) bool { return now.Sub(at) < MemoryWindow }
+	recent := func(at time.Time) bool { return now.Sub(at) < MemoryTroubleWindow }
 	for _, s := range all {
 		for _, t := range s.attempts {
 			switch o, seen := t.Outcome, t.Observed; {

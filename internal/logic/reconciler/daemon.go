@@ -8,14 +8,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A daemon has one task on each node that it belongs on. Which index is whose follows from the nodes of the newest
-// attempts; a node that is new takes the lowest free index. Its tasks do not move: on a node that falls silent there is
-// nothing to replace, and on one where the old version runs that has to end before the new one can begin.
+// A daemon has one task on each node that it belongs on. The nodes of the newest attempts determine which index is on
+// which node; a new node takes the lowest free index. The tasks do not move. A silent node needs no replacement, and an
+// old task must end before the new one can begin on its node.
 
 // daemon reports whether the service has one task on each of its nodes.
 func (in *ServiceInput) daemon() bool { return in.Spec != nil && in.Spec.Mode == cluster.ModeDaemon }
 
-// disconnect is what happens to the service's tasks on nodes that are silent: a daemon's are not replaced.
+// disconnect returns the policy for the service's tasks on silent nodes. A daemon's tasks are not replaced.
 func (in *ServiceInput) disconnect() cluster.OnDisconnect {
 	if in.daemon() {
 		return cluster.DisconnectWait
@@ -23,20 +23,20 @@ func (in *ServiceInput) disconnect() cluster.OnDisconnect {
 	return in.Spec.OnDisconnect
 }
 
-// wants reports whether the service should have tasks at all.
-func (in *ServiceInput) wants() bool {
+// wantsTasks reports whether the service should have tasks at all.
+func (in *ServiceInput) wantsTasks() bool {
 	return in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped && (in.daemon() || in.Spec.Count > 0)
 }
 
-// cells returns the nodes that a daemon's tasks are counted by, ordered: those where one belongs and that are heard.
-// Its minimum is that of so many, and only what stands there counts towards it (P5.4). So on a node that is emptied, or
-// does not meet the constraints any more, its task ends however the others are. A node that is suspect counts while a
-// task stands there, though that task does not; one that is silent, or that has none yet and was not heard, does not
-// count.
-func (in *ServiceInput) cells(all []*slot) []string {
+// countedNodes returns the ordered nodes that count for a daemon: those that it belongs on and that report. The minimum
+// is computed from their number, and only tasks on them count towards it (P5.4). So the task on a drained node, or on
+// one that no longer meets the constraints, ends whatever the state of the others. A suspect node counts while a task
+// stands there, although that task does not. A silent node does not count, nor does one without a task that was not
+// heard.
+func (in *ServiceInput) countedNodes(all []*slot) []string {
 	away := map[string]bool{}
 	for _, s := range all {
-		if t := s.newest(); t != nil && s.live() && t.away() {
+		if t := s.newest(); t != nil && s.live() && t.unreachable() {
 			away[t.node()] = true
 		}
 	}
@@ -50,27 +50,27 @@ func (in *ServiceInput) cells(all []*slot) []string {
 	return slices.Compact(cells)
 }
 
-// node returns where the newest attempt of the slot stands or stood.
+// node returns the node of the slot's newest attempt.
 func (s *slot) node() string {
 	if t := s.newest(); t != nil {
 		return t.node()
 	}
-	return s.at
+	return s.assignedNode
 }
 
-// newDaemon sorts the tasks of a daemon by node.
+// newDaemon classifies the tasks of a daemon by node.
 func (p *plan) newDaemon(in *ServiceInput, all []*slot) *rollout {
-	r := &rollout{plan: p, in: in, spec: in.Spec, all: all, nodes: in.cells(all)}
+	r := &rollout{plan: p, in: in, spec: in.Spec, all: all, nodes: in.countedNodes(all)}
 	r.n = len(r.nodes)
 	r.limits = p.limits(in.Spec, r.n)
 	r.limits.Surge, r.limits.StopFirst, r.limits.Least = 0, true, min(r.limits.Least, max(0, r.n-1))
-	r.on = map[string][]*slot{}
+	r.tasksByNode = map[string][]*slot{}
 	for _, s := range all {
 		if r.belongs(s) {
-			r.on[s.node()] = append(r.on[s.node()], s)
+			r.tasksByNode[s.node()] = append(r.tasksByNode[s.node()], s)
 		}
 	}
-	r.onNodes()
+	r.chooseNewestByNode()
 	for _, s := range all {
 		if !r.belongs(s) || in.newest(s) {
 			continue
@@ -78,7 +78,7 @@ func (p *plan) newDaemon(in *ServiceInput, all []*slot) *rollout {
 		if s.live() {
 			r.oldLive++
 		}
-		if s.candidate(p.definitions) {
+		if s.mayStay(p.definitions) {
 			r.old = append(r.old, s)
 		}
 	}
@@ -86,20 +86,20 @@ func (p *plan) newDaemon(in *ServiceInput, all []*slot) *rollout {
 	return r
 }
 
-// belongs reports whether the task stands on a node that the daemon's tasks are counted by.
+// belongs reports whether the task is on a counted node.
 func (r *rollout) belongs(s *slot) bool {
 	_, ok := slices.BinarySearch(r.nodes, s.node())
 	return ok
 }
 
-// behind reports whether the task has ended and another one lives on its node, which has to end before anything begins
+// blockedOnNode reports whether the task has ended and another live task on its node has to end before anything begins
 // there.
-func (r *rollout) behind(s *slot) bool {
-	return !s.live() && slices.ContainsFunc(r.on[s.node()], (*slot).live)
+func (r *rollout) blockedOnNode(s *slot) bool {
+	return !s.live() && slices.ContainsFunc(r.tasksByNode[s.node()], (*slot).live)
 }
 
-// onNodes finds for each node the best task of the newest version, or one to come.
-func (r *rollout) onNodes() {
+// chooseNewestByNode picks for each node the best task of the newest version, or a new one.
+func (r *rollout) chooseNewestByNode() {
 	r.fresh = make([]*slot, r.n)
 	used := map[int]bool{}
 	for _, s := range r.all {
@@ -107,7 +107,8 @@ func (r *rollout) onNodes() {
 			used[s.parts.Index] = true
 		}
 		i, ok := slices.BinarySearch(r.nodes, s.node())
-		if ok && r.in.newest(s) && r.usable(s) && !r.behind(s) && (r.fresh[i] == nil || fresher(s, r.fresh[i]) < 0) {
+		if ok && r.in.newest(s) && r.usable(s) && !r.blockedOnNode(s) &&
+			(r.fresh[i] == nil || fresher(s, r.fresh[i]) < 0) {
 			r.fresh[i] = s
 		}
 	}
@@ -124,18 +125,18 @@ func (r *rollout) onNodes() {
 			index++
 		}
 		s = newSlot(cluster.ServiceTask(r.spec.Cluster, r.spec.Name, r.spec.Generation, index))
-		s.at, used[index] = r.nodes[i], true
+		s.assignedNode, used[index] = r.nodes[i], true
 		r.fresh[i] = s
 	}
 }
 
-// spread picks the tasks of a daemon that are wanted now, node by node.
-func (r *rollout) spread() []*slot {
+// chooseDaemonTasks returns the tasks of a daemon that are wanted now, node by node.
+func (r *rollout) chooseDaemonTasks() []*slot {
 	var wanted, rolls []*slot
-	flight := r.waiting()
+	inProgress := r.starting()
 	for i, s := range r.fresh {
-		if t := s.newest(); t != nil && !s.live() && t.Drain != nil && r.passed(t.Drain) {
-			continue // the node was emptied
+		if t := s.newest(); t != nil && !s.live() && t.Drain != nil && r.drainEnds(t.Drain) {
+			continue // the node was drained
 		}
 		if s.begun() == 1 {
 			wanted = append(wanted, s)
@@ -144,10 +145,10 @@ func (r *rollout) spread() []*slot {
 		old, leaving := r.oldOn(r.nodes[i], s)
 		switch {
 		case leaving:
-			flight++
-		case old == nil && r.held() && r.proven() != nil: // a node that is new gets what is known to work
-			wanted = append(wanted, r.again(r.nodes[i]))
-		case old == nil || !old.live() && !r.held():
+			inProgress++
+		case old == nil && r.beginsNothing() && r.lastHealthy() != nil: // a new node gets a proven version
+			wanted = append(wanted, r.restoreOn(r.nodes[i]))
+		case old == nil || !old.live() && !r.beginsNothing():
 			wanted = append(wanted, s)
 		case !old.live():
 			wanted = append(wanted, old)
@@ -155,10 +156,10 @@ func (r *rollout) spread() []*slot {
 			rolls = append(rolls, old)
 		}
 	}
-	slices.SortStableFunc(rolls, func(a, b *slot) int { return cmp.Compare(a.worth(), b.worth()) })
-	wanted = append(wanted, rolls[min(len(rolls), r.turn(flight)):]...)
-	for _, s := range r.all { // what cannot be asked is left alone; its node is not counted
-		if s.live() && s.newest().away() && !s.told() {
+	slices.SortStableFunc(rolls, func(a, b *slot) int { return cmp.Compare(a.rank(), b.rank()) })
+	wanted = append(wanted, rolls[min(len(rolls), r.nodesToReplace(inProgress)):]...)
+	for _, s := range r.all { // tasks on uncounted, unreachable nodes stay
+		if s.live() && s.newest().unreachable() && !s.toldToStop() {
 			wanted = append(wanted, s)
 		}
 	}
@@ -166,45 +167,44 @@ func (r *rollout) spread() []*slot {
 	return wanted
 }
 
-// oldOn returns the best task of an older version on a node, and whether another one than the given is on its way out
-// there.
+// oldOn returns the best task of an older version on a node, and whether another task than fresh is stopping there.
 func (r *rollout) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
-	for _, s := range r.on[node] {
-		if s != fresh && s.told() {
+	for _, s := range r.tasksByNode[node] {
+		if s != fresh && s.toldToStop() {
 			leaving = true
 		}
-		if !r.in.newest(s) && s.candidate(r.definitions) && !r.behind(s) && (best == nil || better(s, best) < 0) {
+		if !r.in.newest(s) && s.mayStay(r.definitions) && !r.blockedOnNode(s) && (best == nil || better(s, best) < 0) {
 			best = s
 		}
 	}
 	return best, leaving
 }
 
-// held reports whether the rollout begins nothing now.
-func (r *rollout) held() bool {
+// beginsNothing reports whether the rollout begins no task now.
+func (r *rollout) beginsNothing() bool {
 	return r.spec.Rollout.Paused || r.rec.State == cluster.RolloutFailed || r.rec.State == cluster.RolloutRolledBack
 }
 
-// proven returns the last version that was healthy, if it is another one than is asked for and is still known.
-func (r *rollout) proven() *cluster.Version {
+// lastHealthy returns the last healthy version, if it differs from the requested one and its definition still exists.
+func (r *rollout) lastHealthy() *cluster.Version {
 	h := r.rec.Healthy
-	if h == nil || r.known() || r.definitions(h.Definition) == nil {
+	if h == nil || r.wasHealthyBefore() || r.definitions(h.Definition) == nil {
 		return nil
 	}
 	return h
 }
 
-// again is a task to come, on a node of a daemon, of the last version that was healthy: it takes the lowest index that
-// is free.
-func (r *rollout) again(node string) *slot {
-	h := r.proven()
+// restoreOn returns a new task of the last healthy version for a node of a daemon. The task takes the lowest free
+// index.
+func (r *rollout) restoreOn(node string) *slot {
+	h := r.lastHealthy()
 	used := map[int]bool{}
 	for _, s := range r.all {
 		if s.parts.Generation == h.Generation {
 			used[s.parts.Index] = true
 		}
 	}
-	for _, s := range r.made {
+	for _, s := range r.restored {
 		used[s.parts.Index] = true
 	}
 	index := 0
@@ -212,39 +212,39 @@ func (r *rollout) again(node string) *slot {
 		index++
 	}
 	s := newSlot(cluster.ServiceTask(r.spec.Cluster, r.spec.Name, h.Generation, index))
-	s.at, s.runs = node, h.Definition
-	r.made = append(r.made, s)
+	s.assignedNode, s.version = node, h.Definition
+	r.restored = append(r.restored, s)
 	return s
 }
 
-// turn is on how many nodes more the old task may end now.
-func (r *rollout) turn(flight int) int {
+// nodesToReplace returns on how many further nodes the old task may end now.
+func (r *rollout) nodesToReplace(inProgress int) int {
 	most := r.limits.Parallelism
 	switch c := r.canaries(); {
-	case r.held():
+	case r.beginsNothing():
 		return 0
-	case r.lost():
+	case r.nothingToPreserve():
 		return r.n
 	case c > 0:
-		return max(0, c-r.begun-(flight-r.waiting()))
-	case !r.goesOn() && r.rec.State != cluster.RolloutComplete:
+		return max(0, c-r.begun-(inProgress-r.starting()))
+	case !r.batchMayBegin() && r.rec.State != cluster.RolloutComplete:
 		return 0
 	}
-	return max(0, most-flight)
+	return max(0, most-inProgress)
 }
 
-// aim says for which node a task is.
-func (r *rollout) aim(s *slot, template *cluster.Pending) {
+// setNode sets the node that a task is for.
+func (r *rollout) setNode(s *slot, template *cluster.Pending) {
 	if r.in.daemon() {
 		template.Only, template.Daemon = s.node(), true
 		template.Count = max(1, r.n)
 		return
 	}
-	template.Only = r.only(s)
+	template.Only = r.nodeOfOld(s)
 }
 
-// expelled says why a daemon's task ends on its node, if it does not belong there any more.
-func (in *ServiceInput) expelled(s *slot) (cluster.Stop, bool) {
+// stopOffNode returns the stop of a daemon's task whose node the daemon no longer belongs on.
+func (in *ServiceInput) stopOffNode(s *slot) (cluster.Stop, bool) {
 	stop := cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonUnmatched}
 	node := s.node()
 	switch {

@@ -11,13 +11,12 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// TestDaemonsOnNodesThatComeAndGo lets nodes fall silent, be emptied, and lose and regain what a daemon asks of them,
-// while its tasks crash and users change their minds. Never are two tasks wanted on a node, never does a rollout take
-// it below the least of the nodes that it is counted by, and once all nodes are back each has a healthy task of the
-// newest version.
+// TestDaemonsOnNodesThatComeAndGo lets nodes fall silent, be drained, and lose and regain a daemon's constraints, while
+// tasks crash and users change the service. No node ever has two wanted tasks, and no rollout takes the daemon below
+// the minimum of its counted nodes. Once all nodes are back, each has a healthy task of the newest version.
 func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{
+	checkUntilSeen(t, seen, []string{
 		"permit", "drain", "unmatched", "rollout", "silent with a task",
 		"back to a version that ended there",
 	}, func(t *rapid.T) {
@@ -28,17 +27,17 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 			Name: "log", Definition: refs[0], Mode: cluster.ModeDaemon,
 			Lifespan: cluster.Lifespan{Generation: 1},
 		}
-		if c.some("policy") {
+		if c.coin("policy") {
 			c.service.Update = c.policy()
 			c.service.Update.Gates, c.service.Update.Canaries = nil, nil
 		}
 		c.service.SetDefaults()
 		c.owner = c.service.Owner()
-		c.asks = c.some("asks")
+		c.agentsRequestPermits = c.coin("asks")
 		unfit := map[string]bool{}
 		for range 60 {
 			if c.choose("quiet", 3) == 0 {
-				c.unsettle(refs, unfit)
+				c.disturbDaemon(refs, unfit)
 			}
 			c.turnOfDaemon(unfit)
 		}
@@ -51,13 +50,13 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 		}
 		if c.service.Rollout.Paused = false; c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete {
 			t.Fatalf("%s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.healthy(), len(c.nodes),
-				describe(c.decide(c.tasks())), c.picture())
+				describe(c.decide(c.tasks())), c.listAttempts())
 		}
 	})
 }
 
-// unsettle does one thing to a node, a task or the daemon's spec.
-func (c *chaos) unsettle(refs []cluster.Ref, unfit map[string]bool) {
+// disturbDaemon does one thing to a node, a task or the daemon's spec.
+func (c *chaos) disturbDaemon(refs []cluster.Ref, unfit map[string]bool) {
 	node := c.nodes[c.choose("node", len(c.nodes))]
 	switch c.choose("unsettled", 6) {
 	case 0:
@@ -87,17 +86,17 @@ func (c *chaos) unsettle(refs []cluster.Ref, unfit map[string]bool) {
 	}
 }
 
-// standing are the records of the node's attempts without an outcome.
+// standing returns the records of the node's attempts without an outcome.
 func (c *chaos) standing(node string) []*record {
 	return slices.DeleteFunc(slices.Clone(c.records), func(r *record) bool {
 		return r.node() != node || r.Outcome != nil
 	})
 }
 
-// turnOfDaemon lets a daemon go on for five seconds.
+// turnOfDaemon runs a daemon for five seconds.
 func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 	c.Helper()
-	counted := map[string]bool{} // the nodes that the daemon is counted by
+	counted := map[string]bool{} // the daemon's counted nodes
 	c.matching = nil
 	for _, n := range c.nodes {
 		on, away := c.standing(n), c.absent[n] != watcher.Present
@@ -134,13 +133,13 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 		}
 		if c.seen["permit"]++; r.Observed.Healthy() && healthy()+c.asking(d.Stops[:i], r) < least {
 			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, healthy(), least,
-				describe(d), c.picture())
+				describe(d), c.listAttempts())
 		}
 	}
 	before := healthy()
 	c.commit(d)
 	if after := healthy(); after < min(before, least) {
-		c.Fatalf("%d of %d healthy tasks are left, want %d:\n%s%s", after, before, least, describe(d), c.picture())
+		c.Fatalf("%d of %d healthy tasks are left, want %d:\n%s%s", after, before, least, describe(d), c.listAttempts())
 	}
 	if err := c.placeAll(d); err != nil {
 		c.Fatal(err)
@@ -148,7 +147,7 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 	for _, node := range c.nodes {
 		on := c.standing(node)
 		if len(on) > 1 {
-			c.Fatalf("%s and %s are on %s:\n%s%s", on[0].id, on[1].id, node, describe(d), c.picture())
+			c.Fatalf("%s and %s are on %s:\n%s%s", on[0].id, on[1].id, node, describe(d), c.listAttempts())
 		}
 		if len(on) == 1 && on[0].attempt > 1 {
 			c.seen["back to a version that ended there"]++

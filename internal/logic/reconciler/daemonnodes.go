@@ -7,18 +7,18 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// DaemonNode is a node of the owner's domain as a daemon looks at it.
+// DaemonNode is a node of the owner's domain with the state that matters to a daemon.
 type DaemonNode struct {
 	*scheduler.Node
-	// Gone says that the node is known never to come back, Silent that it is not heard.
+	// Gone says that the node will never come back, Silent that it does not report.
 	Gone, Silent bool
-	// Alone says that the node is to be emptied and that nothing but tasks of daemons is left there.
+	// Alone says that the node is drained and that only tasks of daemons are left on it.
 	Alone bool
 }
 
 // SetNodes sets Nodes and Alone of a daemon's input from the nodes of its domain, which come ordered by name. Tasks,
-// Spec and ClusterConstraints are set before. A daemon belongs on each node that its constraints and its cluster's
-// allow. On a node that is gone, silent or emptied it begins nothing; on the latter two it keeps what stands there.
+// Spec and ClusterConstraints must be set before. A daemon belongs on each node that its constraints and its cluster's
+// allow. It begins nothing on a gone, silent or drained node. On a silent or drained node its existing tasks stay.
 func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 	held := map[string]bool{}
 	for i := range in.Tasks {
@@ -43,8 +43,8 @@ func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 	}
 }
 
-// RecoveryOf returns what decisions have to know of an earlier recovery: the incarnation of the store, and what was
-// decided, nil where nothing was.
+// RecoveryOf returns the facts of an earlier recovery for decisions: the incarnation of the store and the operator's
+// decision, which is nil if there was none.
 func RecoveryOf(incarnation uint64, decided *cluster.Recovery) Recovery {
 	r := Recovery{Incarnation: incarnation}
 	if decided != nil && decided.State == cluster.RecoveryStop {

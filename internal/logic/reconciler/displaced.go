@@ -7,16 +7,15 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// Of all attempts of a task on one node, one has its desired record in the store and one its status: the keys name the
-// node and the task. They are of two attempts only where the store went back, or somebody deleted records: the node
-// runs an attempt that the store does not know, and the store wants another there. The node's word is the newer one. So
-// the attempt that the store wants is given up; then there is a key for the record that adopts or stops the one that
-// runs.
+// The store keys of a desired record and of a status name the node and the task. All attempts of a task on one node
+// share these two keys. The keys hold different attempts only if the store went back or somebody deleted records: the
+// node runs an attempt that the store does not know, and the store wants another one there. The node's report is newer.
+// So the wanted attempt is given up, and its key is free for a record that adopts or stops the running attempt.
 
-// displaced returns the attempt whose status stands where that of t would, if the store has no desired record of it;
-// else nil.
+// displaced returns the attempt whose status occupies the key of t's status, if the store has no desired record of that
+// attempt; else nil.
 func (s *slot) displaced(t *Task) *Task {
-	if t.Desired == nil || t.Observed != nil || !t.asked() {
+	if t.Desired == nil || t.Observed != nil || !t.nodeReported() {
 		return nil
 	}
 	for _, other := range s.attempts {
@@ -27,15 +26,15 @@ func (s *slot) displaced(t *Task) *Task {
 	return nil
 }
 
-// displacedBy is the loss of an attempt that another displaced.
+// displacedBy returns the loss of an attempt that another attempt displaced.
 func displacedBy(other *Task) *lifecycle.Loss {
 	return &lifecycle.Loss{Reason: cluster.ReasonRecovery, Message: fmt.Sprintf(
 		"node %s has attempt %d of the task, which the store does not know, in its place", other.node(),
 		other.number())}
 }
 
-// crowded reports whether the desired record of another attempt stands where that of t would.
-func (s *slot) crowded(t *Task) bool {
+// keyTaken reports whether the desired record of another attempt occupies the key of t's desired record.
+func (s *slot) keyTaken(t *Task) bool {
 	for _, other := range s.attempts {
 		if other != t && other.Desired != nil && other.node() == t.node() {
 			return true

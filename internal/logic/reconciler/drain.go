@@ -9,94 +9,94 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// move takes a service's attempts off nodes that are drained, and off nodes that they are to leave for another reason.
-// One of class keep moves: it gets its outcome, goes on, and is stopped once its next attempt is healthy, so that Berth
-// never takes the service below its count by its own act. One of class wait must not live twice: it is stopped first,
-// where that leaves the service at most one task below its count. Both only once the next attempt has a place. What is
-// left on a drained node at the deadline is stopped.
+// move takes a service's attempts off drained nodes, and off nodes that they must leave for another reason. A move
+// begins only once the next attempt has a place. An attempt with on_disconnect keep gets its outcome and goes on until
+// its next attempt is healthy. A move thus never takes the service below its count. An attempt with on_disconnect wait
+// must not live twice: it is stopped first, if the service is then at most one task below its count. Attempts that are
+// left on a drained node at the deadline are stopped.
 func (p *plan) move(s *slot, template cluster.Pending) {
 	for _, t := range s.attempts {
-		if !t.live() || t.Desired == nil || p.ended[t] != nil {
+		if !t.live() || t.Desired == nil || p.outcomes[t] != nil {
 			continue
 		}
-		if t.Drain != nil && p.due(t.Drain) {
-			p.endNow(t)
+		if t.Drain != nil && p.drainDue(t.Drain) {
+			p.endAtDeadline(t)
 			continue
 		}
 		if t.stopped() {
-			p.regret(s, t, template)
+			p.replaceWantedAgain(s, t, template)
 			continue
 		}
 		if t.Desired.Definition != template.Definition {
-			p.supersede(s, t, template)
+			p.replaceAdopted(s, t, template)
 			continue
 		}
 		if template.Daemon {
 			continue
 		}
-		code, why, since, ok := p.cause(t)
+		code, why, since, ok := p.reasonToLeave(t)
 		if !ok {
 			continue
 		}
-		if next, ok := p.next(s, template); ok {
+		if next, ok := p.nextAttempt(s, template); ok {
 			next.Since = since
 			if t.Drain == nil && t.Leave.To != "" {
 				next.Only = t.Leave.To
 			}
-			p.send(s, t, Move{Next: next, From: t.node()},
+			p.startMove(s, t, Move{Next: next, From: t.node()},
 				cluster.Stop{Class: cluster.StopVoluntary, Reason: code, Message: why})
 		}
 	}
 }
 
-// supersede replaces an attempt that runs another definition than its task asks for. It was adopted after the store
-// went back (P1.7): in what was lost, another spec had the same generation. It goes on until the next one is healthy,
-// or, where the two cannot be at once, until the budget grants its end.
-func (p *plan) supersede(s *slot, t *Task, template cluster.Pending) {
+// replaceAdopted replaces an attempt whose definition differs from its task's. The attempt was adopted after the store
+// went back (P1.7): in the lost history, another spec had the same generation. It goes on until the next attempt is
+// healthy. If the two cannot live at once, it goes on until the budget grants its stop.
+func (p *plan) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if t.Absence != watcher.Present || !t.Reported {
 		return
 	}
-	next, ok := p.next(s, template)
+	next, ok := p.nextAttempt(s, template)
 	if !ok {
 		return
 	}
 	message := fmt.Sprintf("it was adopted and runs %s, and generation %d asks for %s", t.Desired.Definition,
 		s.parts.Generation, template.Definition)
 	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() ||
-		p.class(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
+		p.disconnectPolicy(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
 		if p.budget.grant(s) {
-			p.write(t, cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced, Message: message})
+			p.addStop(t, cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced, Message: message})
 		}
 		return
 	}
 	next.Since = p.now
-	c := p.conclusion(t, p.departure(t, cluster.ReasonReplaced, message+": it runs until its next attempt is healthy"),
-		true)
+	c := p.conclusion(t, p.moveOutcome(t, cluster.ReasonReplaced,
+		message+": it runs until its next attempt is healthy"), true)
 	p.Moves = append(p.Moves, Move{Next: next, From: t.node(), Conclusion: &c})
 }
 
-// cause says why an attempt is to leave its node, if it is.
-func (p *plan) cause(t *Task) (code cluster.ReasonCode, why string, since time.Time, ok bool) {
+// reasonToLeave returns why and since when an attempt must leave its node; ok is false if it may stay.
+func (p *plan) reasonToLeave(t *Task) (code cluster.ReasonCode, why string, since time.Time, ok bool) {
 	switch {
 	case t.Drain != nil:
 		return cluster.ReasonDrain, fmt.Sprintf("node %s is drained", t.node()), t.Drain.Since, true
-	case t.Leave != nil && !t.Leave.Now && t.Absence == watcher.Present && p.begins(t.Leave):
+	case t.Leave != nil && !t.Leave.Now && t.Absence == watcher.Present && p.mustLeaveNow(t.Leave):
 		return t.Leave.Reason, t.Leave.Message, t.Leave.Since, true
 	}
 	return "", "", time.Time{}, false
 }
 
-// send lets an attempt go elsewhere, if the budget has room for that. For want of memory, or for a better place,
-// nothing is moved from a service that has less than it is to have: what it lacks comes first.
-func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
-	counted := p.budget.counts(s)
-	if patient(stop.Reason) && counted && !p.budget.open && p.budget.healthy < p.budget.least {
-		p.wait(t, fmt.Sprintf("%s stays: %s, but %d of %d are healthy, at least %d are to be", s.id, stop.Message,
-			p.budget.healthy, p.budget.wanted, p.budget.least))
+// startMove lets an attempt move to another node, if the budget allows it. A move for memory pressure or a better place
+// waits while the service has fewer healthy tasks than its minimum: missing tasks come first.
+func (p *plan) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
+	counted := p.budget.countsAsHealthy(s)
+	if waitsForMinimum(stop.Reason) && counted && !p.budget.grantsAll && p.budget.healthy < p.budget.least {
+		p.noteDelayedStop(t, fmt.Sprintf("%s stays: %s, but %d of %d are healthy, at least %d are to be", s.id,
+			stop.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 		return
 	}
-	if p.class(t) != cluster.DisconnectWait && m.Next.OnDisconnect != cluster.DisconnectWait {
-		c := p.conclusion(t, p.departure(t, stop.Reason, ""), true)
+	if p.disconnectPolicy(t) != cluster.DisconnectWait && m.Next.OnDisconnect != cluster.DisconnectWait {
+		c := p.conclusion(t, p.moveOutcome(t, stop.Reason, ""), true)
 		if stop.Reason != cluster.ReasonDrain {
 			c.Outcome.Message = stop.Message + ": it moves, and runs on until its next attempt is healthy"
 			c.Event = p.event("task.moving", t, stop.Reason, c.Outcome.Message)
@@ -105,62 +105,64 @@ func (p *plan) send(s *slot, t *Task, m Move, stop cluster.Stop) {
 		p.Moves = append(p.Moves, m)
 		return
 	}
-	// nobody would say that it has stopped, or it may count
+	// An unreachable agent could not confirm the stop. A healthy attempt that was not reported may be charged wrongly.
 	if t.Absence != watcher.Present || t.healthy() && !t.Reported {
 		return
 	}
 	stop.Message += "; the task runs elsewhere next"
-	first := p.stop(t, stop)
+	first := p.newStop(t, stop)
 	if stop.Reason != cluster.ReasonDrain {
 		first.Event.Type = "task.moving"
 	}
 	m.Stop = &first
 	if counted {
-		least := p.budget.apart()
-		if patient(stop.Reason) {
+		least := p.budget.leastWhileMoving()
+		if waitsForMinimum(stop.Reason) {
 			least = p.budget.least
 		}
-		if m.Limit = p.budget.spare(least); m.Limit == 0 {
-			p.wait(t, fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
-				p.budget.healthy, p.budget.wanted, least))
+		if m.Limit = p.budget.spareAbove(least); m.Limit == 0 {
+			p.noteDelayedStop(t,
+				fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+					p.budget.healthy, p.budget.wanted, least))
 			return
 		}
 	}
 	p.Moves = append(p.Moves, m)
 }
 
-// regret finds another place for a task that was told to stop, voluntarily, and that is wanted again before its agent
-// was allowed to stop it: a stop is never taken back. The attempt goes on until the next one is healthy.
-func (p *plan) regret(s *slot, t *Task, template cluster.Pending) {
-	if t.Desired.Stop.Permit != "" || !t.wished() || t.asks() == "" || leavesNode(t.Desired.Stop.Reason) ||
-		p.class(t) == cluster.DisconnectWait || t.Absence != watcher.Present {
+// replaceWantedAgain finds another place for a task that was told to stop voluntarily and is wanted again before its
+// agent got the permit. A stop is never taken back. The attempt goes on until the next one is healthy.
+func (p *plan) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
+	if t.Desired.Stop.Permit != "" || !t.mayNotStopYet() || t.openPermitRequest() == "" ||
+		leavesNode(t.Desired.Stop.Reason) ||
+		p.disconnectPolicy(t) == cluster.DisconnectWait || t.Absence != watcher.Present {
 		return
 	}
-	next, ok := p.next(s, template)
+	next, ok := p.nextAttempt(s, template)
 	if !ok {
 		return
 	}
-	out := p.departure(t, cluster.ReasonReplaced,
+	out := p.moveOutcome(t, cluster.ReasonReplaced,
 		"it was told to stop and is wanted again: it runs until its next attempt is healthy")
 	next.Since = p.now
 	c := p.conclusion(t, out, true)
 	p.Moves = append(p.Moves, Move{Next: next, From: t.node(), Conclusion: &c})
 }
 
-// vacate empties the nodes of a job's attempts that are drained: what has begun may end there, until the deadline; what
-// has not is taken back. What is to leave for another reason ends at once.
-func (p *plan) vacate(s *slot) {
+// vacateJobTask takes a job's attempts off drained nodes. An attempt that has begun may end there until the deadline;
+// one that has not begun is taken back. An attempt that must leave for another reason ends at once.
+func (p *plan) vacateJobTask(s *slot) {
 	for _, t := range s.attempts {
-		if !t.live() || t.stopped() || t.Desired == nil || p.ended[t] != nil ||
+		if !t.live() || t.stopped() || t.Desired == nil || p.outcomes[t] != nil ||
 			t.Observed != nil && t.Observed.State.Terminal() {
 			continue
 		}
 		switch {
 		case p.evict(t), t.Drain == nil:
-		case p.due(t.Drain):
-			p.write(t, leaveNow(t))
+		case p.drainDue(t.Drain):
+			p.addStop(t, drainStop(t))
 		case !lifecycle.Started(t.Attempt):
-			stop := p.stop(t, cluster.Stop{
+			stop := p.newStop(t, cluster.Stop{
 				Class: cluster.StopMandatory, Reason: cluster.ReasonDrain,
 				Message: fmt.Sprintf("node %s is drained and the task had not begun", t.node()),
 			})
@@ -170,24 +172,24 @@ func (p *plan) vacate(s *slot) {
 	}
 }
 
-// leave stops an attempt that moved and still runs: at the deadline, or if it is of no use, for it does not run or its
-// checks fail. A node that cannot be asked is left alone.
-func (p *plan) leave(t *Task) {
+// stopMoved stops an attempt that moved and still runs: at the deadline, or if it does not run or its checks fail. It
+// leaves attempts on unreachable nodes alone.
+func (p *plan) stopMoved(t *Task) {
 	o := t.Observed
 	switch {
-	case t.Drain != nil && p.due(t.Drain):
-		stop := leaveNow(t)
-		p.write(t, *endedStop(&stop))
+	case t.Drain != nil && p.drainDue(t.Drain):
+		stop := drainStop(t)
+		p.addStop(t, *endedStop(&stop))
 	case t.Absence != watcher.Present || t.stopped():
 	case o == nil || o.State != cluster.StateRunning || o.Health == cluster.HealthFailing:
-		p.write(t, *endedStop(&cluster.Stop{
+		p.addStop(t, *endedStop(&cluster.Stop{
 			Class: cluster.StopVoluntary, Reason: t.Outcome.Reason,
 			Message: fmt.Sprintf("the task moves off node %s and is not well there", t.node()),
 		}))
 	}
 }
 
-func leaveNow(t *Task) cluster.Stop {
+func drainStop(t *Task) cluster.Stop {
 	s := cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDrain}
 	if t.Drain.Force {
 		s.Message = fmt.Sprintf("node %s is drained by force", t.node())
@@ -197,33 +199,35 @@ func leaveNow(t *Task) cluster.Stop {
 	return s
 }
 
-// endNow stops an attempt at the deadline of its node's drain, whatever it was told before.
-func (p *plan) endNow(t *Task) {
+// endAtDeadline stops an attempt at the deadline of its node's drain, whatever stop it had before.
+func (p *plan) endAtDeadline(t *Task) {
 	if t.stopped() {
-		p.insist(t, leaveNow(t))
+		p.makeMandatory(t, drainStop(t))
 		return
 	}
-	p.write(t, leaveNow(t))
+	p.addStop(t, drainStop(t))
 }
 
-// due reports whether what is left on the node is to be stopped, and asks for a look when it will be.
-func (p *plan) due(d *cluster.Drain) bool {
-	if p.passed(d) {
+// drainDue reports whether the drain ends the node's remaining tasks now. If not, it requests a decision at the
+// deadline.
+func (p *plan) drainDue(d *cluster.Drain) bool {
+	if p.drainEnds(d) {
 		return true
 	}
 	if !d.Deadline.IsZero() {
-		p.look(d.Deadline)
+		p.decideAgainAt(d.Deadline)
 	}
 	return false
 }
 
-// passed reports whether what is left on the node is to be stopped.
-func (p *plan) passed(d *cluster.Drain) bool {
+// drainEnds reports whether the drain is forced or its deadline has passed.
+func (p *plan) drainEnds(d *cluster.Drain) bool {
 	return d.Force || !d.Deadline.IsZero() && !d.Deadline.After(p.now)
 }
 
-// departure is the outcome of an attempt that moves. It says how the attempt counts; the attempt itself goes on.
-func (p *plan) departure(t *Task, code cluster.ReasonCode, message string) cluster.Outcome {
+// moveOutcome returns the outcome of an attempt that moves. The outcome says how the attempt counts; the attempt itself
+// goes on.
+func (p *plan) moveOutcome(t *Task, code cluster.ReasonCode, message string) cluster.Outcome {
 	d := t.Desired
 	out := cluster.Outcome{
 		Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Definition: d.Definition, Placed: d.Placed,
@@ -240,5 +244,6 @@ func (p *plan) departure(t *Task, code cluster.ReasonCode, message string) clust
 	return out
 }
 
-// moved reports whether the outcome is that of an attempt that moves; without a final stop it still goes on.
+// moved reports whether the outcome belongs to an attempt that moves. Without a final stop such an attempt still goes
+// on.
 func moved(o *cluster.Outcome) bool { return o.State == cluster.StateCancelled && leavesNode(o.Reason) }

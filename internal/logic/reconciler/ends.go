@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// conclude writes the outcomes of all attempts of the slot that have ended, and says whether one was.
+// conclude writes the outcomes of all ended attempts of the slot.
 func (p *plan) conclude(s *slot) {
 	for _, t := range s.attempts {
 		loss, other := p.loss(t), s.displaced(t)
@@ -19,24 +19,24 @@ func (p *plan) conclude(s *slot) {
 			loss = displacedBy(other)
 		}
 		out, ok := lifecycle.Conclude(lifecycle.Ending{
-			Attempt: t.Attempt, Loss: loss, Freed: s.freed(), Now: p.now,
+			Attempt: t.Attempt, Loss: loss, FreeLosses: s.freeLosses(), Now: p.now,
 		})
 		if !ok {
 			continue
 		}
 		if loss != nil && loss.Reason == cluster.ReasonRecovery && p.owner.Kind == cluster.KindJob {
-			out.Started, out.Free = true, false // in doubt it ran
+			out.Started, out.Free = true, false // it may have run: assume so
 		}
-		c := p.conclusion(t, out, p.spared(t, out))
+		c := p.conclusion(t, out, p.maySurviveLoss(t, out))
 		if other != nil {
-			c.ObservedRev = other.ObservedRev // what stands where its own status would
+			c.ObservedRev = other.ObservedRev // the other attempt's status has its key
 		}
 		p.Conclusions = append(p.Conclusions, c)
-		p.ended[t] = &c.Outcome
+		p.outcomes[t] = &c.Outcome
 	}
 }
 
-// conclusion writes the outcome of an attempt, and its final stop unless it may go on.
+// conclusion returns the outcome of an attempt, together with its final stop unless goesOn.
 func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion {
 	out.Owner = p.owner
 	if out.Definition == (cluster.Ref{}) {
@@ -52,15 +52,15 @@ func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion 
 	return c
 }
 
-// spared reports whether a lost attempt may go on if its node returns: that of a service whose class is keep
-// and that nobody told to stop.
-func (p *plan) spared(t *Task, out cluster.Outcome) bool {
+// maySurviveLoss reports whether a lost attempt may go on if its node returns. This holds for a service's attempt with
+// on_disconnect keep that nobody told to stop.
+func (p *plan) maySurviveLoss(t *Task, out cluster.Outcome) bool {
 	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery &&
 		p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
-		!t.stopped() && p.class(t) == cluster.DisconnectKeep
+		!t.stopped() && p.disconnectPolicy(t) == cluster.DisconnectKeep
 }
 
-// endedStop returns the stop of an attempt whose outcome is durable.
+// endedStop returns the final stop of an attempt with a durable outcome.
 func endedStop(prev *cluster.Stop) *cluster.Stop {
 	if prev != nil {
 		s := *prev
@@ -72,8 +72,8 @@ func endedStop(prev *cluster.Stop) *cluster.Stop {
 	}
 }
 
-// class returns what happens to the attempt when its node is silent.
-func (p *plan) class(t *Task) cluster.OnDisconnect {
+// disconnectPolicy returns the policy for the attempt while its node is silent.
+func (p *plan) disconnectPolicy(t *Task) cluster.OnDisconnect {
 	if t.Desired != nil && t.Desired.OnDisconnect != "" {
 		return t.Desired.OnDisconnect
 	}
@@ -83,29 +83,29 @@ func (p *plan) class(t *Task) cluster.OnDisconnect {
 	return cmp.Or(p.disconnect, cluster.DisconnectKeep)
 }
 
-// loss returns why the attempt is lost, or nil. A wait task is never lost by silence (P6.3).
+// loss returns why the attempt is lost, or nil. Silence never makes an attempt with on_disconnect wait lost (P6.3).
 func (p *plan) loss(t *Task) *lifecycle.Loss {
 	switch t.Absence {
 	case watcher.Gone:
 		return &lifecycle.Loss{Reason: cluster.ReasonNodeDown, Message: fmt.Sprintf("node %s is gone", t.node())}
 	case watcher.Silent:
-		if p.class(t) == cluster.DisconnectWait {
+		if p.disconnectPolicy(t) == cluster.DisconnectWait {
 			return nil
 		}
 		return &lifecycle.Loss{Reason: cluster.ReasonNodeDown, Message: fmt.Sprintf("node %s fell silent", t.node())}
 	case watcher.Present, watcher.Suspected:
 	}
-	if p.forsaken(t) {
+	if p.unknownToNode(t) {
 		return &lifecycle.Loss{Reason: cluster.ReasonRecovery, Message: fmt.Sprintf(
 			"the store went back to before its end: node %s does not know it any more", t.node())}
 	}
 	return nil
 }
 
-// clean deletes what stands of attempts that have an outcome and of which nothing is left.
+// clean deletes the remaining records of attempts that have an outcome and of which no node holds anything.
 func (p *plan) clean(s *slot) {
 	for _, t := range s.attempts {
-		if t.Outcome == nil || !t.stands() {
+		if t.Outcome == nil || !t.hasRecords() {
 			continue
 		}
 		switch {
@@ -126,81 +126,84 @@ func (p *plan) clean(s *slot) {
 	}
 }
 
-// trim deletes all outcomes of the slot but the newest so many. It spares attempts of which a record stands, and the
-// newest attempt while any record of the task stands: it tells which number comes next.
+// trim deletes all outcomes of the slot but the newest ones, as many as keep says. It spares attempts that have other
+// records. While any record of the task exists it also spares the newest attempt, which determines the next number.
 func (p *plan) trim(s *slot, keep int) {
-	if s.stands() {
+	if s.hasRecords() {
 		keep = max(keep, 1)
 	}
 	for i := 0; i < len(s.attempts)-keep; i++ {
-		if t := s.attempts[i]; t.Outcome != nil && !t.stands() {
+		if t := s.attempts[i]; t.Outcome != nil && !t.hasRecords() {
 			p.Trims = append(p.Trims, Trim{s.id, t.number()})
 		}
 	}
 }
 
-// settle stops attempts that have an outcome and still stand without a final stop: lost attempts of a keep service
-// whose node returned, those that moved, and what an agent holds without a desired record. Where nothing of them runs
-// any more it does so at once; where the owner does not want the task, too, with the stop for its other attempts; else
-// once a newer attempt is healthy (P5.1, P6.4), or where it is of no use.
-func (p *plan) settle(s *slot, unwanted *cluster.Stop) {
+// stopEnded stops attempts that have an outcome and still have records without a final stop. They are lost attempts
+// with on_disconnect keep whose node returned, moved attempts, and attempts that an agent holds without a desired
+// record. An attempt that runs no more is stopped at once. If the owner does not want the task, the attempt gets the
+// same stop as the task's other attempts. Otherwise it is stopped once a newer attempt is healthy (P5.1, P6.4), or if
+// it is of no use.
+func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 	for _, t := range s.attempts {
-		if t.Outcome == nil || !t.stands() || t.Absence == watcher.Gone || t.Observed != nil && t.Observed.Gone {
+		if t.Outcome == nil || !t.hasRecords() || t.Absence == watcher.Gone || t.Observed != nil && t.Observed.Gone {
 			continue
 		}
 		if t.Desired != nil && t.Desired.Ended() {
 			switch {
 			case unwanted != nil:
-				p.insist(t, *unwanted)
-			case p.mustEnd(t):
-				p.insist(t, leaveNow(t))
+				p.makeMandatory(t, *unwanted)
+			case p.drainEndsNow(t):
+				p.makeMandatory(t, drainStop(t))
 			}
 			continue
 		}
 		newest := s.newest()
 		switch {
-		case t.Desired == nil, p.owner.Kind == cluster.KindJob, over(t):
-			p.write(t, *endedStop(nil))
+		case t.Desired == nil, p.owner.Kind == cluster.KindJob, endObserved(t):
+			p.addStop(t, *endedStop(nil))
 		case unwanted != nil:
-			p.write(t, *endedStop(unwanted))
-		case t.Absence == watcher.Present && newest != t && (p.stays(newest) || p.without.Off(clause.Permit)):
-			p.write(t, cluster.Stop{
+			p.addStop(t, *endedStop(unwanted))
+		case t.Absence == watcher.Present && newest != t && (p.confirmedHealthy(newest) ||
+			p.without.Off(clause.Permit)):
+			p.addStop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
 			})
-		case t.Absence == watcher.Present && s.last(t) && p.pinned(t) && p.placeless(t) &&
+		case t.Absence == watcher.Present && s.hasNoLaterRecord(t) && p.pinned(t) && p.mayHoldOnlyPlace(t) &&
 			(!t.healthy() || p.budget.grant(s)):
-			// Its next attempt may have no other place than the one that it holds itself. Where it is an earlier one
-			// that is well, which moved away and goes on, nothing is given up with this one.
-			p.write(t, cluster.Stop{
+			// The next attempt may have no other place than the one that this attempt holds. An earlier attempt of the
+			// task that is healthy, moved away and goes on keeps the task healthy meanwhile.
+			p.addStop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,
 			})
 		case moved(t.Outcome) && (t.Drain != nil || t.Outcome.Reason != cluster.ReasonDrain):
-			p.leave(t)
+			p.stopMoved(t)
 		}
 	}
 }
 
-// last reports whether nothing stands of any later attempt of the slot.
-func (s *slot) last(t *Task) bool {
-	return !slices.ContainsFunc(s.attempts, func(o *Task) bool { return o.stands() && o.number() > t.number() })
+// hasNoLaterRecord reports whether no later attempt of the slot has a record.
+func (s *slot) hasNoLaterRecord(t *Task) bool {
+	return !slices.ContainsFunc(s.attempts, func(o *Task) bool { return o.hasRecords() && o.number() > t.number() })
 }
 
-// placeless reports whether the attempt has an outcome and may hold the only place that its next attempt could have.
-// One that moves off a node that is not emptied had another place when it was sent away, which is given a while.
-func (p *plan) placeless(t *Task) bool {
+// mayHoldOnlyPlace reports whether the attempt has an outcome and may hold the only possible place of its next attempt.
+// An attempt that moved off a node that is not drained had another place when its move began. That place is waited for
+// until MoveTimeout.
+func (p *plan) mayHoldOnlyPlace(t *Task) bool {
 	switch {
 	case t.Outcome.State == cluster.StateLost:
 		return true
-	case t.Drain != nil || !moved(t.Outcome) || t.Leave.barred():
+	case t.Drain != nil || !moved(t.Outcome) || t.Leave.barsTask():
 		return false
 	case t.Outcome.Reason == cluster.ReasonDrain:
 		return true
 	}
-	at := t.Outcome.Ended.Add(LeavePatience)
+	at := t.Outcome.Ended.Add(MoveTimeout)
 	if at.After(p.now) {
-		p.look(at)
+		p.decideAgainAt(at)
 		return false
 	}
 	return true
@@ -215,37 +218,37 @@ func (p *plan) pinned(t *Task) bool {
 	return d != nil && d.Pinned()
 }
 
-// over reports whether the agent saw the attempt end.
-func over(t *Task) bool {
+// endObserved reports whether the agent saw the attempt end.
+func endObserved(t *Task) bool {
 	return t.Observed != nil && t.Observed.UUID == t.uuid() && t.Observed.State.Terminal()
 }
 
-// halt tells the live attempts of a slot to stop, unless they were told. What was only wished for is insisted on, if it
-// must be.
-func (p *plan) halt(s *slot, stop cluster.Stop) {
+// stopLive stops the live attempts of a slot that were not told to stop yet. A voluntary stop becomes mandatory where
+// the new stop, or the drain of the node, demands it.
+func (p *plan) stopLive(s *slot, stop cluster.Stop) {
 	for _, t := range s.attempts {
 		switch {
-		case !t.live() || p.ended[t] != nil:
-		case t.stopped() && p.mustEnd(t):
-			p.insist(t, leaveNow(t))
+		case !t.live() || p.outcomes[t] != nil:
+		case t.stopped() && p.drainEndsNow(t):
+			p.makeMandatory(t, drainStop(t))
 		case t.stopped():
-			p.insist(t, stop)
+			p.makeMandatory(t, stop)
 		default:
-			p.write(t, stop)
+			p.addStop(t, stop)
 		}
 	}
 }
 
-// write records a stop of the attempt. One without a desired record gets one made of what its agent reported. Where the
-// drain of its node ends it now, no stop of it is a matter of choice.
-func (p *plan) write(t *Task, stop cluster.Stop) {
-	if t.Drain != nil && p.passed(t.Drain) {
+// addStop adds a stop of the attempt to the decision. An attempt without a desired record gets one from its agent's
+// report. The stop is mandatory if the drain of the node ends the attempt now.
+func (p *plan) addStop(t *Task, stop cluster.Stop) {
+	if t.Drain != nil && p.drainEnds(t.Drain) {
 		stop.Class = cluster.StopMandatory
 	}
-	p.Stops = append(p.Stops, p.stop(t, stop))
+	p.Stops = append(p.Stops, p.newStop(t, stop))
 }
 
-func (p *plan) stop(t *Task, stop cluster.Stop) Stop {
+func (p *plan) newStop(t *Task, stop cluster.Stop) Stop {
 	var d cluster.Desired
 	if t.Desired != nil {
 		d = *t.Desired

@@ -8,18 +8,18 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gang makes the tasks of a step that are asked for one: all that neither live nor have succeeded, those among them
-// that have to wait before they are tried again. So they are placed together once the last of them may be.
-func gang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, tasks []*slot) {
+// requestAsGang marks a step's requested tasks as one gang: all tasks that are neither live nor succeeded. Tasks that
+// wait for their next try belong to the gang, so all of them are placed together once the last one may be.
+func requestAsGang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, tasks []*slot) {
 	if step.Gang == nil {
 		return
 	}
 	template.Gang = fmt.Sprintf("%s.%s.%d", job.Owner(), step.Name, job.Generation)
-	template.GangSize = len(absent(tasks))
+	template.GangSize = len(unplaced(tasks))
 }
 
-// absent returns those of a step's tasks that are to be placed.
-func absent(tasks []*slot) (waiting []*slot) {
+// unplaced returns those of a step's tasks that are to be placed.
+func unplaced(tasks []*slot) (waiting []*slot) {
 	for _, s := range tasks {
 		if !s.live() && !s.succeeded() {
 			waiting = append(waiting, s)
@@ -28,10 +28,11 @@ func absent(tasks []*slot) (waiting []*slot) {
 	return waiting
 }
 
-// expire ends the job where tasks of a gang waited for places together longer than its deadline: the first of them
-// fails for good. The clock is the records': it began when the last of them began to wait, whoever led then. It is
-// given the job's tasks as they will be when what is decided so far is written, and returns them with that.
-func (p *plan) expire(in *JobInput, own []*slot) []*slot {
+// failOverdueGangs ends the job if a gang waited for its places longer than its deadline: the gang's first task fails
+// for good. The wait began when the last task of the gang began to wait. That time comes from records, so it survives a
+// change of leader. own holds the job's tasks including the outcomes of this decision; the result includes the new
+// outcomes.
+func (p *plan) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 	k := 0
 	for i := range in.Spec.Steps {
 		step := &in.Spec.Steps[i]
@@ -40,20 +41,20 @@ func (p *plan) expire(in *JobInput, own []*slot) []*slot {
 		if step.Gang == nil || step.Gang.Deadline == 0 {
 			continue
 		}
-		waiting := absent(tasks)
+		waiting := unplaced(tasks)
 		if len(waiting) == 0 {
 			continue
 		}
 		var since time.Time
 		for _, s := range waiting {
-			since = later(since, s.since(in.Spec.Lifespan), s.ready(jobBackoff()))
+			since = later(since, s.waitingSince(in.Spec.Lifespan), s.nextAttemptAt(jobBackoff()))
 		}
 		if end := since.Add(time.Duration(step.Gang.Deadline)); end.After(p.now) {
-			p.look(end)
+			p.decideAgainAt(end)
 			continue
 		}
 		first := waiting[0]
-		out := p.forgone(first, step,
+		out := p.failUnplaced(first, step,
 			fmt.Sprintf("step %s is a gang, of which %s not find places together within %s", step.Name,
 				tasksAre(len(waiting), "did", "did"), step.Gang.Deadline))
 		own = slices.Clone(own)
@@ -65,18 +66,17 @@ func (p *plan) expire(in *JobInput, own []*slot) []*slot {
 	return own
 }
 
-// forgone writes the outcome of an attempt that was never placed, as nothing of it stands anywhere: its task has failed
-// for good.
-func (p *plan) forgone(s *slot, step *cluster.Step, message string) *cluster.Outcome {
+// failUnplaced writes the outcome of an attempt that was never placed and has no records: its task has failed for good.
+func (p *plan) failUnplaced(s *slot, step *cluster.Step, message string) *cluster.Outcome {
 	owner := p.owner
 	c := Conclusion{
 		Outcome: cluster.Outcome{
-			Task: s.id, Attempt: s.next(), Owner: owner, Definition: step.Definition, State: cluster.StateFailed,
+			Task: s.id, Attempt: s.nextNumber(), Owner: owner, Definition: step.Definition, State: cluster.StateFailed,
 			Reason:  cluster.ReasonGang,
 			Message: message, Ended: p.now,
 		},
 		Event: cluster.Event{
-			Type: "task.failed", Cluster: owner.Cluster, Owner: &owner, Task: s.id, Attempt: s.next(),
+			Type: "task.failed", Cluster: owner.Cluster, Owner: &owner, Task: s.id, Attempt: s.nextNumber(),
 			Reason: cluster.ReasonGang, Message: message,
 		},
 	}
@@ -84,8 +84,8 @@ func (p *plan) forgone(s *slot, step *cluster.Step, message string) *cluster.Out
 	return &c.Outcome
 }
 
-// forgoes returns the outcome by which the task failed for good without being placed, or nil.
-func (s *slot) forgoes() *cluster.Outcome {
+// gangFailure returns the outcome by which the task failed for good without a placement, or nil.
+func (s *slot) gangFailure() *cluster.Outcome {
 	t := s.newest()
 	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||
 		t.Outcome.Reason != cluster.ReasonGang {

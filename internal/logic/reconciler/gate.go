@@ -9,14 +9,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gates returns the results of the gates that the rollout has to pass: none before anything of it is healthy, none on
-// the way to a version that was healthy before, and none of a service's first version.
+// gates returns the results of the gates that the rollout has to pass. It is empty before any task is healthy, for a
+// version that was healthy before, and for a service's first version.
 func (r *rollout) gates() []cluster.GateResult {
-	if r.rec.Most == 0 || r.known() || r.firstEver() {
+	if r.rec.Most == 0 || r.wasHealthyBefore() || r.firstEver() {
 		return nil
 	}
 	all := make([]cluster.GateResult, len(r.spec.Update.Gates))
-	// what was seen is of the tasks that are healthy now
+	// results count only for the present number of healthy tasks
 	seen := r.in.Rollout != nil && r.in.Rollout.Generation == r.rec.Generation && r.in.Rollout.Most == r.rec.Most
 	for i, g := range r.spec.Update.Gates {
 		all[i].Name = cmp.Or(g.Name, fmt.Sprintf("%d", i+1))
@@ -28,13 +28,13 @@ func (r *rollout) gates() []cluster.GateResult {
 	return all
 }
 
-// firstEver reports whether the version is the service's first: there is nothing that gates could protect, and often
-// nothing yet for them to look at.
+// firstEver reports whether the version is the service's first: gates have nothing to protect, and often nothing to
+// measure yet.
 func (r *rollout) firstEver() bool {
 	return r.rec.Healthy == nil && len(r.rec.History) == 0 && len(r.old) == 0
 }
 
-// failedGate returns the gate by which the rollout has failed, or nil.
+// failedGate returns the gate that made the rollout fail, or nil.
 func (r *rollout) failedGate() *cluster.GateResult {
 	for i, g := range r.gates() {
 		if g.Failures >= cmp.Or(r.spec.Update.Gates[i].Failures, cluster.DefaultGateFailures) {
@@ -44,8 +44,8 @@ func (r *rollout) failedGate() *cluster.GateResult {
 	return nil
 }
 
-// closed returns the gates that have not passed so often as they must, as a text.
-func (r *rollout) closed() string {
+// missingGates names the gates that have not passed often enough, as a text.
+func (r *rollout) missingGates() string {
 	var names []string
 	for i, g := range r.gates() {
 		if g.Passes < max(1, r.spec.Update.Gates[i].Passes) {
@@ -55,22 +55,22 @@ func (r *rollout) closed() string {
 	return strings.Join(names, "; ")
 }
 
-func (r *rollout) passes() bool { return r.closed() == "" }
+func (r *rollout) gatesPassed() bool { return r.missingGates() == "" }
 
-// judged reports whether the gates passed with all tasks of the version healthy, or have nothing to say: they do not
-// look at a version that was healthy before, and have judged one that was promoted with as many canaries as there are
-// tasks.
-func (r *rollout) judged() bool {
-	if len(r.spec.Update.Gates) == 0 || r.known() || r.firstEver() || r.rec.Promoted && r.limits.Canaries >= r.n {
+// gatesSatisfied reports whether the gates passed with all tasks of the version healthy, or do not apply. They do not
+// apply to a version that was healthy before, nor to one that was promoted with as many canaries as tasks.
+func (r *rollout) gatesSatisfied() bool {
+	if len(r.spec.Update.Gates) == 0 || r.wasHealthyBefore() || r.firstEver() || r.rec.Promoted &&
+		r.limits.Canaries >= r.n {
 		return true
 	}
-	return r.healthy >= r.n && r.rec.Most > 0 && r.passes()
+	return r.healthy >= r.n && r.rec.Most > 0 && r.gatesPassed()
 }
 
-// witnesses is how many old tasks stay until the gates have judged the last batch, as far as there is room for tasks
-// beyond the count: so that there is something to go back to.
-func (r *rollout) witnesses() int {
-	if r.judged() || r.lost() {
+// keptForGates returns how many old tasks stay until the gates have passed for the last batch, so that a rollback finds
+// old tasks. The surge limits the number.
+func (r *rollout) keptForGates() int {
+	if r.gatesSatisfied() || r.nothingToPreserve() {
 		return 0
 	}
 	return min(r.limits.Parallelism, r.limits.Surge)
@@ -83,27 +83,27 @@ func (r *rollout) andGates() string {
 	return " and all gates passed"
 }
 
-// goesOn reports whether the next tasks may be begun: all that were begun are healthy, for long enough, and the gates
-// passed. Where there is nothing to wait for, tasks are begun one by one as others become healthy.
-func (r *rollout) goesOn() bool {
+// batchMayBegin reports whether the next tasks may begin: all begun tasks are healthy, the stagger has passed, and the
+// gates passed. Without gates and stagger, tasks begin one by one as others become healthy.
+func (r *rollout) batchMayBegin() bool {
 	if r.spec.Update.Stagger == 0 && len(r.spec.Update.Gates) == 0 {
 		return true
 	}
-	if r.waiting() > 0 || !r.passes() {
+	if r.starting() > 0 || !r.gatesPassed() {
 		return false
 	}
-	at := r.rested()
+	at := r.staggerEnd()
 	if at.After(r.now) {
-		r.look(at)
+		r.decideAgainAt(at)
 		return false
 	}
 	return true
 }
 
-// filling reports whether the present batch may still grow: none of those on their way was begun before the last
+// batchMayGrow reports whether the present batch may still grow: none of its starting tasks began before the last
 // progress.
-func (r *rollout) filling() bool {
-	if r.waiting() == 0 {
+func (r *rollout) batchMayGrow() bool {
+	if r.starting() == 0 {
 		return false
 	}
 	for _, s := range r.fresh {
@@ -114,8 +114,8 @@ func (r *rollout) filling() bool {
 	return true
 }
 
-// rested returns when the next tasks may be begun as far as the time between them goes.
-func (r *rollout) rested() time.Time {
+// staggerEnd returns the time from which the stagger lets the next tasks begin.
+func (r *rollout) staggerEnd() time.Time {
 	for _, s := range r.fresh {
 		if t := s.newest(); t != nil && t.Desired != nil && !t.Desired.Placed.Before(r.rec.Started) {
 			return r.rec.Changed.Add(time.Duration(r.spec.Update.Stagger))

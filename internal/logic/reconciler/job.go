@@ -8,12 +8,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Job decides what a job needs now. It is deterministic and does not depend on the order of the
-// tasks; it keeps nothing of its input.
+// Job decides what to do for a job. It is deterministic, does not depend on the order of the tasks, and keeps nothing
+// of its input.
 //
-// All tasks of all steps are asked for at once. A task that failed is tried again while its step has
-// retries; losses free of charge do not count. Once a task has none left, the job has failed:
-// nothing is started any more, and what runs is let finish, for its work may be of use.
+// All tasks of all steps are requested at once. A failed task is tried again while its step has retries; free losses do
+// not count. Once a task has no retries left, the job has failed. Nothing begins any more, but running tasks may
+// finish, because their work may be of use.
 func Job(in JobInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
@@ -22,58 +22,58 @@ func Job(in JobInput) Decision {
 	p.recovery = in.Recovery
 	all := slots(in.Tasks)
 	own, strays := split(in.Spec, all)
-	// 1. What has ended gets its outcome, and what is left of it is cleaned up.
+	// 1. Ended attempts get their outcome, and their remaining records are cleaned up.
 	for _, s := range all {
 		p.conclude(s)
 		p.clean(s)
-		p.settle(s, nil)
+		p.stopEnded(s, nil)
 	}
-	// 2. What is not wanted is stopped; what outlives its limit too.
+	// 2. Tasks that are not wanted, or exceed their time limit, are stopped.
 	for _, s := range strays {
-		p.halt(s, strayStop(in.Spec))
+		p.stopLive(s, strayStop(in.Spec))
 		p.trim(s, 0)
 	}
 	for _, s := range own {
 		if stop, ok := cancelStop(in.Spec); ok {
-			p.halt(s, stop)
+			p.stopLive(s, stop)
 			if in.Spec.Deleted {
 				p.trim(s, 0)
 			}
 			continue
 		}
-		p.claim(s, in.described(s))
-		p.vacate(s)
-		p.overtime(s)
+		p.claimUnrecorded(s, in.desiredRecord(s))
+		p.vacateJobTask(s)
+		p.stopOverdue(s)
 	}
-	// 3. Tasks that may run and do not are asked for.
-	then := make([]*slot, len(own))
+	// 3. Tasks that may run and do not are requested.
+	concluded := make([]*slot, len(own))
 	for i, s := range own {
-		then[i] = p.after(s)
+		concluded[i] = p.withOutcomes(s)
 	}
-	if in.Spec != nil && spentTask(in.Spec, then) == nil && in.free(strays) {
-		if then = p.expire(&in, then); spentTask(in.Spec, then) == nil {
-			p.dispatch(in, own)
+	if in.Spec != nil && exhaustedTask(in.Spec, concluded) == nil && in.mayBegin(strays) {
+		if concluded = p.failOverdueGangs(&in, concluded); exhaustedTask(in.Spec, concluded) == nil {
+			p.requestTasks(in, own)
 		}
 	}
-	// 4. A deleted job without tasks is removed; the end of a job is told.
+	// 4. A deleted job without tasks is removed. The end of a job is reported.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
 	if in.Spec != nil {
-		now := jobStatusOf(in.Spec, own)
+		current := jobStatusOf(in.Spec, own)
 		if p.Message == "" {
-			p.Message = now.Message
+			p.Message = current.Message
 		}
-		p.tellEnd(in.Spec, then, now)
-		p.retain(&in, now)
+		p.reportEnd(in.Spec, concluded, current)
+		p.expireJob(&in, current)
 	}
 	return p.Decision
 }
 
-// retain asks for the deletion of a job that ended long ago. A cron keeps its own jobs by their number.
-func (p *plan) retain(in *JobInput, now JobStatus) {
-	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !now.Done() {
+// expireJob requests the deletion of a job whose retention time has passed. A cron limits its own jobs by number.
+func (p *plan) expireJob(in *JobInput, current JobStatus) {
+	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !current.Done() {
 		return
 	}
-	ended := now.Finished
+	ended := current.Finished
 	if in.Spec.Updated.After(ended) {
 		ended = in.Spec.Updated // it was cancelled before anything ran, or written again since
 	}
@@ -81,14 +81,14 @@ func (p *plan) retain(in *JobInput, now JobStatus) {
 		return
 	}
 	if at := ended.Add(in.Keep); at.After(in.Now) {
-		p.look(at)
+		p.decideAgainAt(at)
 		return
 	}
 	p.Expire = true
 }
 
-// described returns what an attempt of the slot is wanted for.
-func (in *JobInput) described(s *slot) cluster.Desired {
+// desiredRecord returns the desired record of a wanted attempt of the slot, as far as the spec determines it.
+func (in *JobInput) desiredRecord(s *slot) cluster.Desired {
 	step := in.Spec.Step(s.parts.Step)
 	return cluster.Desired{
 		Owner: in.Spec.Owner(), Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
@@ -96,7 +96,8 @@ func (in *JobInput) described(s *slot) cluster.Desired {
 	}
 }
 
-// split parts the tasks of the job's spec, complete and in the order of the steps, from those that it does not know.
+// split separates the tasks of the job's spec, complete and in the order of the steps, from tasks that the spec does
+// not contain.
 func split(spec *cluster.Job, all []*slot) (own, strays []*slot) {
 	if spec == nil {
 		return nil, all
@@ -147,8 +148,8 @@ func cancelStop(spec *cluster.Job) (cluster.Stop, bool) {
 	return cluster.Stop{}, false
 }
 
-// overtime stops an attempt whose agent did not end it in time.
-func (p *plan) overtime(s *slot) {
+// stopOverdue stops an attempt that its agent did not end within the time limit.
+func (p *plan) stopOverdue(s *slot) {
 	for _, t := range s.attempts {
 		d, o := t.Desired, t.Observed
 		if !t.live() || t.stopped() || d == nil || d.TimeLimit == 0 || o == nil || o.Started.IsZero() ||
@@ -160,55 +161,55 @@ func (p *plan) overtime(s *slot) {
 			limit += time.Duration(def.Grace)
 		}
 		if end := o.Started.Add(limit); end.After(p.now) {
-			p.look(end)
+			p.decideAgainAt(end)
 			continue
 		}
-		p.write(t, cluster.Stop{
+		p.addStop(t, cluster.Stop{
 			Class: cluster.StopMandatory, Reason: cluster.ReasonTimeLimit,
 			Message: fmt.Sprintf("it ran longer than its time limit of %s", d.TimeLimit),
 		})
 	}
 }
 
-// free reports whether the job may begin tasks: somebody wants it, and no earlier run of it is on its way out.
-func (in *JobInput) free(strays []*slot) bool {
+// mayBegin reports whether the job may begin tasks: it is wanted, and no task of an earlier run is live.
+func (in *JobInput) mayBegin(strays []*slot) bool {
 	return !in.Spec.Deleted && !in.Spec.Cancelled && !slices.ContainsFunc(strays, (*slot).live)
 }
 
-// dispatch asks for the next attempt of each task that has one to come.
-func (p *plan) dispatch(in JobInput, own []*slot) {
+// requestTasks requests the next attempt of each task that may have one.
+func (p *plan) requestTasks(in JobInput, own []*slot) {
 	k := 0
-	if n := len(absent(own)); n > 0 { // they are large
+	if n := len(unplaced(own)); n > 0 { // a Pending is large: allocate once
 		p.Pending = make([]cluster.Pending, 0, n)
 	}
 	for i := range in.Spec.Steps {
 		step := &in.Spec.Steps[i]
 		template := in.template(step)
-		gang(&template, in.Spec, step, own[k:k+step.Count])
+		requestAsGang(&template, in.Spec, step, own[k:k+step.Count])
 		for range step.Count {
 			if s := own[k]; !s.succeeded() {
-				p.pend(s, template, in.Spec.Lifespan, jobBackoff())
+				p.requestAttempt(s, template, in.Spec.Lifespan, jobBackoff())
 			}
 			k++
 		}
 	}
 }
 
-// template returns what all tasks of a step ask for.
+// template returns the request that all tasks of a step share.
 func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	return cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
-		Placement: joined(step.Placement, in.ClusterConstraints),
+		Placement: joinConstraints(step.Placement, in.ClusterConstraints),
 	}
 }
 
-// spentTask returns the first task that failed and has no retries left, or nil.
-func spentTask(spec *cluster.Job, own []*slot) *slot {
+// exhaustedTask returns the first task that failed and has no retries left, or nil.
+func exhaustedTask(spec *cluster.Job, own []*slot) *slot {
 	k := 0
 	for i := range spec.Steps {
 		for range spec.Steps[i].Count {
-			if s := own[k]; s.spent(spec.Steps[i].Retries) {
+			if s := own[k]; s.exhausted(spec.Steps[i].Retries) {
 				return s
 			}
 			k++
@@ -217,17 +218,17 @@ func spentTask(spec *cluster.Job, own []*slot) *slot {
 	return nil
 }
 
-// spent reports whether the task has used all its tries without success, or has failed without one.
-func (s *slot) spent(retries int) bool {
-	return !s.succeeded() && (s.charged() > retries || s.forgoes() != nil)
+// exhausted reports whether the task has used all its tries without success, or failed for good without a placement.
+func (s *slot) exhausted(retries int) bool {
+	return !s.succeeded() && (s.chargedFailures() > retries || s.gangFailure() != nil)
 }
 
-// tellEnd emits the event of the job's end in the decision that writes its last outcome.
-func (p *plan) tellEnd(spec *cluster.Job, then []*slot, now JobStatus) {
-	if len(p.Conclusions) == 0 || now.Done() {
+// reportEnd emits the event of the job's end in the decision that writes its last outcome.
+func (p *plan) reportEnd(spec *cluster.Job, concluded []*slot, current JobStatus) {
+	if len(p.Conclusions) == 0 || current.Done() {
 		return
 	}
-	status := jobStatusOf(spec, then)
+	status := jobStatusOf(spec, concluded)
 	if !status.Done() {
 		return
 	}
@@ -238,14 +239,14 @@ func (p *plan) tellEnd(spec *cluster.Job, then []*slot, now JobStatus) {
 	})
 }
 
-// after returns the slot as it will be when the decision's outcomes are written.
-func (p *plan) after(s *slot) *slot {
-	if !slices.ContainsFunc(s.attempts, func(t *Task) bool { return p.ended[t] != nil }) {
+// withOutcomes returns the slot with the outcomes that this decision writes.
+func (p *plan) withOutcomes(s *slot) *slot {
+	if !slices.ContainsFunc(s.attempts, func(t *Task) bool { return p.outcomes[t] != nil }) {
 		return s
 	}
 	next := &slot{id: s.id, parts: s.parts}
 	for _, t := range s.attempts {
-		if out := p.ended[t]; out != nil {
+		if out := p.outcomes[t]; out != nil {
 			c := *t
 			c.Outcome = out
 			t = &c

@@ -1,10 +1,10 @@
 package reconciler_test
 
-// The records of a task on one node stand under two keys, one for what is wanted and one for what was seen: of all its
-// attempts there each holds that of one.
+// The records of a task on one node have two keys, one for the desired record and one for the status. Each key holds
+// the record of one of the task's attempts there.
 
-// wanted returns the revision of what stands where the attempt's desired record does or would, 0 for nothing.
-func (w *world) wanted(r *record) uint64 {
+// desiredKeyRev returns the revision of the record at the attempt's desired key, 0 for none.
+func (w *world) desiredKeyRev(r *record) uint64 {
 	for _, other := range w.records {
 		if other.id == r.id && other.DesiredRev != 0 && other.node() == r.node() {
 			return other.DesiredRev
@@ -13,8 +13,8 @@ func (w *world) wanted(r *record) uint64 {
 	return 0
 }
 
-// seen returns the revision of what stands where the attempt's status does or would, 0 for nothing.
-func (w *world) seen(r *record) uint64 {
+// observedKeyRev returns the revision of the record at the attempt's status key, 0 for none.
+func (w *world) observedKeyRev(r *record) uint64 {
 	for _, other := range w.records {
 		if other.id == r.id && other.ObservedRev != 0 && other.node() == r.node() {
 			return other.ObservedRev

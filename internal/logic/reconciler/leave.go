@@ -8,22 +8,22 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// Leave says why an attempt is to leave a node that is itself well: the node is short of memory, it has a taint that
-// evicts, it does not meet what the attempt's owner demands, the attempt's place is given to another task, or it is
-// better placed elsewhere.
+// Leave says why an attempt must leave a node that is itself well: the node is short of memory, has a taint that
+// evicts, or violates a constraint of the owner; another task takes the place; or another place is better.
 type Leave struct {
 	// Reason is ReasonPressure, ReasonPreempted, ReasonTaint, ReasonConstraint, ReasonReserved or ReasonRebalance.
 	Reason cluster.ReasonCode
-	// Message says the same to people, as a clause that can go on: "node n1 is short of memory (96% is used)".
+	// Message explains the reason to people, as a clause that can go on: "node n1 is short of memory (96% is used)".
 	Message string
-	// Since is when the reason came up: among equals, what waits longer to leave is placed first.
+	// Since is the time at which the reason came up. Among equals, the task that has to leave for longer is placed
+	// first.
 	Since time.Time
-	// From, unless zero, is until when the attempt may stay all the same.
+	// From, unless zero, is the time until which the attempt may stay.
 	From time.Time
-	// To, unless empty, is the only node that the next attempt is for.
+	// To, unless empty, is the only node for the next attempt.
 	To string
-	// Now says that the attempt ends without a place elsewhere being known: that of a service as its budget allows, a
-	// job's at once. A job's attempt leaves for no other reason.
+	// Now says that the attempt ends before its next attempt has a place: a service's as the budget allows, a job's at
+	// once. A job's attempt leaves for no other reason.
 	Now bool
 	// For and ForAttempt, unless empty, name the attempt that takes the place.
 	For        cluster.TaskID
@@ -35,7 +35,7 @@ func (l *Leave) stop(class cluster.StopClass) cluster.Stop {
 	return cluster.Stop{Class: class, Reason: l.Reason, Message: l.Message, For: l.For, ForAttempt: l.ForAttempt}
 }
 
-// PressedLeave is the reason of an attempt that its agent suggests to move, as the node is short of memory.
+// PressedLeave returns the reason for an attempt that its agent proposes to move because the node is short of memory.
 func PressedLeave(node string, p *cluster.Pressure) *Leave {
 	return &Leave{
 		Reason: cluster.ReasonPressure, Since: p.Since,
@@ -43,7 +43,7 @@ func PressedLeave(node string, p *cluster.Pressure) *Leave {
 	}
 }
 
-// leavesNode reports whether a stop or an outcome is of a task that runs elsewhere next.
+// leavesNode reports whether the task of a stop or an outcome with this reason runs elsewhere next.
 func leavesNode(r cluster.ReasonCode) bool {
 	switch r {
 	case cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonPreempted, cluster.ReasonTaint,
@@ -54,75 +54,76 @@ func leavesNode(r cluster.ReasonCode) bool {
 	}
 }
 
-// patient reports whether a reason for leaving is none for a service to have less than it is to have: what it lacks
-// comes first.
-func patient(r cluster.ReasonCode) bool {
+// waitsForMinimum reports whether a move for this reason waits while the service has fewer healthy tasks than its
+// minimum.
+func waitsForMinimum(r cluster.ReasonCode) bool {
 	return r == cluster.ReasonPressure || r == cluster.ReasonRebalance
 }
 
-// barred reports whether the node takes no attempt of the task as long as the reason stands.
-func (l *Leave) barred() bool {
+// barsTask reports whether the node accepts no attempt of the task while the reason lasts.
+func (l *Leave) barsTask() bool {
 	return l != nil && (l.Reason == cluster.ReasonTaint || l.Reason == cluster.ReasonConstraint ||
 		l.Reason == cluster.ReasonReserved)
 }
 
-// begins reports whether the attempt has no more time to stay, and asks for a look when that is over.
-func (p *plan) begins(l *Leave) bool {
+// mustLeaveNow reports whether the attempt's time to stay is over. If not, it requests a decision at its end.
+func (p *plan) mustLeaveNow(l *Leave) bool {
 	if l.From.After(p.now) {
-		p.look(l.From)
+		p.decideAgainAt(l.From)
 		return false
 	}
 	return true
 }
 
-// target is the only node that the slot's next attempt is for, as the last one left for that; empty for any. Where that
-// finds no place there for a while, any other will do.
-func (p *plan) target(s *slot) string {
+// onlyNode returns the only node for the slot's next attempt, set by the reason for which the last attempt left; empty
+// for any node. Once MoveTimeout has passed without a place there, any node will do.
+func (p *plan) onlyNode(s *slot) string {
 	t := s.newest()
 	if t == nil || t.Leave == nil || t.Leave.To == "" || t.Outcome == nil || !leavesNode(t.Outcome.Reason) {
 		return ""
 	}
-	at := t.Outcome.Ended.Add(LeavePatience)
+	at := t.Outcome.Ended.Add(MoveTimeout)
 	if !at.After(p.now) {
 		return ""
 	}
-	p.look(at)
+	p.decideAgainAt(at)
 	return t.Leave.To
 }
 
-// yield ends the service's attempts of the slot that leave without a place elsewhere being known, as far as the budget
-// grants it. This is asked before anything moves: what is given up here is not given up twice.
-func (p *plan) yield(s *slot) {
+// endLeaving stops the service's attempts of the slot that must leave before another place is known, as far as the
+// budget allows. It runs before moves, so that the budget counts each lost task once.
+func (p *plan) endLeaving(s *slot) {
 	for _, t := range s.attempts {
 		if t.Leave == nil || !t.Leave.Now || t.Drain != nil || !t.live() || t.stopped() || t.Desired == nil ||
-			p.ended[t] != nil ||
-			t.Absence != watcher.Present || !p.begins(t.Leave) {
+			p.outcomes[t] != nil ||
+			t.Absence != watcher.Present || !p.mustLeaveNow(t.Leave) {
 			continue
 		}
 		if !p.budget.grant(s) {
-			p.wait(t, fmt.Sprintf("%s goes on: %s, but %d of %d are healthy, at least %d are to be once it has stopped",
-				s.id,
-				t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
+			p.noteDelayedStop(t,
+				fmt.Sprintf("%s goes on: %s, but %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+					t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 			continue
 		}
-		stop := p.stop(t, t.Leave.stop(cluster.StopVoluntary))
+		stop := p.newStop(t, t.Leave.stop(cluster.StopVoluntary))
 		stop.Event.Type = leavingEvent(t.Leave.Reason)
 		p.Stops = append(p.Stops, stop)
 	}
 }
 
-// evict ends a job's attempt that is to leave now, free of charge, and reports whether it does: another try follows.
+// evict stops a job's attempt that must leave now, and reports whether it did. The stop is free of charge: another try
+// follows.
 func (p *plan) evict(t *Task) bool {
-	if t.Leave == nil || !t.Leave.Now || !p.begins(t.Leave) {
+	if t.Leave == nil || !t.Leave.Now || !p.mustLeaveNow(t.Leave) {
 		return false
 	}
-	stop := p.stop(t, t.Leave.stop(cluster.StopMandatory))
+	stop := p.newStop(t, t.Leave.stop(cluster.StopMandatory))
 	stop.Event.Type = leavingEvent(t.Leave.Reason)
 	p.Stops = append(p.Stops, stop)
 	return true
 }
 
-// leavingEvent is the type of the event that tells of an attempt's leave.
+// leavingEvent returns the type of the event that reports an attempt's leave.
 func leavingEvent(r cluster.ReasonCode) string {
 	if r == cluster.ReasonPreempted {
 		return "task.preempted"
@@ -130,18 +131,18 @@ func leavingEvent(r cluster.ReasonCode) string {
 	return "task.moving"
 }
 
-// Spare is how many healthy tasks a service can give up now to those that need their places more: what it has beyond
-// the least that its update policy allows (P5.4). Of one that is to have none it is all.
+// Spare returns how many healthy tasks a service can give up now for tasks that need the places more: its healthy tasks
+// beyond the minimum of its update policy (P5.4). A service with a count of 0 can give up all.
 func Spare(in ServiceInput) int {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	p.without = in.Without
 	all := slots(in.Tasks)
-	if !in.wants() || in.daemon() {
+	if !in.wantsTasks() || in.daemon() {
 		return len(all)
 	}
 	healthy := 0
 	for _, s := range all {
-		if p.counts(s) {
+		if p.countsAsHealthy(s) {
 			healthy++
 		}
 	}

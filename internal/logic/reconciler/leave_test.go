@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// sendOff has an attempt leave its node, though that is well.
-func (c *chaos) sendOff() {
+// leaveSome makes an attempt leave its node, although the node is well.
+func (c *chaos) leaveSome() {
 	if len(c.records) == 0 {
 		return
 	}

@@ -7,18 +7,19 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Standing is a task where it stands, as far as it matters whether it may stand there.
+// Standing is a placed task with the rules that decide whether it may stay where it is.
 type Standing struct {
 	Placement *cluster.Placement
-	// Common are the constraints of its cluster.
+	// Common are the constraints of the task's cluster.
 	Common []cluster.Constraint
-	// Job says that it is a job's, and OnViolation what its service says of violations.
+	// Job says that the task belongs to a job. OnViolation is the setting of the task's service.
 	Job         bool
 	OnViolation cluster.OnViolation
 }
 
-// Misfit says why a task should not stand on a node any more, as that is now: a taint that evicts it, or a demand that
-// is not met; nil where it fits. Leaves reports whether it is to leave for that: else it is only shown.
+// Misfit returns why a task should no longer run on a node in its present state: a taint that evicts the task, or a
+// constraint that the node does not meet. It returns nil if the task fits. With leaves the task must leave the node;
+// else the violation is only shown.
 func Misfit(t Standing, n *scheduler.Node) (why *Leave, leaves bool) {
 	if taint, until, ok := t.Placement.Evicts(n.Taints); ok {
 		return &Leave{

@@ -10,43 +10,44 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// track brings the record of the rollout up to date: where it stands, whether it is complete or has failed, and what
-// follows. It writes only where something changed.
-func (r *rollout) track() {
-	started := r.start()
+// updateRecord updates the record of the rollout: its state, whether it is complete or failed, and what follows. It
+// writes only changes.
+func (r *rollout) updateRecord() {
+	started := r.takeRecord()
 	state, most := r.rec.State, r.rec.Most
 	if r.healthy > r.rec.Most && !r.rec.State.Ended() {
 		r.rec.Most, r.rec.Changed, r.rec.Message = r.healthy, r.now, ""
 	}
 	proven := false
-	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && r.judged() &&
+	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && r.gatesSatisfied() &&
 		(r.rec.Healthy == nil || r.rec.Healthy.Generation != r.rec.Generation) {
 		v := r.rec.Version
-		r.rec.Healthy, proven = &v, true // also if another version is asked for before the last old task has ended
+		r.rec.Healthy, proven = &v, true // even if another version replaces it early
 	}
 	switch {
 	case state == cluster.RolloutComplete || state == cluster.RolloutRolledBack || state == cluster.RolloutSuperseded:
-	case r.healthy >= r.n && r.oldLive == 0 && r.canaries() == 0 && r.judged() &&
+	case r.healthy >= r.n && r.oldLive == 0 && r.canaries() == 0 && r.gatesSatisfied() &&
 		(state != cluster.RolloutFailed || len(r.old) == 0):
 		r.complete(started)
 	case state == cluster.RolloutFailed || r.spec.Rollout.Paused:
 	default:
-		if code, message := r.fault(); code != "" {
+		if code, message := r.failureReason(); code != "" {
 			r.fail(code, message)
 		} else {
 			r.promote()
 		}
 	}
 	if started && r.Rollout == nil && r.rec.State == cluster.RolloutRolling {
-		r.tell("service.rollout-started", "", fmt.Sprintf("generation %d runs %s", r.rec.Generation, r.rec.Definition))
+		r.report("service.rollout-started", "", fmt.Sprintf("generation %d runs %s", r.rec.Generation,
+			r.rec.Definition))
 	}
 	if started || proven || r.rec.State != state || r.rec.Most != most || r.in.Rollout.Promoted != r.rec.Promoted {
-		r.record()
+		r.writeRecord()
 	}
 }
 
-// record makes the decision write the record.
-func (r *rollout) record() *RolloutWrite {
+// writeRecord adds the record to the decision.
+func (r *rollout) writeRecord() *RolloutWrite {
 	if r.Rollout == nil {
 		r.Rollout = &RolloutWrite{Rev: r.in.RolloutRev, SpecRev: r.in.SpecRev}
 	}
@@ -54,21 +55,21 @@ func (r *rollout) record() *RolloutWrite {
 	return r.Rollout
 }
 
-func (r *rollout) tell(kind string, code cluster.ReasonCode, message string) {
+func (r *rollout) report(kind string, code cluster.ReasonCode, message string) {
 	owner := r.owner
-	w := r.record()
+	w := r.writeRecord()
 	w.Events = append(w.Events,
 		cluster.Event{Type: kind, Cluster: owner.Cluster, Owner: &owner, Reason: code, Message: message, Count: r.n})
 }
 
-// start takes the record over, or makes that of a new generation, and reports whether it did.
-func (r *rollout) start() bool {
+// takeRecord takes over the existing record, or makes that of a new generation and reports true.
+func (r *rollout) takeRecord() bool {
 	old := r.in.Rollout
 	if old != nil && old.Generation == r.spec.Generation {
 		r.rec = *old
 		return false
 	}
-	r.first = old == nil
+	r.unknownBefore = old == nil
 	r.rec = cluster.Rollout{
 		Version: cluster.Version{
 			Generation: r.spec.Generation, Definition: r.spec.Definition, State: cluster.RolloutRolling, Started: r.now,
@@ -93,25 +94,25 @@ func (r *rollout) end(state cluster.RolloutState, message string) {
 	r.rec.State, r.rec.Ended, r.rec.Changed, r.rec.Message = state, r.now, r.now, message
 }
 
-// complete ends the rollout well. Of a service that is seen for the first time, as it stands, nothing is told.
+// complete ends the rollout with success. It reports no event for a service that is complete when it is first seen.
 func (r *rollout) complete(started bool) {
 	r.end(cluster.RolloutComplete, fmt.Sprintf("%s healthy", tasksAre(r.n, "is", "are")))
 	r.rec.Most = max(r.rec.Most, r.healthy)
 	v := r.rec.Version
 	r.rec.Healthy = &v
-	if !started || !r.first {
-		r.tell("service.rollout-complete", "",
+	if !started || !r.unknownBefore {
+		r.report("service.rollout-complete", "",
 			fmt.Sprintf("generation %d runs %s: %s", v.Generation, v.Definition, v.Message))
 	}
 }
 
-// fail ends the rollout badly, and goes back to the last version that was healthy where there is one and it is wanted.
-// A rollout that goes back does not go back any further.
+// fail ends the rollout as failed. It goes back to the last healthy version if there is one and the policy wants it. A
+// rollback does not go back any further.
 func (r *rollout) fail(code cluster.ReasonCode, message string) {
 	back := r.rec.Healthy
 	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
-	r.tell("service.rollout-failed", code,
+	r.report("service.rollout-failed", code,
 		fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
 	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
 		r.spec.Rollout.Reverted != 0 ||
@@ -120,12 +121,12 @@ func (r *rollout) fail(code cluster.ReasonCode, message string) {
 	}
 	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; back to %s", message, back.Definition))
 	r.Revert = &Revert{Definition: back.Definition, Failed: r.rec.Generation, SpecRev: r.in.SpecRev}
-	r.tell("service.rolled-back", code,
+	r.report("service.rolled-back", code,
 		fmt.Sprintf("generation %d with %s failed and %s is asked for again: %s", r.rec.Generation, r.rec.Definition,
 			back.Definition, message))
 }
 
-// promote goes on from the canaries.
+// promote goes on from the canaries once somebody, or the policy, promotes them.
 func (r *rollout) promote() {
 	c := min(r.canaries(), r.n)
 	asked := r.spec.Rollout.Promoted == r.rec.Generation
@@ -135,20 +136,20 @@ func (r *rollout) promote() {
 	case c == 0:
 	case asked:
 		r.promoted("somebody promoted the canaries")
-	case r.rec.State == cluster.RolloutCanary && r.spec.Update.AutoPromote && r.healthy >= c && r.passes():
+	case r.rec.State == cluster.RolloutCanary && r.spec.Update.AutoPromote && r.healthy >= c && r.gatesPassed():
 		r.promoted(fmt.Sprintf("%s healthy%s", canariesAre(c), r.andGates()))
 	case r.rec.State == cluster.RolloutRolling && r.healthy >= c:
 		r.rec.State, r.rec.Changed = cluster.RolloutCanary, r.now
-		r.tell("service.canary-healthy", "", fmt.Sprintf("%s of %s healthy", canariesAre(c), r.rec.Definition))
+		r.report("service.canary-healthy", "", fmt.Sprintf("%s of %s healthy", canariesAre(c), r.rec.Definition))
 		if r.spec.Update.AutoPromote {
-			r.look(r.now)
+			r.decideAgainAt(r.now)
 		}
 	}
 }
 
 func (r *rollout) promoted(message string) {
 	r.rec.Promoted, r.rec.State, r.rec.Changed = true, cluster.RolloutRolling, r.now
-	r.tell("service.promoted", "", fmt.Sprintf("generation %d: %s", r.rec.Generation, message))
+	r.report("service.promoted", "", fmt.Sprintf("generation %d: %s", r.rec.Generation, message))
 }
 
 func canariesAre(n int) string {
@@ -158,17 +159,17 @@ func canariesAre(n int) string {
 	return fmt.Sprintf("%d canaries are", n)
 }
 
-// fault says why the rollout has failed, if it has.
-func (r *rollout) fault() (cluster.ReasonCode, string) {
-	if r.healthy >= r.n && r.canaries() == 0 && r.judged() {
-		return "", "" // all that is left is the end of old tasks
+// failureReason returns why the rollout has failed, if it has.
+func (r *rollout) failureReason() (cluster.ReasonCode, string) {
+	if r.healthy >= r.n && r.canaries() == 0 && r.gatesSatisfied() {
+		return "", "" // only old tasks have yet to end
 	}
 	for _, s := range r.all {
 		if !r.in.newest(s) {
 			continue
 		}
 		for _, t := range s.attempts {
-			if o := t.Outcome; o != nil && r.mine(t) && ownFault(o) {
+			if o := t.Outcome; o != nil && r.isOfRollout(t) && failedByItself(o) {
 				return cmp.Or(o.Reason, cluster.ReasonExit),
 					fmt.Sprintf("attempt %d of %s %s on node %s%s", t.number(), s.id, ended(o.State), t.node(),
 						because(o.Message))
@@ -182,11 +183,11 @@ func (r *rollout) fault() (cluster.ReasonCode, string) {
 	if message := r.overdue(); message != "" {
 		return cluster.ReasonDeadline, message
 	}
-	return r.stuck()
+	return r.progressFailure()
 }
 
-// mine reports whether the attempt was begun for this rollout.
-func (r *rollout) mine(t *Task) bool {
+// isOfRollout reports whether the attempt was begun for this rollout.
+func (r *rollout) isOfRollout(t *Task) bool {
 	parts, _ := t.id().Parts()
 	if parts.Generation == r.spec.Generation {
 		return true
@@ -195,9 +196,9 @@ func (r *rollout) mine(t *Task) bool {
 	return o != nil && !o.Placed.IsZero() && !o.Placed.Before(r.rec.Started)
 }
 
-// ownFault reports whether an attempt ended for good by what it did itself.
-func ownFault(o *cluster.Outcome) bool {
-	if !failure(o) {
+// failedByItself reports whether an attempt failed by its own fault.
+func failedByItself(o *cluster.Outcome) bool {
+	if !isFailure(o) {
 		return false
 	}
 	switch o.Reason {
@@ -208,9 +209,8 @@ func ownFault(o *cluster.Outcome) bool {
 	}
 }
 
-// overdue names a task that did not become healthy in time. A task that was healthy before and is not now is none:
-// since of those begun Most were healthy at the same time, only so many as are more than that never were, the last ones
-// begun.
+// overdue describes a task that did not become healthy in time. Tasks that were healthy before do not count. Most of
+// the begun tasks were healthy at one time, so only the begun tasks beyond Most never were: the last ones begun.
 func (r *rollout) overdue() string {
 	var late []*slot
 	for _, s := range r.fresh {
@@ -226,12 +226,12 @@ func (r *rollout) overdue() string {
 			continue
 		}
 		begun := later(t.Desired.Placed, r.spec.Updated, r.rec.Started, r.in.Since)
-		if r.rec.Message == awayMessage {
+		if r.rec.Message == silentNodesMessage {
 			begun = later(begun, r.rec.Changed)
 		}
 		end := begun.Add(limit)
 		if end.After(r.now) {
-			r.look(end)
+			r.decideAgainAt(end)
 			continue
 		}
 		return fmt.Sprintf("%s was not healthy within %s of its placing%s", s.id, cluster.Duration(limit),
@@ -240,7 +240,7 @@ func (r *rollout) overdue() string {
 	return ""
 }
 
-// placed returns when the first attempt that is known of the task was placed.
+// placed returns when the task's first known attempt was placed.
 func (s *slot) placed() time.Time {
 	for _, t := range s.attempts {
 		switch {
@@ -253,28 +253,29 @@ func (s *slot) placed() time.Time {
 	return time.Time{}
 }
 
-// stuck says that the rollout made no progress for too long. Canaries that wait for somebody to promote them may wait.
-func (r *rollout) stuck() (cluster.ReasonCode, string) {
+// progressFailure reports that the rollout made no progress for too long. Canaries may wait for their promotion without
+// a limit.
+func (r *rollout) progressFailure() (cluster.ReasonCode, string) {
 	if r.rec.State == cluster.RolloutCanary && !r.spec.Update.AutoPromote {
 		return "", ""
 	}
 	limit := time.Duration(cmp.Or(r.spec.Update.ProgressDeadline, cluster.DefaultProgressDeadline))
 	since := later(r.rec.Changed, r.spec.Updated, r.in.Since)
-	if r.stalled() {
-		// Written anew now and then, so that enough of both deadlines is left once the nodes are heard again.
+	if r.waitsForNodes() {
+		// The record is renewed now and then, so that enough of both deadlines is left once the nodes report again.
 		half := min(limit, time.Duration(cmp.Or(r.spec.Update.HealthyDeadline, cluster.DefaultHealthyDeadline))) / 2
 		if at := since.Add(half); at.After(r.now) {
-			r.look(at)
+			r.decideAgainAt(at)
 		} else {
-			r.rec.Changed, r.rec.Message = r.now, awayMessage
-			r.record()
-			r.look(r.now.Add(half))
+			r.rec.Changed, r.rec.Message = r.now, silentNodesMessage
+			r.writeRecord()
+			r.decideAgainAt(r.now.Add(half))
 		}
 		return "", ""
 	}
 	end := since.Add(limit + time.Duration(r.spec.Update.Stagger))
 	if end.After(r.now) {
-		r.look(end)
+		r.decideAgainAt(end)
 		return "", ""
 	}
 	return cluster.ReasonDeadline,
@@ -282,13 +283,11 @@ func (r *rollout) stuck() (cluster.ReasonCode, string) {
 			tasksAre(r.n, "is", "are"))
 }
 
-// awayMessage is the message of a rollout that cannot go on for the silence of nodes: its deadlines count from
-// Rollout.Changed.
-const awayMessage = "its tasks are on nodes that are silent"
+// silentNodesMessage is the message of a rollout that silent nodes hold up. Its deadlines count from Rollout.Changed.
+const silentNodesMessage = "its tasks are on nodes that are silent"
 
-// stalled reports whether nothing but tasks on nodes that are away keeps the rollout from going on: that is no fault of
-// its version.
-func (r *rollout) stalled() bool {
+// waitsForNodes reports whether only tasks on unreachable nodes hold up the rollout: its version is not at fault.
+func (r *rollout) waitsForNodes() bool {
 	away := 0
 	for _, s := range r.fresh {
 		if s.begun() == 0 || s.healthy() {
@@ -300,7 +299,7 @@ func (r *rollout) stalled() bool {
 		away++
 	}
 	c, most := r.canaries(), min(r.limits.Parallelism, r.n-r.healthy)
-	return away > 0 && (away >= most || c > 0 && r.begun >= c || !r.goesOn())
+	return away > 0 && (away >= most || c > 0 && r.begun >= c || !r.batchMayBegin())
 }
 
 func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// often checks a property, and again until all that is named was seen, at most five times.
-func often(t *testing.T, seen map[string]int, wanted []string, property func(*rapid.T)) {
+// checkUntilSeen repeats a property until all wanted events were seen, at most five times.
+func checkUntilSeen(t *testing.T, seen map[string]int, wanted []string, property func(*rapid.T)) {
 	t.Helper()
 	unseen := func(what string) bool { return seen[what] == 0 }
 	testkit.CheckRounds(t, 5, property, func() bool { return !slices.ContainsFunc(wanted, unseen) })
@@ -28,7 +28,7 @@ func often(t *testing.T, seen map[string]int, wanted []string, property func(*ra
 
 func TestServiceUnderFaults(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{
+	checkUntilSeen(t, seen, []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "stop rollout", "stop scale-down",
 		"stop replaced",
 		// drain-wait.txt has the limited moves, which are rare
@@ -49,7 +49,7 @@ func TestServiceUnderFaults(t *testing.T) {
 			[]cluster.OnDisconnect{cluster.DisconnectKeep, cluster.DisconnectWait}).Draw(t, "class")
 		c.service.SetDefaults()
 		c.owner = c.service.Owner()
-		c.asks = c.some("asks")
+		c.agentsRequestPermits = c.coin("asks")
 		if c.choose("outage", 3) == 0 {
 			c.outage()
 		}
@@ -59,11 +59,11 @@ func TestServiceUnderFaults(t *testing.T) {
 			}
 			c.turn()
 		}
-		// In the end the user wants what can be had.
+		// At the end the user wants an attainable state.
 		c.ask(func(s *cluster.Service) {
 			s.Stopped, s.Count, s.Definition, s.Restarted = false, max(1, s.Count), refs[1], s.Generation+1
 		})
-		if c.service.Generation < c.service.Restarted { // the definition was that one before
+		if c.service.Generation < c.service.Restarted { // the definition already was that one before
 			c.service.Generation++
 		}
 		s := *c.service
@@ -79,19 +79,19 @@ func TestServiceUnderFaults(t *testing.T) {
 			}},
 		}
 		if diff := cmp.Diff(want, st); diff != "" {
-			t.Fatalf("at rest:\n%s\n%s", diff, c.picture())
+			t.Fatalf("at rest:\n%s\n%s", diff, c.listAttempts())
 		}
 		for _, r := range c.records {
 			if p, _ := r.id.Parts(); p.Generation != s.Generation || r.attempt < c.newestNumber(r.id) &&
 				(r.Desired != nil || r.Observed != nil) {
-				t.Fatalf("attempt %d of %s is left over:\n%s", r.attempt, r.id, c.picture())
+				t.Fatalf("attempt %d of %s is left over:\n%s", r.attempt, r.id, c.listAttempts())
 			}
 		}
-		// Deleted, it leaves nothing.
+		// A deleted service leaves nothing.
 		s.Deleted = true
 		c.heal()
 		if c.service != nil || len(c.records) != 0 {
-			t.Fatalf("left of the deleted service:\n%s", c.picture())
+			t.Fatalf("left of the deleted service:\n%s", c.listAttempts())
 		}
 	})
 }
@@ -106,14 +106,14 @@ func (c *chaos) user(refs []cluster.Ref) {
 		c.ask(func(s *cluster.Service) { s.Definition = refs[c.choose("definition", len(refs))] })
 		return
 	case 3:
-		s.Stopped = c.some("stopped")
+		s.Stopped = c.coin("stopped")
 	}
 	c.service = &s
 }
 
 func TestJobUnderFaults(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{
+	checkUntilSeen(t, seen, []string{
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "outcome succeeded", "job succeeded",
 		"job failed",
 		"job cancelled", "lives twice", "stop drain", "stop taint", "stop preempted", "record lost",
@@ -123,7 +123,7 @@ func TestJobUnderFaults(t *testing.T) {
 		w := c.define("w@1", nil)
 		bad := rapid.IntRange(0, 5).Draw(t, "bad attempts")
 		c.fails = func(id cluster.TaskID, n int) bool { return (len(id)+int(id[len(id)-1])+n)%7 < bad }
-		c.stays = func() bool { return c.choose("stays", 12) > 0 }
+		c.goesOn = func() bool { return c.choose("stays", 12) > 0 }
 		class := rapid.SampledFrom([]cluster.OnDisconnect{cluster.DisconnectKeep, cluster.DisconnectWait}).Draw(t,
 			"class")
 		retries := rapid.IntRange(0, 3).Draw(t, "retries")
@@ -146,7 +146,7 @@ func TestJobUnderFaults(t *testing.T) {
 		st := reconciler.StatusOfJob(reconciler.JobInput{Spec: c.job, Tasks: c.tasks()})
 		if !st.Done() || st.Total != 4 || st.Succeeded+st.Failed+st.Cancelled != 4 || st.Finished.IsZero() &&
 			st.State != reconciler.Cancelled {
-			t.Fatalf("at rest: %+v\n%s", st, c.picture())
+			t.Fatalf("at rest: %+v\n%s", st, c.listAttempts())
 		}
 		seen["job "+st.State]++
 		tries := map[cluster.TaskID]int{}
@@ -155,22 +155,22 @@ func TestJobUnderFaults(t *testing.T) {
 				tries[r.id]++
 			}
 		}
-		for id, n := range tries { // order-free: each is looked at by itself
+		for id, n := range tries { // order-free: each is checked by itself
 			if n > retries+1 {
-				t.Fatalf("%s was tried %d times with %d retries:\n%s", id, n, retries, c.picture())
+				t.Fatalf("%s was tried %d times with %d retries:\n%s", id, n, retries, c.listAttempts())
 			}
 		}
 		c.job.Deleted = true
 		c.heal()
 		if c.job != nil || len(c.records) != 0 {
-			t.Fatalf("left of the deleted job:\n%s", c.picture())
+			t.Fatalf("left of the deleted job:\n%s", c.listAttempts())
 		}
 	})
 }
 
-// TestRolloutKeepsTheServiceUp rolls a healthy service over in a world without faults, in agents' steps of any order:
-// never fewer healthy tasks than wanted, one less where old and new cannot live side by side; never more than one task
-// too many; and only one new task at a time on its way.
+// TestRolloutKeepsTheServiceUp rolls out a healthy service in a world without faults, with agents' steps in any order.
+// There are never fewer healthy tasks than wanted, or one less where old and new cannot live side by side. There is
+// never more than one surplus task, and only one starting task at a time.
 func TestRolloutKeepsTheServiceUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: map[string]int{}}
@@ -204,7 +204,7 @@ func TestRolloutKeepsTheServiceUp(t *testing.T) {
 			c.check(d)
 			c.commitSome(d)
 			for _, r := range slices.Clone(c.records) {
-				if c.some("agent") {
+				if c.coin("agent") {
 					c.step(r)
 				}
 			}
@@ -221,14 +221,14 @@ func TestRolloutKeepsTheServiceUp(t *testing.T) {
 			}
 			if pinned && running > most || c.healthy() < least || coming > 1 {
 				t.Fatalf("%d healthy of %d, %d live, %d on their way:\n%s", c.healthy(), n, running, coming,
-					c.picture())
+					c.listAttempts())
 			}
 		}
 		c.heal()
 	})
 }
 
-// TestHealthyTasksAreStoppedOnlyForHealthyOnes looks at single decisions in any state of a rollout.
+// TestHealthyTasksAreStoppedOnlyForHealthyOnes checks single decisions in any state of a rollout.
 func TestHealthyTasksAreStoppedOnlyForHealthyOnes(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -255,7 +255,7 @@ func TestHealthyTasksAreStoppedOnlyForHealthyOnes(t *testing.T) {
 		stopped += before - c.healthy()
 		if after := c.healthy(); after < min(before, n) {
 			t.Fatalf("%d of %d healthy tasks are left, %d are wanted:\n%s%s", after, before, n, describe(d),
-				c.picture())
+				c.listAttempts())
 		}
 	})
 	if stopped == 0 {
@@ -292,8 +292,8 @@ func (c *chaos) put(gen, index int, ref cluster.Ref) {
 	c.records = append(c.records, r)
 }
 
-// TestDrainKeepsTheServiceUp empties one node after the other under a healthy service, in agents' steps of any order:
-// the service never has fewer healthy tasks than wanted, and nothing is left on the nodes.
+// TestDrainKeepsTheServiceUp drains one node after the other under a healthy service, with agents' steps in any order.
+// The service never has fewer healthy tasks than wanted, and nothing is left on the nodes.
 func TestDrainKeepsTheServiceUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: map[string]int{}}
@@ -313,19 +313,19 @@ func TestDrainKeepsTheServiceUp(t *testing.T) {
 			c.check(d)
 			c.commitSome(d)
 			for _, r := range slices.Clone(c.records) {
-				if c.some("agent") {
+				if c.coin("agent") {
 					c.step(r)
 				}
 			}
-			c.live()
+			c.checkLive()
 			c.now = c.now.Add(time.Second)
 			if c.healthy() < n {
-				t.Fatalf("%d of %d healthy:\n%s", c.healthy(), n, c.picture())
+				t.Fatalf("%d of %d healthy:\n%s", c.healthy(), n, c.listAttempts())
 			}
 		}
 		for _, r := range c.records {
 			if c.drains[r.node()] != nil && (r.Desired != nil || r.Observed != nil) {
-				t.Fatalf("%s attempt %d is left:\n%s", r.id, r.attempt, c.picture())
+				t.Fatalf("%s attempt %d is left:\n%s", r.id, r.attempt, c.listAttempts())
 			}
 		}
 	})

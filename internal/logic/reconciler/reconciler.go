@@ -1,28 +1,28 @@
-// Package reconciler compares what owners want with what their tasks are and says what is to be done: desired
-// minus observed, as data.
+// Package reconciler compares what an owner wants with the state of its tasks, and returns the difference as data:
+// desired minus observed.
 //
-// An owner is a service or a job. Its tasks have ids that follow from its spec, so a
-// task that waits is stored nowhere: it is one that is wanted and has no records. A task has numbered attempts, of
-// which at most one has no outcome; attempt n+1 is asked for only from a state that holds
-// the outcome of attempt n (P3.7).
+// An owner is a service or a job. The ids of its tasks follow from its spec. A waiting task is therefore stored
+// nowhere: it is a wanted task without records. A task has numbered attempts, and at most one attempt has no outcome.
+// Attempt n+1 is requested only from a state that holds the outcome of attempt n (P3.7).
 //
-// Service and Job are pure functions, one call for each owner. They may be called again
-// at any time with whatever the tables hold: what was done already is not asked for again. The caller commits
-// each Stop, Conclusion and Cleanup as a group of its own, comparing the revisions in it, and hands
-// Pending to the scheduler.
+// Service and Job are pure functions, with one call for each owner. The caller may call them again at any time with the
+// current tables: a decision never repeats a write that the tables already hold. The caller commits each Stop,
+// Conclusion and Cleanup as a group of its own, compares the revisions in it, and hands Pending to the scheduler.
 //
-// These decisions are made here, and nowhere else:
+// This package alone makes the following decisions:
 //
-//   - A service keeps Count tasks running, a daemon one on each of its nodes. A task that ended, well or badly, is
-//     followed by a new attempt, until it failed too often; work that ends is a job's.
-//   - A rollout replaces a few tasks at a time: of the old versions it keeps as many of the best tasks as the new one
-//     has not yet replaced by healthy ones. It is complete, or it fails and goes back (see rollout).
-//   - A healthy task is given up only while the service keeps as many as its update policy demands: when the stop is
-//     wished for, and again when its agent asks to carry it out (see budget, permit).
-//   - A job with a task that has no retries left starts nothing any more; what runs is let finish.
-//   - A service's task leaves a node that is emptied, or that it is to leave for another reason, once its next attempt
-//     is healthy elsewhere; a job's ends there, or at once. What is preempted ends first.
-//   - An attempt that runs and that the store does not know is adopted where its owner wants it, else stopped.
+//   - A service keeps Count tasks running, and a daemon one on each of its nodes. A task that ended, well or badly,
+//     gets a new attempt until it has failed too often. Finite work belongs to jobs.
+//   - A rollout replaces a few tasks at a time. It keeps the best old tasks until healthy new tasks replace them. It
+//     completes, or it fails and goes back (see rollout).
+//   - A healthy task is given up only while the service keeps the number of healthy tasks that its update policy
+//     demands. The number is checked when the stop is decided, and again when the agent asks for the permit (see
+//     budget, permit).
+//   - A job with a task that has no retries left begins nothing more. Its running tasks may finish.
+//   - A service's task leaves a node, for a drain or another reason, once its next attempt is healthy elsewhere. A
+//     job's task may end on a drained node; for other reasons it stops at once. A preempted task stops before its
+//     next attempt begins.
+//   - An attempt that runs without a record in the store is adopted if its owner wants it, and stopped otherwise.
 package reconciler
 
 import (
@@ -33,69 +33,69 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// Task is one attempt of a task, with what the watcher knows of its node.
+// Task is one attempt of a task, with the watcher's view of its node.
 type Task struct {
 	cluster.Attempt
 	Absence watcher.Absence
-	// Drain, unless nil, says that the attempt's node is to be emptied.
+	// Drain, unless nil, says that the attempt's node is being emptied.
 	Drain *cluster.Drain
-	// Leave, unless nil, says that the attempt is to leave its node, though that is itself well and is not emptied.
+	// Leave, unless nil, says that the attempt must leave its node, although the node is well and not drained.
 	Leave *Leave
-	// Reported says that the node was heard by this leader and that its full report is in: what has no status does not
-	// run there, and what is healthy counts when others are given up.
+	// Reported says that this leader has received the node's full report. Then an attempt without a status does not run
+	// there, and a healthy attempt counts when the budget gives up others.
 	Reported bool
 }
 
-// Recovery is what a decision has to know of a store that went back (P1.7). The zero value is for one that never did.
+// Recovery describes a store that went back (P1.7). The zero value stands for a store that never did.
 type Recovery struct {
-	// Incarnation is the store's. An attempt that was placed under an earlier one and is unknown on its node has ended
-	// there.
+	// Incarnation is the incarnation of the store. An attempt that was placed under an earlier incarnation and is
+	// unknown to its node has ended there.
 	Incarnation uint64
-	// StopBefore, unless zero, is before when an attempt that the store does not know must have begun to be stopped
-	// rather than adopted: the operator said so then.
+	// StopBefore, unless zero, is the time of the operator's decision to stop unknown attempts. An attempt without a
+	// record that began before StopBefore is stopped; one that began later is adopted.
 	StopBefore time.Time
 }
 
 // Definitions finds a version of a task definition, or returns nil.
 type Definitions func(cluster.Ref) *cluster.TaskDefinition
 
-// ServiceInput is all that a decision about a service looks at.
+// ServiceInput holds everything that a decision about a service depends on.
 type ServiceInput struct {
 	// Owner is the service; Spec is nil when its record is gone and tasks of it are left.
 	Owner cluster.OwnerRef
-	// Its count is what scaling made of it, see Snapshot.Wanted.
+	// Spec is the service. Its count is the one that scaling chose, see Snapshot.Wanted.
 	Spec    *cluster.Service
 	SpecRev uint64
-	// Rollout is where the newest version stands, nil before anything is known of it; RolloutRev is its revision.
+	// Rollout is the record of the newest version's rollout, nil if there is none yet. RolloutRev is its revision.
 	Rollout    *cluster.Rollout
 	RolloutRev uint64
-	// Gates are the results of the spec's gates, in its order; a gate that was not looked at has neither passes nor
-	// failures.
+	// Gates are the results of the spec's gates, in the spec's order. A gate that was not measured has neither passes
+	// nor failures.
 	Gates []cluster.GateResult
-	// Nodes are, for a daemon, the names of the nodes that should have a task of it, ordered: they are known, not gone,
-	// and meet its constraints and its cluster's. One that is silent is among them only while a record of the service's
-	// tasks stands there. For services with replicas it is nil.
+	// Nodes holds, for a daemon, the ordered names of the nodes that should have one of its tasks. These nodes are
+	// known, not gone, and meet the constraints of the daemon and of its cluster. A silent node is included only while
+	// a record of the service's tasks exists there. For services with replicas Nodes is nil.
 	Nodes []string
-	// Alone holds, for a daemon, the nodes that are to be emptied and where nothing but daemons' tasks stands: its own
-	// ends there too, and none is begun.
+	// Alone holds, for a daemon, the drained nodes on which only tasks of daemons are left. The daemon's own task ends
+	// there too, and no new one begins.
 	Alone map[string]bool
-	// Definitions finds those of all generations that still have tasks.
+	// Definitions finds the definitions of all generations that still have tasks.
 	Definitions Definitions
-	// Tasks are all attempts of the owner, of all generations, in any order; an attempt that has an outcome
-	// and no other record is among them.
+	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts of which only the
+	// outcome is left.
 	Tasks []Task
 	// ClusterConstraints hold for every task of the owner's cluster.
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
-	// Since, unless zero, is before when deadlines did not run: the wall clock was set then, or another began to lead
-	// (P9.1).
+	// Since, unless zero, is the time from which deadlines count at the earliest: the wall clock was set then, or a new
+	// leader took over (P9.1).
 	Since time.Time
 	Now   time.Time
-	// Without switches clauses off, in tests only.
+	// Without disables protocol clauses, in tests only.
 	Without clause.Set
 }
 
-// JobInput is all that a decision about a job looks at. The fields are as in ServiceInput.
+// JobInput holds everything that a decision about a job depends on. The fields are as in ServiceInput.
 type JobInput struct {
 	Owner              cluster.OwnerRef
 	Spec               *cluster.Job
@@ -104,44 +104,43 @@ type JobInput struct {
 	Tasks              []Task
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
-	// Keep is for how long the job is kept after its end; 0 is for ever.
+	// Keep is the time for which an ended job is kept; 0 means for ever.
 	Keep time.Duration
 	Now  time.Time
 }
 
-// Decision is what is to be done for an owner. Every list is ordered by task and attempt.
+// Decision is the list of actions for one owner. Every list is ordered by task and attempt.
 type Decision struct {
-	// Pending are tasks that should run and are not placed.
+	// Pending are wanted tasks without a placement.
 	Pending []cluster.Pending
-	// Moves are tasks that should leave their node, each once there is a place for it.
+	// Moves are tasks that should leave their node. Each moves once another node has room for it.
 	Moves []Move
 	// Stops turn desired records of live attempts into stops.
 	Stops []Stop
 	// Adoptions write the desired records of attempts that run and have none.
 	Adoptions []Adoption
-	// Conclusions write the outcomes of attempts that have ended.
+	// Conclusions write the outcomes of ended attempts.
 	Conclusions []Conclusion
-	// Cleanups delete the records of attempts that have an outcome and of which nothing is left on a node.
+	// Cleanups delete the records of attempts that have an outcome and of which no node holds anything.
 	Cleanups []Cleanup
 	// Trims delete outcomes that nothing needs any more.
 	Trims []Trim
-	// Rollout, unless nil, is the new record of where the newest version stands.
+	// Rollout, unless nil, is the new record of the newest version's rollout.
 	Rollout *RolloutWrite
 	// Revert, unless nil, asks for an earlier version again.
 	Revert *Revert
-	// Expire asks for the deletion of a job that has been kept for long enough since its end. It compares the spec's
-	// revision.
+	// Expire requests the deletion of a job whose retention time has passed. It compares the spec's revision.
 	Expire bool
-	// Remove asks for the deletion of the owner's spec: it is deleted and nothing of it runs.
+	// Remove requests the deletion of the owner's spec: the owner is deleted and none of its tasks is left.
 	Remove bool
-	// Events tell what the decision as a whole means, such as the end of a job. They are true once
-	// all Conclusions are committed; if one is refused they come again with a later decision.
+	// Events report facts about the owner as a whole, such as the end of a job. They hold once all Conclusions are
+	// committed. If a conclusion is refused, a later decision repeats the events.
 	Events []cluster.Event
-	// Waits are what stops, batches and tasks of a service wait for, for people: see Waits.
+	// Waits explain to people what stops, batches and tasks of a service wait for: see Waits.
 	Waits []Wait
-	// Message says in a sentence why the owner is not as desired; empty when it is.
+	// Message explains in a sentence why the owner is not in its desired state; empty if it is.
 	Message string
-	// NextLook is when to decide again even if nothing changes; zero for never.
+	// NextLook is the time of the next decision even if no input changes; zero for none.
 	NextLook time.Time
 }
 
@@ -152,14 +151,14 @@ func (d *Decision) Empty() bool {
 		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Remove
 }
 
-// look asks for another decision at t, if no earlier one is asked for.
-func (d *Decision) look(t time.Time) {
+// decideAgainAt requests another decision at t, unless an earlier one is requested.
+func (d *Decision) decideAgainAt(t time.Time) {
 	if d.NextLook.IsZero() || t.Before(d.NextLook) {
 		d.NextLook = t
 	}
 }
 
-// RolloutWrite is a service's rollout record to be written. It compares the record's revision and the spec's.
+// RolloutWrite writes a service's rollout record. It compares the revisions of the record and of the spec.
 type RolloutWrite struct {
 	Record  cluster.Rollout
 	Rev     uint64 // 0: there is none yet
@@ -167,43 +166,43 @@ type RolloutWrite struct {
 	Events  []cluster.Event
 }
 
-// Revert takes a failed rollout back: the service's spec is written again with the next generation and an earlier
-// definition, as if the user had asked for it. It compares the spec's revision, and stands in one transaction with the
-// rollout record.
+// Revert takes a failed rollout back: it writes the service's spec with the next generation and an earlier definition,
+// as a user would. It compares the spec's revision and shares a transaction with the rollout record.
 type Revert struct {
 	Definition cluster.Ref
 	Failed     uint64 // the generation that failed
 	SpecRev    uint64
 }
 
-// Stop is a desired record to be written: a stop, or the permit for one.
+// Stop writes a desired record that contains a stop, or the permit for one.
 type Stop struct {
-	// Desired is the whole record, with its Stop; the token is the committer's to renew.
+	// Desired is the whole record, including its Stop. The committer renews the token.
 	Desired cluster.Desired
-	// Rev is the revision of the desired record to compare; 0 means that the record does not
-	// exist (the attempt stands in a plan record, or only its status does) and is created.
+	// Rev is the revision of the desired record to compare. 0 means that the record does not exist and is created: the
+	// attempt is only in a plan record, or only its status exists.
 	Rev uint64
-	// Unbegun says that the stop is for an attempt that has not begun: it is refused if its agent reported meanwhile.
+	// Unbegun says that the stop is only for an attempt that has not begun. The stop is refused if the agent has
+	// reported the attempt meanwhile.
 	Unbegun bool
 	Event   cluster.Event
 }
 
-// Move is a task that runs on a node that it is to leave. Nothing of it is written before Next has been found a place:
-// what has nowhere to go stays. Then either the attempt gets its outcome and goes on until the next one is healthy
-// (Conclusion), or, where two must not live at once, it is stopped first (Stop). One of the two is nil. The place
-// itself is found again, by the next decision.
+// Move takes a task off its node. Nothing is written until the scheduler finds a place for Next: a task without another
+// place stays. Then the attempt gets its outcome and runs on until the next attempt is healthy (Conclusion). If two
+// attempts must not live at once, the attempt is stopped first (Stop). Exactly one of the two is nil. The next decision
+// searches for the place again.
 type Move struct {
 	Next       cluster.Pending
 	From       string
 	Conclusion *Conclusion
 	Stop       *Stop
-	// Limit, unless it is 0, says that the move takes a healthy task from the service until the next attempt is
-	// healthy, and how many such moves of one decision may be written: any of them, as places are found (P5.4).
+	// Limit, unless 0, says that the move costs the service a healthy task until the next attempt is healthy. It is the
+	// number of such moves that may be written for one decision; any of them may be chosen (P5.4).
 	Limit int
 }
 
-// Adoption makes the desired record of an attempt that its agent reports and that the store has no record of. The
-// attempt's status is compared.
+// Adoption creates the desired record of an attempt that its agent reports and the store does not know. It compares the
+// revision of the attempt's status.
 type Adoption struct {
 	Desired     cluster.Desired
 	ObservedRev uint64
@@ -213,17 +212,17 @@ type Adoption struct {
 // Conclusion is an outcome to be written, once (P4.2).
 type Conclusion struct {
 	Outcome cluster.Outcome
-	// Desired, unless nil, is the desired record with its stop, to be written in the same transaction. It is nil
-	// for a lost attempt of a keep service: that goes on if its node returns, until the
-	// newest attempt is healthy (P5.1).
+	// Desired, unless nil, is the desired record with its stop, written in the same transaction. It is nil for a lost
+	// attempt with on_disconnect keep: that attempt runs on if its node returns, until the newest attempt is healthy
+	// (P5.1).
 	Desired *cluster.Desired
 	// DesiredRev and ObservedRev are compared; 0 means that the record must not exist.
 	DesiredRev, ObservedRev uint64
 	Event                   cluster.Event
 }
 
-// Cleanup deletes the desired and the observed record of an attempt. A desired record is
-// deleted only after its plan record (P3.4); the committer sees to that.
+// Cleanup deletes the desired and the observed record of an attempt. The committer deletes a desired record only after
+// its plan record (P3.4).
 type Cleanup struct {
 	Task    cluster.TaskID
 	Attempt int
@@ -241,20 +240,21 @@ type Trim struct {
 	Attempt int
 }
 
-// Numbers of the reconciler.
+// Limits and delays of the reconciler.
 const (
-	// KeptOutcomes is how many of the newest outcomes of a service's task are kept. They are also the memory of
-	// the back-off, so they must be enough to reach MaxDelay. A job's outcomes are kept as long as the job.
+	// KeptOutcomes is the number of newest outcomes that are kept for each task of a service. The back-off is computed
+	// from them, so the number must suffice to reach MaxDelay. A job's outcomes are kept as long as the job.
 	KeptOutcomes = 10
-	// FirstDelay is waited before the attempt that follows a first failure; it doubles up to MaxDelay
-	// for a service, MaxJobDelay for a job. An attempt that ran for SteadyTime is forgiven.
+	// FirstDelay is the delay before the attempt that follows a first failure. It doubles up to MaxDelay for a service
+	// and MaxJobDelay for a job. An attempt that ran for SteadyTime does not count as a failure.
 	FirstDelay  = time.Second
 	MaxDelay    = 5 * time.Minute
 	MaxJobDelay = 30 * time.Second
 	SteadyTime  = 10 * time.Minute
-	// LeavePatience is how long a task that moves off a node that is well, and shares no node with its like, is left
-	// alone where it is if its next attempt finds no place, and how long that is for one node alone, if it is.
-	LeavePatience = time.Minute
-	// TimeLimitMargin is how long, beyond time limit and grace, the agent is given to end a task itself.
+	// MoveTimeout is the time for which the next attempt of a moved task may look for its place. Until then a task that
+	// cannot share a node with another of its kind keeps running on its healthy node. The attempt may use any node
+	// after MoveTimeout, even if the move named one node.
+	MoveTimeout = time.Minute
+	// TimeLimitMargin is the time beyond time limit and grace that the agent has to end a task itself.
 	TimeLimitMargin = time.Minute
 )

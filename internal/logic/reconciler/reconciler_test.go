@@ -42,8 +42,8 @@ func job(t *testing.T, state cluster.State, change func(*cluster.Step)) (*world,
 	return w, r
 }
 
-// T1: the outcome compares what was seen and turns desired into a stop, so that a barrier that compares the
-// desired record is refused (P4.2, P4.3).
+// T1: the outcome compares the status and turns the desired record into a stop. A barrier that compares the desired
+// record is then refused (P4.2, P4.3).
 func TestALostBatchTaskIsStoppedWithItsOutcome(t *testing.T) {
 	w, r := job(t, cluster.StatePreparing, nil)
 	w.absent["n1"] = watcher.Silent
@@ -60,8 +60,8 @@ func TestALostBatchTaskIsStoppedWithItsOutcome(t *testing.T) {
 	}
 }
 
-// T2: an attempt that stands in a plan record only is never cleaned up or trimmed as long as that record may
-// be projected; its cleanup names the plan record that must go first (P3.4).
+// T2: an attempt that only a plan record holds is not cleaned up or trimmed while that record may be projected. Its
+// cleanup names the plan record that must go first (P3.4).
 func TestAPlannedAttemptKeepsItsOutcome(t *testing.T) {
 	w, r := job(t, cluster.StateAssigned, nil)
 	r.DesiredRev, r.Desired.Plan = 0, 9
@@ -88,7 +88,7 @@ func TestAPlannedAttemptKeepsItsOutcome(t *testing.T) {
 	}
 }
 
-// T6: an attempt of a plan record whose fate is not settled keeps its task from being placed (P3.3, P3.5).
+// T6: an attempt of a plan record with an unknown result keeps its task from being placed (P3.3, P3.5).
 func TestAPlannedTaskIsNotPending(t *testing.T) {
 	w, r := job(t, cluster.StateAssigned, nil)
 	r.DesiredRev = 0
@@ -97,17 +97,17 @@ func TestAPlannedTaskIsNotPending(t *testing.T) {
 	}
 }
 
-// T14: a status without a desired record pins its task to the node (P3.5), and gets that record back once the node
-// reported; what is not wanted there gets one that stops it.
+// T14: a status without a desired record pins its task to the node (P3.5). It gets its desired record back once the
+// node has reported; an unwanted task gets a record that stops it.
 func TestAStatusAlonePinsItsTask(t *testing.T) {
 	w, r := job(t, cluster.StateRunning, nil)
 	lost := *r.Desired
 	r.Desired, r.DesiredRev = nil, 0
-	w.unheard["n1"] = true
+	w.unreported["n1"] = true
 	if d := w.decide(w.tasks()); !d.Empty() {
 		t.Errorf("%s", describe(d))
 	}
-	w.unheard["n1"] = false
+	w.unreported["n1"] = false
 	if d := w.decide(w.tasks()); len(d.Adoptions) != 1 || d.Adoptions[0].Desired.UUID != lost.UUID ||
 		d.Adoptions[0].Desired.Definition != lost.Definition || d.Adoptions[0].Desired.Stop != nil {
 		t.Errorf("%s", describe(d))
@@ -257,7 +257,7 @@ func TestAMissingDefinitionIsSaid(t *testing.T) {
 	}
 }
 
-// A job that is run anew under another generation waits for the end of the earlier run.
+// A job that runs again under another generation waits for the end of the earlier run.
 func TestAJobRunsAnewAfterItsEarlierRunEnded(t *testing.T) {
 	w, r := job(t, cluster.StateRunning, nil)
 	again := *w.job
@@ -337,7 +337,7 @@ func TestServiceStates(t *testing.T) {
 	}
 }
 
-// TestMessagesNameTheCause: what is not as it should be says why, also to those who read JSON.
+// TestMessagesNameTheCause: a status that is not as desired names the cause, also in JSON.
 func TestMessagesNameTheCause(t *testing.T) {
 	seen := func(task cluster.TaskID, state cluster.State, restarts int, message string) reconciler.Task {
 		return reconciler.Task{Attempt: cluster.Attempt{

@@ -9,18 +9,18 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// backoff is how long a task waits after attempts that failed for good.
+// backoff is the range of delays between attempts of a failing task.
 type backoff struct{ first, limit time.Duration }
 
-// jobBackoff is that of all jobs.
+// jobBackoff returns the back-off of all jobs.
 func jobBackoff() backoff { return backoff{FirstDelay, MaxJobDelay} }
 
-// reschedule is the policy of a service in numbers.
+// reschedule is a service's reschedule policy with defaults applied.
 type reschedule struct {
 	backoff
-	most   int // attempts within the window, 0 for no limit
-	window time.Duration
-	since  time.Time // what ended before does not count
+	maxFailures int // within the window, 0 for no limit
+	window      time.Duration
+	since       time.Time // attempts that ended before do not count
 }
 
 func newReschedule(spec *cluster.Service) reschedule {
@@ -30,41 +30,43 @@ func newReschedule(spec *cluster.Service) reschedule {
 			time.Duration(cmp.Or(r.Delay, cluster.DefaultRescheduleDelay)),
 			time.Duration(cmp.Or(r.MaxDelay, cluster.DefaultRescheduleMax)),
 		},
-		most: r.Limit, window: time.Duration(cmp.Or(r.Window, cluster.DefaultRescheduleWindow)), since: spec.Updated,
+		maxFailures: r.Limit, window: time.Duration(cmp.Or(r.Window, cluster.DefaultRescheduleWindow)),
+		since: spec.Updated,
 	}
 }
 
-// kept is how many outcomes of a task have to be remembered.
-func (r *reschedule) kept() int { return max(KeptOutcomes, r.most) }
+// keptOutcomes returns the number of outcomes that are kept for each task.
+func (r *reschedule) keptOutcomes() int { return max(KeptOutcomes, r.maxFailures) }
 
-// bad reports whether an attempt ended for good and not because somebody wanted it to, or because its node was lost.
-func bad(o *cluster.Outcome) bool {
+// endedByItself reports whether an attempt ended without an order to stop and without the loss of its node.
+func endedByItself(o *cluster.Outcome) bool {
 	return o.State == cluster.StateFailed || o.State == cluster.StateRejected || o.State == cluster.StateSucceeded
 }
 
-// spent says that the task failed too often and is given up, until its service changes; empty if it is not. It
-// does not depend on how long ago that was: what is given up stays so.
-func (r *reschedule) spent(s *slot) string {
+// givenUp explains that the task failed too often and is not tried again until its service changes; empty otherwise.
+// The result does not depend on the present time: a task that is given up stays so.
+func (r *reschedule) givenUp(s *slot) string {
 	t := s.newest()
-	if r.most == 0 || t == nil || s.live() || !bad(t.Outcome) {
+	if r.maxFailures == 0 || t == nil || s.live() || !endedByItself(t.Outcome) {
 		return ""
 	}
 	var ends []time.Time
 	for _, t := range s.attempts {
-		if o := t.Outcome; o != nil && bad(o) && o.Ended.After(r.since) {
+		if o := t.Outcome; o != nil && endedByItself(o) && o.Ended.After(r.since) {
 			ends = append(ends, o.Ended)
 		}
 	}
-	if len(ends) < r.most || ends[len(ends)-1].Sub(ends[len(ends)-r.most]) >= r.window {
+	if len(ends) < r.maxFailures || ends[len(ends)-1].Sub(ends[len(ends)-r.maxFailures]) >= r.window {
 		return ""
 	}
 	return fmt.Sprintf("%s is given up: it failed %s within %s%s; restart or change the service to try again", s.id,
-		times(r.most),
+		times(r.maxFailures),
 		cluster.Duration(r.window), because(t.Outcome.Message))
 }
 
-// shun returns the nodes where attempts of the task failed, or where it was in the way, within the window, ordered.
-func (r *reschedule) shun(s *slot, now time.Time) []string {
+// penalizedNodes returns the ordered nodes on which attempts of the task failed, or caused memory pressure, within the
+// window.
+func (r *reschedule) penalizedNodes(s *slot, now time.Time) []string {
 	var nodes []string
 	for _, t := range s.attempts {
 		o := t.Outcome

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// A job is deleted once it has been kept for long enough after its end, and looked at again when that is.
+// A job is deleted once its retention time after its end has passed. Before that, the decision names the time.
 func TestEndedJobsExpire(t *testing.T) {
 	const keep = time.Hour
 	ended := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -27,7 +27,7 @@ func TestEndedJobsExpire(t *testing.T) {
 		keep   time.Duration
 		after  time.Duration // since the end
 		expire bool
-		next   time.Duration // since the end, 0 for no look at the time
+		next   time.Duration // since the end, 0 for none
 	}{
 		{"just ended", nil, []reconciler.Task{outcome}, keep, time.Minute, false, keep},
 		{"kept for long enough", nil, []reconciler.Task{outcome}, keep, keep, true, 0},

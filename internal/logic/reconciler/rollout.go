@@ -7,59 +7,59 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// rollout is what a decision makes of the way of a service from older versions to its newest one.
+// rollout computes the next step of a service from older versions to its newest version.
 //
-// A task is of the newest version if its id says so, or if it was begun since the last restart and runs what is asked
-// for now: so to go back to an earlier version is to keep what is left of that. All other tasks are old.
+// A task is of the newest version if its id says so. It also is if it began since the last restart and runs the
+// requested definition: a rollback keeps the tasks that are left of the earlier version. All other tasks are old.
 //
-// Of the old ones so many of the best stay as the new ones have not replaced by healthy ones; where there is no room
-// for a task more they make room first, as far as the budget allows. What fails for good meanwhile, on either side, is
-// begun again in the version that it had: a rollout that is held never leaves a service with less than is wanted of it.
+// The best old tasks stay until healthy new tasks replace them. Without room for another task, old tasks stop first, as
+// far as the budget allows. A task of either side that fails for good meanwhile begins again in its own version. A
+// paused or failed rollout thus never leaves a service with fewer tasks than wanted.
 type rollout struct {
 	*plan
 	in     *ServiceInput
 	spec   *cluster.Service
 	limits cluster.Limits
-	n      int
+	n      int // how many tasks are wanted
 	all    []*slot
-	// nodes are those that a daemon's tasks are counted by, ordered, and on the tasks that stand there.
-	nodes []string
-	on    map[string][]*slot
-	// made are tasks to come of the last version that was healthy, on nodes of a daemon.
-	made []*slot
-	// fresh are the n tasks of the newest version, existing or to come; begun of them were placed, and healthy of those
-	// are.
+	// nodes are the ordered nodes that count for a daemon; tasksByNode holds the tasks on them.
+	nodes       []string
+	tasksByNode map[string][]*slot
+	// restored are tasks of the last healthy version that begin on nodes of a daemon.
+	restored []*slot
+	// fresh are the n tasks of the newest version, existing or to come. begun counts those that were placed, healthy
+	// the healthy ones of these.
 	fresh          []*slot
 	begun, healthy int
-	// old are the tasks of other versions that may stay, best first, and live counts all that live and are not lost
-	// from sight.
+	// old are the tasks of other versions that may stay, best first. live counts all live tasks except stopping ones on
+	// unreachable nodes.
 	old  []*slot
 	live int
-	// well counts the healthy tasks of all versions that are to stay, and going those that are well and were told to
+	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that were told to
 	// stop.
-	well, going int
-	// oldLive counts the old ones that live on nodes that are heard, also those on their way out.
+	staying, stopping int
+	// oldLive counts the old live tasks on reachable nodes, including stopping ones.
 	oldLive int
-	// rec is the record as it will be.
+	// rec is the new record.
 	rec cluster.Rollout
-	// first says that nothing was known of the rollout before.
-	first bool
+	// unknownBefore says that the service had no rollout record before.
+	unknownBefore bool
 }
 
-// newRollout sorts the tasks of a service that wants some.
+// newRollout classifies the tasks of a service that wants some.
 func (p *plan) newRollout(in *ServiceInput, all []*slot) *rollout {
 	r := &rollout{plan: p, in: in, spec: in.Spec, n: in.Spec.Desired(), all: all}
 	r.limits = p.limits(in.Spec, r.n)
-	chosen := r.sort(all)
+	chosen := r.chooseNewest(all)
 	for _, s := range all {
-		if s.live() && (!s.leaving() || !s.newest().away()) {
+		if s.live() && (!s.endsForGood() || !s.newest().unreachable()) {
 			r.live++
-			if s.leaving() && s.newest().Observed.Healthy() {
-				r.going++
+			if s.endsForGood() && s.newest().Observed.Healthy() {
+				r.stopping++
 			}
 		}
-		if p.counts(s) || p.doubtful(s) {
-			r.well++
+		if p.countsAsHealthy(s) || p.unconfirmed(s) {
+			r.staying++
 		}
 		if in.newest(s) {
 			if chosen[s] {
@@ -70,29 +70,29 @@ func (p *plan) newRollout(in *ServiceInput, all []*slot) *rollout {
 			}
 			continue
 		}
-		if s.live() && !s.newest().away() {
+		if s.live() && !s.newest().unreachable() {
 			r.oldLive++
 		}
-		if s.candidate(p.definitions) {
+		if s.mayStay(p.definitions) {
 			r.old = append(r.old, s)
 		}
 	}
 	slices.SortStableFunc(r.old, better)
-	if r.beside() {
+	if r.startsBesideOld() {
 		slices.SortStableFunc(r.old, func(a, b *slot) int { return cmp.Compare(r.replaced(a), r.replaced(b)) })
 	}
 	return r
 }
 
-// newest reports whether a task is of the version that the service asks for now.
+// newest reports whether a task is of the version that the service asks for.
 func (in *ServiceInput) newest(s *slot) bool {
 	g := s.parts.Generation
 	return g == in.Spec.Generation || g >= in.Spec.Restarted && len(s.attempts) > 0 &&
 		s.definition() == in.Spec.Definition
 }
 
-// sort picks for each index the best task of the newest version, or one to come.
-func (r *rollout) sort(all []*slot) map[*slot]bool {
+// chooseNewest picks for each index the best task of the newest version, or a new one.
+func (r *rollout) chooseNewest(all []*slot) map[*slot]bool {
 	r.fresh = make([]*slot, r.n)
 	for _, s := range all {
 		if i := s.parts.Index; s.parts.Step == "" && i < r.n && r.in.newest(s) && r.usable(s) &&
@@ -111,121 +111,122 @@ func (r *rollout) sort(all []*slot) map[*slot]bool {
 	return chosen
 }
 
-// usable reports whether a task of an earlier generation can stand for its index; one that was given up cannot.
+// usable reports whether a task of an earlier generation can serve its index; a retired or stopping one cannot.
 func (r *rollout) usable(s *slot) bool {
-	return s.parts.Generation == r.spec.Generation || !s.retired() && !s.leaving()
+	return s.parts.Generation == r.spec.Generation || !s.retired() && !s.endsForGood()
 }
 
 // fresher orders tasks of one index of the newest version, the best first.
 func fresher(a, b *slot) int {
-	return cmp.Or(cmp.Compare(b.worth(), a.worth()), -cmp.Compare(a.parts.Generation, b.parts.Generation))
+	return cmp.Or(cmp.Compare(b.rank(), a.rank()), -cmp.Compare(a.parts.Generation, b.parts.Generation))
 }
 
-// waiting is how many tasks of the newest version were begun and are not healthy.
-func (r *rollout) waiting() int { return r.begun - r.healthy }
+// starting returns how many tasks of the newest version were begun and are not healthy.
+func (r *rollout) starting() int { return r.begun - r.healthy }
 
-// known reports whether the version was healthy before: then there is nothing to try out with canaries and gates, least
-// of all on the way back from one that failed.
-func (r *rollout) known() bool {
+// wasHealthyBefore reports whether the version was healthy before. Canaries and gates have nothing to try out then,
+// least of all in a rollback.
+func (r *rollout) wasHealthyBefore() bool {
 	return r.spec.Rollout.Reverted != 0 || r.rec.Healthy != nil && r.rec.Healthy.Definition == r.spec.Definition
 }
 
-// canaries is how many tasks are begun beside all the old ones until somebody promotes them; 0 where none are.
+// canaries returns how many tasks begin beside all old tasks until somebody promotes them; 0 without canaries.
 func (r *rollout) canaries() int {
-	if r.rec.Promoted || len(r.old) == 0 && r.former() == nil || r.known() || r.rec.State.Ended() {
+	if r.rec.Promoted || len(r.old) == 0 && r.versionToRestore() == nil || r.wasHealthyBefore() || r.rec.State.Ended() {
 		return 0
 	}
 	return r.limits.Canaries
 }
 
-// lost reports whether no old task is of any use, nor any to come, so that nothing is gained by going slowly: as at a
-// first deployment.
-func (r *rollout) lost() bool { return r.useless() && r.former() == nil }
+// nothingToPreserve reports whether no old task, existing or to come, is of any use. Going slowly then gains nothing,
+// as in a first deployment.
+func (r *rollout) nothingToPreserve() bool { return r.allOldFailing() && r.versionToRestore() == nil }
 
-func (r *rollout) useless() bool {
-	return !slices.ContainsFunc(r.old, func(s *slot) bool { return !s.hopeless() })
+func (r *rollout) allOldFailing() bool {
+	return !slices.ContainsFunc(r.old, func(s *slot) bool { return !s.failing() })
 }
 
-// former returns the version that was healthy before, where tasks of it are to be begun because none is left that is of
-// use, and the newest one is not proven: it failed, or its canaries were not promoted, and meanwhile the service was
-// stopped or scaled to nothing. Else nil.
-func (r *rollout) former() *cluster.Version {
+// versionToRestore returns the version that was healthy before, if its tasks are to be begun again; else nil. No useful
+// task of it is left, because the service was stopped or scaled to 0 meanwhile. The newest version is not proven: it
+// failed, or its canaries were not promoted.
+func (r *rollout) versionToRestore() *cluster.Version {
 	failed := r.rec.State == cluster.RolloutFailed
 	canaries := r.limits.Canaries > 0 && !r.rec.Promoted && !r.rec.State.Ended()
-	if r.in.daemon() || !failed && (!canaries || len(r.old) > 0) || !r.useless() {
+	if r.in.daemon() || !failed && (!canaries || len(r.old) > 0) || !r.allOldFailing() {
 		return nil
 	}
-	return r.proven()
+	return r.lastHealthy()
 }
 
-// choose picks the tasks that are wanted now.
-func (r *rollout) choose() []*slot {
+// chooseTasks returns the tasks that are wanted now.
+func (r *rollout) chooseTasks() []*slot {
 	ordered := slices.Clone(r.fresh)
 	slices.SortStableFunc(ordered, func(a, b *slot) int { return cmp.Compare(b.begun(), a.begun()) })
 	fresh := ordered[:r.begun]
-	left := r.n - r.healthy // places that no healthy task of the newest version has
+	left := r.n - r.healthy // indexes without a healthy task of the newest version
 	c := r.canaries()
 	switch {
-	case r.rec.State == cluster.RolloutComplete || len(r.old) == 0 && r.former() == nil:
-		return gather(ordered[:r.begun+max(0, min(r.n-r.begun, r.room(fresh, nil)))], nil)
-	case r.rec.State == cluster.RolloutRolledBack: // another version is asked for with this decision
+	case r.rec.State == cluster.RolloutComplete || len(r.old) == 0 && r.versionToRestore() == nil:
+		return gather(ordered[:r.begun+max(0, min(r.n-r.begun, r.startable(fresh, nil)))], nil)
+	case r.rec.State == cluster.RolloutRolledBack: // this decision asks for another version
 		return gather(fresh, r.old)
-	case r.rec.State.Ended() && r.limits.Canaries > 0 && !r.rec.Promoted && !r.known():
-		return r.fill(nil, r.keep(r.n, r.n))
+	case r.rec.State.Ended() && r.limits.Canaries > 0 && !r.rec.Promoted && !r.wasHealthyBefore():
+		return r.fillUp(nil, r.keepOld(r.n, r.n))
 	case r.rec.State.Ended():
-		// What is well stays, of either version, and the old one takes back the place of what is not.
+		// Healthy tasks of either version stay. The old version takes back the indexes of all others.
 		fresh = slices.DeleteFunc(slices.Clone(fresh), func(s *slot) bool {
-			return !s.healthy() && (!s.live() || s.hopeless())
+			return !s.healthy() && (!s.live() || s.failing())
 		})
-		return r.fill(fresh, r.keep(left, r.n-len(fresh)))
+		return r.fillUp(fresh, r.keepOld(left, r.n-len(fresh)))
 	case r.spec.Rollout.Paused && c > 0:
-		return gather(fresh, r.keep(r.n, r.n))
+		return gather(fresh, r.keepOld(r.n, r.n))
 	case r.spec.Rollout.Paused:
-		return gather(fresh, r.keep(max(left, r.witnesses()), r.n-r.begun))
+		return gather(fresh, r.keepOld(max(left, r.keptForGates()), r.n-r.begun))
 	case c > 0:
-		return gather(ordered[:max(r.begun, c)], r.keep(r.n, r.n))
+		return gather(ordered[:max(r.begun, c)], r.keepOld(r.n, r.n))
 	}
-	flight := r.flight()
-	// places that the old ones must stand for; beyond that they stay while nothing is gained by their end
-	covered := left - flight
-	old := r.keep(max(left-max(0, flight-r.limits.Surge), r.witnesses()), 0)
-	for k := len(old); k > max(0, covered) && flight > 0 && old[k-1].hopeless(); k-- {
+	allowed := r.allowedStarting()
+	// Old tasks must cover this many indexes. Beyond that they stay only while their end gains nothing.
+	covered := left - allowed
+	old := r.keepOld(max(left-max(0, allowed-r.limits.Surge), r.keptForGates()), 0)
+	for k := len(old); k > max(0, covered) && allowed > 0 && old[k-1].failing(); k-- {
 		old = old[:k-1]
 	}
-	if !r.lost() {
-		old = r.keep(len(old), covered)
+	if !r.nothingToPreserve() {
+		old = r.keepOld(len(old), covered)
 	}
-	more := min(flight-r.waiting(), r.n-r.begun, r.room(fresh, old))
+	more := min(allowed-r.starting(), r.n-r.begun, r.startable(fresh, old))
 	return gather(ordered[:r.begun+max(0, more)], old)
 }
 
-// room is how many tasks may be begun as far as their number goes. What was told to stop takes room until it has ended;
-// but while less is healthy than is to be it may not end, and then that is what has to be made good first.
-func (r *rollout) room(fresh, old []*slot) int {
-	taken := r.taken(fresh, old)
+// startable returns how many tasks may begin as far as their number is limited. A stopping task takes room until it has
+// ended. But while too few tasks are healthy it gets no permit to end. Then the missing healthy tasks come first, and
+// stopping tasks take no room.
+func (r *rollout) startable(fresh, old []*slot) int {
+	taken := r.countWith(fresh, old)
 	room := r.n + r.limits.Surge - taken
-	if r.well < r.limits.Least {
-		room = max(room, r.n-(taken-r.going))
+	if r.staying < r.limits.Least {
+		room = max(room, r.n-(taken-r.stopping))
 	}
 	return room
 }
 
-// flight returns how many tasks of the newest version may be on their way to be healthy. A place that is open, because
-// an old task made room or is no more, is filled without waiting for the next batch.
-func (r *rollout) flight() int {
-	left, now := r.n-r.healthy, r.waiting()
+// allowedStarting returns how many tasks of the newest version may be starting at once. An index that is free, because
+// an old task made room or has ended, is filled without waiting for the next batch.
+func (r *rollout) allowedStarting() int {
+	left, now := r.n-r.healthy, r.starting()
 	switch {
-	case r.lost():
+	case r.nothingToPreserve():
 		return left
-	case r.goesOn() || r.filling():
+	case r.batchMayBegin() || r.batchMayGrow():
 		return max(now, min(r.limits.Parallelism, left))
 	}
 	open := r.n - min(len(r.old), left) - r.begun
 	return max(now, min(r.limits.Parallelism, now+max(0, open)))
 }
 
-// taken is how many tasks there will be with those.
-func (r *rollout) taken(fresh, old []*slot) int {
+// countWith returns how many tasks there will be with the given ones.
+func (r *rollout) countWith(fresh, old []*slot) int {
 	n := r.live
 	for _, s := range slices.Concat(fresh, old) {
 		if !s.live() {
@@ -235,20 +236,20 @@ func (r *rollout) taken(fresh, old []*slot) int {
 	return n
 }
 
-// keep returns the best old tasks, so many at most, and further ones of their version until there are at least so many:
-// for a service that grows while its rollout stands still. An index that was given up is begun again with the attempt
-// that follows, so long as its outcome stands.
-func (r *rollout) keep(most, least int) []*slot {
+// keepOld returns the best old tasks, at most most of them. It adds tasks of their version until there are at least
+// least, for a service that grows while its rollout is held. An index that was given up begins again with the following
+// attempt while its outcome exists.
+func (r *rollout) keepOld(most, least int) []*slot {
 	old := slices.Clone(r.old[:max(0, min(most, len(r.old)))])
-	if len(old) >= least || r.lost() {
+	if len(old) >= least || r.nothingToPreserve() {
 		return old
 	}
 	var generation uint64
 	var runs cluster.Ref
-	if h := r.former(); h != nil {
+	if h := r.versionToRestore(); h != nil {
 		generation, runs = h.Generation, h.Definition
 	} else {
-		model := r.old[slices.IndexFunc(r.old, func(s *slot) bool { return !s.hopeless() })]
+		model := r.old[slices.IndexFunc(r.old, func(s *slot) bool { return !s.failing() })]
 		generation, runs = model.parts.Generation, model.definition()
 	}
 	used := make(map[int]*slot)
@@ -262,7 +263,7 @@ func (r *rollout) keep(most, least int) []*slot {
 		switch {
 		case s == nil:
 			s = newSlot(cluster.ServiceTask(r.spec.Cluster, r.spec.Name, generation, i))
-			s.runs = runs
+			s.version = runs
 		case i >= r.n || s.live() || !s.retired() || s.definition() != runs:
 			continue
 		}
@@ -271,9 +272,9 @@ func (r *rollout) keep(most, least int) []*slot {
 	return old
 }
 
-// fill gathers what is wanted of a rollout that failed: where the old version cannot stand in for what is missing the
-// newest one goes on trying, so that there are never fewer tasks than the service is to have.
-func (r *rollout) fill(fresh, old []*slot) []*slot {
+// fillUp returns the wanted tasks of a failed rollout. Where the old version cannot replace what is missing, the newest
+// version keeps trying, so that the service never has fewer tasks than wanted.
+func (r *rollout) fillUp(fresh, old []*slot) []*slot {
 	for _, s := range r.fresh {
 		if len(fresh)+len(old) >= r.n {
 			break
@@ -291,9 +292,9 @@ func gather(fresh, old []*slot) []*slot {
 	return wanted
 }
 
-// beside reports whether a new task of a definition of which two should not share a node is begun beside the old one
-// all the same, on its node, for that is where its volume is: the old one ends once the new one is well.
-func (r *rollout) beside() bool {
+// startsBesideOld reports whether a new task begins on the node of the old one because its volume is there. The old
+// task ends once the new one is healthy. This holds even if two tasks of the definition should not share a node.
+func (r *rollout) startsBesideOld() bool {
 	d := r.definitions(r.spec.Definition)
 	return d != nil && len(d.Volumes) > 0 && !r.limits.StopFirst
 }
@@ -306,9 +307,9 @@ func (r *rollout) replaced(s *slot) int {
 	return 0
 }
 
-// only returns the node that a task is for, or nothing: that of the old task that it is begun beside.
-func (r *rollout) only(s *slot) string {
-	if !r.beside() || !r.in.newest(s) {
+// nodeOfOld returns the node of the old task beside which the task begins, or nothing.
+func (r *rollout) nodeOfOld(s *slot) string {
+	if !r.startsBesideOld() || !r.in.newest(s) {
 		return ""
 	}
 	for _, o := range r.old {

@@ -15,10 +15,10 @@ import (
 // policy draws an update policy.
 func (c *chaos) policy() cluster.Update {
 	portion := func(label string, most int) *cluster.Portion {
-		if c.some(label + "?") {
+		if c.coin(label + "?") {
 			return nil
 		}
-		if c.some(label + " in percent") {
+		if c.coin(label + " in percent") {
 			return &cluster.Portion{N: 25 * (1 + c.choose(label, 4)), Percent: true}
 		}
 		return &cluster.Portion{N: c.choose(label, most+1)}
@@ -43,8 +43,8 @@ func (c *chaos) policy() cluster.Update {
 	return u
 }
 
-// deployed is a world with a healthy service of n tasks, in which a random policy and, for a rollout to come, a second
-// version stand.
+// deployed returns a world with a healthy service of n tasks, a random update policy, and a second version for a
+// rollout.
 func deployed(t *rapid.T, seen map[string]int) (c chaos, next cluster.Ref) {
 	c = chaos{T: t, world: newWorld(), seen: seen}
 	c.nodes = []string{"n1", "n2", "n3", "n4", "n5", "n6"}
@@ -62,10 +62,10 @@ func deployed(t *rapid.T, seen map[string]int) (c chaos, next cluster.Ref) {
 	}
 	c.service.SetDefaults()
 	c.owner = c.service.Owner()
-	c.asks = c.some("asks")
+	c.agentsRequestPermits = c.coin("asks")
 	c.turns(20, nil)
 	if c.healthy() != c.service.Count || c.rollout.State != cluster.RolloutComplete {
-		t.Fatalf("a first deployment: %s, %d healthy:\n%s", c.rollout.State, c.healthy(), c.picture())
+		t.Fatalf("a first deployment: %s, %d healthy:\n%s", c.rollout.State, c.healthy(), c.listAttempts())
 	}
 	return c, next
 }
@@ -75,9 +75,8 @@ func (c *chaos) limits() cluster.Limits {
 	return c.service.Update.Limits(c.service.Desired(), def != nil && def.Pinned())
 }
 
-// checkPermits demands that a permit is given to what has something to lose only while enough are healthy without it
-// and without all that was told to stop (P5.4), but for what asks and was not answered; and to the newest ask of an
-// agent that is heard.
+// checkPermits checks each permit. A healthy attempt gets one only while enough others are healthy (P5.4): those that
+// were not told to stop, and those that await a permit. A permit answers the newest request of an agent that reports.
 func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	c.Helper()
 	for i := range d.Stops {
@@ -97,13 +96,13 @@ func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 		}
 		if r.Observed.Healthy() && !c.healthyTasks()[r.id] && c.healthy()+c.asking(d.Stops[:i], r) < least {
 			c.Fatalf("attempt %d of %s may stop with %d healthy, want %d:\n%s%s", r.attempt, r.id, c.healthy(), least,
-				describe(d), c.picture())
+				describe(d), c.listAttempts())
 		}
 	}
 }
 
-// asking counts the tasks besides that of r that were told to stop and go on until their agent has the permit that it
-// asks for, which none of those stops is.
+// asking counts the other tasks that were told to stop and go on until their agent has a permit. It leaves out the
+// stops that are given now.
 func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	tasks := map[cluster.TaskID]bool{}
 	for _, o := range c.records {
@@ -120,7 +119,7 @@ func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	return len(tasks)
 }
 
-// turns lets everything go on for so many turns of five seconds, in agents' steps of any order, and looks at each.
+// turns runs n turns of five seconds, with agents' steps in any order, and calls look after each.
 func (c *chaos) turns(n int, look func()) {
 	c.Helper()
 	for range n {
@@ -135,14 +134,14 @@ func (c *chaos) turns(n int, look func()) {
 			c.Fatal(err)
 		}
 		for i := range d.Moves {
-			c.leave(&d.Moves[i])
+			c.commitMove(&d.Moves[i])
 		}
 		for _, r := range slices.Clone(c.records) {
 			if c.choose("agent", 4) > 0 {
 				c.step(r)
 			}
 		}
-		c.live()
+		c.checkLive()
 		c.now = c.now.Add(5 * time.Second)
 		if look != nil {
 			look()
@@ -150,7 +149,7 @@ func (c *chaos) turns(n int, look func()) {
 	}
 }
 
-// measure looks at the gates, some time after the rollout changed last.
+// measure measures the gates, some time after the rollout's last change.
 func (c *chaos) measure() {
 	c.gates = nil
 	if c.rollout == nil || c.rollout.State.Ended() || c.rollout.Most == 0 ||
@@ -166,13 +165,13 @@ func (c *chaos) measure() {
 	}
 }
 
-// ending reports whether the attempt was told to stop, or ended without that anybody took note of it yet.
+// ending reports whether the attempt was told to stop, or ended without an outcome yet.
 func (r *record) ending() bool {
 	return r.Observed != nil && r.Observed.State.Terminal() || r.Desired != nil && r.Desired.Stop != nil
 }
 
-// within demands that no more tasks live and are on their way than the policy allows.
-func (c *chaos) within() {
+// checkLimits checks that no more tasks live and start than the policy allows.
+func (c *chaos) checkLimits() {
 	c.Helper()
 	l := c.limits()
 	live, coming, useful := map[cluster.TaskID]bool{}, 0, false
@@ -190,24 +189,24 @@ func (c *chaos) within() {
 		useful = useful || !newest && r.Observed.Healthy()
 	}
 	if most := l.Surge + c.service.Count + l.Canaries; len(live) > most {
-		c.Fatalf("%d tasks live, want at most %d:\n%s", len(live), most, c.picture())
+		c.Fatalf("%d tasks live, want at most %d:\n%s", len(live), most, c.listAttempts())
 	}
 	if most := max(l.Parallelism, l.Canaries); useful && coming > most {
-		c.Fatalf("%d tasks on their way, want at most %d:\n%s", coming, most, c.picture())
+		c.Fatalf("%d tasks on their way, want at most %d:\n%s", coming, most, c.listAttempts())
 	}
 }
 
-// TestRolloutsOfAnyPolicy rolls a good or a bad build out in a world without faults of its own, under any policy: never
-// below the least that the policy names, never more tasks than it allows; the good one completes, and after the bad one
-// all tasks are of the version before, and healthy.
+// TestRolloutsOfAnyPolicy rolls out a good or a bad build in a world without other faults, under any policy. The
+// service keeps the policy's minimum and maximum. The good build completes; after the bad one all tasks are healthy in
+// the version before.
 func TestRolloutsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{
+	checkUntilSeen(t, seen, []string{
 		"rollout rolling", "rollout complete", "rollout canary", "rolled back", "completed",
 		"permit", "gate closed",
 	}, func(t *rapid.T) {
 		c, next := deployed(t, seen)
-		c.asks = c.some("asks now")
+		c.agentsRequestPermits = c.coin("asks now")
 		bad := c.choose("bad", 4)
 		c.sick[next] = bad == 1
 		if bad == 3 && len(c.service.Update.Gates) > 0 {
@@ -220,8 +219,8 @@ func TestRolloutsOfAnyPolicy(t *testing.T) {
 		least := c.limits().Least
 		failed := c.service.Generation
 		c.turns(200, func() {
-			c.within()
-			if bad == 2 { // it ends badly as soon as it runs
+			c.checkLimits()
+			if bad == 2 { // the build ends badly as soon as it runs
 				for _, r := range c.records {
 					if r.Outcome == nil && r.Desired != nil && r.Desired.Definition == next && r.Desired.Stop == nil {
 						c.crash(r, cluster.ReasonExit)
@@ -229,74 +228,76 @@ func TestRolloutsOfAnyPolicy(t *testing.T) {
 				}
 			}
 			if c.healthy() < least {
-				t.Fatalf("%d healthy, want %d:\n%s", c.healthy(), least, c.picture())
+				t.Fatalf("%d healthy, want %d:\n%s", c.healthy(), least, c.listAttempts())
 			}
 		})
 		want := next
 		if bad > 0 {
 			want = cluster.Ref{Name: "web", Version: 1}
 			if c.service.Rollout.Reverted != failed || c.rollout.History[0].State != cluster.RolloutRolledBack {
-				t.Fatalf("a bad build was not taken back: %+v\n%s", c.rollout, c.picture())
+				t.Fatalf("a bad build was not taken back: %+v\n%s", c.rollout, c.listAttempts())
 			}
 			seen["rolled back"]++
 		} else {
 			seen["completed"]++
 		}
-		c.ended(want)
+		c.checkEnded(want)
 	})
 }
 
-// ended demands that the rollout is complete and that nothing but healthy tasks of that version is left.
-func (c *chaos) ended(want cluster.Ref) {
+// checkEnded checks that the rollout is complete and only healthy tasks of that version are left.
+func (c *chaos) checkEnded(want cluster.Ref) {
 	c.Helper()
 	st := reconciler.StatusOfService(c.input(c.tasks()))
 	if c.rollout.State != cluster.RolloutComplete || c.service.Definition != want || st.State != reconciler.Healthy ||
 		len(st.Versions) != 1 ||
 		st.Versions[0].Definition != want || c.rollout.Healthy.Definition != want {
-		c.Fatalf("%s, %s, %+v; want %s:\n%s%s", c.rollout.State, c.service.Definition, st, want, c.picture(),
+		c.Fatalf("%s, %s, %+v; want %s:\n%s%s", c.rollout.State, c.service.Definition, st, want, c.listAttempts(),
 			describe(c.decide(c.tasks())))
 	}
 }
 
-// TestRolloutsUnderFaults rolls builds out while nodes fall silent, tasks crash and users scale, pause and undo: what
-// must hold of each decision holds, and once the faults end every rollout ends, with all tasks healthy.
+// TestRolloutsUnderFaults rolls out builds while nodes fall silent, tasks crash and users scale, pause and undo. The
+// rules of each decision hold. Once the faults end, every rollout ends with all tasks healthy.
 func TestRolloutsUnderFaults(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"paused", "undone", "scaled", "permit", "rollout canary", "rolled back", "outcome lost"},
-		func(t *rapid.T) {
-			c, next := deployed(t, seen)
-			c.service.Update.ProgressDeadline = cluster.Duration(4 * time.Minute)
-			other := c.define("web@3", nil)
-			c.sick[other] = true
-			refs := []cluster.Ref{next, other, {Name: "web", Version: 1}}
-			for range rapid.IntRange(5, 15).Draw(t, "faults") {
-				c.turns(1+c.choose("turns", 20), nil)
-				c.stir(refs)
-			}
-			for _, n := range c.nodes {
-				c.absent[n] = watcher.Present
-			}
-			good := cluster.Ref{Name: "web", Version: 1}
-			c.ask(func(s *cluster.Service) { s.Definition, s.Count = good, max(1, s.Count) })
-			if c.service.Rollout.Reverted != 0 && c.rollout.State == cluster.RolloutFailed {
-				c.service.Generation++ // the same again: a restart
-			}
-			c.turns(200, nil)
-			if c.rollout.State == cluster.RolloutRolledBack || c.rollout.State == cluster.RolloutFailed {
-				seen["failed at rest"]++
-			}
-			if !c.rollout.State.Ended() || c.healthy() < c.service.Count {
-				t.Fatalf("%+v (%+v): %d healthy of %d:\n%s%s", c.rollout, c.service, c.healthy(), c.service.Count,
-					c.picture(), describe(c.decide(c.tasks())))
-			}
-		})
+	checkUntilSeen(t, seen, []string{
+		"paused", "undone", "scaled", "permit", "rollout canary", "rolled back",
+		"outcome lost",
+	}, func(t *rapid.T) {
+		c, next := deployed(t, seen)
+		c.service.Update.ProgressDeadline = cluster.Duration(4 * time.Minute)
+		other := c.define("web@3", nil)
+		c.sick[other] = true
+		refs := []cluster.Ref{next, other, {Name: "web", Version: 1}}
+		for range rapid.IntRange(5, 15).Draw(t, "faults") {
+			c.turns(1+c.choose("turns", 20), nil)
+			c.disturbRollout(refs)
+		}
+		for _, n := range c.nodes {
+			c.absent[n] = watcher.Present
+		}
+		good := cluster.Ref{Name: "web", Version: 1}
+		c.ask(func(s *cluster.Service) { s.Definition, s.Count = good, max(1, s.Count) })
+		if c.service.Rollout.Reverted != 0 && c.rollout.State == cluster.RolloutFailed {
+			c.service.Generation++ // the same definition again: a restart
+		}
+		c.turns(200, nil)
+		if c.rollout.State == cluster.RolloutRolledBack || c.rollout.State == cluster.RolloutFailed {
+			seen["failed at rest"]++
+		}
+		if !c.rollout.State.Ended() || c.healthy() < c.service.Count {
+			t.Fatalf("%+v (%+v): %d healthy of %d:\n%s%s", c.rollout, c.service, c.healthy(), c.service.Count,
+				c.listAttempts(), describe(c.decide(c.tasks())))
+		}
+	})
 }
 
-// TestFailedRolloutsGoOnTrying lets rollouts fail that are not taken back, tasks of all versions crash for good, nodes
-// come and go, and the user scale, to nothing too: never are fewer tasks wanted than the service is to have.
+// TestFailedRolloutsGoOnTrying lets rollouts fail without a rollback, while tasks of all versions crash for good, nodes
+// come and go, and the user scales, also to 0. There are never fewer wanted tasks than the service is to have.
 func TestFailedRolloutsGoOnTrying(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {
+	checkUntilSeen(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {
 		c, next := deployed(t, seen)
 		off, first := false, c.service.Definition
 		c.service.Update.AutoRollback, c.sick[next] = &off, true
@@ -306,9 +307,9 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 		}
 		c.ask(func(s *cluster.Service) { s.Definition = next })
 		for range rapid.IntRange(5, 10).Draw(t, "faults") {
-			c.turns(1+c.choose("turns", 20), c.wanted)
+			c.turns(1+c.choose("turns", 20), c.checkWanted)
 			switch c.choose("fault", 4) {
-			case 3: // what both versions need is not there
+			case 3: // a requirement of both versions is missing
 				c.sick[first] = !c.sick[first]
 			case 0:
 				c.ask(func(s *cluster.Service) { s.Count = c.choose("scaled", 5) })
@@ -318,7 +319,7 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 				}
 			case 1:
 				for _, r := range c.records {
-					if c.some("crashed") {
+					if c.coin("crashed") {
 						c.crash(r, cluster.ReasonRestartLimit)
 					}
 				}
@@ -332,13 +333,13 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 		for _, n := range c.nodes {
 			c.absent[n] = watcher.Present
 		}
-		c.turns(100, c.wanted)
+		c.turns(100, c.checkWanted)
 	})
 }
 
-// wanted demands that a decision about a rollout that failed wants as many tasks as the service is to have: those that
-// live and were not told to stop, and those that are to be placed, now or after a while.
-func (c *chaos) wanted() {
+// checkWanted checks that a decision about a failed rollout wants as many tasks as the service is to have: live tasks
+// that were not told to stop, and tasks that are to be placed now or later.
+func (c *chaos) checkWanted() {
 	c.Helper()
 	if c.rollout == nil || c.rollout.State != cluster.RolloutFailed {
 		return
@@ -351,8 +352,7 @@ func (c *chaos) wanted() {
 		}
 	}
 	for i := range d.Stops {
-		// One that has ended is that of an attempt that another one has replaced, and one with a permit takes up its
-		// place until it ends.
+		// An ended attempt was replaced by another one, and an attempt with a permit takes up its place until it ends.
 		if s := &d.Stops[i].Desired; !s.Stop.Ended && s.Stop.Permit == "" {
 			delete(tasks, s.Task)
 		}
@@ -362,19 +362,19 @@ func (c *chaos) wanted() {
 			tasks[w.Task] = true
 		}
 	}
-	for i := range d.Conclusions { // what ends now is begun again with the next decision
+	for i := range d.Conclusions { // a task that ends now begins again with the next decision
 		tasks[d.Conclusions[i].Outcome.Task] = true
 	}
 	for i := range d.Pending {
 		tasks[d.Pending[i].Task] = true
 	}
 	if len(tasks) < c.service.Desired() {
-		c.Fatalf("%d tasks are wanted, want %d:\n%s%s", len(tasks), c.service.Desired(), describe(d), c.picture())
+		c.Fatalf("%d tasks are wanted, want %d:\n%s%s", len(tasks), c.service.Desired(), describe(d), c.listAttempts())
 	}
 }
 
-// stir does one thing to the world, or for the user.
-func (c *chaos) stir(refs []cluster.Ref) {
+// disturbRollout does one thing to the world, or for the user.
+func (c *chaos) disturbRollout(refs []cluster.Ref) {
 	switch c.choose("stir", 8) {
 	case 0, 1:
 		was := c.service.Definition
@@ -386,7 +386,7 @@ func (c *chaos) stir(refs []cluster.Ref) {
 		c.ask(func(s *cluster.Service) { s.Count = 1 + c.choose("scaled", 6) })
 		c.seen["scaled"]++
 	case 3:
-		c.ask(func(s *cluster.Service) { s.Rollout.Paused = c.some("paused") })
+		c.ask(func(s *cluster.Service) { s.Rollout.Paused = c.coin("paused") })
 		if c.service.Rollout.Paused {
 			c.seen["paused"]++
 		}
@@ -406,11 +406,12 @@ func (c *chaos) stir(refs []cluster.Ref) {
 	}
 }
 
-// TestDaemonsOfAnyPolicy rolls a good or a bad build out over the nodes of a daemon, under any policy: never two tasks
-// on a node at once, never below the least, and it ends as other rollouts do, with one healthy task on each node.
+// TestDaemonsOfAnyPolicy rolls out a good or a bad build over the nodes of a daemon, under any policy. There are never
+// two tasks on a node at once and never fewer healthy tasks than the minimum. It ends as other rollouts do, with one
+// healthy task on each node.
 func TestDaemonsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}
-	often(t, seen, []string{"rollout canary", "rolled back", "completed", "permit"}, func(t *rapid.T) {
+	checkUntilSeen(t, seen, []string{"rollout canary", "rolled back", "completed", "permit"}, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: seen}
 		first, next := c.define("log@1", nil), c.define("log@2", nil)
 		c.nodes = []string{"n1", "n2", "n3", "n4", "n5"}[:1+c.choose("nodes", 5)]
@@ -423,9 +424,9 @@ func TestDaemonsOfAnyPolicy(t *testing.T) {
 		c.owner = c.service.Owner()
 		c.turnsOnNodes(20)
 		if c.healthy() != len(c.nodes) {
-			t.Fatalf("%d healthy on %d nodes:\n%s", c.healthy(), len(c.nodes), c.picture())
+			t.Fatalf("%d healthy on %d nodes:\n%s", c.healthy(), len(c.nodes), c.listAttempts())
 		}
-		c.asks, c.sick[next] = c.some("asks"), c.some("bad")
+		c.agentsRequestPermits, c.sick[next] = c.coin("asks"), c.coin("bad")
 		c.ask(func(s *cluster.Service) { s.Definition = next })
 		c.turnsOnNodes(200)
 		want := next
@@ -437,12 +438,12 @@ func TestDaemonsOfAnyPolicy(t *testing.T) {
 		}
 		if c.service.Definition != want || c.rollout.State != cluster.RolloutComplete || c.healthy() != len(c.nodes) {
 			t.Fatalf("%+v: %s, %d healthy on %d nodes:\n%s", c.rollout, c.service.Definition, c.healthy(), len(c.nodes),
-				c.picture())
+				c.listAttempts())
 		}
 	})
 }
 
-// turnsOnNodes lets a daemon go on for so many turns of five seconds.
+// turnsOnNodes runs n turns of five seconds of a daemon.
 func (c *chaos) turnsOnNodes(n int) {
 	c.Helper()
 	for range n {
@@ -454,7 +455,8 @@ func (c *chaos) turnsOnNodes(n int) {
 		before := c.healthy()
 		c.commit(d)
 		if after := c.healthy(); after < min(before, least) {
-			c.Fatalf("%d of %d healthy tasks are left, want %d:\n%s%s", after, before, least, describe(d), c.picture())
+			c.Fatalf("%d of %d healthy tasks are left, want %d:\n%s%s", after, before, least, describe(d),
+				c.listAttempts())
 		}
 		for _, p := range d.Pending {
 			if !p.Daemon || p.Only == "" {
@@ -473,7 +475,7 @@ func (c *chaos) turnsOnNodes(n int) {
 				live[r.node()]++
 			}
 			if live[r.node()] > 1 {
-				c.Fatalf("two tasks on %s:\n%s", r.node(), c.picture())
+				c.Fatalf("two tasks on %s:\n%s", r.node(), c.listAttempts())
 			}
 			if c.choose("agent", 4) > 0 {
 				c.step(r)

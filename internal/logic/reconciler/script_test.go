@@ -19,51 +19,51 @@ import (
 	"github.com/berthd/berth/internal/testkit/script"
 )
 
-// TestScripts plays the stories in testdata against the model in world_test.go, as package script says. Commands:
+// TestScripts plays the stories in testdata against the model in world_test.go, see package script. Commands:
 //
-//	definition web@1 [port] [volume] [sick]   exists; with a fixed port it is pinned; sick tasks never get healthy
-//	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and what policy reads
+//	definition web@1 [port] [volume] [sick]   a definition; a fixed port pins it; sick tasks never get healthy
+//	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and the settings of func policy
 //	job work gen=N [cancelled] [deleted]
-//	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D]   with gang it waits since now
-//	unspec                              the owner's record is gone
-//	nodes n1 n2 …                       there are
-//	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt stands like this;
-//	                                    the first one says that its version was rolled out
-//	lost web.1.0 a1                     it has that outcome, and goes on in truth
+//	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D]   a gang waits since now
+//	unspec                              the owner's record is deleted
+//	nodes n1 n2 …                       the nodes of the domain
+//	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt in this state;
+//	                                    the first one marks its version as rolled out
+//	lost web.1.0 a1                     the attempt gets the outcome lost, but really goes on
 //	node n1 present|suspected|silent|gone
-//	node n1 unreported                  its full report is not in
-//	drain n1 [deadline=D] [force]       it is to be emptied; undrain n1
-//	move web.1.0                        there is a place for it: what the last decision says of its move is written
+//	node n1 unreported                  the node's full report is missing
+//	drain n1 [deadline=D] [force]       drains the node; undrain n1
+//	move web.1.0                        a place was found: commits the move of the last decision
 //	unrecord web.1.0 a1                 the store loses the desired record
-//	recovery [incarnation=N] [stop]     the store went back; the operator said to stop what it does not know
+//	recovery [incarnation=N] [stop]     the store went back; with stop the operator has unknown attempts stopped
 //	crash web.1.0 [reason=R]            the newest attempt ends badly
 //	history                             prints the versions of the rollout's record
 //	fails work.1.a.0 a1                 that attempt will end badly
-//	asks                                from now on agents ask for permits before they carry out voluntary stops
+//	permits                             from now on agents request permits for voluntary stops
 //	on n1 n2 …                          of a daemon: the nodes that it belongs on;
-//	                                    alone n1: nothing else is left on that drained node
+//	                                    alone n1: only daemons are left on that drained node
 //	ask [def=R] [count=N] [paused] [promote]   the user changes the service, as the API server writes it
-//	gate NAME [passes=N] [failures=N]   what the gate shows
-//	press web.1.0                       its node is short of memory and suggests that one
-//	leave web.1.0 reason=R [now] [to=n3] [for=D]   it is to leave its node; unleave web.1.0
-//	cordon n1                           it takes no new tasks; uncordon n1
-//	log web.1.0 WORD…                   the last lines that the newest attempt wrote
-//	restarts web.1.0 n=N                it was restarted so often in place;
+//	gate NAME [passes=N] [failures=N]   the gate's result
+//	pressure web.1.0                    the task's node is short of memory and proposes to move the task
+//	leave web.1.0 reason=R [now] [to=n3] [for=D]   the task must leave its node; unleave web.1.0
+//	cordon n1                           the node accepts no new tasks; uncordon n1
+//	log web.1.0 WORD…                   the last log lines of the newest attempt
+//	restarts web.1.0 n=N                the attempt was restarted N times in place;
 //	                                    oom web.1.0: it was killed for its memory limit
 //	wait D                              time passes
 //	decide                              prints the decision
-//	commit [WHAT…]                      the last decision is written; only those kinds of its parts, if named:
+//	commit [WHAT…]                      commits the last decision, or only the named kinds of its parts:
 //	                                    stops, outcomes, cleanups, trims
-//	place [TASK on NODE]                what was pending in the last decision is placed
-//	agents [TASK]                       every agent takes a step, of that task only, and reports
-//	rounds N                            N turns of decide, commit, place, agents; prints what was decided
+//	place [TASK on NODE]                places the pending tasks of the last decision
+//	agents [TASK]                       every agent, or that of the task, takes a step and reports
+//	rounds N                            N turns of decide, commit, place, agents; prints the decisions
 //	show | status                       prints the attempts; the counts
 func TestScripts(t *testing.T) {
 	script.Files(t, func(t *testing.T, text string) string { return play(t, text, 0) })
 }
 
-// TestTracesWithoutTheirClauses plays the traces of the budget with the clause off that closes each: then more tasks
-// are given up.
+// TestTracesWithoutTheirClauses plays the budget's traces with the clause disabled that prevents each. More tasks are
+// given up then.
 func TestTracesWithoutTheirClauses(t *testing.T) {
 	for name, off := range map[string]clause.Set{"trace-t7": clause.ChargeHeld, "trace-t8": clause.Permit} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestTracesWithoutTheirClauses(t *testing.T) {
 	}
 }
 
-// play returns the script with the output that its commands have now, some clauses switched off.
+// play returns the script with the present output of its commands, with some clauses disabled.
 func play(t *testing.T, text string, without clause.Set) string {
 	t.Helper()
 	s := stage{T: t, world: newWorld()}
@@ -136,17 +136,17 @@ func (s *stage) do(words []string) {
 		s.matching = words[1:]
 	case "alone":
 		s.alone[words[1]] = true
-	case "press":
-		s.press(words)
+	case "pressure":
+		s.pressureCommand(words)
 	case "cordon", "uncordon":
 		s.cordoned[words[1]] = words[0] == "cordon"
 	case "leave", "unleave":
-		s.sendOff(words, a)
+		s.leaveCommand(words, a)
 	case "gate":
 		s.gates = []cluster.GateResult{
 			{Name: words[1], Passes: a.number("passes"), Failures: a.number("failures"), Message: a["says"]},
 		}
-	case "ask": // the user's word, as the API server writes it
+	case "ask": // the user changes the service
 		ref, _ := cluster.ParseRef(a["def"])
 		s.ask(func(spec *cluster.Service) {
 			if a.has("def") {
@@ -170,16 +170,16 @@ func (s *stage) do(words []string) {
 		s.report(r)
 	case "oom":
 		s.crash(s.newestOf(words[1]), cluster.ReasonOOM)
-	case "asks":
-		s.asks = true
+	case "permits":
+		s.agentsRequestPermits = true
 	case "unspec":
 		s.service, s.job = nil, nil
 	case "nodes":
 		s.nodes = words[1:]
 	case "drain", "undrain", "move", "unrecord", "recovery":
-		s.empty(words, a)
+		s.drainCommand(words, a)
 	case "node":
-		if s.unheard[words[1]] = words[2] == "unreported"; s.unheard[words[1]] {
+		if s.unreported[words[1]] = words[2] == "unreported"; s.unreported[words[1]] {
 			return
 		}
 		s.absent[words[1]] = map[string]watcher.Absence{
@@ -212,7 +212,7 @@ func (s *stage) do(words []string) {
 		s.placeCommand(words)
 	case "agents":
 		for _, r := range s.records {
-			if len(words) == 1 || short(r.id) == words[1] {
+			if len(words) == 1 || shortID(r.id) == words[1] {
 				s.step(r)
 			}
 		}
@@ -223,7 +223,7 @@ func (s *stage) do(words []string) {
 	}
 }
 
-func (s *stage) empty(words []string, a args) {
+func (s *stage) drainCommand(words []string, a args) {
 	s.Helper()
 	switch words[0] {
 	case "drain":
@@ -240,11 +240,11 @@ func (s *stage) empty(words []string, a args) {
 		delete(s.drains, words[1])
 		delete(s.alone, words[1])
 	case "move":
-		i := slices.IndexFunc(s.last.Moves, func(m reconciler.Move) bool { return short(m.Next.Task) == words[1] })
+		i := slices.IndexFunc(s.last.Moves, func(m reconciler.Move) bool { return shortID(m.Next.Task) == words[1] })
 		if i < 0 {
 			s.Fatalf("%s is not to move", words[1])
 		}
-		if !s.leave(&s.last.Moves[i]) {
+		if !s.commitMove(&s.last.Moves[i]) {
 			fmt.Fprintf(&s.out, "  no place for %s\n", words[1])
 		}
 	case "unrecord":
@@ -313,13 +313,13 @@ func (s *stage) print(words []string, a args) {
 			fmt.Fprintf(&s.out, "  %s: %s\n", x.Code, strings.ReplaceAll(x.Message, "default.", ""))
 		}
 	case "show":
-		s.out.WriteString(s.picture())
+		s.out.WriteString(s.listAttempts())
 	case "status":
 		s.status()
 	}
 }
 
-// describe leaves out when to look again if that is far ahead, at a deadline.
+// describe omits the time of the next decision if it is far ahead, at a deadline.
 func (s *stage) describe(d reconciler.Decision) string {
 	if d.NextLook.Sub(s.now) > 2*time.Minute {
 		d.NextLook = time.Time{}
@@ -382,7 +382,7 @@ func (s *stage) spec(words []string, a args) {
 	}
 }
 
-// policy sets what a service's words say of its update policy.
+// policy sets the update policy from a service's words.
 func (s *stage) policy(a args) {
 	s.Helper()
 	u := &s.service.Update
@@ -426,22 +426,23 @@ func (s *stage) policy(a args) {
 	}
 }
 
-// press makes the node of a task suggest its newest attempt for want of memory; "press n1" ends that.
-func (s *stage) press(words []string) {
+// pressureCommand makes a task's node propose to move its newest attempt for memory pressure; "pressure n1" ends the
+// pressure.
+func (s *stage) pressureCommand(words []string) {
 	s.Helper()
 	if !strings.Contains(words[1], ".") {
-		delete(s.pressed, words[1])
+		delete(s.pressured, words[1])
 		return
 	}
 	r := s.newestOf(words[1])
-	s.pressed[r.node()] = &cluster.Pressure{
+	s.pressured[r.node()] = &cluster.Pressure{
 		Since: s.now, Message: "96% is used", Victim: r.Desired.UUID, Task: r.id,
 		Why: "it uses 200 MiB beyond what it reserved",
 	}
 }
 
-// sendOff has the newest attempt of a task leave its node for a reason, or no more.
-func (s *stage) sendOff(words []string, a args) {
+// leaveCommand makes the newest attempt of a task leave its node for a reason, or takes the reason back.
+func (s *stage) leaveCommand(words []string, a args) {
 	s.Helper()
 	r := s.newestOf(words[1])
 	if words[0] == "unleave" {
@@ -462,7 +463,7 @@ func (s *stage) sendOff(words []string, a args) {
 	s.leaves[r.Desired.UUID] = l
 }
 
-// task puts an attempt into the store and, in truth, onto its node.
+// task adds an attempt to the store and to its node.
 func (s *stage) task(words []string, a args) {
 	s.Helper()
 	if len(words) < 6 {
@@ -504,12 +505,12 @@ func (s *stage) task(words []string, a args) {
 	}
 	s.records = append(s.records, r)
 	if s.rollout == nil && s.service != nil {
-		s.done()
+		s.setRolledOut()
 	}
 }
 
-// done says that the service's newest version was rolled out long ago.
-func (s *stage) done() {
+// setRolledOut marks the service's newest version as rolled out long ago.
+func (s *stage) setRolledOut() {
 	v := cluster.Version{
 		Generation: s.service.Generation, Definition: s.service.Definition,
 		State: cluster.RolloutComplete,
@@ -554,7 +555,7 @@ func (s *stage) placeCommand(words []string) {
 		return
 	}
 	for _, p := range s.last.Pending {
-		if short(p.Task) == words[1] {
+		if shortID(p.Task) == words[1] {
 			if err := s.place(p, words[3]); err != nil {
 				fmt.Fprintf(&s.out, "  refused: %v\n", err)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// Service decides what a service needs now. It is deterministic and does not depend on the order of the
-// tasks; it keeps nothing of its input.
+// Service decides what to do for a service. It is deterministic, does not depend on the order of the tasks, and keeps
+// nothing of its input.
 func Service(in ServiceInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
@@ -20,66 +20,66 @@ func Service(in ServiceInput) Decision {
 	}
 	p.recovery, p.without = in.Recovery, in.Without
 	all := slots(in.Tasks)
-	p.lives = make(map[uint64]bool)
+	p.liveGenerations = make(map[uint64]bool)
 	for _, s := range all {
 		if s.live() {
-			p.lives[s.parts.Generation] = true
+			p.liveGenerations[s.parts.Generation] = true
 		}
 	}
-	// 1. What has ended gets its outcome, and what is left of it is cleaned up.
+	// 1. Ended attempts get their outcome, and their remaining records are cleaned up.
 	for _, s := range all {
 		p.conclude(s)
 		p.clean(s)
 	}
-	// 2. Each task of the service, of every generation, is wanted, or ends.
+	// 2. Each task, of every generation, is kept or ended.
 	var roll *rollout
 	var wanted []*slot
 	switch {
-	case in.daemon() && in.wants():
+	case in.daemon() && in.wantsTasks():
 		if roll = p.newDaemon(&in, all); roll.n > 0 {
-			roll.track()
+			roll.updateRecord()
 		}
-		wanted = roll.spread()
-	case in.wants():
+		wanted = roll.chooseDaemonTasks()
+	case in.wantsTasks():
 		roll = p.newRollout(&in, all)
-		roll.track()
-		wanted = roll.choose()
+		roll.updateRecord()
+		wanted = roll.chooseTasks()
 	}
 	if roll != nil {
-		roll.explain()
+		roll.explainWait()
 	}
 	keep := make(map[*slot]bool, len(wanted))
 	for _, s := range wanted {
 		keep[s] = true
 	}
 	p.budget = p.newBudget(in.Spec, roll, all)
-	granted := p.budget.granted(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
+	granted := p.budget.grantStops(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
 	waiting := 0
 	for _, s := range all {
 		if in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped {
 			p.permit(s, keep[s])
 		}
 		if !keep[s] {
-			waiting += p.dismiss(s, &in, dismissal{granted[s], roll.failed()})
+			waiting += p.endUnwanted(s, &in, dismissal{granted[s], roll.failed()})
 			continue
 		}
-		p.claim(s, in.described(s))
-		p.settle(s, nil)
-		p.trim(s, p.policy.kept())
+		p.claimUnrecorded(s, in.desiredRecord(s))
+		p.stopEnded(s, nil)
+		p.trim(s, p.policy.keptOutcomes())
 	}
-	// 3. Those that are wanted and have no live attempt are asked for, and those that have to leave their node.
+	// 3. Wanted tasks without a live attempt are requested, and tasks that must leave their node are moved.
 	for _, s := range wanted {
 		if !in.daemon() {
-			p.yield(s)
+			p.endLeaving(s)
 		}
 	}
 	for _, s := range wanted {
 		template := in.template(s)
-		roll.aim(s, &template)
-		if to := p.target(s); to != "" && template.Only == "" {
+		roll.setNode(s, &template)
+		if to := p.onlyNode(s); to != "" && template.Only == "" {
 			template.Only = to
 		}
-		p.pend(s, template, in.Spec.Lifespan, p.policy.backoff)
+		p.requestAttempt(s, template, in.Spec.Lifespan, p.policy.backoff)
 		p.move(s, template)
 	}
 	// 4. A deleted service without tasks is removed.
@@ -88,17 +88,17 @@ func Service(in ServiceInput) Decision {
 		if roll != nil && roll.rec.Generation != 0 {
 			in.Rollout = &roll.rec
 		}
-		p.Message = statusOf(&in, all).Message + linger(waiting)
+		p.Message = statusOf(&in, all).Message + describeUnwanted(waiting)
 	}
 	return p.Decision
 }
 
-// template returns what all tasks of a slot's generation ask for. A task of an older generation runs
-// the definition that it ran before.
+// template returns the request that all tasks of a slot's generation share. A task of an older generation runs its
+// earlier definition.
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
-		OnDisconnect: in.disconnect(), Placement: joined(in.Spec.Placement, in.ClusterConstraints),
+		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.ClusterConstraints),
 		Restarted: in.Spec.Restarted,
 		Labels:    in.Spec.Labels,
 	}
@@ -108,8 +108,8 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 	return t
 }
 
-// described returns what an attempt of the slot is wanted for.
-func (in *ServiceInput) described(s *slot) cluster.Desired {
+// desiredRecord returns the desired record of a wanted attempt of the slot, as far as the spec determines it.
+func (in *ServiceInput) desiredRecord(s *slot) cluster.Desired {
 	return cluster.Desired{
 		Owner: in.Spec.Owner(), Definition: in.template(s).Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
 		OnDisconnect: in.disconnect(),
@@ -119,7 +119,7 @@ func (in *ServiceInput) described(s *slot) cluster.Desired {
 // definition returns what the newest attempt of the slot runs or ran.
 func (s *slot) definition() cluster.Ref {
 	if len(s.attempts) == 0 {
-		return s.runs
+		return s.version
 	}
 	for _, t := range slices.Backward(s.attempts) {
 		if d := t.Desired; d != nil {
@@ -135,7 +135,7 @@ func (s *slot) definition() cluster.Ref {
 	return cluster.Ref{}
 }
 
-// begun is 1 for a task that was placed and that its owner has not given up since, else 0.
+// begun returns 1 for a task that was placed and not given up by its owner since, else 0.
 func (s *slot) begun() int {
 	if s.live() || s.healthy() || len(s.attempts) > 0 && !s.retired() {
 		return 1
@@ -143,11 +143,11 @@ func (s *slot) begun() int {
 	return 0
 }
 
-// candidate reports whether a task of an older generation may stay: it lives and is not on its way out, or it
-// ended without being told to and can be run again.
-func (s *slot) candidate(definitions Definitions) bool {
+// mayStay reports whether a task of an older generation may stay. It is live and not told to stop for good, or it ended
+// without an order to stop and can run again.
+func (s *slot) mayStay(definitions Definitions) bool {
 	if s.live() {
-		return !s.leaving()
+		return !s.endsForGood()
 	}
 	t := s.newest()
 	if t == nil || s.retired() || definitions(s.definition()) == nil {
@@ -156,16 +156,16 @@ func (s *slot) candidate(definitions Definitions) bool {
 	return t.Outcome.Started
 }
 
-// hopeless reports whether the task is of no use as it is: it fails its checks, ends again and again, or ended badly
-// for good.
-func (s *slot) hopeless() bool {
+// failing reports whether the task is of no use in its state: it fails its checks, restarts again and again, or its
+// last attempt failed.
+func (s *slot) failing() bool {
 	t := s.newest()
 	switch {
 	case s.healthy() || t == nil:
 		return false
 	case !s.live():
-		return failure(t.Outcome)
-	case t.away():
+		return isFailure(t.Outcome)
+	case t.unreachable():
 		return false
 	}
 	v := lifecycle.Shown(t.Attempt)
@@ -173,45 +173,45 @@ func (s *slot) hopeless() bool {
 		v.State != cluster.StateRunning && t.Observed != nil && t.Observed.Restarts > 0
 }
 
-// better orders tasks of older generations by how much they are worth keeping.
+// better orders tasks of older generations, those first that are most worth keeping.
 func better(a, b *slot) int {
-	return cmp.Or(cmp.Compare(b.worth(), a.worth()), -cmp.Compare(a.parts.Generation, b.parts.Generation),
+	return cmp.Or(cmp.Compare(b.rank(), a.rank()), -cmp.Compare(a.parts.Generation, b.parts.Generation),
 		cmp.Compare(a.parts.Index, b.parts.Index), cmp.Compare(a.id, b.id))
 }
 
-// What a task of an older generation is worth.
+// Ranks of tasks of older generations: a rollout keeps tasks of a higher rank.
 const (
-	worthSick     = iota // it fails, ends again and again, or its node is silent
-	worthRevive          // it was well until it ended
-	worthStarting        // it is on its way
-	worthRunning         // it runs, and may become healthy
-	worthHealthy
+	rankFailing     = iota // the task fails or its node is silent
+	rankRestartable        // the task was healthy until it ended
+	rankStarting           // an attempt is placed and does not run yet
+	rankRunning            // an attempt runs and may become healthy
+	rankHealthy
 )
 
-func (s *slot) worth() int {
+func (s *slot) rank() int {
 	if s.healthy() {
-		return worthHealthy
+		return rankHealthy
 	}
 	t := s.newest()
 	switch {
 	case t == nil:
-		return worthRevive
-	case s.hopeless() || s.live() && t.away():
-		return worthSick
+		return rankRestartable
+	case s.failing() || s.live() && t.unreachable():
+		return rankFailing
 	case !s.live():
-		return worthRevive
+		return rankRestartable
 	case lifecycle.Shown(t.Attempt).State == cluster.StateRunning:
-		return worthRunning
+		return rankRunning
 	}
-	return worthStarting
+	return rankStarting
 }
 
-// dismissal says whether the budget grants the end of a task, and whether the rollout that began it has failed.
+// dismissal says whether the budget grants the end of a task, and whether the rollout that began the task has failed.
 type dismissal struct{ granted, failed bool }
 
-// dismiss ends a task that the service does not want, if the budget grants it or it must end, and returns 1 if it
-// waits.
-func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
+// endUnwanted ends a task that the service does not want, if the budget grants it or the stop is mandatory. It returns
+// 1 if the task goes on for now.
+func (p *plan) endUnwanted(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	spec := in.Spec
 	stop := cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
 	switch {
@@ -219,13 +219,13 @@ func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 		stop.Class, stop.Reason, stop.Message = cluster.StopMandatory, cluster.ReasonDeleted, "the service was deleted"
 	case spec.Stopped:
 		stop.Class, stop.Reason, stop.Message = cluster.StopMandatory, cluster.ReasonDeleted, "the service was stopped"
-	case !in.newest(s) && in.wants():
+	case !in.newest(s) && in.wantsTasks():
 		stop.Reason = cluster.ReasonRollout
 		stop.Message = fmt.Sprintf("replaced by generation %d, which runs %s", spec.Generation, spec.Definition)
 	default:
 		stop.Message = fmt.Sprintf("%d tasks are wanted", spec.Count)
 	}
-	if out, ok := in.expelled(s); ok && stop.Class == cluster.StopVoluntary {
+	if out, ok := in.stopOffNode(s); ok && stop.Class == cluster.StopVoluntary {
 		stop = out
 	}
 	if how.failed && in.newest(s) && s.parts.Index < spec.Count {
@@ -234,34 +234,35 @@ func (p *plan) dismiss(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	}
 	if stop.Class == cluster.StopVoluntary && !how.granted {
 		if t := s.newest(); t != nil && t.live() && !t.stopped() {
-			p.wait(t, fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
-				p.budget.healthy, p.budget.wanted, p.budget.least))
+			p.noteDelayedStop(t,
+				fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+					p.budget.healthy, p.budget.wanted, p.budget.least))
 		}
 		return 1
 	}
-	p.halt(s, stop)
-	p.settle(s, &stop)
+	p.stopLive(s, stop)
+	p.stopEnded(s, &stop)
 	keep := 0
 	switch {
 	case spec == nil || spec.Deleted:
 	case in.newest(s):
-		keep = p.policy.kept()
-	case s.parts.Generation == spec.Rollout.Reverted, p.lives[s.parts.Generation], in.proven(s):
-		// one that failed is looked into;
-		// others of its version may be begun again, and the numbers of its attempts are not
+		keep = p.policy.keptOutcomes()
+	case s.parts.Generation == spec.Rollout.Reverted, p.liveGenerations[s.parts.Generation], in.wasHealthy(s):
+		// A failed version is kept for inspection. Tasks of the others may begin again, and must not reuse attempt
+		// numbers.
 		keep = 1
 	}
 	p.trim(s, keep)
 	return 0
 }
 
-// proven reports whether the task is of the last version that was healthy, of which tasks may be begun again.
-func (in *ServiceInput) proven(s *slot) bool {
+// wasHealthy reports whether the task is of the last healthy version, whose tasks may be begun again.
+func (in *ServiceInput) wasHealthy(s *slot) bool {
 	return in.Rollout != nil && in.Rollout.Healthy != nil && s.parts.Generation == in.Rollout.Healthy.Generation
 }
 
-// remove asks for the removal of a deleted owner's record once no record of any task is left. Until then its
-// generation is remembered, so that an owner of the same name cannot use a task id again.
+// remove requests the removal of a deleted owner's record once no record of any task is left. Until then the record
+// keeps the generation, so that a new owner of the same name cannot reuse a task id.
 func (p *plan) remove(deleted bool, all []*slot) {
 	for _, s := range all {
 		if len(s.attempts) > 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// id returns the id of the task that the attempt is of.
 func (t *Task) id() cluster.TaskID {
 	switch {
 	case t.Desired != nil:
@@ -24,7 +23,6 @@ func (t *Task) id() cluster.TaskID {
 	return ""
 }
 
-// number returns the number of the attempt.
 func (t *Task) number() int {
 	switch {
 	case t.Desired != nil:
@@ -41,7 +39,7 @@ func (t *Task) uuid() string {
 	switch {
 	case t.Desired != nil:
 		return t.Desired.UUID
-	case t.Outcome != nil && t.Outcome.UUID != "": // of one whose record was lost it is not known
+	case t.Outcome != nil && t.Outcome.UUID != "": // unknown if the attempt's record was lost
 		return t.Outcome.UUID
 	case t.Observed != nil:
 		return t.Observed.UUID
@@ -61,17 +59,18 @@ func (t *Task) node() string {
 	return ""
 }
 
-// stands reports whether a record other than the outcome exists: it keeps later attempts off its node (P3.6).
-func (t *Task) stands() bool { return t.Desired != nil || t.Observed != nil }
+// hasRecords reports whether a record other than the outcome exists. Such a record keeps later attempts off its node
+// (P3.6).
+func (t *Task) hasRecords() bool { return t.Desired != nil || t.Observed != nil }
 
 // live reports whether the attempt has no outcome yet.
-func (t *Task) live() bool { return t.Outcome == nil && t.stands() }
+func (t *Task) live() bool { return t.Outcome == nil && t.hasRecords() }
 
 // stopped reports whether the attempt was told to stop.
 func (t *Task) stopped() bool { return t.Desired != nil && t.Desired.Stop != nil }
 
-// healthy reports whether the attempt is known to be well and is to stay. The attempt of a node that was
-// silent for too long and returned counts too: "any live healthy attempt" (P5.4).
+// healthy reports whether the attempt is known to be healthy and is to stay. An attempt on a node that fell silent and
+// returned counts too: "any live healthy attempt" (P5.4).
 func (t *Task) healthy() bool {
 	return t.Absence == watcher.Present && !t.stopped() && t.Observed.Healthy() && !t.Observed.Gone
 }
@@ -81,10 +80,10 @@ type slot struct {
 	id       cluster.TaskID
 	parts    cluster.TaskParts
 	attempts []*Task
-	// at is the node that a daemon's task without attempts is for.
-	at string
-	// runs is what a task of an earlier generation without attempts is to run.
-	runs cluster.Ref
+	// assignedNode is the node of a daemon's task that has no attempts yet.
+	assignedNode string
+	// version is the definition of a task of an earlier generation that has no attempts yet.
+	version cluster.Ref
 }
 
 // slots groups attempts by task. The result is ordered by generation, step and index, and does not
@@ -126,11 +125,10 @@ func compareSlots(a, b *slot) int {
 		cmp.Compare(a.parts.Index, b.parts.Index), cmp.Compare(a.id, b.id))
 }
 
-// live reports whether an attempt has no outcome yet: then no other may be placed (P3.7).
+// live reports whether an attempt has no outcome yet. No other attempt may be placed then (P3.7).
 func (s *slot) live() bool { return slices.ContainsFunc(s.attempts, (*Task).live) }
 
-// stands reports whether a record of any attempt stands on a node.
-func (s *slot) stands() bool { return slices.ContainsFunc(s.attempts, (*Task).stands) }
+func (s *slot) hasRecords() bool { return slices.ContainsFunc(s.attempts, (*Task).hasRecords) }
 
 func (s *slot) healthy() bool { return slices.ContainsFunc(s.attempts, (*Task).healthy) }
 
@@ -142,16 +140,16 @@ func (s *slot) newest() *Task {
 	return s.attempts[len(s.attempts)-1]
 }
 
-// next returns the number of the attempt to come.
-func (s *slot) next() int {
+// nextNumber returns the number of the next attempt.
+func (s *slot) nextNumber() int {
 	if t := s.newest(); t != nil {
 		return t.number() + 1
 	}
 	return 1
 }
 
-// freed returns how many attempts were lost or rejected free of charge.
-func (s *slot) freed() int {
+// freeLosses counts the lost or rejected attempts that do not use a retry.
+func (s *slot) freeLosses() int {
 	n := 0
 	for _, t := range s.attempts {
 		if o := t.Outcome; o != nil && o.Free && o.State != cluster.StateCancelled {
@@ -161,8 +159,8 @@ func (s *slot) freed() int {
 	return n
 }
 
-// charged returns how many attempts ended badly and count as tries of a job.
-func (s *slot) charged() int {
+// chargedFailures counts the attempts that ended badly and use a retry of a job.
+func (s *slot) chargedFailures() int {
 	n := 0
 	for _, t := range s.attempts {
 		if o := t.Outcome; o != nil && !o.Free && o.State != cluster.StateSucceeded {
@@ -178,7 +176,7 @@ func (s *slot) succeeded() bool {
 	})
 }
 
-// retired reports whether the task ended because its owner did not want it any more.
+// retired reports whether the task ended because its owner no longer wanted it.
 func (s *slot) retired() bool {
 	t := s.newest()
 	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateCancelled {
@@ -193,23 +191,23 @@ func (s *slot) retired() bool {
 	}
 }
 
-// leaving reports whether the newest attempt lives and was told to stop for good, not to run elsewhere next.
-func (s *slot) leaving() bool {
+// endsForGood reports whether the newest attempt is live and was told to stop, and no attempt elsewhere replaces it.
+func (s *slot) endsForGood() bool {
 	t := s.newest()
 	return t != nil && t.live() && t.stopped() && !leavesNode(t.Desired.Stop.Reason)
 }
 
-// told reports whether the newest attempt lives and was told to stop.
-func (s *slot) told() bool {
+// toldToStop reports whether the newest attempt is live and was told to stop.
+func (s *slot) toldToStop() bool {
 	t := s.newest()
 	return t != nil && t.live() && t.stopped()
 }
 
-// avoid returns the nodes where a record of an attempt still stands, ordered (P3.6).
-func (s *slot) avoid() []string {
+// nodesWithRecords returns the ordered nodes on which a record of an attempt exists (P3.6).
+func (s *slot) nodesWithRecords() []string {
 	var nodes []string
 	for _, t := range s.attempts {
-		if t.stands() {
+		if t.hasRecords() {
 			nodes = append(nodes, t.node())
 		}
 	}
@@ -217,11 +215,11 @@ func (s *slot) avoid() []string {
 	return slices.Compact(nodes)
 }
 
-// ready returns when the next attempt may be placed: after a delay that grows with each
-// failure in a row. Lost attempts, cancelled ones and those that ran for SteadyTime are not failures.
-func (s *slot) ready(delay backoff) time.Time {
+// nextAttemptAt returns the time from which the next attempt may be placed. The delay grows with each consecutive
+// failure. Lost attempts, cancelled attempts and those that ran for SteadyTime are not failures.
+func (s *slot) nextAttemptAt(delay backoff) time.Time {
 	t := s.newest()
-	if t == nil || t.Outcome == nil || !failure(t.Outcome) {
+	if t == nil || t.Outcome == nil || !isFailure(t.Outcome) {
 		return time.Time{}
 	}
 	row := 0
@@ -230,7 +228,7 @@ func (s *slot) ready(delay backoff) time.Time {
 		if o == nil || o.State == cluster.StateLost {
 			continue
 		}
-		if !failure(o) {
+		if !isFailure(o) {
 			break
 		}
 		row++
@@ -238,7 +236,7 @@ func (s *slot) ready(delay backoff) time.Time {
 	return t.Outcome.Ended.Add(lifecycle.Backoff(delay.first, delay.limit, row-1))
 }
 
-func failure(o *cluster.Outcome) bool {
+func isFailure(o *cluster.Outcome) bool {
 	switch o.State {
 	case cluster.StateFailed, cluster.StateRejected, cluster.StateSucceeded:
 		return o.Begun.IsZero() || o.Ended.Sub(o.Begun) < SteadyTime
@@ -247,10 +245,10 @@ func failure(o *cluster.Outcome) bool {
 	}
 }
 
-// since returns when the task began to wait. One whose last attempt left its node keeps the turn that it had when there
-// was a place for it: else those that are still to leave would be asked for before it, and be let go for the same
+// waitingSince returns the time since which the task waits. A task whose last attempt moved keeps the time at which it
+// was to leave its node. Otherwise attempts that have yet to leave would rank before it and be let go for the same
 // place.
-func (s *slot) since(life cluster.Lifespan) time.Time {
+func (s *slot) waitingSince(life cluster.Lifespan) time.Time {
 	if t := s.newest(); t != nil && t.Outcome != nil {
 		began := t.Outcome.Ended
 		switch {
@@ -268,5 +266,5 @@ func (s *slot) since(life cluster.Lifespan) time.Time {
 	return life.Updated
 }
 
-// away reports whether nothing can be asked of the attempt's node now.
-func (t *Task) away() bool { return t.Absence >= watcher.Silent }
+// unreachable reports whether the attempt's node cannot be asked anything now.
+func (t *Task) unreachable() bool { return t.Absence >= watcher.Silent }

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// Words for where a service or a job stands.
+// States of a service or a job.
 const (
 	Healthy    = "healthy"     // all tasks of the newest generation are healthy and no other is left
 	Starting   = "starting"    // tasks are on their way, none had trouble
@@ -34,64 +34,63 @@ const (
 	Cancelled = "cancelled"
 )
 
-// ServiceStatus is where a service stands.
+// ServiceStatus is the state of a service, with counts of its tasks.
 type ServiceStatus struct {
 	Desired, Running, Healthy int
-	// Updated are live tasks of the newest version; Waiting those that are wanted and not placed.
+	// Updated counts live tasks of the newest version, Waiting the wanted tasks without a placement.
 	Updated, Waiting int
-	// State is one of the words above.
+	// State is one of the constants above.
 	State string
-	// Message says in a sentence why the service is not as desired; empty when it is.
+	// Message explains in a sentence why the service is not in its desired state; empty if it is.
 	Message string
 
-	// Rollout is where the newest version stands, empty before anything is known of it, and RolloutMessage says it in a
-	// sentence. Paused, and Canaries that wait to be promoted, are told in it too.
+	// Rollout is the state of the newest version's rollout, empty if there is no record of it. RolloutMessage explains
+	// the state in a sentence, and mentions Paused and the canaries to be promoted.
 	Rollout        cluster.RolloutState
 	RolloutMessage string
 	Paused         bool
 	Canaries       int
 	// Versions counts the tasks of each version that has some, the newest first.
 	Versions []VersionCount
-	// CrashLooping are tasks that end again and again, GivenUp those that are not tried again until the service
+	// CrashLooping lists tasks that end again and again. GivenUp lists tasks that are not tried again until the service
 	// changes.
 	CrashLooping, GivenUp []cluster.TaskID
-	// Hungry says that tasks were killed for memory, or moved for want of it, again and again, and what that looks
-	// like; else empty.
+	// Hungry describes repeated kills or moves of tasks for want of memory; empty if there were none.
 	Hungry string
 }
 
 // VersionCount counts the tasks of one version of a service.
 type VersionCount struct {
-	Generation    uint64 // the newest that tasks of it have
+	Generation    uint64 // the newest generation of its tasks
 	Definition    cluster.Ref
 	Live, Healthy int
-	Newest        bool // it is the one that is asked for
+	Newest        bool // the service asks for this version
 }
 
-// StatusOfService returns where a service stands. It reads all of the input but ClusterConstraints, Recovery and
+// StatusOfService returns the state of a service. It reads all of the input but ClusterConstraints, Recovery and
 // Without.
 func StatusOfService(in ServiceInput) ServiceStatus {
 	return statusOf(&in, slots(in.Tasks))
 }
 
-// tally is what a status is made of.
-type tally struct {
+// statusCounts holds the counts and messages from which a service's state follows.
+type statusCounts struct {
 	live, old, fresh, healthyFresh int
-	trouble                        string // the first task with trouble, and which
-	awaited                        string // a silent node on which a record stands
-	loop, spent                    string // the first task that ends again and again, or is given up
+	trouble                        string // of the first task that has any
+	silentNode                     string // on which a record of a task exists
+	crashLoop, givenUp             string // messages of the first task of each kind
 }
 
 func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 	var st ServiceStatus
-	var c tally
+	var c statusCounts
 	spec := in.Spec
 	if spec != nil {
 		st.Desired = spec.Desired()
 		if in.daemon() {
 			st.Desired = 0
-			if in.wants() {
-				st.Desired = len(in.cells(all))
+			if in.wantsTasks() {
+				st.Desired = len(in.countedNodes(all))
 			}
 		}
 	}
@@ -102,8 +101,8 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 		}
 		newest := spec != nil && in.newest(s)
 		fresh := newest && (s.parts.Index < st.Desired || spec.Mode == cluster.ModeDaemon)
-		if c.awaited == "" {
-			c.awaited = s.awaited()
+		if c.silentNode == "" {
+			c.silentNode = s.silentNode()
 		}
 		if s.live() {
 			c.live++
@@ -125,8 +124,8 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 		slices.SortStableFunc(st.Versions, func(a, b VersionCount) int {
 			return cmp.Compare(b.Generation, a.Generation)
 		})
-		st.Hungry = hungry(all, in.Now)
-		st.tellRollout(in, c.healthyFresh)
+		st.Hungry = memoryTrouble(all, in.Now)
+		st.describeRollout(in, c.healthyFresh)
 	}
 	st.State = c.state(in, &st)
 	st.Message = c.message(&st)
@@ -134,7 +133,7 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 }
 
 // add counts a task of the newest version.
-func (c *tally) add(in *ServiceInput, st *ServiceStatus, s *slot) {
+func (c *statusCounts) add(in *ServiceInput, st *ServiceStatus, s *slot) {
 	if s.live() {
 		c.fresh++
 	}
@@ -146,12 +145,12 @@ func (c *tally) add(in *ServiceInput, st *ServiceStatus, s *slot) {
 		c.trouble = s.trouble()
 	}
 	policy := newReschedule(in.Spec)
-	if why := policy.spent(s); why != "" {
+	if why := policy.givenUp(s); why != "" {
 		st.GivenUp = append(st.GivenUp, s.id)
-		c.spent = cmp.Or(c.spent, why)
-	} else if why := s.looping(); why != "" {
+		c.givenUp = cmp.Or(c.givenUp, why)
+	} else if why := s.crashLoop(); why != "" {
 		st.CrashLooping = append(st.CrashLooping, s.id)
-		c.loop = cmp.Or(c.loop, why)
+		c.crashLoop = cmp.Or(c.crashLoop, why)
 	}
 }
 
@@ -171,8 +170,8 @@ func (st *ServiceStatus) count(s *slot, newest bool) {
 	}
 }
 
-// tellRollout says where the newest version stands.
-func (st *ServiceStatus) tellRollout(in *ServiceInput, healthy int) {
+// describeRollout sets the state and message of the newest version's rollout.
+func (st *ServiceStatus) describeRollout(in *ServiceInput, healthy int) {
 	rec, spec := in.Rollout, in.Spec
 	st.Paused = spec.Rollout.Paused
 	if rec == nil || rec.Generation != spec.Generation {
@@ -207,7 +206,7 @@ func waits(n int) string {
 	return "wait"
 }
 
-func (c *tally) state(in *ServiceInput, st *ServiceStatus) string {
+func (c *statusCounts) state(in *ServiceInput, st *ServiceStatus) string {
 	spec := in.Spec
 	switch {
 	case spec == nil || spec.Deleted:
@@ -226,9 +225,9 @@ func (c *tally) state(in *ServiceInput, st *ServiceStatus) string {
 		return RollingOut
 	case c.healthyFresh >= st.Desired:
 		return Healthy
-	case c.loop != "":
+	case c.crashLoop != "":
 		return CrashLooping
-	case c.trouble == "" && c.spent == "":
+	case c.trouble == "" && c.givenUp == "":
 		return Starting
 	case st.Healthy == 0:
 		return Failing
@@ -236,14 +235,14 @@ func (c *tally) state(in *ServiceInput, st *ServiceStatus) string {
 	return Degraded
 }
 
-func (c *tally) message(st *ServiceStatus) string {
+func (c *statusCounts) message(st *ServiceStatus) string {
 	switch st.State {
 	case Healthy, Stopped:
 		return ""
 	case Deleting, Stopping:
 		text := fmt.Sprintf("%s to end", tasksAre(c.live, "has", "have"))
-		if c.awaited != "" {
-			text += fmt.Sprintf("; node %s is silent and has to return first, or to be known to be gone", c.awaited)
+		if c.silentNode != "" {
+			text += fmt.Sprintf("; node %s is silent and has to return first, or to be known to be gone", c.silentNode)
 		}
 		return text
 	}
@@ -258,7 +257,7 @@ func (c *tally) message(st *ServiceStatus) string {
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)
 	}
-	if trouble := cmp.Or(c.spent, c.loop, c.trouble); trouble != "" && st.State != RolloutFailed {
+	if trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble); trouble != "" && st.State != RolloutFailed {
 		text += "; " + trouble
 	}
 	if st.Hungry != "" {
@@ -281,22 +280,22 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// running returns 1 if an attempt of the slot runs, is to go on, and its node can be asked.
+// running returns 1 if an attempt of the slot runs, is to go on, and its node can be reached.
 func (s *slot) running() int {
 	for _, t := range s.attempts {
-		if t.healthy() || !t.away() && lifecycle.Shown(t.Attempt).State == cluster.StateRunning {
+		if t.healthy() || !t.unreachable() && lifecycle.Shown(t.Attempt).State == cluster.StateRunning {
 			return 1
 		}
 	}
 	return 0
 }
 
-// trouble says what is wrong with a task, or nothing if it is merely on its way.
+// trouble describes the newest problem of a task; empty if the task makes progress.
 func (s *slot) trouble() string {
 	for _, t := range slices.Backward(s.attempts) {
 		v := lifecycle.Shown(t.Attempt)
 		switch {
-		case t.live() && t.away() && t.Desired != nil && t.Desired.OnDisconnect == cluster.DisconnectWait:
+		case t.live() && t.unreachable() && t.Desired != nil && t.Desired.OnDisconnect == cluster.DisconnectWait:
 			return fmt.Sprintf("%s waits for node %s, which is silent, for its on_disconnect is wait", s.id, t.node())
 		case t.live() && t.Absence != watcher.Present:
 			return fmt.Sprintf("%s: node %s is silent", s.id, t.node())
@@ -314,10 +313,10 @@ func (s *slot) trouble() string {
 	return ""
 }
 
-// awaited returns a silent node on which a record of the task stands, or nothing.
-func (s *slot) awaited() string {
+// silentNode returns a silent node that has a record of the task, or nothing.
+func (s *slot) silentNode() string {
 	for _, t := range s.attempts {
-		if t.stands() && t.Absence == watcher.Silent {
+		if t.hasRecords() && t.Absence == watcher.Silent {
 			return t.node()
 		}
 	}
@@ -345,7 +344,7 @@ func because(message string) string {
 // JobStatus counts the tasks of a job.
 type JobStatus struct {
 	Total, Pending, Running, Succeeded, Failed, Cancelled int
-	// State is one of the words above.
+	// State is one of the constants above.
 	State   string
 	Message string
 	// Finished is when the last attempt ended, once the job is done.
@@ -357,8 +356,8 @@ func (s JobStatus) Done() bool {
 	return s.State == Succeeded || s.State == Failed || s.State == Cancelled
 }
 
-// StatusOfJob returns where a job stands. It reads Spec and Tasks of the input. A task that was placed and
-// has no outcome yet counts as running; one that will not be started any more as cancelled.
+// StatusOfJob returns the state of a job. It reads Spec and Tasks of the input. A placed task without an outcome counts
+// as running. A task that will not begin any more counts as cancelled.
 func StatusOfJob(in JobInput) JobStatus {
 	if in.Spec == nil {
 		return JobStatus{State: Deleting}
@@ -369,8 +368,8 @@ func StatusOfJob(in JobInput) JobStatus {
 
 func jobStatusOf(spec *cluster.Job, own []*slot) JobStatus {
 	st := JobStatus{Total: len(own)}
-	spent := spentTask(spec, own)
-	over := spec.Cancelled || spec.Deleted || spent != nil
+	exhausted := exhaustedTask(spec, own)
+	over := spec.Cancelled || spec.Deleted || exhausted != nil
 	begun := false
 	var last time.Time
 	k := 0
@@ -384,7 +383,7 @@ func jobStatusOf(spec *cluster.Job, own []*slot) JobStatus {
 				st.Running++
 			case s.succeeded():
 				st.Succeeded++
-			case s.spent(spec.Steps[i].Retries):
+			case s.exhausted(spec.Steps[i].Retries):
 				st.Failed++
 			case over:
 				st.Cancelled++
@@ -396,20 +395,21 @@ func jobStatusOf(spec *cluster.Job, own []*slot) JobStatus {
 			}
 		}
 	}
-	st.State = st.state(spec, begun, spent != nil)
+	st.State = st.state(spec, begun, exhausted != nil)
 	if st.Done() {
 		st.Finished = last
 	}
-	st.Message = st.message(spec, spent)
+	st.Message = st.message(spec, exhausted)
 	if (st.State == Running || st.State == Pending) && !over {
-		st.Message += held(own)
+		st.Message += firstObstacle(own)
 	}
 	return st
 }
 
-// held returns, as the end of a sentence, the first trouble among the tasks that have not ended well or else what the
-// first that has not begun waits for on its node. It is empty if all come along.
-func held(own []*slot) string {
+// firstObstacle returns, as the end of a sentence, the first trouble among the tasks that have not succeeded. Without
+// trouble it returns the message of the first live attempt that does not run yet. It is empty if all tasks make
+// progress.
+func firstObstacle(own []*slot) string {
 	note := ""
 	for _, s := range own {
 		if s.succeeded() {
@@ -445,17 +445,17 @@ func (s *JobStatus) state(spec *cluster.Job, begun, failed bool) string {
 	return Pending
 }
 
-func (s *JobStatus) message(spec *cluster.Job, spent *slot) string {
+func (s *JobStatus) message(spec *cluster.Job, exhausted *slot) string {
 	switch {
 	case s.State == Succeeded:
 		return ""
 	case s.State == Deleting:
 		return fmt.Sprintf("%s to end", tasksAre(s.Running, "has", "have"))
-	case spent != nil:
-		text := fmt.Sprintf("%s has no retries left", spent.id)
-		if out := spent.forgoes(); out != nil {
+	case exhausted != nil:
+		text := fmt.Sprintf("%s has no retries left", exhausted.id)
+		if out := exhausted.gangFailure(); out != nil {
 			text = out.Message
-		} else if trouble := spent.trouble(); trouble != "" {
+		} else if trouble := exhausted.trouble(); trouble != "" {
 			text = trouble + "; no retries are left"
 		}
 		if s.Running > 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Wait is what a task, a stop or the next batch of a rollout waits for. Task is empty for what concerns the service as
-// a whole; Attempt is 0 for a task that is not placed.
+// Wait explains what a task, a stop or the next batch of a rollout waits for. Task is empty if the wait concerns the
+// whole service. Attempt is 0 for a task that is not placed.
 type Wait struct {
 	Task    cluster.TaskID
 	Attempt int
@@ -17,10 +17,10 @@ type Wait struct {
 	Message string // a sentence for people, with numbers
 }
 
-// Waits returns what each wished or dismissed stop of a service, the next batch of its rollout and each of its tasks
-// wait for. Why a task finds no node is the scheduler's to say. It looks at all of the input.
+// Waits returns what each of a service's tasks, its delayed stops and the next batch of its rollout wait for. The
+// scheduler explains why a task finds no node. Waits reads all of the input.
 func Waits(in ServiceInput) []Wait {
-	// the caller does not know who was heard
+	// The caller may not know which nodes have reported. Then every attempt with a desired record counts as reported.
 	if !slices.ContainsFunc(in.Tasks, func(t Task) bool { return t.Reported }) {
 		in.Tasks = slices.Clone(in.Tasks)
 		for i := range in.Tasks {
@@ -30,47 +30,48 @@ func Waits(in ServiceInput) []Wait {
 	return Service(in).Waits
 }
 
-// wait notes why an attempt goes on though it is to end.
-func (p *plan) wait(t *Task, message string) {
+// noteDelayedStop records why an attempt goes on although it is to end.
+func (p *plan) noteDelayedStop(t *Task, message string) {
 	p.Waits = append(p.Waits, Wait{t.id(), t.number(), t.node(), cluster.ReasonPermit, message})
 }
 
-// hold notes what a task without an attempt, or the service as a whole, waits for.
-func (p *plan) hold(id cluster.TaskID, code cluster.ReasonCode, message string) {
+// noteWait records what a task without an attempt, or the service as a whole, waits for.
+func (p *plan) noteWait(id cluster.TaskID, code cluster.ReasonCode, message string) {
 	p.Waits = append(p.Waits, Wait{Task: id, Code: code, Message: message})
 }
 
-// failed reports whether the service's rollout has failed and goes no further. There may be none.
+// failed reports whether the service's rollout has failed and goes no further. r may be nil.
 func (r *rollout) failed() bool { return r != nil && r.rec.State == cluster.RolloutFailed }
 
-// explain notes what the next step of the rollout waits for.
-func (r *rollout) explain() {
+// explainWait records what the next step of the rollout waits for.
+func (r *rollout) explainWait() {
 	what := fmt.Sprintf("generation %d with %s", r.rec.Generation, r.rec.Definition)
 	count := fmt.Sprintf("%d of %s healthy", r.healthy, tasksAre(r.n, "is", "are"))
 	c := min(r.canaries(), r.n)
 	switch {
-	case r.rec.State == cluster.RolloutComplete || r.rec.Generation == 0 || r.healthy >= r.n && c == 0 && r.judged():
+	case r.rec.State == cluster.RolloutComplete || r.rec.Generation == 0 || r.healthy >= r.n && c == 0 &&
+		r.gatesSatisfied():
 	case r.rec.State.Ended():
-		r.hold("", cluster.ReasonRollout,
+		r.noteWait("", cluster.ReasonRollout,
 			fmt.Sprintf("%s goes no further: %s; undo it or ask for another version", what, r.rec.Message))
 	case r.spec.Rollout.Paused:
-		r.hold("", cluster.ReasonPaused, fmt.Sprintf("%s is paused: %s", what, count))
+		r.noteWait("", cluster.ReasonPaused, fmt.Sprintf("%s is paused: %s", what, count))
 	case c > 0 && r.healthy < c:
-		r.hold("", cluster.ReasonWaitForHealth,
+		r.noteWait("", cluster.ReasonWaitForHealth,
 			fmt.Sprintf("%s waits until its canaries are healthy: %d of %d are", what, r.healthy, c))
 	case c > 0 && r.spec.Update.AutoPromote:
-		r.hold("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s", what, r.closed()))
+		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s", what, r.missingGates()))
 	case c > 0:
-		r.hold("", cluster.ReasonPromotion,
+		r.noteWait("", cluster.ReasonPromotion,
 			fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(r.healthy), waits(r.healthy)))
-	case r.waiting() > 0:
-		r.hold("", cluster.ReasonWaitForHealth,
+	case r.starting() > 0:
+		r.noteWait("", cluster.ReasonWaitForHealth,
 			fmt.Sprintf("%s waits for the health of %d of its tasks, of which at most %d may be on their way: %s", what,
-				r.waiting(), r.limits.Parallelism, count))
-	case !r.passes():
-		r.hold("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s; %s", what, r.closed(), count))
-	case r.rested().After(r.now):
-		r.hold("", cluster.ReasonRollout,
-			fmt.Sprintf("%s goes on in %s: %s", what, cluster.Duration(r.rested().Sub(r.now)), count))
+				r.starting(), r.limits.Parallelism, count))
+	case !r.gatesPassed():
+		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s; %s", what, r.missingGates(), count))
+	case r.staggerEnd().After(r.now):
+		r.noteWait("", cluster.ReasonRollout,
+			fmt.Sprintf("%s goes on in %s: %s", what, cluster.Duration(r.staggerEnd().Sub(r.now)), count))
 	}
 }

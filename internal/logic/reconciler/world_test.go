@@ -15,9 +15,9 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// world is a model of all that a reconciler's decision goes through: a store that compares revisions, a
-// scheduler that places what is pending, and agents that take one step at a time. A silent node's agent goes on
-// with what it knows; its reports are not heard.
+// world is a model of everything that a reconciler's decision goes through. It has a store that compares revisions, a
+// scheduler that places pending tasks, and agents that take one step at a time. The agent of a silent node goes on with
+// its last knowledge; the leader does not receive its reports.
 type world struct {
 	service     *cluster.Service
 	job         *cluster.Job
@@ -25,33 +25,33 @@ type world struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	// sick holds definitions whose tasks never become healthy.
 	sick map[cluster.Ref]bool
-	// fails says that an attempt of a job's task ends badly.
+	// fails reports whether an attempt of a job's task ends badly.
 	fails func(cluster.TaskID, int) bool
-	// stays, unless nil, says that a job's task goes on for another step.
-	stays   func() bool
-	absent  map[string]watcher.Absence
-	drains  map[string]*cluster.Drain
-	unheard map[string]bool // nodes that did not report in full
-	recover reconciler.Recovery
-	without clause.Set
-	nodes   []string
-	records []*record
-	rev     uint64
-	uuid    int
-	now     time.Time
-	last    reconciler.Decision
-	// Of a service: its rollout's record, what its gates show, and for a daemon its nodes and those where nothing else
-	// is left.
+	// goesOn, unless nil, reports whether a job's task runs for another step.
+	goesOn     func() bool
+	absent     map[string]watcher.Absence
+	drains     map[string]*cluster.Drain
+	unreported map[string]bool // nodes that did not report in full
+	recover    reconciler.Recovery
+	without    clause.Set
+	nodes      []string
+	records    []*record
+	rev        uint64
+	uuid       int
+	now        time.Time
+	last       reconciler.Decision
+	// Of a service: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
+	// which only daemons are left.
 	rollout    *cluster.Rollout
 	rolloutRev uint64
 	gates      []cluster.GateResult
 	matching   []string
 	alone      map[string]bool
-	pressed    map[string]*cluster.Pressure // by node
+	pressured  map[string]*cluster.Pressure // by node
 	leaves     map[string]*reconciler.Leave // by UUID
 	cordoned   map[string]bool              // nodes that take no new tasks
-	// asks says that agents carry out a voluntary stop only with a permit (P5.2).
-	asks bool
+	// agentsRequestPermits says that agents carry out a voluntary stop only with a permit (P5.2).
+	agentsRequestPermits bool
 	// refused counts writes whose comparison failed.
 	refused int
 }
@@ -60,20 +60,20 @@ type record struct {
 	id      cluster.TaskID
 	attempt int
 	cluster.Attempt
-	// real is what the agent knows, reported or not; nil if it knows nothing.
+	// real is the agent's state of the attempt, reported or not; nil if the agent has none.
 	real *cluster.Observed
-	// Of the agent: how often it asked for a permit, when it last did, and whether it has used one.
-	asked   int
-	askedAt time.Time
-	used    bool
+	// Of the agent: the number and time of its requests for a permit, and whether it has used one.
+	permitRequests int
+	lastRequestAt  time.Time
+	permitUsed     bool
 }
 
 func newWorld() *world {
 	return &world{
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
 		fails:  func(cluster.TaskID, int) bool { return false },
-		drains: map[string]*cluster.Drain{}, unheard: map[string]bool{},
-		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressed: map[string]*cluster.Pressure{},
+		drains: map[string]*cluster.Drain{}, unreported: map[string]bool{},
+		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressured: map[string]*cluster.Pressure{},
 		leaves: map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"},
 		now: time.Unix(0, 0).UTC(),
 	}
@@ -105,8 +105,8 @@ func (w *world) tasks() []reconciler.Task {
 	for _, r := range w.records {
 		t := reconciler.Task{Attempt: r.Attempt}
 		if n := r.node(); n != "" {
-			t.Absence, t.Drain, t.Reported = w.absent[n], w.drains[n], !w.unheard[n]
-			if v := w.pressed[n]; v != nil && r.Observed != nil && v.Victim == r.Observed.UUID {
+			t.Absence, t.Drain, t.Reported = w.absent[n], w.drains[n], !w.unreported[n]
+			if v := w.pressured[n]; v != nil && r.Observed != nil && v.Victim == r.Observed.UUID {
 				t.Leave = reconciler.PressedLeave(n, v)
 			}
 			if l := w.leaves[r.uuid()]; l != nil {
@@ -150,7 +150,7 @@ func (w *world) decide(tasks []reconciler.Task) reconciler.Decision {
 	return reconciler.Service(w.input(tasks))
 }
 
-// input is what a decision about the service looks at.
+// input returns the input of a decision about the service.
 func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
 	return reconciler.ServiceInput{
 		Owner: w.owner, Spec: w.service, SpecRev: 7, Tasks: tasks, Now: w.now, Recovery: w.recover, Without: w.without,
@@ -159,7 +159,7 @@ func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
 	}
 }
 
-// commitRollout writes the rollout's record and, in the same transaction, the spec that goes back.
+// commitRollout writes the rollout's record and, in the same transaction, the spec of a rollback.
 func (w *world) commitRollout(d reconciler.Decision) {
 	if d.Rollout == nil {
 		return
@@ -203,7 +203,7 @@ func (w *world) find(id cluster.TaskID, attempt int) *record {
 
 func (w *world) commitStop(s *reconciler.Stop) {
 	r := w.find(s.Desired.Task, s.Desired.Attempt)
-	if r == nil || r.DesiredRev != s.Rev || w.wanted(r) != s.Rev {
+	if r == nil || r.DesiredRev != s.Rev || w.desiredKeyRev(r) != s.Rev {
 		w.refused++
 		return
 	}
@@ -211,8 +211,8 @@ func (w *world) commitStop(s *reconciler.Stop) {
 	r.Desired, r.DesiredRev = &desired, w.next()
 }
 
-// takes reports whether a node may be given new tasks.
-func (w *world) takes(node string, p *cluster.Pending) bool {
+// acceptsTasks reports whether a node may be given new tasks.
+func (w *world) acceptsTasks(node string, p *cluster.Pending) bool {
 	if p.Only != "" && (p.Only != node || p.Daemon) {
 		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.Avoid, node)
 	}
@@ -220,9 +220,9 @@ func (w *world) takes(node string, p *cluster.Pending) bool {
 		!slices.Contains(p.Avoid, node)
 }
 
-// leave writes what lets a task move, if there is a place for it.
-func (w *world) leave(m *reconciler.Move) bool {
-	if !slices.ContainsFunc(w.nodes, func(n string) bool { return w.takes(n, &m.Next) }) {
+// commitMove writes the part of a move that frees the task, if a node has a place for it.
+func (w *world) commitMove(m *reconciler.Move) bool {
+	if !slices.ContainsFunc(w.nodes, func(n string) bool { return w.acceptsTasks(n, &m.Next) }) {
 		return false
 	}
 	if m.Stop != nil {
@@ -233,16 +233,16 @@ func (w *world) leave(m *reconciler.Move) bool {
 	return true
 }
 
-// commit writes a decision, each part by itself, and refuses those whose comparison fails.
+// commit writes each part of a decision by itself, and refuses parts whose comparison fails.
 func (w *world) commit(d reconciler.Decision) {
 	for i := range d.Conclusions {
 		c := &d.Conclusions[i]
 		r := w.find(c.Outcome.Task, c.Outcome.Attempt)
-		if r == nil && c.Outcome.Node == "" && c.ObservedRev == 0 && c.DesiredRev == 0 { // of one that was never placed
+		if r == nil && c.Outcome.Node == "" && c.ObservedRev == 0 && c.DesiredRev == 0 { // it was never placed
 			r = &record{id: c.Outcome.Task, attempt: c.Outcome.Attempt}
 			w.records = append(w.records, r)
 		}
-		if r == nil || r.Outcome != nil || w.seen(r) != c.ObservedRev || r.DesiredRev != c.DesiredRev {
+		if r == nil || r.Outcome != nil || w.observedKeyRev(r) != c.ObservedRev || r.DesiredRev != c.DesiredRev {
 			w.refused++
 			continue
 		}
@@ -260,7 +260,7 @@ func (w *world) commit(d reconciler.Decision) {
 	for i := range d.Adoptions {
 		a := &d.Adoptions[i]
 		r := w.find(a.Desired.Task, a.Desired.Attempt)
-		if r == nil || r.Outcome != nil || w.wanted(r) != 0 || r.ObservedRev != a.ObservedRev {
+		if r == nil || r.Outcome != nil || w.desiredKeyRev(r) != 0 || r.ObservedRev != a.ObservedRev {
 			w.refused++
 			continue
 		}
@@ -291,8 +291,7 @@ func (w *world) commit(d reconciler.Decision) {
 	}
 }
 
-// place puts a pending task on a node, as a scheduler and a committer do: they refuse what is not
-// well formed.
+// place puts a pending task on a node. It returns an error for requests that a scheduler or committer would refuse.
 func (w *world) place(p cluster.Pending, node string) error {
 	if slices.Contains(p.Avoid, node) {
 		return fmt.Errorf("%s is to be kept off %s", p.Task, node)
@@ -320,13 +319,13 @@ func (w *world) place(p cluster.Pending, node string) error {
 	return nil
 }
 
-// placeAll places what the last decision left pending on the nodes that are present, round robin.
+// placeAll places the pending tasks of the last decision on the present nodes, round robin.
 func (w *world) placeAll(d reconciler.Decision) error {
 	for _, p := range d.Pending {
 		for range w.nodes {
 			w.uuid++
 			node := w.nodes[w.uuid%len(w.nodes)]
-			if !w.takes(node, &p) {
+			if !w.acceptsTasks(node, &p) {
 				continue
 			}
 			if err := w.place(p, node); err != nil {
@@ -358,8 +357,8 @@ func (w *world) step(r *record) {
 	if reachable {
 		stop = r.Desired.Stop
 	}
-	if r.used {
-		stop = r.Desired.Stop // a use is completed, however late
+	if r.permitUsed {
+		stop = r.Desired.Stop // a begun use is completed, however late
 	} else if stop != nil && !w.allowed(r, stop) {
 		stop = nil
 	}
@@ -369,31 +368,31 @@ func (w *world) step(r *record) {
 	}
 }
 
-// permitLife is how long a permit may be used after it was asked for.
-const permitLife = 30 * time.Second
+// permitValidity is the time after its request for which a permit may be used.
+const permitValidity = 30 * time.Second
 
-// allowed reports whether an agent carries out a stop now; if not it has asked for a permit (P5.2).
+// allowed reports whether an agent carries out a stop now; if not, it requests a permit (P5.2).
 func (w *world) allowed(r *record, stop *cluster.Stop) bool {
 	o := r.real
-	if !w.asks || stop.Class != cluster.StopVoluntary || o.State != cluster.StateRunning &&
+	if !w.agentsRequestPermits || stop.Class != cluster.StopVoluntary || o.State != cluster.StateRunning &&
 		o.State != cluster.StateStarting {
 		return true
 	}
-	late := w.now.Sub(r.askedAt) > permitLife
+	late := w.now.Sub(r.lastRequestAt) > permitValidity
 	if o.Ask != "" && stop.Permit == o.Ask && !late {
-		r.used = true
+		r.permitUsed = true
 		return true
 	}
 	if o.Ask == "" || late {
-		r.asked++
-		r.askedAt = w.now
-		o.Ask = fmt.Sprintf("1.%d", r.asked)
+		r.permitRequests++
+		r.lastRequestAt = w.now
+		o.Ask = fmt.Sprintf("1.%d", r.permitRequests)
 	}
 	return false
 }
 
 func (w *world) report(r *record) {
-	if w.seen(r) != r.ObservedRev {
+	if w.observedKeyRev(r) != r.ObservedRev {
 		return
 	}
 	o := *r.real
@@ -417,7 +416,7 @@ func (w *world) advance(r *record, stop *cluster.Stop) {
 		o.State = cluster.StateStarting
 	case o.State == cluster.StateStarting:
 		o.State, o.Health, o.Started = cluster.StateRunning, cluster.HealthUnknown, w.now
-	case batch && w.stays != nil && w.stays():
+	case batch && w.goesOn != nil && w.goesOn():
 	case batch && w.fails(r.id, r.attempt):
 		o.State, o.Reason, o.Finished, o.Message = cluster.StateFailed, cluster.ReasonExit, w.now, "exit code 1"
 	case batch:
@@ -441,7 +440,7 @@ func (w *world) crash(r *record, reason cluster.ReasonCode) {
 	}
 }
 
-// running counts attempts of each task that run in truth, reported or not.
+// running counts the attempts of each task that really run, reported or not.
 func (w *world) running() map[cluster.TaskID]int {
 	n := map[cluster.TaskID]int{}
 	for _, r := range w.records {
@@ -467,14 +466,14 @@ func (w *world) healthyTasks() map[cluster.TaskID]bool {
 	return tasks
 }
 
-// round is one turn of everything: decide, commit, place, and every agent takes a step.
+// round runs one turn: decide, commit, place, and one step of every agent.
 func (w *world) round() (reconciler.Decision, error) {
 	d := w.decide(w.tasks())
 	w.commit(d)
 	limited := 0
 	for i := range d.Moves {
 		if m := &d.Moves[i]; m.Limit == 0 || limited < m.Limit {
-			if w.leave(m) && m.Limit > 0 {
+			if w.commitMove(m) && m.Limit > 0 {
 				limited++
 			}
 		}
@@ -489,13 +488,13 @@ func (w *world) round() (reconciler.Decision, error) {
 	return d, nil
 }
 
-func short(id cluster.TaskID) string { return strings.TrimPrefix(string(id), "default.") }
+func shortID(id cluster.TaskID) string { return strings.TrimPrefix(string(id), "default.") }
 
-// describe writes a decision in lines.
+// describe formats a decision, one action a line.
 func describe(d reconciler.Decision) string {
 	var b strings.Builder
 	for _, p := range d.Pending {
-		fmt.Fprintf(&b, "  place %s attempt %d of %s", short(p.Task), p.Attempt, p.Definition)
+		fmt.Fprintf(&b, "  place %s attempt %d of %s", shortID(p.Task), p.Attempt, p.Definition)
 		if len(p.Avoid) > 0 {
 			fmt.Fprintf(&b, ", not on %s", strings.Join(p.Avoid, " "))
 		}
@@ -509,7 +508,7 @@ func describe(d reconciler.Decision) string {
 	}
 	for i := range d.Moves {
 		m := &d.Moves[i]
-		fmt.Fprintf(&b, "  move %s off %s", short(m.Next.Task), m.From)
+		fmt.Fprintf(&b, "  move %s off %s", shortID(m.Next.Task), m.From)
 		if m.Stop != nil {
 			b.WriteString(", stopped first")
 			if m.Limit > 0 {
@@ -520,11 +519,11 @@ func describe(d reconciler.Decision) string {
 	}
 	for i := range d.Adoptions {
 		a := &d.Adoptions[i].Desired
-		fmt.Fprintf(&b, "  adopt %s attempt %d on %s: %s\n", short(a.Task), a.Attempt, a.Node, a.Definition)
+		fmt.Fprintf(&b, "  adopt %s attempt %d on %s: %s\n", shortID(a.Task), a.Attempt, a.Node, a.Definition)
 	}
 	for i := range d.Stops {
 		s := &d.Stops[i]
-		fmt.Fprintf(&b, "  stop %s attempt %d on %s: %s %s", short(s.Desired.Task), s.Desired.Attempt, s.Desired.Node,
+		fmt.Fprintf(&b, "  stop %s attempt %d on %s: %s %s", shortID(s.Desired.Task), s.Desired.Attempt, s.Desired.Node,
 			s.Desired.Stop.Class, s.Desired.Stop.Reason)
 		if s.Desired.Stop.Ended {
 			b.WriteString(", ended")
@@ -536,7 +535,7 @@ func describe(d reconciler.Decision) string {
 	}
 	for i := range d.Conclusions {
 		c := &d.Conclusions[i]
-		fmt.Fprintf(&b, "  end %s attempt %d: %s %s", short(c.Outcome.Task), c.Outcome.Attempt, c.Outcome.State,
+		fmt.Fprintf(&b, "  end %s attempt %d: %s %s", shortID(c.Outcome.Task), c.Outcome.Attempt, c.Outcome.State,
 			c.Outcome.Reason)
 		if c.Outcome.Free {
 			b.WriteString(", free")
@@ -547,10 +546,10 @@ func describe(d reconciler.Decision) string {
 		b.WriteString("\n")
 	}
 	for _, c := range d.Cleanups {
-		fmt.Fprintf(&b, "  clean %s attempt %d on %s\n", short(c.Task), c.Attempt, c.Node)
+		fmt.Fprintf(&b, "  clean %s attempt %d on %s\n", shortID(c.Task), c.Attempt, c.Node)
 	}
 	for _, t := range d.Trims {
-		fmt.Fprintf(&b, "  trim %s attempt %d\n", short(t.Task), t.Attempt)
+		fmt.Fprintf(&b, "  trim %s attempt %d\n", shortID(t.Task), t.Attempt)
 	}
 	if d.Remove {
 		b.WriteString("  remove\n")
@@ -585,8 +584,8 @@ func colon(text string) string {
 	return ": " + text
 }
 
-// picture lists the attempts that have records, by task.
-func (w *world) picture() string {
+// listAttempts lists the attempts that have records, by task.
+func (w *world) listAttempts() string {
 	lines := map[string]string{}
 	for _, r := range w.records {
 		state := "placed"
@@ -596,7 +595,7 @@ func (w *world) picture() string {
 		if r.Outcome != nil {
 			state += ", outcome " + string(r.Outcome.State)
 		}
-		lines[fmt.Sprintf("%s attempt %02d", short(r.id), r.attempt)] = fmt.Sprintf("on %s: %s", r.node(), state)
+		lines[fmt.Sprintf("%s attempt %02d", shortID(r.id), r.attempt)] = fmt.Sprintf("on %s: %s", r.node(), state)
 	}
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(lines)) {

@@ -9,58 +9,58 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// metrics returns the count that the targets ask for, at most MaxCount and whatever the bounds are, and what was seen
-// of the target that asks for the most. In a look in which a schedule sets the count they are not asked.
-func (l *look) metrics() (want int, seen string) {
-	if l.set != "" {
-		return l.count, ""
+// evaluateTargets returns the count that the targets ask for, up to MaxCount and without the bounds. It also describes
+// the target that asks for the most. If a schedule sets the count, the targets are not evaluated.
+func (e *evaluation) evaluateTargets() (want int, seen string) {
+	if e.setBySchedule != "" {
+		return e.count, ""
 	}
 	want = -1
 	var unknown []string
-	for i := range l.scaling.Targets {
-		t := &l.scaling.Targets[i]
-		m, known := l.measured(i)
+	for i := range e.scaling.Targets {
+		t := &e.scaling.Targets[i]
+		m, known := e.measured(i)
 		if !known {
 			unknown = append(unknown, string(t.Metric))
 			continue
 		}
-		if n := asks(t, m, l.count); n > want {
-			want, seen = n, told(t, m, l.count)
+		if n := tasksFor(t, m, e.count); n > want {
+			want, seen = n, describeTarget(t, m, e.count)
 		}
 	}
 	if len(unknown) > 0 {
-		want = max(want, l.count)
+		want = max(want, e.count)
 		seen = join(seen, "not known: "+strings.Join(unknown, ", "))
 	}
 	if want < 0 { // no targets
-		want = l.count
+		want = e.count
 	}
 	return want, seen
 }
 
 // measured returns the value of a target's metric, and whether it is known.
-func (l *look) measured(i int) (Measured, bool) {
-	if i >= len(l.in.Measured) {
+func (e *evaluation) measured(i int) (Measured, bool) {
+	if i >= len(e.in.Measured) {
 		return Measured{}, false
 	}
-	m, t := l.in.Measured[i], &l.scaling.Targets[i]
+	m, t := e.in.Measured[i], &e.scaling.Targets[i]
 	known := m.Known && !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) && t.Target > 0 &&
-		(m.At.IsZero() || l.in.Now.Sub(m.At) <= MaxAge) &&
+		(m.At.IsZero() || e.in.Now.Sub(m.At) <= MaxAge) &&
 		(t.Metric == cluster.ScalePrometheus || m.Tasks > 0)
 	m.Value = max(m.Value, 0)
 	return m, known
 }
 
-// asks returns how many tasks a target asks for. The load is counted in tasks that have just their target. Tasks that
-// were not measured are idle for growth and busy for shrinking.
-func asks(t *cluster.ScaleTarget, m Measured, count int) int {
+// tasksFor returns how many tasks a target asks for. The load is counted in tasks that exactly meet their target. Tasks
+// without a measurement are idle for growth and busy for shrinking.
+func tasksFor(t *cluster.ScaleTarget, m Measured, count int) int {
 	var load float64
 	unseen, least := 0, 0
 	switch {
 	case t.Metric != cluster.ScalePrometheus:
 		load = float64(m.Tasks) * (m.Value / t.Target)
 		unseen = max(0, count-m.Tasks)
-		least = 1 // a metric of tasks could not bring them back
+		least = 1 // with 0 tasks a metric of tasks could never grow the count
 	case t.Whole:
 		load = float64(max(1, count)) * (m.Value / t.Target)
 	default:
@@ -68,20 +68,20 @@ func asks(t *cluster.ScaleTarget, m Measured, count int) int {
 	}
 	switch now, busy := float64(count), load+float64(unseen); {
 	case load > now*(1+Tolerance):
-		return max(least, whole(load))
+		return max(least, roundUp(load))
 	case busy < now*(1-Tolerance):
-		return max(least, whole(busy))
+		return max(least, roundUp(busy))
 	}
 	return count
 }
 
-// whole rounds a load up to tasks. What is a whole number but for the last digits of a calculation stays it.
-func whole(load float64) int {
+// roundUp rounds a load up to tasks. It ignores rounding errors of the calculation above a whole number.
+func roundUp(load float64) int {
 	return int(math.Ceil(min(load, cluster.MaxCount) - 1e-9))
 }
 
-// told says what was seen, such as "cpu 143% of the target of 70% for 4 tasks".
-func told(t *cluster.ScaleTarget, m Measured, count int) string {
+// describeTarget describes the measurement, such as "cpu 143% of the target of 70% for 4 tasks".
+func describeTarget(t *cluster.ScaleTarget, m Measured, count int) string {
 	tasks, share := m.Tasks, m.Value/t.Target
 	if t.Metric == cluster.ScalePrometheus {
 		tasks = count

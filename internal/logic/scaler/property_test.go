@@ -92,15 +92,15 @@ func drawInput(t *rapid.T) scaler.Input {
 	return in
 }
 
-// after returns the count that is in force once a decision is written.
-func after(in scaler.Input, d scaler.Decision) int {
+// countAfter returns the count in force once a decision is written.
+func countAfter(in scaler.Input, d scaler.Decision) int {
 	if d.Scale != nil {
 		in.Scale = d.Scale
 	}
 	return in.Spec.At(in.Scale).Count
 }
 
-// bounds returns those in force, found in the plainest way.
+// bounds returns the bounds in force, computed in the simplest way.
 func bounds(in scaler.Input) (low, high int) {
 	low, high = in.Spec.Scaling.Min, in.Spec.Scaling.Max
 	for i, s := range in.Spec.Scaling.Schedules {
@@ -118,7 +118,7 @@ func bounds(in scaler.Input) (low, high int) {
 	return low, max(low, high)
 }
 
-// TestPromises checks what holds for every decision.
+// TestPromises checks the rules for every decision.
 func TestPromises(t *testing.T) {
 	grown, shrunk, kept := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,7 +127,7 @@ func TestPromises(t *testing.T) {
 		if diff := cmp.Diff(d, scaler.Decide(in)); diff != "" {
 			t.Fatalf("the same input, another decision, or the first changed it:\n%s", diff)
 		}
-		was, now := in.Spec.At(in.Scale).Count, after(in, d)
+		was, now := in.Spec.At(in.Scale).Count, countAfter(in, d)
 		if low, high := bounds(in); now < low || now > high {
 			t.Fatalf("%d is not within %d and %d: %+v", now, low, high, d)
 		}
@@ -151,7 +151,7 @@ func TestPromises(t *testing.T) {
 		in.Scale = d.Scale
 		in.Wishes = append(in.Wishes, d.Wish)
 		if d.Scale != nil && in.Spec.Scaling.Up.Step == nil && in.Spec.Scaling.Down.Step == nil {
-			for i := range in.Measured { // nothing is known: nothing follows
+			for i := range in.Measured { // without measurements nothing changes
 				in.Measured[i].Known = false
 			}
 			if again := scaler.Decide(in); again.Scale != nil && again.Scale.Count < d.Scale.Count {
@@ -165,7 +165,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestMonotone raises one metric: the count never gets smaller.
+// TestMonotone raises one metric: the count never shrinks.
 func TestMonotone(t *testing.T) {
 	differ := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -178,9 +178,9 @@ func TestMonotone(t *testing.T) {
 		high := low
 		high.Value += rapid.Float64Range(0, 300).Draw(t, "more")
 		in.Measured[i] = low
-		a := after(in, scaler.Decide(in))
+		a := countAfter(in, scaler.Decide(in))
 		in.Measured[i] = high
-		b := after(in, scaler.Decide(in))
+		b := countAfter(in, scaler.Decide(in))
 		if b < a {
 			t.Fatalf("%v asks for %d and %v for %d", low.Value, a, high.Value, b)
 		}
@@ -193,7 +193,7 @@ func TestMonotone(t *testing.T) {
 	}
 }
 
-// TestConverges lets a service with a constant load run: it arrives at a count that carries the load, and stays there.
+// TestConverges runs a service with a constant load. The count reaches a value that carries the load and stays there.
 func TestConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
@@ -203,7 +203,7 @@ func TestConverges(t *testing.T) {
 			min(s.Scaling.Down.Every, cluster.DefaultScaleEvery)
 		target := &s.Scaling.Targets[0]
 		target.Whole = false
-		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that have just the target
+		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that exactly meet the target
 		var scale *cluster.Scale
 		var wishes []scaler.Wish
 		now, settled := epoch(), 0
@@ -241,8 +241,8 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// TestPaceHolds: within Every the count never is further than a step from where it was, as long as all changes within
-// it are remembered.
+// TestPaceHolds: within Every the count never is further than a step from an earlier value, as long as all changes
+// within Every are remembered.
 func TestPaceHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
@@ -260,7 +260,7 @@ func TestPaceHolds(t *testing.T) {
 		}
 		var scale *cluster.Scale
 		counts := []int{s.Count}
-		for i := range 120 { // one look every ten seconds: thirty in each span
+		for i := range 120 { // one decision every ten seconds: thirty in each span
 			in := scaler.Input{Spec: s, Scale: scale, Now: epoch().Add(time.Duration(i) * 10 * time.Second)}
 			in.Measured = []scaler.Measured{{Known: true, Value: float64(upTo(t, "load", 60))}}
 			if d := scaler.Decide(in); d.Scale != nil {
@@ -280,8 +280,7 @@ func TestPaceHolds(t *testing.T) {
 	})
 }
 
-// TestManySmallChangesKeepToThePace: what the count was before the changes within Every is known however many there
-// were.
+// TestManySmallChangesKeepToThePace: the count before the changes within Every is known for any number of changes.
 func TestManySmallChangesKeepToThePace(t *testing.T) {
 	s := &cluster.Service{Cluster: "c", Name: "web", Count: 2, Scaling: &cluster.Scaling{
 		Min: 1, Max: 50, Targets: []cluster.ScaleTarget{{Metric: cluster.ScalePrometheus, Target: 1}},

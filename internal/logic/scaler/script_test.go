@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/testkit/script"
 )
 
-// TestScripts plays the stories in testdata, as package script says. Commands:
+// TestScripts plays the stories in testdata, see package script. Commands:
 //
 //	service count=N min=N max=N [suspended] [stopped]   the user writes the service, without targets and schedules
 //	count N                      the user changes the count
@@ -22,24 +22,24 @@ import (
 //	schedule [min=N] [max=N] [count=N]   one more schedule
 //	fire I…                      a moment of those schedules is now
 //	leader                       another server takes over and remembers no wish
-//	at D [V[/TASKS[/AGE]]…]      a look that long after the beginning: for each target the value, by default of all
-//	                             tasks and measured now, or "-" for one that is not known. It prints the count
-//	every D until D V…           looks in between, all the same; prints where the count or the message changes
+//	at D [V[/TASKS[/AGE]]…]      a decision D after the beginning: for each target the value, by default of all
+//	                             tasks and measured now, or "-" for an unknown one. Prints the count
+//	every D until D V…           decisions every D with the same values; prints changes of the count or the message
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
 }
 
-// play returns the script with the output that its commands have now.
+// play returns the script with the present output of its commands.
 func play(t *testing.T, text string) string {
 	t.Helper()
 	s := &stage{T: t, now: epoch()}
 	return script.Play(t, text, &s.out, func(words []string) { s.do(words[0], words[1:]) })
 }
 
-// epoch is when the scripts begin.
+// epoch returns the time at which the scripts begin.
 func epoch() time.Time { return time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC) }
 
-// stage is a service and what a caller keeps for it.
+// stage is a service and the state that a caller keeps for it.
 type stage struct {
 	*testing.T
 	now    time.Time
@@ -104,7 +104,7 @@ func (s *stage) do(command string, words []string) {
 	}
 }
 
-// look looks, does what the decision says and returns it as a line.
+// look decides, carries the decision out and returns it as a line.
 func (s *stage) look(values []string) string {
 	in := scaler.Input{Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, Now: s.now}
 	for _, v := range values {
@@ -167,7 +167,7 @@ func (s *stage) ownPace(words []string) (p cluster.ScalePace) {
 	return p
 }
 
-// value returns what stands after a key.
+// value returns the value of a key.
 func value(words []string, key string) string {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, key+"="); ok {

@@ -1,17 +1,17 @@
 package watcher
 
-// Absence is what the silence of a node means for one of its tasks.
+// Absence says what the silence of a node means for one of its tasks.
 type Absence int
 
 // Absences, in growing order.
 const (
-	// Present is a node that can be asked, or of which nothing is known yet (P6.5).
+	// Present is a node that can be asked, or one that this watcher knows nothing of yet (P6.5).
 	Present Absence = iota
 	// Suspected is a silent node before the task's limit: the task counts as unhealthy and is left alone.
 	Suspected
-	// Silent is a node that has been silent for longer than the limit of the task's class (P6.2).
+	// Silent is a node whose silence exceeds the limit of the task's class (P6.2).
 	Silent
-	// Gone is a node that is known not to come back: it passes every barrier.
+	// Gone is a node that will not come back. It passes every barrier.
 	Gone
 )
 

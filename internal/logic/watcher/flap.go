@@ -7,10 +7,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// welcome counts the return of a node that was silent, and how long it is held. A node that keeps going silent and
-// coming back is damped: it takes no new tasks for a time that grows with each return in a row, while those that it has
-// go on. The first return costs nothing.
-func (v *Verdict) welcome(in Input) {
+// countReturn counts the return of a silent node and sets how long the node is held. A node that falls silent and
+// returns again and again gets no new tasks for a time that doubles with each return in a row; its tasks go on. The
+// first return has no effect.
+func (v *Verdict) countReturn(in Input) {
 	n := &v.Node
 	silent := n.State == cluster.NodeSuspect || n.State == cluster.NodeDown
 	switch {
@@ -21,19 +21,19 @@ func (v *Verdict) welcome(in Input) {
 		}
 		n.Returns++
 		n.Returned = in.Wall
-		if hold := in.Options.hold(n.Returns); hold > 0 {
+		if hold := in.Options.holdTime(n.Returns); hold > 0 {
 			n.Until = in.Wall.Add(hold)
 		}
 	case v.Silence >= in.Options.Suspect, v.Heard && !in.Wall.Before(n.Until):
 		n.Until = time.Time{}
 	}
 	if !n.Until.IsZero() {
-		v.look(in.Now+n.Until.Sub(in.Wall), in.Now)
+		v.lookAgainAt(in.Now+n.Until.Sub(in.Wall), in.Now)
 	}
 }
 
-// hold is how long a node is held after so many returns in a row.
-func (o *Options) hold(returns int) time.Duration {
+// holdTime returns how long a node is held after the given number of returns in a row.
+func (o *Options) holdTime(returns int) time.Duration {
 	if returns < 2 {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (o *Options) hold(returns int) time.Duration {
 	return min(d, o.FlapLimit)
 }
 
-func flapping(n cluster.Node) string {
+func flapReason(n cluster.Node) string {
 	return fmt.Sprintf("it fell silent and came back %d times in a row: no new tasks until %s UTC", n.Returns,
 		n.Until.UTC().Format("15:04:05"))
 }

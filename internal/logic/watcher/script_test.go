@@ -12,26 +12,26 @@ import (
 	"github.com/berthd/berth/internal/testkit/script"
 )
 
-// TestScripts plays the stories in testdata, as package script says. Commands:
+// TestScripts plays the stories in testdata, see package script. Commands:
 //
 //	register [session=N] [synced]   the node registers; synced once its full report is in
-//	pulse at=D next=D [session=N]   it gives a sign of life and promises the next one
-//	register … token=G/I/E          and the agent shows a token
+//	pulse at=D next=D [session=N]   the node gives a sign of life and promises the next one
+//	register … token=G/I/E          the agent also shows a token
 //	lead D                          a new leader takes over
 //	domain S [incarnation=N]        the watcher's domain from here on
 //	host [domain=S] [generation=N] [cordon] [drain] [deadline=D] [force] [gone]   the operator's settings
-//	left N [WORDS…]                 so many attempts stand on the node; why some of them cannot move
-//	unkillable [TASK]               the task lives after KILL; none does
-//	gone | back | pause | resume    the node is known to be gone; a mass silence holds decisions back
-//	held | decided                  how to go on with a store that went back is awaited
-//	forget                          the records of the node are removed, and its signs of life
+//	left N [WORDS…]                 N attempts are left on the node; WORDS say why some of them cannot move
+//	unkillable [TASK]               the task survives KILL; without TASK none does
+//	gone | back | pause | resume    the node is known to be gone; a mass silence stops rescheduling
+//	held | decided                  the decision about a store that went back is awaited
+//	forget                          the records and signs of life of the node are removed
 //	look D                          the watcher looks; its verdict is written
-//	watch D                         it looks every four seconds until then, which prints what changes
+//	watch D                         the watcher looks every four seconds until D; prints changes
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
 }
 
-// play returns the script with the output that its commands have now.
+// play returns the script with the present output of its commands.
 func play(t *testing.T, text string) string {
 	t.Helper()
 	s := stage{in: watcher.Input{Options: watcher.DefaultOptions()}}

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// input draws anything that a watcher may be shown.
+// input draws a random input of a watcher.
 func input(t *rapid.T) watcher.Input {
 	at := func(label string) time.Duration {
 		return time.Duration(rapid.IntRange(0, 600).Draw(t, label)) * time.Second
@@ -114,7 +114,7 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 		node := v.Node
 		in.Node = &node
 		again, _ := watcher.Look(in)
-		if again.Event.Type == "node.released" { // the second step of a hand-over
+		if again.Event.Type == "node.released" { // second step of a change of owner
 			return
 		}
 		if again.Changed || again.Event.Type != "" {
@@ -132,7 +132,7 @@ func TestNothingChangesBeforeTheNextLook(t *testing.T) {
 		}
 		node := v.Node
 		in.Node = &node
-		if again, _ := watcher.Look(in); again.Changed { // drained, and to be released
+		if again, _ := watcher.Look(in); again.Changed { // drained and about to be released
 			return
 		}
 		end := v.NextLook
@@ -166,7 +166,7 @@ func TestRearm(t *testing.T) {
 	}
 }
 
-func TestStorm(t *testing.T) {
+func TestMassSilence(t *testing.T) {
 	const now = time.Hour
 	nodes := func(healthy int, silences ...time.Duration) (all []watcher.Verdict) {
 		for range healthy {
@@ -223,7 +223,8 @@ func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
 	})
 }
 
-// P7.1: only the owner lets go, and only of what is drained; others claim what nobody owns, or by force.
+// P7.1: only the owner releases a node, and only a drained one. Other domains claim a node without an owner, or by
+// force.
 func TestOnlyTheOwnerLetsGo(t *testing.T) {
 	claims, releases, forced := 0, 0, 0
 	look := func(t *rapid.T) {
@@ -262,13 +263,13 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 			t.Fatalf("a new owner under generation %d, after %d", v.Node.Generation, in.Node.Generation)
 		}
 	}
-	testkit.CheckRounds(t, 20, look, nil) // one round is too few for what is rare
+	testkit.CheckRounds(t, 20, look, nil) // rare cases need more than one round
 	if claims == 0 || releases == 0 || forced == 0 {
 		t.Errorf("%d claims, %d releases, %d by force: too few were drawn", claims, releases, forced)
 	}
 }
 
-// A node that keeps coming back is held for longer each time, but not for ever.
+// A node that returns again and again is held for longer each time, up to a limit.
 func TestHoldGrows(t *testing.T) {
 	o := watcher.DefaultOptions()
 	node := &cluster.Node{Name: "n1", Domain: "default", Generation: 1, Session: 1, State: cluster.NodeSuspect}

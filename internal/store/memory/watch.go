@@ -25,8 +25,10 @@ type watch struct {
 
 // Watch is part of store.Engine.
 func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
-	w := &watch{e: e, ctx: ctx, prefix: prefix, closed: make(chan struct{}), position: after,
-		needsResync: after == 0}
+	w := &watch{
+		e: e, ctx: ctx, prefix: prefix, closed: make(chan struct{}), position: after,
+		needsResync: after == 0,
+	}
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
 	w.restores = e.d.restores
