@@ -351,8 +351,11 @@ func (a *app) serviceStatus(ctx context.Context, c *client.Client, n name) error
 	if len(v.Status.Versions) > 1 {
 		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
 	}
-	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), ownerTasks{tasks, mixed},
-		serviceTrouble(v, tasks))
+	found := serviceTrouble(v, tasks)
+	if found == nil && v.Status.State == "healthy" {
+		found = quietTrouble(v)
+	}
+	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), ownerTasks{tasks, mixed}, found)
 }
 
 func (a *app) jobStatus(ctx context.Context, c *client.Client, n name) error {
