@@ -23,7 +23,7 @@ import (
 const checkedImage = "berth.local/checked:1"
 
 // wordTTL is the ttl of the check of service worker.
-const wordTTL = 6 * time.Second
+const wordTTL = 3 * time.Second
 
 // checkedServices are services of one task each, whose checks a test plays. %s is how their container is run. Without
 // its startup check the task of slow would be restarted by its liveness check before it listens.
@@ -34,8 +34,8 @@ version: 1
 containers: [{name: main, %[1]s}]
 ports: [{name: http}, {name: grpc}, {name: secure}]
 checks:
-  - {name: cart, type: grpc, port: grpc, service: shop.Cart, interval: scaled(2s), timeout: scaled(2s), fail_after: 1}
-  - {name: secure, type: grpc, port: secure, tls: true, interval: scaled(2s), timeout: scaled(2s)}
+  - {name: cart, type: grpc, port: grpc, service: shop.Cart, interval: scaled(1s), timeout: scaled(1s), fail_after: 1}
+  - {name: secure, type: grpc, port: secure, tls: true, interval: scaled(1s), timeout: scaled(1s)}
 ---
 kind: TaskDefinition
 name: hung
@@ -43,25 +43,25 @@ version: 1
 containers: [{name: main, %[1]s}]
 ports: [{name: http}]
 checks:
-  - {name: alive, type: http, path: /alive, meaning: liveness, interval: scaled(2s), timeout: scaled(2s), fail_after: 2}
-  - {name: ready, type: http, path: /ready, interval: scaled(2s), timeout: scaled(2s)}
+  - {name: alive, type: http, path: /alive, meaning: liveness, interval: scaled(1s), timeout: scaled(1s), fail_after: 2}
+  - {name: ready, type: http, path: /ready, interval: scaled(1s), timeout: scaled(1s)}
 grace: 500ms
 ---
 kind: TaskDefinition
 name: slow
 version: 1
-containers: [{name: main, env: {START_AFTER: 9s}, %[1]s}]
+containers: [{name: main, env: {START_AFTER: 5s}, %[1]s}]
 ports: [{name: http}]
 checks:
-  - {name: started, type: tcp, meaning: startup, interval: scaled(2s), timeout: scaled(2s), fail_after: 60}
-  - {name: alive, type: http, path: /alive, meaning: liveness, interval: scaled(2s), timeout: scaled(2s), fail_after: 4}
+  - {name: started, type: tcp, meaning: startup, interval: scaled(1s), timeout: scaled(1s), fail_after: 60}
+  - {name: alive, type: http, path: /alive, meaning: liveness, interval: scaled(1s), timeout: scaled(1s), fail_after: 4}
 ---
 kind: TaskDefinition
 name: worker
 version: 1
 containers: [{name: main, %[1]s}]
 checks:
-  - {name: beat, type: ttl, ttl: scaled(6s)}
+  - {name: beat, type: ttl, ttl: scaled(3s)}
 ---
 {kind: Service, name: cart, definition: cart@1, count: 1}
 ---
@@ -161,7 +161,7 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 			}
 			err := s.client.SayCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.WordPass})
 			now := time.Now()
-			if now.Sub(last) > wordTTL-2*time.Second {
+			if now.Sub(last) > wordTTL*2/3 {
 				proves = now.Add(wordTTL) // the machine stood still: what is seen for a while proves nothing
 			}
 			if err == nil {
