@@ -352,7 +352,7 @@ func (a *app) serviceStatus(ctx context.Context, c *client.Client, n name) error
 		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
 	}
 	found := serviceTrouble(v, tasks)
-	if found == nil && v.Status.State == "healthy" {
+	if found == nil && !slices.Contains([]string{"stopped", "stopping", "deleting"}, v.Status.State) {
 		found = quietTrouble(v)
 	}
 	return a.ownerStatus(ctx, c, a.serviceTable([]api.ServiceView{v}), ownerTasks{tasks, mixed}, found)
