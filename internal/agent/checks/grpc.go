@@ -30,7 +30,7 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 	if c.TLS {
 		trust = credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// //nolint:gosec // the check needs no identity; the address is the node's own
+			//nolint:gosec // the check needs no identity; the address is the node's own
 			InsecureSkipVerify: true,
 		})
 	}
