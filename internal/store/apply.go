@@ -379,10 +379,11 @@ func (s *state) outcome(rest string, c *Change) {
 	}
 	s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) {
 		r.Outcome, r.OutcomeRev = v, c.Modified
-		if r.Node == "" {
-			r.Node = v.Node
+		if r.Node == "" || r.Desired == nil && r.DesiredRev == 0 && v.Node != "" {
+			r.Node = v.Node // not that of a status which is another attempt's
 		}
 	})
+	s.detachForeignObserved(cluster.TaskID(task), n)
 }
 
 // plan applies plan/<seq>. Each placement in it serves as a desired record until the record of its own is written

@@ -101,6 +101,39 @@ func TestNumberThatWasGivenTwice(t *testing.T) {
 	}
 }
 
+// A status and the outcome of another attempt with the same number give the same rows in both orders: a server that
+// reads the store anew sees the outcome first.
+func TestNumberOfAnEndedAttempt(t *testing.T) {
+	task := cluster.ServiceTask("c", "web", 1, 1)
+	prefix := Prefix("")
+	changes := []struct {
+		key    string
+		record any
+	}{
+		{prefix.Observed("n3", task), &cluster.Observed{Task: task, Attempt: 2, UUID: "theirs", Node: "n3"}},
+		{prefix.Outcome(task, 2), &cluster.Outcome{Task: task, Attempt: 2, UUID: "ours", Node: "n2"}},
+	}
+	var got [2][]string
+	for i, order := range [][]int{{0, 1}, {1, 0}} {
+		s := newState(func(key string, err error) { t.Errorf("%s: %v", key, err) })
+		for n, at := range order {
+			value, err := Encode(changes[at].record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := Change{Record: Record{Key: changes[at].key, Value: value, Modified: uint64(at + 1)}}
+			s.apply(Batch{Changes: []Change{c}, Revision: uint64(n + 1)}, "")
+		}
+		got[i] = names(s.publish().AllAttempts())
+	}
+	want := []string{string(task) + "/0 on n3 0 1 0", string(task) + "/2 on n2 0 0 2"}
+	for i := range got {
+		if diff := cmp.Diff(want, got[i]); diff != "" {
+			t.Errorf("order %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
 func names(rows func(func(*AttemptRow) bool)) []string {
 	out := []string{}
 	for r := range rows {
