@@ -212,6 +212,7 @@ func TestEventsAgainstServer(t *testing.T) {
 		}
 	}
 	happen("e1", "first")
+	c = c.Consistent() // the tables follow what was written past the server
 	page, err := c.Events(ctx, client.EventOptions{Types: []string{"task"}},
 		client.ListOptions{Limit: 10, Wait: 10 * time.Second})
 	if err != nil || len(page.Items) != 1 || page.Items[0].Message != "first" {
