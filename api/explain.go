@@ -5,8 +5,8 @@ type PlaceView struct {
 	// Recorded says that the grounds are those that the leader kept of the decision. Else they are found anew, on the
 	// fleet as it is now, as if the task were to be placed: where it was decided long ago, or by a server that leads no
 	// more, nothing else is left.
-	Recorded bool    `json:"recorded"`
-	Grounds  Grounds `json:"grounds"`
+	Recorded      bool          `json:"recorded"`
+	DecisionTrace DecisionTrace `json:"grounds"`
 	// Node is where the task stands. Grounds that are kept for tasks that were placed together are those of the first,
 	// which may stand elsewhere.
 	Node string `json:"node,omitempty"`

@@ -74,8 +74,8 @@ type (
 	CheckMeaning = cluster.CheckMeaning
 	// CheckType is how a check looks.
 	CheckType = cluster.CheckType
-	// Word is what is said to a check of type ttl.
-	Word = cluster.Word
+	// TTLUpdate is what is said to a check of type ttl.
+	Word = cluster.TTLUpdate
 	// Isolation says how far a program is kept apart from its node where no image does that.
 	Isolation = cluster.Isolation
 	// NetworkFact is whether tasks of a node can have a network.
@@ -300,9 +300,9 @@ const (
 
 // Values of Word.
 const (
-	WordPass = cluster.WordPass
-	WordWarn = cluster.WordWarn
-	WordFail = cluster.WordFail
+	WordPass = cluster.TTLPass
+	WordWarn = cluster.TTLWarn
+	WordFail = cluster.TTLFail
 )
 
 // Values of Isolation.

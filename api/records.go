@@ -81,7 +81,7 @@ type (
 	Candidate = cluster.Candidate
 	// Grounds is why a task was placed where it was, as the leader saw it then: kept in its memory for some thousand
 	// decisions, one for the first of all tasks of an owner that one decision placed.
-	Grounds = cluster.Grounds
+	DecisionTrace = cluster.DecisionTrace
 	// RankPart is a part of the rank of a node for a task; parts of 0 points are left out.
 	RankPart = cluster.RankPart
 	// Portion is a number of tasks, or a percentage of them: in manifests 2 or "25%".

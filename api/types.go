@@ -116,8 +116,8 @@ type ServiceStatus struct {
 	// Crashing are tasks that end again and again, GivenUp those that are not tried again until the service changes.
 	Crashing []CrashLoop `json:"crashing,omitempty"`
 	GivenUp  []TaskID    `json:"given_up,omitempty"`
-	// Hungry says that the tasks want more memory than they have, again and again, and what that looks like.
-	Hungry string `json:"hungry,omitempty"`
+	// MemoryTrouble says that the tasks want more memory than they have, again and again, and what that looks like.
+	MemoryTrouble string `json:"memory_trouble,omitempty"`
 }
 
 // JobView is a job with its status.

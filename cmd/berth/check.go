@@ -19,19 +19,19 @@ readiness check is failing, one that fails a liveness check is restarted in plac
 		RunE: a.group,
 	}
 	for _, w := range []struct {
-		word  cluster.Word
+		word  cluster.TTLUpdate
 		short string
 	}{
-		{cluster.WordPass, "Say that a task is well"},
-		{cluster.WordWarn, "Say that a task works, with trouble"},
-		{cluster.WordFail, "Say that a task is not well"},
+		{cluster.TTLPass, "Say that a task is well"},
+		{cluster.TTLWarn, "Say that a task works, with trouble"},
+		{cluster.TTLFail, "Say that a task is not well"},
 	} {
 		cmd.AddCommand(a.newWordCommand(w.word, w.short))
 	}
 	return cmd
 }
 
-func (a *app) newWordCommand(word cluster.Word, short string) *cobra.Command {
+func (a *app) newWordCommand(word cluster.TTLUpdate, short string) *cobra.Command {
 	var message string
 	var attempt int
 	cmd := &cobra.Command{

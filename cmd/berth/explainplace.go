@@ -19,7 +19,7 @@ func (a *app) printPlace(v *api.PlaceView, pending bool) error {
 			title = ""
 		}
 	}
-	g := &v.Grounds
+	g := &v.DecisionTrace
 	if !pending {
 		here := "on " + v.Node
 		if v.Here != "" {
@@ -63,7 +63,7 @@ func (a *app) printPlace(v *api.PlaceView, pending bool) error {
 
 // decided says when a place was decided, and with how many others; or that nobody remembers.
 func (a *app) decided(v *api.PlaceView) string {
-	g := &v.Grounds
+	g := &v.DecisionTrace
 	if !v.Recorded {
 		return "what decided it is no longer kept; this is how it would be decided now, among " + count(g.Nodes, "node")
 	}

@@ -174,19 +174,19 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 // apiConfig is what the API server needs, but for what the caller adds.
 func (s *server) apiConfig(engine *ledEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
-		Engine:    &carefulEngine{engine, store.NewGathered(engine), s.tables},
-		Tables:    s.tables,
-		Nodes:     s.peers,
-		Reasons:   s.peers,
-		Grounds:   s.peers.Grounds,
-		Worth:     s.plane.Worth,
-		Gates:     s.plane.Gates,
-		Since:     s.plane.Since,
-		Simulator: &simulator{s.tables, s.plane},
-		ServerID:  s.id,
-		Reach:     s.reach,
-		Holder:    s.peers.Holder,
-		Settings:  s.config.values,
+		Engine:           &carefulEngine{engine, store.NewGathered(engine), s.tables},
+		Tables:           s.tables,
+		Nodes:            s.peers,
+		Reasons:          s.peers,
+		DecisionTrace:    s.peers.DecisionTrace,
+		DeviceValueModel: s.plane.DeviceValueModel,
+		Gates:            s.plane.Gates,
+		Since:            s.plane.Since,
+		Simulator:        &simulator{s.tables, s.plane},
+		ServerID:         s.id,
+		Reach:            s.reach,
+		Holder:           s.peers.Holder,
+		Settings:         s.config.values,
 
 		MaxWaiters: s.config.waiters, MaxClientWaiters: s.config.clientWaiters,
 
@@ -208,17 +208,17 @@ func (s *server) apiConfig(engine *ledEngine, registry *prometheus.Registry) api
 // wirePeers connects the talk with the other servers.
 func (s *server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
 	s.peers = peers.New(peers.Config{
-		Server:  s.record(),
-		Domain:  cluster.DefaultDomain,
-		Engine:  engine,
-		Tables:  s.tables,
-		Local:   s.dispatch,
-		Reasons: s.plane,
-		Grounds: s.plane.Grounds,
-		Dial:    s.dialPeer,
-		Clock:   boottime.Now,
-		Logger:  s.config.log,
-		Metrics: telemetry.NewPeers(registry),
+		Server:        s.record(),
+		Domain:        cluster.DefaultDomain,
+		Engine:        engine,
+		Tables:        s.tables,
+		Local:         s.dispatch,
+		Reasons:       s.plane,
+		DecisionTrace: s.plane.DecisionTrace,
+		Dial:          s.dialPeer,
+		Clock:         boottime.Now,
+		Logger:        s.config.log,
+		Metrics:       telemetry.NewPeers(registry),
 
 		SecretsKey: s.vault.Text,
 	})
@@ -313,7 +313,7 @@ type ledEngine struct {
 	own *etcd.Engine
 }
 
-// EngineLeader is part of store.LeaderTeller.
+// EngineLeader is part of store.LeaderReporter.
 func (e *ledEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
 
 // Votes is part of store.Voter.

@@ -192,7 +192,7 @@ func (s *server) storeConfig() etcd.Config {
 type carefulEngine struct {
 	*ledEngine
 	// gathered commits what many requests write at once.
-	gathered *store.Gathered
+	gathered *store.BatchingEngine
 	tables   *store.Tables
 }
 

@@ -38,7 +38,7 @@ func (s *simulator) Simulate(ctx context.Context, ask api.SimulateRequest) (*api
 	return whatif.Aside(func() (*api.Simulation, error) {
 		return whatif.Run(ctx, whatif.Config{
 			Branch: store.NewBranch(snap, s.tables.Prefix(), slog.New(slog.DiscardHandler)), Now: time.Now(),
-			Worth: s.plane.Worth(),
+			DeviceValueModel: s.plane.DeviceValueModel(),
 		}, ask)
 	})
 }

@@ -93,9 +93,9 @@ func quietTrouble(v api.ServiceView) *trouble {
 			object: n.String(), state: troubleGivenUp,
 			cause: cause + ": not tried again until the service changes", next: "berth explain " + n.argument(),
 		}
-	case s.Hungry != "":
+	case s.MemoryTrouble != "":
 		return &trouble{
-			object: n.String(), state: troubleHungry, cause: shortTasks(oneLine(s.Hungry)),
+			object: n.String(), state: troubleHungry, cause: shortTasks(oneLine(s.MemoryTrouble)),
 			next: "berth explain " + n.argument(),
 		}
 	}

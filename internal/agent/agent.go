@@ -149,7 +149,7 @@ type Config struct {
 	Artifacts artifact.Config
 	// Requests returns the number of requests that the program at a port of this node has answered so far. Default: the
 	// agent asks the program.
-	Requests func(ctx context.Context, port int, m cluster.Meter) (float64, error)
+	Requests func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error)
 	// PortFree returns nil if a task could listen on the port now. Default: the agent tries to listen.
 	PortFree func(port int) error
 	// Probe, unless nil, replaces the network in http and tcp checks.
@@ -226,7 +226,7 @@ type Agent struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	mark        state.Mark
 	session     attempt.Session
-	ttlWindow   lifecycle.Hearing // when updates of ttl checks can arrive
+	ttlWindow   lifecycle.TTLWindow // when updates of ttl checks can arrive
 
 	// displaced counts how often in a row another agent took the session over. It belongs to the goroutine that
 	// registers.
@@ -268,7 +268,7 @@ func New(c Config) (*Agent, error) {
 	a.artifacts = a.openArtifacts()
 	if a.Requests == nil {
 		reader := requests.New()
-		a.Requests = func(ctx context.Context, port int, m cluster.Meter) (float64, error) {
+		a.Requests = func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error) {
 			return reader.Count(ctx, a.machine.facts().Address, port, m)
 		}
 	}
@@ -301,7 +301,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.machine.probeNow = make(chan struct{}, 1)
 	a.volumes.begin()
 	a.use, a.pressure = taskUse{}, memoryPressure{}
-	a.mark, a.session, a.ttlWindow = saved.Mark, attempt.Session{}, lifecycle.Hearing{}
+	a.mark, a.session, a.ttlWindow = saved.Mark, attempt.Session{}, lifecycle.TTLWindow{}
 	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d
 	}

@@ -28,7 +28,9 @@ type differing struct {
 }
 
 // answer returns the answer about a service to a request. The address server's mutex is held.
-func (d *differing) answer(now transport.ServiceTold, s transport.ServiceAsked, allowed bool) transport.ServiceTold {
+func (d *differing) answer(now transport.ServiceUpdate, s transport.ServiceRequest,
+	allowed bool,
+) transport.ServiceUpdate {
 	d.sent[now.Stamp] = now.Addresses
 	stamp := s.Stamp
 	if stamp == "" {
@@ -65,7 +67,7 @@ func (g *addressServer) put(service string, list ...transport.ServiceAddress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slices.SortFunc(list, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
-	g.services[serviceName{"default", service}] = transport.ServiceTold{
+	g.services[serviceName{"default", service}] = transport.ServiceUpdate{
 		Cluster: "default", Service: service, Stamp: transport.StampOf(false, list), Addresses: list,
 	}
 	close(g.changed)
@@ -266,7 +268,7 @@ func BenchmarkDirectoryTakes(b *testing.B) {
 	other := slices.Clone(list)
 	other[500].Ports = map[string]int{"http": 20001}
 	text := func(since string, now, told []transport.ServiceAddress) []byte {
-		t, err := json.Marshal(transport.AddressesReply{Services: []transport.ServiceTold{{
+		t, err := json.Marshal(transport.AddressesReply{Services: []transport.ServiceUpdate{{
 			Cluster: "default", Service: "web", Stamp: transport.StampOf(false, now), Since: since, Addresses: told,
 		}}})
 		if err != nil {

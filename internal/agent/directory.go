@@ -196,12 +196,12 @@ func (f *following) stop() {
 }
 
 // request returns the services to ask for, in order, and whether the server may send differences.
-func (d *directory) request() (list []transport.ServiceAsked, differences bool) {
+func (d *directory) request() (list []transport.ServiceRequest, differences bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, s := range d.services { // order-free: sorted below
 		if len(s.followers) > 0 {
-			service := transport.ServiceAsked{Cluster: n.Cluster, Service: n.Service}
+			service := transport.ServiceRequest{Cluster: n.Cluster, Service: n.Service}
 			switch {
 			case !s.now.Known:
 			case s.now.Stale: // the answer counts as news in any case
@@ -212,7 +212,7 @@ func (d *directory) request() (list []transport.ServiceAsked, differences bool) 
 			list = append(list, service)
 		}
 	}
-	slices.SortFunc(list, func(x, y transport.ServiceAsked) int {
+	slices.SortFunc(list, func(x, y transport.ServiceRequest) int {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Service, y.Service))
 	})
 	return list, !d.wholeLists
@@ -347,7 +347,7 @@ func (d *directory) load() {
 		return
 	}
 	text, err := os.ReadFile(d.path)
-	var list []transport.ServiceTold
+	var list []transport.ServiceUpdate
 	if err == nil {
 		err = json.Unmarshal(text, &list)
 	}
@@ -422,18 +422,18 @@ func (d *directory) forgetUnfollowed() {
 
 // save replaces the file. A loss of the file at a power failure does no harm.
 func (d *directory) save() {
-	list := []transport.ServiceTold{}
+	list := []transport.ServiceUpdate{}
 	d.mu.Lock()
 	for n, s := range d.services { // order-free: sorted below
 		if s.now.Known {
-			list = append(list, transport.ServiceTold{
+			list = append(list, transport.ServiceUpdate{
 				Cluster: n.Cluster, Service: n.Service, Stamp: s.now.Stamp, Missing: s.now.Missing,
 				Addresses: s.now.Addresses,
 			})
 		}
 	}
 	d.mu.Unlock()
-	slices.SortFunc(list, func(x, y transport.ServiceTold) int {
+	slices.SortFunc(list, func(x, y transport.ServiceUpdate) int {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Service, y.Service))
 	})
 	text, err := json.Marshal(list)

@@ -16,7 +16,7 @@ import (
 type addressServer struct {
 	*server
 	mu       sync.Mutex
-	services map[serviceName]transport.ServiceTold
+	services map[serviceName]transport.ServiceUpdate
 	changed  chan struct{}
 	asked    []transport.AddressesRequest
 	fails    error
@@ -25,14 +25,14 @@ type addressServer struct {
 }
 
 func newAddressServer(s *server) *addressServer {
-	return &addressServer{server: s, services: map[serviceName]transport.ServiceTold{}, changed: make(chan struct{})}
+	return &addressServer{server: s, services: map[serviceName]transport.ServiceUpdate{}, changed: make(chan struct{})}
 }
 
 // setNodes sets the addresses of a service of the cluster default.
 func (g *addressServer) setNodes(service, stamp string, nodes ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceTold{Cluster: "default", Service: service, Stamp: stamp}
+	told := transport.ServiceUpdate{Cluster: "default", Service: service, Stamp: stamp}
 	for _, n := range nodes {
 		told.Addresses = append(told.Addresses,
 			transport.ServiceAddress{Task: "default." + service + ".1.0", Node: n, Address: "192.0.2.1"})
@@ -70,7 +70,7 @@ func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequ
 		for _, s := range r.Services {
 			told, ok := g.services[serviceName{s.Cluster, s.Service}]
 			if !ok {
-				told = transport.ServiceTold{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
+				told = transport.ServiceUpdate{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
 			}
 			if told.Stamp == s.Stamp {
 				continue

@@ -152,7 +152,7 @@ func TestNamesAreBounded(t *testing.T) {
 func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.mu.Lock()
-		g.services[webName] = transport.ServiceTold{
+		g.services[webName] = transport.ServiceUpdate{
 			Cluster: "default", Service: "web", Stamp: "1",
 			Addresses: []transport.ServiceAddress{
 				{Address: "host.example"}, {Address: "::ffff:192.0.2.7"}, {Address: ""},

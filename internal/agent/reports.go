@@ -340,7 +340,7 @@ func (r *reports) nextReportDelay(heartbeat time.Duration) time.Duration {
 	if heartbeat <= 0 {
 		heartbeat = defaultHeartbeat
 	}
-	return transport.Together(time.Now(), time.Duration((0.8+0.1*r.agent.Random())*float64(heartbeat)))
+	return transport.AlignReport(time.Now(), time.Duration((0.8+0.1*r.agent.Random())*float64(heartbeat)))
 }
 
 // wait waits until a report is due and reports false if ctx ended.

@@ -87,7 +87,7 @@ func (a *Agent) countRequests(ctx context.Context) {
 	var views []*view
 	a.mu.Lock()
 	for _, t := range a.tasks { // order-free: each is read on its own
-		if v := t.view.Load(); v != nil && v.rec.Desired.Meter != nil && v.def != nil && v.rec.IsUp() {
+		if v := t.view.Load(); v != nil && v.rec.Desired.RequestCounter != nil && v.def != nil && v.rec.IsUp() {
 			views = append(views, v)
 		}
 	}
@@ -101,7 +101,7 @@ func (a *Agent) countRequests(ctx context.Context) {
 		all.Go(func() {
 			defer func() { <-slots }()
 			d := &v.rec.Desired
-			total, err := a.Requests(ctx, requestCounterPort(v), *d.Meter)
+			total, err := a.Requests(ctx, requestCounterPort(v), *d.RequestCounter)
 			if err != nil {
 				a.Logger.Debug("the request counter of a task cannot be read",
 					"task", d.Task, "attempt", d.Attempt, "error", err)
@@ -120,7 +120,7 @@ func (a *Agent) countRequests(ctx context.Context) {
 // requestCounterPort returns the number of the port that the request counter source names; the default is the
 // definition's first port.
 func requestCounterPort(v *view) int {
-	name := v.rec.Desired.Meter.Port
+	name := v.rec.Desired.RequestCounter.Port
 	i := slices.IndexFunc(v.def.Ports, func(p cluster.Port) bool { return p.Name == name || name == "" })
 	if i < 0 {
 		return 0

@@ -153,7 +153,7 @@ func TestWordsAreMasked(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, "password"), []byte("Hush-password"), 0o400); err != nil {
 			t.Fatal(err)
 		}
-		if problem := w.sendTTLUpdate("s1", "beat", cluster.WordFail, "no login with Hush-password"); problem != "" {
+		if problem := w.sendTTLUpdate("s1", "beat", cluster.TTLFail, "no login with Hush-password"); problem != "" {
 			t.Fatal(problem)
 		}
 		w.pass(time.Minute)

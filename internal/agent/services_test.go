@@ -18,7 +18,7 @@ import (
 func (g *addressServer) at(service string, ports ...int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceTold{
+	told := transport.ServiceUpdate{
 		Cluster: "default", Service: service,
 		Stamp: "s" + strconv.Itoa(len(g.asked)) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 	}

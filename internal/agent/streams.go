@@ -47,7 +47,7 @@ func (a *Agent) openStream(ctx context.Context, r transport.StreamRequest) {
 			err = a.serveImages(ctx, r, stream)
 		case transport.StreamVolumeList, transport.StreamVolumeRemove:
 			err = a.serveVolumes(ctx, r, stream)
-		case transport.StreamWord:
+		case transport.StreamTTLUpdate:
 			err = a.serveTTLUpdate(ctx, r, stream)
 		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn,
 			transport.StreamAttach:

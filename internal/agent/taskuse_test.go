@@ -178,11 +178,11 @@ func TestRequestsAreARate(t *testing.T) {
 		def.Ports = []cluster.Port{{Name: "http"}, {Name: "admin"}}
 		d := w.desired("s1", def, cluster.KindService)
 		d.Ports = map[string]int{"http": 8080, "admin": 9090}
-		d.Meter = &cluster.Meter{Port: "admin", Series: "hits"}
+		d.RequestCounter = &cluster.RequestCounter{Port: "admin", Series: "hits"}
 		var total float64
 		var asked []string
 		fails := false
-		w.answers = func(port int, m cluster.Meter) (float64, error) {
+		w.answers = func(port int, m cluster.RequestCounter) (float64, error) {
 			asked = append(asked, fmt.Sprint(port, m.Series))
 			if fails {
 				return 0, errors.New("no page")
@@ -216,7 +216,7 @@ func TestRequestsAreARate(t *testing.T) {
 			t.Errorf("told %+v of a task that does not answer, want -1", last)
 		}
 		// From now on another port and another page.
-		d.Meter = nil
+		d.RequestCounter = nil
 		w.sendAgain(d)
 		w.mu.Lock()
 		asked = nil

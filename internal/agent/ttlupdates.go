@@ -63,7 +63,7 @@ const maxAnswerDelay = 3 * time.Second
 func (a *Agent) openTTLWindow() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ttlWindow = lifecycle.Hearing{Since: a.Boot()}
+	a.ttlWindow = lifecycle.TTLWindow{Since: a.Boot()}
 	for _, t := range a.tasks { // order-free: each task recomputes when its ttl checks expire
 		t.wakeUp()
 	}
@@ -78,7 +78,7 @@ func (a *Agent) extendTTLWindow(asked time.Duration) {
 	switch {
 	case a.ttlWindow.Since == 0:
 	case now-asked > maxAnswerDelay:
-		a.ttlWindow = lifecycle.Hearing{Since: now}
+		a.ttlWindow = lifecycle.TTLWindow{Since: now}
 	default:
 		a.ttlWindow.Until = max(a.ttlWindow.Until, asked)
 	}
@@ -88,11 +88,11 @@ func (a *Agent) extendTTLWindow(asked time.Duration) {
 func (a *Agent) closeTTLWindow() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ttlWindow = lifecycle.Hearing{}
+	a.ttlWindow = lifecycle.TTLWindow{}
 }
 
 // currentTTLWindow returns when updates could have arrived.
-func (a *Agent) currentTTLWindow() lifecycle.Hearing {
+func (a *Agent) currentTTLWindow() lifecycle.TTLWindow {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ttlWindow

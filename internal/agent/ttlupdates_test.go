@@ -15,11 +15,11 @@ import (
 )
 
 // sendTTLUpdate sends an update to a ttl check of an attempt, and returns the agent's error.
-func (w *world) sendTTLUpdate(uuid, check string, word cluster.Word, message string) string {
+func (w *world) sendTTLUpdate(uuid, check string, word cluster.TTLUpdate, message string) string {
 	w.t.Helper()
 	w.rev++
 	conn := w.carry(fmt.Sprint("word ", w.rev), transport.StreamRequest{
-		Kind: transport.StreamWord, UUID: uuid,
+		Kind: transport.StreamTTLUpdate, UUID: uuid,
 		Word: &transport.WordRequest{Check: check, Word: word, Message: message},
 	})
 	defer conn.Close()
@@ -63,23 +63,23 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.wantHealth("before the first word", cluster.HealthUnknown, "")
 		for range 10 {
-			if problem := w.sendTTLUpdate("s1", "beat", cluster.WordPass, ""); problem != "" {
+			if problem := w.sendTTLUpdate("s1", "beat", cluster.TTLPass, ""); problem != "" {
 				t.Fatal(problem)
 			}
 			w.pass(14 * time.Second)
 			w.wantHealth("kept alive", cluster.HealthHealthy, "")
 		}
-		w.sendTTLUpdate("s1", "beat", cluster.WordWarn, "the queue is long")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLWarn, "the queue is long")
 		w.wantHealth("warned", cluster.HealthWarning, "readiness check beat: the queue is long")
-		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.pass(30 * time.Second)
 		w.wantHealth("let go", cluster.HealthFailing, "readiness check beat: nothing was said for 20s")
-		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.wantHealth("heard again", cluster.HealthHealthy, "")
 		w.wantEffects("app s1") // readiness restarts nothing
 		for name, request := range map[string]transport.StreamRequest{
-			"another check": {UUID: "s1", Word: &transport.WordRequest{Check: "bite", Word: cluster.WordPass}},
-			"another task":  {UUID: "s9", Word: &transport.WordRequest{Check: "beat", Word: cluster.WordPass}},
+			"another check": {UUID: "s1", Word: &transport.WordRequest{Check: "bite", Word: cluster.TTLPass}},
+			"another task":  {UUID: "s9", Word: &transport.WordRequest{Check: "beat", Word: cluster.TTLPass}},
 			"another word":  {UUID: "s1", Word: &transport.WordRequest{Check: "beat", Word: "maybe"}},
 			"no word":       {UUID: "s1"},
 		} {
@@ -95,8 +95,8 @@ func TestWordsWithoutAServer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness),
 			cluster.Check{Name: "ready", Type: cluster.CheckTTL, TTL: cluster.Duration(20 * time.Second)}))
-		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
-		w.sendTTLUpdate("s1", "ready", cluster.WordWarn, "cold")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
+		w.sendTTLUpdate("s1", "ready", cluster.TTLWarn, "cold")
 		w.server.cut(false)
 		w.pass(10 * time.Minute)
 		w.wantEffects("app s1")
@@ -117,7 +117,7 @@ func TestWordsWithoutAServer(t *testing.T) {
 func TestWordsToAServerThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness)))
-		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		var hangs atomic.Bool
 		hangs.Store(true)
 		w.server.mu.Lock()
@@ -139,12 +139,12 @@ func TestWordsToAServerThatHangs(t *testing.T) {
 func TestWordsOutliveTheAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
-		w.sendTTLUpdate("s1", "beat", cluster.WordFail, "the disk is gone")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLFail, "the disk is gone")
 		w.restart()
 		w.pass(10 * time.Second)
 		w.wantHealth("a word that failed, after the agent's end", cluster.HealthFailing,
 			"readiness check beat: the disk is gone")
-		w.sendTTLUpdate("s1", "beat", cluster.WordPass, "")
+		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.stop()
 		w.pass(time.Hour) // no update could arrive
 		w.start()

@@ -114,7 +114,7 @@ func (a *Agent) measure() bool {
 	}
 	return pressureNews || jump || s.Sweep != nil && s.Sweep != m.knownSweep ||
 		(s.DiskFull == nil) != (m.reported.DiskFull == nil) ||
-		transport.Shares(&s, m.known).Presses(transport.Shares(m.reported, m.known))
+		transport.Shares(&s, m.known).NeedsReportNow(transport.Shares(m.reported, m.known))
 }
 
 // scarcity measures how short of memory the machine is. Without a Scarcity function it is derived from s.

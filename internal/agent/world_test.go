@@ -42,7 +42,7 @@ type world struct {
 	devices  []devices.Device // nil: the agent does not search
 	stats    cluster.NodeStats
 	scarcity facts.Scarcity
-	answers  func(port int, m cluster.Meter) (float64, error) // a task's request counter
+	answers  func(port int, m cluster.RequestCounter) (float64, error) // a task's request counter
 
 	agent  *Agent
 	cancel context.CancelFunc
@@ -95,7 +95,7 @@ func (w *world) config() Config {
 			defer w.mu.Unlock()
 			return w.scarcity, nil
 		},
-		Requests: func(_ context.Context, port int, m cluster.Meter) (float64, error) {
+		Requests: func(_ context.Context, port int, m cluster.RequestCounter) (float64, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.answers(port, m)

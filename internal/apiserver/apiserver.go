@@ -90,10 +90,10 @@ type Config struct {
 	Since func() time.Time
 	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon,
 	// and not ok where nobody kept it. It may be nil. Safe for concurrent use.
-	Grounds func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool)
+	DecisionTrace func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 	// Worth returns what devices are worth to the leader, nil where this server does not lead. It may be nil. Safe for
 	// concurrent use, and at once.
-	Worth func() *scheduler.Worth
+	DeviceValueModel func() *scheduler.ValueModel
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string
@@ -381,7 +381,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		ConnContext:       connContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	transport.Tune(srv) // notices agents that are gone
+	transport.ConfigureServer(srv) // notices agents that are gone
 	ended := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { ended <- srv.Serve(l) }()

@@ -60,7 +60,7 @@ func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	message := word.Message
-	if word.Word != cluster.WordPass {
+	if word.Word != cluster.TTLPass {
 		by := "said by " + callerOf(r.Context()).by()
 		if message = by; word.Message != "" {
 			message = word.Message + ", " + by
@@ -69,7 +69,7 @@ func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wordTimeout)
 	defer cancel()
 	stream, err := s.openStream(ctx, row.Node, transport.StreamRequest{
-		Kind: transport.StreamWord, Task: row.Task, UUID: uuidOf(row),
+		Kind: transport.StreamTTLUpdate, Task: row.Task, UUID: uuidOf(row),
 		Word: &transport.WordRequest{Check: name, Word: word.Word, Message: message},
 	})
 	if err != nil {

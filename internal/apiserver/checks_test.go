@@ -55,8 +55,8 @@ func TestWordsArePassedOn(t *testing.T) {
 		w.want(204, "POST", beat+"?attempt=1", strings.NewReader(test.body))
 		req := <-asked
 		want := transport.StreamRequest{
-			ID: req.ID, Kind: transport.StreamWord, Task: "default.work.1.0", UUID: "default.work.1.0-1",
-			Word: &transport.WordRequest{Check: "beat", Word: cluster.Word(test.word), Message: test.message},
+			ID: req.ID, Kind: transport.StreamTTLUpdate, Task: "default.work.1.0", UUID: "default.work.1.0-1",
+			Word: &transport.WordRequest{Check: "beat", Word: cluster.TTLUpdate(test.word), Message: test.message},
 		}
 		if diff := cmp.Diff(want, req); diff != "" {
 			t.Errorf("%s: asked of the agent (-want +got):\n%s", test.body, diff)

@@ -20,16 +20,16 @@ type places struct {
 	*balance
 	fleet *scheduler.Fleet
 	// leader returns what the leader kept of a decision.
-	leader func(task cluster.TaskID, attempt int) (cluster.Grounds, bool)
+	leader func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 }
 
 func (s *Server) places(ctx context.Context, l *look) *places {
 	p := &places{balance: &balance{look: l}}
-	p.leader = func(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
-		if s.cfg.Grounds == nil {
-			return cluster.Grounds{}, false
+	p.leader = func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
+		if s.cfg.DecisionTrace == nil {
+			return cluster.DecisionTrace{}, false
 		}
-		return s.cfg.Grounds(ctx, task, attempt)
+		return s.cfg.DecisionTrace(ctx, task, attempt)
 	}
 	return p
 }
@@ -67,41 +67,42 @@ func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
 	pending, known := p.asks(row)
 	v := api.PlaceView{Node: row.Node}
-	v.Grounds, v.Recorded = p.leader(row.Task, row.Number)
+	v.DecisionTrace, v.Recorded = p.leader(row.Task, row.Number)
 	if known && (!v.Recorded || ask != "") {
 		f := p.now()
 		own, _ := f.Reserved(row.Desired.UUID)
 		f.Release(own.UUID) // it looks for a place as if it had none
 		if !v.Recorded {
-			v.Grounds = scheduler.Grounds(f, []cluster.Pending{pending}, []string{row.Node}, everyKind, p.options())[0]
-			v.Grounds.Task, v.Grounds.Attempt = row.Task, row.Number
+			v.DecisionTrace = scheduler.DecisionTraces(f, []cluster.Pending{pending}, []string{row.Node}, everyKind,
+				p.options())[0]
+			v.DecisionTrace.Task, v.DecisionTrace.Attempt = row.Task, row.Number
 		}
 		if ask != "" {
 			v.Asked = p.option(f, &pending, ask, row.Node)
 		}
 		f.Reserve(own)
 	}
-	if len(v.Grounds.Best) == 0 {
+	if len(v.DecisionTrace.Best) == 0 {
 		return nil
 	}
 	say := wordsOf(&pending)
-	if v.Recorded && v.Grounds.Node != row.Node { // those of another task, which stand for this one
-		v.Here = "the first of the tasks that were placed with it, " + string(v.Grounds.Task) + ", went to " +
-			v.Grounds.Node
+	if v.Recorded && v.DecisionTrace.Node != row.Node { // those of another task, which stand for this one
+		v.Here = "the first of the tasks that were placed with it, " + string(v.DecisionTrace.Task) + ", went to " +
+			v.DecisionTrace.Node
 	}
-	taken := v.Grounds.Best[0]
+	taken := v.DecisionTrace.Best[0]
 	v.Here = linked(v.Here, say.praise(&taken), "; ")
-	for _, other := range v.Grounds.Best[1:] {
+	for _, other := range v.DecisionTrace.Best[1:] {
 		v.Others = append(v.Others, api.PlaceOption{Node: other.Node, Takes: true, Text: say.compare(&taken, &other)})
 	}
-	v.Refusals = refusalTexts(v.Grounds.Refusals)
+	v.Refusals = refusalTexts(v.DecisionTrace.Refusals)
 	return &v
 }
 
 // option says of one node what stands against a task there, or how it compares with another one.
 func (p *places) option(f *scheduler.Fleet, pending *cluster.Pending, node, with string) *api.PlaceOption {
 	o := &api.PlaceOption{Node: node}
-	for _, h := range scheduler.Hurdles(f, *pending, []string{node}, p.options())[0] {
+	for _, h := range scheduler.Blockers(f, *pending, []string{node}, p.options())[0] {
 		o.Against = append(o.Against, scheduler.Sentence([]cluster.RefusalCount{{Refusal: h.Refusal}}))
 	}
 	if o.Takes = len(o.Against) == 0; !o.Takes {
@@ -121,7 +122,7 @@ func (p *places) option(f *scheduler.Fleet, pending *cluster.Pending, node, with
 
 // weighed returns a node with the parts of its rank.
 func (p *places) weighed(f *scheduler.Fleet, pending *cluster.Pending, node string) cluster.Candidate {
-	g := scheduler.Grounds(f, []cluster.Pending{*pending}, []string{node}, everyKind, p.options())
+	g := scheduler.DecisionTraces(f, []cluster.Pending{*pending}, []string{node}, everyKind, p.options())
 	if len(g) == 0 || len(g[0].Best) == 0 || g[0].Best[0].Node != node {
 		return cluster.Candidate{Node: node}
 	}
@@ -133,7 +134,7 @@ func (p *places) waits(w *cluster.Pending, ask string) (*api.PlaceView, []cluste
 	if w.Attempt == 0 { // it waits for its time, and not for a place
 		return nil, nil
 	}
-	v := &api.PlaceView{Grounds: cluster.Grounds{Task: w.Task, Attempt: w.Attempt}}
+	v := &api.PlaceView{DecisionTrace: cluster.DecisionTrace{Task: w.Task, Attempt: w.Attempt}}
 	why, told := cluster.Waiting{}, false
 	if p.reasons != nil {
 		why, told = p.reasons.Waiting(w.Task)
@@ -143,13 +144,13 @@ func (p *places) waits(w *cluster.Pending, ask string) (*api.PlaceView, []cluste
 		return nil, nil
 	}
 	f, gang := p.now(), p.gangOf(w)
-	v.Grounds.Nodes = len(f.Nodes())
+	v.DecisionTrace.Nodes = len(f.Nodes())
 	if !told {
 		if waiting := scheduler.Schedule(f, gang, p.options()).Waiting; len(waiting) > 0 {
 			why = waiting[0]
 		}
 	}
-	v.Grounds.Refusals = why.Refusals
+	v.DecisionTrace.Refusals = why.Refusals
 	v.Refusals = refusalTexts(why.Refusals)
 	if ask != "" {
 		v.Asked = p.option(f, w, ask, "")

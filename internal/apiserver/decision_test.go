@@ -16,7 +16,7 @@ import (
 // nobody kept.
 func TestExplainWhyHere(t *testing.T) {
 	w := uneven(t)
-	kept := cluster.Grounds{
+	kept := cluster.DecisionTrace{
 		At: noon, Task: "default.web.1.0", Attempt: 1, Node: "n1", Like: 3, Nodes: 5, More: 1,
 		Best: []cluster.Candidate{
 			{Node: "n1", Parts: []cluster.RankPart{
@@ -37,12 +37,14 @@ func TestExplainWhyHere(t *testing.T) {
 			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 200 << 20}, Nodes: 1},
 		},
 	}
-	w.server.cfg.Grounds = func(_ context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+	w.server.cfg.DecisionTrace = func(_ context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace,
+		bool,
+	) {
 		return kept, task != "default.web.1.2" && attempt == 1
 	}
 	x := w.explain("/v1/tasks/default.web.1.0")
 	want := &api.PlaceView{
-		Recorded: true, Grounds: kept, Node: "n1",
+		Recorded: true, DecisionTrace: kept, Node: "n1",
 		Here: "the spread over label.zone counts +50 for it, 10% full with it",
 		Others: []api.PlaceOption{
 			{Node: "n2", Takes: true, Text: "worse: more of its tasks in the same label.zone"},
@@ -114,7 +116,7 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	if diff := cmp.Diff(want, suggested(x)); diff != "" {
 		t.Errorf("suggestions (-want +got):\n%s", diff)
 	}
-	if x.Place == nil || !x.Place.Recorded || x.Place.Grounds.Nodes != 3 || len(x.Place.Refusals) != 2 ||
+	if x.Place == nil || !x.Place.Recorded || x.Place.DecisionTrace.Nodes != 3 || len(x.Place.Refusals) != 2 ||
 		x.Place.Refusals[0] != "2 nodes: label.zone = a not met" {
 		t.Errorf("%+v", x.Place)
 	}

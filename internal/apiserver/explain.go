@@ -134,7 +134,7 @@ func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
 	for i := range view.Status.Crashing {
 		why.add(crashWhy(&view.Status.Crashing[i]))
 	}
-	if text := view.Status.Hungry; text != "" {
+	if text := view.Status.MemoryTrouble; text != "" {
 		why.add(api.Because{About: aboutHealth, Reason: cluster.ReasonOOM, Message: text})
 	}
 	l.placeWhy(e.Value.Owner(), &why)

@@ -25,12 +25,12 @@ func (l *look) misfit(row *store.AttemptRow) (why *reconciler.Leave, leaves bool
 	if n == nil {
 		return nil, false
 	}
-	return reconciler.Misfit(*t, n)
+	return reconciler.FindViolation(*t, n)
 }
 
 // standing is what an owner's spec demands for a task, or nil.
-func (l *look) standing(o cluster.OwnerRef, task cluster.TaskID) *reconciler.Standing {
-	var t reconciler.Standing
+func (l *look) standing(o cluster.OwnerRef, task cluster.TaskID) *reconciler.PlacedTask {
+	var t reconciler.PlacedTask
 	if c, ok := l.snap.Cluster(o.Cluster); ok {
 		t.Common = c.Value.Constraints
 	}

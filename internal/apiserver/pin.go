@@ -18,7 +18,7 @@ import (
 // nodes where its tasks may stand.
 type runner struct {
 	cluster  string
-	standing reconciler.Standing
+	standing reconciler.PlacedTask
 }
 
 // runnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of
@@ -29,7 +29,7 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 		if !c.sees(in) {
 			return
 		}
-		r := runner{cluster: in, standing: reconciler.Standing{Placement: p, Job: job}}
+		r := runner{cluster: in, standing: reconciler.PlacedTask{Placement: p, Job: job}}
 		if e, ok := snap.Cluster(in); ok {
 			r.standing.Common = e.Value.Constraints
 		}
@@ -198,7 +198,7 @@ func pinnersFor(l *look, who *runner) []string {
 		if n == nil {
 			return false
 		}
-		why, _ := reconciler.Misfit(who.standing, n)
+		why, _ := reconciler.FindViolation(who.standing, n)
 		return why == nil
 	})
 }

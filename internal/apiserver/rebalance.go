@@ -9,7 +9,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/optimizer"
+	"github.com/berthd/berth/internal/logic/rebalance"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
@@ -47,7 +47,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	gain, err := number(r, "min_gain", optimizer.DefaultMinGain)
+	gain, err := number(r, "min_gain", rebalance.DefaultMinGain)
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	const bound = 1 << 30
 	b := &balance{
 		look: s.look(snap), cluster: in, settle: settle,
-		input: optimizer.Input{Spare: map[cluster.OwnerRef]int{}},
+		input: rebalance.Input{Spare: map[cluster.OwnerRef]int{}},
 	}
 	b.gather()
-	found := optimizer.Rebalance(b.input, optimizer.Options{
+	found := rebalance.Rebalance(b.input, rebalance.Options{
 		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)),
 		KeepViolations: given(r, "keep_violations"),
 		Scheduler:      scheduler.Options{Now: b.now},
@@ -82,7 +82,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, rebalanceView(snap.Revision(), &b.input, &found))
 }
 
-func rebalanceView(revision uint64, in *optimizer.Input, found *optimizer.Result) api.Rebalance {
+func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result) api.Rebalance {
 	v := api.Rebalance{
 		Revision: revision, Moves: []api.RebalanceMove{}, Violations: []api.RebalanceViolation{},
 		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: len(in.Tasks),
@@ -113,12 +113,12 @@ func rebalanceView(revision uint64, in *optimizer.Input, found *optimizer.Result
 	return v
 }
 
-// balance gathers what the optimizer looks at, as far as the records tell it.
+// balance gathers the input of the rebalancing, as far as the records tell it.
 type balance struct {
 	*look
 	cluster string // whose tasks may be moved; empty for all
 	settle  time.Duration
-	input   optimizer.Input
+	input   rebalance.Input
 }
 
 // gather makes the fleet of the domain, with what stands on it, and lists the tasks.
@@ -151,11 +151,11 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 	case st.Rollout != "" && !st.Rollout.Ended():
 		stay = "of services that are rolled out just now"
 	}
-	again := reconciler.Again(in)
+	again := reconciler.NextAttempts(in)
 	for row := range b.snap.Attempts(o) {
 		if t, ok := b.task(row, again); ok {
 			t.StopFirst = row.Desired.OnDisconnect == cluster.DisconnectWait || t.OnDisconnect == cluster.DisconnectWait
-			t.Stay = cmp.Or(stay, t.Stay)
+			t.Unmovable = cmp.Or(stay, t.Unmovable)
 			b.input.Tasks = append(b.input.Tasks, t)
 		}
 	}
@@ -167,7 +167,7 @@ func (b *balance) job(e store.Entry[cluster.Job]) {
 	again := b.again(o)
 	for row := range b.snap.Attempts(o) {
 		if t, ok := b.task(row, again); ok {
-			t.Stay = "of jobs"
+			t.Unmovable = "of jobs"
 			b.input.Tasks = append(b.input.Tasks, t)
 		}
 	}
@@ -175,42 +175,42 @@ func (b *balance) job(e store.Entry[cluster.Job]) {
 
 // task returns what an attempt that lives asks of the node for its next one, and why it must not be moved, if that
 // follows from the attempt itself.
-func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.Pending) (optimizer.Task, bool) {
+func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.Pending) (rebalance.Task, bool) {
 	d := row.Desired
 	if !row.Live() || !onNode(row) || d == nil {
-		return optimizer.Task{}, false
+		return rebalance.Task{}, false
 	}
 	next, known := again[row.Task]
 	def := b.definition(next.Definition)
-	t := optimizer.Task{UUID: d.UUID, Node: row.Node, Pending: next}
+	t := rebalance.Task{UUID: d.UUID, Node: row.Node, Pending: next}
 	if !known || def == nil {
 		t.Pending = cluster.Pending{
 			Task: row.Task, Attempt: row.Number + 1, Owner: d.Owner, Definition: d.Definition,
 			Priority: d.Priority,
 		}
-		t.Stay = "of task definitions that are not there"
+		t.Unmovable = "of task definitions that are not there"
 		return t, true
 	}
 	t.Pending = b.beside(next, row.Node)
 	node, _ := b.snap.Node(row.Node)
 	switch {
 	case d.Stop != nil:
-		t.Stay = "to be stopped already"
+		t.Unmovable = "to be stopped already"
 	case node.Value == nil || node.Value.State == cluster.NodeSuspect || node.Value.State == cluster.NodeDown ||
 		node.Value.State == cluster.NodeJoining:
-		t.Stay = "on nodes that are not ready"
+		t.Unmovable = "on nodes that are not ready"
 	case node.Value.State != cluster.NodeReady:
-		t.Stay = "on nodes that are emptied anyway"
+		t.Unmovable = "on nodes that are emptied anyway"
 	case len(t.Volumes) > 0:
-		t.Stay = "of tasks that stay with their volumes"
+		t.Unmovable = "of tasks that stay with their volumes"
 	case len(def.Volumes) > 0:
-		t.Stay = "with volumes"
+		t.Unmovable = "with volumes"
 	case !row.Observed.Healthy():
-		t.Stay = "not healthy"
-	case len(t.Avoid) > 0:
-		t.Stay = "on the move already"
+		t.Unmovable = "not healthy"
+	case len(t.ExcludedNodes) > 0:
+		t.Unmovable = "on the move already"
 	case b.now.Sub(row.Observed.Started) < b.settle:
-		t.Stay = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
+		t.Unmovable = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
 	}
 	return t, true
 }
@@ -220,7 +220,7 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	if o.Kind == cluster.KindService {
 		if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
-			return reconciler.Again(l.service(e))
+			return reconciler.NextAttempts(l.service(e))
 		}
 		return nil
 	}
@@ -228,13 +228,15 @@ func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	if !ok {
 		return nil
 	}
-	return reconciler.JobAgain(l.job(e))
+	return reconciler.NextJobAttempts(l.job(e))
 }
 
 // beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the
 // node.
 func (l *look) beside(next cluster.Pending, node string) cluster.Pending {
 	next.Placement.Strategy = l.snap.Strategy(l.domain, next.Owner.Cluster, &next.Placement)
-	next.Avoid = slices.DeleteFunc(slices.Clone(next.Avoid), func(name string) bool { return name == node })
+	next.ExcludedNodes = slices.DeleteFunc(slices.Clone(next.ExcludedNodes), func(name string) bool {
+		return name == node
+	})
 	return next
 }

@@ -44,13 +44,13 @@ func (l *look) standingFleet() *scheduler.Fleet {
 		}
 		f.Reserve(r)
 	}
-	f.SetWorth(l.worthOf(f))
+	f.SetDeviceValueModel(l.worthOf(f))
 	return f
 }
 
 // worthOf returns what devices are worth to the leader, or else, as to one that begins now, by what the tasks that
 // stand have of them.
-func (l *look) worthOf(f *scheduler.Fleet) *scheduler.Worth {
+func (l *look) worthOf(f *scheduler.Fleet) *scheduler.ValueModel {
 	if l.worth != nil {
 		if w := l.worth(); w != nil {
 			return w
@@ -74,7 +74,7 @@ func (l *look) worthOf(f *scheduler.Fleet) *scheduler.Worth {
 	if !mix.Stale(nil) { // nothing is known of any
 		return nil
 	}
-	return mix.Worth()
+	return mix.ValueModel()
 }
 
 // reservation is what an attempt takes up, but for what others look at of its owner.

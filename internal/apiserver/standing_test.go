@@ -69,15 +69,15 @@ func TestExplainByTheWorthOfDevices(t *testing.T) {
 	ones.Learn(cluster.Demand{CPU: 1000, Memory: cluster.GiB}, []cluster.DeviceRequest{{Type: "gpu", Count: 1}}, 1000)
 	const broken = "better now: what is left of its devices would be of more use"
 	for name, c := range map[string]struct {
-		worth *scheduler.Worth
+		worth *scheduler.ValueModel
 		want  string
 	}{
-		"pairs are likely":       {pairs.Worth(), broken},
-		"pairs are not likely":   {ones.Worth(), "worse: "},
+		"pairs are likely":       {pairs.ValueModel(), broken},
+		"pairs are not likely":   {ones.ValueModel(), "worse: "},
 		"this server leads none": {nil, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := paired(t, func(cfg *Config) { cfg.Worth = func() *scheduler.Worth { return c.worth } })
+			w := paired(t, func(cfg *Config) { cfg.DeviceValueModel = func() *scheduler.ValueModel { return c.worth } })
 			x := w.explain("/v1/tasks/default.web.1.0")
 			if x.Place == nil || len(x.Place.Others) != 1 {
 				t.Fatalf("%+v", x.Place)

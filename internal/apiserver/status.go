@@ -200,5 +200,5 @@ func (s *Server) massSilence(snap *store.Snapshot) bool {
 		verdicts = append(verdicts, v)
 	}
 	// On a clock that began long before the oldest silence.
-	return watcher.Storm(verdicts, time.Duration(now.UnixNano()), options)
+	return watcher.IsMassSilence(verdicts, time.Duration(now.UnixNano()), options)
 }

@@ -31,7 +31,7 @@ func TestFullStore(t *testing.T) {
 // TestQuotaIsReached has a write reach the quota, which applies it and refuses it: the answer says what happened.
 func TestQuotaIsReached(t *testing.T) {
 	w := newWorld(t)
-	w.engine.Brim()
+	w.engine.ReachQuota()
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 	w.want(200, "GET", "/v1/clusters/blue?consistent", nil)
 	w.want(507, "PUT", "/v1/clusters/red", `{}`)

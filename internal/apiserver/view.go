@@ -22,7 +22,7 @@ type look struct {
 	pulse   func(node string) (cluster.Pulse, bool)
 	gate    func(service cluster.OwnerRef) []cluster.GateResult
 	begun   func() time.Time
-	worth   func() *scheduler.Worth
+	worth   func() *scheduler.ValueModel
 	owners  map[cluster.OwnerRef]*ownerLook
 	used    map[string]*cluster.NodeStats // by node; nil where nothing is known
 	nodes   map[string]*scheduler.Node    // nil for one that is not known
@@ -37,7 +37,7 @@ type ownerLook struct {
 func (s *Server) look(snap *store.Snapshot) *look {
 	return &look{
 		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse,
-		gate: s.cfg.Gates, worth: s.cfg.Worth,
+		gate: s.cfg.Gates, worth: s.cfg.DeviceValueModel,
 		begun:  s.cfg.Since,
 		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
 		nodes: map[string]*scheduler.Node{},
@@ -305,7 +305,8 @@ func (l *look) serviceView(e store.Entry[cluster.Service]) api.ServiceView {
 			Desired: st.Desired, Running: st.Running, Healthy: st.Healthy, Updated: st.Updated,
 			Waiting: st.Waiting, State: st.State, Message: l.why(e.Value.Owner(), st.Message, st.Waiting),
 			Versions: l.versions(e.Value, st.Desired), Rollout: st.Rollout, RolloutMessage: st.RolloutMessage,
-			Paused: st.Paused, Crashing: l.crashing(in.Owner, st.CrashLooping), GivenUp: st.GivenUp, Hungry: st.Hungry,
+			Paused: st.Paused, Crashing: l.crashing(in.Owner, st.CrashLooping), GivenUp: st.GivenUp,
+			MemoryTrouble: st.MemoryTrouble,
 		},
 	}
 }

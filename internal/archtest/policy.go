@@ -30,7 +30,7 @@ var layers = map[string][]string{
 		"internal/logic/reconciler",
 	},
 	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
-	"internal/logic/optimizer": {"internal/cluster", "internal/logic/scheduler"},
+	"internal/logic/rebalance": {"internal/cluster", "internal/logic/scheduler"},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and
 	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.

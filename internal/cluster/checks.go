@@ -85,23 +85,23 @@ func (d *TaskDefinition) HasCheck(m CheckMeaning) bool {
 	return slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Means() == m })
 }
 
-// Word is what is said to a check of type ttl.
-type Word string
+// TTLUpdate is what is said to a check of type ttl.
+type TTLUpdate string
 
 // Words.
 const (
-	WordPass Word = "pass" // the check is healthy
-	WordWarn Word = "warn" // it is in warning
-	WordFail Word = "fail" // it is failing, at once
+	TTLPass TTLUpdate = "pass" // the check is healthy
+	TTLWarn TTLUpdate = "warn" // it is in warning
+	TTLFail TTLUpdate = "fail" // it is failing, at once
 )
 
 // Values returns every Word, in the order of the constants.
-func (Word) Values() []Word {
-	return []Word{WordPass, WordWarn, WordFail}
+func (TTLUpdate) Values() []TTLUpdate {
+	return []TTLUpdate{TTLPass, TTLWarn, TTLFail}
 }
 
 // Known reports whether w is one of the words.
-func (w Word) Known() bool { return slices.Contains(w.Values(), w) }
+func (w TTLUpdate) Known() bool { return slices.Contains(w.Values(), w) }
 
 // Bounds of checks of type ttl.
 const (

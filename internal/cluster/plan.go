@@ -129,10 +129,10 @@ type Pending struct {
 	Plain bool
 	// Network is what it asks for where that is not the node's own, else "".
 	Network NetworkMode
-	// Avoid holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
-	Avoid []string
-	// Shun holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.
-	Shun []string
+	// ExcludedNodes holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
+	ExcludedNodes []string
+	// PenalizedNodes holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.
+	PenalizedNodes []string
 	// Restarted is the generation of the owner's last restart: of the tasks of one definition those from before it are
 	// of another version than the others, and anti-affinity does not keep the two apart.
 	Restarted uint64
@@ -191,9 +191,9 @@ type PlanOwner struct {
 	OnDisconnect OnDisconnect `json:"disc,omitempty"`
 	// Trace is the traceparent of the placing, see Lifespan.
 	Trace string `json:"trace,omitempty"`
-	// Meter, unless nil, says where the owner's tasks count their requests.
-	Meter *Meter   `json:"meter,omitempty"`
-	Tasks []Placed `json:"tasks"`
+	// RequestCounter, unless nil, says where the owner's tasks count their requests.
+	Meter *RequestCounter `json:"meter,omitempty"`
+	Tasks []Placed        `json:"tasks"`
 	// Whole says that the tasks are a gang, which is written as a whole or not at all. It is not part of the record.
 	Whole bool `json:"-"`
 }
@@ -217,23 +217,23 @@ func (o *PlanOwner) TaskID(index int) TaskID {
 // Desired returns the desired record that the plan stands for, for one of the owner's tasks.
 func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 	return &Desired{
-		Task:         o.TaskID(t.Index),
-		Attempt:      t.Attempt,
-		UUID:         t.UUID,
-		Node:         t.Node,
-		Owner:        o.Owner,
-		Definition:   o.Definition,
-		Count:        o.Count,
-		Priority:     o.Priority,
-		Ports:        t.Ports,
-		Devices:      t.Devices,
-		TimeLimit:    o.TimeLimit,
-		OnDisconnect: o.OnDisconnect,
-		Trace:        o.Trace,
-		Meter:        o.Meter,
-		Token:        p.Token,
-		Placed:       p.At,
-		Plan:         p.Seq,
+		Task:           o.TaskID(t.Index),
+		Attempt:        t.Attempt,
+		UUID:           t.UUID,
+		Node:           t.Node,
+		Owner:          o.Owner,
+		Definition:     o.Definition,
+		Count:          o.Count,
+		Priority:       o.Priority,
+		Ports:          t.Ports,
+		Devices:        t.Devices,
+		TimeLimit:      o.TimeLimit,
+		OnDisconnect:   o.OnDisconnect,
+		Trace:          o.Trace,
+		RequestCounter: o.Meter,
+		Token:          p.Token,
+		Placed:         p.At,
+		Plan:           p.Seq,
 	}
 }
 

@@ -134,13 +134,13 @@ type Desired struct {
 	Plan uint64 `json:"plan"`
 	// Trace is the traceparent of the placing, see Lifespan.
 	Trace string `json:"trace,omitempty"`
-	// Meter, unless nil, says where the task counts its requests.
-	Meter *Meter `json:"meter,omitempty"`
+	// RequestCounter, unless nil, says where the task counts its requests.
+	RequestCounter *RequestCounter `json:"meter,omitempty"`
 }
 
-// Meter says where a task counts its requests: a page in Prometheus' text format that its agent reads, as the scaling
-// target of metric requests names it. What is empty has the defaults of ScaleTarget.
-type Meter struct {
+// RequestCounter says where a task counts its requests: a page in Prometheus' text format that its agent reads, as the
+// scaling target of metric requests names it. What is empty has the defaults of ScaleTarget.
+type RequestCounter struct {
 	Port   string `json:"port,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Series string `json:"series,omitempty"`

@@ -87,7 +87,7 @@ type Plane struct {
 	reasons    reasons
 	traces     decisionTraces
 	gates      atomic.Pointer[gates] // of the present term; nil on a server that does not lead
-	valueModel atomic.Pointer[scheduler.Worth]
+	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
 }
 
@@ -112,7 +112,7 @@ func (p *Plane) Reasons(after uint64) (version uint64, groups []cluster.WaitingG
 
 // Grounds returns the decision trace of an attempt. It has one only if this server placed the attempt while it led, and
 // not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
-func (p *Plane) Grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	return p.traces.get(task, attempt)
 }
 

@@ -31,7 +31,7 @@ type decisionTraces struct {
 
 // groupTrace is the decision trace of the first task of a group, with the tasks that it stands for.
 type groupTrace struct {
-	cluster.Grounds
+	cluster.DecisionTrace
 	tasks  string // their ids without the index
 	ranges []indexRange
 }
@@ -104,10 +104,10 @@ func (t *decisionTraces) record(f *scheduler.Fleet, pending []cluster.Pending, p
 	for _, i := range first {
 		tasks, nodes = append(tasks, pending[placed[i].Pending]), append(nodes, placed[i].Node)
 	}
-	t.add(all, scheduler.Grounds(f, tasks, nodes, maxTraceEvaluations, c.Scheduler), c.Now())
+	t.add(all, scheduler.DecisionTraces(f, tasks, nodes, maxTraceEvaluations, c.Scheduler), c.Now())
 }
 
-func (t *decisionTraces) add(all []*groupTrace, found []cluster.Grounds, now time.Time) {
+func (t *decisionTraces) add(all []*groupTrace, found []cluster.DecisionTrace, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byTasks == nil {
@@ -116,7 +116,7 @@ func (t *decisionTraces) add(all []*groupTrace, found []cluster.Grounds, now tim
 	for i := range found {
 		trace := all[i]
 		found[i].At, found[i].Like, found[i].Before = now, trace.Like, trace.Before
-		trace.Grounds = found[i]
+		trace.DecisionTrace = found[i]
 		if len(t.ring) < maxKeptTraces {
 			t.ring = append(t.ring, trace)
 		} else {
@@ -139,17 +139,17 @@ func (t *decisionTraces) drop(old *groupTrace) {
 }
 
 // get returns the newest trace that is kept for an attempt of a task.
-func (t *decisionTraces) get(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+func (t *decisionTraces) get(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	tasks, index, ok := cutIndex(task)
 	if !ok {
-		return cluster.Grounds{}, false
+		return cluster.DecisionTrace{}, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, trace := range slices.Backward(t.byTasks[tasks]) {
 		if trace.covers(index, attempt) {
-			return trace.Grounds, true
+			return trace.DecisionTrace, true
 		}
 	}
-	return cluster.Grounds{}, false
+	return cluster.DecisionTrace{}, false
 }

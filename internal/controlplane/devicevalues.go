@@ -16,7 +16,7 @@ type deviceValues struct {
 	mix           scheduler.Mix
 	learntHolders bool // the tasks that held devices when the term began are learnt
 	// fixed, unless nil, is used in place of a learnt model: a rehearsal uses the leader's.
-	fixed *scheduler.Worth
+	fixed *scheduler.ValueModel
 }
 
 // learnArrivals learns the requests of tasks that wait now and did not wait before.
@@ -58,20 +58,20 @@ func (p *deviceValues) learnHolders(snap *store.Snapshot, fleet *scheduler.Fleet
 }
 
 // updateFleet gives the fleet a new value model if enough was learnt since the last one.
-func (p *deviceValues) updateFleet(snap *store.Snapshot, fleet *scheduler.Fleet) *scheduler.Worth {
+func (p *deviceValues) updateFleet(snap *store.Snapshot, fleet *scheduler.Fleet) *scheduler.ValueModel {
 	if p.fixed != nil {
-		if fleet.Worth() != p.fixed {
-			fleet.SetWorth(p.fixed)
+		if fleet.DeviceValueModel() != p.fixed {
+			fleet.SetDeviceValueModel(p.fixed)
 		}
 		return p.fixed
 	}
 	p.learnHolders(snap, fleet)
-	if p.mix.Stale(fleet.Worth()) {
-		fleet.SetWorth(p.mix.Worth())
+	if p.mix.Stale(fleet.DeviceValueModel()) {
+		fleet.SetDeviceValueModel(p.mix.ValueModel())
 	}
-	return fleet.Worth()
+	return fleet.DeviceValueModel()
 }
 
 // Worth returns the value model of devices of the leader on this server. It is nil if this server does not lead, or has
 // learnt of no devices. It may be called at any time from any goroutine.
-func (p *Plane) Worth() *scheduler.Worth { return p.valueModel.Load() }
+func (p *Plane) DeviceValueModel() *scheduler.ValueModel { return p.valueModel.Load() }

@@ -28,8 +28,8 @@ func TestDeviceValues(t *testing.T) {
 	waits := []cluster.Pending{task(0, nil), task(1, gpu)}
 	p.learnArrivals(nil, waits)
 	first := p.updateFleet(snap, fleet)
-	if first == nil || fleet.Worth() != first {
-		t.Fatalf("got %v, and the fleet %v, want one value model", first, fleet.Worth())
+	if first == nil || fleet.DeviceValueModel() != first {
+		t.Fatalf("got %v, and the fleet %v, want one value model", first, fleet.DeviceValueModel())
 	}
 	for range 1000 { // the same task goes on to wait
 		p.learnArrivals(waits, waits)

@@ -56,7 +56,7 @@ func (w *nodeWatch) setVerdict(name string, v *verdict) {
 	w.verdicts[name] = v
 	setMember(w.everyPass, name, v.everyPass)
 	setMember(w.silent, name, !v.Heard && !v.Foreign)
-	w.deadlines.set(name, v.NextLook)
+	w.deadlines.set(name, v.NextDecision)
 }
 
 // dropNode forgets a node that has no records any more.
@@ -83,7 +83,7 @@ func setMember(names map[string]bool, name string, in bool) {
 // nextLook returns when the verdict on a node can change by time alone; 0 for never, and for a node without a verdict.
 func (w *nodeWatch) nextLook(name string) time.Duration {
 	if v := w.verdicts[name]; v != nil {
-		return v.NextLook
+		return v.NextDecision
 	}
 	return 0
 }

@@ -222,10 +222,10 @@ func (w *nodesWorld) compare(write bool) {
 		w.t.Fatalf("verdicts (-all +due):\n%s", diff)
 	}
 	var verdicts []watcher.Verdict
-	for _, v := range every.watch.verdicts { // order-free: Storm sorts
+	for _, v := range every.watch.verdicts { // order-free: IsMassSilence sorts
 		verdicts = append(verdicts, v.Verdict)
 	}
-	if massSilence := watcher.Storm(verdicts, w.now, every.watch.options); due.watch.last != last &&
+	if massSilence := watcher.IsMassSilence(verdicts, w.now, every.watch.options); due.watch.last != last &&
 		massSilence != due.watch.massSilence {
 		w.t.Fatalf("a mass silence: %v, want %v", due.watch.massSilence, massSilence)
 	}

@@ -170,7 +170,7 @@ func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
 // as it should. Jobs have many tasks, and each decision covers all of them.
 func needsNoDecision(row *store.AttemptRow) bool {
 	d, o := row.Desired, row.Observed
-	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.Obscured && d.Batch() &&
+	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.ForeignStatus && d.Batch() &&
 		d.Stop == nil &&
 		o.UUID == d.UUID && (o.State == cluster.StateStarting || o.State == cluster.StateRunning && d.TimeLimit == 0) &&
 		!o.Gone && o.Restarts == 0 && o.Ask == "" && o.Health != cluster.HealthFailing

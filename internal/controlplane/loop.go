@@ -305,10 +305,10 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		l.setPending(o, slices.DeleteFunc(l.pendingOf(snap, o, tasks, d), func(p cluster.Pending) bool {
 			return isPinned(snap, p.Task)
 		}), d.Moves)
-		if next := d.NextLook; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
-			d.NextLook = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
+		if next := d.NextDecision; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
+			d.NextDecision = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
-		l.timers.set(o, d.NextLook)
+		l.timers.set(o, d.NextDecision)
 	}
 	for _, o := range owners {
 		delete(l.dirty, o)

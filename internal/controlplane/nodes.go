@@ -95,10 +95,10 @@ func (w *nodeWatch) checkMassSilence(now time.Duration) []store.Unit {
 	massSilence := false
 	if len(w.silent) > 0 {
 		verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
-		for _, v := range w.verdicts { // order-free: Storm sorts
+		for _, v := range w.verdicts { // order-free: IsMassSilence sorts
 			verdicts = append(verdicts, v.Verdict)
 		}
-		massSilence = watcher.Storm(verdicts, now, w.options)
+		massSilence = watcher.IsMassSilence(verdicts, now, w.options)
 	}
 	if massSilence == w.massSilence {
 		return nil
@@ -193,7 +193,7 @@ func (w *nodeWatch) countLeft(snap *store.Snapshot, name string) int {
 // judgeNode judges a node and adds to out what follows from a new verdict.
 func (w *nodeWatch) judgeNode(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {
 	in, rev := w.input(snap, name, now, wall)
-	v, ok := watcher.Look(in)
+	v, ok := watcher.Judge(in)
 	if !ok {
 		return
 	}
@@ -330,7 +330,7 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 			*units = append(*units, l.deleteForeignStatus(snap, row)...)
 			continue
 		}
-		if row.Obscured && row.Observed != nil {
+		if row.ForeignStatus && row.Observed != nil {
 			*units = append(*units, l.restoreStatus(row)...)
 		}
 		out = append(out, l.task(snap, o, row))

@@ -27,7 +27,7 @@ func (l *loop) pendingOf(snap *store.Snapshot, o cluster.OwnerRef, tasks []recon
 	}
 	if without.Off(clause.CleanNode) {
 		for i := range pending {
-			pending[i].Avoid = nil
+			pending[i].ExcludedNodes = nil
 		}
 	}
 	return pending

@@ -129,7 +129,7 @@ type planOwnerKey struct {
 func (l *loop) makeProposals(pending []cluster.Pending, placements []scheduler.Placement,
 	ids []string,
 ) []store.Proposal {
-	maxCompares, maxTasks := l.plans.Room()
+	maxCompares, maxTasks := l.plans.Limits()
 	var out []store.Proposal
 	var at map[planOwnerKey]int
 	tasks, compares := 0, 0

@@ -59,9 +59,9 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, detector)}, nil
 }
 
-// Price sets the value model of devices, as Plane.Worth returns it; with nil the model is learnt from the tasks that
-// hold devices, as by a new leader. It is called before the first Step.
-func (r *Rehearsal) Price(w *scheduler.Worth) { r.loop.deviceValues.fixed = w }
+// SetDeviceValueModel sets the value model of devices, as Plane.DeviceValueModel returns it; with nil the model is
+// learnt from the tasks that hold devices, as by a new leader. It is called before the first Step.
+func (r *Rehearsal) SetDeviceValueModel(w *scheduler.ValueModel) { r.loop.deviceValues.fixed = w }
 
 // Step runs one cycle and all projection that follows from it, and waits for the cycle's questions to the outside. It
 // returns how long after now the next cycle is due if nothing changes.

@@ -7,7 +7,7 @@ import (
 
 // requestCounterOf returns the request counter source of an owner's tasks: that of the first scaling target which uses
 // requests; nil for none.
-func requestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.Meter {
+func requestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.RequestCounter {
 	if o.Kind != cluster.KindService {
 		return nil
 	}
@@ -17,7 +17,7 @@ func requestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.Meter {
 	}
 	for i := range e.Value.Scaling.Targets {
 		if t := &e.Value.Scaling.Targets[i]; t.Metric == cluster.ScaleRequests {
-			return &cluster.Meter{Port: t.Port, Path: t.Path, Series: t.Series}
+			return &cluster.RequestCounter{Port: t.Port, Path: t.Path, Series: t.Series}
 		}
 	}
 	return nil
@@ -35,13 +35,13 @@ func (l *loop) updateRequestCounters(snap *store.Snapshot, o cluster.OwnerRef, u
 	for row := range snap.Attempts(o) {
 		d := row.Desired
 		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil ||
-			equalCounters(d.Meter, meter) {
+			equalCounters(d.RequestCounter, meter) {
 			continue
 		}
 		var u store.Unit
 		u.Compare(w.prefix().Outcome(row.Task, row.Number), 0)
 		record := *d
-		record.Meter = meter
+		record.RequestCounter = meter
 		if err := w.putDesired(&u, &record, row.DesiredRev, row); err != nil {
 			l.config.Logger.Error("a request counter source cannot be written", "task", row.Task, "error", err)
 			return
@@ -53,7 +53,7 @@ func (l *loop) updateRequestCounters(snap *store.Snapshot, o cluster.OwnerRef, u
 	}
 }
 
-func equalCounters(a, b *cluster.Meter) bool {
+func equalCounters(a, b *cluster.RequestCounter) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

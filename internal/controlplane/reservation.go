@@ -53,7 +53,7 @@ func (l *loop) reviewNode(snap *store.Snapshot, name string) {
 
 // findReservation returns the leave of an attempt whose node has a reservation that has begun, evicts, and does not
 // admit the attempt; or nil.
-func (f *violationFinder) findReservation(o cluster.OwnerRef, t *reconciler.Standing, node string) *reconciler.Leave {
+func (f *violationFinder) findReservation(o cluster.OwnerRef, t *reconciler.PlacedTask, node string) *reconciler.Leave {
 	for _, r := range f.loop.reservations.at[node] {
 		if !r.Evict || !r.Active(f.loop.now) ||
 			r.Admits(o.Cluster, f.loop.policyOf(f.snap, o).labels, t.Placement.Reservation) {

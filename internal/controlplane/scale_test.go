@@ -196,8 +196,8 @@ func TestTasksAreToldWhereRequestsAreCounted(t *testing.T) {
 			return func(s *store.Snapshot) bool {
 				for row := range s.AllAttempts() {
 					got := "none"
-					if row.Desired != nil && row.Desired.Meter != nil {
-						got = row.Desired.Meter.Series
+					if row.Desired != nil && row.Desired.RequestCounter != nil {
+						got = row.Desired.RequestCounter.Series
 					}
 					if got != want || !row.Observed.Healthy() {
 						return false

@@ -19,9 +19,9 @@ func (l *loop) leaveReason(_ *store.Snapshot, row *store.AttemptRow) *reconciler
 }
 
 // violations holds the attempts that are to leave their nodes because of a taint, or because a demand is not met any
-// more (see reconciler.Misfit). Violations are searched when something changes, and not for each decision. All attempts
-// are checked at the start of a term and now and then as a safeguard. Otherwise only those of changed nodes and specs
-// are.
+// more (see reconciler.FindViolation). Violations are searched when something changes, and not for each decision. All
+// attempts are checked at the start of a term and now and then as a safeguard. Otherwise only those of changed nodes
+// and specs are.
 type violations struct {
 	known map[store.AttemptKey]*reconciler.Leave
 	// all, nodes and owners say whose attempts are to be checked.
@@ -86,7 +86,7 @@ type violationFinder struct {
 	snap *store.Snapshot
 	ref  cluster.OwnerRef
 	step string
-	last *reconciler.Standing
+	last *reconciler.PlacedTask
 }
 
 func (f *violationFinder) check(row *store.AttemptRow) {
@@ -130,7 +130,7 @@ func (f *violationFinder) find(row *store.AttemptRow) *reconciler.Leave {
 	if !ok || len(n.Taints) == 0 && len(t.Placement.Constraints) == 0 && len(t.Common) == 0 && t.Placement.Pool == "" {
 		return nil
 	}
-	why, leaves := reconciler.Misfit(*t, &n)
+	why, leaves := reconciler.FindViolation(*t, &n)
 	if !leaves {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (f *violationFinder) find(row *store.AttemptRow) *reconciler.Leave {
 
 // demandsOf returns the demands of a task by its owner's spec. It is nil if there is no spec, or if only the owner's
 // own decisions move its tasks, as for daemons.
-func (f *violationFinder) demandsOf(o cluster.OwnerRef, task cluster.TaskID) *reconciler.Standing {
+func (f *violationFinder) demandsOf(o cluster.OwnerRef, task cluster.TaskID) *reconciler.PlacedTask {
 	step := ""
 	if o.Kind == cluster.KindJob {
 		parts, _ := task.Parts()
@@ -152,8 +152,8 @@ func (f *violationFinder) demandsOf(o cluster.OwnerRef, task cluster.TaskID) *re
 	return f.last
 }
 
-func demandsOf(snap *store.Snapshot, o cluster.OwnerRef, step string) *reconciler.Standing {
-	var t reconciler.Standing
+func demandsOf(snap *store.Snapshot, o cluster.OwnerRef, step string) *reconciler.PlacedTask {
+	var t reconciler.PlacedTask
 	if c, ok := snap.Cluster(o.Cluster); ok {
 		t.Common = c.Value.Constraints
 	}

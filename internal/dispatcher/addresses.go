@@ -143,7 +143,7 @@ func (t *directory) answerRest(services, bytes int) time.Duration {
 
 // unknownTo returns the changes that the agent does not know, and registers the waiter with all services of the
 // request.
-func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceTold,
+func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceUpdate,
 	err error,
 ) {
 	t := d.directory
@@ -185,7 +185,7 @@ func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequ
 	return list, nil
 }
 
-func ownerOf(asked *transport.ServiceAsked) cluster.OwnerRef {
+func ownerOf(asked *transport.ServiceRequest) cluster.OwnerRef {
 	return cluster.OwnerRef{Kind: cluster.KindService, Cluster: asked.Cluster, Name: asked.Service}
 }
 

@@ -250,7 +250,7 @@ func (f *addressBench) follow(ctx context.Context, number int) {
 	f.mu.Unlock()
 	asked := transport.AddressesRequest{
 		Node: "node-" + strconv.Itoa(number), Session: 1,
-		Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}}, Differences: true,
+		Services: []transport.ServiceRequest{{Cluster: "c", Service: "web"}}, Differences: true,
 	}
 	for ctx.Err() == nil {
 		text, _ := json.Marshal(asked)

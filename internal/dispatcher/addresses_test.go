@@ -61,10 +61,10 @@ func (w *serviceWorld) task(service string, index int, node string, health clust
 }
 
 // ask sends the known stamps, and notes the answer.
-func (w *serviceWorld) ask(ctx context.Context, services ...string) ([]transport.ServiceTold, error) {
+func (w *serviceWorld) ask(ctx context.Context, services ...string) ([]transport.ServiceUpdate, error) {
 	r := transport.AddressesRequest{Node: "n1", Session: w.session}
 	for _, s := range services {
-		r.Services = append(r.Services, transport.ServiceAsked{Cluster: "c", Service: s, Stamp: w.known[s]})
+		r.Services = append(r.Services, transport.ServiceRequest{Cluster: "c", Service: s, Stamp: w.known[s]})
 	}
 	reply, err := w.Addresses(ctx, r)
 	for _, told := range reply.Services {
@@ -74,7 +74,7 @@ func (w *serviceWorld) ask(ctx context.Context, services ...string) ([]transport
 }
 
 // words says in short what was told.
-func formatAnswer(told []transport.ServiceTold) (list []string) {
+func formatAnswer(told []transport.ServiceUpdate) (list []string) {
 	for _, s := range told {
 		text := s.Service
 		if s.Missing {
@@ -147,7 +147,7 @@ func TestAddressesWait(t *testing.T) {
 			time.Since(began) != transport.AddressesWait {
 			t.Errorf("nothing changed: got %v, %v after %v", told, err, time.Since(began))
 		}
-		var told []transport.ServiceTold
+		var told []transport.ServiceUpdate
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
@@ -192,7 +192,7 @@ func TestAddressesAreOfTheSession(t *testing.T) {
 		ask := func(node string, session uint64) error {
 			_, err := w.Addresses(t.Context(), transport.AddressesRequest{
 				Node: node, Session: session,
-				Services: []transport.ServiceAsked{{Cluster: "c", Service: "web", Stamp: w.known["web"]}},
+				Services: []transport.ServiceRequest{{Cluster: "c", Service: "web", Stamp: w.known["web"]}},
 			})
 			return err
 		}
@@ -203,7 +203,7 @@ func TestAddressesAreOfTheSession(t *testing.T) {
 		}
 		many := transport.AddressesRequest{
 			Node: "n1", Session: w.session,
-			Services: make([]transport.ServiceAsked, 20_000),
+			Services: make([]transport.ServiceRequest, 20_000),
 		}
 		if _, err := w.Addresses(t.Context(), many); !errors.Is(err, transport.ErrRefused) {
 			t.Errorf("20,000 services: got %v, want ErrRefused", err)

@@ -45,7 +45,7 @@ func (w *pair) serve(address string, d *dispatcher.Dispatcher) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{Handler: transport.Handler(d), Protocols: protocols, ReadHeaderTimeout: time.Second}
-	transport.Tune(s)
+	transport.ConfigureServer(s)
 	w.net.Serve(w.t, address, s)
 }
 

@@ -45,7 +45,7 @@ type sentState struct {
 	stop   bool
 	ended  bool
 	permit string
-	meter  cluster.Meter
+	meter  cluster.RequestCounter
 }
 
 // Assign sends the node's desired attempts, then every change of them, until the session or the context ends. It never
@@ -205,8 +205,8 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	if d.Stop != nil {
 		now.class, now.permit = d.Stop.Class, d.Stop.Permit
 	}
-	if d.Meter != nil {
-		now.meter = *d.Meter
+	if d.RequestCounter != nil {
+		now.meter = *d.RequestCounter
 	}
 	key := store.AttemptKey{Task: row.Task, Number: row.Number}
 	was, known := a.sent[key]

@@ -84,7 +84,7 @@ func heartbeats(b *testing.B, nodes int) []*transport.Client {
 		b.Fatal(err)
 	}
 	server := &http.Server{Handler: transport.Handler(d), ReadHeaderTimeout: time.Second}
-	transport.Tune(server)
+	transport.ConfigureServer(server)
 	parts.Go(func() { _ = server.Serve(tls.NewListener(listener, serverTLS)) })
 	b.Cleanup(func() {
 		cancel()

@@ -83,7 +83,7 @@ func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
 // No connection is pinged while its agent is silent as it was asked to be.
 func TestPingsComeAfterTheLongestInterval(t *testing.T) {
 	var s http.Server
-	transport.Tune(&s)
+	transport.ConfigureServer(&s)
 	if pings := s.HTTP2.SendPingTimeout; pings <= dispatcher.LongestHeartbeat {
 		t.Errorf("pings come after %v, reports after up to %v", pings, dispatcher.LongestHeartbeat)
 	}

@@ -36,9 +36,9 @@ type listing struct {
 	numbers  map[string]uint64
 	gone     []departure // ordered by version, including addresses that came back
 
-	whole *transport.ServiceTold // the encoded list; nil before its first use
+	whole *transport.ServiceUpdate // the encoded list; nil before its first use
 	// since holds the encoded differences from versions to the present one; nil if the whole list is not longer.
-	since map[uint64]*transport.ServiceTold
+	since map[uint64]*transport.ServiceUpdate
 
 	waiting map[*waiter]bool
 	idle    time.Duration // since when no agent waits
@@ -110,7 +110,7 @@ func (l *listing) update(snap *store.Snapshot) bool {
 		return false
 	}
 	l.missing, l.entries, l.sum, l.stamp, l.version = !found, entries, sum, stamp, next
-	l.whole, l.since = nil, map[uint64]*transport.ServiceTold{}
+	l.whole, l.since = nil, map[uint64]*transport.ServiceUpdate{}
 	l.versions, l.numbers[stamp] = append(l.versions, version{next, stamp}), next
 	l.trim()
 	return true
@@ -154,7 +154,7 @@ func (l *listing) trim() {
 
 // answerFor returns the answer for an agent that knows the version with a stamp, "" for none. It returns nil if the
 // agent knows the present version, unless confirm is set. differences says that the agent accepts differences.
-func (l *listing) answerFor(e *transport.Encoder, stamp string, confirm, differences bool) (*transport.ServiceTold,
+func (l *listing) answerFor(e *transport.Encoder, stamp string, confirm, differences bool) (*transport.ServiceUpdate,
 	error,
 ) {
 	if stamp == l.stamp && !confirm {
@@ -187,12 +187,12 @@ func (l *listing) answerFor(e *transport.Encoder, stamp string, confirm, differe
 	return l.whole, nil
 }
 
-func (l *listing) header() transport.ServiceTold {
-	return transport.ServiceTold{Cluster: l.owner.Cluster, Service: l.owner.Name, Stamp: l.stamp, Missing: l.missing}
+func (l *listing) header() transport.ServiceUpdate {
+	return transport.ServiceUpdate{Cluster: l.owner.Cluster, Service: l.owner.Name, Stamp: l.stamp, Missing: l.missing}
 }
 
 // difference returns the changes since a version, or nil if they are as long as the whole list.
-func (l *listing) difference(e *transport.Encoder, number uint64, stamp string) (*transport.ServiceTold, error) {
+func (l *listing) difference(e *transport.Encoder, number uint64, stamp string) (*transport.ServiceUpdate, error) {
 	t := l.header()
 	t.Since = stamp
 	for i := range l.entries {

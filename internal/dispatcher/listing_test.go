@@ -31,7 +31,7 @@ type followingAgent struct {
 
 // knownService is what it knows of a service.
 type knownService struct {
-	transport.ServiceTold
+	transport.ServiceUpdate
 	old bool
 }
 
@@ -46,11 +46,11 @@ func (u *followingAgent) elsewhere(server int) {
 }
 
 // ask asks, and returns what was told, nothing within a while.
-func (u *followingAgent) ask(services ...string) []transport.ServiceTold {
+func (u *followingAgent) ask(services ...string) []transport.ServiceUpdate {
 	u.t.Helper()
 	r := transport.AddressesRequest{Node: "n1", Session: u.session, Differences: true}
 	for _, s := range services {
-		asked := transport.ServiceAsked{Cluster: "c", Service: s}
+		asked := transport.ServiceRequest{Cluster: "c", Service: s}
 		switch l := u.knows[s]; {
 		case l == nil:
 		case l.old:
@@ -70,7 +70,7 @@ func (u *followingAgent) ask(services ...string) []transport.ServiceTold {
 }
 
 // take takes an answer in.
-func (u *followingAgent) take(told []transport.ServiceTold) {
+func (u *followingAgent) take(told []transport.ServiceUpdate) {
 	u.t.Helper()
 	for _, s := range told {
 		var base knownService
@@ -90,7 +90,7 @@ func (u *followingAgent) take(told []transport.ServiceTold) {
 		if want := transport.StampOf(s.Missing, list); s.Stamp != want {
 			u.t.Fatalf("%s: the stamp is %s, and that of the list %s", s.Service, s.Stamp, want)
 		}
-		u.knows[s.Service] = &knownService{ServiceTold: s}
+		u.knows[s.Service] = &knownService{ServiceUpdate: s}
 	}
 }
 
@@ -99,7 +99,7 @@ func (u *followingAgent) want(service string) {
 	u.t.Helper()
 	snap := u.now()
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: service}
-	want := transport.ServiceTold{Cluster: "c", Service: service}
+	want := transport.ServiceUpdate{Cluster: "c", Service: service}
 	if _, ok := snap.Service("c", service); !ok {
 		want.Missing = true
 	} else {
@@ -108,7 +108,7 @@ func (u *followingAgent) want(service string) {
 				transport.ServiceAddress{Task: string(a.Task), Node: a.Node, Address: a.Address, Ports: a.Ports})
 		}
 	}
-	got := u.knows[service].ServiceTold
+	got := u.knows[service].ServiceUpdate
 	got.Stamp = ""
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(got), cmpopts.EquateEmpty(),
 		cmpopts.SortSlices(func(a, b transport.ServiceAddress) bool {
@@ -150,7 +150,7 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 	for i := range 30 {
 		u.task("web", i, nodes[i%3], cluster.HealthHealthy)
 	}
-	lost := []transport.ServiceTold{}
+	lost := []transport.ServiceUpdate{}
 	for range 300 {
 		s, n := services[r.IntN(2)], nodes[r.IntN(3)]
 		switch r.IntN(24) {
@@ -277,7 +277,7 @@ func TestAddressesRest(t *testing.T) {
 			go func() {
 				defer func() { done <- struct{}{} }()
 				r := transport.AddressesRequest{
-					Node: name, Session: session, Services: []transport.ServiceAsked{{Cluster: "c", Service: "web"}},
+					Node: name, Session: session, Services: []transport.ServiceRequest{{Cluster: "c", Service: "web"}},
 					Differences: true,
 				}
 				for {
@@ -337,7 +337,7 @@ func TestAddressesRest(t *testing.T) {
 		// Who knows nothing of a service is not kept waiting by what it was told of another.
 		w.service("db")
 		began = time.Now()
-		r := transport.AddressesRequest{Node: "a0", Session: 1, Differences: true, Services: []transport.ServiceAsked{
+		r := transport.AddressesRequest{Node: "a0", Session: 1, Differences: true, Services: []transport.ServiceRequest{
 			{Cluster: "c", Service: "db"}, {Cluster: "c", Service: "web", Stamp: last.stamp},
 		}}
 		for range 3 {

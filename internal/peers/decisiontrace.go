@@ -23,20 +23,20 @@ const (
 // decisionTraceReply answers a request for a decision trace; Found says that it was kept.
 type decisionTraceReply struct {
 	version
-	Found   bool            `json:"found"`
-	Grounds cluster.Grounds `json:"grounds"`
+	Found         bool                  `json:"found"`
+	DecisionTrace cluster.DecisionTrace `json:"grounds"`
 }
 
 // Grounds returns the decision trace of an attempt's placement. It comes from this server if it led then, else from the
 // leader. The result is false if neither has the trace, or the leader does not answer within a second.
-func (p *Peers) Grounds(ctx context.Context, task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
-	if p.config.Grounds != nil {
-		if g, ok := p.config.Grounds(task, attempt); ok {
+func (p *Peers) DecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
+	if p.config.DecisionTrace != nil {
+		if g, ok := p.config.DecisionTrace(task, attempt); ok {
 			return g, true
 		}
 	}
 	if p.Leads() {
-		return cluster.Grounds{}, false
+		return cluster.DecisionTrace{}, false
 	}
 	g, ok, err := p.askDecisionTrace(ctx, task, attempt)
 	if err != nil {
@@ -46,7 +46,8 @@ func (p *Peers) Grounds(ctx context.Context, task cluster.TaskID, attempt int) (
 }
 
 // askDecisionTrace asks the leader.
-func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.Grounds, found bool,
+func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.DecisionTrace,
+	found bool,
 	err error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, decisionTraceTimeout)
@@ -77,15 +78,15 @@ func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDecisionTraceBytes)).Decode(&reply); err != nil {
 		return g, false, fmt.Errorf("read why a task was placed: %w", err)
 	}
-	return reply.Grounds, reply.Found, nil
+	return reply.DecisionTrace, reply.Found, nil
 }
 
 // serveDecisionTrace answers another server with the decision trace that this server kept, whether or not it still
 // leads.
 func (p *Peers) serveDecisionTrace(w http.ResponseWriter, r *http.Request) {
 	reply := decisionTraceReply{version: ourVersion()}
-	if attempt, err := strconv.Atoi(r.URL.Query().Get("attempt")); err == nil && p.config.Grounds != nil {
-		reply.Grounds, reply.Found = p.config.Grounds(cluster.TaskID(r.URL.Query().Get("task")), attempt)
+	if attempt, err := strconv.Atoi(r.URL.Query().Get("attempt")); err == nil && p.config.DecisionTrace != nil {
+		reply.DecisionTrace, reply.Found = p.config.DecisionTrace(cluster.TaskID(r.URL.Query().Get("task")), attempt)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected asks again

@@ -65,7 +65,7 @@ type Config struct {
 	Reasons Reasons
 	// Grounds returns the decision trace of an attempt's placement, if this server led then and kept it. It may be nil.
 	// It returns at once and is safe for concurrent use.
-	Grounds func(task cluster.TaskID, attempt int) (cluster.Grounds, bool)
+	DecisionTrace func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 	// SecretsKey returns the text of a master key of secrets, "" if this server lacks it. It may be nil. It returns at
 	// once and is safe for concurrent use.
 	SecretsKey func(id string) string

@@ -167,11 +167,11 @@ func (w *world) start(id string, ahead time.Duration) *member {
 			ID: id, Name: "name-" + id, API: address(id), Version: "test",
 			Started: time.Now().UTC(),
 		},
-		Engine:  m.engine,
-		Tables:  m.tables,
-		Local:   m.agents,
-		Reasons: m.plane,
-		Grounds: m.plane.grounds,
+		Engine:        m.engine,
+		Tables:        m.tables,
+		Local:         m.agents,
+		Reasons:       m.plane,
+		DecisionTrace: m.plane.grounds,
 		SecretsKey: func(id string) string {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -383,10 +383,10 @@ func (p *plane) Reasons(after uint64) (uint64, []cluster.WaitingGroup) {
 }
 
 // grounds are kept where groups are set: of every first attempt.
-func (p *plane) grounds(task cluster.TaskID, attempt int) (cluster.Grounds, bool) {
+func (p *plane) grounds(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cluster.Grounds{Task: task, Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}},
+	return cluster.DecisionTrace{Task: task, Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}},
 		p.version > 0 && attempt == 1
 }
 

@@ -151,7 +151,7 @@ func (w *World) actEngine(e Event) (begin, end func()) {
 	case EngineCrash:
 		return w.engine.Crash, w.engine.Restart
 	case EngineFull:
-		return w.engine.Brim, func() { w.engine.Fill(false) }
+		return w.engine.ReachQuota, func() { w.engine.Fill(false) }
 	case EngineSlow:
 		slow := e.duration(300 * time.Millisecond)
 		return func() { w.disk.set(func(k *disk) { k.slow[e.Target] += slow }) },

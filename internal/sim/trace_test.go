@@ -115,7 +115,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T9 a disk that stalls, and servers that take over from each other", off: clause.Patience,
+		name: "T9 a disk that stalls, and servers that take over from each other", off: clause.TakeoverBackoff,
 		catches: []string{"ring"},
 		story: `berth-sim-story-1 seed 1 servers 3 nodes 1 consul false
 5s engine-stall db for 2m

@@ -247,7 +247,7 @@ func (s *state) status(rest string, c *Change) {
 	}
 	s.observedAt[rest] = v.Attempt
 	s.updateRow(v.Task, v.Attempt, func(r *AttemptRow) {
-		r.Observed, r.ObservedRev, r.Obscured = v, c.Modified, false
+		r.Observed, r.ObservedRev, r.ForeignStatus = v, c.Modified, false
 		if r.Node == "" {
 			r.Node = node
 		}
@@ -258,7 +258,7 @@ func (s *state) status(rest string, c *Change) {
 func (s *state) unsetObserved(rest string, number int) {
 	_, task, _ := strings.Cut(rest, "/")
 	s.updateRow(cluster.TaskID(task), number, func(r *AttemptRow) {
-		r.Observed, r.ObservedRev, r.Obscured = nil, 0, false
+		r.Observed, r.ObservedRev, r.ForeignStatus = nil, 0, false
 	})
 }
 
@@ -266,7 +266,7 @@ func (s *state) unsetObserved(rest string, number int) {
 func (s *state) markObscured(rest string, number int, revision uint64) {
 	node, task, _ := strings.Cut(rest, "/")
 	s.updateRow(cluster.TaskID(task), number, func(r *AttemptRow) {
-		r.Obscured = true
+		r.ForeignStatus = true
 		if r.ObservedRev = revision; r.Node == "" {
 			r.Node = node
 		}

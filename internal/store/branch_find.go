@@ -126,7 +126,7 @@ func (s *Snapshot) findAttempt(kind, rest string) (Record, any, bool) {
 			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, nil, true
 		case kind == "state" && row.DesiredRev != 0:
 			return Record{Created: row.DesiredRev, Modified: row.DesiredRev}, row.Desired, true
-		case kind == "status" && row.ObservedRev != 0 && (row.Obscured || row.Observed == nil):
+		case kind == "status" && row.ObservedRev != 0 && (row.ForeignStatus || row.Observed == nil):
 			return Record{Created: row.ObservedRev, Modified: row.ObservedRev}, nil, true
 		case kind == "status" && row.ObservedRev != 0:
 			return Record{Created: row.ObservedRev, Modified: row.ObservedRev}, row.Observed, true

@@ -217,7 +217,7 @@ func (c *Candidate) recentTakeovers() int {
 func (c *Candidate) silenceLimitTicks() int {
 	const first, most = int(BeatLimit / ObserveEvery), int(SilenceLimit / ObserveEvery)
 	ticks := min(first<<min(c.recentTakeovers(), 8), most)
-	if c.config.Without.Off(clause.Patience) {
+	if c.config.Without.Off(clause.TakeoverBackoff) {
 		ticks = first
 	}
 	return ticks + c.config.Random.IntN(ticks/4+1) + c.engine.yieldedTicks()

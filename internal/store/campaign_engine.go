@@ -28,15 +28,15 @@ const (
 
 // engineLeaderView tracks, for a candidate, changes of the engine's own leadership.
 type engineLeaderView struct {
-	teller       LeaderTeller // nil where the engine has none
-	record       uint64       // the revision of the leader record since which changes are tracked
-	self, leader string       // leader is the last one known
-	left         string       // the member that lost the leadership to this one
+	teller       LeaderReporter // nil where the engine has none
+	record       uint64         // the revision of the leader record since which changes are tracked
+	self, leader string         // leader is the last one known
+	left         string         // the member that lost the leadership to this one
 }
 
 // begin starts the tracking again for another leader record. Only changes seen under the present leader record count.
 func (e *engineLeaderView) begin(engine Engine, record uint64) {
-	teller, ok := engine.(LeaderTeller)
+	teller, ok := engine.(LeaderReporter)
 	if !ok {
 		return
 	}

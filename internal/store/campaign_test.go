@@ -370,7 +370,7 @@ func TestStallingDiskMakesNoRing(t *testing.T) {
 	if got := takeovers(t, 0); got > 9 {
 		t.Errorf("%d takeovers in a minute, want at most 9", got)
 	}
-	if got := takeovers(t, clause.Patience); got < 15 {
+	if got := takeovers(t, clause.TakeoverBackoff); got < 15 {
 		t.Errorf("%d takeovers in a minute without the doubling: the test shows nothing", got)
 	}
 }

@@ -25,8 +25,8 @@ var (
 	ErrLosesQuorum = errors.New("the store would lose its quorum")
 )
 
-// LeaderTeller is an Engine whose own members run in Berth's servers and elect a leader among themselves.
-type LeaderTeller interface {
+// LeaderReporter is an Engine whose own members run in Berth's servers and elect a leader among themselves.
+type LeaderReporter interface {
 	// EngineLeader returns the engine's present leader and this process's own member. The leader is "" while this
 	// process knows none. The member is "" where the engine runs elsewhere after all. The term grows with each
 	// election, and a change of the leader comes with a new term. EngineLeader returns at once and may be called
@@ -34,10 +34,10 @@ type LeaderTeller interface {
 	EngineLeader() (leader, self string, term uint64)
 }
 
-// LeaderMover is a LeaderTeller that can move the engine's leadership to this process's own member. Both leaderships
+// LeaderMover is a LeaderReporter that can move the engine's leadership to this process's own member. Both leaderships
 // are then lost together, and found again together (P1.3).
 type LeaderMover interface {
-	LeaderTeller
+	LeaderReporter
 	// MoveLeader asks the engine for its leadership, and returns nil when this process's member leads. The results of
 	// writes in flight during the move may be unknown.
 	MoveLeader(ctx context.Context) error

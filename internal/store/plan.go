@@ -51,9 +51,9 @@ func (p *Proposal) Tasks() int {
 	return n
 }
 
-// Room returns the numbers of compares and tasks that one record may hold (P3.8). Each owner takes one compare, and
+// Limits returns the numbers of compares and tasks that one record may hold (P3.8). Each owner takes one compare, and
 // each task's attempt the number that Compares returns.
-func (l *PlanLog) Room() (compares, tasks int) {
+func (l *PlanLog) Limits() (compares, tasks int) {
 	return planRoom(l.writer.engine.Limits())
 }
 

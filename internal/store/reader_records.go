@@ -209,7 +209,7 @@ func (r *reader) desired(d *cluster.Desired) {
 		d.Trace = r.text()
 	}
 	if r.field("meter") {
-		d.Meter = r.meter()
+		d.RequestCounter = r.meter()
 	}
 	r.skipSeal()
 	r.closeObject()
@@ -271,8 +271,8 @@ func (r *reader) stop() *cluster.Stop {
 	return s
 }
 
-func (r *reader) meter() *cluster.Meter {
-	m := new(cluster.Meter)
+func (r *reader) meter() *cluster.RequestCounter {
+	m := new(cluster.RequestCounter)
 	r.openObject()
 	if r.field("port") {
 		m.Port = r.text()

@@ -181,7 +181,7 @@ func FuzzReader(f *testing.F) {
 		},
 		&cluster.Desired{
 			Task: "c.s.1.0", TimeLimit: 5e9, Stop: &cluster.Stop{Reason: "drain"},
-			Meter: &cluster.Meter{Port: "http"}, Placed: at,
+			RequestCounter: &cluster.RequestCounter{Port: "http"}, Placed: at,
 		},
 		&cluster.Outcome{Task: "c.s.1.0", Message: "\"\u2028<", Ended: at},
 		&cluster.PlanRecord{

@@ -95,7 +95,7 @@ func TestNumberThatWasGivenTwice(t *testing.T) {
 			t.Errorf("in the order %v the attempt that is placed is %+v", order, placed)
 		}
 		apart, ok := s.publish().Attempt(task, 0)
-		if !ok || apart.Node != "n3" || !apart.Obscured || apart.Observed != nil || apart.ObservedRev == 0 {
+		if !ok || apart.Node != "n3" || !apart.ForeignStatus || apart.Observed != nil || apart.ObservedRev == 0 {
 			t.Errorf("in the order %v the status of the other attempt is %+v", order, apart)
 		}
 	}

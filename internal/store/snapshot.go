@@ -31,9 +31,9 @@ type AttemptRow struct {
 	// Unreadable says that the record under the desired key cannot be decoded or is foreign. The task is pinned to the
 	// node (P3.5), and DesiredRev is the revision of the unreadable record.
 	Unreadable bool
-	// Obscured says that no agent wrote the record under the status key. Observed is then the last status that the
+	// ForeignStatus says that no agent wrote the record under the status key. Observed is then the last status that the
 	// tables could read, and ObservedRev the revision of the foreign record.
-	Obscured bool
+	ForeignStatus bool
 
 	planned *cluster.Desired // made from the plan record; nil once the plan record is deleted
 }

@@ -138,9 +138,9 @@ func setUserTimeout(network string, c syscall.RawConn) error {
 
 type connKey struct{}
 
-// Tune configures a server that serves Handler, so that it notices lost agents within the times above. It is called
-// before the server serves.
-func Tune(s *http.Server) {
+// ConfigureServer configures a server that serves Handler, so that it notices lost agents within the times above. It is
+// called before the server serves.
+func ConfigureServer(s *http.Server) {
 	if s.HTTP2 == nil {
 		s.HTTP2 = &http.HTTP2Config{}
 	}

@@ -20,9 +20,9 @@ const addressesTimeout = AddressesWait + 20*time.Second
 // server answers once one of the services differs, or with an empty reply after AddressesWait. The request may be
 // repeated at any time. Since the stamp describes the agent's knowledge, lost and duplicate answers do no harm.
 type AddressesRequest struct {
-	Node     string         `json:"node"`
-	Session  uint64         `json:"session"`
-	Services []ServiceAsked `json:"services"`
+	Node     string           `json:"node"`
+	Session  uint64           `json:"session"`
+	Services []ServiceRequest `json:"services"`
 	// Differences says that the agent accepts differences. An agent of an earlier build does not, and receives whole
 	// lists.
 	Differences bool `json:"differences,omitempty"`
@@ -30,8 +30,8 @@ type AddressesRequest struct {
 
 func (r AddressesRequest) node() string { return r.Node }
 
-// ServiceAsked is a service of a cluster, with the Stamp of the agent's knowledge, empty for none.
-type ServiceAsked struct {
+// ServiceRequest is a service of a cluster, with the Stamp of the agent's knowledge, empty for none.
+type ServiceRequest struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
 	Stamp   string `json:"stamp,omitempty"`
@@ -43,11 +43,11 @@ type ServiceAsked struct {
 // AddressesReply holds the services that differ from the agent's knowledge, in the order of the request. If they are
 // too large for one reply it holds a part of them, and the next request is answered at once.
 type AddressesReply struct {
-	Services []ServiceTold `json:"services,omitempty"`
+	Services []ServiceUpdate `json:"services,omitempty"`
 }
 
-// ServiceTold is the address list of a service, or a difference from an earlier one.
-type ServiceTold struct {
+// ServiceUpdate is the address list of a service, or a difference from an earlier one.
+type ServiceUpdate struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
 	// Stamp is the stamp of the agent's knowledge after this update. Equal content has the same stamp at every server

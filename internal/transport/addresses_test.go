@@ -25,13 +25,13 @@ func (tellingDispatch) Addresses(_ context.Context, r AddressesRequest) (reply A
 	if r.Session != 1 {
 		return reply, &SessionError{Newest: 1, Detail: "another"}
 	}
-	told, err := ServiceTold{
+	told, err := ServiceUpdate{
 		Cluster: r.Services[0].Cluster, Service: r.Services[0].Service, Stamp: "s2",
 		Addresses: []ServiceAddress{
 			{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}},
 		},
 	}.Encoded()
-	return AddressesReply{Services: []ServiceTold{told, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}},
+	return AddressesReply{Services: []ServiceUpdate{told, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}},
 		err
 }
 
@@ -44,11 +44,11 @@ func TestAddressesOverTheWire(t *testing.T) {
 		f.serve(t, "http://old:7071", silentDispatch{})
 		r := AddressesRequest{
 			Node: "n1", Session: 1,
-			Services: []ServiceAsked{{Cluster: "c", Service: "web", Stamp: "s1"}},
+			Services: []ServiceRequest{{Cluster: "c", Service: "web", Stamp: "s1"}},
 		}
 		c := f.client(t, "http://new:7071")
 		got, err := c.Addresses(t.Context(), r)
-		want := AddressesReply{Services: []ServiceTold{
+		want := AddressesReply{Services: []ServiceUpdate{
 			{
 				Cluster: "c", Service: "web", Stamp: "s2",
 				Addresses: []ServiceAddress{
@@ -57,7 +57,7 @@ func TestAddressesOverTheWire(t *testing.T) {
 			},
 			{Cluster: "c", Service: "db", Stamp: "none", Missing: true},
 		}}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceTold{})); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceUpdate{})); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 		r.Session = 2
@@ -76,7 +76,7 @@ func TestAddressesOverTheWire(t *testing.T) {
 
 // The text of what is told to many is that of its fields.
 func TestServiceToldEncoded(t *testing.T) {
-	told := ServiceTold{
+	told := ServiceUpdate{
 		Cluster: "c", Service: "web", Stamp: "s",
 		Addresses: []ServiceAddress{{Task: "t", Node: "n", Address: "a"}},
 	}

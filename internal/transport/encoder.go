@@ -28,8 +28,8 @@ type Encoder struct {
 }
 
 // Encode returns t with its text. The result must not be changed any more.
-func (e *Encoder) Encode(t ServiceTold) (ServiceTold, error) {
-	type plain ServiceTold
+func (e *Encoder) Encode(t ServiceUpdate) (ServiceUpdate, error) {
+	type plain ServiceUpdate
 	text, err := json.Marshal(plain(t))
 	if err != nil {
 		return t, fmt.Errorf("encode the addresses of service %s of cluster %s: %w", t.Service, t.Cluster, err)
@@ -53,10 +53,10 @@ func (e *Encoder) Encode(t ServiceTold) (ServiceTold, error) {
 }
 
 // Encoded returns t with its text, as Encoder does.
-func (t ServiceTold) Encoded() (ServiceTold, error) { return new(Encoder).Encode(t) }
+func (t ServiceUpdate) Encoded() (ServiceUpdate, error) { return new(Encoder).Encode(t) }
 
 // Size returns the size in bytes of the text that Encoded made, packed or not.
-func (t *ServiceTold) Size(packed bool) int {
+func (t *ServiceUpdate) Size(packed bool) int {
 	if packed {
 		return len(t.packed)
 	}
@@ -64,7 +64,7 @@ func (t *ServiceTold) Size(packed bool) int {
 }
 
 // MarshalJSON returns the JSON of the fields.
-func (t ServiceTold) MarshalJSON() ([]byte, error) {
+func (t ServiceUpdate) MarshalJSON() ([]byte, error) {
 	if t.text == nil {
 		var err error
 		if t, err = t.Encoded(); err != nil {

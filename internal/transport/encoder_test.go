@@ -57,7 +57,7 @@ func TestServiceToldOnto(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := ServiceTold{Stamp: StampOf(false, test.want), Since: from, Addresses: test.come}
+			told := ServiceUpdate{Stamp: StampOf(false, test.want), Since: from, Addresses: test.come}
 			if test.since != "" {
 				told.Since = test.since
 			}
@@ -76,7 +76,7 @@ func TestServiceToldOnto(t *testing.T) {
 	if diff := cmp.Diff([]ServiceAddress{a, b}, base); diff != "" {
 		t.Errorf("the base was changed:\n%s", diff)
 	}
-	whole := ServiceTold{Stamp: "of whatever build", Addresses: []ServiceAddress{c}}
+	whole := ServiceUpdate{Stamp: "of whatever build", Addresses: []ServiceAddress{c}}
 	if got, err := whole.Onto("x", base); err != nil || len(got) != 1 {
 		t.Errorf("a whole list: got %v %v", got, err)
 	}
@@ -119,8 +119,8 @@ func (c longListDispatch) Addresses(context.Context, AddressesRequest) (Addresse
 
 // Answers are packed for agents that say they unpack them, and the same as those of old for all others.
 func TestAddressesArePacked(t *testing.T) {
-	long, short := ServiceTold{Cluster: "c", Service: "web", Stamp: "1"},
-		ServiceTold{Cluster: "c", Service: "db", Stamp: "2", Missing: true}
+	long, short := ServiceUpdate{Cluster: "c", Service: "web", Stamp: "1"},
+		ServiceUpdate{Cluster: "c", Service: "db", Stamp: "2", Missing: true}
 	for i := range 1000 {
 		long.Addresses = append(long.Addresses,
 			addressAt(fmt.Sprintf("c.web.1.%d", i), fmt.Sprintf("n%d", i%7), 20000+i))
@@ -129,7 +129,7 @@ func TestAddressesArePacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, told := range map[string][]ServiceTold{"none": nil, "short": {short}, "both": {long, short}} {
+	for name, told := range map[string][]ServiceUpdate{"none": nil, "short": {short}, "both": {long, short}} {
 		t.Run(name, func(t *testing.T) {
 			want := AddressesReply{Services: told}
 			plain, err := json.Marshal(want)
@@ -167,7 +167,7 @@ func TestAddressesArePacked(t *testing.T) {
 				f.serve(t, "http://new:7071", longListDispatch{reply: want})
 				got, err := f.client(t, "http://new:7071").Addresses(t.Context(),
 					AddressesRequest{Node: "n1", Session: 1})
-				if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceTold{}),
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(ServiceUpdate{}),
 					cmpopts.EquateEmpty()); err != nil || diff != "" {
 					t.Errorf("%v (-want +got):\n%s", err, diff)
 				}

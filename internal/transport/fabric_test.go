@@ -24,7 +24,7 @@ func (f fabric) serveHandler(t *testing.T, address string, h http.Handler) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{Handler: h, Protocols: protocols, ReadHeaderTimeout: time.Second}
-	Tune(s)
+	ConfigureServer(s)
 	f.Serve(t, address, s)
 }
 

@@ -190,7 +190,7 @@ func TestAbandonedConnectionsEnd(t *testing.T) {
 				}
 			},
 		}
-		Tune(s)
+		ConfigureServer(s)
 		f.Serve(t, "http://a:1", s)
 		c := f.client(t, "http://a:1")
 		if _, err := c.Register(t.Context(), Registration{Node: "n1"}); err != nil {

@@ -113,7 +113,7 @@ func StampOf(missing bool, list []ServiceAddress) string {
 // Onto applies t to base, the known list under a stamp, and returns the new list, ordered by task, then node. It does
 // not change base. A whole list replaces base. A difference that does not fit returns ErrDifference, and base stays
 // valid.
-func (t *ServiceTold) Onto(stamp string, base []ServiceAddress) ([]ServiceAddress, error) {
+func (t *ServiceUpdate) Onto(stamp string, base []ServiceAddress) ([]ServiceAddress, error) {
 	if t.Since == "" {
 		return t.Addresses, nil
 	}

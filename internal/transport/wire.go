@@ -218,9 +218,9 @@ const (
 	StreamImageLoad StreamKind = "image-load"
 	// StreamImageList asks for the node's images: the agent sends them as StreamImageLoad does.
 	StreamImageList StreamKind = "image-list"
-	// StreamWord passes the word in the request to a check of type ttl. The agent answers with ChannelExit once it has
-	// stored the word; an error says why it refused the word.
-	StreamWord StreamKind = "word"
+	// StreamTTLUpdate passes the word in the request to a check of type ttl. The agent answers with ChannelExit once it
+	// has stored the word; an error says why it refused the word.
+	StreamTTLUpdate StreamKind = "word"
 	// StreamImagePull and StreamImageResolve pull or look up the image that Images of the request names. The agent
 	// sends the result as StreamImageLoad does. It sends the progress of a pull before, in frames of ChannelStderr,
 	// each of which replaces the last.
@@ -333,8 +333,8 @@ type ExecRequest struct {
 
 // WordRequest is a word for a check of type ttl.
 type WordRequest struct {
-	Check string       `json:"check"`
-	Word  cluster.Word `json:"word"`
+	Check string            `json:"check"`
+	Word  cluster.TTLUpdate `json:"word"`
 	// Message is the check's result while a word other than pass is in force. It names the author of the word.
 	Message string `json:"message,omitempty"`
 }

@@ -239,7 +239,7 @@ func comparePredictions(t *testing.T, seed uint64, changes int, pace func(*locke
 			kinds[strings.Fields(whatif.Describe(&c))[0]]++
 			sim, after, err := whatif.Predict(ctx, whatif.Config{
 				Branch: store.NewBranch(before, store.DefaultPrefix, logger()), Now: time.Now(), Log: logger(),
-				Worth: f.plane.Worth(),
+				DeviceValueModel: f.plane.DeviceValueModel(),
 			}, c)
 			if err != nil {
 				t.Fatalf("predict change %d, %s: %v", i, whatif.Describe(&c), err)

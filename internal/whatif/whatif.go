@@ -69,7 +69,7 @@ type Config struct {
 	// Scheduler has the options of the domain's servers.
 	Scheduler scheduler.Options
 	// Worth is the device value model of the domain's leader; nil to learn one from the placed tasks.
-	Worth *scheduler.Worth
+	DeviceValueModel *scheduler.ValueModel
 	// Now is the time at which the World begins.
 	Now time.Time
 	// Log receives the logs of all parts; nil for none.
@@ -127,7 +127,7 @@ func New(ctx context.Context, c Config) (*World, error) {
 		return nil, err
 	}
 	w.plane = plane
-	plane.Price(c.Worth)
+	plane.SetDeviceValueModel(c.DeviceValueModel)
 	server := apiserver.New(apiserver.Config{
 		Engine: c.Branch, Tables: tables, Domain: c.Domain, Log: c.Log, Now: now, Clock: boot,
 		Permissions: cluster.Permissions(), // for clusters without a record in the domain

@@ -159,7 +159,7 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 			if ctx.Err() != nil {
 				return
 			}
-			err := s.client.SayCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.WordPass})
+			err := s.client.SayCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.TTLPass})
 			now := time.Now()
 			if now.Sub(last) > wordTTL*2/3 {
 				proves = now.Add(wordTTL) // the machine stood still: what is seen for a while proves nothing

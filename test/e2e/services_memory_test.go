@@ -99,8 +99,8 @@ func TestKernelKillIsNoCrash(t *testing.T) {
 	}})
 	w.Eventually(2*soon, func() error {
 		v, err := w.client.Service(t.Context(), cluster.DefaultCluster, "leaky")
-		if err == nil && !strings.Contains(v.Status.Hungry, short) {
-			err = fmt.Errorf("it is %s: %q", v.Status.State, v.Status.Hungry)
+		if err == nil && !strings.Contains(v.Status.MemoryTrouble, short) {
+			err = fmt.Errorf("it is %s: %q", v.Status.State, v.Status.MemoryTrouble)
 		}
 		return err
 	})

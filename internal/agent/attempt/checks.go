@@ -11,7 +11,7 @@ import (
 )
 
 // doubtRecheckInterval is how soon an attempt checks again whether a ttl check was silent or unreachable, see
-// lifecycle.Doubted.
+// lifecycle.Unconfirmed.
 const doubtRecheckInterval = time.Second
 
 // CheckReport is one result of a check of a round.
@@ -29,13 +29,13 @@ func (r *Record) CheckReported(def *cluster.TaskDefinition, look CheckReport) {
 		return
 	}
 	r.makeLooks(def)
-	r.Looks[look.Check] = lifecycle.Looked(r.Looks[look.Check], look.State, look.Complaint)
+	r.Looks[look.Check] = lifecycle.Probed(r.Looks[look.Check], look.State, look.Complaint)
 }
 
 // TTLUpdated applies an update to a check of type ttl. Changed reports whether the update must be durable before it is
 // acknowledged. A repeated update only restarts the TTL; a restart of the agent restarts it as well. The error says why
 // the update does not count.
-func (r *Record) TTLUpdated(def *cluster.TaskDefinition, check string, word cluster.Word, message string,
+func (r *Record) TTLUpdated(def *cluster.TaskDefinition, check string, word cluster.TTLUpdate, message string,
 	now Now,
 ) (changed bool, err error) {
 	if def == nil {
@@ -55,13 +55,13 @@ func (r *Record) TTLUpdated(def *cluster.TaskDefinition, check string, word clus
 	if def.Checks[i].Means() == cluster.MeaningStartup && r.Through != 0 {
 		return false, nil // the startup checks are over
 	}
-	r.Looks[i] = lifecycle.Heard(word, message, now.Boot)
+	r.Looks[i] = lifecycle.TTLUpdated(word, message, now.Boot)
 	return before.Health != r.Looks[i].Health || before.Complaint != r.Looks[i].Complaint, nil
 }
 
 // makeLooks copies the looks of the record, because others hold copies of it.
 func (r *Record) makeLooks(def *cluster.TaskDefinition) {
-	looks := make([]lifecycle.Look, len(def.Checks))
+	looks := make([]lifecycle.CheckRecord, len(def.Checks))
 	copy(looks, r.Looks)
 	r.Looks = looks
 }
@@ -89,7 +89,7 @@ func (r *Record) HasDoubtedCheck(def *cluster.TaskDefinition, now Now) bool {
 	}
 	round := r.round(def, now)
 	for i := range def.Checks {
-		if e, _ := lifecycle.Expires(&round, i); e == lifecycle.Doubted {
+		if e, _ := lifecycle.Expires(&round, i); e == lifecycle.Unconfirmed {
 			return true
 		}
 	}
@@ -98,7 +98,7 @@ func (r *Record) HasDoubtedCheck(def *cluster.TaskDefinition, now Now) bool {
 
 func (r *Record) round(def *cluster.TaskDefinition, now Now) lifecycle.Round {
 	return lifecycle.Round{
-		Checks: def.Checks, Looks: r.Looks, Up: r.Up, Through: r.Through, Hearing: r.TTLWindow,
+		Checks: def.Checks, Records: r.Looks, Up: r.Up, Through: r.Through, TTLWindow: r.TTLWindow,
 		Now: now.Boot,
 	}
 }
@@ -117,11 +117,11 @@ func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Chec
 		switch e {
 		case lifecycle.Expired:
 			r.makeLooks(def)
-			r.Looks[i] = lifecycle.Silent(&def.Checks[i], r.Looks[i])
-			round.Looks = r.Looks
-		case lifecycle.Doubted:
+			r.Looks[i] = lifecycle.TTLExpired(&def.Checks[i], r.Looks[i])
+			round.Records = r.Looks
+		case lifecycle.Unconfirmed:
 			next = now.Boot + doubtRecheckInterval
-		case lifecycle.Stands:
+		case lifecycle.Valid:
 		}
 		at = sooner(at, next)
 	}
@@ -144,7 +144,7 @@ func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Chec
 // until the first check of the round has a result.
 func (r *Record) replacesNote(out lifecycle.Checked) bool {
 	return out.Note != "" || out.Health != cluster.HealthUnknown ||
-		slices.ContainsFunc(r.Looks, func(l lifecycle.Look) bool { return l.Health != "" })
+		slices.ContainsFunc(r.Looks, func(l lifecycle.CheckRecord) bool { return l.Health != "" })
 }
 
 // firstEssential returns the first essential container, or -1. Its log is shown when a check ends the round.

@@ -35,7 +35,7 @@ func (m *model) checks() {
 	switch happened := rapid.SampledFrom([]string{"look", "look", "look", "word", "hears", "answer", "deaf"}).Draw(m.T,
 		"happened"); happened {
 	case "hears":
-		m.rec.TTLWindow = lifecycle.Hearing{Since: m.clock}
+		m.rec.TTLWindow = lifecycle.TTLWindow{Since: m.clock}
 	case "answer":
 		if m.rec.TTLWindow.Since != 0 {
 			m.rec.TTLWindow.Until = m.clock
@@ -45,7 +45,7 @@ func (m *model) checks() {
 		}
 		m.expect()
 	case "deaf":
-		m.rec.TTLWindow = lifecycle.Hearing{}
+		m.rec.TTLWindow = lifecycle.TTLWindow{}
 	default:
 		if len(m.def.Checks) == 0 {
 			return
@@ -53,11 +53,11 @@ func (m *model) checks() {
 		i := rapid.IntRange(0, len(m.def.Checks)-1).Draw(m.T, "check")
 		c := &m.def.Checks[i]
 		if happened == "word" {
-			word := rapid.SampledFrom([]cluster.Word{
-				cluster.WordPass, cluster.WordPass, cluster.WordWarn,
-				cluster.WordFail,
+			word := rapid.SampledFrom([]cluster.TTLUpdate{
+				cluster.TTLPass, cluster.TTLPass, cluster.TTLWarn,
+				cluster.TTLFail,
 			}).Draw(m.T, "word")
-			if _, err := m.rec.TTLUpdated(m.def, c.Name, word, "so", m.now()); err == nil && word == cluster.WordFail {
+			if _, err := m.rec.TTLUpdated(m.def, c.Name, word, "so", m.now()); err == nil && word == cluster.TTLFail {
 				m.found(i)
 			}
 			return
@@ -113,7 +113,7 @@ func up(t *testing.T, checks ...cluster.Check) *watched {
 		def: &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}, Checks: checks},
 	}
 	w.rec = New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
-	w.rec.TTLWindow = lifecycle.Hearing{Since: noon.Boot, Until: noon.Boot}
+	w.rec.TTLWindow = lifecycle.TTLWindow{Since: noon.Boot, Until: noon.Boot}
 	w.next()
 	w.rec.Admitted("x", w.def)
 	w.begin()
@@ -269,7 +269,7 @@ func ttl(m cluster.CheckMeaning) cluster.Check {
 
 func TestWords(t *testing.T) {
 	w := up(t, ttl(""))
-	say := func(word cluster.Word, message string, changes bool) {
+	say := func(word cluster.TTLUpdate, message string, changes bool) {
 		t.Helper()
 		if changed, err := w.rec.TTLUpdated(w.def, "k0", word, message, w.now); err != nil || changed != changes {
 			t.Errorf("%s: changed %v, %v; want %v", word, changed, err, changes)
@@ -277,14 +277,14 @@ func TestWords(t *testing.T) {
 		w.next()
 	}
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "")
-	say(cluster.WordPass, "fine", true)
+	say(cluster.TTLPass, "fine", true)
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	say(cluster.WordPass, "still fine", false) // no change that must be durable
-	say(cluster.WordWarn, "slow", true)
+	say(cluster.TTLPass, "still fine", false) // no change that must be durable
+	say(cluster.TTLWarn, "slow", true)
 	w.shows(cluster.StateRunning, cluster.HealthWarning, "readiness check k0: slow")
-	say(cluster.WordFail, "stuck", true)
+	say(cluster.TTLFail, "stuck", true)
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: stuck")
-	say(cluster.WordPass, "", true)
+	say(cluster.TTLPass, "", true)
 	w.pass(11 * time.Second)
 	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval || !w.rec.HasDoubtedCheck(w.def, w.now) {
 		t.Errorf("it wants %+v, want to look again soon", s)
@@ -298,7 +298,7 @@ func TestWords(t *testing.T) {
 	}
 	for name, check := range map[string]string{"no check": "k1", "another type": "k2"} {
 		w.def.Checks = append(w.def.Checks[:1], cluster.Check{Name: "k2", Type: cluster.CheckTCP})
-		if _, err := w.rec.TTLUpdated(w.def, check, cluster.WordPass, "", w.now); err == nil {
+		if _, err := w.rec.TTLUpdated(w.def, check, cluster.TTLPass, "", w.now); err == nil {
 			t.Errorf("%s: the word was taken", name)
 		}
 	}
@@ -306,13 +306,13 @@ func TestWords(t *testing.T) {
 
 func TestWordsOfARoundThatIsOver(t *testing.T) {
 	w := up(t, ttl(cluster.MeaningLiveness))
-	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.WordFail, "", w.now); err != nil {
+	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.TTLFail, "", w.now); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.next(); s.Do != Signal {
 		t.Fatalf("want a signal, got %+v", s)
 	}
-	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.WordPass, "", w.now); err == nil {
+	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.TTLPass, "", w.now); err == nil {
 		t.Error("a word for a round that ends was taken")
 	}
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 1}, w.now)

@@ -154,10 +154,10 @@ type Record struct {
 	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
 	Through time.Duration `json:"through,omitempty"`
 	// Looks are the results of the checks of the round, in the order of the definition; nil before the first result.
-	Looks []lifecycle.Look `json:"looks,omitempty"`
+	Looks []lifecycle.CheckRecord `json:"looks,omitempty"`
 	// TTLWindow is when updates of ttl checks could have arrived.
-	TTLWindow lifecycle.Hearing `json:"-"`
-	Ending    *Ending           `json:"ending,omitempty"`
+	TTLWindow lifecycle.TTLWindow `json:"-"`
+	Ending    *Ending             `json:"ending,omitempty"`
 	// Restarts are the restarts in place; their times are Boot, as times since the epoch.
 	Restarts lifecycle.Restarts `json:"restarts,omitzero"`
 	// NotBefore is when the next round begins (Boot).
@@ -214,7 +214,7 @@ func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 	}
 	r.Revision = revision
 	r.Desired.Token = desired.Token
-	r.Desired.Priority, r.Desired.Meter = desired.Priority, desired.Meter
+	r.Desired.Priority, r.Desired.RequestCounter = desired.Priority, desired.RequestCounter
 	if s := desired.Stop; s != nil {
 		stop := *s
 		stop.Ended = stop.Ended || r.Desired.Ended()

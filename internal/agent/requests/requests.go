@@ -39,7 +39,7 @@ func New() *Reader {
 // Count returns the sum of the counters of a series on the metrics page of a program at host. For a histogram or a
 // summary it is the sum of the counts, under the name without "_count". Empty fields of the request counter source have
 // defaults, and port is required. A page without the series is an error.
-func (r *Reader) Count(ctx context.Context, host string, port int, m cluster.Meter) (float64, error) {
+func (r *Reader) Count(ctx context.Context, host string, port int, m cluster.RequestCounter) (float64, error) {
 	path, series := m.Path, m.Series
 	if path == "" {
 		path = cluster.DefaultRequestsPath

@@ -48,19 +48,19 @@ func TestCount(t *testing.T) {
 	}
 	r := requests.New()
 	for name, test := range map[string]struct {
-		meter cluster.Meter
+		meter cluster.RequestCounter
 		want  float64
 		fails string
 	}{
 		"the defaults":          {want: 1030},
-		"a series without type": {meter: cluster.Meter{Series: "plain"}, want: 13.5},
-		"a histogram's count":   {meter: cluster.Meter{Series: "took_seconds_count"}, want: 9},
-		"another page":          {meter: cluster.Meter{Path: "other", Series: "hits"}, want: 4},
-		"no such series":        {meter: cluster.Meter{Series: "nothing"}, fails: "has no nothing"},
-		"no such page":          {meter: cluster.Meter{Path: "/no"}, fails: "404"},
-		"no page of metrics":    {meter: cluster.Meter{Path: "/broken"}, fails: "parsing error"},
-		"a page elsewhere":      {meter: cluster.Meter{Path: "/moved"}, fails: "302"},
-		"a page without end":    {meter: cluster.Meter{Path: "/long"}, fails: "longer than"},
+		"a series without type": {meter: cluster.RequestCounter{Series: "plain"}, want: 13.5},
+		"a histogram's count":   {meter: cluster.RequestCounter{Series: "took_seconds_count"}, want: 9},
+		"another page":          {meter: cluster.RequestCounter{Path: "other", Series: "hits"}, want: 4},
+		"no such series":        {meter: cluster.RequestCounter{Series: "nothing"}, fails: "has no nothing"},
+		"no such page":          {meter: cluster.RequestCounter{Path: "/no"}, fails: "404"},
+		"no page of metrics":    {meter: cluster.RequestCounter{Path: "/broken"}, fails: "parsing error"},
+		"a page elsewhere":      {meter: cluster.RequestCounter{Path: "/moved"}, fails: "302"},
+		"a page without end":    {meter: cluster.RequestCounter{Path: "/long"}, fails: "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := r.Count(t.Context(), host, port, test.meter)

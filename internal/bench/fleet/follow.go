@@ -245,7 +245,8 @@ func (a *audience) listen(ctx context.Context, agent *fakeAgent, session uint64,
 	case <-curtain:
 	}
 	r := transport.AddressesRequest{
-		Node: agent.name, Session: session, Services: []transport.ServiceAsked{{Cluster: "default", Service: followed}},
+		Node: agent.name, Session: session,
+		Services:    []transport.ServiceRequest{{Cluster: "default", Service: followed}},
 		Differences: true,
 	}
 	var known []transport.ServiceAddress

@@ -69,7 +69,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		Protocols: protocols, ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	transport.Tune(server)
+	transport.ConfigureServer(server)
 	fmt.Fprintf(stdout, "https://%s\n", listener.Addr())
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return tellHeap(ctx, o.heap, stderr) })

@@ -183,7 +183,7 @@ func (n *node) listen(ctx context.Context, session uint64) {
 func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 	heartbeat := time.Duration(welcome.Heartbeat)
 	for seq := uint64(1); ; seq++ {
-		nap(ctx, transport.Together(time.Now(), time.Duration((0.8+0.1*rand.Float64())*float64(heartbeat))))
+		nap(ctx, transport.AlignReport(time.Now(), time.Duration((0.8+0.1*rand.Float64())*float64(heartbeat))))
 		stats := n.stats()
 		if transport.Same(stats, n.told, facts) {
 			stats = nil

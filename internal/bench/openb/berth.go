@@ -67,8 +67,8 @@ func newBerth(t *trace, strategy cluster.Strategy) *berth {
 func (b *berth) arrive(demand int) {
 	p := &b.pods[demand]
 	b.mix.Learn(p.Demand, p.Devices, 1)
-	if b.mix.Stale(b.fleet.Worth()) {
-		b.fleet.SetWorth(b.mix.Worth())
+	if b.mix.Stale(b.fleet.DeviceValueModel()) {
+		b.fleet.SetDeviceValueModel(b.mix.ValueModel())
 	}
 }
 

@@ -100,9 +100,9 @@ func readFile(name string) (t *trace, err error) {
 func compare(ctx context.Context, t *trace, out io.Writer) error {
 	fmt.Fprintf(out, "| policy | mean wait, s | average bounded slowdown | p99 wait, s | longest wait, s "+
 		"|\n|---|---|---|---|---|\n")
-	ours := newBerth(backfill.Patience, false)
-	half := func(length time.Duration) time.Duration { return backfill.Patience(length) / 2 }
-	twice := func(length time.Duration) time.Duration { return backfill.Patience(length) * 2 }
+	ours := newBerth(backfill.PriorityAfter, false)
+	half := func(length time.Duration) time.Duration { return backfill.PriorityAfter(length) / 2 }
+	twice := func(length time.Duration) time.Duration { return backfill.PriorityAfter(length) * 2 }
 	never := func(time.Duration) time.Duration { return 0 }
 	for _, row := range []struct {
 		name string
@@ -115,7 +115,7 @@ func compare(ctx context.Context, t *trace, out io.Writer) error {
 		{"Berth, half the patience", newBerth(half, false)},
 		{"Berth, twice the patience", newBerth(twice, false)},
 		{"Berth, patience without end", newBerth(never, false)},
-		{"Berth without limits, learned run times only", newBerth(backfill.Patience, true)},
+		{"Berth without limits, learned run times only", newBerth(backfill.PriorityAfter, true)},
 	} {
 		f, err := judge(ctx, t, row.policy)
 		if err != nil {
@@ -143,7 +143,7 @@ func shake(ctx context.Context, traces []*trace, out io.Writer) error {
 		below := 0
 		for seed := range uint64(shaken) {
 			late := later(t, seed+1)
-			for i, p := range []policy{yardstick{backfill: true}, newBerth(backfill.Patience, false)} {
+			for i, p := range []policy{yardstick{backfill: true}, newBerth(backfill.PriorityAfter, false)} {
 				f, err := judge(ctx, late, p)
 				if err != nil {
 					return fmt.Errorf("%s: %w", t.name, err)
@@ -187,7 +187,7 @@ func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error 
 		if err != nil {
 			return fmt.Errorf("%s: EASY: %w", t.name, err)
 		}
-		ours, err := judge(ctx, t, newBerth(backfill.Patience, false))
+		ours, err := judge(ctx, t, newBerth(backfill.PriorityAfter, false))
 		if err != nil {
 			return fmt.Errorf("%s: Berth: %w", t.name, err)
 		}

@@ -68,7 +68,7 @@ func TestPolicies(t *testing.T) {
 		// the shorter fills; the longer one is too late to, and comes after wide, at 110
 		{"easy-sjbf", yardstick{backfill: true, shortest: true}, []int64{0, 99, 108, 0, 197}},
 		// the shorter is first of those that just came
-		{"berth", newBerth(backfill.Patience, false), []int64{0, 99, 108, 0, 197}},
+		{"berth", newBerth(backfill.PriorityAfter, false), []int64{0, 99, 108, 0, 197}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := replay(story, c.policy)
@@ -101,7 +101,7 @@ func TestMadeUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours, err := judge(t.Context(), tr, newBerth(backfill.Patience, false))
+		ours, err := judge(t.Context(), tr, newBerth(backfill.PriorityAfter, false))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,9 +16,10 @@
 // smallest first. To add a node comes last, and does not replace other suggestions. The changes of a suggestion concern
 // one node, because a task runs on one. A suggestion also says on how many nodes similar changes would suffice.
 //
-// The search asks every node for all blockers of the task (scheduler.Hurdles). Nodes with equal blockers form a bucket,
-// and only the cheapest nodes of a bucket are tried. A trial makes changes for one blocker after the other and asks the
-// node again, because a change may cause another blocker. The work is bounded; a result says if the bound was reached.
+// The search asks every node for all blockers of the task (scheduler.Blockers). Nodes with equal blockers form a
+// bucket, and only the cheapest nodes of a bucket are tried. A trial makes changes for one blocker after the other and
+// asks the node again, because a change may cause another blocker. The work is bounded; a result says if the bound was
+// reached.
 //
 // # Cost
 //
@@ -39,8 +40,8 @@ import (
 )
 
 const (
-	// DefaultMost is the default of Input.Most.
-	DefaultMost = 5
+	// DefaultMaxSuggestions is the default of Input.MaxSuggestions.
+	DefaultMaxSuggestions = 5
 	// maxChanges is the largest number of changes in a suggestion.
 	maxChanges = 4
 	// maxTries limits how often one Find asks nodes after a change.
@@ -59,8 +60,8 @@ type Input struct {
 	Gang []cluster.Pending
 	// Options are the scheduler's options.
 	Options scheduler.Options
-	// Most is the largest number of suggestions; the default is DefaultMost.
-	Most int
+	// MaxSuggestions is the largest number of suggestions; the default is DefaultMaxSuggestions.
+	MaxSuggestions int
 }
 
 // Result is what Find found.
@@ -79,10 +80,10 @@ type Result struct {
 // to maxChanges. For a member of a gang it finds what would place the whole gang. If that fails, it advises on the
 // first member without a place; Placed and Size of the suggestion then say how many members would be placed.
 func Find(in Input) Result {
-	if in.Most <= 0 {
-		in.Most = DefaultMost
+	if in.MaxSuggestions <= 0 {
+		in.MaxSuggestions = DefaultMaxSuggestions
 	}
-	s := &search{fleet: in.Fleet, opts: in.Options, most: in.Most, own: ownerOf(in.Task.Task)}
+	s := &search{fleet: in.Fleet, opts: in.Options, most: in.MaxSuggestions, own: ownerOf(in.Task.Task)}
 	if len(in.Gang) > 0 && in.Task.Gang != "" {
 		return s.gang(in.Gang)
 	}
@@ -188,7 +189,7 @@ func (s *search) makeBuckets(p cluster.Pending) []bucket {
 	names := s.fleet.Nodes()
 	index := map[string]int{}
 	var all []bucket
-	for i, blockers := range scheduler.Hurdles(s.fleet, p, names, s.opts) {
+	for i, blockers := range scheduler.Blockers(s.fleet, p, names, s.opts) {
 		n := s.examine(&p, names[i], blockers)
 		key, least, open := signature(&p, blockers)
 		if !open {

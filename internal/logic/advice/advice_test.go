@@ -39,7 +39,7 @@ func TestSuggestionsPlace(t *testing.T) {
 			d.bind(f, &p)
 		}
 		nodes, held := state(f)
-		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 20})
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, MaxSuggestions: 20})
 		nodesAfter, heldAfter := state(f)
 		if diff := cmp.Diff(nodes, nodesAfter, cmpopts.EquateEmpty()) +
 			cmp.Diff(held, heldAfter, cmpopts.EquateEmpty()); diff != "" {
@@ -152,7 +152,7 @@ func bruteForce(f *scheduler.Fleet, p cluster.Pending) brute {
 			g.SetNode(n)
 		}
 	})
-	with("wait", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Avoid = nil })
+	with("wait", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.ExcludedNodes = nil })
 	with("port", 0, func(_ *scheduler.Fleet, q *cluster.Pending) { q.Ports = []cluster.Port{{Name: "http"}} })
 	for _, name := range f.Nodes() {
 		b.node(f, p, name, with)
@@ -241,7 +241,7 @@ func TestNothingSmaller(t *testing.T) {
 		if places(f, p) {
 			continue
 		}
-		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 100})
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, MaxSuggestions: 100})
 		want := bruteForce(f, p)
 		got := brute{}
 		for _, sg := range r.Suggestions {
@@ -339,7 +339,7 @@ func TestFewestConstraints(t *testing.T) {
 				fewest = dropped
 			}
 		}
-		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, Most: 100})
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p, MaxSuggestions: 100})
 		least := len(p.Placement.Constraints) + 1
 		for _, sg := range r.Suggestions {
 			if sg.Changes[0].Kind != cluster.ChangeAdd {

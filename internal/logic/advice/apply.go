@@ -160,7 +160,9 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 	case cluster.ChangeRelease:
 		p.Priority = max(p.Priority, 1)
 	case cluster.ChangeWait:
-		p.Avoid = slices.DeleteFunc(slices.Clone(p.Avoid), func(node string) bool { return node == c.Node })
+		p.ExcludedNodes = slices.DeleteFunc(slices.Clone(p.ExcludedNodes), func(node string) bool {
+			return node == c.Node
+		})
 	case cluster.ChangePort:
 		p.Ports = slices.Clone(p.Ports)
 		for i := range slices.Backward(p.Ports) { // of two equal ports the first keeps its number

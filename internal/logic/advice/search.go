@@ -12,7 +12,7 @@ import (
 // ask returns the present blockers of the task on one node.
 func (s *search) ask(p cluster.Pending, node string) []scheduler.Blocker {
 	s.tries++
-	return scheduler.Hurdles(s.fleet, p, []string{node}, s.opts)[0]
+	return scheduler.Blockers(s.fleet, p, []string{node}, s.opts)[0]
 }
 
 // tryBucket tries the cheapest nodes of a bucket: those where the least is missing, and the first freeable ones.

@@ -198,7 +198,7 @@ func (d draw) task(names []string) cluster.Pending {
 		p.Devices = []cluster.DeviceRequest{{Count: 1 + d.IntN(3), Models: pick(d, nil, []string{"A"}, []string{"C"})}}
 	}
 	if d.rare(6) && len(names) > 0 {
-		p.Avoid = []string{pick(d, names...)}
+		p.ExcludedNodes = []string{pick(d, names...)}
 	}
 	if d.rare(12) && len(names) > 0 {
 		p.Only = pick(d, append(slices.Clone(names), "gone")...)

@@ -100,7 +100,7 @@ func TestPatience(t *testing.T) {
 		{10 * time.Hour, 80 * time.Hour},
 		{math.MaxInt64, math.MaxInt64 / 8 * 8},
 	} {
-		if got := backfill.Patience(c.length); got != c.want {
+		if got := backfill.PriorityAfter(c.length); got != c.want {
 			t.Errorf("Patience(%s) = %s, want %s", c.length, got, c.want)
 		}
 	}

@@ -116,15 +116,15 @@ func maxRunTime(w *Waiting) int64 {
 // Patience returns the patience that the benchmarks use: eight times the job's own length, and at least a day. An equal
 // patience for all jobs would order a crowded queue by arrival, and short jobs would wait for days too. With a patience
 // that grows with the limit, the jobs that hold most resources for longest wait longest.
-func Patience(length time.Duration) time.Duration {
-	return max(LeastPatience, PatienceFactor*min(max(length, 0), maxFactoredLength))
+func PriorityAfter(length time.Duration) time.Duration {
+	return max(MinPriorityAfter, PriorityAfterFactor*min(max(length, 0), maxFactoredLength))
 }
 
 // Parameters of [Patience]. docs/adr/0044 explains their choice and the values of other systems.
 const (
-	LeastPatience  = 24 * time.Hour
-	PatienceFactor = 8
+	MinPriorityAfter    = 24 * time.Hour
+	PriorityAfterFactor = 8
 )
 
-// maxFactoredLength is the greatest length that PatienceFactor multiplies without overflow: 36 years.
-const maxFactoredLength = forever / PatienceFactor
+// maxFactoredLength is the greatest length that PriorityAfterFactor multiplies without overflow: 36 years.
+const maxFactoredLength = forever / PriorityAfterFactor

@@ -10,7 +10,7 @@ import (
 
 // Look is the state of one check in a round. Agents persist it, so that neither a restart of the agent nor another
 // server loses or repeats results. The zero value is a check without a result.
-type Look struct {
+type CheckRecord struct {
 	CheckState
 	// Complaint is the check's answer when its present health began, empty if the check was healthy.
 	Complaint string `json:"complaint,omitempty"`
@@ -18,9 +18,9 @@ type Look struct {
 	Said time.Duration `json:"said,omitempty"`
 }
 
-// Hearing is the span in which ttl updates could have reached an agent (boot-time clock). It does not outlive the
+// TTLWindow is the span in which ttl updates could have reached an agent (boot-time clock). It does not outlive the
 // agent.
-type Hearing struct {
+type TTLWindow struct {
 	// Since is the time from which a server that passes updates on has been connected without a break, 0 if none is.
 	Since time.Duration
 	// Until is the time at which the newest request was sent that the server has answered.
@@ -29,41 +29,41 @@ type Hearing struct {
 
 // Round holds the checks of one round of an attempt.
 type Round struct {
-	Checks []cluster.Check
-	Looks  []Look // one for each check, or none at all
+	Checks  []cluster.Check
+	Records []CheckRecord // one for each check, or none at all
 	// Up is the time at which all containers ran. Through is the time at which all startup checks had succeeded. 0
 	// means not yet (boot-time clock).
 	Up, Through time.Duration
-	Hearing     Hearing
+	TTLWindow   TTLWindow
 	Now         time.Duration // boot-time clock
 }
 
 // look returns the state of a check.
-func (r *Round) look(i int) Look {
-	if i < len(r.Looks) {
-		return r.Looks[i]
+func (r *Round) look(i int) CheckRecord {
+	if i < len(r.Records) {
+		return r.Records[i]
 	}
-	return Look{}
+	return CheckRecord{}
 }
 
-// Looked returns the look after a report of the check. The reporter bounds how often the complaint changes, because
+// Probed returns the look after a report of the check. The reporter bounds how often the complaint changes, because
 // each change is sent and stored.
-func Looked(prev Look, state CheckState, complaint string) Look {
+func Probed(prev CheckRecord, state CheckState, complaint string) CheckRecord {
 	if state.Health == cluster.HealthHealthy {
 		complaint = ""
 	}
-	return Look{CheckState: state, Complaint: complaint, Said: prev.Said}
+	return CheckRecord{CheckState: state, Complaint: complaint, Said: prev.Said}
 }
 
-// Heard returns the look of a check of type ttl after an update that arrived now (boot-time clock).
-func Heard(word cluster.Word, message string, now time.Duration) Look {
-	next := Look{Said: now, Complaint: message}
+// TTLUpdated returns the look of a check of type ttl after an update that arrived now (boot-time clock).
+func TTLUpdated(word cluster.TTLUpdate, message string, now time.Duration) CheckRecord {
+	next := CheckRecord{Said: now, Complaint: message}
 	switch word {
-	case cluster.WordPass:
+	case cluster.TTLPass:
 		next.Health, next.Complaint = cluster.HealthHealthy, ""
-	case cluster.WordWarn:
+	case cluster.TTLWarn:
 		next.Health = cluster.HealthWarning
-	case cluster.WordFail:
+	case cluster.TTLFail:
 		next.Health = cluster.HealthFailing
 	}
 	return next
@@ -74,10 +74,10 @@ type Expiry string
 
 // Expiries.
 const (
-	Stands Expiry = "" // the last update is valid, or the check waits for one
+	Valid Expiry = "" // the last update is valid, or the check waits for one
 	// no update arrived for the TTL; whether one could have arrived is not known yet
-	Doubted Expiry = "doubted"
-	Expired Expiry = "expired" // no update arrived for the TTL, and one could have arrived
+	Unconfirmed Expiry = "doubted"
+	Expired     Expiry = "expired" // no update arrived for the TTL, and one could have arrived
 )
 
 // Expires judges the TTL of a check of type ttl. The TTL runs from the latest of three times: the newest update, the
@@ -91,29 +91,29 @@ func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 		began = r.Up
 	}
 	look := r.look(i)
-	if c.Type != cluster.CheckTTL || began == 0 || r.Hearing.Since == 0 || look.Health == cluster.HealthFailing {
-		return Stands, 0
+	if c.Type != cluster.CheckTTL || began == 0 || r.TTLWindow.Since == 0 || look.Health == cluster.HealthFailing {
+		return Valid, 0
 	}
 	if c.Means() == cluster.MeaningStartup && look.Health == cluster.HealthHealthy {
-		return Stands, 0 // the check is done
+		return Valid, 0 // the check is done
 	}
-	end := max(began, r.Up+time.Duration(c.InitialDelay), look.Said, r.Hearing.Since) + ttlOrDefault(c.TTL)
+	end := max(began, r.Up+time.Duration(c.InitialDelay), look.Said, r.TTLWindow.Since) + ttlOrDefault(c.TTL)
 	switch {
 	case r.Now < end:
-		return Stands, end
-	case r.Hearing.Until < end:
-		return Doubted, 0
+		return Valid, end
+	case r.TTLWindow.Until < end:
+		return Unconfirmed, 0
 	}
 	return Expired, 0
 }
 
-// Silent returns the look of a check after its TTL has passed.
-func Silent(c *cluster.Check, prev Look) Look {
+// TTLExpired returns the look of a check after its TTL has passed.
+func TTLExpired(c *cluster.Check, prev CheckRecord) CheckRecord {
 	complaint := "nothing was said for " + cluster.Duration(ttlOrDefault(c.TTL)).String()
 	if prev.Said == 0 {
 		complaint = "nothing was said within " + cluster.Duration(ttlOrDefault(c.TTL)).String()
 	}
-	return Look{CheckState: CheckState{Health: cluster.HealthFailing}, Complaint: complaint, Said: prev.Said}
+	return CheckRecord{CheckState: CheckState{Health: cluster.HealthFailing}, Complaint: complaint, Said: prev.Said}
 }
 
 func ttlOrDefault(d cluster.Duration) time.Duration {
@@ -182,7 +182,7 @@ func Judge(r *Round) Checked {
 }
 
 // describeCheck names a check with its meaning and its answer.
-func describeCheck(c *cluster.Check, look Look) string {
+func describeCheck(c *cluster.Check, look CheckRecord) string {
 	text := fmt.Sprintf("%s check %s", c.Means(), c.Name)
 	switch {
 	case look.Complaint != "":
@@ -194,7 +194,7 @@ func describeCheck(c *cluster.Check, look Look) string {
 }
 
 // fatalMessage says that a check ends the round.
-func fatalMessage(c *cluster.Check, look Look) string {
+func fatalMessage(c *cluster.Check, look CheckRecord) string {
 	text := fmt.Sprintf("%s check %s failed", c.Means(), c.Name)
 	if n := look.Failures; n > 1 {
 		text += fmt.Sprintf(" %d times in a row", n)

@@ -30,9 +30,9 @@ func checksOf(texts ...string) (all []cluster.Check) {
 }
 
 // looksOf reads one letter for each check: "+" healthy, "!" in warning, "-" failing, "?" without a result.
-func looksOf(letters string) (all []lifecycle.Look) {
+func looksOf(letters string) (all []lifecycle.CheckRecord) {
 	for _, l := range letters {
-		var look lifecycle.Look
+		var look lifecycle.CheckRecord
 		switch l {
 		case '+':
 			look.Health = cluster.HealthHealthy
@@ -114,7 +114,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := lifecycle.Round{Checks: tt.checks, Looks: looksOf(tt.looks), Up: 1, Now: time.Hour}
+			r := lifecycle.Round{Checks: tt.checks, Records: looksOf(tt.looks), Up: 1, Now: time.Hour}
 			if tt.through {
 				r.Through = 1
 			}
@@ -135,43 +135,45 @@ func TestWordsExpire(t *testing.T) {
 		want   lifecycle.Expiry
 		at     time.Duration
 	}{
-		{"nothing was said yet, and there is time", func(*lifecycle.Round) {}, s(9), lifecycle.Stands, s(10)},
-		{"nothing was said in time", func(r *lifecycle.Round) { r.Hearing.Until = s(11) }, s(12), lifecycle.Expired, 0},
-		{"a word stands", func(r *lifecycle.Round) { r.Looks[0].Said = s(5) }, s(12), lifecycle.Stands, s(15)},
+		{"nothing was said yet, and there is time", func(*lifecycle.Round) {}, s(9), lifecycle.Valid, s(10)},
+		{"nothing was said in time", func(r *lifecycle.Round) {
+			r.TTLWindow.Until = s(11)
+		}, s(12), lifecycle.Expired, 0},
+		{"a word stands", func(r *lifecycle.Round) { r.Records[0].Said = s(5) }, s(12), lifecycle.Valid, s(15)},
 		{"no server has answered since", func(r *lifecycle.Round) {
-			r.Hearing.Until = s(9)
-		}, s(60), lifecycle.Doubted, 0},
+			r.TTLWindow.Until = s(9)
+		}, s(60), lifecycle.Unconfirmed, 0},
 		{"without a session nothing expires", func(r *lifecycle.Round) {
-			r.Hearing.Since = 0
-		}, s(600), lifecycle.Stands, 0},
+			r.TTLWindow.Since = 0
+		}, s(600), lifecycle.Valid, 0},
 		{"a new session begins the time anew", func(r *lifecycle.Round) {
-			r.Hearing = lifecycle.Hearing{Since: s(100)}
-		}, s(105), lifecycle.Stands, s(110)},
+			r.TTLWindow = lifecycle.TTLWindow{Since: s(100)}
+		}, s(105), lifecycle.Valid, s(110)},
 		{"the initial delay comes before", func(r *lifecycle.Round) {
 			r.Checks[0].InitialDelay = cluster.Duration(time.Minute)
-		}, s(30), lifecycle.Stands, s(70)},
+		}, s(30), lifecycle.Valid, s(70)},
 		{"before the start is through nothing counts", func(r *lifecycle.Round) {
 			r.Through = 0
-		}, s(60), lifecycle.Stands, 0},
-		{"what fails already fails", func(r *lifecycle.Round) { r.Looks = looksOf("-") }, s(60), lifecycle.Stands, 0},
+		}, s(60), lifecycle.Valid, 0},
+		{"what fails already fails", func(r *lifecycle.Round) { r.Records = looksOf("-") }, s(60), lifecycle.Valid, 0},
 		{"others are looked at", func(r *lifecycle.Round) {
 			r.Checks[0].Type = cluster.CheckTCP
-		}, s(60), lifecycle.Stands, 0},
+		}, s(60), lifecycle.Valid, 0},
 		{
 			"a start counts from the round's beginning", func(r *lifecycle.Round) {
-				r.Through, r.Checks[0].Meaning, r.Hearing.Until = 0, cluster.MeaningStartup, s(11)
+				r.Through, r.Checks[0].Meaning, r.TTLWindow.Until = 0, cluster.MeaningStartup, s(11)
 			}, s(12), lifecycle.Expired, 0,
 		},
 		{
 			"a start that succeeded is over", func(r *lifecycle.Round) {
-				r.Checks[0].Meaning, r.Looks = cluster.MeaningStartup, looksOf("+")
-			}, s(60), lifecycle.Stands, 0,
+				r.Checks[0].Meaning, r.Records = cluster.MeaningStartup, looksOf("+")
+			}, s(60), lifecycle.Valid, 0,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := lifecycle.Round{
-				Checks: checksOf("ttl readiness"), Looks: looksOf("?"), Up: up, Through: up,
-				Hearing: lifecycle.Hearing{Since: up - time.Minute, Until: up}, Now: tt.now,
+				Checks: checksOf("ttl readiness"), Records: looksOf("?"), Up: up, Through: up,
+				TTLWindow: lifecycle.TTLWindow{Since: up - time.Minute, Until: up}, Now: tt.now,
 			}
 			tt.change(&r)
 			if got, at := lifecycle.Expires(&r, 0); got != tt.want || at != tt.at {
@@ -185,7 +187,7 @@ func TestWordsExpire(t *testing.T) {
 func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := lifecycle.Round{
-			Checks: checksOf("ttl readiness"), Looks: looksOf("?"), Up: time.Hour, Through: time.Hour,
+			Checks: checksOf("ttl readiness"), Records: looksOf("?"), Up: time.Hour, Through: time.Hour,
 			Now: time.Hour,
 		}
 		ttl := time.Duration(r.Checks[0].TTL)
@@ -195,27 +197,27 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 				[]string{"time", "time", "time", "session", "lost", "answer", "word", "agent"}).Draw(t, "event") {
 			case "time":
 				r.Now += time.Duration(rapid.IntRange(1, 8).Draw(t, "seconds")) * time.Second
-				if r.Hearing.Since == 0 {
+				if r.TTLWindow.Since == 0 {
 					deaf = r.Now
 				}
 			case "session":
-				r.Hearing = lifecycle.Hearing{Since: r.Now}
+				r.TTLWindow = lifecycle.TTLWindow{Since: r.Now}
 				deaf = r.Now
 			case "lost", "agent": // a restarted agent has its persisted state and no session
-				r.Hearing, deaf = lifecycle.Hearing{}, r.Now
+				r.TTLWindow, deaf = lifecycle.TTLWindow{}, r.Now
 			case "answer":
-				if r.Hearing.Since != 0 {
-					r.Hearing.Until = r.Now
+				if r.TTLWindow.Since != 0 {
+					r.TTLWindow.Until = r.Now
 				}
 			case "word":
-				if r.Hearing.Since != 0 {
-					r.Looks[0], deaf = lifecycle.Heard(cluster.WordPass, "", r.Now), r.Now
+				if r.TTLWindow.Since != 0 {
+					r.Records[0], deaf = lifecycle.TTLUpdated(cluster.TTLPass, "", r.Now), r.Now
 				}
 			}
 			switch e, _ := lifecycle.Expires(&r, 0); {
 			case e == lifecycle.Expired && r.Now-deaf < ttl:
 				t.Fatalf("expired %v after it was heard, or could not be", r.Now-deaf)
-			case e == lifecycle.Stands && r.Hearing.Since != 0 && r.Now-deaf >= ttl:
+			case e == lifecycle.Valid && r.TTLWindow.Since != 0 && r.Now-deaf >= ttl:
 				t.Fatalf("stands %v after the last word", r.Now-deaf)
 			}
 		}
@@ -224,7 +226,7 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 
 func TestComplaintIsTheReportedOne(t *testing.T) {
 	state := lifecycle.CheckState{}
-	look := lifecycle.Look{}
+	look := lifecycle.CheckRecord{}
 	var got []string
 	for i, ok := range []bool{false, false, false, false, true} {
 		state = lifecycle.NextHealth(state, ok, 3)
@@ -232,7 +234,7 @@ func TestComplaintIsTheReportedOne(t *testing.T) {
 		if !ok {
 			complaint = fmt.Sprint("answer ", i)
 		}
-		look = lifecycle.Looked(look, state, complaint)
+		look = lifecycle.Probed(look, state, complaint)
 		got = append(got, strings.TrimSpace(string(look.Health)+" "+look.Complaint))
 	}
 	want := []string{"warning answer 0", "warning answer 1", "failing answer 2", "failing answer 3", "healthy"}

@@ -160,8 +160,9 @@ func (c *chaos) checkPending(p cluster.Pending) {
 		}
 	}
 	slices.Sort(standing)
-	if !slices.Equal(slices.Compact(standing), p.Avoid) || p.Attempt != newest+1 {
-		c.Fatalf("%s asks for attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.Avoid, newest+1, standing)
+	if !slices.Equal(slices.Compact(standing), p.ExcludedNodes) || p.Attempt != newest+1 {
+		c.Fatalf("%s asks for attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.ExcludedNodes, newest+1,
+			standing)
 	}
 	parts, ok := p.Task.Parts()
 	if !ok || parts.Owner != c.owner.Name || p.Owner != c.owner || p.Definition.Version == 0 || p.OwnerRev != 7 ||

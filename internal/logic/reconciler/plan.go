@@ -76,9 +76,9 @@ func (p *plan) nextAttempt(s *slot, template cluster.Pending) (cluster.Pending, 
 	if len(ask.needs) > 0 {
 		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.needs)
 	}
-	next.Avoid = s.nodesWithRecords()
+	next.ExcludedNodes = s.nodesWithRecords()
 	if p.policy != nil && next.Only == "" {
-		next.Shun = p.policy.penalizedNodes(s, p.now)
+		next.PenalizedNodes = p.policy.penalizedNodes(s, p.now)
 	}
 	return next, true
 }

@@ -140,8 +140,8 @@ type Decision struct {
 	Waits []Wait
 	// Message explains in a sentence why the owner is not in its desired state; empty if it is.
 	Message string
-	// NextLook is the time of the next decision even if no input changes; zero for none.
-	NextLook time.Time
+	// NextDecision is the time of the next decision even if no input changes; zero for none.
+	NextDecision time.Time
 }
 
 // Empty reports whether there is nothing to write and nothing to place.
@@ -153,8 +153,8 @@ func (d *Decision) Empty() bool {
 
 // decideAgainAt requests another decision at t, unless an earlier one is requested.
 func (d *Decision) decideAgainAt(t time.Time) {
-	if d.NextLook.IsZero() || t.Before(d.NextLook) {
-		d.NextLook = t
+	if d.NextDecision.IsZero() || t.Before(d.NextDecision) {
+		d.NextDecision = t
 	}
 }
 

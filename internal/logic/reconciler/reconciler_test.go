@@ -155,8 +155,8 @@ func TestDelaysGrowWithEachFailure(t *testing.T) {
 	for range 12 {
 		d := w.decide(w.tasks())
 		if len(d.Pending) == 0 {
-			delays = append(delays, d.NextLook.Sub(w.now))
-			w.now = d.NextLook
+			delays = append(delays, d.NextDecision.Sub(w.now))
+			w.now = d.NextDecision
 			d = w.decide(w.tasks())
 		}
 		if len(d.Pending) != 1 {

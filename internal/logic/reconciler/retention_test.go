@@ -64,8 +64,8 @@ func TestEndedJobsExpire(t *testing.T) {
 			if d.Expire != tt.expire {
 				t.Errorf("expire: %v, want %v", d.Expire, tt.expire)
 			}
-			if tt.next != 0 && !d.NextLook.Equal(ended.Add(tt.next)) {
-				t.Errorf("the next look is %s, want %s", d.NextLook, ended.Add(tt.next))
+			if tt.next != 0 && !d.NextDecision.Equal(ended.Add(tt.next)) {
+				t.Errorf("the next look is %s, want %s", d.NextDecision, ended.Add(tt.next))
 			}
 		})
 	}

@@ -321,8 +321,8 @@ func (s *stage) print(words []string, a args) {
 
 // describe omits the time of the next decision if it is far ahead, at a deadline.
 func (s *stage) describe(d reconciler.Decision) string {
-	if d.NextLook.Sub(s.now) > 2*time.Minute {
-		d.NextLook = time.Time{}
+	if d.NextDecision.Sub(s.now) > 2*time.Minute {
+		d.NextDecision = time.Time{}
 	}
 	return describe(d)
 }

@@ -55,8 +55,8 @@ type ServiceStatus struct {
 	// CrashLooping lists tasks that end again and again. GivenUp lists tasks that are not tried again until the service
 	// changes.
 	CrashLooping, GivenUp []cluster.TaskID
-	// Hungry describes repeated kills or moves of tasks for want of memory; empty if there were none.
-	Hungry string
+	// MemoryTrouble describes repeated kills or moves of tasks for want of memory; empty if there were none.
+	MemoryTrouble string
 }
 
 // VersionCount counts the tasks of one version of a service.
@@ -124,7 +124,7 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 		slices.SortStableFunc(st.Versions, func(a, b VersionCount) int {
 			return cmp.Compare(b.Generation, a.Generation)
 		})
-		st.Hungry = memoryTrouble(all, in.Now)
+		st.MemoryTrouble = memoryTrouble(all, in.Now)
 		st.describeRollout(in, c.healthyFresh)
 	}
 	st.State = c.state(in, &st)
@@ -260,8 +260,8 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 	if trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble); trouble != "" && st.State != RolloutFailed {
 		text += "; " + trouble
 	}
-	if st.Hungry != "" {
-		text += "; " + st.Hungry
+	if st.MemoryTrouble != "" {
+		text += "; " + st.MemoryTrouble
 	}
 	return text
 }

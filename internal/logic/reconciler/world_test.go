@@ -214,10 +214,10 @@ func (w *world) commitStop(s *reconciler.Stop) {
 // acceptsTasks reports whether a node may be given new tasks.
 func (w *world) acceptsTasks(node string, p *cluster.Pending) bool {
 	if p.Only != "" && (p.Only != node || p.Daemon) {
-		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.Avoid, node)
+		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.ExcludedNodes, node)
 	}
 	return w.absent[node] == watcher.Present && w.drains[node] == nil && !w.cordoned[node] &&
-		!slices.Contains(p.Avoid, node)
+		!slices.Contains(p.ExcludedNodes, node)
 }
 
 // commitMove writes the part of a move that frees the task, if a node has a place for it.
@@ -293,7 +293,7 @@ func (w *world) commit(d reconciler.Decision) {
 
 // place puts a pending task on a node. It returns an error for requests that a scheduler or committer would refuse.
 func (w *world) place(p cluster.Pending, node string) error {
-	if slices.Contains(p.Avoid, node) {
+	if slices.Contains(p.ExcludedNodes, node) {
 		return fmt.Errorf("%s is to be kept off %s", p.Task, node)
 	}
 	for _, r := range w.records {
@@ -495,11 +495,11 @@ func describe(d reconciler.Decision) string {
 	var b strings.Builder
 	for _, p := range d.Pending {
 		fmt.Fprintf(&b, "  place %s attempt %d of %s", shortID(p.Task), p.Attempt, p.Definition)
-		if len(p.Avoid) > 0 {
-			fmt.Fprintf(&b, ", not on %s", strings.Join(p.Avoid, " "))
+		if len(p.ExcludedNodes) > 0 {
+			fmt.Fprintf(&b, ", not on %s", strings.Join(p.ExcludedNodes, " "))
 		}
-		if len(p.Shun) > 0 {
-			fmt.Fprintf(&b, ", rather not on %s", strings.Join(p.Shun, " "))
+		if len(p.PenalizedNodes) > 0 {
+			fmt.Fprintf(&b, ", rather not on %s", strings.Join(p.PenalizedNodes, " "))
 		}
 		if p.Only != "" {
 			fmt.Fprintf(&b, ", only on %s", p.Only)
@@ -568,8 +568,8 @@ func describe(d reconciler.Decision) string {
 	for _, e := range d.Events {
 		fmt.Fprintf(&b, "  event %s\n", e.Type)
 	}
-	if !d.NextLook.IsZero() {
-		fmt.Fprintf(&b, "  look again at %v\n", d.NextLook.Sub(time.Unix(0, 0)))
+	if !d.NextDecision.IsZero() {
+		fmt.Fprintf(&b, "  look again at %v\n", d.NextDecision.Sub(time.Unix(0, 0)))
 	}
 	if b.Len() == 0 {
 		b.WriteString("  nothing to do\n")

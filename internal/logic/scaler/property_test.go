@@ -145,8 +145,8 @@ func TestPromises(t *testing.T) {
 		if d.Scale != nil && (len(d.Scale.Recent) > cluster.MaxScaleChanges || d.Scale.From != in.Spec.Count) {
 			t.Fatalf("a record that breaks its promise: %+v", d.Scale)
 		}
-		if !d.NextLook.IsZero() && !d.NextLook.After(in.Now) {
-			t.Fatalf("look again at %s, which is not later than now", d.NextLook)
+		if !d.NextDecision.IsZero() && !d.NextDecision.After(in.Now) {
+			t.Fatalf("look again at %s, which is not later than now", d.NextDecision)
 		}
 		in.Scale = d.Scale
 		in.Wishes = append(in.Wishes, d.Wish)

@@ -72,9 +72,9 @@ type Decision struct {
 	Scale *cluster.Scale
 	// Wish must be remembered by the caller for as long as Keep says. A wish without a time is none.
 	Wish Wish
-	// NextLook is the time at which a window or the pace may release a held change, zero for none. The caller decides
-	// again then, at each next moment of a schedule, and after each measurement.
-	NextLook time.Time
+	// NextDecision is the time at which a window or the pace may release a held change, zero for none. The caller
+	// decides again then, at each next moment of a schedule, and after each measurement.
+	NextDecision time.Time
 	// Message describes the load and its consequence, empty if the service is not scaled.
 	Message string
 	// Event reports a change of the count, nil for none.
@@ -273,7 +273,7 @@ func (e *evaluation) finish(want, next int, seen string) Decision {
 	case count < next:
 		d.Message = join(seen, fmt.Sprintf("at most %d", e.high))
 	case e.heldBy != "" && count != want:
-		d.NextLook = e.heldUntil
+		d.NextDecision = e.heldUntil
 		d.Message = join(seen, fmt.Sprintf("%d wanted, held at %d by %s", want, count, e.heldBy))
 	}
 	from := e.rec.Count

@@ -128,8 +128,8 @@ func (s *stage) look(values []string) string {
 	if d.Message != "" {
 		line += ": " + d.Message
 	}
-	if !d.NextLook.IsZero() {
-		line += fmt.Sprintf("; look at %s", d.NextLook.Sub(epoch()))
+	if !d.NextDecision.IsZero() {
+		line += fmt.Sprintf("; look at %s", d.NextDecision.Sub(epoch()))
 	}
 	return line
 }

@@ -169,7 +169,7 @@ func deviceFleet(nodes int) *scheduler.Fleet {
 	for _, p := range deviceTasks(1000, 1000) {
 		mix.Learn(p.Demand, p.Devices, 1)
 	}
-	f.SetWorth(mix.Worth())
+	f.SetDeviceValueModel(mix.ValueModel())
 	return f
 }
 

@@ -142,7 +142,7 @@ func (y *cycle) newClass(p *cluster.Pending) *taskClass {
 	if len(p.Devices) > 0 {
 		c.requests = requests(p.Devices)
 	}
-	c.excluded, c.penalized = y.slots(p.Avoid), y.slots(p.Shun)
+	c.excluded, c.penalized = y.slots(p.ExcludedNodes), y.slots(p.PenalizedNodes)
 	return c
 }
 
@@ -215,16 +215,19 @@ func alike(a, b *cluster.Pending) bool {
 		a.Gang == b.Gang &&
 		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) &&
 		samePlacement(&a.Placement, &b.Placement) &&
-		len(a.Ports) == len(b.Ports) && len(a.Avoid) == len(b.Avoid) && len(a.Shun) == len(b.Shun) &&
+		len(a.Ports) == len(b.Ports) && len(a.ExcludedNodes) == len(b.ExcludedNodes) &&
+		len(a.PenalizedNodes) == len(b.PenalizedNodes) &&
 		slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
 		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
 		// Most tasks have none of these lists.
-		(len(a.Devices)+len(a.Ports)+len(a.Avoid)+len(a.Shun)+len(a.Placement.Constraints) == 0 || alikeInLists(a, b))
+		(len(a.Devices)+len(a.Ports)+len(a.ExcludedNodes)+len(a.PenalizedNodes)+len(a.Placement.Constraints) == 0 ||
+			alikeInLists(a, b))
 }
 
 func alikeInLists(a, b *cluster.Pending) bool {
 	return slices.EqualFunc(a.Devices, b.Devices, sameRequest) &&
-		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Avoid, b.Avoid) && slices.Equal(a.Shun, b.Shun) &&
+		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.ExcludedNodes, b.ExcludedNodes) &&
+		slices.Equal(a.PenalizedNodes, b.PenalizedNodes) &&
 		slices.EqualFunc(a.Placement.Constraints, b.Placement.Constraints, sameConstraint)
 }
 

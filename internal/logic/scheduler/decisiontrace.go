@@ -13,7 +13,9 @@ const maxAlternatives = 3
 // refuse. The fleet must be the one that Schedule read. A trace looks at each node class once, or at each node if the
 // task's wishes name nodes. At most looks such steps are spent on all tasks; the traces returned are those of the first
 // tasks. The caller fills in At, Like and Before.
-func Grounds(f *Fleet, tasks []cluster.Pending, nodes []string, looks int, opts Options) []cluster.Grounds {
+func DecisionTraces(f *Fleet, tasks []cluster.Pending, nodes []string, looks int,
+	opts Options,
+) []cluster.DecisionTrace {
 	kinds := len(f.catalog.classes) - len(f.catalog.vacant)
 	tasks = slices.Clone(tasks[:min(len(tasks), looks/max(kinds, 1))])
 	if len(tasks) == 0 {
@@ -27,7 +29,7 @@ func Grounds(f *Fleet, tasks []cluster.Pending, nodes []string, looks int, opts 
 	}
 	y.classify(y.order)
 	y.makeRelationViews()
-	all := make([]cluster.Grounds, 0, len(tasks))
+	all := make([]cluster.DecisionTrace, 0, len(tasks))
 	for i := range tasks {
 		c := y.taskClassAt[i]
 		y.prepare(c)
@@ -45,8 +47,8 @@ func Grounds(f *Fleet, tasks []cluster.Pending, nodes []string, looks int, opts 
 }
 
 // traceDecision returns the decision trace of one task that was placed on a node.
-func (y *cycle) traceDecision(c *taskClass, node string) cluster.Grounds {
-	g := cluster.Grounds{Node: node, Nodes: y.fleet.names.count}
+func (y *cycle) traceDecision(c *taskClass, node string) cluster.DecisionTrace {
+	g := cluster.DecisionTrace{Node: node, Nodes: y.fleet.names.count}
 	taken, found := y.fleet.search(node)
 	if found {
 		g.Best = append(g.Best, y.scoredCandidate(c, taken))
@@ -100,7 +102,7 @@ func (y *cycle) nodeClassRefusal(c *taskClass, kind, taken int32) (r cluster.Ref
 }
 
 // addAlternatives adds the best node beside the chosen one, and then the best of the node classes not listed yet.
-func (y *cycle) addAlternatives(c *taskClass, g *cluster.Grounds, taken int32, open []int32) {
+func (y *cycle) addAlternatives(c *taskClass, g *cluster.DecisionTrace, taken int32, open []int32) {
 	filter, excluded := c.filter, c.excluded
 	c.excluded = append(slices.Clip(excluded), taken)
 	left := &feasibilityFilter{

@@ -24,7 +24,7 @@ func TestDecisionTraceAgrees(t *testing.T) {
 			return
 		}
 		node := res.Placements[0].Node
-		all := scheduler.Grounds(f, []cluster.Pending{p}, []string{node}, 1000, scheduler.Options{})
+		all := scheduler.DecisionTraces(f, []cluster.Pending{p}, []string{node}, 1000, scheduler.Options{})
 		if len(all) != 1 || len(all[0].Best) == 0 || all[0].Best[0].Node != node {
 			t.Fatalf("placed on %s, got %+v", node, all)
 		}
@@ -73,7 +73,7 @@ func TestDecisionTracesAreBounded(t *testing.T) {
 	tasks := benchTasks(10, 10, "")
 	nodes := slices.Repeat([]string{"node-00000"}, len(tasks))
 	for looks, want := range map[int]int{0: 0, 299: 0, 300: 1, 3001: 10, 1 << 30: 10} {
-		got := scheduler.Grounds(f, tasks, nodes, looks, scheduler.Options{})
+		got := scheduler.DecisionTraces(f, tasks, nodes, looks, scheduler.Options{})
 		if len(got) != want {
 			t.Errorf("%d looks: traces of %d tasks, want %d", looks, len(got), want)
 		}
@@ -112,7 +112,7 @@ func BenchmarkGrounds(b *testing.B) {
 							tasks, nodes = append(tasks, p), append(nodes, pl.Node)
 						}
 					}
-					scheduler.Grounds(f, tasks, nodes, looks, scheduler.Options{})
+					scheduler.DecisionTraces(f, tasks, nodes, looks, scheduler.Options{})
 				}
 			})
 		}
@@ -126,7 +126,7 @@ func TestBlockersAgree(t *testing.T) {
 		w, pending := drawWorld(t)
 		f, p := w.fleet(), pending[0]
 		p.Gang = ""
-		blockers := scheduler.Hurdles(f, p, f.Nodes(), scheduler.Options{})
+		blockers := scheduler.Blockers(f, p, f.Nodes(), scheduler.Options{})
 		for i, v := range scheduler.Explain(f, p, scheduler.Options{}) {
 			if (v.Refusal == nil) != (len(blockers[i]) == 0) {
 				t.Fatalf("%s refuses by %+v, and its blockers are %+v", v.Node, v.Refusal, blockers[i])

@@ -99,7 +99,7 @@ func TestDeviceClasses(t *testing.T) {
 			}, w.requests(), 1)
 		}
 		if mix.Stale(nil) {
-			w.fleet.SetWorth(mix.Worth())
+			w.fleet.SetDeviceValueModel(mix.ValueModel())
 		}
 		for i := range 60 {
 			w.change(i)
@@ -195,7 +195,7 @@ func TestManyNodesOfADeviceClass(t *testing.T) {
 			mix.Learn(w.demand(), w.request(), 1+w.IntN(5))
 		}
 		if mix.Stale(nil) {
-			w.fleet.SetWorth(mix.Worth())
+			w.fleet.SetDeviceValueModel(mix.ValueModel())
 		}
 		var pending []cluster.Pending
 		for i := range 12 {

@@ -18,7 +18,7 @@ type deviceGroup struct {
 }
 
 // groupDevices groups a node's devices by type.
-func groupDevices(n *Node, used deviceUses, w *Worth) (groups []deviceGroup) {
+func groupDevices(n *Node, used deviceUses, w *ValueModel) (groups []deviceGroup) {
 	for at := range n.Devices {
 		d := &n.Devices[at]
 		i := slices.IndexFunc(groups, func(b deviceGroup) bool { return b.deviceType == d.Type })

@@ -301,10 +301,10 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 			q.Placement.Strategy = pick(t, "odd strategy", cluster.StrategyBinpack, cluster.StrategySpread)
 		}
 		if oneIn(t, "again", 6) && len(names) > 0 {
-			q.Avoid = []string{pick(t, "avoid", names...)}
+			q.ExcludedNodes = []string{pick(t, "avoid", names...)}
 		}
 		if oneIn(t, "failed", 4) && len(names) > 0 {
-			q.Shun = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
+			q.PenalizedNodes = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
 		}
 		if oneIn(t, "one node", 8) {
 			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
@@ -351,7 +351,7 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 }
 
 // drawValueModel draws a value model of devices, or rarely nil.
-func drawValueModel(t *rapid.T) *scheduler.Worth {
+func drawValueModel(t *rapid.T) *scheduler.ValueModel {
 	var m scheduler.Mix
 	for range pick(t, "learned", 3, 2, 1, 0, 3, 3) {
 		m.Learn(drawDemand(t), drawDevices(t), 1+upTo(t, "weight of it", 5))
@@ -359,7 +359,7 @@ func drawValueModel(t *rapid.T) *scheduler.Worth {
 	if !m.Stale(nil) {
 		return nil
 	}
-	return m.Worth()
+	return m.ValueModel()
 }
 
 // largeWorld returns a fleet large enough for trees of several pages, with many equal nodes of few kinds, and tasks
@@ -455,7 +455,7 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 				q := p
 				q.Task = cluster.ServiceTask("c", owner, 1, 1000*cycle+100*o+i)
 				if one(4) == 0 {
-					q.Shun = []string{fmt.Sprintf("n%03d", one(nodes))}
+					q.PenalizedNodes = []string{fmt.Sprintf("n%03d", one(nodes))}
 				}
 				if one(3) == 0 {
 					q.Demand.CPU += cluster.MilliCPU(one(50))
@@ -466,7 +466,7 @@ func largeWorld(t *rapid.T) (w world, cycles [][]cluster.Pending) {
 		cycles = append(cycles, pending)
 	}
 	if mix.Stale(nil) {
-		w.valueModel = mix.Worth()
+		w.valueModel = mix.ValueModel()
 	}
 	return w, cycles
 }

@@ -138,10 +138,10 @@ type Blocker struct {
 	Least int
 }
 
-// Hurdles returns, for each named node, all reasons for which it refuses the task; none if the node would take it. A
+// Blockers returns, for each named node, all reasons for which it refuses the task; none if the node would take it. A
 // refusal gives only the first reason. Of ports and devices that are not free, only the first is returned. Like Explain
 // it considers the task alone. A node that the fleet lacks gets the code no-nodes.
-func Hurdles(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Blocker {
+func Blockers(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Blocker {
 	pending := []cluster.Pending{p}
 	pending[0].Gang = ""
 	y := newCycle(f, pending, opts)

@@ -6,7 +6,7 @@ import "github.com/berthd/berth/internal/logic/packing"
 var FirstPort = firstPort
 
 // Of returns the value model of one device type, and the models with numbers in it; nil if the type is unknown.
-func (w *Worth) Of(kind string) (*packing.ValueModel, []string) {
+func (w *ValueModel) Of(kind string) (*packing.ValueModel, []string) {
 	i := w.find(kind)
 	if i < 0 {
 		return nil, nil

@@ -116,7 +116,7 @@ type Fleet struct {
 	images        nodesByImage // of the nodes that are set
 	volumes       nodesByImage // nodes that are set and have a volume
 	sticky        nodesByCopy  // nodes that are set and have a copy of a sticky volume
-	valueModel    *Worth       // nil if devices have no value
+	valueModel    *ValueModel  // nil if devices have no value
 }
 
 // slot is one node of a fleet. It exists while the node is set or something is reserved on it.

@@ -15,14 +15,14 @@ import (
 type world struct {
 	nodes      []scheduler.Node
 	held       []scheduler.Reservation
-	valueModel *scheduler.Worth
+	valueModel *scheduler.ValueModel
 	known      map[asked]spreadOf // while the model decides
 }
 
 // fleet builds the fleet of the world.
 func (w world) fleet() *scheduler.Fleet {
 	f := scheduler.NewFleet()
-	f.SetWorth(w.valueModel)
+	f.SetDeviceValueModel(w.valueModel)
 	for _, n := range w.nodes {
 		f.SetNode(n)
 	}
@@ -229,7 +229,7 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	if r := w.volumeRefusal(n, p); r.Code != "" {
 		return r
 	}
-	if slices.Contains(p.Avoid, node.Name) {
+	if slices.Contains(p.ExcludedNodes, node.Name) {
 		return cluster.Refusal{Code: cluster.ReasonOldAttempt}
 	}
 	if p.Placement.AntiAffinity == cluster.AntiAffinityDemand && w.siblings(n, p) > 0 {
@@ -320,7 +320,7 @@ func (w world) better(a, b int, p cluster.Pending) bool {
 	default:
 		strategy = cluster.StrategySpread
 	}
-	if failedA, failedB := slices.Contains(p.Shun, w.nodes[a].Name), slices.Contains(p.Shun,
+	if failedA, failedB := slices.Contains(p.PenalizedNodes, w.nodes[a].Name), slices.Contains(p.PenalizedNodes,
 		w.nodes[b].Name); failedA != failedB {
 		return failedB
 	}

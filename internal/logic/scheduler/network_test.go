@@ -27,7 +27,7 @@ func TestNetworks(t *testing.T) {
 		if code := res.Waiting[0].Refusals[0].Code; code != cluster.ReasonNetwork {
 			t.Errorf("refused for %s", code)
 		}
-		blockers := scheduler.Hurdles(f, p, []string{"a"}, scheduler.Options{})[0]
+		blockers := scheduler.Blockers(f, p, []string{"a"}, scheduler.Options{})[0]
 		if len(blockers) != 1 || blockers[0].Code != cluster.ReasonNetwork {
 			t.Errorf("blockers %+v", blockers)
 		}

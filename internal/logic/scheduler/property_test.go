@@ -187,7 +187,7 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 		t.Fatalf("%s placed on %s, which takes no tasks", p.Task, pl.Node)
 	case p.Priority == 0:
 		t.Fatalf("%s is held and was placed", p.Task)
-	case slices.Contains(p.Avoid, pl.Node):
+	case slices.Contains(p.ExcludedNodes, pl.Node):
 		t.Fatalf("%s placed on %s, where an earlier attempt stands", p.Task, pl.Node)
 	case !runs(n.Executors, p):
 		t.Fatalf("%s placed on %s, which has no executor for it", p.Task, pl.Node)
@@ -268,7 +268,7 @@ func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 			p := pending[0]
 			// A further value of a spread, or the size of a gang, may take a place away.
 			p.Placement.Spread, p.Gang = nil, ""
-			p.Task, p.Avoid = pending[i].Task, nil
+			p.Task, p.ExcludedNodes = pending[i].Task, nil
 			pending[i] = p
 		}
 		before := scheduler.Schedule(w.fleet(), pending, scheduler.Options{})
@@ -318,7 +318,7 @@ func TestFleetByDifferences(t *testing.T) {
 			}
 		}
 		w := world{valueModel: drawValueModel(t)}
-		f.SetWorth(w.valueModel)
+		f.SetDeviceValueModel(w.valueModel)
 		for _, n := range nodes {
 			w.nodes = append(w.nodes, n)
 		}

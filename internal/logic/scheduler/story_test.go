@@ -385,7 +385,7 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	case "restarted":
 		p.Restarted, err = strconv.ParseUint(value, 10, 64)
 	case "failed":
-		p.Shun = strings.Split(value, ",")
+		p.PenalizedNodes = strings.Split(value, ",")
 	case "only":
 		p.Only = value
 	case "daemon":
@@ -457,7 +457,7 @@ func readWish(p *cluster.Pending, key, value string) (err error) {
 	case "where":
 		p.Placement.Constraints = append(p.Placement.Constraints, readConstraint(value))
 	case "avoid":
-		p.Avoid = strings.Split(value, ",")
+		p.ExcludedNodes = strings.Split(value, ",")
 	case "since":
 		var d time.Duration
 		d, err = time.ParseDuration(value)

@@ -92,7 +92,7 @@ func modelNumber(models []string, model string) uint8 {
 }
 
 // Stale reports whether the mix has learned so much since w was made that a new one should be made.
-func (m *Mix) Stale(w *Worth) bool {
+func (m *Mix) Stale(w *ValueModel) bool {
 	if w == nil {
 		return len(m.types) > 0
 	}
@@ -103,8 +103,8 @@ func (m *Mix) Stale(w *Worth) bool {
 }
 
 // Worth returns the value model of the present mix. It takes some milliseconds.
-func (m *Mix) Worth() *Worth {
-	w := &Worth{}
+func (m *Mix) ValueModel() *ValueModel {
+	w := &ValueModel{}
 	for i := range m.types {
 		k := &m.types[i]
 		w.types = append(w.types, typeValue{k.deviceType, slices.Clone(k.models), k.mix.ValueModel()})
@@ -114,7 +114,7 @@ func (m *Mix) Worth() *Worth {
 
 // Worth is a value model: what the devices of a node are worth to the tasks that are likely to come. It never changes
 // and may be shared. Equal fleets with equal Worths lead to equal decisions.
-type Worth struct{ types []typeValue }
+type ValueModel struct{ types []typeValue }
 
 type typeValue struct {
 	deviceType string
@@ -123,7 +123,7 @@ type typeValue struct {
 }
 
 // find returns the number of a device type, or -1.
-func (w *Worth) find(kind string) int32 {
+func (w *ValueModel) find(kind string) int32 {
 	if w == nil {
 		return -1
 	}
@@ -131,7 +131,7 @@ func (w *Worth) find(kind string) int32 {
 }
 
 // sameNumbering reports whether types and models have equal numbers in both.
-func (w *Worth) sameNumbering(o *Worth) bool {
+func (w *ValueModel) sameNumbering(o *ValueModel) bool {
 	if w == nil || o == nil {
 		return w == o
 	}
@@ -140,9 +140,9 @@ func (w *Worth) sameNumbering(o *Worth) bool {
 	})
 }
 
-// SetWorth sets the value model of devices; with nil, as at first, devices have no value. The model ranks nodes and
-// chooses devices for tasks of the strategy whole, and for tasks whose owner names no strategy.
-func (f *Fleet) SetWorth(w *Worth) {
+// SetDeviceValueModel sets the value model of devices; with nil, as at first, devices have no value. The model ranks
+// nodes and chooses devices for tasks of the strategy whole, and for tasks whose owner names no strategy.
+func (f *Fleet) SetDeviceValueModel(w *ValueModel) {
 	alike := f.valueModel.sameNumbering(w)
 	f.valueModel = w
 	if alike {
@@ -155,5 +155,5 @@ func (f *Fleet) SetWorth(w *Worth) {
 	}
 }
 
-// Worth returns the value model that SetWorth set last.
-func (f *Fleet) Worth() *Worth { return f.valueModel }
+// Worth returns the value model that SetDeviceValueModel set last.
+func (f *Fleet) DeviceValueModel() *ValueModel { return f.valueModel }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Storm reports a mass silence: a larger share of all watched nodes than allowed is silent now and fell silent within
-// one window of each other. Nodes that are known to be gone do not count. A mass silence ends as nodes return.
-func Storm(verdicts []Verdict, now time.Duration, o Options) bool {
+// IsMassSilence reports a mass silence: a larger share of all watched nodes than allowed is silent now and fell silent
+// within one window of each other. Nodes that are known to be gone do not count. A mass silence ends as nodes return.
+func IsMassSilence(verdicts []Verdict, now time.Duration, o Options) bool {
 	total := 0
 	var silent []time.Duration
 	for i := range verdicts {
@@ -20,16 +20,16 @@ func Storm(verdicts []Verdict, now time.Duration, o Options) bool {
 			silent = append(silent, now-v.Silence)
 		}
 	}
-	if total < o.StormNodes {
+	if total < o.MassSilenceNodes {
 		return false
 	}
 	slices.Sort(silent)
 	first := 0
 	for last := range silent {
-		for silent[last]-silent[first] > o.StormWindow {
+		for silent[last]-silent[first] > o.MassSilenceWindow {
 			first++
 		}
-		if float64(last-first+1) > o.StormShare*float64(total) {
+		if float64(last-first+1) > o.MassSilenceShare*float64(total) {
 			return true
 		}
 	}

@@ -144,7 +144,7 @@ func (s *stage) look(now time.Duration, tell bool) {
 		s.in.Armed = watcher.Rearm(s.in.Armed, s.last, now, s.in.Options)
 	}
 	s.last, s.in.Now, s.in.Wall = now, now, time.Unix(0, 0).Add(now).UTC()
-	v, ok := watcher.Look(s.in)
+	v, ok := watcher.Judge(s.in)
 	if !ok {
 		fmt.Fprintf(&s.out, "%v nothing is known\n", now)
 		return
@@ -167,8 +167,8 @@ func (s *stage) look(now time.Duration, tell bool) {
 	} else {
 		fmt.Fprintf(&s.out, "; services %v, jobs %v", a, b)
 	}
-	if v.NextLook != 0 {
-		fmt.Fprintf(&s.out, "; look at %v", v.NextLook)
+	if v.NextDecision != 0 {
+		fmt.Fprintf(&s.out, "; look at %v", v.NextDecision)
 	}
 	if v.Event.Type != "" {
 		fmt.Fprintf(&s.out, "; event %s: %s", v.Event.Type, v.Event.Message)

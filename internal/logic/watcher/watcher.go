@@ -31,11 +31,11 @@ type Options struct {
 	ServiceLost, BatchLost time.Duration
 	// Gap is the longest time between two looks that does not start all silence again.
 	Gap time.Duration
-	// StormNodes, StormShare and StormWindow define a mass silence. Among at least StormNodes nodes, a share of more
-	// than StormShare (0 to 1) fell silent within StormWindow.
-	StormNodes  int
-	StormShare  float64
-	StormWindow time.Duration
+	// MassSilenceNodes, MassSilenceShare and MassSilenceWindow define a mass silence. Among at least MassSilenceNodes
+	// nodes, a share of more than MassSilenceShare (0 to 1) fell silent within MassSilenceWindow.
+	MassSilenceNodes  int
+	MassSilenceShare  float64
+	MassSilenceWindow time.Duration
 	// FlapWindow is the longest time between two returns of a node that count as in a row. The second return in a row
 	// holds the node for FlapHold. Each further return doubles the hold, up to FlapLimit.
 	FlapWindow, FlapHold, FlapLimit time.Duration
@@ -46,8 +46,8 @@ func DefaultOptions() Options {
 	return Options{
 		Suspect: 20 * time.Second, Down: time.Minute,
 		ServiceLost: time.Minute, BatchLost: 5 * time.Minute,
-		Gap:        5 * time.Second,
-		StormNodes: 10, StormShare: 0.3, StormWindow: time.Minute,
+		Gap:              5 * time.Second,
+		MassSilenceNodes: 10, MassSilenceShare: 0.3, MassSilenceWindow: time.Minute,
 		FlapWindow: 15 * time.Minute, FlapHold: 30 * time.Second, FlapLimit: 10 * time.Minute,
 	}
 }
@@ -77,7 +77,7 @@ type Input struct {
 	Host *cluster.Host
 	// Gone says that the node will not come back because its instance was destroyed. Host.Gone says the same.
 	Gone bool
-	// Paused says that a mass silence stops rescheduling (see Storm) and nobody overrode it.
+	// Paused says that a mass silence stops rescheduling (see IsMassSilence) and nobody overrode it.
 	Paused bool
 	// Left is the number of attempts that have records on the node, or are in a plan with an unknown result. It matters
 	// only for a node that is to be drained.
@@ -120,14 +120,14 @@ type Verdict struct {
 	Drain *cluster.Drain
 	// Forget says that the node's records must be removed: the node is gone and nothing is left on it.
 	Forget bool
-	// NextLook is the time at which the verdict can change without new input, on the boot-time clock; 0 for never.
-	NextLook time.Duration
+	// NextDecision is the time at which the verdict can change without new input, on the boot-time clock; 0 for never.
+	NextDecision time.Duration
 
 	limits Options
 }
 
 // Look returns the verdict on a node, or ok false if nothing is known of it.
-func Look(in Input) (v Verdict, ok bool) {
+func Judge(in Input) (v Verdict, ok bool) {
 	if in.Status == nil && in.Node == nil {
 		return v, false
 	}
@@ -190,8 +190,8 @@ func (v *Verdict) measureSilence(in Input) {
 
 // lookAgainAt requests another look at a future time, unless an earlier one is requested.
 func (v *Verdict) lookAgainAt(at, now time.Duration) {
-	if at > now && (v.NextLook == 0 || at < v.NextLook) {
-		v.NextLook = at
+	if at > now && (v.NextDecision == 0 || at < v.NextDecision) {
+		v.NextDecision = at
 	}
 }
 

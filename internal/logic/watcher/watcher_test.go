@@ -65,7 +65,7 @@ func TestTasksAreLostOnlyForSilenceThatThisWatcherSaw(t *testing.T) {
 	seen := map[watcher.Absence]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
-		v, _ := watcher.Look(in)
+		v, _ := watcher.Judge(in)
 		for _, batch := range []bool{false, true} {
 			limit := in.Options.ServiceLost
 			if batch {
@@ -101,7 +101,7 @@ func TestTasksAreLostOnlyForSilenceThatThisWatcherSaw(t *testing.T) {
 func TestAVerdictThatIsWrittenStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
-		v, ok := watcher.Look(in)
+		v, ok := watcher.Judge(in)
 		if !ok {
 			t.Fatal("no verdict")
 		}
@@ -113,7 +113,7 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 		}
 		node := v.Node
 		in.Node = &node
-		again, _ := watcher.Look(in)
+		again, _ := watcher.Judge(in)
 		if again.Event.Type == "node.released" { // second step of a change of owner
 			return
 		}
@@ -126,24 +126,24 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 func TestNothingChangesBeforeTheNextLook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
-		v, _ := watcher.Look(in)
+		v, _ := watcher.Judge(in)
 		if v.Foreign || v.Event.Type == "node.released" {
 			return
 		}
 		node := v.Node
 		in.Node = &node
-		if again, _ := watcher.Look(in); again.Changed { // drained and about to be released
+		if again, _ := watcher.Judge(in); again.Changed { // drained and about to be released
 			return
 		}
-		end := v.NextLook
+		end := v.NextDecision
 		if end == 0 {
 			end = in.Now + time.Hour
 		}
 		passed := time.Duration(rapid.Int64Range(0, int64(end-in.Now-1)).Draw(t, "later"))
 		in.Now, in.Wall = in.Now+passed, in.Wall.Add(passed)
-		later, _ := watcher.Look(in)
+		later, _ := watcher.Judge(in)
 		if later.Changed || later.Absence(false) != v.Absence(false) || later.Absence(true) != v.Absence(true) {
-			t.Fatalf("at %v, before the next look at %v: %+v, was %+v", in.Now, v.NextLook, later, v)
+			t.Fatalf("at %v, before the next look at %v: %+v, was %+v", in.Now, v.NextDecision, later, v)
 		}
 	})
 }
@@ -200,7 +200,7 @@ func TestMassSilence(t *testing.T) {
 		{"destroyed nodes do not count", append(nodes(9, 30*time.Second), gone, gone, gone, gone), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := watcher.Storm(tt.in, now, watcher.DefaultOptions()); got != tt.want {
+			if got := watcher.IsMassSilence(tt.in, now, watcher.DefaultOptions()); got != tt.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -208,14 +208,14 @@ func TestMassSilence(t *testing.T) {
 }
 
 func TestNothingIsKnownOfAStranger(t *testing.T) {
-	if v, ok := watcher.Look(watcher.Input{Host: &cluster.Host{Name: "n9"}, Options: watcher.DefaultOptions()}); ok {
+	if v, ok := watcher.Judge(watcher.Input{Host: &cluster.Host{Name: "n9"}, Options: watcher.DefaultOptions()}); ok {
 		t.Errorf("a verdict on a node that never registered: %+v", v)
 	}
 }
 
 func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v, _ := watcher.Look(input(t))
+		v, _ := watcher.Judge(input(t))
 		want := v.Node.State == cluster.NodeReady && !v.Gone && !v.Foreign
 		if diff := cmp.Diff(want, v.Takes()); diff != "" {
 			t.Fatalf("%s: %s", v.Node.State, diff)
@@ -241,7 +241,7 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 				Domain: rapid.SampledFrom([]string{"other", "default"}).Draw(t, "to"),
 			}
 		}
-		v, _ := watcher.Look(in)
+		v, _ := watcher.Judge(in)
 		if in.Node == nil || v.Foreign || v.Node.Domain == in.Node.Domain {
 			return
 		}
@@ -276,7 +276,7 @@ func TestHoldGrows(t *testing.T) {
 	at := time.Unix(0, 0)
 	var got []time.Duration
 	for range 8 {
-		v, _ := watcher.Look(watcher.Input{
+		v, _ := watcher.Judge(watcher.Input{
 			Node: node, Status: &cluster.NodeStatus{Name: "n1", Session: 1, Synced: true}, Wall: at, Options: o,
 			Pulse: &cluster.Pulse{Session: 1, Next: time.Second},
 		})

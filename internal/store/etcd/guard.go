@@ -132,7 +132,7 @@ func (e *Engine) withLeaderTerm(ctx context.Context) (context.Context, func()) {
 	return call, func() { stop(); cancel() }
 }
 
-// EngineLeader is part of store.LeaderTeller.
+// EngineLeader is part of store.LeaderReporter.
 func (e *Engine) EngineLeader() (leader, self string, term uint64) {
 	if e.server == nil {
 		return "", "", 0

@@ -35,9 +35,9 @@ func (e *Engine) Fill(full bool) {
 	e.d.full, e.d.reachesQuotaNext = full, false
 }
 
-// Brim has the next write of a value reach the quota. As with etcd, the write is applied and answered with
+// ReachQuota has the next write of a value reach the quota. As with etcd, the write is applied and answered with
 // store.ErrUnknown and store.ErrNoSpace. The disk is full from then on, until Fill frees it.
-func (e *Engine) Brim() {
+func (e *Engine) ReachQuota() {
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
 	e.d.reachesQuotaNext = true

@@ -36,7 +36,7 @@ func subject(options memory.Options) func(*testing.T) storetest.Subject {
 			Compact:    engine.Compact,
 			Restore:    func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
 			Fill:       engine.Fill,
-			ReachQuota: engine.Brim,
+			ReachQuota: engine.ReachQuota,
 		}
 	}
 }

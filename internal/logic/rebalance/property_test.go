@@ -1,4 +1,4 @@
-package optimizer_test
+package rebalance_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/optimizer"
+	"github.com/berthd/berth/internal/logic/rebalance"
 )
 
 func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
@@ -91,8 +91,8 @@ func drawService(t *rapid.T, w *world, name string) {
 		task := w.service(name, p, demand, "n0")[0]
 		task.Task, task.Ports, task.StopFirst = cluster.ServiceTask("c", name, 1, i), ports, first
 		task.UUID = string(task.Task) + "/1"
-		task.Stay = pick(t, "stay", "", "", "", "", "", "of jobs")
-		task.Daemon = task.Stay != "" && rapid.Bool().Draw(t, "daemon")
+		task.Unmovable = pick(t, "stay", "", "", "", "", "", "of jobs")
+		task.Daemon = task.Unmovable != "" && rapid.Bool().Draw(t, "daemon")
 		if !w.stand(was, upTo(t, "node", len(w.nodes)-1)) {
 			w.tasks = w.tasks[:was]
 		}
@@ -109,10 +109,10 @@ func (w *world) stand(i, node int) bool {
 		n := w.nodes[(node+k)%len(w.nodes)].Name
 		try := was.clone()
 		one := *t
-		one.Node, one.Stay, one.StopFirst = "", "", true
+		one.Node, one.Unmovable, one.StopFirst = "", "", true
 		try.spare = map[cluster.OwnerRef]int{one.Owner: 1}
 		try.tasks = append(try.tasks, one)
-		if try.carry(optimizer.Move{UUID: one.UUID, To: n, StopFirst: true}, false) == nil {
+		if try.carry(rebalance.Move{UUID: one.UUID, To: n, StopFirst: true}, false) == nil {
 			t.Node = n
 			return true
 		}
@@ -125,24 +125,24 @@ func (w *world) stand(i, node int) bool {
 func TestMovesOfAnyFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
-		opts := optimizer.Options{MinGain: pick(t, "least gain", 0, 1, 100), MaxMoves: pick(t, "most", 0, 0, 0, 3)}
+		opts := rebalance.Options{MinGain: pick(t, "least gain", 0, 1, 100), MaxMoves: pick(t, "most", 0, 0, 0, 3)}
 		in := w.input()
-		res := optimizer.Rebalance(in, opts)
+		res := rebalance.Rebalance(in, opts)
 		if res.After.Compare(res.Before) > 0 {
 			t.Fatalf("got score %+v after %+v", res.After, res.Before)
 		}
 		if opts.MaxMoves > 0 && len(res.Moves) > opts.MaxMoves {
 			t.Fatalf("got %d moves, at most %d were asked for", len(res.Moves), opts.MaxMoves)
 		}
-		before, score := w.clone(), optimizer.ScoreOf(in, opts)
+		before, score := w.clone(), rebalance.ScoreOf(in, opts)
 		for i, m := range res.Moves {
 			if err := w.carry(m, true); err != nil {
 				t.Fatalf("move %d of %v: %v", i, shown(res.Moves), err)
 			}
-			if m.Cause == optimizer.CauseEmpty && i+1 < len(res.Moves) && res.Moves[i+1].Cause == optimizer.CauseEmpty {
+			if m.Cause == rebalance.CauseEmpty && i+1 < len(res.Moves) && res.Moves[i+1].Cause == rebalance.CauseEmpty {
 				continue // a node counts only once it is empty
 			}
-			next := optimizer.ScoreOf(w.input(), opts)
+			next := rebalance.ScoreOf(w.input(), opts)
 			if next.Compare(score) > 0 {
 				t.Fatalf("move %d of %v: got score %+v after %+v", i, shown(res.Moves), next, score)
 			}
@@ -151,11 +151,11 @@ func TestMovesOfAnyFleet(t *testing.T) {
 		if len(res.Moves) > 0 && score.Compare(res.Before) >= 0 && score != res.After {
 			t.Fatalf("%v gain nothing: %+v", shown(res.Moves), score)
 		}
-		if again := optimizer.Rebalance(w.input(), opts); !res.Bounded && len(again.Moves) > 0 {
+		if again := rebalance.Rebalance(w.input(), opts); !res.Bounded && len(again.Moves) > 0 {
 			t.Fatalf("after %v\na second run moves %v", shown(res.Moves), shown(again.Moves))
 		}
 		back := w.clone()
-		for i, m := range optimizer.Undo(res.Moves) {
+		for i, m := range rebalance.Undo(res.Moves) {
 			if err := back.carry(m, false); err != nil {
 				t.Fatalf("undoing %d of %v: %v", i, shown(res.Moves), err)
 			}
@@ -171,10 +171,10 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		in := w.input()
-		want := optimizer.Rebalance(in, optimizer.Options{})
+		want := rebalance.Rebalance(in, rebalance.Options{})
 		in.Tasks = rapid.Permutation(w.tasks).Draw(t, "order")
 		given := slices.Clone(in.Tasks)
-		if diff := cmp.Diff(want, optimizer.Rebalance(in, optimizer.Options{})); diff != "" {
+		if diff := cmp.Diff(want, rebalance.Rebalance(in, rebalance.Options{})); diff != "" {
 			t.Fatalf("another order (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(given, in.Tasks); diff != "" {
@@ -202,7 +202,7 @@ func TestViolationsOfAnyFleet(t *testing.T) {
 		}
 		slices.Sort(want)
 		var got []cluster.TaskID
-		res := optimizer.Rebalance(w.input(), optimizer.Options{})
+		res := rebalance.Rebalance(w.input(), rebalance.Options{})
 		for _, v := range res.Violations {
 			got = append(got, v.Task)
 			if v.Message == "" || v.Refusal.Code == "" {

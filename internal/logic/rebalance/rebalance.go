@@ -1,4 +1,4 @@
-// Package optimizer finds running tasks that would be better placed elsewhere. It is a function of values:
+// Package rebalance finds running tasks that would be better placed elsewhere. It is a function of values:
 //
 //	Rebalance(input, options) → an ordered list of moves, each with its gain
 //
@@ -25,7 +25,7 @@
 //
 // The work is bounded: a look at one node for one class of tasks takes about 10 ns, and Options.Work limits the looks.
 // Tasks of one owner and definition on one node are handled together.
-package optimizer
+package rebalance
 
 import (
 	"cmp"
@@ -41,9 +41,9 @@ type Task struct {
 	cluster.Pending
 	// UUID names its reservation in the fleet, and Node is the node of the reservation.
 	UUID, Node string
-	// Stay, unless empty, says in a few words why the task must not be moved, such as "of a job". The task counts all
-	// the same.
-	Stay string
+	// Unmovable, unless empty, says in a few words why the task must not be moved, such as "of a job". The task counts
+	// all the same.
+	Unmovable string
 	// StopFirst says that two attempts of the task must not live at once.
 	StopFirst bool
 }

@@ -1,4 +1,4 @@
-package optimizer_test
+package rebalance_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/optimizer"
+	"github.com/berthd/berth/internal/logic/rebalance"
 )
 
 // one returns a demand of CPUs and GiB.
@@ -56,7 +56,7 @@ func TestNewNodeTakesItsShare(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(500, 1), times("n1*4 n2*4 n3*4")...)
 	w.node("n4", 8, 16)
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	w.all(t, res.Moves)
 	if diff := cmp.Diff(map[string]int{"n1": 3, "n2": 3, "n3": 3, "n4": 3}, w.counts("web")); diff != "" ||
 		len(res.Moves) != 3 {
@@ -74,7 +74,7 @@ func TestFullNodeIsRelieved(t *testing.T) {
 	for i := range 6 {
 		w.service(fmt.Sprintf("s%d", i), cluster.Placement{}, one(1000, 2), "n1")
 	}
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	w.all(t, res.Moves)
 	on := map[string]int{}
 	for _, task := range w.tasks {
@@ -103,7 +103,7 @@ func TestSpreadOverZones(t *testing.T) {
 		w := three(&world{})
 		w.service("web", cluster.Placement{AntiAffinity: cluster.AntiAffinityNone, Spread: c.spread}, one(100, 0),
 			times("n1*3 n2*3 n3*2")...)
-		res := optimizer.Rebalance(w.input(), optimizer.Options{})
+		res := rebalance.Rebalance(w.input(), rebalance.Options{})
 		w.all(t, res.Moves)
 		if got := w.counts("web")["n1"]; got != c.zoneA {
 			t.Errorf("%s: got %d in zone a, want %d: %v", name, got, c.zoneA, shown(res.Moves))
@@ -116,7 +116,7 @@ func TestNodesAreEmptied(t *testing.T) {
 	pack := cluster.Placement{Strategy: cluster.StrategyBinpack}
 	w := three(&world{})
 	w.service("web", pack, one(1000, 1), times("n1*5 n2*2 n3*1")...)
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	w.all(t, res.Moves)
 	if diff := cmp.Diff(map[string]int{"n1": 8}, w.counts("web")); diff != "" {
 		t.Fatalf("%v\n(-want +got):\n%s", shown(res.Moves), diff)
@@ -128,17 +128,17 @@ func TestNodesAreEmptied(t *testing.T) {
 	for _, m := range res.Moves {
 		gain += m.Gain
 	}
-	if gain != 2*optimizer.Points {
-		t.Errorf("got a gain of %d, want %d", gain, 2*optimizer.Points)
+	if gain != 2*rebalance.Points {
+		t.Errorf("got a gain of %d, want %d", gain, 2*rebalance.Points)
 	}
 
 	w = three(&world{})
 	w.service("web", pack, one(1000, 1), times("n1*5 n2*1 n3*1")...)
 	for _, task := range w.service("other", cluster.Placement{}, one(1000, 1), times("n1 n2")...) {
-		task.Stay = "young"
+		task.Unmovable = "young"
 	}
-	w.service("fixed", pack, one(1000, 1), "n3")[0].Stay = "of jobs"
-	if res := optimizer.Rebalance(w.input(), optimizer.Options{}); len(res.Moves) > 0 {
+	w.service("fixed", pack, one(1000, 1), "n3")[0].Unmovable = "of jobs"
+	if res := rebalance.Rebalance(w.input(), rebalance.Options{}); len(res.Moves) > 0 {
 		t.Errorf("got %v from nodes that stay in use", shown(res.Moves))
 	}
 }
@@ -152,7 +152,7 @@ func TestStrandedIsBroughtTogether(t *testing.T) {
 	w.node("n2", 8, 16)
 	w.service("compute", whole, one(1500, 1), times("n1*4")...)
 	w.service("cache", whole, one(500, 4), times("n2*3")...)
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	w.all(t, res.Moves)
 	if res.After.Stranded*2 > res.Before.Stranded || len(res.Moves) == 0 {
 		t.Fatalf("got %+v after %+v: %v", res.After, res.Before, shown(res.Moves))
@@ -166,11 +166,11 @@ func TestViolationsGoFirst(t *testing.T) {
 	w.service("db", zone, one(1000, 1), "n1")
 	w.service("stuck", cluster.Placement{Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "c"}}},
 		one(1000, 1), "n2")
-	w.service("pinned", zone, one(1000, 1), "n1")[0].Stay = "with volumes"
+	w.service("pinned", zone, one(1000, 1), "n1")[0].Unmovable = "with volumes"
 	w.service("web", cluster.Placement{}, one(1000, 1), times("n1*6")...)
 	w.service("guest", cluster.Placement{Tolerations: []cluster.Toleration{{Key: "old"}}}, one(100, 0), "n3")
 	w.at("n3").Taints = []cluster.Taint{{Key: "old", Effect: cluster.TaintNoSchedule}}
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	if want := "violation c.db.1.0: n1 → n2 (node n1 does not meet label.zone = b)"; len(res.Moves) == 0 ||
 		shown(res.Moves)[0] != want {
 		t.Errorf("got %q, want %q first", shown(res.Moves), want)
@@ -189,9 +189,9 @@ func TestViolationsGoFirst(t *testing.T) {
 	}
 	w.all(t, res.Moves)
 
-	kept := optimizer.Rebalance(three(w).input(), optimizer.Options{KeepViolations: true})
+	kept := rebalance.Rebalance(three(w).input(), rebalance.Options{KeepViolations: true})
 	for _, m := range kept.Moves {
-		if m.Cause == optimizer.CauseViolation {
+		if m.Cause == rebalance.CauseViolation {
 			t.Errorf("got %v, though violations are to stay", shown(kept.Moves))
 		}
 	}
@@ -203,7 +203,7 @@ func TestEvictedByTaint(t *testing.T) {
 	w.service("web", cluster.Placement{}, one(100, 0), "n1")
 	w.service("agent", cluster.Placement{Tolerations: []cluster.Toleration{{}}}, one(100, 0), "n1")
 	w.at("n1").Taints = []cluster.Taint{{Key: "bad", Value: "disk", Effect: cluster.TaintEvict}}
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	if got := shown(res.Moves); len(got) != 1 ||
 		got[0] != "violation c.web.1.0: n1 → n2 (node n1 has the taint bad=disk:evict)" {
 		t.Errorf("got %q", got)
@@ -222,7 +222,7 @@ func TestWhoMayNotBeSparedStays(t *testing.T) {
 			task.StopFirst = c.first
 			w.spare[task.Owner] = c.spare
 		}
-		res := optimizer.Rebalance(w.input(), optimizer.Options{})
+		res := rebalance.Rebalance(w.input(), rebalance.Options{})
 		if got := len(res.Moves) > 0; got != c.moves {
 			t.Errorf("%d to spare, stop first %v: got moves %v, want %v", c.spare, c.first, shown(res.Moves), c.moves)
 		}
@@ -239,8 +239,8 @@ func TestNeededNearbyStays(t *testing.T) {
 	w.service("web", cluster.Placement{
 		Relations: []cluster.Relation{{Labels: cluster.Labels{"app": "cache"}, Required: true}},
 	}, one(100, 0),
-		"n1")[0].Stay = "young"
-	if res := optimizer.Rebalance(w.input(), optimizer.Options{}); len(res.Moves) > 0 ||
+		"n1")[0].Unmovable = "young"
+	if res := rebalance.Rebalance(w.input(), rebalance.Options{}); len(res.Moves) > 0 ||
 		res.Stays["needed nearby by others"] != 3 {
 		t.Errorf("got %v, %v stay", shown(res.Moves), res.Stays)
 	}
@@ -251,16 +251,16 @@ func TestBoundsAreTold(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(500, 1), times("n1*9")...)
 	for name, c := range map[string]struct {
-		opts  optimizer.Options
+		opts  rebalance.Options
 		moves int
 		ends  bool
 	}{
-		"none":        {optimizer.Options{}, 6, false},
-		"moves":       {optimizer.Options{MaxMoves: 2}, 2, true},
-		"work":        {optimizer.Options{Work: 1}, 0, true},
-		"enough gain": {optimizer.Options{MinGain: 1_000_000}, 0, false},
+		"none":        {rebalance.Options{}, 6, false},
+		"moves":       {rebalance.Options{MaxMoves: 2}, 2, true},
+		"work":        {rebalance.Options{Work: 1}, 0, true},
+		"enough gain": {rebalance.Options{MinGain: 1_000_000}, 0, false},
 	} {
-		res := optimizer.Rebalance(w.input(), c.opts)
+		res := rebalance.Rebalance(w.input(), c.opts)
 		if len(res.Moves) != c.moves || res.Bounded != c.ends {
 			t.Errorf("%s: got %d moves, bounded %v, want %d, %v", name, len(res.Moves), res.Bounded, c.moves, c.ends)
 		}
@@ -271,13 +271,13 @@ func TestBoundsAreTold(t *testing.T) {
 func TestNearnessIsNotGivenUp(t *testing.T) {
 	near := cluster.Placement{Relations: []cluster.Relation{{Labels: cluster.Labels{"app": "cache"}}}}
 	w := three(&world{})
-	w.service("cache", cluster.Placement{}, one(1000, 1), "n1")[0].Stay = "young"
+	w.service("cache", cluster.Placement{}, one(1000, 1), "n1")[0].Unmovable = "young"
 	w.service("web", near, one(1000, 1), times("n1*5")...)
-	if res := optimizer.Rebalance(w.input(), optimizer.Options{}); len(res.Moves) > 0 {
+	if res := rebalance.Rebalance(w.input(), rebalance.Options{}); len(res.Moves) > 0 {
 		t.Errorf("got %v", shown(res.Moves))
 	}
 	w.at("n1").Taints = []cluster.Taint{{Key: "bad", Effect: cluster.TaintEvict}}
-	if res := optimizer.Rebalance(w.input(), optimizer.Options{}); len(res.Moves) != 5 || res.After.Violations != 1 {
+	if res := rebalance.Rebalance(w.input(), rebalance.Options{}); len(res.Moves) != 5 || res.After.Violations != 1 {
 		t.Errorf("got %v of a node that is not to be used", shown(res.Moves))
 	}
 }
@@ -288,12 +288,12 @@ func TestDevicesAreMinded(t *testing.T) {
 	for _, name := range []string{"n1", "n3"} {
 		w.at(name).Devices = []cluster.Device{{ID: name + "-0", Type: "gpu"}, {ID: name + "-1", Type: "gpu"}}
 	}
-	w.service("web", cluster.Placement{}, one(1000, 2), "n3")[0].Stay = "young"
+	w.service("web", cluster.Placement{}, one(1000, 2), "n3")[0].Unmovable = "young"
 	for i := range 2 {
 		w.service(fmt.Sprintf("learn%d", i), cluster.Placement{Strategy: cluster.StrategySpread}, one(3000, 6),
 			"n1")[0].Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}}
 	}
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	if len(res.Moves) != 1 || res.Moves[0].To != "n3" {
 		t.Errorf("got %v, want one task on n3, which has devices", shown(res.Moves))
 	}
@@ -307,10 +307,10 @@ func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	w.node("n4", 8, 16)
 	w.service("large", pack, one(3500, 1), times("n1*2 n2*2")...)
 	w.service("small", pack, one(900, 1), times("n3*3")...)
-	w.service("old", cluster.Placement{}, one(7200, 1), "n4")[0].Stay = "young"
+	w.service("old", cluster.Placement{}, one(7200, 1), "n4")[0].Unmovable = "young"
 	wish := cluster.Affinity{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 100}
 	w.service("web", cluster.Placement{Affinities: []cluster.Affinity{wish}}, one(800, 1), "n4")
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	want := []string{"even c.web.1.0: n4 → n1 (node n1 meets more of its wishes than n4)"}
 	if diff := cmp.Diff(want, shown(res.Moves)); diff != "" || res.Before.Used != res.After.Used {
 		t.Errorf("got %+v after %+v; moves (-want +got):\n%s", res.After, res.Before, diff)
@@ -322,7 +322,7 @@ func TestEmptyNodesStayEmpty(t *testing.T) {
 	w := three(&world{})
 	w.service("pack", cluster.Placement{Strategy: cluster.StrategyBinpack}, one(1000, 1), "n1", "n2")
 	w.service("web", cluster.Placement{}, one(1000, 1), times("n1*3")...)
-	res := optimizer.Rebalance(w.input(), optimizer.Options{})
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	w.all(t, res.Moves)
 	if len(w.counts("web")) > res.After.Used || w.counts("web")["n3"] > 0 || res.After.Used > res.Before.Used {
 		t.Errorf("got %+v after %+v: %v", res.After, res.Before, shown(res.Moves))
@@ -336,11 +336,11 @@ func TestOldAttemptCounts(t *testing.T) {
 		w.node("n4", 8, 16, "zone", "a")
 		p := cluster.Placement{Distinct: []cluster.Distinct{{Attribute: "label.zone"}}}
 		w.service("web", p, one(4000, 8), "n1")[0].StopFirst = first
-		w.service("old", cluster.Placement{}, one(4000, 8), "n1")[0].Stay = "young"
+		w.service("old", cluster.Placement{}, one(4000, 8), "n1")[0].Unmovable = "young"
 		for _, n := range []string{"n2", "n3"} {
 			w.at(n).Cordon = true
 		}
-		res := optimizer.Rebalance(w.input(), optimizer.Options{})
+		res := rebalance.Rebalance(w.input(), rebalance.Options{})
 		if moves := len(res.Moves) > 0; moves != first {
 			t.Errorf("stop first %v: got %v", first, shown(res.Moves))
 		}

@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import (
 	"slices"
@@ -30,7 +30,7 @@ func (b *state) ask(i, to int32) (scheduler.Reservation, bool) {
 	t := &b.tasks[i]
 	p := t.Pending
 	p.Only = b.nodes[to].Name
-	if slices.Contains(p.Shun, p.Only) {
+	if slices.Contains(p.PenalizedNodes, p.Only) {
 		return scheduler.Reservation{}, false
 	}
 	return b.request(i, p)

@@ -1,11 +1,11 @@
-package optimizer_test
+package rebalance_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/optimizer"
+	"github.com/berthd/berth/internal/logic/rebalance"
 )
 
 // crowded is a fleet where a tenth of the nodes is new and empty.
@@ -43,7 +43,7 @@ func BenchmarkRebalance(b *testing.B) {
 			b.ReportAllocs()
 			moves, bounded := 0, 0
 			for b.Loop() {
-				res := optimizer.Rebalance(in, optimizer.Options{})
+				res := rebalance.Rebalance(in, rebalance.Options{})
 				moves = len(res.Moves)
 				if res.Bounded {
 					bounded = 1

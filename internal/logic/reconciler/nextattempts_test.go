@@ -61,17 +61,17 @@ func TestAgainIsWhatIsAskedFor(t *testing.T) {
 		if len(asked) != 1 {
 			t.Fatalf("%s: %d are asked for, want 1", name, len(asked))
 		}
-		asked[0].Since, asked[0].Avoid = time.Time{}, []string{"n1"}
+		asked[0].Since, asked[0].ExcludedNodes = time.Time{}, []string{"n1"}
 		if diff := cmp.Diff(asked[0], again); diff != "" {
 			t.Errorf("%s (-asked for +would be):\n%s", name, diff)
 		}
 	}
 	service.Tasks = []reconciler.Task{stands(web, spec.Owner())}
-	again := reconciler.Again(service)[web]
+	again := reconciler.NextAttempts(service)[web]
 	service.Tasks = []reconciler.Task{ended(web, spec.Owner())}
 	same("service", again, reconciler.Service(service).Pending)
 	batch.Tasks = []reconciler.Task{stands(sum, job.Owner())}
-	again = reconciler.JobAgain(batch)[sum]
+	again = reconciler.NextJobAttempts(batch)[sum]
 	batch.Tasks = []reconciler.Task{ended(sum, job.Owner())}
 	same("job", again, reconciler.Job(batch).Pending)
 }

@@ -5,7 +5,7 @@ import "time"
 // Grounds is why a task was placed where it was, as the leader saw it then: kept in its memory for some thousand
 // decisions, one for the first of all tasks of an owner that one decision placed. The fleet is as it was when the
 // decision began.
-type Grounds struct {
+type DecisionTrace struct {
 	// At is when it was decided; the zero time says that it was not: what is told is the fleet of now.
 	At time.Time `json:"at,omitzero"`
 	// Task is the first of those that were placed, Attempt its attempt, and Node where it went.

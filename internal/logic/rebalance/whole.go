@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import (
 	"fmt"

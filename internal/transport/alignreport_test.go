@@ -13,7 +13,7 @@ func TestHeartbeatsComeTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
 		after := time.Duration(rapid.Int64Range(0, int64(2*time.Minute)).Draw(t, "after"))
-		got := Together(now, after)
+		got := AlignReport(now, after)
 		switch {
 		case after < 10*time.Second:
 			if got != after {

@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ func (b *state) countLeaving(n int32) int {
 		if t.Daemon {
 			continue
 		}
-		if c := b.classOf[i]; t.Stay != "" || c.hasRelations || c.strategy != cluster.StrategyBinpack {
+		if c := b.classOf[i]; t.Unmovable != "" || c.hasRelations || c.strategy != cluster.StrategyBinpack {
 			return -1
 		}
 		count++

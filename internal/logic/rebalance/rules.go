@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import (
 	"cmp"
@@ -67,8 +67,8 @@ func (b *state) moveViolations(before []Violation) []Violation {
 		refusal, _ := b.staticRefusal(&t.Placement, n, false)
 		v := Violation{Task: t.Task, Owner: t.Owner, Node: t.Node, Refusal: refusal}
 		switch {
-		case t.Stay != "":
-			v.Message = "it stays, as all tasks " + t.Stay + " do"
+		case t.Unmovable != "":
+			v.Message = "it stays, as all tasks " + t.Unmovable + " do"
 		case b.opts.KeepViolations:
 			v.Message = "it stays: violations are not moved"
 		case b.movesLeft() <= 0:

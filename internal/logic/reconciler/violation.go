@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Standing is a placed task with the rules that decide whether it may stay where it is.
-type Standing struct {
+// PlacedTask is a placed task with the rules that decide whether it may stay where it is.
+type PlacedTask struct {
 	Placement *cluster.Placement
 	// Common are the constraints of the task's cluster.
 	Common []cluster.Constraint
@@ -17,10 +17,10 @@ type Standing struct {
 	OnViolation cluster.OnViolation
 }
 
-// Misfit returns why a task should no longer run on a node in its present state: a taint that evicts the task, or a
-// constraint that the node does not meet. It returns nil if the task fits. With leaves the task must leave the node;
-// else the violation is only shown.
-func Misfit(t Standing, n *scheduler.Node) (why *Leave, leaves bool) {
+// FindViolation returns why a task should no longer run on a node in its present state: a taint that evicts the task,
+// or a constraint that the node does not meet. It returns nil if the task fits. With leaves the task must leave the
+// node; else the violation is only shown.
+func FindViolation(t PlacedTask, n *scheduler.Node) (why *Leave, leaves bool) {
 	if taint, until, ok := t.Placement.Evicts(n.Taints); ok {
 		return &Leave{
 			Reason: cluster.ReasonTaint, Since: taint.Since, From: until, Now: t.Job,

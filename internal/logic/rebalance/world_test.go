@@ -1,4 +1,4 @@
-package optimizer_test
+package rebalance_test
 
 import (
 	"fmt"
@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/optimizer"
+	"github.com/berthd/berth/internal/logic/rebalance"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // world is a fleet as plain lists, on which tests carry out moves.
 type world struct {
 	nodes []scheduler.Node
-	tasks []optimizer.Task
+	tasks []rebalance.Task
 	spare map[cluster.OwnerRef]int
 }
 
@@ -35,7 +35,7 @@ func (w *world) node(name string, cpus, gib int, labels ...string) *scheduler.No
 }
 
 // service adds tasks of a service, one for each named node; nodes may be repeated.
-func (w *world) service(name string, p cluster.Placement, demand cluster.Demand, nodes ...string) []*optimizer.Task {
+func (w *world) service(name string, p cluster.Placement, demand cluster.Demand, nodes ...string) []*rebalance.Task {
 	if w.spare == nil {
 		w.spare = map[cluster.OwnerRef]int{}
 	}
@@ -44,7 +44,7 @@ func (w *world) service(name string, p cluster.Placement, demand cluster.Demand,
 	first := len(w.tasks)
 	for i, n := range nodes {
 		id := cluster.ServiceTask("c", name, 1, i)
-		w.tasks = append(w.tasks, optimizer.Task{
+		w.tasks = append(w.tasks, rebalance.Task{
 			Pending: cluster.Pending{
 				Task: id, Attempt: 2, Owner: owner, Definition: cluster.Ref{Name: name, Version: 1}, Count: len(nodes),
 				Priority:  500,
@@ -53,14 +53,14 @@ func (w *world) service(name string, p cluster.Placement, demand cluster.Demand,
 			UUID: string(id) + "/1", Node: n,
 		})
 	}
-	var added []*optimizer.Task
+	var added []*rebalance.Task
 	for i := range w.tasks[first:] {
 		added = append(added, &w.tasks[first+i])
 	}
 	return added
 }
 
-func (w *world) input() optimizer.Input {
+func (w *world) input() rebalance.Input {
 	f := scheduler.NewFleet()
 	for _, n := range w.nodes {
 		f.SetNode(n)
@@ -68,10 +68,10 @@ func (w *world) input() optimizer.Input {
 	for _, t := range w.tasks {
 		f.Reserve(w.reservation(t))
 	}
-	return optimizer.Input{Fleet: f, Tasks: slices.Clone(w.tasks), Spare: w.spare}
+	return rebalance.Input{Fleet: f, Tasks: slices.Clone(w.tasks), Spare: w.spare}
 }
 
-func (w *world) reservation(t optimizer.Task) scheduler.Reservation {
+func (w *world) reservation(t rebalance.Task) scheduler.Reservation {
 	r := scheduler.Reservation{
 		UUID: t.UUID, Task: t.Task, Definition: t.Definition, Node: t.Node, Demand: t.Demand, Labels: t.Labels,
 		Priority: t.Priority,
@@ -108,8 +108,8 @@ func (w *world) at(name string) *scheduler.Node {
 // carry carries out a move as the control plane would, or returns what is wrong with it. The new attempt must have room
 // beside everything there. The old attempt counts, too, unless it is stopped first. With rules the placement must allow
 // the node.
-func (w *world) carry(m optimizer.Move, rules bool) error {
-	at := slices.IndexFunc(w.tasks, func(t optimizer.Task) bool { return t.UUID == m.UUID })
+func (w *world) carry(m rebalance.Move, rules bool) error {
+	at := slices.IndexFunc(w.tasks, func(t rebalance.Task) bool { return t.UUID == m.UUID })
 	if at < 0 {
 		return fmt.Errorf("%s is not there", m.UUID)
 	}
@@ -122,8 +122,8 @@ func (w *world) carry(m optimizer.Move, rules bool) error {
 		return fmt.Errorf("stop first: %v", m.StopFirst)
 	case m.From == m.To || to == nil:
 		return fmt.Errorf("it goes to %s", m.To)
-	case t.Stay != "":
-		return fmt.Errorf("it must stay: %s", t.Stay)
+	case t.Unmovable != "":
+		return fmt.Errorf("it must stay: %s", t.Unmovable)
 	case w.spare[t.Owner] < 0 || t.StopFirst && w.spare[t.Owner] < 1:
 		return fmt.Errorf("its owner has %d to spare", w.spare[t.Owner])
 	}
@@ -159,7 +159,7 @@ func (w *world) carry(m optimizer.Move, rules bool) error {
 }
 
 // allowed reports whether a node meets the task's constraints.
-func (w *world) allowed(t *optimizer.Task, node string) bool {
+func (w *world) allowed(t *rebalance.Task, node string) bool {
 	for _, c := range t.Placement.Constraints {
 		if !scheduler.Matches(c, w.at(node)) {
 			return false
@@ -178,7 +178,7 @@ func (w *world) allowed(t *optimizer.Task, node string) bool {
 }
 
 // all carries out all moves.
-func (w *world) all(t *testing.T, moves []optimizer.Move) {
+func (w *world) all(t *testing.T, moves []rebalance.Move) {
 	t.Helper()
 	for i, m := range moves {
 		if err := w.carry(m, true); err != nil {
@@ -188,7 +188,7 @@ func (w *world) all(t *testing.T, moves []optimizer.Move) {
 }
 
 // shown returns moves as lines.
-func shown(moves []optimizer.Move) []string {
+func shown(moves []rebalance.Move) []string {
 	var out []string
 	for _, m := range moves {
 		out = append(out, fmt.Sprintf("%s %s: %s → %s (%s)", m.Cause, m.Task, m.From, m.To, m.Message))

@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import "github.com/berthd/berth/internal/cluster"
 

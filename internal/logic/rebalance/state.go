@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import (
 	"cmp"
@@ -162,8 +162,8 @@ func (b *state) setTasks() {
 		t := &b.tasks[i]
 		n, found := b.find(t.Node)
 		if _, reserved := b.fleet.Reserved(t.UUID); !found || !reserved {
-			t.Stay = cmp.Or(t.Stay, "on a node that is not known")
-			b.stays[t.Stay]++
+			t.Unmovable = cmp.Or(t.Unmovable, "on a node that is not known")
+			b.stays[t.Unmovable]++
 			t.Node = ""
 			continue
 		}
@@ -177,17 +177,17 @@ func (b *state) setTasks() {
 		if !t.Daemon {
 			o.nonDaemonTasks++
 		}
-		if t.Stay == "" && b.spare[t.Owner] < 0 {
-			t.Stay = "of services that have less than they are to have"
+		if t.Unmovable == "" && b.spare[t.Owner] < 0 {
+			t.Unmovable = "of services that have less than they are to have"
 		}
-		if t.Stay == "" && t.StopFirst && b.spare[t.Owner] < 1 {
-			t.Stay = "to be stopped before they begin elsewhere, which their services cannot spare"
+		if t.Unmovable == "" && t.StopFirst && b.spare[t.Owner] < 1 {
+			t.Unmovable = "to be stopped before they begin elsewhere, which their services cannot spare"
 		}
-		if t.Stay == "" && needed(t) {
-			t.Stay = "needed nearby by others"
+		if t.Unmovable == "" && needed(t) {
+			t.Unmovable = "needed nearby by others"
 		}
-		if t.Stay != "" {
-			b.stays[t.Stay]++
+		if t.Unmovable != "" {
+			b.stays[t.Unmovable]++
 			continue
 		}
 		b.hasBinpack = b.hasBinpack || c.strategy == cluster.StrategyBinpack

@@ -10,9 +10,9 @@ import (
 // maxGatheredCalls limits how many calls are committed as one.
 const maxGatheredCalls = 256
 
-// Gathered is an Engine that merges concurrent calls of Commit with one group each, so that many requests share one
-// write to disk. The group of each call is still applied or refused by itself. Gathered is safe for concurrent use.
-type Gathered struct {
+// BatchingEngine is an Engine that merges concurrent calls of Commit with one group each, so that many requests share
+// one write to disk. The group of each call is still applied or refused by itself. Gathered is safe for concurrent use.
+type BatchingEngine struct {
 	Engine
 
 	mu      sync.Mutex
@@ -29,11 +29,11 @@ type pendingCommit struct {
 }
 
 // NewGathered returns a Gathered that commits through e.
-func NewGathered(e Engine) *Gathered { return &Gathered{Engine: e} }
+func NewGathered(e Engine) *BatchingEngine { return &BatchingEngine{Engine: e} }
 
 // Commit is part of Engine. A call whose context ends while it waits returns an error that wraps ErrUnknown, since its
 // group may be in flight.
-func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
+func (g *BatchingEngine) Commit(ctx context.Context, groups []Group) (Result, error) {
 	if len(groups) != 1 || ctx.Err() != nil {
 		return g.Engine.Commit(ctx, groups)
 	}
@@ -56,7 +56,7 @@ func (g *Gathered) Commit(ctx context.Context, groups []Group) (Result, error) {
 
 // yieldToCallers yields the processor to goroutines that are about to call Commit, for as long as that brings new
 // calls. Requests that were answered together come back together.
-func (g *Gathered) yieldToCallers() {
+func (g *BatchingEngine) yieldToCallers() {
 	for before := 0; ; {
 		g.mu.Lock()
 		n := len(g.waiting)
@@ -70,7 +70,7 @@ func (g *Gathered) yieldToCallers() {
 }
 
 // drain commits the waiting calls until there are none.
-func (g *Gathered) drain(ctx context.Context) {
+func (g *BatchingEngine) drain(ctx context.Context) {
 	for {
 		g.yieldToCallers()
 		g.mu.Lock()
@@ -87,7 +87,7 @@ func (g *Gathered) drain(ctx context.Context) {
 
 // takeIndependent removes and returns the first waiting calls, up to the first conflict. Two calls conflict if one
 // writes a key that the other writes or compares. The lock is held.
-func (g *Gathered) takeIndependent() []*pendingCommit {
+func (g *BatchingEngine) takeIndependent() []*pendingCommit {
 	limits := g.Limits()
 	written, compared := map[string]bool{}, map[string]bool{}
 	operations, size := 0, 0
@@ -121,7 +121,7 @@ func (g *Gathered) takeIndependent() []*pendingCommit {
 
 // commit merges several calls into one. If the engine refuses the merged call for its form or for an expired session,
 // commit sends each call by itself.
-func (g *Gathered) commit(ctx context.Context, calls []*pendingCommit) {
+func (g *BatchingEngine) commit(ctx context.Context, calls []*pendingCommit) {
 	groups := make([]Group, len(calls))
 	for i, c := range calls {
 		groups[i] = c.group

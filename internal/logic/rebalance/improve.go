@@ -1,4 +1,4 @@
-package optimizer
+package rebalance
 
 import (
 	"cmp"
@@ -105,7 +105,7 @@ func (b *state) noteRefusals(i int32, c *class, to int32) {
 	p.Only, p.Gang, p.GangSize = "", "", 0
 	b.workLeft -= len(b.nodes)
 	for n, v := range scheduler.Explain(b.fleet, p, b.opts.Scheduler) {
-		if v.Refusal != nil || slices.Contains(p.Shun, v.Node) {
+		if v.Refusal != nil || slices.Contains(p.PenalizedNodes, v.Node) {
 			b.setRefused(c, b.sweeps, int32(n))
 		}
 	}

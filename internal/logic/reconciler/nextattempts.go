@@ -2,10 +2,10 @@ package reconciler
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Again returns, by task, what the next attempt of each of a service's tasks would ask for if it were placed now beside
-// the existing attempts. This is the request of a move of the task, and equals the request that Service makes. A task
-// without a definition is missing from the result.
-func Again(in ServiceInput) map[cluster.TaskID]cluster.Pending {
+// NextAttempts returns, by task, what the next attempt of each of a service's tasks would ask for if it were placed now
+// beside the existing attempts. This is the request of a move of the task, and equals the request that Service makes. A
+// task without a definition is missing from the result.
+func NextAttempts(in ServiceInput) map[cluster.TaskID]cluster.Pending {
 	p := newPlan(in.Spec.Owner(), in.Definitions, in.Now)
 	policy := newReschedule(in.Spec)
 	p.policy = &policy
@@ -20,8 +20,8 @@ func Again(in ServiceInput) map[cluster.TaskID]cluster.Pending {
 	return out
 }
 
-// JobAgain returns the same for a job's tasks, without tasks of earlier runs.
-func JobAgain(in JobInput) map[cluster.TaskID]cluster.Pending {
+// NextJobAttempts returns the same for a job's tasks, without tasks of earlier runs.
+func NextJobAttempts(in JobInput) map[cluster.TaskID]cluster.Pending {
 	p := newPlan(in.Spec.Owner(), in.Definitions, in.Now)
 	out := map[cluster.TaskID]cluster.Pending{}
 	for _, s := range slots(in.Tasks) {
