@@ -48,9 +48,12 @@ type Nodes interface {
 	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
 }
 
-// Reasons tells why a task waits: what the last look of the scheduler found. Safe for concurrent use.
+// Reasons returns the reasons of the leader's last decision. Safe for concurrent use.
 type Reasons interface {
+	// Waiting returns why a task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
+	// Victims returns the attempts that are to end for others, ordered by UUID. Nobody may change the result.
+	Victims() []cluster.Victim
 }
 
 // Tables is where reads come from; store.Tables is one. Safe for concurrent use.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -69,7 +70,7 @@ func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wordTimeout)
 	defer cancel()
 	stream, err := s.openStream(ctx, row.Node, transport.StreamRequest{
-		Kind: transport.StreamTTLUpdate, Task: row.Task, UUID: uuidOf(row),
+		Kind: transport.StreamTTLUpdate, Task: row.Task, UUID: observe.UUID(row),
 		Word: &transport.WordRequest{Check: name, Word: word.Word, Message: message},
 	})
 	if err != nil {

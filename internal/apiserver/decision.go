@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/advice"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -52,14 +53,14 @@ func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 	if !ok {
 		return cluster.Pending{}, false
 	}
-	next, known := p.again(o)[row.Task]
-	if !known || !row.Live() || !onNode(row) || row.Desired == nil {
+	next, known := p.observed.NextAttempts(o)[row.Task]
+	if !known || !row.Live() || !observe.HoldsRoom(row) || row.Desired == nil {
 		return cluster.Pending{}, false
 	}
 	if next.Daemon {
 		next.Only = row.Node
 	}
-	return p.beside(next, row.Node), true
+	return p.observed.OnSameNode(next, row.Node), true
 }
 
 // standing says why an attempt stands on its node: as it was decided, or else as it would be decided now. Of the node
@@ -199,7 +200,7 @@ func (s *Server) explainPlace(r *http.Request, l *look, v *api.TaskView, x *api.
 		}
 	} else {
 		for row := range l.snap.TaskAttempts(v.ID) {
-			if row.Number == v.Attempt && row.Live() && onNode(row) && row.Desired != nil {
+			if row.Number == v.Attempt && row.Live() && observe.HoldsRoom(row) && row.Desired != nil {
 				x.Place = p.standing(row, ask)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -13,7 +14,7 @@ import (
 func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.DrainView {
 	v := &api.DrainView{Drain: *drain, Left: []api.DrainTask{}}
 	for row := range snap.NodeAttempts(node) {
-		if !onNode(row) {
+		if !observe.HoldsRoom(row) {
 			continue
 		}
 		state := lifecycle.Shown(row.Attempt).State
@@ -23,11 +24,6 @@ func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.Dra
 		v.Left = append(v.Left, api.DrainTask{ID: row.Task, Attempt: row.Number, State: state, Why: whyLeft(snap, row)})
 	}
 	return v
-}
-
-// onNode reports whether something of an attempt may be on its node.
-func onNode(row *store.AttemptRow) bool {
-	return row.Standing() && (row.Observed == nil || !row.Observed.Gone)
 }
 
 // moves reports whether an attempt has its outcome and goes on until its replacement is healthy.

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -63,7 +64,7 @@ func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) 
 	// The connection is taken over below, so the request's own context does not tell its end.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	c.Task, c.UUID, c.Container = row.Task, uuidOf(row), r.URL.Query().Get("container")
+	c.Task, c.UUID, c.Container = row.Task, observe.UUID(row), r.URL.Query().Get("container")
 	stream, err := s.openStream(ctx, row.Node, c.StreamRequest)
 	if err != nil {
 		return err

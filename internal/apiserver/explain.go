@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -263,7 +264,7 @@ func (l *look) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
 
 // attemptWhy tells of one attempt: that it moves, stops, is not well, or that its node is silent.
 func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
-	if !onNode(row) {
+	if !observe.HoldsRoom(row) {
 		return
 	}
 	b := api.Because{Task: row.Task, Attempt: row.Number, Node: row.Node}
@@ -284,7 +285,7 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 		why.add(b)
 		return
 	}
-	if p := l.pressed(row); p != nil && row.Live() {
+	if p := l.Pressure(row); p != nil && row.Live() {
 		about := b
 		about.About, about.Reason, about.Since = aboutMove, cluster.ReasonPressure, p.Since
 		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,

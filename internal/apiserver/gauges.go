@@ -92,7 +92,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	var removed int
 	var freed cluster.Bytes
 	for e := range snap.NodeStatuses() {
-		if stats := l.stats(e.Value.Name); stats != nil {
+		if stats := l.Stats(e.Value.Name); stats != nil {
 			removed, freed = removed+stats.ImagesRemoved, freed+stats.ImagesFreed
 		}
 	}

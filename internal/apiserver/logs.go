@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -60,7 +61,8 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := cluster.TaskID(r.PathValue("task"))
 	stream, err := s.openStream(r.Context(), row.Node, transport.StreamRequest{
-		Kind: transport.StreamLogs, Task: id, UUID: uuidOf(row), Container: r.URL.Query().Get("container"), Logs: &ask,
+		Kind: transport.StreamLogs, Task: id, UUID: observe.UUID(row), Container: r.URL.Query().Get("container"),
+		Logs: &ask,
 	})
 	if err != nil {
 		if row.Outcome != nil && row.Outcome.LogTail != "" {
@@ -117,18 +119,6 @@ func notBegun(v api.TaskView) error {
 	}
 	return problemf(http.StatusConflict, "nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs",
 		v.ID, v.State, v.Node, text)
-}
-
-func uuidOf(row *store.AttemptRow) string {
-	switch {
-	case row.Desired != nil:
-		return row.Desired.UUID
-	case row.Outcome != nil:
-		return row.Outcome.UUID
-	case row.Observed != nil:
-		return row.Observed.UUID
-	}
-	return ""
 }
 
 // onlyContainer names the container of lines that do not say it, where there is no doubt.

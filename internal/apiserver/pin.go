@@ -194,7 +194,7 @@ func pinnersFor(l *look, who *runner) []string {
 		return pinners(l.snap, nil)
 	}
 	return pinners(l.snap, func(name string) bool {
-		n := l.node(name)
+		n := l.Node(name)
 		if n == nil {
 			return false
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/logic/rebalance"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -137,7 +138,7 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 	o := e.Value.Owner()
 	in := b.look.service(e)
 	st := reconciler.StatusOfService(in)
-	def := b.definition(e.Value.Definition)
+	def := b.observed.Definition(e.Value.Definition)
 	limits := e.Value.Update.Limits(in.Spec.Desired(), def != nil && def.Pinned())
 	b.input.Spare[o] = st.Healthy - limits.Least
 	var stay string
@@ -164,7 +165,7 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 // job adds the tasks of a job. They stay: what they have done would be lost.
 func (b *balance) job(e store.Entry[cluster.Job]) {
 	o := e.Value.Owner()
-	again := b.again(o)
+	again := b.observed.NextAttempts(o)
 	for row := range b.snap.Attempts(o) {
 		if t, ok := b.task(row, again); ok {
 			t.Unmovable = "of jobs"
@@ -177,11 +178,11 @@ func (b *balance) job(e store.Entry[cluster.Job]) {
 // follows from the attempt itself.
 func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.Pending) (rebalance.Task, bool) {
 	d := row.Desired
-	if !row.Live() || !onNode(row) || d == nil {
+	if !row.Live() || !observe.HoldsRoom(row) || d == nil {
 		return rebalance.Task{}, false
 	}
 	next, known := again[row.Task]
-	def := b.definition(next.Definition)
+	def := b.observed.Definition(next.Definition)
 	t := rebalance.Task{UUID: d.UUID, Node: row.Node, Pending: next}
 	if !known || def == nil {
 		t.Pending = cluster.Pending{
@@ -191,7 +192,7 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 		t.Unmovable = "of task definitions that are not there"
 		return t, true
 	}
-	t.Pending = b.beside(next, row.Node)
+	t.Pending = b.observed.OnSameNode(next, row.Node)
 	node, _ := b.snap.Node(row.Node)
 	switch {
 	case d.Stop != nil:
@@ -213,30 +214,4 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 		t.Unmovable = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
 	}
 	return t, true
-}
-
-// again returns what the next attempt of each of an owner's tasks asks for, by task, as the control plane would ask for
-// it.
-func (l *look) again(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
-	if o.Kind == cluster.KindService {
-		if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
-			return reconciler.NextAttempts(l.service(e))
-		}
-		return nil
-	}
-	e, ok := l.snap.Job(o.Cluster, o.Name)
-	if !ok {
-		return nil
-	}
-	return reconciler.NextJobAttempts(l.job(e))
-}
-
-// beside makes what a task asks for what it would ask for were it placed now, though its last attempt stands on the
-// node.
-func (l *look) beside(next cluster.Pending, node string) cluster.Pending {
-	next.Placement.Strategy = l.snap.Strategy(l.domain, next.Owner.Cluster, &next.Placement)
-	next.ExcludedNodes = slices.DeleteFunc(slices.Clone(next.ExcludedNodes), func(name string) bool {
-		return name == node
-	})
-	return next
 }

@@ -306,7 +306,7 @@ func changedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChan
 func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	svc, in := e.Value, l.service(e)
 	count := l.desired(&in)
-	def := l.definition(svc.Definition)
+	def := l.observed.Definition(svc.Definition)
 	limits := svc.Update.Limits(count, def != nil && def.Pinned())
 	known := l.remembered(svc)
 	v := api.RolloutView{

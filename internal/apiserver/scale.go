@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -193,7 +194,7 @@ func (l *look) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []a
 		return v
 	}
 	var reserved cluster.Demand
-	if def := l.definition(svc.Definition); def != nil {
+	if def := l.observed.Definition(svc.Definition); def != nil {
 		reserved = def.Demand()
 	}
 	sum, n := 0.0, 0
@@ -235,11 +236,11 @@ func (l *look) uses(o cluster.OwnerRef) (all []api.TaskUse) {
 
 // use returns what one attempt uses, nil where this server was not told.
 func (l *look) use(row *store.AttemptRow) *cluster.TaskStats {
-	stats := l.stats(row.Node)
-	if stats == nil || !onNode(row) {
+	stats := l.Stats(row.Node)
+	if stats == nil || !observe.HoldsRoom(row) {
 		return nil
 	}
-	uuid := uuidOf(row)
+	uuid := observe.UUID(row)
 	i, ok := slices.BinarySearchFunc(stats.Each, uuid, func(t cluster.TaskStats, uuid string) int {
 		return strings.Compare(t.UUID, uuid)
 	})
@@ -248,20 +249,4 @@ func (l *look) use(row *store.AttemptRow) *cluster.TaskStats {
 	}
 	use := stats.Each[i]
 	return &use
-}
-
-// stats returns what a node uses, as its present session last reported it; nil where that is not known.
-func (l *look) stats(node string) *cluster.NodeStats {
-	if known, ok := l.used[node]; ok {
-		return known
-	}
-	var stats *cluster.NodeStats
-	if l.pulse != nil && node != "" {
-		status, ok := l.snap.NodeStatus(node)
-		if p, heard := l.pulse(node); ok && heard && p.Session == status.Value.Session {
-			stats = p.Stats
-		}
-	}
-	l.used[node] = stats
-	return stats
 }

@@ -62,7 +62,7 @@ func (l *look) counts(t *taskLook) (lives, runs, healthy bool) {
 		if !row.Standing() {
 			continue
 		}
-		present := l.absence(row.Node) == watcher.Present
+		present := l.Absence(row.Node, "") == watcher.Present
 		lives = lives || row.Live()
 		if !present || row.Desired != nil && row.Desired.Stop != nil {
 			continue

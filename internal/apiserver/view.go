@@ -9,23 +9,20 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
 // look is one look at a snapshot: what its views have in common, computed once. Not for concurrent use.
 type look struct {
-	snap    *store.Snapshot
-	domain  string
-	now     time.Time
-	reasons Reasons
-	pulse   func(node string) (cluster.Pulse, bool)
-	gate    func(service cluster.OwnerRef) []cluster.GateResult
-	begun   func() time.Time
-	worth   func() *scheduler.ValueModel
-	owners  map[cluster.OwnerRef]*ownerLook
-	used    map[string]*cluster.NodeStats // by node; nil where nothing is known
-	nodes   map[string]*scheduler.Node    // nil for one that is not known
+	*observe.Records
+	observed *observe.Domain
+	snap     *store.Snapshot
+	domain   string
+	now      time.Time
+	reasons  Reasons
+	values   func() *scheduler.ValueModel
+	owners   map[cluster.OwnerRef]*ownerLook
 }
 
 // ownerLook is what the reconciler says of a service or a job.
@@ -35,13 +32,18 @@ type ownerLook struct {
 }
 
 func (s *Server) look(snap *store.Snapshot) *look {
-	return &look{
-		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, pulse: s.cfg.Tables.Pulse,
-		gate: s.cfg.Gates, worth: s.cfg.DeviceValueModel,
-		begun:  s.cfg.Since,
-		owners: map[cluster.OwnerRef]*ownerLook{}, used: map[string]*cluster.NodeStats{},
-		nodes: map[string]*scheduler.Node{},
+	l := &look{
+		snap: snap, domain: s.cfg.Domain, now: s.cfg.Now(), reasons: s.cfg.Reasons, values: s.cfg.DeviceValueModel,
+		owners: map[cluster.OwnerRef]*ownerLook{},
 	}
+	c := observe.RecordsConfig{
+		Domain: l.domain, Snapshot: snap, Now: l.now, Since: s.cfg.Since, Pulse: s.cfg.Tables.Pulse, Gates: s.cfg.Gates,
+	}
+	if l.reasons != nil {
+		c.Victims = l.reasons.Victims
+	}
+	l.observed, l.Records = observe.NewRecords(c)
+	return l
 }
 
 // owner asks the reconciler, as the control plane does, which tasks of an owner wait.
@@ -50,16 +52,9 @@ func (l *look) owner(o cluster.OwnerRef) *ownerLook {
 		return known
 	}
 	seen := &ownerLook{waits: map[cluster.TaskID]bool{}}
-	if o.Kind == cluster.KindJob {
-		if e, ok := l.snap.Job(o.Cluster, o.Name); ok {
-			seen.pending = reconciler.Job(l.job(e)).Pending
-		}
-	} else if e, ok := l.snap.Service(o.Cluster, o.Name); ok {
-		seen.pending = reconciler.Service(l.service(e)).Pending
-	}
+	seen.pending = l.observed.Decide(o, l.observed.Tasks(o)).Pending
 	for i := range seen.pending {
 		seen.waits[seen.pending[i].Task] = true
-		seen.pending[i].Lacks = l.snap.Lacks(&seen.pending[i])
 	}
 	l.backOff(o, seen)
 	l.owners[o] = seen
@@ -146,79 +141,10 @@ func (l *look) succeeded(task cluster.TaskID) bool {
 	return false
 }
 
-// service gathers what the control plane looks at when it decides about a service, as far as the records tell it.
+// service returns what the control plane looks at when it decides about a service.
 func (l *look) service(e store.Entry[cluster.Service]) reconciler.ServiceInput {
 	o := e.Value.Owner()
-	scale, _ := l.snap.Scale(o.Cluster, o.Name)
-	in := reconciler.ServiceInput{
-		Owner: o, Spec: e.Value.At(scale.Value), SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o),
-		Recovery: l.recovery(), Since: l.since(), Now: l.now,
-	}
-	if c, ok := l.snap.Cluster(o.Cluster); ok {
-		in.ClusterConstraints = c.Value.Constraints
-	}
-	if r, ok := l.snap.Rollout(o.Cluster, o.Name); ok {
-		in.Rollout, in.RolloutRev = r.Value, r.Modified
-	}
-	if l.gate != nil && len(e.Value.Update.Gates) > 0 {
-		in.Gates = l.gate(o)
-	}
-	if in.Spec.Mode == cluster.ModeDaemon {
-		in.SetNodes(l.daemonNodes)
-	}
-	return in
-}
-
-// recovery is what the leader's decisions know of an earlier recovery of the store.
-func (l *look) recovery() reconciler.Recovery {
-	var incarnation uint64
-	if leader, ok := l.snap.Leader(l.domain); ok {
-		incarnation = leader.Value.Incarnation
-	}
-	decided, _ := l.snap.Recovery(l.domain)
-	return reconciler.RecoveryOf(incarnation, decided.Value)
-}
-
-// since is when the leader began to count deadlines. Only the leader's own server knows that its clock was set after
-// the beginning of its term.
-func (l *look) since() time.Time {
-	if at := l.begun(); !at.IsZero() {
-		return at
-	}
-	if leader, ok := l.snap.Leader(l.domain); ok {
-		return leader.Value.Since
-	}
-	return time.Time{}
-}
-
-// daemonNodes yields the nodes of the domain as daemons look at them, as far as the records tell it.
-func (l *look) daemonNodes(yield func(reconciler.DaemonNode) bool) {
-	for e := range l.snap.Nodes() {
-		name := e.Value.Name
-		if e.Value.Domain != l.domain {
-			continue
-		}
-		host, _ := l.snap.Host(name)
-		n := reconciler.DaemonNode{
-			Node: l.node(name), Gone: host.Value != nil && host.Value.Gone, Silent: l.absence(name) != watcher.Present,
-			Alone: host.Value != nil && host.Value.Drain != nil && l.daemonsAlone(name),
-		}
-		if !yield(n) {
-			return
-		}
-	}
-}
-
-// daemonsAlone reports whether nothing but tasks of daemons stands on a node.
-func (l *look) daemonsAlone(node string) bool {
-	for row := range l.snap.NodeAttempts(node) {
-		o, _ := row.Ref()
-		e, ok := l.snap.Service(o.Cluster, o.Name)
-		if row.Standing() && (!ok || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon) {
-			return false
-		}
-	}
-	return true
+	return l.observed.ServiceInput(o, e, l.observed.Tasks(o))
 }
 
 // desired returns how many tasks a service wants now: of a daemon one for each of its nodes.
@@ -228,69 +154,12 @@ func (l *look) desired(in *reconciler.ServiceInput) int {
 
 func (l *look) job(e store.Entry[cluster.Job]) reconciler.JobInput {
 	o := e.Value.Owner()
-	in := reconciler.JobInput{
-		Owner: o, Spec: e.Value, SpecRev: e.Modified, Definitions: l.definition, Tasks: l.attempts(o),
-		Recovery: l.recovery(), Now: l.now,
-	}
-	if c, ok := l.snap.Cluster(o.Cluster); ok {
-		in.ClusterConstraints = c.Value.Constraints
-	}
-	return in
-}
-
-func (l *look) definition(ref cluster.Ref) *cluster.TaskDefinition {
-	e, _ := l.snap.Definition(ref)
-	return e.Value
-}
-
-func (l *look) attempts(o cluster.OwnerRef) []reconciler.Task {
-	var tasks []reconciler.Task
-	for row := range l.snap.Attempts(o) {
-		if row.Number == 0 { // a foreign record, which the leader clears
-			continue
-		}
-		t := reconciler.Task{Attempt: row.Attempt, Absence: l.absence(row.Node), Reported: l.reported(row.Node)}
-		if h, ok := l.snap.Host(row.Node); ok && !h.Value.Gone {
-			t.Drain = h.Value.Drain
-		}
-		if p := l.pressed(row); p != nil {
-			t.Leave = reconciler.PressedLeave(row.Node, p)
-		} else if why, leaves := l.misfit(row); leaves {
-			t.Leave = why
-		}
-		tasks = append(tasks, t)
-	}
-	return tasks
-}
-
-// reported reports whether the leader has heard the node and has its full report, by its verdict.
-func (l *look) reported(node string) bool {
-	e, ok := l.snap.Node(node)
-	return ok && e.Value.State != cluster.NodeJoining && l.absence(node) == watcher.Present
-}
-
-// absence is what a view makes of a node's silence. What is lost for good is the control plane's to say, by an
-// outcome; until then a silent node's tasks are shown as not well.
-func (l *look) absence(node string) watcher.Absence {
-	if e, ok := l.snap.Node(node); ok && (e.Value.State == cluster.NodeSuspect || e.Value.State == cluster.NodeDown) {
-		return watcher.Suspected
-	}
-	return watcher.Present
-}
-
-// pressed returns why its node's agent suggests to move an attempt away, nil where it does not.
-func (l *look) pressed(row *store.AttemptRow) *cluster.Pressure {
-	stats := l.stats(row.Node)
-	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" || stats.Pressure.Victim != uuidOf(row) ||
-		!onNode(row) {
-		return nil
-	}
-	return stats.Pressure
+	return l.observed.JobInput(o, e, l.observed.Tasks(o))
 }
 
 // diskFull returns what a node says of a disk that is full, nil where none is.
 func (l *look) diskFull(node string) *cluster.DiskFull {
-	if stats := l.stats(node); stats != nil {
+	if stats := l.Stats(node); stats != nil {
 		return stats.DiskFull
 	}
 	return nil

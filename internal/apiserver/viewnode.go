@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -130,7 +131,7 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 		}
 	}
 	for row := range snap.NodeAttempts(name) {
-		if !onNode(row) {
+		if !observe.HoldsRoom(row) {
 			continue
 		}
 		v.Tasks++

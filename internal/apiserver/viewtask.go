@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -136,7 +137,7 @@ func (l *look) concludes(row *store.AttemptRow) bool {
 func (l *look) taskView(row *store.AttemptRow) api.TaskView {
 	v := taskView(l.snap, row)
 	v.Used = l.use(row)
-	if p := l.pressed(row); p != nil {
+	if p := l.Pressure(row); p != nil {
 		v.Pressed = orElse(p.Why, p.Message)
 	}
 	v.Misplaced = l.misplaced(row)
@@ -179,10 +180,10 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Message = "its record in the store cannot be read or is another's; it stays on its node until " +
 			"that has reported"
 	}
-	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !onNode(row)) {
+	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !observe.HoldsRoom(row)) {
 		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
 	}
-	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!moves(row) || !onNode(row)) {
+	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!moves(row) || !observe.HoldsRoom(row)) {
 		v.Message = before + ": it moved, and another attempt took its place"
 	}
 	tellSilent(snap, row, &v)
@@ -203,7 +204,7 @@ const movesOn = ": it moves, and runs on until "
 // over.
 func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	node, ok := snap.Node(row.Node)
-	if !ok || node.Value.State != cluster.NodeDown || v.State.Terminal() || !onNode(row) {
+	if !ok || node.Value.State != cluster.NodeDown || v.State.Terminal() || !observe.HoldsRoom(row) {
 		return
 	}
 	v.Reason = cluster.ReasonNodeDown

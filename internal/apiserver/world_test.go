@@ -59,8 +59,15 @@ func (f *fakeNodes) set(open func(string, transport.StreamRequest) (io.ReadWrite
 }
 
 type fakeReasons struct {
-	mu  sync.Mutex
-	all map[cluster.TaskID]cluster.Waiting
+	mu      sync.Mutex
+	all     map[cluster.TaskID]cluster.Waiting
+	victims []cluster.Victim
+}
+
+func (f *fakeReasons) Victims() []cluster.Victim {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.victims
 }
 
 func (f *fakeReasons) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {

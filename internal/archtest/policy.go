@@ -76,6 +76,12 @@ var layers = map[string][]string{
 	"internal/transport":           {"internal/cluster", "internal/logs"},
 	"internal/version":             {},
 
+	// The inputs of decisions, for the leader and for views.
+	"internal/observe": {
+		"internal/clause", "internal/cluster", "internal/logic/reconciler", "internal/logic/scheduler",
+		"internal/logic/watcher", "internal/store",
+	},
+
 	// The loops: snapshot, decide, commit. None imports another: they meet in the store. The
 	// agent knows no store and no control plane.
 	"internal/agent": {
@@ -100,14 +106,15 @@ var layers = map[string][]string{
 	"internal/apiserver": {
 		"api", "internal/apiserver/rendition", "internal/boottime", "internal/cluster", "internal/enum",
 		"internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/measure", "internal/pki", "internal/plain", "internal/store", "internal/telemetry",
+		"internal/measure", "internal/observe", "internal/pki", "internal/plain", "internal/store",
+		"internal/telemetry",
 		"internal/timetable", "internal/transport",
 		"internal/version",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/controlplane": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
-		"internal/telemetry", "internal/timetable",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
+		"internal/store", "internal/telemetry", "internal/timetable",
 	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",

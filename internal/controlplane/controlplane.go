@@ -86,7 +86,7 @@ type Plane struct {
 	config     Config
 	reasons    reasons
 	traces     decisionTraces
-	gates      atomic.Pointer[gates] // of the present term; nil on a server that does not lead
+	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
 }
@@ -103,12 +103,14 @@ func New(c Config) *Plane {
 // Waiting returns why a task waits, by the last decision of this server as leader.
 func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.get(task) }
 
-// Reasons returns why tasks wait, by the last decision of this server as leader, in groups of equal reasons, with a
-// version. Servers that do not lead ask for it. If the version equals after, Reasons returns no groups. The groups are
-// shared: nobody may change them. It may be called at any time from any goroutine.
-func (p *Plane) Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup) {
-	return p.reasons.groupsAfter(after)
-}
+// Victims returns the attempts that are to end for others, by the last decision of this server as leader, ordered by
+// UUID. It may be called at any time from any goroutine; nobody may change the result.
+func (p *Plane) Victims() []cluster.Victim { return p.reasons.listVictims() }
+
+// Reasons returns why tasks wait and which attempts end for others, by the last decision of this server as leader.
+// Servers that do not lead ask for it. If the version equals after, the report holds the version alone. The report is
+// shared: nobody may change it. It may be called at any time from any goroutine.
+func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.reportAfter(after) }
 
 // Grounds returns the decision trace of an attempt. It has one only if this server placed the attempt while it led, and
 // not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
@@ -119,8 +121,8 @@ func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.Decisio
 // Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil if
 // this server does not lead, or checks no gates for the service. It may be called at any time from any goroutine.
 func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
-	if g := p.gates.Load(); g != nil {
-		return g.seen(service)
+	if l := p.term.Load(); l != nil {
+		return l.gates.seen(service)
 	}
 	return nil
 }
@@ -153,7 +155,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 		err = p.lead(leadership, l)
 		l.follow.Close()
-		p.reasons.set(nil)
+		p.reasons.set(nil, nil)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -186,8 +188,8 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	group, ctx := errgroup.WithContext(ctx)
 	detector := lossDetector{config: p.config, fence: fence, shared: new(sharedAlarm)}
 	l.startTerm(writer, detector)
-	p.gates.Store(l.gates)
-	defer p.gates.Store(nil)
+	p.term.Store(l)
+	defer p.term.Store(nil)
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })

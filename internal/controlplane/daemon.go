@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -16,18 +15,6 @@ type daemonNodeFacts struct {
 	gone, silent bool
 	// onlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
 	onlyDaemonsLeft bool
-}
-
-// daemonNodes yields the nodes of the domain with their facts, ordered by name.
-func (l *loop) daemonNodes(yield func(reconciler.DaemonNode) bool) {
-	for _, name := range l.fleet.Nodes() {
-		n, _, _ := l.fleet.Node(name)
-		facts := l.daemonFacts[name]
-		d := reconciler.DaemonNode{Node: &n, Gone: facts.gone, Silent: facts.silent, Alone: facts.onlyDaemonsLeft}
-		if !yield(d) {
-			return
-		}
-	}
 }
 
 // setDaemonFacts takes the facts of a node and notes whether they have changed. It is called before the fleet learns of
@@ -74,19 +61,4 @@ func (w *nodeWatch) daemonFactsOf(name string) daemonNodeFacts {
 		return daemonNodeFacts{}
 	}
 	return daemonNodeFacts{gone: v.Gone, silent: !v.Heard, onlyDaemonsLeft: v.onlyDaemonsLeft}
-}
-
-// onlyDaemons reports whether only tasks of daemons stand on a node.
-func onlyDaemons(snap *store.Snapshot, node string) bool {
-	for row := range snap.NodeAttempts(node) {
-		if !row.Standing() {
-			continue
-		}
-		o, ok := row.Ref()
-		e, stands := snap.Service(o.Cluster, o.Name)
-		if !ok || !stands || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon {
-			return false
-		}
-	}
-	return true
 }

@@ -54,7 +54,7 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		ids[i], plan.owners[p.Owner] = id, true
 		key := store.AttemptKey{Task: pl.Task, Number: p.Attempt}
 		l.fleet.Reserve(pl.Reservation(p, id))
-		l.charged[key], l.unconfirmed[key] = fleetCharge{id, pl.Node}, true
+		l.charged[key], l.unconfirmed[key] = fleetCharge{uuid: id, node: pl.Node}, true
 	}
 	proposals := l.makeProposals(pending, placements, ids)
 	unplaced := l.needsPlacement

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -68,7 +68,7 @@ func (l *loop) learnChanges(snap *store.Snapshot, c store.Changes) {
 	for o := range c.Owners { // order-free: a set
 		was, known := l.policies[o]
 		l.updateCharges(snap, o)
-		if o.Kind != cluster.KindJob || eventful[o] || !known || l.policies[o].rev != was.rev {
+		if o.Kind != cluster.KindJob || eventful[o] || !known || l.policies[o].Revision != was.Revision {
 			l.dirty[o] = true
 		}
 	}
@@ -192,15 +192,15 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	held, isHeld := l.charged[key]
 	l.watch.noteUnkillable(key, row)
 	l.noteUnreadable(snap, key, row)
-	over := row == nil || !row.Standing() || row.Observed != nil && row.Observed.Gone
+	over := !observe.HoldsRoom(row)
 	var d *cluster.Desired
 	if !over {
-		d = l.occupantOf(snap, row)
+		d = observe.Occupant(snap, row)
 	}
 	if isHeld && row != nil {
 		delete(l.unconfirmed, key)
 	}
-	if isHeld && (over || d != nil && (fleetCharge{d.UUID, row.Node}) != held) {
+	if isHeld && (over || d != nil && chargeOf(row, d) != held) {
 		l.fleet.Release(held.uuid)
 		delete(l.charged, key)
 		l.needsPlacement, isHeld = true, false
@@ -209,7 +209,7 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 		return
 	}
 	l.fleet.Reserve(l.reservation(snap, row, d))
-	l.charged[key] = fleetCharge{d.UUID, row.Node}
+	l.charged[key] = chargeOf(row, d)
 }
 
 // unreadableRecord is a record that hides what runs on a node. session is the node's newest session when the record was
@@ -234,7 +234,7 @@ func (l *loop) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *s
 	if len(l.unreadable) > 0 {
 		was = l.unreadable[key]
 	}
-	if key.Number == 0 && row != nil && (row.Unreadable || row.ObservedRev != 0) {
+	if row != nil && observe.HidesTask(row) {
 		now = row.Node
 	}
 	if was.node == now {
@@ -263,44 +263,20 @@ func (l *loop) refusesTasks(name string) bool {
 	return !l.watch.hasReported(name)
 }
 
-// occupantOf returns a desired record of what takes up room for an attempt. Without a readable one (P3.5) it is made
-// from the attempt's status, or else from the spec of the task's owner. It is nil if nobody knows.
-func (l *loop) occupantOf(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
-	if row.Desired != nil {
-		return row.Desired
-	}
-	d := &cluster.Desired{Task: row.Task, Node: row.Node, UUID: "unread/" + row.Node + "/" + string(row.Task)}
-	if o := row.Observed; o != nil {
-		d.UUID, d.Definition, d.Ports, d.Devices = o.UUID, o.Definition, o.Ports, o.Devices
-	}
-	if d.Definition == (cluster.Ref{}) && !l.fillFromOwner(snap, d) {
-		return nil
-	}
-	return d
-}
-
 func (l *loop) setNode(snap *store.Snapshot, name string) {
 	l.needsPlacement = true
-	node, ok := snap.Node(name)
-	if !ok || node.Value.Domain != l.config.Domain {
+	n := observe.Node(snap, l.config.Domain, name)
+	if n == nil {
 		l.setDaemonFacts(name, nil, daemonNodeFacts{})
 		l.fleet.RemoveNode(name)
 		return
 	}
-	var host *cluster.Host
-	if h, ok := snap.Host(name); ok {
-		host = h.Value
-	}
-	var status *cluster.NodeStatus
-	if s, ok := snap.NodeStatus(name); ok {
-		status = s.Value
-	}
-	n := scheduler.NodeOf(host, node.Value, status)
 	n.Cordon, n.Reserved = n.Cordon || l.refusesTasks(name), l.reservations.at[name]
 	facts := l.watch.daemonFactsOf(name)
-	facts.gone = facts.gone || host != nil && host.Gone
-	l.setDaemonFacts(name, &n, facts)
-	l.fleet.SetNode(n)
+	host, ok := snap.Host(name)
+	facts.gone = facts.gone || ok && host.Value.Gone
+	l.setDaemonFacts(name, n, facts)
+	l.fleet.SetNode(*n)
 }
 
 // noteNodes takes note of nodes with a new verdict: the owners of all tasks there are to be decided for.

@@ -67,7 +67,7 @@ func TestTasksWaitForTheirVolume(t *testing.T) {
 		w.until(10*time.Second, "healthy", func(s *store.Snapshot) bool { return placedOn(s) == "n2" })
 		home.kill()
 		w.until(3*time.Minute, "it waits for its volume", func(s *store.Snapshot) bool {
-			_, groups := w.server.plane.Reasons(10)
+			groups := w.server.plane.Reasons(10).Groups
 			return len(groups) == 1 && strings.Contains(groups[0].Sentence, "the data of its volume web/data is on n2")
 		})
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -51,7 +51,7 @@ type loop struct {
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
 	// policies holds, for each owner, the parts of its spec that concern the tasks of others.
-	policies map[cluster.OwnerRef]ownerPolicy
+	policies map[cluster.OwnerRef]observe.OwnerPolicy
 	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
 	// agents have reported.
 	unreadable map[store.AttemptKey]unreadableRecord
@@ -96,7 +96,15 @@ type loop struct {
 }
 
 // fleetCharge identifies the reservation that the fleet holds for an attempt.
-type fleetCharge struct{ uuid, node string }
+type fleetCharge struct {
+	uuid, node string
+	// guessed says that the attempt had no readable desired record: the reservation may lack its priority.
+	guessed bool
+}
+
+func chargeOf(row *store.AttemptRow, d *cluster.Desired) fleetCharge {
+	return fleetCharge{uuid: d.UUID, node: row.Node, guessed: row.Desired == nil}
+}
 
 // newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm.
 func newLoop(p *Plane) *loop {
@@ -121,7 +129,7 @@ func newLoop(p *Plane) *loop {
 		timers:      newTimerQueue(),
 		pending:     map[cluster.OwnerRef][]cluster.Pending{},
 		moves:       map[cluster.OwnerRef][]reconciler.Move{},
-		policies:    map[cluster.OwnerRef]ownerPolicy{},
+		policies:    map[cluster.OwnerRef]observe.OwnerPolicy{},
 		unreadable:  map[store.AttemptKey]unreadableRecord{},
 	}
 }
@@ -278,6 +286,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 	}
 	l.dirtyDaemons(snap)
 	owners := l.orderOwners(snap)
+	domain := l.observed(snap)
 	room := maxTasksPerCycle
 	for i, o := range owners {
 		if room <= 0 {
@@ -289,10 +298,8 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 			l.setPending(o, nil, nil)
 			continue
 		}
-		tasks := l.tasks(snap, o, units)
-		d := l.reconcile(snap, o, tasks)
-		l.fillStrategies(snap, o, &d)
-		l.markMissingSecrets(snap, &d)
+		tasks := l.tasks(domain, o, units)
+		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
 		w, from := &decisionWriter{loop: l, snap: snap, owner: o}, len(*units)
 		if err := w.writeDecision(d, units); err != nil {
@@ -302,9 +309,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		if len(*units) > from {
 			l.decidedUnits = append(l.decidedUnits, ownerUnits{o, from, len(*units)})
 		}
-		l.setPending(o, slices.DeleteFunc(l.pendingOf(snap, o, tasks, d), func(p cluster.Pending) bool {
-			return isPinned(snap, p.Task)
-		}), d.Moves)
+		l.setPending(o, pendingOf(domain, o, tasks, d), d.Moves)
 		if next := d.NextDecision; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
 			d.NextDecision = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
@@ -395,39 +400,6 @@ func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconcile
 	if len(m) > 0 {
 		l.moves[o] = m
 	}
-}
-
-// reconcile calls the pure function for the owner's kind.
-func (l *loop) reconcile(snap *store.Snapshot, o cluster.OwnerRef, tasks []reconciler.Task) reconciler.Decision {
-	var constraints []cluster.Constraint
-	if c, ok := snap.Cluster(o.Cluster); ok {
-		constraints = c.Value.Constraints
-	}
-	definitions := func(r cluster.Ref) *cluster.TaskDefinition {
-		if e, ok := snap.Definition(r); ok {
-			return e.Value
-		}
-		return nil
-	}
-	recovery := l.recovery(snap)
-	if o.Kind == cluster.KindJob {
-		in := reconciler.JobInput{
-			Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints,
-			Recovery: recovery, Now: l.now,
-		}
-		if e, ok := snap.Job(o.Cluster, o.Name); ok {
-			in.Spec, in.SpecRev = e.Value, e.Modified
-		}
-		if c, ok := snap.Cluster(o.Cluster); ok {
-			in.Keep = time.Duration(cmp.Or(c.Value.KeepJobs, cluster.DefaultKeepJobs))
-		}
-		return reconciler.Job(in)
-	}
-	return reconciler.Service(l.serviceInput(snap, o, reconciler.ServiceInput{
-		Owner: o, Tasks: tasks, Definitions: definitions, ClusterConstraints: constraints, Recovery: recovery,
-		Now:     l.now,
-		Without: l.config.Without,
-	}))
 }
 
 // commit writes units and waits until the tables show them, so that the next decision sees its own acts.

@@ -256,18 +256,19 @@ func TestReasonsInGroups(t *testing.T) {
 		w.service(3, 1, 1)
 		var version uint64
 		w.until(5*time.Second, "they wait", func(*store.Snapshot) bool {
-			v, groups := w.server.plane.Reasons(0)
-			version = v
-			return len(groups) == 1 && len(groups[0].Tasks) == 3 && groups[0].Sentence == "1 node: CPU short by 60 CPUs"
+			r := w.server.plane.Reasons(0)
+			version = r.Version
+			return len(r.Groups) == 1 && len(r.Groups[0].Tasks) == 3 &&
+				r.Groups[0].Sentence == "1 node: CPU short by 60 CPUs"
 		})
-		if v, groups := w.server.plane.Reasons(version); v != version || groups != nil {
-			t.Errorf("the version that was asked after: got %d and %d groups", v, len(groups))
+		if r := w.server.plane.Reasons(version); r.Version != version || r.Groups != nil {
+			t.Errorf("the version that was asked after: got %d and %d groups", r.Version, len(r.Groups))
 		}
 		w.definition(2, 100)
 		w.service(3, 2, 1)
 		w.until(10*time.Second, "none waits", func(*store.Snapshot) bool {
-			v, groups := w.server.plane.Reasons(version)
-			return v > version && len(groups) == 0
+			r := w.server.plane.Reasons(version)
+			return r.Version > version && len(r.Groups) == 0
 		})
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -199,7 +200,7 @@ func (w *nodeWatch) judgeNode(snap *store.Snapshot, name string, now time.Durati
 	}
 	was, had := w.verdicts[name]
 	w.setVerdict(name, newVerdict(v, &in))
-	w.verdicts[name].onlyDaemonsLeft = v.Drain != nil && !v.Foreign && onlyDaemons(snap, name)
+	w.verdicts[name].onlyDaemonsLeft = v.Drain != nil && !v.Foreign && observe.OnlyDaemons(snap, name)
 	if !v.Foreign && v.Heard { // a silent node keeps its last report
 		w.notePressure(snap, name, &in, out)
 		w.noteDisks(snap, name, &in, out)
@@ -320,8 +321,9 @@ func (w *nodeWatch) noteUnkillable(key store.AttemptKey, row *store.AttemptRow) 
 
 // tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
 // (P3.9).
-func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
+func (l *loop) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
 	var out []reconciler.Task
+	snap := domain.Snapshot
 	for row := range snap.Attempts(o) {
 		if row.Unreadable {
 			*units = append(*units, l.repairRecord(snap, row)...)
@@ -333,16 +335,7 @@ func (l *loop) tasks(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Un
 		if row.ForeignStatus && row.Observed != nil {
 			*units = append(*units, l.restoreStatus(row)...)
 		}
-		out = append(out, l.task(snap, o, row))
+		out = append(out, domain.Task(o, row))
 	}
 	return out
-}
-
-// task returns the reconciler's view of an attempt.
-func (l *loop) task(snap *store.Snapshot, o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task {
-	return reconciler.Task{
-		Attempt: row.Attempt, Absence: l.watch.absenceOf(row.Node, o.Kind), Drain: l.watch.drainOf(row.Node),
-		Leave:    l.leaveReason(snap, row),
-		Reported: l.watch.hasReported(row.Node) && (row.Desired != nil || !isPinned(snap, row.Task)),
-	}
 }

@@ -36,7 +36,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
 	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
-	l.plane.reasons.set(result.Waiting)
+	l.plane.reasons.set(result.Waiting, l.preemption.listVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.needsPlacement = true
 		return 0, err

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 // room is free, and the more urgent task is placed first.
 type preemption struct {
 	promises map[cluster.TaskID]*promise
-	victims  map[string]*reconciler.Leave // by UUID
+	victims  map[string]*cluster.Victim // by UUID
 	// nextSearch is the earliest time of the next search, latestSearch the latest, on the boot-time clock.
 	// mayFindVictims says that a search may find victims for a task that waits.
 	nextSearch, latestSearch time.Duration
@@ -48,7 +49,7 @@ type promise struct {
 }
 
 func newPreemption() preemption {
-	return preemption{promises: map[cluster.TaskID]*promise{}, victims: map[string]*reconciler.Leave{}}
+	return preemption{promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{}}
 }
 
 // leaveReason returns why an attempt is to end for another task, or nil.
@@ -56,7 +57,19 @@ func (p *preemption) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(p.victims) == 0 || row.Desired == nil || row.Outcome != nil {
 		return nil
 	}
-	return p.victims[row.Desired.UUID]
+	if v := p.victims[row.Desired.UUID]; v != nil {
+		return reconciler.PreemptedLeave(v)
+	}
+	return nil
+}
+
+// listVictims returns the victims, ordered by UUID.
+func (p *preemption) listVictims() []cluster.Victim {
+	list := make([]cluster.Victim, 0, len(p.victims))
+	for _, uuid := range slices.Sorted(maps.Keys(p.victims)) {
+		list = append(list, *p.victims[uuid])
+	}
+	return list
 }
 
 // promisedOwners returns the owners of tasks with a promise. They are decided before all others, so that nothing else
@@ -200,7 +213,7 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 	p := &l.preemption
 	was := p.victims
 	wants := make(map[cluster.TaskID]*promise, len(found))
-	p.victims = map[string]*reconciler.Leave{}
+	p.victims = map[string]*cluster.Victim{}
 	for task, w := range p.promises { // order-free: each by itself
 		undecided := l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
 			return t.Task == task
@@ -225,9 +238,9 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 		}
 		wants[f.Task] = w
 		for _, uuid := range f.Victims {
-			p.victims[uuid] = &reconciler.Leave{
-				Reason: cluster.ReasonPreempted, Since: w.since, Now: true, For: f.Task, ForAttempt: task.Attempt,
-				Message: fmt.Sprintf("%s of priority %d takes its place on node %s", f.Task, task.Priority, f.Node),
+			p.victims[uuid] = &cluster.Victim{
+				UUID: uuid, For: f.Task, ForAttempt: task.Attempt, Priority: task.Priority, Node: f.Node,
+				Since: w.since,
 			}
 			if was[uuid] == nil {
 				l.dirty[g.owner[uuid]], p.hasNewVictims = true, true
@@ -385,22 +398,7 @@ func (p *victimOwner) gang(task cluster.TaskID) string {
 
 // spareTasks returns how many healthy tasks a service may lose to others.
 func (l *loop) spareTasks(snap *store.Snapshot, o cluster.OwnerRef) int {
-	in := reconciler.ServiceInput{
-		Owner: o, Now: l.now, Without: l.config.Without,
-		Definitions: func(r cluster.Ref) *cluster.TaskDefinition {
-			if e, ok := snap.Definition(r); ok {
-				return e.Value
-			}
-			return nil
-		},
-	}
-	for row := range snap.Attempts(o) {
-		if row.Number != 0 {
-			in.Tasks = append(in.Tasks, l.task(snap, o, row))
-		}
-	}
-	if e, ok := snap.Wanted(o.Cluster, o.Name); ok {
-		in.Spec, in.SpecRev = e.Value, e.Modified
-	}
-	return reconciler.Spare(in)
+	domain := l.observed(snap)
+	e, _ := snap.Service(o.Cluster, o.Name)
+	return reconciler.Spare(domain.ServiceInput(o, e, domain.Tasks(o)))
 }

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -31,7 +32,7 @@ func (w *nodeWatch) notePressure(snap *store.Snapshot, name string, in *watcher.
 		e := cluster.Event{Type: "node.pressure", Node: name, Reason: cluster.ReasonPressure, Message: p.Message}
 		out.units = append(out.units, store.Unit{Events: []cluster.Event{e}})
 	}
-	if was.victim == p.Victim || isRelieving(snap, name) {
+	if was.victim == p.Victim || observe.IsRelieving(snap, name) {
 		return
 	}
 	was.victim, was.pressure = p.Victim, p
@@ -44,22 +45,6 @@ func pressureOf(in *watcher.Input) *cluster.Pressure {
 		return stats.Pressure
 	}
 	return nil
-}
-
-// isRelieving reports whether an attempt is leaving the node because of memory pressure.
-func isRelieving(snap *store.Snapshot, node string) bool {
-	for row := range snap.NodeAttempts(node) {
-		if !row.Standing() || row.Observed != nil && row.Observed.Gone {
-			continue
-		}
-		if o := row.Outcome; o != nil && o.Reason == cluster.ReasonPressure {
-			return true
-		}
-		if d := row.Desired; d != nil && d.Stop != nil && d.Stop.Reason == cluster.ReasonPressure {
-			return true
-		}
-	}
-	return false
 }
 
 // pressureOn returns the memory pressure that makes an attempt move, or nil.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -237,7 +238,7 @@ func progressOf(snap *store.Snapshot, m *cluster.RebalancingMove) moveProgress {
 	switch {
 	case newest == nil || old == nil && newest.Number < m.Attempt:
 		return moveProgress{diverted, cluster.ReasonDeleted, "the task is gone"}
-	case old != nil && rowUUID(old) != m.UUID:
+	case old != nil && observe.UUID(old) != m.UUID:
 		return moveProgress{diverted, cluster.ReasonReplaced, fmt.Sprintf("its attempt %d is another one", m.Attempt)}
 	case newest.Number > m.Attempt:
 		return progressWithNext(old, newest, m)

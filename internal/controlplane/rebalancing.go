@@ -1,12 +1,12 @@
 package controlplane
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -53,7 +53,7 @@ func (r *rebalancing) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(r.open) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
 		return nil
 	}
-	if o := r.open[rowUUID(row)]; o != nil && !o.closed {
+	if o := r.open[observe.UUID(row)]; o != nil && !o.closed {
 		return o.leave
 	}
 	return nil
@@ -66,19 +66,6 @@ func (r *rebalancing) noteRefusal(w cluster.Waiting) {
 			o.refused = w
 		}
 	}
-}
-
-// rowUUID returns the UUID of an attempt; empty if no record holds it.
-func rowUUID(row *store.AttemptRow) string {
-	switch {
-	case row.Desired != nil:
-		return row.Desired.UUID
-	case row.Outcome != nil:
-		return row.Outcome.UUID
-	case row.Observed != nil:
-		return row.Observed.UUID
-	}
-	return ""
 }
 
 // rebalance advances the rebalancing of the domain, if one runs, and returns the wait until the next call. The
@@ -122,7 +109,7 @@ func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 			}
 			o := r.open[m.UUID]
 			if o == nil {
-				o = &openMove{task: m.Task, openSince: now, leave: leaveFor(rec, m)}
+				o = &openMove{task: m.Task, openSince: now, leave: observe.RebalancingLeave(rec, m)}
 				l.dirtyTask(m.Task)
 			}
 			open[m.UUID] = o
@@ -134,18 +121,6 @@ func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 		}
 	}
 	r.open = open
-}
-
-// leaveFor returns the leave of a move for the reconciler.
-func leaveFor(rec *cluster.Rebalancing, m *cluster.RebalancingMove) *reconciler.Leave {
-	why := ""
-	if m.Message != "" {
-		why = " (" + m.Message + ")"
-	}
-	return &reconciler.Leave{
-		Reason: cluster.ReasonRebalance, Since: m.At, To: m.To,
-		Message: fmt.Sprintf("rebalancing %d moves it from node %s to %s%s", rec.ID, m.From, m.To, why),
-	}
 }
 
 func (l *loop) dirtyTask(task cluster.TaskID) {

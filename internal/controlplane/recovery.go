@@ -8,7 +8,6 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -213,10 +212,4 @@ func (l *loop) alarmUnit(snap *store.Snapshot) (store.Unit, bool) {
 	u.Event(cluster.Event{Type: "recovery.needed", Reason: cluster.ReasonRecovery, Message: alarm.Cause})
 	l.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)
 	return u, true
-}
-
-// recovery returns what decisions need to know of an earlier recovery.
-func (l *loop) recovery(snap *store.Snapshot) reconciler.Recovery {
-	e, _ := snap.Recovery(l.config.Domain)
-	return reconciler.RecoveryOf(l.fence.Incarnation, e.Value)
 }

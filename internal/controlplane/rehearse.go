@@ -55,7 +55,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	l := newLoop(p)
 	l.startTerm(writer, detector)
 	l.synchronous, l.watch.options.Gap = true, 1<<62 // time leaps in a rehearsal
-	p.gates.Store(l.gates)
+	p.term.Store(l)
 	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, detector)}, nil
 }
 
@@ -94,8 +94,7 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 // Waiting returns why tasks wait, by the last Step, in groups of equal reasons. The groups are shared: nobody may
 // change them.
 func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
-	_, groups := r.plane.Reasons(0)
-	return groups
+	return r.plane.Reasons(0).Groups
 }
 
 // Close ends the rehearsal.

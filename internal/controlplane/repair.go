@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -138,7 +139,7 @@ func (l *loop) rebuildDesired(snap *store.Snapshot, row *store.AttemptRow, u *st
 			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started,
 			Token: cluster.Token{Incarnation: l.fence.Incarnation, Epoch: l.fence.Epoch},
 		}
-		if !l.fillFromOwner(snap, d) {
+		if !observe.FillFromOwner(snap, d) {
 			return nil
 		}
 		if o.Definition != (cluster.Ref{}) {
@@ -164,7 +165,7 @@ func (l *loop) addLostOutcome(snap *store.Snapshot, row *store.AttemptRow, gone 
 		number = other.Number + 1
 	}
 	d := &cluster.Desired{Task: row.Task}
-	if !l.fillFromOwner(snap, d) {
+	if !observe.FillFromOwner(snap, d) {
 		return nil
 	}
 	begun := gone || row.ObservedRev != 0
@@ -181,38 +182,4 @@ func (l *loop) addLostOutcome(snap *store.Snapshot, row *store.AttemptRow, gone 
 		Reason: out.Reason, Message: out.Message,
 	})
 	return u.Put(key, out)
-}
-
-// fillFromOwner fills a desired record from the task's owner, and reports whether there is one.
-func (l *loop) fillFromOwner(snap *store.Snapshot, d *cluster.Desired) bool {
-	parts, ok := d.Task.Parts()
-	if !ok {
-		return false
-	}
-	if e, ok := snap.Service(parts.Cluster, parts.Owner); ok && parts.Step == "" {
-		d.Owner, d.Definition, d.Count = e.Value.Owner(), e.Value.Definition, e.Value.Count
-		d.Priority, d.OnDisconnect = e.Value.Priority, e.Value.OnDisconnect
-		return true
-	}
-	e, ok := snap.Job(parts.Cluster, parts.Owner)
-	if !ok {
-		return false
-	}
-	step := e.Value.Step(parts.Step)
-	if step == nil {
-		return false
-	}
-	d.Owner, d.Definition, d.Count = e.Value.Owner(), step.Definition, step.Count
-	d.Priority, d.TimeLimit, d.OnDisconnect = e.Value.Priority, step.TimeLimit, step.OnDisconnect
-	return true
-}
-
-// isPinned reports whether an unreadable record stands for the task somewhere. If so, the task is not pending (P3.5).
-func isPinned(snap *store.Snapshot, task cluster.TaskID) bool {
-	for row := range snap.TaskAttempts(task) {
-		if row.Unreadable {
-			return true
-		}
-	}
-	return false
 }

@@ -1,12 +1,10 @@
 package controlplane
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -49,21 +47,4 @@ func (l *loop) learnReservations(snap *store.Snapshot, c store.Changes) {
 func (l *loop) reviewNode(snap *store.Snapshot, name string) {
 	l.setNode(snap, name)
 	l.violations.nodes[name] = true
-}
-
-// findReservation returns the leave of an attempt whose node has a reservation that has begun, evicts, and does not
-// admit the attempt; or nil.
-func (f *violationFinder) findReservation(o cluster.OwnerRef, t *reconciler.PlacedTask, node string) *reconciler.Leave {
-	for _, r := range f.loop.reservations.at[node] {
-		if !r.Evict || !r.Active(f.loop.now) ||
-			r.Admits(o.Cluster, f.loop.policyOf(f.snap, o).labels, t.Placement.Reservation) {
-			continue
-		}
-		return &reconciler.Leave{
-			Reason: cluster.ReasonReserved, Since: r.From, Now: t.Job,
-			Message: fmt.Sprintf("node %s is kept by the reservation %s until %s", node, r.Name,
-				r.Until.UTC().Format(time.RFC3339)),
-		}
-	}
-	return nil
 }

@@ -6,68 +6,31 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
 // reservation returns what an attempt with the desired record d takes up on its node, and what other tasks need to know
 // of it.
 func (l *loop) reservation(snap *store.Snapshot, row *store.AttemptRow, d *cluster.Desired) scheduler.Reservation {
-	r := scheduler.Reservation{
-		UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: l.demand(snap, d.Definition), Definition: d.Definition,
-		Priority: d.Priority, Devices: d.Devices,
-	}
-	for _, port := range d.Ports { // order-free: a set
-		r.Ports = append(r.Ports, port)
-	}
+	var policy observe.OwnerPolicy
 	if o, ok := row.Ref(); ok {
-		policy := l.policyOf(snap, o)
-		r.Labels = policy.labels
-		parts, _ := row.Task.Parts()
-		r.Away = policy.away[parts.Step]
+		policy = l.policyOf(snap, o)
 	}
-	return r
-}
-
-// ownerPolicy is the part of an owner's spec that concerns the tasks of others: its labels and, by step ("" for a
-// service), the tasks that its own must be kept away from.
-type ownerPolicy struct {
-	rev    uint64 // revision of the spec
-	labels cluster.Labels
-	away   map[string][]cluster.Relation
+	return observe.Reservation(row, d, l.demand(snap, d.Definition), &policy)
 }
 
 // policyOf returns the policy of an owner; an empty one for an owner that does not exist. It is read once for each
 // write of the spec.
-func (l *loop) policyOf(snap *store.Snapshot, o cluster.OwnerRef) ownerPolicy {
-	if o.Kind == cluster.KindJob {
-		e, ok := snap.Job(o.Cluster, o.Name)
-		return l.cachedPolicy(o, ok, e.Modified, func() ownerPolicy {
-			policy := ownerPolicy{labels: e.Value.Labels, away: map[string][]cluster.Relation{}}
-			for i := range e.Value.Steps {
-				policy.away[e.Value.Steps[i].Name] = e.Value.Steps[i].Placement.KeepsAway()
-			}
-			return policy
-		})
-	}
-	e, ok := snap.Service(o.Cluster, o.Name)
-	return l.cachedPolicy(o, ok, e.Modified, func() ownerPolicy {
-		return ownerPolicy{
-			labels: e.Value.Labels,
-			away:   map[string][]cluster.Relation{"": e.Value.Placement.KeepsAway()},
-		}
-	})
-}
-
-// cachedPolicy returns the policy of an owner as it was last read, and reads it again if its spec was written since.
-func (l *loop) cachedPolicy(o cluster.OwnerRef, there bool, rev uint64, read func() ownerPolicy) ownerPolicy {
-	if !there {
+func (l *loop) policyOf(snap *store.Snapshot, o cluster.OwnerRef) observe.OwnerPolicy {
+	revision, ok := observe.PolicyRevision(snap, o)
+	if !ok {
 		delete(l.policies, o)
-		return ownerPolicy{}
+		return observe.OwnerPolicy{}
 	}
 	policy, ok := l.policies[o]
-	if !ok || policy.rev != rev {
-		policy = read()
-		policy.rev = rev
+	if !ok || policy.Revision != revision {
+		policy = observe.PolicyOf(snap, o)
 		l.policies[o] = policy
 	}
 	return policy
@@ -80,11 +43,11 @@ func (l *loop) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 		return
 	}
 	now := l.policyOf(snap, o)
-	if now.rev != was.rev {
+	if now.Revision != was.Revision {
 		l.violations.owners[o] = true
 	}
-	if now.rev == was.rev || maps.Equal(was.labels, now.labels) &&
-		maps.EqualFunc(was.away, now.away, func(a, b []cluster.Relation) bool {
+	if now.Revision == was.Revision || maps.Equal(was.Labels, now.Labels) &&
+		maps.EqualFunc(was.Away, now.Away, func(a, b []cluster.Relation) bool {
 			return slices.EqualFunc(a, b, cluster.Relation.Equal)
 		}) {
 		return
@@ -94,7 +57,7 @@ func (l *loop) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 		if !ok {
 			continue
 		}
-		if d := l.occupantOf(snap, row); d != nil && (fleetCharge{d.UUID, row.Node}) == held {
+		if d := observe.Occupant(snap, row); d != nil && chargeOf(row, d) == held {
 			l.fleet.Reserve(l.reservation(snap, row, d))
 			l.needsPlacement = true
 		}

@@ -8,25 +8,6 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// serviceInput adds to in what a decision about a service needs besides its tasks.
-func (l *loop) serviceInput(snap *store.Snapshot, o cluster.OwnerRef,
-	in reconciler.ServiceInput,
-) reconciler.ServiceInput {
-	e, ok := snap.Wanted(o.Cluster, o.Name)
-	if ok {
-		in.Spec, in.SpecRev = e.Value, e.Modified
-		if e.Value.Mode == cluster.ModeDaemon {
-			in.SetNodes(l.daemonNodes)
-		}
-	}
-	if r, ok := snap.Rollout(o.Cluster, o.Name); ok {
-		in.Rollout, in.RolloutRev = r.Value, r.Modified
-	}
-	in.Since = l.since
-	in.Gates = l.gates.results(o, in.Spec, in.Rollout)
-	return in
-}
-
 // writeRollout writes the state of a service's newest version. If that version failed, the unit also writes the spec
 // with the earlier version. One without the other would leave a failed version in place, or revert it twice.
 func (w *decisionWriter) writeRollout(d *reconciler.Decision, units *[]store.Unit) error {

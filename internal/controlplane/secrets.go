@@ -2,24 +2,8 @@ package controlplane
 
 import (
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
-
-// markMissingSecrets marks tasks that use a secret which does not exist. They wait for the secret and are not placed.
-func (l *loop) markMissingSecrets(snap *store.Snapshot, d *reconciler.Decision) {
-	for i := range d.Pending {
-		p := &d.Pending[i]
-		if i > 0 && p.Definition == d.Pending[i-1].Definition { // the usual case
-			p.Lacks = d.Pending[i-1].Lacks
-			continue
-		}
-		p.Lacks = snap.Lacks(p)
-	}
-	for i := range d.Moves {
-		d.Moves[i].Next.Lacks = snap.Lacks(&d.Moves[i].Next)
-	}
-}
 
 // dirtySecretUsers marks the owners whose tasks use secrets, after a secret was created or deleted.
 func (l *loop) dirtySecretUsers(snap *store.Snapshot) {

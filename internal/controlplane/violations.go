@@ -1,25 +1,16 @@
 package controlplane
 
 import (
-	"cmp"
 	"maps"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
-// leaveReason returns why an attempt is to leave its node, though that is well, or nil. The first reason counts: memory
-// pressure on the node, then a task that needs the room, then a violation, and last a rebalancing.
-func (l *loop) leaveReason(_ *store.Snapshot, row *store.AttemptRow) *reconciler.Leave {
-	if p := l.watch.pressureOn(row); p != nil {
-		return reconciler.PressedLeave(row.Node, p)
-	}
-	return cmp.Or(l.preemption.leaveReason(row), l.violations.get(row), l.rebalancing.leaveReason(row))
-}
-
 // violations holds the attempts that are to leave their nodes because of a taint, or because a demand is not met any
-// more (see reconciler.FindViolation). Violations are searched when something changes, and not for each decision. All
+// more (see observe.Violation). Violations are searched when something changes, and not for each decision. All
 // attempts are checked at the start of a term and now and then as a safeguard. Otherwise only those of changed nodes
 // and specs are.
 type violations struct {
@@ -38,7 +29,7 @@ func newViolations() violations {
 }
 
 func (v *violations) get(row *store.AttemptRow) *reconciler.Leave {
-	if len(v.known) == 0 {
+	if len(v.known) == 0 || !row.Standing() {
 		return nil
 	}
 	return v.known[store.AttemptKey{Task: row.Task, Number: row.Number}]
@@ -79,7 +70,7 @@ func (l *loop) updateViolations(snap *store.Snapshot) {
 	clear(v.owners)
 }
 
-// violationFinder checks attempts for violations. It caches the demands of the last owner, as the attempts of an owner
+// violationFinder checks attempts for violations. It caches the rules of the last owner, as the attempts of an owner
 // are adjacent.
 type violationFinder struct {
 	loop *loop
@@ -119,27 +110,24 @@ func (f *violationFinder) find(row *store.AttemptRow) *reconciler.Leave {
 	if !ok || !row.Standing() {
 		return nil
 	}
-	t := f.demandsOf(o, row.Task)
-	if t == nil {
+	t := f.rulesOf(o, row.Task)
+	n, _, onNode := f.loop.fleet.Node(row.Node)
+	if t == nil || !onNode {
 		return nil
 	}
-	if why := f.findReservation(o, t, row.Node); why != nil {
-		return why
+	var labels cluster.Labels
+	if len(n.Reserved) > 0 {
+		labels = f.loop.policyOf(f.snap, o).Labels
 	}
-	n, _, ok := f.loop.fleet.Node(row.Node)
-	if !ok || len(n.Taints) == 0 && len(t.Placement.Constraints) == 0 && len(t.Common) == 0 && t.Placement.Pool == "" {
-		return nil
-	}
-	why, leaves := reconciler.FindViolation(*t, &n)
+	why, leaves := observe.Violation(t, o, labels, &n, f.loop.now)
 	if !leaves {
 		return nil
 	}
 	return why
 }
 
-// demandsOf returns the demands of a task by its owner's spec. It is nil if there is no spec, or if only the owner's
-// own decisions move its tasks, as for daemons.
-func (f *violationFinder) demandsOf(o cluster.OwnerRef, task cluster.TaskID) *reconciler.PlacedTask {
+// rulesOf returns the rules by which a task may stay where it is, see observe.PlacedTask.
+func (f *violationFinder) rulesOf(o cluster.OwnerRef, task cluster.TaskID) *reconciler.PlacedTask {
 	step := ""
 	if o.Kind == cluster.KindJob {
 		parts, _ := task.Parts()
@@ -148,27 +136,6 @@ func (f *violationFinder) demandsOf(o cluster.OwnerRef, task cluster.TaskID) *re
 	if f.ref == o && f.step == step {
 		return f.last
 	}
-	f.ref, f.step, f.last = o, step, demandsOf(f.snap, o, step)
+	f.ref, f.step, f.last = o, step, observe.PlacedTask(f.snap, o, step)
 	return f.last
-}
-
-func demandsOf(snap *store.Snapshot, o cluster.OwnerRef, step string) *reconciler.PlacedTask {
-	var t reconciler.PlacedTask
-	if c, ok := snap.Cluster(o.Cluster); ok {
-		t.Common = c.Value.Constraints
-	}
-	if o.Kind == cluster.KindJob {
-		e, ok := snap.Job(o.Cluster, o.Name)
-		if !ok || e.Value.Step(step) == nil {
-			return nil
-		}
-		t.Placement, t.Job = &e.Value.Step(step).Placement, true
-		return &t
-	}
-	e, ok := snap.Service(o.Cluster, o.Name)
-	if !ok || e.Value.Mode == cluster.ModeDaemon {
-		return nil
-	}
-	t.Placement, t.OnViolation = &e.Value.Placement, e.Value.OnViolation
-	return &t
 }

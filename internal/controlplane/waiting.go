@@ -8,24 +8,26 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reasons holds why tasks wait. It is soft state: the leader replaces all of it after each decision.
+// reasons holds why tasks wait, and which attempts end for others. It is soft state: the leader replaces all of it
+// after each decision.
 type reasons struct {
 	mu      sync.Mutex
 	version uint64
 	held    string // why all tasks wait; empty if they have reasons of their own
 	waiting []cluster.Waiting
+	victims []cluster.Victim       // ordered by UUID
 	tasks   map[cluster.TaskID]int // indices of waiting; made at the first call of get
-	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of groupsAfter
+	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of reportAfter
 }
 
-func (r *reasons) set(waiting []cluster.Waiting) {
+func (r *reasons) set(waiting []cluster.Waiting, victims []cluster.Victim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(waiting) == 0 && len(r.waiting) == 0 && r.held == "" {
+	if len(waiting)+len(r.waiting)+len(victims)+len(r.victims) == 0 && r.held == "" {
 		return
 	}
 	r.version++
-	r.held, r.waiting, r.tasks, r.groups = "", waiting, nil, nil
+	r.held, r.waiting, r.victims, r.tasks, r.groups = "", waiting, victims, nil, nil
 }
 
 // setHeld gives all tasks one reason to wait.
@@ -36,7 +38,7 @@ func (r *reasons) setHeld(why string) {
 		return
 	}
 	r.version++
-	r.held, r.waiting, r.tasks, r.groups = why, nil, nil, nil
+	r.held, r.waiting, r.victims, r.tasks, r.groups = why, nil, nil, nil, nil
 }
 
 func (r *reasons) get(task cluster.TaskID) (cluster.Waiting, bool) {
@@ -65,13 +67,19 @@ func heldBack(task cluster.TaskID, why string) cluster.Waiting {
 	}
 }
 
-// groupsAfter returns the version and the waiting tasks in groups, in the order of the decisions. A group without tasks
-// stands for all tasks. If the version equals after, there are no groups.
-func (r *reasons) groupsAfter(after uint64) (uint64, []cluster.WaitingGroup) {
+func (r *reasons) listVictims() []cluster.Victim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.victims
+}
+
+// reportAfter returns the waiting tasks in groups, in the order of the decisions, and the victims. A group without
+// tasks stands for all tasks. If the version equals after, the report holds the version alone.
+func (r *reasons) reportAfter(after uint64) cluster.WaitingReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.version == after {
-		return r.version, nil
+		return cluster.WaitingReport{Version: after}
 	}
 	if r.groups == nil && r.held != "" {
 		w := heldBack("", r.held)
@@ -80,7 +88,7 @@ func (r *reasons) groupsAfter(after uint64) (uint64, []cluster.WaitingGroup) {
 	if r.groups == nil {
 		r.groups = groupWaiting(r.waiting)
 	}
-	return r.version, r.groups
+	return cluster.WaitingReport{Version: r.version, Groups: r.groups, Victims: r.victims}
 }
 
 func groupWaiting(waiting []cluster.Waiting) []cluster.WaitingGroup {

@@ -53,6 +53,7 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 		w := &world{t: t, engine: memory.New(memory.Options{}), began: time.Now()}
 		w.start()
 		do(t, w)
+		w.compareViews()
 		for _, a := range w.agents {
 			a.kill()
 		}
@@ -133,8 +134,7 @@ func (w *world) until(limit time.Duration, what string, holds func(s *store.Snap
 			for e := range s.Nodes() {
 				w.t.Logf("%+v", *e.Value)
 			}
-			_, groups := w.server.plane.Reasons(0)
-			w.t.Logf("waiting: %+v", groups)
+			w.t.Logf("waiting: %+v", w.server.plane.Reasons(0))
 			for row := range s.AllAttempts() {
 				w.t.Logf("%s/%d on %s: desired %+v observed %+v outcome %+v", row.Task, row.Number, row.Node,
 					row.Desired, row.Observed, row.Outcome)

@@ -34,14 +34,16 @@ type Nodes interface {
 	Holds(node string) bool
 }
 
-// Reasons returns why tasks wait, while this server leads. Safe for concurrent use.
+// Reasons returns the reasons of the last decision, while this server leads. Safe for concurrent use.
 type Reasons interface {
 	// Waiting returns why one task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-	// Reasons returns the reasons of all tasks, in groups of tasks that wait for the same, with a version. A group
-	// without tasks stands for all tasks that no other group names. If after is the present version it may return no
-	// groups. The result is not changed by anybody.
-	Reasons(after uint64) (version uint64, groups []cluster.WaitingGroup)
+	// Victims returns the attempts that are to end for others, ordered by UUID. Nobody changes the result.
+	Victims() []cluster.Victim
+	// Reasons returns the reasons of all tasks, in groups of tasks that wait for the same, and all victims. A group
+	// without tasks stands for all tasks that no other group names. If after is the present version, the report may
+	// hold the version alone. The result is not changed by anybody.
+	Reasons(after uint64) cluster.WaitingReport
 }
 
 // Metrics counts digests. The calls must return at once.

@@ -24,7 +24,7 @@ const (
 	reasonsMaxAge = 15 * time.Second
 )
 
-// reasons is a copy of the leader's reasons why tasks wait, at a server that does not lead.
+// reasons is a copy of the leader's report on its last decision, at a server that does not lead.
 type reasons struct {
 	asked chan struct{} // a caller needs a newer copy
 
@@ -40,8 +40,7 @@ type reasons struct {
 // reasonsCopy is an answer of the leader; it does not change.
 type reasonsCopy struct {
 	startID string
-	version uint64
-	groups  []cluster.WaitingGroup
+	report  cluster.WaitingReport
 	tasks   map[cluster.TaskID]int // index of the group
 	all     *cluster.WaitingGroup  // stands for all tasks, unless nil
 }
@@ -59,24 +58,46 @@ func (p *Peers) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	return p.reasons.waiting(task)
 }
 
+// Victims returns the attempts that are to end for others, ordered by UUID, from the same sources as Waiting. It never
+// waits for a copy. Nobody may change the result.
+func (p *Peers) Victims() []cluster.Victim {
+	if !p.Leads() {
+		return p.reasons.fresh(false).report.Victims
+	}
+	if p.config.Reasons == nil {
+		return nil
+	}
+	return p.config.Reasons.Victims()
+}
+
 func (r *reasons) waiting(task cluster.TaskID) (cluster.Waiting, bool) {
+	c := r.fresh(true)
+	g := c.all
+	if i, ok := c.tasks[task]; ok {
+		g = &c.report.Groups[i]
+	}
+	if g == nil {
+		return cluster.Waiting{}, false
+	}
+	return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence}, true
+}
+
+// fresh returns the copy, or an empty one if the copy is too old, and has a newer one fetched. With wait it waits for
+// the first copy.
+func (r *reasons) fresh(wait bool) reasonsCopy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if now.Sub(r.last) >= reasonsInterval {
 		signal(r.asked)
 	}
-	if now.Sub(r.since) > reasonsMaxAge && now.Sub(r.last) >= reasonsInterval && r.waited != r.tried {
+	if wait && now.Sub(r.since) > reasonsMaxAge && now.Sub(r.last) >= reasonsInterval && r.waited != r.tried {
 		r.wait(r.tried)
 	}
-	g := r.copy.all
-	if i, ok := r.copy.tasks[task]; ok {
-		g = &r.copy.groups[i]
+	if time.Since(r.since) > reasonsMaxAge {
+		return reasonsCopy{}
 	}
-	if g == nil || time.Since(r.since) > reasonsMaxAge {
-		return cluster.Waiting{}, false
-	}
-	return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence}, true
+	return r.copy
 }
 
 // wait waits until a try has ended, for firstCopyTimeout at most. It releases r.mu, which is held, while it waits.
@@ -157,7 +178,7 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 		}
 		*from = leaderClient{leader.API, client}
 	}
-	q := url.Values{"after": {strconv.FormatUint(have.version, 10)}, "life": {have.startID}}
+	q := url.Values{"after": {strconv.FormatUint(have.report.Version, 10)}, "life": {have.startID}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, leader.API+pathReasons+"?"+q.Encode(), nil)
 	if err != nil {
 		return have, err
@@ -181,7 +202,7 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 }
 
 func (r *reasonsReply) index() reasonsCopy {
-	c := reasonsCopy{startID: r.Life, version: r.Version, groups: r.Groups, tasks: map[cluster.TaskID]int{}}
+	c := reasonsCopy{startID: r.Life, report: r.WaitingReport, tasks: map[cluster.TaskID]int{}}
 	for i := range r.Groups {
 		if len(r.Groups[i].Tasks) == 0 {
 			c.all = &r.Groups[i]
@@ -204,9 +225,9 @@ func (p *Peers) serveReasons(w http.ResponseWriter, r *http.Request) {
 		after = 0
 	}
 	reply := reasonsReply{version: ourVersion(), Life: p.startID}
-	reply.Version, reply.Groups = p.config.Reasons.Reasons(after)
+	reply.WaitingReport = p.config.Reasons.Reasons(after)
 	if reply.Changed = reply.Version != after || after == 0; !reply.Changed {
-		reply.Groups = nil
+		reply.Groups, reply.Victims = nil, nil
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected asks again

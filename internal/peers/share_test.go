@@ -79,6 +79,32 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 	})
 }
 
+// TestVictimsComeFromTheLeader shows the attempts that are to end for others at each server. Nobody waits for a copy.
+func TestVictimsComeFromTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		w.lead("s1", 1)
+		want := []cluster.Victim{{UUID: "u1", For: "a", ForAttempt: 2, Priority: 900, Node: "n1"}}
+		s1.plane.mu.Lock()
+		s1.plane.victims = want
+		s1.plane.mu.Unlock()
+		s1.plane.set(1)
+		pass(2 * time.Second)
+		if diff := cmp.Diff(want, s1.Victims()); diff != "" {
+			t.Errorf("at the leader (-want +got):\n%s", diff)
+		}
+		began := time.Now()
+		if got := s2.Victims(); got != nil || time.Since(began) != 0 {
+			t.Errorf("the first answer was %+v after %s, want none at once", got, time.Since(began))
+		}
+		pass(2 * time.Second)
+		if diff := cmp.Diff(want, s2.Victims()); diff != "" {
+			t.Errorf("at another server (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestReasonsOfARecovery has the leader say why all tasks wait, whichever: a group without tasks.
 func TestReasonsOfARecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -120,10 +120,9 @@ type streamOpen struct {
 // reasonsReply answers why tasks wait. Without Changed the requesting server's copy is up to date.
 type reasonsReply struct {
 	version
-	Life    string                 `json:"life"`
-	Version uint64                 `json:"version"`
-	Changed bool                   `json:"changed,omitempty"`
-	Groups  []cluster.WaitingGroup `json:"groups,omitempty"`
+	cluster.WaitingReport
+	Life    string `json:"life"`
+	Changed bool   `json:"changed,omitempty"`
 }
 
 // problem is the body of an error answer.

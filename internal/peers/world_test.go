@@ -350,6 +350,7 @@ type plane struct {
 	mu      sync.Mutex
 	version uint64
 	groups  []cluster.WaitingGroup
+	victims []cluster.Victim
 	asked   int
 }
 
@@ -372,14 +373,20 @@ func (p *plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	return cluster.Waiting{}, false
 }
 
-func (p *plane) Reasons(after uint64) (uint64, []cluster.WaitingGroup) {
+func (p *plane) Victims() []cluster.Victim {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.victims
+}
+
+func (p *plane) Reasons(after uint64) cluster.WaitingReport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
 	if after == p.version {
-		return p.version, nil
+		return cluster.WaitingReport{Version: p.version}
 	}
-	return p.version, p.groups
+	return cluster.WaitingReport{Version: p.version, Groups: p.groups, Victims: p.victims}
 }
 
 // grounds are kept where groups are set: of every first attempt.

@@ -43,6 +43,14 @@ func PressedLeave(node string, p *cluster.Pressure) *Leave {
 	}
 }
 
+// PreemptedLeave returns the leave of an attempt that ends for a more urgent task.
+func PreemptedLeave(v *cluster.Victim) *Leave {
+	return &Leave{
+		Reason: cluster.ReasonPreempted, Since: v.Since, Now: true, For: v.For, ForAttempt: v.ForAttempt,
+		Message: fmt.Sprintf("%s of priority %d takes its place on node %s", v.For, v.Priority, v.Node),
+	}
+}
+
 // leavesNode reports whether the task of a stop or an outcome with this reason runs elsewhere next.
 func leavesNode(r cluster.ReasonCode) bool {
 	switch r {

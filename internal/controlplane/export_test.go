@@ -1,0 +1,17 @@
+package controlplane
+
+import (
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Observed returns the inputs of the leader's decisions and its fleet, or nil if this server does not lead or is still
+// deciding. The loop must be idle.
+func (p *Plane) Observed(snap *store.Snapshot) (*observe.Domain, *scheduler.Fleet) {
+	l := p.term.Load()
+	if l == nil || !l.hasCycled || l.inFlight != nil || len(l.unconfirmed) > 0 || l.watch.held {
+		return nil, nil
+	}
+	return l.observed(snap), l.fleet
+}

@@ -1,0 +1,41 @@
+package observe
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Node returns what placement knows of a node of a domain, or nil for a node that is not in the domain. The caller adds
+// the reservations of the node, and cordons a node of which not enough is known.
+func Node(snap *store.Snapshot, domain, name string) *scheduler.Node {
+	node, ok := snap.Node(name)
+	if !ok || node.Value.Domain != domain {
+		return nil
+	}
+	host, _ := snap.Host(name)
+	status, _ := snap.NodeStatus(name)
+	n := scheduler.NodeOf(host.Value, node.Value, status.Value)
+	return &n
+}
+
+// HidesTask reports whether a row hides what runs on its node: a foreign or unreadable record stands for a task (P3.5).
+// Nobody knows beside what tasks would be placed there.
+func HidesTask(row *store.AttemptRow) bool {
+	return row.Number == 0 && (row.Unreadable || row.ObservedRev != 0)
+}
+
+// OnlyDaemons reports whether only tasks of daemons stand on a node.
+func OnlyDaemons(snap *store.Snapshot, node string) bool {
+	for row := range snap.NodeAttempts(node) {
+		if !row.Standing() {
+			continue
+		}
+		o, ok := row.Ref()
+		e, stands := snap.Service(o.Cluster, o.Name)
+		if !ok || !stands || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,199 @@
+// Package observe builds the inputs of decisions from a snapshot of the store: what the reconciler learns of a service
+// or a job, and what the scheduler learns of nodes and of the tasks on them.
+//
+// The leader and the views of the API use the same builder, so a view cannot disagree with the decision that it shows.
+// Some inputs are in no record, such as the silence of a node. A Leader gives these: the control plane from its term,
+// and [Records] on a server that only shows views.
+package observe
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/internal/clause"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Leader gives the inputs of decisions that are in no record. Its methods return at once.
+type Leader interface {
+	// Absence returns what the silence of a node means for the tasks of an owner of the kind.
+	Absence(node string, kind cluster.Kind) watcher.Absence
+	// HasReported reports whether the node has sent a full report under the present leader.
+	HasReported(node string) bool
+	// Drain returns the drain of a node, or nil.
+	Drain(node string) *cluster.Drain
+	// LeaveReason returns why an attempt is to leave its node, though the node is well, or nil.
+	LeaveReason(row *store.AttemptRow) *reconciler.Leave
+	// GateResults returns the results for the gates of a service, in the order of its spec; the spec may be nil. It
+	// returns nil if the results are not known.
+	GateResults(o cluster.OwnerRef, spec *cluster.Service, rollout *cluster.Rollout) []cluster.GateResult
+	// DaemonNodes yields the nodes of the domain as daemons need them, ordered by name.
+	DaemonNodes(yield func(reconciler.DaemonNode) bool)
+}
+
+// Domain is a domain at one revision and one moment. It is for one goroutine.
+type Domain struct {
+	Name     string
+	Snapshot *store.Snapshot
+	Leader   Leader
+	// Incarnation is the store's incarnation in which the leader's term began.
+	Incarnation uint64
+	// Since is the time from which deadlines count: the start of the term, or the last jump of the leader's clock.
+	Since time.Time
+	Now   time.Time
+	// Without switches clauses off, in proofs only.
+	Without clause.Set
+}
+
+// Tasks returns the attempts of an owner. Foreign records are left out; the leader removes them.
+func (d *Domain) Tasks(o cluster.OwnerRef) []reconciler.Task {
+	var tasks []reconciler.Task
+	for row := range d.Snapshot.Attempts(o) {
+		if row.Number != 0 {
+			tasks = append(tasks, d.Task(o, row))
+		}
+	}
+	return tasks
+}
+
+// Task returns one attempt of an owner.
+func (d *Domain) Task(o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task {
+	return reconciler.Task{
+		Attempt: row.Attempt, Absence: d.Leader.Absence(row.Node, o.Kind), Drain: d.Leader.Drain(row.Node),
+		Leave:    d.Leader.LeaveReason(row),
+		Reported: d.Leader.HasReported(row.Node) && (row.Desired != nil || !IsPinned(d.Snapshot, row.Task)),
+	}
+}
+
+// ServiceInput returns the input of a decision about a service with the tasks. A zero entry stands for a service
+// without a record.
+func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service],
+	tasks []reconciler.Task,
+) reconciler.ServiceInput {
+	in := reconciler.ServiceInput{
+		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
+		Recovery: d.recovery(), Since: d.Since, Now: d.Now, Without: d.Without,
+	}
+	if e.Value != nil {
+		scale, _ := d.Snapshot.Scale(o.Cluster, o.Name)
+		in.Spec, in.SpecRev = e.Value.At(scale.Value), e.Modified
+		if e.Value.Mode == cluster.ModeDaemon {
+			in.SetNodes(d.Leader.DaemonNodes)
+		}
+	}
+	if r, ok := d.Snapshot.Rollout(o.Cluster, o.Name); ok {
+		in.Rollout, in.RolloutRev = r.Value, r.Modified
+	}
+	in.Gates = d.Leader.GateResults(o, in.Spec, in.Rollout)
+	return in
+}
+
+// JobInput returns the input of a decision about a job with the tasks. A zero entry stands for a job without a record.
+func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
+	in := reconciler.JobInput{
+		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
+		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified,
+	}
+	if c, ok := d.Snapshot.Cluster(o.Cluster); ok {
+		in.Keep = time.Duration(cmp.Or(c.Value.KeepJobs, cluster.DefaultKeepJobs))
+	}
+	return in
+}
+
+// Decide runs the reconciler for an owner with the tasks, and completes the tasks that the decision wants placed.
+func (d *Domain) Decide(o cluster.OwnerRef, tasks []reconciler.Task) reconciler.Decision {
+	var made reconciler.Decision
+	if o.Kind == cluster.KindJob {
+		e, _ := d.Snapshot.Job(o.Cluster, o.Name)
+		made = reconciler.Job(d.JobInput(o, e, tasks))
+	} else {
+		e, _ := d.Snapshot.Service(o.Cluster, o.Name)
+		made = reconciler.Service(d.ServiceInput(o, e, tasks))
+	}
+	d.Complete(&made)
+	return made
+}
+
+// Complete sets in the tasks that a decision wants placed what their owner's spec leaves to other records: the strategy
+// of the pool or the cluster, and the secret that does not exist and for which the task waits. Tasks for which an
+// unreadable record stands are not pending (P3.5).
+func (d *Domain) Complete(made *reconciler.Decision) {
+	made.Pending = slices.DeleteFunc(made.Pending, func(p cluster.Pending) bool { return IsPinned(d.Snapshot, p.Task) })
+	for i := range made.Pending {
+		p := &made.Pending[i]
+		d.setStrategy(p)
+		if i > 0 && p.Definition == made.Pending[i-1].Definition { // the usual case
+			p.Lacks = made.Pending[i-1].Lacks
+			continue
+		}
+		p.Lacks = d.Snapshot.Lacks(p)
+	}
+	for i := range made.Moves {
+		next := &made.Moves[i].Next
+		d.setStrategy(next)
+		next.Lacks = d.Snapshot.Lacks(next)
+	}
+}
+
+// NextAttempts returns, by task, what the next attempt of each task of an owner would ask for if it were placed now.
+// The node of the last attempt is not excluded.
+func (d *Domain) NextAttempts(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
+	if o.Kind == cluster.KindJob {
+		if e, ok := d.Snapshot.Job(o.Cluster, o.Name); ok {
+			return reconciler.NextJobAttempts(d.JobInput(o, e, d.Tasks(o)))
+		}
+		return nil
+	}
+	if e, ok := d.Snapshot.Service(o.Cluster, o.Name); ok {
+		return reconciler.NextAttempts(d.ServiceInput(o, e, d.Tasks(o)))
+	}
+	return nil
+}
+
+// OnSameNode returns the request of a next attempt as it would be if the task were placed for the first time: the node
+// of its present attempt is not excluded.
+func (d *Domain) OnSameNode(next cluster.Pending, node string) cluster.Pending {
+	d.setStrategy(&next)
+	next.ExcludedNodes = slices.DeleteFunc(slices.Clone(next.ExcludedNodes), func(name string) bool {
+		return name == node
+	})
+	return next
+}
+
+func (d *Domain) setStrategy(p *cluster.Pending) {
+	p.Placement.Strategy = d.Snapshot.Strategy(d.Name, p.Owner.Cluster, &p.Placement)
+}
+
+// Definition returns a task definition, or nil.
+func (d *Domain) Definition(r cluster.Ref) *cluster.TaskDefinition {
+	e, _ := d.Snapshot.Definition(r)
+	return e.Value
+}
+
+func (d *Domain) constraints(name string) []cluster.Constraint {
+	if c, ok := d.Snapshot.Cluster(name); ok {
+		return c.Value.Constraints
+	}
+	return nil
+}
+
+// recovery returns what decisions need to know of an earlier recovery of the store.
+func (d *Domain) recovery() reconciler.Recovery {
+	decided, _ := d.Snapshot.Recovery(d.Name)
+	return reconciler.RecoveryOf(d.Incarnation, decided.Value)
+}
+
+// IsPinned reports whether an unreadable record stands for the task on some node. If so, the task is not pending
+// (P3.5).
+func IsPinned(snap *store.Snapshot, task cluster.TaskID) bool {
+	for row := range snap.TaskAttempts(task) {
+		if row.Unreadable {
+			return true
+		}
+	}
+	return false
+}
