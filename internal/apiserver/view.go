@@ -59,7 +59,7 @@ func (l *look) owner(o cluster.OwnerRef) *ownerLook {
 	}
 	for i := range seen.pending {
 		seen.waits[seen.pending[i].Task] = true
-		seen.pending[i].Lacks = l.snap.Lacks(&seen.pending[i])
+		seen.pending[i].MissingDependency = l.snap.Lacks(&seen.pending[i])
 	}
 	l.backOff(o, seen)
 	l.owners[o] = seen

@@ -11,13 +11,13 @@ func (l *loop) markMissingSecrets(snap *store.Snapshot, d *reconciler.Decision) 
 	for i := range d.Pending {
 		p := &d.Pending[i]
 		if i > 0 && p.Definition == d.Pending[i-1].Definition { // the usual case
-			p.Lacks = d.Pending[i-1].Lacks
+			p.MissingDependency = d.Pending[i-1].MissingDependency
 			continue
 		}
-		p.Lacks = snap.Lacks(p)
+		p.MissingDependency = snap.Lacks(p)
 	}
 	for i := range d.Moves {
-		d.Moves[i].Next.Lacks = snap.Lacks(&d.Moves[i].Next)
+		d.Moves[i].Next.MissingDependency = snap.Lacks(&d.Moves[i].Next)
 	}
 }
 

@@ -165,7 +165,7 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 	}
 	for i := range pending {
 		if rapid.Bool().Draw(t, "plain") {
-			pending[i].Only, pending[i].ExcludedNodes, pending[i].Placement.Constraints, pending[i].Placement.Pool = "",
+			pending[i].OnlyNode, pending[i].ExcludedNodes, pending[i].Placement.Constraints, pending[i].Placement.Pool = "",
 				nil,
 				nil, ""
 			pending[i].Placement.Reservation = ""
