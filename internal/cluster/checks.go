@@ -163,7 +163,8 @@ func (c *Check) validatePace(k check) {
 			set  bool
 		}{{"interval", c.Interval != 0}, {"timeout", c.Timeout != 0}, {"fail_after", c.FailAfter != 0}} {
 			k.at(f.name).must(!f.set,
-				"is not for checks of type ttl, which have no probe: such a check fails without an update within its ttl")
+				"is not for checks of type ttl, which have no probe: such a check fails without an update "+
+					"within its ttl")
 		}
 		return
 	}

@@ -52,8 +52,8 @@ func ParsePermissions(text string) ([]Permission, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		p := Permission(strings.TrimSpace(word))
 		if !slices.Contains(Permissions(), p) {
-			return nil, fmt.Errorf("%q is not a permission: want some of %s with commas between them, or all", clip(word),
-				permissionWords())
+			return nil, fmt.Errorf("%q is not a permission: want some of %s with commas between them, or all",
+				clip(word), permissionWords())
 		}
 		all = append(all, p)
 	}

@@ -59,8 +59,8 @@ func (c check) affinities(list []Affinity) {
 		a, at := &list[i], c.index("affinities", i)
 		a.Constraint.validate(at)
 		at.at("weight").must(a.Weight >= -MaxWeight && a.Weight <= MaxWeight && a.Weight != 0,
-			"is %d, want a number from %d to %d, and not 0: a negative weight prefers other nodes", a.Weight, -MaxWeight,
-			MaxWeight)
+			"is %d, want a number from %d to %d, and not 0: a negative weight prefers other nodes", a.Weight,
+			-MaxWeight, MaxWeight)
 		for j := range list[:i] {
 			if sameConstraint(a.Constraint, list[j].Constraint) {
 				at.fault("says %q, as affinities[%d] does: join the weights", clip(a.String()), j)
@@ -138,8 +138,8 @@ func (c check) relations(list []Relation) {
 		}
 		at.at("attribute").single(r.Attribute)
 		if r.Required {
-			at.at("weight").must(r.Weight == 0, "is %d, but a required relation has no weight: leave out weight or required",
-				r.Weight)
+			at.at("weight").must(r.Weight == 0,
+				"is %d, but a required relation has no weight: leave out weight or required", r.Weight)
 		} else {
 			at.weight(r.Weight)
 		}
@@ -302,7 +302,8 @@ func (r *Resources) validatePinning(k check) {
 	}
 	k.at("cpu").must(r.CPU < 0 || r.CPU > 0 && r.CPU%1000 == 0,
 		"is %s CPUs, want whole ones, 1 at least: cpu_pinning gives the container cores of its own", r.CPU)
-	k.at("cpu_limit").must(r.CPULimit == 0, "cannot be combined with cpu_pinning: the container uses its own cores and no other CPU")
+	k.at("cpu_limit").must(r.CPULimit == 0,
+		"cannot be combined with cpu_pinning: the container uses its own cores and no other CPU")
 }
 
 func (r *Resources) validateDevices(k check) {

@@ -96,7 +96,8 @@ func (t *pacer) check(r reading) {
 		return
 	}
 	t.since++
-	if t.high = max(t.high, rate); t.high < busyRate || rate*calmDivisor > t.high || t.freed && t.since < minChecksBetweenReturns {
+	t.high = max(t.high, rate)
+	if t.high < busyRate || rate*calmDivisor > t.high || t.freed && t.since < minChecksBetweenReturns {
 		return
 	}
 	t.high = 0
