@@ -43,7 +43,7 @@ func (a *Agent) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i 
 	known := a.machine.devicesByID()
 	var own []int
 	if len(d.Devices) > 0 {
-		given, err := def.HandOut(d.Devices, a.machine.facts().Devices)
+		given, err := def.AssignDevices(d.Devices, a.machine.facts().Devices)
 		if err != nil {
 			return nil, err
 		}

@@ -80,7 +80,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 			t.Fatalf("told of %+v", sweep)
 		}
 		want := "the disk of " + s.folder +
-			" was 86.0% full, now 74.0%: 1 image and 1 artifact that nothing used went, 120 B: " +
+			" was 86.0% full, now 74.0%: removed 1 image and 1 artifact, 120 B unused: " +
 			"docker.io/library/web:0, artifact sha256:333333333333; at "
 		if got := sweep.Message(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)

@@ -83,7 +83,7 @@ func (t *task) connect(ctx context.Context, d *cluster.Desired, def *cluster.Tas
 	}
 	want := network.Task{UUID: t.uuid, Mode: mode}
 	for _, name := range sortedKeys(d.Ports) {
-		want.Ports = append(want.Ports, network.Port{Node: d.Ports[name], Inside: def.Inside(name, d.Ports[name])})
+		want.Ports = append(want.Ports, network.Port{Node: d.Ports[name], Inside: def.PortInside(name, d.Ports[name])})
 	}
 	return t.agent.Networks.Join(ctx, want)
 }

@@ -39,7 +39,7 @@ func (t *task) program(name string) (p runningProgram, err error) {
 	v := t.view.Load()
 	p.ports = make(map[string]int, len(v.rec.Desired.Ports))
 	for name, number := range v.rec.Desired.Ports { // order-free: ports are independent
-		p.ports[name] = v.def.Inside(name, number)
+		p.ports[name] = v.def.PortInside(name, number)
 	}
 	for i := range v.rec.Containers {
 		if c := &v.rec.Containers[i]; c.ID == p.id && c.Progress == attempt.Running {

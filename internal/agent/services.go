@@ -50,7 +50,7 @@ type serviceState struct {
 // followServices starts to follow the services of the definition, and wakes the following goroutine once all containers
 // of a round run. It is called on the task's goroutine.
 func (t *task) followServices(ctx context.Context, def *cluster.TaskDefinition) {
-	if def == nil || t.agent.Volatile || !def.Follows() || t.rec.Terminal() {
+	if def == nil || t.agent.Volatile || !def.FollowsServices() || t.rec.Terminal() {
 		return
 	}
 	if t.services.following == nil {
@@ -204,7 +204,7 @@ func (t *task) placeServices(ctx context.Context, d *cluster.Desired, def *clust
 	spec *executor.Spec,
 ) error {
 	c := &def.Containers[i]
-	if !c.Follows() || t.agent.Volatile {
+	if !c.FollowsServices() || t.agent.Volatile {
 		return nil
 	}
 	l, err := t.awaitServices(ctx, c, d.Owner.Cluster)
@@ -399,7 +399,7 @@ func (t *task) updateContainers(ctx context.Context, r *renewals) (again time.Du
 	var renew, trouble []string
 	for i := range v.def.Containers {
 		c := &v.def.Containers[i]
-		if !c.Follows() || i >= len(v.rec.Containers) || v.rec.Containers[i].Progress != attempt.Running {
+		if !c.FollowsServices() || i >= len(v.rec.Containers) || v.rec.Containers[i].Progress != attempt.Running {
 			continue
 		}
 		why, problem, err := t.updateContainer(ctx, v, i)

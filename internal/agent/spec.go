@@ -156,7 +156,7 @@ func (a *Agent) environment(d *cluster.Desired, def *cluster.TaskDefinition) map
 	}
 	for name, port := range d.Ports {
 		suffix := strings.ReplaceAll(strings.ToUpper(name), "-", "_")
-		env["PORT_"+suffix] = strconv.Itoa(def.Inside(name, port))
+		env["PORT_"+suffix] = strconv.Itoa(def.PortInside(name, port))
 		env["ADDR_"+suffix] = net.JoinHostPort(address, strconv.Itoa(port))
 	}
 	return env

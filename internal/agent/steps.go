@@ -147,7 +147,7 @@ func (t *task) admit(def *cluster.TaskDefinition) func(context.Context) (stepRes
 			return reject(cluster.ReasonNoExecutor, "no executor works on the node")
 		}
 		if len(d.Devices) > 0 {
-			if _, err := def.HandOut(d.Devices, a.machine.facts().Devices); err != nil {
+			if _, err := def.AssignDevices(d.Devices, a.machine.facts().Devices); err != nil {
 				return reject(cluster.ReasonDevice, err.Error())
 			}
 		}

@@ -95,11 +95,11 @@ func validWord(word *api.CheckWord) error {
 			Message: fmt.Sprintf("is %q, want one of pass, warn, fail", clip(string(word.Word))),
 		})
 	}
-	if len(word.Message) > cluster.MaxWordMessage || !utf8.ValidString(word.Message) ||
+	if len(word.Message) > cluster.MaxTTLMessage || !utf8.ValidString(word.Message) ||
 		strings.ContainsFunc(word.Message, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		faults = append(faults, cluster.Fault{
 			Path:    "message",
-			Message: fmt.Sprintf("wants to be one line of text, of at most %d bytes", cluster.MaxWordMessage),
+			Message: fmt.Sprintf("wants to be one line of text, of at most %d bytes", cluster.MaxTTLMessage),
 		})
 	}
 	if len(faults) > 0 {

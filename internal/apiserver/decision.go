@@ -58,7 +58,7 @@ func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 		return cluster.Pending{}, false
 	}
 	if next.Daemon {
-		next.Only = row.Node
+		next.OnlyNode = row.Node
 	}
 	return p.observed.OnSameNode(next, row.Node), true
 }
@@ -156,7 +156,7 @@ func (p *places) waits(w *cluster.Pending, ask string) (*api.PlaceView, []cluste
 	if ask != "" {
 		v.Asked = p.option(f, w, ask, "")
 	}
-	if w.Lacks != "" {
+	if w.MissingDependency != "" {
 		return v, nil // more room does not help
 	}
 	in := advice.Input{Fleet: f, Task: *w, Options: p.options()}

@@ -140,7 +140,7 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 	st := reconciler.StatusOfService(in)
 	def := b.observed.Definition(e.Value.Definition)
 	limits := e.Value.Update.Limits(in.Spec.Desired(), def != nil && def.Pinned())
-	b.input.Spare[o] = st.Healthy - limits.Least
+	b.input.Spare[o] = st.Healthy - limits.MinHealthy
 	var stay string
 	switch {
 	case b.cluster != "" && o.Cluster != b.cluster:

@@ -312,7 +312,7 @@ func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	v := api.RolloutView{
 		Cluster: svc.Cluster, Service: svc.Name, Version: known[0], Paused: svc.Rollout.Paused,
 		Reverted: svc.Rollout.Reverted,
-		Desired:  count, Surge: limits.Surge, Least: limits.Least, Parallelism: limits.Parallelism,
+		Desired:  count, Surge: limits.Surge, Least: limits.MinHealthy, Parallelism: limits.Parallelism,
 		Versions: l.versions(svc, count), Gates: gateViews(svc, in.Gates), Revision: e.Modified,
 	}
 	if r := in.Rollout; r != nil && r.Generation == svc.Generation {

@@ -177,7 +177,7 @@ func (l *look) scaleView(e store.Entry[cluster.Service]) api.ScaleView {
 	v.Suspended = svc.Scaling.Suspended
 	low, high := svc.Scaling.Min, svc.Scaling.Max
 	v.Min, v.Max = &low, &high
-	if scale, ok := l.snap.Scale(svc.Cluster, svc.Name); ok && scale.Value.StandsFor(svc) {
+	if scale, ok := l.snap.Scale(svc.Cluster, svc.Name); ok && scale.Value.AppliesTo(svc) {
 		v.At, v.Message, v.Recent = scale.Value.At, scale.Value.Message, scale.Value.Recent
 	}
 	for i := range svc.Scaling.Targets {

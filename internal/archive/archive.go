@@ -17,17 +17,17 @@ import (
 	"syscall"
 )
 
-// ErrLeaves says that a name or a link leads out of what is copied.
+// ErrLeaves says that a name or a link leads out of the copied folder.
 var ErrLeaves = errors.New("leaves what is copied")
 
-// keptMode are the bits of a mode that travel. That a program runs as its file's owner does not.
+// keptMode are the mode bits that are copied. setuid and setgid are not.
 const keptMode = 0o777
 
-// mostLinks is how many links may lead from one to the next.
+// mostLinks is the longest chain of links.
 const mostLinks = 40
 
-// resolve returns where a path of a root leads, with no links in it: "." for the root itself, otherwise without a slash
-// at its beginning or end. Unless last, a link in the last place stays. What is missing below a folder that is there is
+// resolve returns the target of a path of a root, without links: "." for the root itself, otherwise without a slash at
+// its beginning or end. Unless last, a link in the last place stays. A missing path below an existing folder is
 // returned with an error that wraps fs.ErrNotExist.
 func resolve(root *os.Root, name string, last bool) (string, error) {
 	done, rest := ".", strings.Split(name, "/")
@@ -65,7 +65,7 @@ func resolve(root *os.Root, name string, last bool) (string, error) {
 	return done, nil
 }
 
-// plain names the path that somebody wrote instead of the calls that failed for it.
+// plain names the path of the user instead of the calls that failed for it.
 func plain(err error, name string) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err

@@ -13,23 +13,22 @@ import (
 	"syscall"
 )
 
-// mostDepth is how many folders stand in each other. Where links are followed it ends a circle.
+// mostDepth is the deepest nesting of folders. It ends loops of followed links.
 const mostDepth = 250
 
-// Packing says what is packed.
+// Packing selects the packed files.
 type Packing struct {
 	Root *os.Root
-	// Path is the file or folder, below the root; "/." at its end means what the folder holds without the folder
-	// itself.
+	// Path is the file or folder, below the root. With "/." at its end it is the content of the folder without the
+	// folder itself.
 	Path string
 	// Follow packs what links point to instead of the links.
 	Follow bool
-	// LeftOut, unless nil, is told of each thing that is neither a file, a folder nor a link.
+	// LeftOut, unless nil, is called for each entry that is neither a file, a folder nor a link.
 	LeftOut func(name, what string)
 }
 
-// Pack writes an archive. After an error there is half of one, which whoever carries it must not let pass for a whole
-// one.
+// Pack writes an archive. After an error the archive is incomplete, and its carrier must not pass it on as complete.
 func Pack(to io.Writer, p Packing) error {
 	found, err := resolve(p.Root, p.Path, true)
 	if err != nil {
@@ -55,7 +54,7 @@ type packer struct {
 	buf []byte
 }
 
-// add packs what is at a path, by a name.
+// add packs the entry at a path, under a name.
 func (w *packer) add(at, name string, depth int) error {
 	if depth > mostDepth {
 		return fmt.Errorf("%s: folders stand in each other more than %d deep", clip(at), mostDepth)
@@ -147,7 +146,7 @@ func (w *packer) file(at string, h tar.Header) error {
 	if err := w.tar.WriteHeader(&h); err != nil {
 		return err
 	}
-	// what is appended meanwhile is not taken
+	// data appended meanwhile is not copied
 	n, err := io.CopyBuffer(struct{ io.Writer }{w.tar}, io.LimitReader(f, h.Size), w.buf)
 	if err == nil && n < h.Size {
 		err = fmt.Errorf("%s became shorter while it was copied", at)

@@ -30,7 +30,7 @@ import (
 type Finding struct {
 	Pos  token.Position // where; the file name alone for a rule about packages
 	Rule string         // layers, modules, purity, waiting, enumerations, citations, width or nameable
-	Text string         // what is wrong and what to do instead
+	Text string         // the fault and its correction
 }
 
 // String renders the finding as compilers do, so that editors can jump to it.

@@ -16,7 +16,7 @@ import (
 // root is the tree that the rules are about, as seen from this package.
 const root = "../.."
 
-// The first tests are the rules; the others show that each can fail.
+// The first tests apply the rules; the others show that each rule can fail.
 
 func TestLayersAndModules(t *testing.T) {
 	pkgs, err := goList(t.Context(), root, "./...")

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// protocolPage is where the clauses and traces of the protocol stand.
+// protocolPage is the page with the clauses and traces of the protocol.
 const protocolPage = "docs/reference/protocol.md"
 
 var (

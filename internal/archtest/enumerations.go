@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// enumerations checks the exported types of text of some folders: a type with constants has a method Values that lists
+// enumerations checks the exported text types of some folders: a type with constants has a method Values that lists
 // exactly these constants in their order. Validation, the schema of manifests and the OpenAPI document read that list.
-// The types of open may have values beside their constants.
+// The types in open may have values without constants.
 func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 	var found []Finding
 	for _, dir := range dirs {
@@ -46,7 +46,7 @@ func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 	return sorted(found), nil
 }
 
-// enumerated is what the source of a package tells of its types of text.
+// enumerated holds the text types of a package, from its source.
 type enumerated struct {
 	fset      *token.FileSet
 	types     map[string]token.Pos
@@ -70,7 +70,7 @@ func (e *enumerated) add(decl ast.Decl) {
 	}
 }
 
-// spec notes a type of text, or constants of one.
+// spec records a text type, or constants of one.
 func (e *enumerated) spec(spec ast.Spec, constant bool) {
 	switch s := spec.(type) {
 	case *ast.TypeSpec:

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// listed is what `go list` says of one package.
+// listed is the output of `go list` for one package.
 type listed struct {
 	ImportPath   string
 	Dir          string
@@ -68,8 +68,7 @@ func current() policy {
 	}
 }
 
-// check returns where the packages break the tables, and which rows of the tables
-// have nothing in the tree that they speak of.
+// check returns the violations of the tables by the packages, and the rows of the tables without a package.
 func (p policy) check(pkgs []listed) []Finding {
 	c := layerCheck{policy: p, rows: map[string]bool{}, mods: map[string]bool{}}
 	for _, pkg := range pkgs {
@@ -143,7 +142,7 @@ func (c *layerCheck) test(name, imp string) {
 	c.report(name, "modules", fmt.Sprintf("must not import %q in its tests", imp))
 }
 
-// row returns the most exact row for a package.
+// row returns the most specific row for a package.
 func (c *layerCheck) row(name string) (row string, allowed []string, ok bool) {
 	if allowed, ok := c.layers[name]; ok {
 		return name, allowed, true

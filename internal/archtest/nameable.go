@@ -38,9 +38,9 @@ func loadExported(ctx context.Context, dir string, names ...string) ([]*types.Pa
 	return pkgs, nil
 }
 
-// unnameable reports what the exported declarations of public packages mention and another module cannot name: types of
-// internal packages for which no public package has an exported alias, and constants of such types that have no copy
-// beside the alias.
+// unnameable reports types in the exported declarations of public packages that other modules cannot name: types of
+// internal packages without an exported alias in a public package, and constants of such types without a copy beside
+// the alias.
 func unnameable(pkgs []*types.Package) []Finding {
 	c := &naming{aliases: map[*types.TypeName]*types.TypeName{}, seen: map[types.Type]bool{}}
 	for _, p := range pkgs {
@@ -92,7 +92,7 @@ func (c *naming) object(o types.Object) {
 	}
 }
 
-// visit looks at all types that a value of t leads to by exported fields, elements and results.
+// visit checks all types that a value of t reaches by exported fields, elements and results.
 func (c *naming) visit(t types.Type, where string) {
 	t = types.Unalias(t)
 	if c.seen[t] {
@@ -138,7 +138,7 @@ func (c *naming) visit(t types.Type, where string) {
 	}
 }
 
-// constants demands that the constants of an internal type stand beside its alias, under any name.
+// constants requires that the constants of an internal type stand beside its alias, under any name.
 func (c *naming) constants() {
 	for target, alias := range c.aliases {
 		public := map[string]bool{}

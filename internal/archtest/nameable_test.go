@@ -18,7 +18,7 @@ func TestPublicTypesAreNameable(t *testing.T) {
 	show(t, unnameable(pkgs))
 }
 
-// planted hands the packages that were checked so far to those that import them.
+// planted passes the checked packages to the packages that import them.
 type planted map[string]*types.Package
 
 func (p planted) Import(name string) (*types.Package, error) { return p[name], nil }

@@ -3,13 +3,11 @@ package archtest
 // modulePath is the module whose packages the tables name by their path below it.
 const modulePath = "github.com/berthd/berth"
 
-// layers maps each package to the packages of this module that it may import
-// outside its tests. A name ending in "/..." stands for the package and all below
-// it; "..." alone for all. Data flows down this table: nouns, decisions, effects,
+// layers maps each package to the packages of this module that it may import outside its tests. A name ending in "/..."
+// stands for the package and all below it; "..." alone for all. Data flows down this table: nouns, decisions, effects,
 // loops, wiring.
 //
-// To add a package: add its row in its layer. To remove one: remove its row; a row
-// without a package fails too.
+// To add a package: add its row in its layer. To remove one: remove its row; a row without a package fails, too.
 var layers = map[string][]string{
 	// The nouns.
 	"internal/cluster": {},
@@ -32,8 +30,8 @@ var layers = map[string][]string{
 	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
 	"internal/logic/rebalance": {"internal/cluster", "internal/logic/scheduler"},
 
-	// The effects: what the loops read, write and call. A driver imports its contract and
-	// the nouns; what all processes share (logs on disk, boot-time clock) counts as a noun here.
+	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
+	// processes share (logs on disk, boot-time clock) count as nouns here.
 	"internal/archive":  {},
 	"internal/backup":   {},
 	"internal/boottime": {},
@@ -140,7 +138,7 @@ var layers = map[string][]string{
 	"examples/programs/web":  {},
 	"examples/programs/work": {},
 
-	// What writes the reference and measures.
+	// Generators of the reference, and benchmarks.
 	"internal/bench/agent": {},
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/apiserver", "internal/boottime", "internal/cluster", "internal/controlplane",
@@ -163,7 +161,7 @@ var layers = map[string][]string{
 	"internal/bench/swf": {"internal/logic/backfill", "internal/traces"},
 	"internal/refgen":    {"internal/cluster", "internal/logic/lifecycle"},
 
-	// What holds the rest to its word.
+	// Packages that check the others.
 	"internal/archtest":                {},
 	"internal/sim":                     {"..."},
 	"internal/testkit":                 {},
@@ -177,8 +175,7 @@ var layers = map[string][]string{
 	"test/load":                        {"api", "api/client", "internal/cluster", "internal/testkit"},
 }
 
-// proof lists the packages that exist for tests: they are imported by tests, by each
-// other and by nobody else.
+// proof lists the packages that exist for tests: only tests and each other import them.
 var proof = []string{
 	"internal/executor/executortest",
 	"internal/sim",
@@ -248,9 +245,8 @@ var testModules = []string{
 	"pgregory.net/rapid",
 }
 
-// pureStandard lists the only standard packages that the nouns and the decisions
-// may import. No context, io, log, net, os or sync: a decision cannot wait, write
-// or look.
+// pureStandard lists the only standard packages that the nouns and the decisions may import. Without context, io, log,
+// net, os and sync, a decision cannot wait, write or read.
 var pureStandard = []string{
 	"bytes", "cmp", "container/heap", "crypto/sha256", "encoding/hex",
 	"encoding/json", "errors", "fmt", "iter", "maps", "math", "math/bits",
@@ -270,8 +266,7 @@ var pureFuncs = map[string][]string{
 	"text/template/parse": {"New", "Parse"},
 }
 
-// impure lists names of otherwise allowed packages that look at the machine, wait,
-// or start something.
+// impure lists names of otherwise allowed packages that read the machine's state, wait, or start something.
 var impure = map[string][]string{
 	"iter": {"Pull", "Pull2"},
 	"time": {"Local", "Ticker", "Timer"},
@@ -282,6 +277,6 @@ var impure = map[string][]string{
 // enumeratedIn lists the folders whose types of text list their values.
 var enumeratedIn = []string{"internal/cluster", "api"}
 
-// openTexts lists their types that have constants and may have other values as well: a later build may write a reason
+// openTexts lists text types that have constants and may have other values as well: a later build may write a reason
 // that this one does not know.
 var openTexts = []string{"ReasonCode"}

@@ -44,8 +44,7 @@ func impurities(ctx context.Context, dir string, patterns ...string) ([]Finding,
 	return sorted(found), nil
 }
 
-// packageImpurities parses and type-checks one package against the export data of
-// those that it imports.
+// packageImpurities parses and type-checks one package against the export data of its imports.
 func packageImpurities(p listed, exports map[string]string) ([]Finding, error) {
 	fset := token.NewFileSet()
 	var files []*ast.File
@@ -237,7 +236,7 @@ func isMap(t types.Type) bool {
 	switch u := t.Underlying().(type) {
 	case *types.Map:
 		return true
-	case *types.Interface: // a type parameter: look at what it may be
+	case *types.Interface: // a type parameter: check its constraint
 		for e := range u.EmbeddedTypes() {
 			if union, ok := e.(*types.Union); ok {
 				for term := range union.Terms() {
@@ -257,8 +256,7 @@ func (c *purity) isMarked(n ast.Node) bool {
 	return c.marked[c.fset.Position(n.Pos()).Line]
 }
 
-// call refuses what a call can do: print, change a table, walk a map in the
-// runtime's order.
+// call refuses calls that print, change a table, or depend on the order of a map.
 func (c *purity) call(n *ast.CallExpr) {
 	if id, ok := ast.Unparen(n.Fun).(*ast.Ident); ok {
 		if _, builtin := c.info.Uses[id].(*types.Builtin); builtin {
@@ -336,7 +334,7 @@ func isBuffer(t types.Type) bool {
 	return name == "*strings.Builder" || name == "*bytes.Buffer"
 }
 
-// method refuses methods that change a table or look at the machine.
+// method refuses methods that change a table or read the machine's state.
 func (c *purity) method(n *ast.SelectorExpr) {
 	sel, ok := c.info.Selections[n]
 	if !ok || sel.Kind() != types.MethodVal {

@@ -48,9 +48,9 @@ func skipDir(base string) bool {
 	return base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
-// fileWaits returns the sleeps of one file: calls of time.Sleep, statements that do
-// nothing but receive from time.After or time.Tick, and selects of which a case does
-// so and nothing else. A timer whose case does something is a deadline, not a sleep.
+// fileWaits returns the sleeps of one file: calls of time.Sleep, statements that only receive from time.After or
+// time.Tick, and selects with a case that does so and nothing else. A timer whose case does something is a deadline,
+// not a sleep.
 func fileWaits(name string, src []byte) ([]Finding, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
@@ -98,7 +98,7 @@ func fileWaits(name string, src []byte) ([]Finding, error) {
 	return found, nil
 }
 
-// doesNothing reports whether the body of a case is empty, or goes on with the loop.
+// doesNothing reports whether the body of a case is empty, or only continues the loop.
 func doesNothing(body []ast.Stmt) bool {
 	for _, s := range body {
 		if b, ok := s.(*ast.BranchStmt); !ok || b.Tok != token.CONTINUE {
@@ -136,8 +136,8 @@ func importName(f *ast.File, pkg string) string {
 	return ""
 }
 
-// markedLines returns the lines that a comment "// mark reason" stands on or above.
-// A mark without a reason marks nothing.
+// markedLines returns the lines with a comment "// mark reason" on or above them. A mark without a reason marks
+// nothing.
 func markedLines(fset *token.FileSet, f *ast.File, mark string) map[int]bool {
 	lines := map[int]bool{}
 	for _, group := range f.Comments {

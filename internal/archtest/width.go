@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// maxColumns is how wide a line of source or of documentation may be; a tab counts as tabColumns.
+	// maxColumns is the widest line of source or of documentation; a tab counts as tabColumns.
 	maxColumns = 120
 	tabColumns = 4
-	// longText is from how many columns on a string in a test may stand on a line that is too wide, because tests
+	// longText is the length, in columns, from which a string in a test may make its line too wide, because tests
 	// compare whole lines of output.
 	longText = 60
 )

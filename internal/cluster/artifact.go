@@ -7,50 +7,50 @@ import (
 	"strings"
 )
 
-// Artifact is a file or an archive that the agent fetches before the container is made. Nothing of it is seen before
-// its checksum was compared. Nodes keep what they fetched, by its checksum, for all that ask for it.
+// Artifact is a file or an archive that the agent fetches before the container is made. The container sees nothing of
+// it before its checksum was compared. Nodes cache artifacts by checksum, for all tasks that use them.
 type Artifact struct {
 	// Source is the address, http or https, without a user and a password.
 	Source string `json:"source"`
-	// Checksum is what the source holds: "sha256:…" or "sha512:…", in lower-case hexadecimal digits.
+	// Checksum is the digest of the source: "sha256:…" or "sha512:…", in lower-case hexadecimal digits.
 	Checksum string `json:"checksum"`
-	// Path is where the container finds it. A path that begins with / is shown there read-only, from what all tasks of
-	// the node share. Another one is below the folder that the program starts in (BERTH_DIR), a copy of the container's
-	// own; it goes without image and dir.
+	// Path is where the container finds the artifact. An absolute path is mounted read-only from the cache that all
+	// tasks of the node share. A relative path is below the working folder (BERTH_DIR) and holds a private copy; it
+	// excludes image and dir.
 	Path string `json:"path"`
 	// Mode is the octal mode of a file that is not unpacked. Default "0644".
 	Mode string `json:"mode,omitempty"`
-	// Unpack has an archive (tar, also with gzip or zstd, and zip) unpacked: Path is the folder of what it holds.
+	// Unpack unpacks an archive (tar, also with gzip or zstd, and zip) into the folder Path.
 	Unpack bool `json:"unpack,omitempty"`
 }
 
 // Bounds of artifacts.
 const (
-	MaxArtifacts       = 32 // of one container
+	MaxArtifacts       = 32 // a container
 	MaxArtifactAddress = 2048
 )
 
 // LabelArtifacts is the label that nodes have for the scheduler whose agents fetch artifacts.
 const LabelArtifacts = "berth.artifacts"
 
-// Shared reports whether the artifact is shown from what all tasks of the node share, and not copied.
+// Shared reports whether the artifact is mounted from the cache that all tasks of the node share, instead of copied.
 func (a *Artifact) Shared() bool { return strings.HasPrefix(a.Path, "/") }
 
-// Fetches reports whether a container of the definition wants artifacts: then its node's agent must be one that fetches
-// them.
-func (d *TaskDefinition) Fetches() bool {
+// UsesArtifacts reports whether a container of the definition wants artifacts: then its node's agent must be one that
+// fetches them.
+func (d *TaskDefinition) UsesArtifacts() bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Artifacts) > 0 })
 }
 
 func (c *Container) artifactDefaults() {
 	for i := range c.Artifacts {
 		if a := &c.Artifacts[i]; !a.Unpack {
-			orElse(&a.Mode, DefaultFileMode)
+			setDefault(&a.Mode, DefaultFileMode)
 		}
 	}
 }
 
-// validateArtifacts checks what is fetched. That no two things stand at one absolute path is for validatePaths.
+// validateArtifacts checks the artifacts of the container. validatePaths checks that absolute paths are unique.
 func (c *Container) validateArtifacts(k check) {
 	k.at("artifacts").must(len(c.Artifacts) <= MaxArtifacts, "holds %d artifacts, at most %d are allowed",
 		len(c.Artifacts), MaxArtifacts)
@@ -65,7 +65,7 @@ func (c *Container) validateArtifacts(k check) {
 			clip(a.Checksum))
 		if a.Unpack {
 			at.at("mode").must(a.Mode == "",
-				"is for what is not unpacked: files of an archive have the modes that it gives them")
+				"is not for archives with unpack: their files have the modes of the archive")
 		} else {
 			mode, err := strconv.ParseUint(a.Mode, 8, 32)
 			at.at("mode").must(err == nil && len(a.Mode) <= 4 && mode <= 0o777,
@@ -87,9 +87,9 @@ func (c *Container) validateArtifacts(k check) {
 			at.fault("%q is below the folder that the program starts in unless dir names another: begin it "+
 				"with /, or leave out dir", clip(a.Path))
 		}
-		for other, n := range taken { // order-free: of several one is told
+		for other, n := range taken { // order-free: any conflict will do
 			if within(other, a.Path) || within(a.Path, other) {
-				at.fault("%q lies within the path of artifacts[%d], or that in it: one would hide the other",
+				at.fault("%q overlaps with the path of artifacts[%d]: one would hide the other",
 					clip(a.Path), n)
 				break
 			}
@@ -109,7 +109,7 @@ func (a *Artifact) validateSource(k check) {
 		k.fault("%q is not an address that can be fetched: want one that begins with https:// or http://",
 			clip(ShownSource(a.Source)))
 	case u.User != nil:
-		k.fault("holds a user or a password: they do not belong into a manifest, where many may read them")
+		k.fault("holds a user or a password, which every reader of the manifest would see: leave them out")
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CheckType is how a check looks.
+// CheckType is the way in which a check tests a task.
 type CheckType string
 
 // Check types.
@@ -15,7 +15,7 @@ const (
 	CheckTCP  CheckType = "tcp"  // a connection is success
 	CheckExec CheckType = "exec" // exit code 0 of a command in a container is success
 	CheckGRPC CheckType = "grpc" // SERVING of grpc.health.v1.Health/Check is success
-	CheckTTL  CheckType = "ttl"  // nobody looks: the task says how it is, or somebody for it
+	CheckTTL  CheckType = "ttl"  // no probe: the task reports its own health, or another program does it for the task
 )
 
 // Values returns every CheckType, in the order of the constants.
@@ -23,17 +23,17 @@ func (CheckType) Values() []CheckType {
 	return []CheckType{CheckHTTP, CheckTCP, CheckExec, CheckGRPC, CheckTTL}
 }
 
-// CheckMeaning is what follows from what a check shows.
+// CheckMeaning is the consequence of a check's result.
 type CheckMeaning string
 
 // Meanings of checks.
 const (
-	// MeaningReadiness decides whether the task is healthy: whether rollouts go on, and whether others find its
-	// address. It restarts nothing. It is the default, and what an empty meaning stands for.
+	// MeaningReadiness decides whether the task is healthy: whether rollouts continue, and whether its address is
+	// published. It never restarts the task. An empty meaning stands for readiness.
 	MeaningReadiness CheckMeaning = "readiness"
-	// MeaningLiveness ends a task that is failing; its restart policy says whether it is started again in place.
+	// MeaningLiveness ends a failing task. Its restart policy decides whether it restarts in place.
 	MeaningLiveness CheckMeaning = "liveness"
-	// MeaningStartup does so as well, and is over once it has succeeded; until then no check of another meaning looks.
+	// MeaningStartup ends a failing task, too. The check is over after its first success; the other checks wait for it.
 	MeaningStartup CheckMeaning = "startup"
 )
 
@@ -42,50 +42,51 @@ func (CheckMeaning) Values() []CheckMeaning {
 	return []CheckMeaning{MeaningReadiness, MeaningLiveness, MeaningStartup}
 }
 
-// Check tells how a task is. After one failure the check is in warning, after FailAfter in a row failing, after one
-// success healthy. What follows from that is its meaning.
+// Check tests a task repeatedly. One failure makes the check warning, FailAfter failures in a row make it failing, and
+// one success makes it healthy. Its meaning decides the consequence.
 type Check struct {
 	Name string    `json:"name"`
 	Type CheckType `json:"type"`
-	// Meaning is readiness where it is empty.
+	// Meaning is readiness if it is empty.
 	Meaning CheckMeaning `json:"meaning,omitempty"`
 	Port    string       `json:"port,omitempty"` // name of a port, for http, tcp and grpc
 	Path    string       `json:"path,omitempty"` // for http; default "/"
-	// Service is what a check of type grpc asks for; empty asks for the server as a whole.
+	// Service is the service name in the request of a grpc check. Empty asks for the server as a whole.
 	Service string `json:"service,omitempty"`
-	// TLS has a check of type grpc speak TLS. It takes any certificate: it asks how the task is, not who it is.
+	// TLS makes a grpc check use TLS. The check accepts any certificate: it tests the health of the task, not its
+	// identity.
 	TLS bool `json:"tls,omitempty"`
-	// Command and Container are for exec; Container defaults to the first essential one.
+	// Command and Container are fields of exec checks. Container defaults to the first essential container.
 	Command   []string `json:"command,omitempty"`
 	Container string   `json:"container,omitempty"`
-	// TTL is for how long a word to a check of type ttl stands, and how long the first may take. Default 30 s.
+	// TTL is how long an update of a ttl check stays valid, and how long the first update may take. Default 30 s.
 	TTL Duration `json:"ttl,omitempty"`
-	// InitialDelay is waited after the start before the first look, or before the first TTL begins. Default 0.
+	// InitialDelay is the wait between the start and the first probe, or the start of the first TTL. Default 0.
 	InitialDelay Duration `json:"initial_delay,omitempty"`
 	Interval     Duration `json:"interval,omitempty"`   // for all types but ttl; default 5 s
 	Timeout      Duration `json:"timeout,omitempty"`    // for all types but ttl; default 2 s
 	FailAfter    int      `json:"fail_after,omitempty"` // for all types but ttl; default 3
 }
 
-// Means returns the check's meaning, never empty.
-func (c *Check) Means() CheckMeaning {
+// EffectiveMeaning returns the check's meaning, never empty.
+func (c *Check) EffectiveMeaning() CheckMeaning {
 	if c.Meaning == "" {
 		return MeaningReadiness
 	}
 	return c.Meaning
 }
 
-// newer reports whether the check is one of those that came with RecordsChecked.
-func (c *Check) newer() bool {
-	return c.Type == CheckGRPC || c.Type == CheckTTL || c.Means() != MeaningReadiness
+// needsRecordsChecked reports whether the check uses a type or meaning that records have from RecordsChecked on.
+func (c *Check) needsRecordsChecked() bool {
+	return c.Type == CheckGRPC || c.Type == CheckTTL || c.EffectiveMeaning() != MeaningReadiness
 }
 
 // HasCheck reports whether one of the definition's checks has the meaning.
 func (d *TaskDefinition) HasCheck(m CheckMeaning) bool {
-	return slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Means() == m })
+	return slices.ContainsFunc(d.Checks, func(c Check) bool { return c.EffectiveMeaning() == m })
 }
 
-// TTLUpdate is what is said to a check of type ttl.
+// TTLUpdate is the status that an update of a ttl check carries.
 type TTLUpdate string
 
 // Words.
@@ -108,8 +109,8 @@ const (
 	DefaultTTL = Duration(30 * time.Second)
 	MinTTL     = Duration(5 * time.Second)
 	MaxTTL     = Duration(24 * time.Hour)
-	// MaxWordMessage bounds what may be said with a word, in bytes.
-	MaxWordMessage = 500
+	// MaxTTLMessage limits the message of an update, in bytes.
+	MaxTTLMessage = 500
 )
 
 // MaxCheckService bounds the service that a check of type grpc asks for, in bytes.
@@ -153,7 +154,7 @@ func (c *Check) validate(k check, d *TaskDefinition) {
 	}
 }
 
-// validatePace judges how often the check looks, or for how long a word to it stands.
+// validatePace checks the interval and timeout of the check, or its TTL.
 func (c *Check) validatePace(k check) {
 	if c.Type == CheckTTL {
 		k.at("ttl").span(c.TTL, MinTTL, MaxTTL)
@@ -162,7 +163,8 @@ func (c *Check) validatePace(k check) {
 			set  bool
 		}{{"interval", c.Interval != 0}, {"timeout", c.Timeout != 0}, {"fail_after", c.FailAfter != 0}} {
 			k.at(f.name).must(!f.set,
-				"is not for checks of type ttl, where nobody looks: it fails once nothing was said for its ttl")
+				"is not for checks of type ttl, which have no probe: such a check fails without an update "+
+					"within its ttl")
 		}
 		return
 	}
@@ -187,23 +189,23 @@ func (c *Check) validatePort(k check, d *TaskDefinition) {
 
 func (c *Check) setDefaults(d *TaskDefinition) {
 	if c.Type == CheckTTL {
-		orElse(&c.TTL, DefaultTTL)
+		setDefault(&c.TTL, DefaultTTL)
 		return
 	}
-	orElse(&c.Interval, DefaultCheckInterval)
-	orElse(&c.Timeout, min(DefaultCheckTimeout, c.Interval))
-	orElse(&c.FailAfter, DefaultFailAfter)
+	setDefault(&c.Interval, DefaultCheckInterval)
+	setDefault(&c.Timeout, min(DefaultCheckTimeout, c.Interval))
+	setDefault(&c.FailAfter, DefaultFailAfter)
 	switch c.Type {
 	case CheckHTTP, CheckTCP, CheckGRPC:
 		if c.Type == CheckHTTP {
-			orElse(&c.Path, "/")
+			setDefault(&c.Path, "/")
 		}
 		if len(d.Ports) == 1 {
-			orElse(&c.Port, d.Ports[0].Name)
+			setDefault(&c.Port, d.Ports[0].Name)
 		}
 	case CheckExec:
 		if main := d.Main(); main != nil {
-			orElse(&c.Container, main.Name)
+			setDefault(&c.Container, main.Name)
 		}
 	case CheckTTL:
 	}

@@ -19,8 +19,7 @@ func confined(change func(*cluster.Container)) *cluster.TaskDefinition {
 	return d
 }
 
-// What is wrong with an artifact, an isolation or a limit of processes is said with its place; all that is right
-// passes.
+// Each fault of an artifact, an isolation or a limit of processes names its field; a correct definition has no fault.
 func TestConfinedFaults(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -59,13 +58,13 @@ func TestConfinedFaults(t *testing.T) {
 		}, "artifacts[0].path: \"\" is not a path"},
 		"/proc": {func(c *cluster.Container) {
 			c.Artifacts[0].Path = "/proc/x"
-		}, "artifacts[0].path: \"/proc/x\" cannot be covered"},
+		}, "artifacts[0].path: \"/proc/x\" cannot be mounted over"},
 		"a mode": {func(c *cluster.Container) {
 			c.Artifacts[0].Mode = "4755"
 		}, "artifacts[0].mode: \"4755\" is not a file mode"},
 		"a tree's mode": {func(c *cluster.Container) {
 			c.Artifacts[0].Mode, c.Artifacts[0].Unpack = "0755", true
-		}, "artifacts[0].mode: is for what is not unpacked"},
+		}, "artifacts[0].mode: is not for archives with unpack"},
 		"below an image": {func(c *cluster.Container) {
 			c.Image = "web:1"
 		}, "artifacts[0].path: \"bin/tool\" is below the folder that a program without an image"},
@@ -74,7 +73,7 @@ func TestConfinedFaults(t *testing.T) {
 		}, "artifacts[0].path: \"bin/tool\" is below the folder that the program starts in unless dir"},
 		"twice": {func(c *cluster.Container) {
 			c.Artifacts = append(c.Artifacts, c.Artifacts[0])
-		}, "artifacts[1].path: \"bin/tool\" lies within the path of artifacts[0]"},
+		}, "artifacts[1].path: \"bin/tool\" overlaps with the path of artifacts[0]"},
 		"a kind": {func(c *cluster.Container) { c.Isolation = "some" }, "containers[0].isolation: "},
 		"few processes": {func(c *cluster.Container) {
 			c.Resources.Pids = 1
@@ -115,7 +114,7 @@ func TestConfinedNeeds(t *testing.T) {
 		"free": free,
 	} {
 		for _, f := range []cluster.Facts{{}, plain(""), plain("namespaces"), images, both} {
-			labels, met := f.Offers(), true
+			labels, met := f.CapabilityLabels(), true
 			for _, c := range d.Needs() {
 				value := labels[strings.TrimPrefix(c.Attribute, "label.")]
 				met = met && (c.Op == cluster.OpEqual && value == c.Value || c.Op == cluster.OpIn &&

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// Counts is what the kernel has counted of one container since it began, beside its CPU and its memory. They only grow.
-// What the machine does not count is nil.
+// Counts holds the kernel's counters of one container since its start, apart from CPU and memory. Counters only grow. A
+// counter that the machine does not offer is nil.
 type Counts struct {
 	Throttle *ThrottleCounts
 	Stall    *StallCounts
 	Network  *NetworkCounts
-	// HostNetwork says that the container is on the node's own network, where nobody counts what is whose; Network is
-	// nil then.
+	// HostNetwork says that the container is on the node's own network, where traffic has no owner. Network is nil
+	// then.
 	HostNetwork bool
 	Disk        *DiskCounts
 }
 
-// ThrottleCounts is how the limit of its CPU held a container back. A container without a limit has no periods.
+// ThrottleCounts counts how the CPU limit held a container back. A container without a limit has no periods.
 type ThrottleCounts struct {
-	// Periods is in how many periods of the limit it wanted to work, Throttled in how many of them it was held back,
-	// and Time for how long, of all its threads together.
+	// Periods counts the periods of the limit in which the container had work, Throttled those in which the limit
+	// stopped it. Time is the stopped time, summed over all threads.
 	Periods, Throttled int64
 	Time               time.Duration
 }
 
-// StallCounts is for how long some program of a container waited for a resource, by the kernel's pressure stall
+// StallCounts is the time in which some program of a container waited for a resource, from the kernel's pressure stall
 // information (PSI).
 type StallCounts struct {
 	CPU, Memory, IO time.Duration
 }
 
-// NetworkCounts is what went over the interfaces of a container's network namespace, the loopback left out.
+// NetworkCounts is the traffic on the interfaces of a container's network namespace, without the loopback interface.
 type NetworkCounts struct {
-	// Namespace is the kernel's number of it. Containers of one namespace have these counts in common.
+	// Namespace is the kernel's number of the namespace. Containers of one namespace share these counts.
 	Namespace         uint64
 	Received, Sent    Bytes
 	PacketsIn         int64
@@ -41,22 +41,24 @@ type NetworkCounts struct {
 	Dropped, Failures int64 // packets, both ways
 }
 
-// DiskCounts is what a container's programs had disks do. Of a disk that lies upon another both count. Where control
-// groups are of version 1, what is written back later from the page cache is nobody's.
+// DiskCounts is the disk traffic of a container's programs. A stacked device counts on each of its layers. With control
+// groups of version 1, delayed writes from the page cache are not attributed to any container.
 type DiskCounts struct {
 	Read, Written Bytes
 	Reads, Writes int64 // operations
 }
 
-// Rates is what a container or a whole task did lately, beside its CPU and its memory. What is not counted is nil.
+// Rates is the recent activity of a container or of a whole task, apart from CPU and memory. Rates without a counter
+// are nil.
 type Rates struct {
-	// Throttled is in how many percent of the periods in which it wanted to work its CPU limit held it back, of a
-	// task's containers the most.
+	// Throttled is the percentage of busy periods in which the CPU limit held the container back; for a task, the
+	// highest of its containers.
 	Throttled float64 `json:"throttled,omitempty"`
-	// Stall is in how many percent of the time some program waited for a resource, of a task's containers the most.
+	// Stall is the percentage of time in which some program waited for a resource; for a task, the highest of its
+	// containers.
 	Stall   *StallRates   `json:"stall,omitempty"`
 	Network *NetworkRates `json:"network,omitempty"`
-	// HostNetwork says that there is no network of its own: it is on the node's.
+	// HostNetwork says that the container is on the node's own network and has no traffic counts.
 	HostNetwork bool       `json:"host_network,omitempty"`
 	Disk        *DiskRates `json:"disk,omitempty"`
 }
@@ -82,14 +84,14 @@ type DiskRates struct {
 	Writes  float64 `json:"writes,omitempty"`
 }
 
-// UseDetail is what an attempt does beside what TaskStats says. It is soft, and nobody changes it once it was made.
+// UseDetail is the activity of an attempt beyond TaskStats. It is soft state and immutable once made.
 type UseDetail struct {
 	Rates
-	// Containers are told where there are several, in the order of the definition.
+	// Containers is set for tasks with several containers, in the order of the definition.
 	Containers []ContainerUse `json:"containers,omitempty"`
 }
 
-// ContainerUse is what one container of a task uses.
+// ContainerUse is the resource usage of one container of a task.
 type ContainerUse struct {
 	Name   string   `json:"name"`
 	CPU    MilliCPU `json:"cpu"`
@@ -97,8 +99,8 @@ type ContainerUse struct {
 	Rates
 }
 
-// Since returns the rates between two looks at the counts of one container, the earlier of which may have been of
-// another run: what shrank counts as nothing. There is none of what was not counted at both.
+// Since returns the rates between two samples of one container's counts. A counter that shrank belongs to another run
+// and counts as 0. A rate needs its counter in both samples.
 func (c Counts) Since(before Counts, past time.Duration) (r Rates) {
 	r.HostNetwork = c.HostNetwork
 	if past <= 0 {
@@ -133,13 +135,13 @@ func (c Counts) Since(before Counts, past time.Duration) (r Rates) {
 	return r
 }
 
-// percent returns a share of a whole, in whole percent, 100 at the most.
+// percent returns the share of a whole in whole percent, at most 100.
 func percent[T ~int64](part, whole T) float64 {
 	return math.Round(min(float64(part)/float64(whole), 1) * 100)
 }
 
-// With returns the rates of two containers of one task. Their network is one where they have the same namespace; then
-// shared is true and the network is that of the first.
+// With combines the rates of two containers of one task. shared says that both have the same network namespace; the
+// result then has the network rates of the first.
 func (r Rates) With(s Rates, shared bool) Rates {
 	r.Throttled = max(r.Throttled, s.Throttled)
 	r.HostNetwork = r.HostNetwork || s.HostNetwork
@@ -164,8 +166,8 @@ func (r Rates) With(s Rates, shared bool) Rates {
 	return r
 }
 
-// Notable reports whether the rates differ from those that were told by so much that it is worth telling: by half, and
-// by more than what nobody would ask about.
+// Notable reports whether the rates differ enough from the reported ones to send them again: by half, and by more than
+// a negligible amount.
 func (r Rates) Notable(told Rates) bool {
 	const (
 		share = 5         // percentage points

@@ -77,7 +77,7 @@ func TestRatesOfATask(t *testing.T) {
 	}
 }
 
-// What changes a little all the time is not told again: a node at rest says nothing.
+// Small permanent changes are not reported again: an idle node sends nothing.
 func TestRatesAreToldWhenTheyChange(t *testing.T) {
 	told := Rates{
 		Throttled: 20, Stall: &StallRates{CPU: 30}, Network: &NetworkRates{Received: MiB},
@@ -109,8 +109,8 @@ func TestRatesAreToldWhenTheyChange(t *testing.T) {
 	}
 }
 
-// A report of a build that knows no details is read as one that tells none, and one that has them reads as it was
-// written.
+// A report of an agent without details decodes as a report without details, and a report with details survives encoding
+// and decoding.
 func TestDetailTravels(t *testing.T) {
 	var old TaskStats
 	if err := json.Unmarshal([]byte(`{"task":"c.s.1.0","uuid":"u","cpu":"1500m","memory":"1 MiB"}`),

@@ -10,33 +10,33 @@ type Cron struct {
 	// Schedules are each five fields: minute, hour, day of the month, month, day of the week; or "@daily" and its kin.
 	Schedules []string `json:"schedules"`
 	// Zone is a name of the time zone database, such as "Europe/Paris". Default UTC. A moment that the change to summer
-	// time leaves out fires right after it; one that comes twice fires once.
+	// time skips fires right after it; a moment that occurs twice fires once.
 	Zone string `json:"zone,omitempty"`
-	// Concurrency is what happens while a job of an earlier moment runs. Default forbid.
+	// Concurrency decides what happens at a moment while a job of an earlier moment runs. Default forbid.
 	Concurrency CronConcurrency `json:"concurrency,omitempty"`
-	// Missed is what happens to moments that passed while nothing could be started: no leader, suspended, or forbidden.
-	// Default once.
+	// Missed decides what happens to moments at which no job could start: no leader, suspended, or forbidden. Default
+	// once.
 	Missed CronMissed `json:"missed,omitempty"`
-	// Within is how late a job may still be made. Default 1 h; a moment that is older is skipped, with an event.
+	// Within is how late a job may still start. Default 1 h. An older moment is skipped, with an event.
 	Within Duration `json:"within,omitempty"`
 	// KeepSucceeded and KeepFailed are how many ended jobs are kept. Defaults 3 and 3.
 	KeepSucceeded *int `json:"keep_succeeded,omitempty"`
 	KeepFailed    *int `json:"keep_failed,omitempty"`
 	Suspended     bool `json:"suspended,omitempty"`
-	// Job is what is made: its steps and priority.
+	// Job is the template of the jobs: their steps and priority.
 	Job CronJob `json:"job"`
 
 	Lifespan
 }
 
-// CronJob is what a cron makes jobs of.
+// CronJob is the template of a cron's jobs.
 type CronJob struct {
 	Labels   Labels `json:"labels,omitempty"`
 	Steps    []Step `json:"steps"`
 	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
 }
 
-// CronConcurrency is what happens while a job of an earlier moment runs.
+// CronConcurrency decides what happens at a moment while a job of an earlier moment runs.
 type CronConcurrency string
 
 // Policies of concurrency.
@@ -51,14 +51,14 @@ func (CronConcurrency) Values() []CronConcurrency {
 	return []CronConcurrency{CronForbid, CronAllow, CronReplace}
 }
 
-// CronMissed is what happens to moments that have passed.
+// CronMissed decides what happens to missed moments.
 type CronMissed string
 
 // Policies for missed moments.
 const (
 	CronSkip CronMissed = "skip" // nothing
 	CronOnce CronMissed = "once" // one job for all of them, for the newest moment
-	CronAll  CronMissed = "all"  // a job for each, at most MaxMissed
+	CronAll  CronMissed = "all"  // one job for each, at most MaxMissed jobs
 )
 
 // Values returns every CronMissed, in the order of the constants.
@@ -75,13 +75,13 @@ const (
 	MaxCronName = MaxName - 13
 )
 
-// CronStatus is how far a cron has come: the record fired/<cluster>/<cron>. Writer: the control plane.
+// CronStatus is the progress of a cron: the record fired/<cluster>/<cron>. Writer: the control plane.
 type CronStatus struct {
 	// Last is the newest moment that was dealt with: a job was made for it, or it was skipped. Moments up to it are not
 	// looked at again.
 	Last time.Time `json:"last"`
-	// Schedule is what the moments up to Last were moments of, the schedules and the zone: where they change, moments
-	// from before the change do not fire.
+	// Schedule holds the schedules and the zone of the moments up to Last. After a change of them, moments from before
+	// the change do not fire.
 	Schedule string `json:"schedule,omitempty"`
 	// Job is the name of the newest job, Made when it was made, and Message why the last moment has none.
 	Job     string    `json:"job,omitempty"`

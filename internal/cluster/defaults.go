@@ -23,139 +23,139 @@ const (
 	DefaultRestartMax     = Duration(time.Minute)
 )
 
-// orElse sets a field that has its zero value.
-func orElse[T comparable](field *T, value T) {
+// setDefault sets a field that has its zero value.
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
 	}
 }
 
-// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out. It is idempotent.
 func (c *Cluster) SetDefaults() {
-	orElse(&c.Domain, DefaultDomain)
-	orElse(&c.KeepJobs, DefaultKeepJobs)
+	setDefault(&c.Domain, DefaultDomain)
+	setDefault(&c.KeepJobs, DefaultKeepJobs)
 	setOps(c.Constraints)
 }
 
-// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out. It is idempotent.
 func (h *Host) SetDefaults() {
-	orElse(&h.Domain, DefaultDomain)
+	setDefault(&h.Domain, DefaultDomain)
 	for i := range h.Taints {
-		orElse(&h.Taints[i].Effect, TaintNoSchedule)
+		setDefault(&h.Taints[i].Effect, TaintNoSchedule)
 	}
 }
 
-// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out. It is idempotent.
 func (s *Service) SetDefaults() {
-	orElse(&s.Cluster, DefaultCluster)
-	orElse(&s.Priority, DefaultPriority)
-	orElse(&s.OnDisconnect, DisconnectKeep)
-	orElse(&s.Mode, ModeReplicas)
+	setDefault(&s.Cluster, DefaultCluster)
+	setDefault(&s.Priority, DefaultPriority)
+	setDefault(&s.OnDisconnect, DisconnectKeep)
+	setDefault(&s.Mode, ModeReplicas)
 	s.Placement.setDefaults(AntiAffinityPrefer)
 	s.Update.setDefaults()
 	s.Reschedule.setDefaults()
 	if s.Scaling != nil {
 		s.Scaling.setDefaults()
 		if s.Mode != ModeDaemon {
-			orElse(&s.Count, max(0, s.Scaling.Min))
+			setDefault(&s.Count, max(0, s.Scaling.Min))
 		}
 	}
 }
 
-// setDefaults leaves out what depends on the definition, see Limits. Of the two deadlines the one that is set moves the
-// other where that would come to nothing.
+// setDefaults leaves out the defaults that depend on the definition, see Limits. If only one of the two deadlines is
+// set, it may move the default of the other, so that both take effect.
 func (u *Update) setDefaults() {
-	orElse(&u.ProgressDeadline,
+	setDefault(&u.ProgressDeadline,
 		max(DefaultProgressDeadline, u.HealthyDeadline, u.Stagger+max(u.HealthyDeadline, DefaultHealthyDeadline)))
-	orElse(&u.HealthyDeadline, min(DefaultHealthyDeadline, u.ProgressDeadline))
+	setDefault(&u.HealthyDeadline, min(DefaultHealthyDeadline, u.ProgressDeadline))
 	for i := range u.Gates {
 		g := &u.Gates[i]
 		if g.HTTP != "" {
-			orElse(&g.Pass, DefaultGatePass)
+			setDefault(&g.Pass, DefaultGatePass)
 		}
-		orElse(&g.Interval, DefaultGateInterval)
-		orElse(&g.Passes, 1)
-		orElse(&g.Failures, DefaultGateFailures)
+		setDefault(&g.Interval, DefaultGateInterval)
+		setDefault(&g.Passes, 1)
+		setDefault(&g.Failures, DefaultGateFailures)
 	}
 }
 
 func (r *Reschedule) setDefaults() {
-	orElse(&r.Window, DefaultRescheduleWindow)
-	orElse(&r.MaxDelay, max(DefaultRescheduleMax, r.Delay))
-	orElse(&r.Delay, min(DefaultRescheduleDelay, r.MaxDelay))
+	setDefault(&r.Window, DefaultRescheduleWindow)
+	setDefault(&r.MaxDelay, max(DefaultRescheduleMax, r.Delay))
+	setDefault(&r.Delay, min(DefaultRescheduleDelay, r.MaxDelay))
 }
 
 // setDefaults leaves out the windows, whose 0 is not the default; see ScalePace.
 func (s *Scaling) setDefaults() {
 	for i := range s.Targets {
 		if t := &s.Targets[i]; t.Metric == ScaleRequests {
-			orElse(&t.Path, DefaultRequestsPath)
-			orElse(&t.Series, DefaultRequestsSeries)
+			setDefault(&t.Path, DefaultRequestsPath)
+			setDefault(&t.Series, DefaultRequestsSeries)
 		}
 	}
 	for _, p := range []*ScalePace{&s.Up, &s.Down} {
 		if p.Step != nil {
-			orElse(&p.Every, DefaultScaleEvery)
+			setDefault(&p.Every, DefaultScaleEvery)
 		}
 	}
 }
 
-// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out. It is idempotent.
 func (c *Cron) SetDefaults() {
-	orElse(&c.Cluster, DefaultCluster)
-	orElse(&c.Concurrency, CronForbid)
-	orElse(&c.Missed, CronOnce)
-	orElse(&c.Within, DefaultCronWithin)
+	setDefault(&c.Cluster, DefaultCluster)
+	setDefault(&c.Concurrency, CronForbid)
+	setDefault(&c.Missed, CronOnce)
+	setDefault(&c.Within, DefaultCronWithin)
 	for _, keep := range []**int{&c.KeepSucceeded, &c.KeepFailed} {
 		if *keep == nil {
 			*keep = new(int)
 			**keep = DefaultCronKeep
 		}
 	}
-	orElse(&c.Job.Priority, DefaultPriority)
+	setDefault(&c.Job.Priority, DefaultPriority)
 	stepDefaults(c.Job.Steps)
 }
 
-// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out. It is idempotent.
 func (j *Job) SetDefaults() {
-	orElse(&j.Cluster, DefaultCluster)
-	orElse(&j.Priority, DefaultPriority)
+	setDefault(&j.Cluster, DefaultCluster)
+	setDefault(&j.Priority, DefaultPriority)
 	stepDefaults(j.Steps)
 }
 
 func stepDefaults(steps []Step) {
 	for i := range steps {
 		s := &steps[i]
-		orElse(&s.Count, 1)
+		setDefault(&s.Count, 1)
 		if s.Retries > 0 {
-			orElse(&s.OnDisconnect, DisconnectKeep)
+			setDefault(&s.OnDisconnect, DisconnectKeep)
 		}
-		orElse(&s.OnDisconnect, DisconnectWait)
+		setDefault(&s.OnDisconnect, DisconnectWait)
 		s.Placement.setDefaults(AntiAffinityNone)
 	}
 }
 
 // setDefaults leaves the strategy open: the pool, the cluster and then the scheduler decide.
 func (p *Placement) setDefaults(anti AntiAffinity) {
-	orElse(&p.AntiAffinity, anti)
+	setDefault(&p.AntiAffinity, anti)
 	setOps(p.Constraints)
 	for i := range p.Affinities {
-		orElse(&p.Affinities[i].Op, OpEqual)
-		orElse(&p.Affinities[i].Weight, DefaultWeight)
+		setDefault(&p.Affinities[i].Op, OpEqual)
+		setDefault(&p.Affinities[i].Weight, DefaultWeight)
 	}
 	for i := range p.Spread {
-		orElse(&p.Spread[i].Weight, DefaultWeight)
+		setDefault(&p.Spread[i].Weight, DefaultWeight)
 	}
 	for i := range p.Relations {
 		r := &p.Relations[i]
-		orElse(&r.Attribute, "node.name")
+		setDefault(&r.Attribute, "node.name")
 		if !r.Required {
-			orElse(&r.Weight, DefaultWeight)
+			setDefault(&r.Weight, DefaultWeight)
 		}
 	}
 	for i := range p.Distinct {
-		orElse(&p.Distinct[i].Most, 1)
+		setDefault(&p.Distinct[i].Most, 1)
 	}
 }
 
@@ -171,33 +171,33 @@ func (p Placement) copied() Placement {
 
 func setOps(constraints []Constraint) {
 	for i := range constraints {
-		orElse(&constraints[i].Op, OpEqual)
+		setDefault(&constraints[i].Op, OpEqual)
 	}
 }
 
-// SetDefaults fills in what the user left out, but for Restart.Mode: that depends on who runs the
-// definition, see Restart.For. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out, but for Restart.Mode, which depends on the owner (see
+// Restart.For). It is idempotent.
 func (d *TaskDefinition) SetDefaults() {
-	orElse(&d.Grace, DefaultGrace)
-	orElse(&d.MinHealthyTime, DefaultMinHealthyTime)
-	orElse(&d.Restart.Limit, DefaultRestartLimit)
-	orElse(&d.Restart.Window, DefaultRestartWindow)
-	orElse(&d.Restart.MaxDelay, max(DefaultRestartMax, d.Restart.Delay))
-	orElse(&d.Restart.Delay, min(DefaultRestartDelay, d.Restart.MaxDelay))
+	setDefault(&d.Grace, DefaultGrace)
+	setDefault(&d.MinHealthyTime, DefaultMinHealthyTime)
+	setDefault(&d.Restart.Limit, DefaultRestartLimit)
+	setDefault(&d.Restart.Window, DefaultRestartWindow)
+	setDefault(&d.Restart.MaxDelay, max(DefaultRestartMax, d.Restart.Delay))
+	setDefault(&d.Restart.Delay, min(DefaultRestartDelay, d.Restart.MaxDelay))
 	for i := range d.Containers {
 		c := &d.Containers[i]
 		if c.Image != "" {
-			orElse(&c.Pull, PullMissing)
+			setDefault(&c.Pull, PullMissing)
 		}
 		for k := range c.Tmpfs {
-			orElse(&c.Tmpfs[k].Size, DefaultTmpfs)
+			setDefault(&c.Tmpfs[k].Size, DefaultTmpfs)
 		}
 		for k := range c.Files {
-			orElse(&c.Files[k].Mode, DefaultFileMode)
+			setDefault(&c.Files[k].Mode, DefaultFileMode)
 		}
 		for k := range c.Resources.Devices {
-			orElse(&c.Resources.Devices[k].Type, DefaultDeviceType)
-			orElse(&c.Resources.Devices[k].Count, 1)
+			setDefault(&c.Resources.Devices[k].Type, DefaultDeviceType)
+			setDefault(&c.Resources.Devices[k].Count, 1)
 		}
 		c.secretDefaults()
 		c.serviceDefaults()
@@ -293,7 +293,7 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 	return &full
 }
 
-// Main returns the first essential container, or nil: the one that is meant where none is named.
+// Main returns the first essential container, the default wherever no container is named, or nil.
 func (d *TaskDefinition) Main() *Container {
 	for i := range d.Containers {
 		if c := &d.Containers[i]; !c.Init && !c.Optional {
@@ -303,13 +303,12 @@ func (d *TaskDefinition) Main() *Container {
 	return nil
 }
 
-// For returns the policy with its mode filled in: always for tasks of services, never
-// for those of jobs.
+// For returns the policy with its mode filled in: always for tasks of services, never for tasks of jobs.
 func (r Restart) For(owner Kind) Restart {
 	if owner == KindJob {
-		orElse(&r.Mode, RestartNever)
+		setDefault(&r.Mode, RestartNever)
 	}
-	orElse(&r.Mode, RestartAlways)
+	setDefault(&r.Mode, RestartAlways)
 	return r
 }
 

@@ -11,8 +11,8 @@ import (
 // Ref names a version of a task definition, as "web@3".
 type Ref struct {
 	Name string
-	// Version is 1 or more; in a manifest 0 stands for the newest at the time of the write, which
-	// the API server fills in.
+	// Version is 1 or more. In a manifest 0 stands for the newest version at the time of the write; the API server
+	// fills it in.
 	Version int
 }
 
@@ -54,42 +54,40 @@ func (r *Ref) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// TaskDefinition is an immutable, versioned description of what a task runs. A version is
-// written once; to change it is to write the next. Writer: the user.
+// TaskDefinition is an immutable, versioned description of what a task runs. A version is written once; a change is the
+// next version. Writer: the user.
 type TaskDefinition struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"`
-	// Deleted says that a deletion of the version is under way, which takes no new references. The API server sets it
-	// where a user deletes the version, the leader where the version is old and unused. What a client sends here is
-	// ignored.
+	// Deleted says that a deletion of the version is under way, which accepts no new references. The API server sets it
+	// when a user deletes the version, the leader when the version is old and unused. A client's value is ignored.
 	Deleted bool   `json:"deleted,omitempty"`
 	Labels  Labels `json:"labels,omitempty"`
-	// Containers start in the order of their After fields, those without in the order of the
-	// list; init containers first, each after the one before has ended well.
+	// Containers start in the order of their After fields, containers without After in the order of the list. Init
+	// containers run first, one after another, and each must succeed.
 	Containers []Container `json:"containers"`
-	// Ports are what the task listens on. On the host network each is a port of the node.
+	// Ports are the ports on which the task listens. On the host network each is a port of the node.
 	Ports []Port `json:"ports,omitempty"`
-	// Volumes are what the node lends to the task.
+	// Volumes are the folders of the node that the task uses.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Checks  []Check  `json:"checks,omitempty"`
 	Restart Restart  `json:"restart,omitzero"`
-	// Grace is how long a task may take to end after TERM before it gets KILL. Default 10 s.
+	// Grace is the time between TERM and KILL. Default 10 s.
 	Grace Duration `json:"grace,omitempty"`
-	// ShutdownDelay is waited before TERM where the stop could as well wait (a rollout, a drain, fewer tasks): the task
-	// has left the lists of healthy addresses by then, and those who use it have time to see that. Default 1 s for
-	// definitions with ports of services, else 0.
+	// ShutdownDelay is the wait before TERM in a voluntary stop (rollout, drain, scaling down). The task has left the
+	// lists of healthy addresses by then, so clients have time to leave it. Default 1 s for definitions with ports of
+	// services, else 0.
 	ShutdownDelay *Duration `json:"shutdown_delay,omitempty"`
-	// MinHealthyTime is how long a task without checks runs before it counts as
-	// healthy (P4.7). Default 1 s.
+	// MinHealthyTime is how long a task without checks runs before it counts as healthy (P4.7). Default 1 s.
 	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
-	// Disk is what the task may write outside of its volumes, logs included.
+	// Disk is the space that the task may write outside of its volumes, logs included.
 	Disk Bytes `json:"disk,omitempty"`
-	// Network says what network the containers see, all the same one: "host" (default), "bridge" or "none".
+	// Network is the network of all containers: "host" (default), "bridge" or "none".
 	Network NetworkMode `json:"network,omitempty"`
 }
 
-// Lingers returns how long a task of the definition goes on after it was permitted to stop.
-func (d *TaskDefinition) Lingers() time.Duration {
+// StopDelay returns how long a task of the definition runs on after it used its permit to stop.
+func (d *TaskDefinition) StopDelay() time.Duration {
 	switch {
 	case d.ShutdownDelay != nil:
 		return time.Duration(*d.ShutdownDelay)
@@ -109,11 +107,11 @@ type Container struct {
 	Image string `json:"image,omitempty"`
 	// Pull says when the image is fetched: "missing" (default), "always" or "never".
 	Pull PullPolicy `json:"pull,omitempty"`
-	// Digest is which image the name in Image stood for when the version was written, "sha256:…": all its tasks run
-	// that one. Writer: the server that takes the definition, where a node could ask the registry, or the user.
+	// Digest is the digest of the image at the time of the write, "sha256:…"; all tasks of the version run it. Writer:
+	// the server that takes the definition, if a node could ask the registry, or the user.
 	Digest string `json:"digest,omitempty"`
-	// PullSecret names the secret of the type registry that the image is fetched with. Without it one of the cluster
-	// for the image's registry is used, where there is one.
+	// PullSecret names the secret of type registry for the pull. The default is the cluster's secret for the image's
+	// registry, if there is one.
 	PullSecret string `json:"pull_secret,omitempty"`
 	// Command replaces the image's entry point and arguments; Args only its arguments. $(NAME) in either
 	// is replaced from the container's environment.
@@ -121,9 +119,9 @@ type Container struct {
 	Args    []string          `json:"args,omitempty"`
 	Dir     string            `json:"dir,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// User is "uid", "uid:gid", a name, or "name:group", known to the image, or without one to the node. A name without
-	// a group brings all groups of that user. Without it a program of an image is the image's user, another one nobody,
-	// unless the node's operator said otherwise.
+	// User is "uid", "uid:gid", a name, or "name:group", known to the image, or without an image to the node. A name
+	// without a group brings all groups of that user. The default is the image's user; for programs without an image it
+	// is nobody, unless the node's operator chose another.
 	User string `json:"user,omitempty"`
 	// Files are written before the container starts, read-only for it.
 	Files  []File  `json:"files,omitempty"`
@@ -131,7 +129,7 @@ type Container struct {
 	// Secrets are values of the task's cluster that the container is handed in memory.
 	Secrets []SecretUse `json:"secrets,omitempty"`
 	Tmpfs   []Tmpfs     `json:"tmpfs,omitempty"`
-	// Services are those that the container uses. It is started once they have healthy tasks, and may be told their
+	// Services are the services that the container uses. It starts once they have healthy tasks, and may get their
 	// addresses.
 	Services []ServiceUse `json:"services,omitempty"`
 	// Artifacts are files and archives that the agent fetches before the container is made.
@@ -141,13 +139,12 @@ type Container struct {
 	// Capabilities are kept; all others are dropped. Names are without "CAP_".
 	Capabilities []string  `json:"capabilities,omitempty"`
 	Resources    Resources `json:"resources,omitzero"`
-	// Isolation says how far a program without an image is kept apart from its node: "none" or "required". Without it
-	// the node's agent decides: required, unless its operator said otherwise.
+	// Isolation separates a program without an image from its node: "none" or "required". By default the node's agent
+	// decides: required, unless its operator chose otherwise.
 	Isolation Isolation `json:"isolation,omitempty"`
 	// Init containers run to success, one after the other, before all others.
 	Init bool `json:"init,omitempty"`
-	// Optional containers may end without ending the task; the others are essential: when one ends,
-	// so does the task.
+	// Optional containers may end without ending the task. The end of an essential container ends the task.
 	Optional bool `json:"optional,omitempty"`
 	// After names containers of the task that must run before this one is started.
 	After []string `json:"after,omitempty"`
@@ -168,29 +165,29 @@ func (PullPolicy) Values() []PullPolicy {
 	return []PullPolicy{PullMissing, PullAlways, PullNever}
 }
 
-// Resources are what a container may use and what is reserved for it.
+// Resources are the resource limits and reservations of a container.
 type Resources struct {
 	CPU    MilliCPU `json:"cpu,omitempty"`
 	Memory Bytes    `json:"memory,omitempty"`
-	// CPULimit, unless 0, is the most CPU time the container gets; without it CPU is a share.
+	// CPULimit, unless 0, is the most CPU time that the container gets. Without it CPU is a share.
 	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
-	// Pids, unless 0, is the most processes and threads that the container has at a time.
+	// Pids, unless 0, limits the processes and threads of the container.
 	Pids int `json:"pids,omitempty"`
-	// CPUPinning says whether the container has CPUs to itself: CPU is whole ones then.
+	// CPUPinning says whether the container has CPUs to itself. CPU then counts whole CPUs.
 	CPUPinning Pinning `json:"cpu_pinning,omitempty"`
-	// Devices are what the container holds of its node's. No other task gets them, but for the rest of those it has a
-	// share of.
+	// Devices are the devices of the node that the container reserves. No other task gets them, but for the remaining
+	// share of a shared device.
 	Devices []DeviceRequest `json:"devices,omitempty"`
 }
 
 // Pinning says which CPUs of its node a container runs on.
 type Pinning string
 
-// Kinds of pinning. Only nodes whose agent offers cores take containers that are pinned.
+// Kinds of pinning. Pinned containers run only on nodes whose agent offers cores.
 const (
-	PinNone  Pinning = "none"  // those that no container has to itself; the default
+	PinNone  Pinning = "none"  // CPUs that no container has to itself; the default
 	PinCores Pinning = "cores" // as many whole ones as its CPU, on which no other container of the node runs
-	// the same, all of one NUMA node, with memory of that node, and devices of it where that is known
+	// cores of a single NUMA node, with memory of that node, and with devices of it where their NUMA node is known
 	PinNuma Pinning = "numa"
 )
 
@@ -204,8 +201,7 @@ type Port struct {
 	Name string `json:"name"`
 	// Port is the number on the node, or 0 to be assigned one from FirstAutoPort to LastAutoPort.
 	Port int `json:"port,omitempty"`
-	// To is the number that the program listens on in a network of its own (bridge), where the port's number on the
-	// node leads; default the number on the node.
+	// To is the port number inside a bridge network, to which the node's port leads. Default the number on the node.
 	To int `json:"to,omitempty"`
 }
 
@@ -224,11 +220,11 @@ type Volume struct {
 	// HostVolume is the name of a folder that nodes declare (berth agent --host-volume): tasks are placed on such nodes
 	// only.
 	HostVolume string `json:"host_volume,omitempty"`
-	// Pin keeps the owner's tasks with their data: once nodes have the volume they are placed on those only. It goes
-	// without Host and HostVolume.
+	// Pin keeps the owner's tasks with their data: once a node has the volume, they run only on nodes that have it. It
+	// excludes Host and HostVolume.
 	Pin bool `json:"pin,omitempty"`
-	// Sticky gives each task of the owner, by its index, a volume of its own, which its replacements find: they are
-	// placed on the node that has it where that can be. It goes without Host and HostVolume.
+	// Sticky gives each task index of the owner a volume of its own. Replacements prefer the node that has it. It
+	// excludes Host and HostVolume.
 	Sticky bool `json:"sticky,omitempty"`
 }
 
@@ -251,16 +247,16 @@ type File struct {
 	Content string `json:"content"`
 	// Mode is an octal file mode such as "0644", the default.
 	Mode string `json:"mode,omitempty"`
-	// Template says that Content is a template: the node makes the file's text from it, with the addresses of services,
-	// and replaces the file when the text is another. Its folder is covered: it holds files of the container alone.
+	// Template says that Content is a template. The node renders the file from it, with the addresses of services, and
+	// replaces the file when the result changes. The rendered files hide the rest of their folder.
 	Template bool `json:"template,omitempty"`
-	// OnChange is what follows when the text of a template is another. Default restart, for init containers noop.
+	// OnChange is the reaction to a change of the rendered text. Default restart, for init containers noop.
 	OnChange Change `json:"on_change,omitempty"`
 	// Signal is sent with on_change signal. Default "HUP".
 	Signal string `json:"signal,omitempty"`
 }
 
-// RestartMode says which ends are followed by a restart in place.
+// RestartMode says after which exits a task restarts in place.
 type RestartMode string
 
 // Restart modes.
@@ -280,16 +276,16 @@ func (RestartMode) Values() []RestartMode {
 type Restart struct {
 	// Mode defaults to always for services and never for jobs.
 	Mode RestartMode `json:"mode,omitempty"`
-	// Limit is how many restarts may happen within Window; one more and the attempt has failed. Default 5.
+	// Limit is the number of restarts within Window before the attempt fails. Default 5.
 	Limit  int      `json:"limit,omitempty"`
 	Window Duration `json:"window,omitempty"` // default 10 m
-	// Delay is waited before the first restart, doubled for each further one up to MaxDelay.
-	// A task that ran longer than Window starts anew.
+	// Delay is the wait before the first restart. It doubles with each further restart up to MaxDelay, and is reset
+	// after a run longer than Window.
 	Delay    Duration `json:"delay,omitempty"`     // default 1 s
 	MaxDelay Duration `json:"max_delay,omitempty"` // default 1 m
 }
 
-// Demand is what a whole task asks of a node.
+// Demand is what a whole task requires of a node.
 type Demand struct {
 	CPU    MilliCPU `json:"cpu"`
 	Memory Bytes    `json:"memory"`
@@ -322,8 +318,8 @@ func (d *TaskDefinition) NeedsImage() bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool { return c.Image != "" && len(c.Command) == 0 })
 }
 
-// Demand returns what a task of this definition reserves: the sum of its long-running containers, or
-// the largest init container where that is more.
+// Demand returns the amount that a task of this definition reserves: the sum over its long-running containers, or the
+// largest init container if that is more.
 func (d *TaskDefinition) Demand() Demand {
 	var main, first Demand
 	for i := range d.Containers {

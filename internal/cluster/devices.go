@@ -12,11 +12,12 @@ const DefaultDeviceType = "gpu"
 // for them as devices.
 const CoreType = "core"
 
-// Devices returns what a task of this definition reserves of its node's devices: the sum over its long-running
-// containers, or, of each kind, what an init container asks for where that is more. Requests of one kind (type and
-// models) stand together, in the order in which the containers name them: whole devices first, the most memory first,
-// then shares, the largest first. It does not depend on whether defaults were filled in, and is nil for a definition
-// without devices. Nothing of it is shared with the definition but the models.
+// Devices returns the devices that a task of this definition reserves: the sum over its long-running containers, or,
+// for each kind, the request of an init container if that is more.
+//
+// Requests of one kind (type and models) are adjacent, in the order of the containers: whole devices first, the most
+// memory first, then shares, the largest first. The result does not depend on defaults, and is nil for a definition
+// without devices. It shares only the models with the definition.
 func (d *TaskDefinition) Devices() []DeviceRequest {
 	var kinds []deviceKind
 	for i := range d.Containers {
@@ -26,7 +27,7 @@ func (d *TaskDefinition) Devices() []DeviceRequest {
 	}
 	for i := range d.Containers {
 		if c := &d.Containers[i]; c.Init {
-			kinds = cover(kinds, addUnits(nil, c.Resources.requests()))
+			kinds = maxOfEach(kinds, addUnits(nil, c.Resources.requests()))
 		}
 	}
 	var out []DeviceRequest
@@ -58,7 +59,7 @@ func (d *TaskDefinition) wholeDevices() int {
 	return n
 }
 
-// requests returns what the container asks for as devices: those that it names, and the CPUs that it has to itself.
+// requests returns the container's device requests: its own and one for its pinned CPUs.
 func (r *Resources) requests() []DeviceRequest {
 	cores := r.Cores()
 	if cores == 0 {
@@ -80,7 +81,7 @@ func (r *Resources) Cores() int {
 	return int(r.CPU / 1000)
 }
 
-// deviceKind is the devices of one type and models, each a request of its own with count 1.
+// deviceKind collects the requested devices of one type and models, each as a request with count 1.
 type deviceKind struct {
 	kind    string
 	models  []string
@@ -88,13 +89,12 @@ type deviceKind struct {
 	units   []DeviceRequest
 }
 
-// is reports whether the units of another kind, or a request, can stand with those of this one.
+// is reports whether units of another kind, or a request, belong to this kind.
 func (k *deviceKind) is(kind string, models []string, oneNuma bool) bool {
 	return k.kind == kind && k.oneNuma == oneNuma && slices.Equal(k.models, models)
 }
 
-// addUnits adds each device that the requests ask for to its kind. More than MaxDevices of a request, which is a fault,
-// are not counted.
+// addUnits adds each requested device to its kind. It ignores devices past MaxDevices of one request, which is a fault.
 func addUnits(kinds []deviceKind, requests []DeviceRequest) []deviceKind {
 	for _, r := range requests {
 		kind := cmp.Or(r.Type, DefaultDeviceType)
@@ -114,21 +114,21 @@ func addUnits(kinds []deviceKind, requests []DeviceRequest) []deviceKind {
 	return kinds
 }
 
-// sorted returns the units with the most demanding first.
+// sorted returns the units, the most demanding first.
 func (k *deviceKind) sorted() []DeviceRequest {
 	units := slices.Clone(k.units)
 	slices.SortStableFunc(units, func(a, b DeviceRequest) int {
-		return cmp.Or(cmp.Compare(whole(b), whole(a)), cmp.Compare(b.Memory, a.Memory))
+		return cmp.Or(cmp.Compare(requestedShare(b), requestedShare(a)), cmp.Compare(b.Memory, a.Memory))
 	})
 	return units
 }
 
-// whole returns the share of the device that the unit asks for.
-func whole(r DeviceRequest) int { return cmp.Or(r.Share, WholeDevice+1) }
+// requestedShare returns the share of the device that the unit asks for.
+func requestedShare(r DeviceRequest) int { return cmp.Or(r.Share, WholeDevice+1) }
 
-// cover returns kinds that hold, device by device, at least what each of the two asks for: they are not used at the
+// maxOfEach returns kinds that hold, device by device, at least what each of the two asks for: they are not used at the
 // same time.
-func cover(kinds, others []deviceKind) []deviceKind {
+func maxOfEach(kinds, others []deviceKind) []deviceKind {
 	for _, o := range others {
 		at := slices.IndexFunc(kinds, func(k deviceKind) bool { return k.is(o.kind, o.models, o.oneNuma) })
 		if at < 0 {
@@ -140,7 +140,7 @@ func cover(kinds, others []deviceKind) []deviceKind {
 			a, b = b, a
 		}
 		for i, u := range b {
-			if whole(u) > whole(a[i]) {
+			if requestedShare(u) > requestedShare(a[i]) {
 				a[i].Share = u.Share
 			}
 			a[i].Memory = max(a[i].Memory, u.Memory)

@@ -9,16 +9,16 @@ import (
 // MaxSweepNames bounds how many of the removed things a DiskSweep names.
 const MaxSweepNames = 10
 
-// DiskSweep is what an agent removed of images and artifacts because their disk was full, since a server last heard of
-// a sweep. It is soft: the control plane makes an event of it.
+// DiskSweep is a removal of images and artifacts from a full disk, since the server last heard of one. It is soft
+// state: the control plane turns it into an event.
 type DiskSweep struct {
 	At     time.Time `json:"at"` // of the newest, by the node's clock: with the node it names the sweep
 	Folder string    `json:"folder"`
 	// Before and After are how full the disk was, in percent.
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
-	// Images and Artifacts count what was removed, Freed is what that took, and Names the first of them, MaxSweepNames
-	// at the most.
+	// Images and Artifacts count the removed items, Freed is their size, and Names are the first of them, at most
+	// MaxSweepNames.
 	Images    int      `json:"images,omitempty"`
 	Artifacts int      `json:"artifacts,omitempty"`
 	Freed     Bytes    `json:"freed"`
@@ -41,7 +41,7 @@ func (s *DiskSweep) Join(earlier *DiskSweep) {
 	s.Names = names[:min(len(names), MaxSweepNames)]
 }
 
-// Message says it to a person. It is bounded, whatever an agent told.
+// Message describes the sweep in a sentence for people. Its length is bounded, whatever the agent sent.
 func (s *DiskSweep) Message() string {
 	const most = 200
 	count := func(n int, what string) string {
@@ -65,13 +65,13 @@ func (s *DiskSweep) Message() string {
 	if rest := s.Images + s.Artifacts - len(names); rest > 0 {
 		more = fmt.Sprintf(" and %d more", rest)
 	}
-	return fmt.Sprintf("the disk of %s was %.1f%% full, now %.1f%%: %s that nothing used went, %v: %s%s; at %s",
+	return fmt.Sprintf("the disk of %s was %.1f%% full, now %.1f%%: removed %s, %v unused: %s%s; at %s",
 		s.Folder[:min(len(s.Folder), most)],
 		s.Before, s.After, strings.Join(what, " and "), s.Freed, strings.Join(names, ", "), more,
 		s.At.UTC().Format(time.RFC3339))
 }
 
-// DiskFull says that a disk of images or artifacts is full and that nothing more may be removed from it. It is soft.
+// DiskFull says that a disk of images or artifacts is full and that nothing more can be removed. It is soft state.
 type DiskFull struct {
 	Since   time.Time `json:"since"`
 	Folder  string    `json:"folder"`

@@ -9,10 +9,10 @@ import (
 
 // Fault is one thing that is wrong with a value: where, and what to do about it.
 type Fault struct {
-	// Path names the field from the value's root, in the words of its JSON form:
-	// "containers[1].checks[0].port". It is empty for the value as a whole.
+	// Path names the field from the root of the value, in JSON terms: "containers[1].checks[0].port". It is empty for
+	// the value as a whole.
 	Path string `json:"path"`
-	// Message is a sentence without a full stop that says what is wrong and what would be right.
+	// Message is a sentence without a full stop: the fault and its correction.
 	Message string `json:"message"`
 }
 
@@ -82,7 +82,7 @@ func (c check) key(key string) check {
 	return check{c.faults, fmt.Sprintf("%s[%q]", c.path, clip(key))}
 }
 
-// err returns what was found as an error, or nil.
+// err returns the collected faults as an error, or nil.
 func (c check) err() error { return c.faults.Err() }
 
 func (c check) fault(format string, args ...any) {
@@ -102,7 +102,7 @@ type enumerated[T ~string] interface {
 	Values() []T
 }
 
-// oneOf demands that got is one of the values of its type.
+// oneOf requires that got is one of the values of its type.
 func oneOf[T enumerated[T]](c check, got T) {
 	known := got.Values()
 	if slices.Contains(known, got) {
@@ -119,7 +119,7 @@ func texts[T ~string](values []T) []string {
 	return all
 }
 
-// unique demands that no name stands twice in a list.
+// unique requires that names do not repeat in a list.
 func (c check) unique(field string, names []string) {
 	seen := make(map[string]int, len(names))
 	for i, n := range names {

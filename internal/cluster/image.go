@@ -8,15 +8,15 @@ import (
 // Bounds of images and volumes.
 const (
 	MaxImage      = 512 // bytes of a name
-	MaxNodeImages = 200 // images of a node that are told of
+	MaxNodeImages = 200 // reported images of a node
 
 	MaxNodeVolumes = 1000 // volumes of a node that keep tasks with them
 )
 
-// NormalImage returns the name of an image as registries know it, so that names that mean the same are the same:
-// "redis" is "docker.io/library/redis:latest". What is no name of an image it returns as something that no image is
-// called. Of a name with a tag and a digest the digest counts. Source: the rules of the distribution project's
-// reference package for familiar names.
+// NormalImage returns the canonical name of an image, as registries know it, so that equal images have equal names:
+// "redis" is "docker.io/library/redis:latest". For an invalid name it returns a text that no image has as its name. In
+// a name with a tag and a digest the digest counts. Source: the rules of the distribution project's reference package
+// for familiar names.
 func NormalImage(name string) string {
 	domain, rest, found := strings.Cut(name, "/")
 	if !found || !strings.ContainsAny(domain, ".:") && domain != "localhost" && domain == strings.ToLower(domain) {
@@ -42,7 +42,7 @@ func NormalImage(name string) string {
 	return domain + "/" + rest
 }
 
-// Pinned returns the digest that the container's image has to have, "" if any that is called so will do.
+// Pinned returns the digest that the container's image must have, or "" if any image of that name will do.
 func (c *Container) Pinned() string {
 	if c.Pull == PullAlways || c.Pull == PullNever {
 		return ""
@@ -50,14 +50,12 @@ func (c *Container) Pinned() string {
 	return c.Digest
 }
 
-// Pinnable reports whether the container's image could be pinned and is not: it is named by a tag, and the registry is
-// not to be asked anew.
+// Pinnable reports whether the container's image has a tag but no digest yet, and is not pulled at each start.
 func (c *Container) Pinnable() bool {
 	return c.Image != "" && c.Digest == "" && !strings.Contains(c.Image, "@") && (c.Pull == "" || c.Pull == PullMissing)
 }
 
-// PinAs pins the images that are called as in another definition to the digests that they have there. It does not
-// change what it shares with others.
+// PinAs pins images to the digests that the same names have in another definition. It copies what it changes.
 func (d *TaskDefinition) PinAs(other *TaskDefinition) {
 	d.pin(func(c *Container) string {
 		for i := range other.Containers {
@@ -69,8 +67,7 @@ func (d *TaskDefinition) PinAs(other *TaskDefinition) {
 	})
 }
 
-// Pin pins the images that can be to the digests that are told, "" for none. It does not change what it shares with
-// others.
+// Pin pins the images that can be pinned to the digests that digest returns, "" for none. It copies what it changes.
 func (d *TaskDefinition) Pin(digest func(*Container) string) { d.pin(digest) }
 
 func (d *TaskDefinition) pin(digest func(*Container) string) {

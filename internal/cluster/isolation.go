@@ -2,8 +2,8 @@ package cluster
 
 import "slices"
 
-// Isolation says how far a program is kept apart from its node where no image does that. Containers of images always
-// are.
+// Isolation says how far a program without an image is separated from its node. Containers of images are always
+// separated.
 type Isolation string
 
 // Kinds of isolation.
@@ -11,9 +11,8 @@ const (
 	// IsolationNone needs a permission: a program sees the files, processes and users of its node, without capabilities
 	// that its container does not list.
 	IsolationNone Isolation = "none"
-	// IsolationRequired gives a program processes, devices, memory between processes and temporary files of its own,
-	// and lets it write to nothing else but its folder, its volumes and its tmpfs. Only nodes that can do this take the
-	// task.
+	// IsolationRequired gives a program its own processes, devices, shared memory and temporary files. It may write
+	// only to its folder, its volumes and its tmpfs. Only nodes that support it take the task.
 	IsolationRequired Isolation = "required"
 )
 
@@ -44,8 +43,8 @@ func (d *TaskDefinition) Isolated() bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool { return c.Isolation == IsolationRequired })
 }
 
-// Offers returns the labels that the scheduler knows a node by for what its agent told that it does.
-func (f *Facts) Offers() Labels {
+// CapabilityLabels returns the labels by which the scheduler knows the capabilities of the node's agent.
+func (f *Facts) CapabilityLabels() Labels {
 	all := Labels{}
 	if f.Secrets {
 		all[LabelSecrets] = "true"
@@ -66,15 +65,15 @@ func (f *Facts) Offers() Labels {
 	return all
 }
 
-// Needs returns the constraints that follow from what a definition's containers ask of an agent.
+// Needs returns the constraints that follow from the features that a definition's containers use.
 func (d *TaskDefinition) Needs() (all []Constraint) {
-	if d.HandsOut() {
+	if d.UsesSecrets() {
 		all = append(all, Constraint{Attribute: "label." + LabelSecrets, Op: OpEqual, Value: "true"})
 	}
-	if d.Follows() {
+	if d.FollowsServices() {
 		all = append(all, Constraint{Attribute: "label." + LabelServices, Op: OpEqual, Value: "true"})
 	}
-	if d.Fetches() {
+	if d.UsesArtifacts() {
 		all = append(all, Constraint{Attribute: "label." + LabelArtifacts, Op: OpEqual, Value: "true"})
 	}
 	if d.Isolated() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Longest names, in bytes. They bound the length of keys and ids.
+// Longest names, in bytes. They limit the length of keys and ids.
 const (
 	MaxName     = 63
 	MaxNodeName = 253
@@ -15,9 +15,8 @@ const (
 	MaxLabels   = 64
 )
 
-// ValidName reports whether s can name an object: 1 to 63 of a–z, 0–9 and "-", with a
-// letter first and no "-" last. So a name never holds a separator of a key ("/"), of a task
-// id (".") or of a reference ("@").
+// ValidName reports whether s can name an object: 1 to 63 of a–z, 0–9 and "-", with a letter first and no "-" last. So
+// a name never holds a separator of a key ("/"), of a task id (".") or of a reference ("@").
 func ValidName(s string) bool {
 	if s == "" || len(s) > MaxName || s[0] < 'a' || s[0] > 'z' || s[len(s)-1] == '-' {
 		return false
@@ -105,9 +104,8 @@ func clip(s string) string {
 //	<cluster>.<service>.<generation>.<index>
 //	<cluster>.<job>.<generation>.<step>.<index>
 //
-// so it can be computed from its owner's spec before the task is stored anywhere, and two
-// generations of a service are different tasks that may live side by side. The
-// parts hold no ".", so an id has one reading.
+// It can be computed from the owner's spec before the task is stored anywhere. Two generations of a service are
+// different tasks that may run at the same time. The parts hold no ".", so an id has one reading.
 type TaskID string
 
 // ServiceTask returns the id of a service's task.

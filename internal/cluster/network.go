@@ -2,7 +2,7 @@ package cluster
 
 import "slices"
 
-// NetworkMode says what network the containers of a task see. Those of one task always see the same.
+// NetworkMode is the network of a task, which all of its containers share.
 type NetworkMode string
 
 // Networks of tasks.
@@ -18,17 +18,17 @@ func (NetworkMode) Values() []NetworkMode {
 	return []NetworkMode{NetworkHost, NetworkBridge, NetworkNone}
 }
 
-// NetworkFact is whether tasks of a node can have a network. Of agents that tell of none, they cannot; the node's own
-// they always can.
+// NetworkFact says whether tasks of a node can have a network. An agent without such facts offers the node's own
+// network only.
 type NetworkFact struct {
 	Mode NetworkMode `json:"mode"`
-	// Lacks says what the machine lacks for it, and the way to get it. It is empty where tasks can have it.
+	// Lacks says what the machine lacks for the network and how to get it. It is empty if tasks can have it.
 	Lacks string `json:"lacks,omitempty"`
-	// Subnet is what the addresses of the tasks are of, for bridge.
+	// Subnet is the address range of the tasks, for bridge.
 	Subnet string `json:"subnet,omitempty"`
 }
 
-// MaxNetworkLacks bounds what a NetworkFact says is lacking, in bytes.
+// MaxNetworkLacks limits NetworkFact.MissingDependency, in bytes.
 const MaxNetworkLacks = 1000
 
 // OwnNetwork returns the mode where tasks of the definition have a network of their own, else "".
@@ -39,8 +39,8 @@ func (d *TaskDefinition) OwnNetwork() NetworkMode {
 	return d.Network
 }
 
-// Inside returns the number that the task's program listens on for a port, given its number on the node.
-func (d *TaskDefinition) Inside(port string, number int) int {
+// PortInside returns the number that the task's program listens on for a port, given its number on the node.
+func (d *TaskDefinition) PortInside(port string, number int) int {
 	if d.Network == NetworkBridge {
 		if p := d.port(port); p != nil && p.To != 0 {
 			return p.To
@@ -49,14 +49,14 @@ func (d *TaskDefinition) Inside(port string, number int) int {
 	return number
 }
 
-// LacksNetwork returns why tasks of a network cannot run on a node that told these facts, "" where they can.
+// LacksNetwork returns why tasks of a network cannot run on a node with these facts, or "" if they can.
 func LacksNetwork(facts []NetworkFact, mode NetworkMode) string {
 	if mode == "" || mode == NetworkHost {
 		return ""
 	}
 	i := slices.IndexFunc(facts, func(f NetworkFact) bool { return f.Mode == mode })
 	if i < 0 {
-		return "network " + string(mode) + ": its agent is of a build that does not offer it; upgrade the agent"
+		return "network " + string(mode) + ": its agent is too old for it; upgrade the agent"
 	}
 	if facts[i].Lacks == "" {
 		return ""
@@ -69,7 +69,7 @@ func (d *TaskDefinition) validateNetwork(k check) {
 		oneOf(k.at("network"), d.Network)
 	}
 	k.at("ports").must(d.Network != NetworkNone || len(d.Ports) == 0,
-		"are given, and network is none: nobody could reach them; leave them out, or take network bridge")
+		"cannot be reached with network none: leave them out, or use network bridge")
 	for i, p := range d.Ports {
 		at := k.index("ports", i).at("to")
 		at.must(p.To >= 0 && p.To <= 65535, "is %d, want a number from 1 to 65535, or none for the number on the node",

@@ -17,7 +17,7 @@ func TestNetworkIsValidated(t *testing.T) {
 		"bridge":         {`"network": "bridge", "ports": [{"name": "http", "port": 8080, "to": 80}, {"name": "admin"}]`, nil},
 		"none":           {`"network": "none"`, nil},
 		"unknown":        {`"network": "overlay"`, []string{"network"}},
-		"ports of none":  {`"network": "none", "ports": [{"name": "http"}]`, []string{"network is none"}},
+		"ports of none":  {`"network": "none", "ports": [{"name": "http"}]`, []string{"with network none"}},
 		"to on the host": {`"ports": [{"name": "http", "to": 80}]`, []string{"ports[0].to"}},
 		"to out of range": {
 			`"network": "bridge", "ports": [{"name": "http"}, {"name": "x", "to": 65536}]`,
@@ -52,11 +52,11 @@ func TestInsideNumbers(t *testing.T) {
 		Network: cluster.NetworkBridge,
 		Ports:   []cluster.Port{{Name: "http", To: 80}, {Name: "admin"}},
 	}
-	if http, admin := d.Inside("http", 30001), d.Inside("admin", 30002); http != 80 || admin != 30002 {
+	if http, admin := d.PortInside("http", 30001), d.PortInside("admin", 30002); http != 80 || admin != 30002 {
 		t.Errorf("in a bridge: got %d and %d, want 80 and 30002", http, admin)
 	}
 	d.Network = ""
-	if got := d.Inside("http", 30001); got != 30001 {
+	if got := d.PortInside("http", 30001); got != 30001 {
 		t.Errorf("on the node's network: got %d, want 30001", got)
 	}
 }
@@ -70,7 +70,7 @@ func TestLacksNetwork(t *testing.T) {
 	}{
 		{nil, "", ""},
 		{nil, cluster.NetworkHost, ""},
-		{nil, cluster.NetworkNone, "network none: its agent is of a build that does not offer it; upgrade the agent"},
+		{nil, cluster.NetworkNone, "network none: its agent is too old for it; upgrade the agent"},
 		{facts, cluster.NetworkBridge, "network bridge: no plugins"},
 		{facts, cluster.NetworkNone, ""},
 	} {

@@ -264,7 +264,7 @@ func TestConstraintsAsText(t *testing.T) {
 	}
 }
 
-// FuzzRef holds that a reference that is read says of itself what was read.
+// FuzzRef holds that a parsed reference prints as the text that was parsed.
 func FuzzRef(f *testing.F) {
 	for _, s := range []string{
 		"web", "web@1", "web@0", "web@-1", "web@01", "web@+1", "web@", "@1", "a@b@1",

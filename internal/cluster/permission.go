@@ -40,7 +40,7 @@ func (Permission) Values() []Permission {
 // Permissions returns all of them, in order.
 func Permissions() []Permission { return Permission("").Values() }
 
-// ParsePermissions reads a list such as "root,host-network"; "all" stands for all of them and "" for none.
+// ParsePermissions reads a list such as "root,host-network"; "all" stands for all permissions and "" for none.
 func ParsePermissions(text string) ([]Permission, error) {
 	switch text {
 	case "":
@@ -52,8 +52,8 @@ func ParsePermissions(text string) ([]Permission, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		p := Permission(strings.TrimSpace(word))
 		if !slices.Contains(Permissions(), p) {
-			return nil, fmt.Errorf("%q is no permission: want some of %s with commas between them, or all", clip(word),
-				permissionWords())
+			return nil, fmt.Errorf("%q is not a permission: want some of %s with commas between them, or all",
+				clip(word), permissionWords())
 		}
 		all = append(all, p)
 	}
@@ -76,8 +76,8 @@ type Privilege struct {
 	What       string // what it says: `is "root"`
 }
 
-// Privileges returns the fields of the definition that need a permission, in their order. It looks at nothing but the
-// definition: what an image says of itself is held by the container alone, see docs/guide/security.md.
+// Privileges returns the fields of the definition that need a permission, in their order. It looks at the definition
+// only: the user of an image is confined by the container, see docs/guide/security.md.
 func (d *TaskDefinition) Privileges() (all []Privilege) {
 	add := func(p Permission, path, format string, args ...any) {
 		all = append(all, Privilege{p, path, fmt.Sprintf(format, args...)})
@@ -115,18 +115,18 @@ func (d *TaskDefinition) Privileges() (all []Privilege) {
 // group, by name or by number.
 func NamesRoot(user string) bool {
 	return slices.ContainsFunc(strings.Split(user, ":"), func(part string) bool {
-		n, err := strconv.Atoi(part) // "00" and "-0" are 0 to whoever reads numbers
+		n, err := strconv.Atoi(part) // "00" and "-0" are 0, too
 		return part == "root" || err == nil && n == 0
 	})
 }
 
-// remedy says what a definition can do without the permission.
+// remedy returns the advice for a definition without the permission.
 func (p Permission) remedy() string {
 	switch p {
 	case PermitHostNetwork:
-		return "take network bridge or none"
+		return "use network bridge or none"
 	case PermitHostPath:
-		return "take a volume that the agent keeps, or one that the node declares (host_volume)"
+		return "use a volume that the agent keeps, or one that the node declares (host_volume)"
 	case PermitRoot:
 		return "name another user"
 	default:
@@ -134,8 +134,8 @@ func (p Permission) remedy() string {
 	}
 }
 
-// CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not
-// have, all at once. path is that of the reference to the definition.
+// CheckPermissions returns one fault for each field of a definition that needs a permission which the cluster lacks.
+// path is the path of the reference to the definition.
 func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Faults) {
 	for _, p := range d.Privileges() {
 		if slices.Contains(c.Permissions, p.Permission) {
@@ -149,12 +149,12 @@ func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Fault
 	return faults
 }
 
-// validatePermissions looks at the permissions of a cluster.
+// validatePermissions checks the permissions of a cluster.
 func (c *Cluster) validatePermissions(k check) {
 	for i, p := range c.Permissions {
 		at := check{k.faults, fmt.Sprintf("%s[%d]", k.path, i)}
 		oneOf(at, p)
-		at.must(!slices.Contains(c.Permissions[:i], p), "%q stands there twice", clip(string(p)))
+		at.must(!slices.Contains(c.Permissions[:i], p), "%q is repeated", clip(string(p)))
 	}
 }
 

@@ -79,7 +79,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// A cluster is told all that it lacks at once, with the way out; with all permissions it lacks nothing.
+// A cluster that lacks permissions gets one fault for each, with its remedy. A cluster with all permissions gets none.
 func TestCheckPermissions(t *testing.T) {
 	t.Parallel()
 	d := plainDefinition()
@@ -120,7 +120,7 @@ func TestPermissionsOfClusters(t *testing.T) {
 	err := c.Validate()
 	for _, want := range []string{
 		`permissions[1]: is "sudo", want one of capabilities, devices`,
-		`permissions[2]: "root" stands there twice`,
+		`permissions[2]: "root" is repeated`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

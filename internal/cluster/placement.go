@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by the
-// weight.
+// Affinity is a preference for nodes that meet the constraint, or with a negative weight against them.
 type Affinity struct {
 	Constraint
 	// Weight is from -MaxWeight to MaxWeight, and not 0. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
 }
 
-// Weights of wishes: the sum of the weights of all wishes of a task that a node meets decides before how full it is.
+// Weights of preferences. The sum over all preferences that a node meets counts before its free capacity.
 const (
 	MaxWeight     = 100
 	DefaultWeight = 50
@@ -26,36 +25,35 @@ type Spread struct {
 	Attribute string `json:"attribute"`
 	// Weight is 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
-	// Targets say which share of the tasks each value should have; values that are not named share the rest evenly.
-	// Without targets all values of nodes that the constraints allow have the same share.
+	// Targets give each value its share of the tasks; other values share the rest evenly. Without targets all values of
+	// feasible nodes have the same share.
 	Targets []SpreadTarget `json:"targets,omitempty"`
-	// MaxSkew, unless 0, makes it a demand: a task is not placed where its value would have more than MaxSkew tasks
-	// more than the value with the fewest. It goes without Targets.
+	// MaxSkew, unless 0, makes the spread a requirement: no value may have more than MaxSkew tasks more than the value
+	// with the fewest. It excludes Targets.
 	MaxSkew int `json:"max_skew,omitempty"`
 }
 
 // SpreadTarget is the share of one value.
 type SpreadTarget struct {
 	Value string `json:"value"`
-	// Percent is 0 to 100; the sum over all targets of a spread is 100 at most.
+	// Percent is 0 to 100. The targets of a spread add up to 100 at most.
 	Percent int `json:"percent"`
 }
 
 // Relation draws a task towards the tasks of other workloads, or keeps it away from them.
 type Relation struct {
-	// Labels are those of the services and jobs that are meant: all of them must be met. They may be of the task's own
-	// owner.
+	// Labels select services and jobs: an owner needs all of them. They may select the task's own owner.
 	Labels Labels `json:"labels"`
 	// Clusters are where those are. Default the task's own.
 	Clusters []string `json:"clusters,omitempty"`
-	// Attribute says how near: the same value of it. Default node.name, the same node.
+	// Attribute says what "near" means: an equal value of it. Default node.name, the same node.
 	Attribute string `json:"attribute,omitempty"`
 	// Away turns it around.
 	Away bool `json:"away,omitempty"`
-	// Required makes it a demand. A demand for Away holds both ways: a task of such labels is not placed beside this
-	// one either.
+	// Required makes the relation a requirement. A required Away holds both ways: a task with such labels is not placed
+	// next to this task either.
 	Required bool `json:"required,omitempty"`
-	// Weight of a wish is 1 to MaxWeight. Default DefaultWeight.
+	// Weight of a preference is 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
 }
 
@@ -65,8 +63,8 @@ func (r Relation) Equal(o Relation) bool {
 		slices.Equal(r.Clusters, o.Clusters) && maps.Equal(r.Labels, o.Labels)
 }
 
-// KeepsAway returns the relations that keep tasks of other labels from the side of one that is placed: those that are
-// required, and away.
+// KeepsAway returns the relations that keep tasks of other labels away from this one: those that are required, and
+// away.
 func (p *Placement) KeepsAway() (all []Relation) {
 	for _, r := range p.Relations {
 		if r.Required && r.Away {
@@ -80,17 +78,17 @@ func (p *Placement) KeepsAway() (all []Relation) {
 type Distinct struct {
 	// Attribute is as in constraints; "node.name" is distinct hosts.
 	Attribute string `json:"attribute"`
-	// Most is how many tasks may have the same value. Default 1.
+	// Most is the maximum number of tasks with one value. Default 1.
 	Most int `json:"most,omitempty"`
 }
 
-// TaintEffect is what a taint does to tasks that do not tolerate it.
+// TaintEffect is the effect of a taint on tasks that do not tolerate it.
 type TaintEffect string
 
 // Effects of taints.
 const (
 	TaintNoSchedule TaintEffect = "no-schedule" // keeps new tasks away
-	TaintAvoid      TaintEffect = "avoid"       // keeps them away where there is another node
+	TaintAvoid      TaintEffect = "avoid"       // keeps them away if another node will do
 	TaintEvict      TaintEffect = "evict"       // keeps them away, and moves those that run
 )
 
@@ -104,18 +102,18 @@ type Taint struct {
 	Key    string      `json:"key"`
 	Value  string      `json:"value,omitempty"`
 	Effect TaintEffect `json:"effect,omitempty"` // default TaintNoSchedule
-	// Since is when the node got it; what a client sends here is ignored.
+	// Since is when the node got the taint. A client's value is ignored.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// Toleration lets a task onto nodes with a taint. One without a Key tolerates every taint, one without a Value every
-// value of its key, and one without an Effect every effect.
+// Toleration admits a task to nodes with a taint. Without a Key it tolerates every taint, without a Value every value
+// of its key, and without an Effect every effect.
 type Toleration struct {
 	Key    string      `json:"key,omitempty"`
 	Value  string      `json:"value,omitempty"`
 	Effect TaintEffect `json:"effect,omitempty"`
-	// For, unless 0, is for how long a task that runs on a node stays there once that has the taint: of effect evict
-	// alone. It lets no task onto the node.
+	// For, unless 0, is how long a running task may stay after its node got the taint, for the effect evict only. It
+	// does not admit new tasks.
 	For Duration `json:"for,omitempty"`
 }
 
@@ -127,8 +125,8 @@ func (t Toleration) about(taint Taint) bool {
 		(t.Effect == "" || t.Effect == taint.effect())
 }
 
-// Evicts returns the taint that is the first to move a task away that stands on a node with such taints, and until when
-// it may stay: of several tolerations for a taint the longest counts. ok is false where none does.
+// Evicts returns the first taint that evicts a running task from a node, and until when the task may stay. If several
+// tolerations match a taint, the longest counts. ok is false if no taint evicts the task.
 func (p *Placement) Evicts(taints []Taint) (by Taint, until time.Time, ok bool) {
 	for _, t := range taints {
 		if t.Effect != TaintEvict || slices.ContainsFunc(p.Tolerations, func(o Toleration) bool {
@@ -171,33 +169,33 @@ type Device struct {
 	Numa int `json:"numa"`
 }
 
-// DeviceRequest is what a task asks for of one type of device.
+// DeviceRequest is a task's request for devices of one type.
 type DeviceRequest struct {
 	Type string `json:"type,omitempty"` // default DefaultDeviceType
-	// Models are those that will do; empty: any.
+	// Models are the accepted models; empty accepts any.
 	Models []string `json:"models,omitempty"`
-	// Count is how many whole devices, 1 to MaxDevices. Default 1. With a Share it is 1.
+	// Count is the number of whole devices, 1 to MaxDevices. Default 1. With a Share it is 1.
 	Count int `json:"count,omitempty"`
-	// Share, unless 0, is the part of one device in thousandths, 1 to WholeDevice; others get the rest.
+	// Share, unless 0, is a part of one device in thousandths, 1 to WholeDevice. Other tasks get the rest.
 	Share int `json:"share,omitempty"`
-	// Memory is what each device must have, or with a Share what of its memory is used up.
+	// Memory is the least memory of each device; with a Share, the memory that the task reserves of it.
 	Memory Bytes `json:"memory,omitempty"`
-	// OneNuma says that all devices that a task asks for in this way are of one NUMA node. It follows from
-	// Resources.CPUPinning; those of which it is not known where they are attached will do with any.
+	// OneNuma says that all devices of such requests are on one NUMA node. It follows from Resources.CPUPinning.
+	// Devices on an unknown NUMA node match any.
 	OneNuma bool `json:"-"`
 }
 
-// DeviceUse is what a task holds of one device of its node.
+// DeviceUse is a task's reservation of one device of its node.
 type DeviceUse struct {
 	ID string `json:"id"`
-	// Share is in thousandths, WholeDevice for all of it. Memory is what of its memory is used up; a whole device has
-	// none left for others, whatever it says.
+	// Share is in thousandths, WholeDevice for the whole device. Memory is the reserved part of its memory; a whole
+	// device has none left for others, whatever Memory is.
 	Share  int   `json:"share"`
 	Memory Bytes `json:"memory,omitempty"`
 }
 
 // Gang is tasks of a step that run all at the same time or not at all.
 type Gang struct {
-	// Deadline is for how long its tasks wait for places together before the step fails; 0: for ever.
+	// Deadline is how long its tasks wait for places together before the step fails; 0 is no limit.
 	Deadline Duration `json:"deadline,omitempty"`
 }

@@ -78,7 +78,7 @@ func TestPlacementFaults(t *testing.T) {
 		}},
 		{"targets", `{"spread": [{"attribute": "label.a", "max_skew": 1, "targets": [{"value": "a", "percent": 60}, {"value": "a", "percent": 41},
 			{"value": "` + long + `", "percent": -1}, {"value": "c", "percent": 101}]}]}`, []string{
-			"spread[0].max_skew: does not go with targets",
+			"spread[0].max_skew: cannot be combined with targets",
 			`spread[0].targets[1].value: "a" is already the value of targets[0]`,
 			"spread[0].targets[2].value: is longer than 256 bytes",
 			"spread[0].targets[2].percent: is -1, want a number from 0 to 100",
@@ -88,13 +88,13 @@ func TestPlacementFaults(t *testing.T) {
 			{"labels": {"a": "b"}, "required": true, "weight": 5, "attribute": "label."}, {"labels": {"x": "y"}, "weight": -1}]}`, []string{
 			"relations[0].labels: is empty", "relations[0].weight: is 101, want a number from 1 to 100",
 			`relations[1].labels["a b"]: is not a label key`, `relations[1].clusters[0]: is not a name`,
-			`relations[1].clusters[2]: "ci" stands there twice`,
+			`relations[1].clusters[2]: "ci" is repeated`,
 			"relations[1].attribute: may have several values", "relations[2].attribute: does not name a label",
-			"relations[2].weight: is 5, but a demand has no weight", "relations[3].weight: is -1",
+			"relations[2].weight: is 5, but a required relation has no weight", "relations[3].weight: is -1",
 		}},
 		{"relations that say the same, or the opposite", `{"relations": [{"labels": {"a": "b"}, "clusters": ["x", "y"]}, {"labels": {"a": "b"}, "clusters": ["y", "x"], "attribute": "node.name"},
 			{"labels": {"a": "b"}}, {"labels": {"a": "b"}, "away": true, "required": true}, {"labels": {"a": "b"}, "attribute": "label.rack", "away": true}]}`, []string{
-			"relations[1]: is about the same labels as relations[0]", "relations[3]: contradicts relations[2]",
+			"relations[1]: has the same labels as relations[0]", "relations[3]: contradicts relations[2]",
 		}},
 		{"distinct", `{"distinct": [{"attribute": "node.name", "most": -1}, {"attribute": "node.name", "most": 2}, {"attribute": "node.rack"}]}`, []string{
 			"distinct[0].most: is -1, want a number from 1",
@@ -103,7 +103,7 @@ func TestPlacementFaults(t *testing.T) {
 		}},
 		{"tolerations", `{"tolerations": [{"key": "a b"}, {"value": "x"}, {"key": "a", "value": "` + long +
 			`"}, {"effect": "NoSchedule"}, {"key": "c"}, {"key": "c"}]}`, []string{
-			`tolerations[0].key: "a b" is not a key`, `tolerations[1].value: is "x" of no key`,
+			`tolerations[0].key: "a b" is not a key`, `tolerations[1].value: is "x" without a key`,
 			"tolerations[2].value: is longer than",
 			"tolerations[3].effect: want one of no-schedule, avoid, evict",
 			"tolerations[5]: is the same as tolerations[4]",
@@ -125,7 +125,7 @@ func TestPlacementFaults(t *testing.T) {
 		"distinct": [{"attribute": "label.a"}], "relations": [{"labels": {"a": "b"}}]}}`,
 		"placement.affinities: is not for a daemon", "placement.spread: is not for a daemon",
 		"placement.distinct: is not for a daemon",
-		"placement.relations[0]: is a wish, and the tasks of a daemon have no choice")
+		"placement.relations[0]: is a preference, and the tasks of a daemon have no choice")
 	checkFaults(t, parse[cluster.Job](t,
 		`{"name": "j", "steps": [{"name": "a", "definition": "w", "gang": {"deadline": "10ms"}, "placement": {"pool": "a/b"}}]}`).Validate(), []string{
 		"steps[0].placement.pool: is not a name", "steps[0].gang.deadline: want a duration from 1s",
@@ -135,8 +135,8 @@ func TestPlacementFaults(t *testing.T) {
 		"steps[0].gang: is of 1001 tasks, at most 1000 can be placed together",
 	})
 	serviceFaults(t, `{"on_violation": "stop", "placement": {"tolerations": [{"key": "a", "for": "1m"}, {"key": "b", "effect": "no-schedule", "for": "1m"}, {"key": "c", "effect": "evict", "for": "1ms"}]}}`,
-		"placement.tolerations[0].for: is how long a task stays that a taint evicts: want effect evict",
-		"placement.tolerations[1].for: is how long", "placement.tolerations[2].for: want a duration from 1s",
+		"placement.tolerations[0].for: delays an eviction: want effect evict",
+		"placement.tolerations[1].for: delays an eviction", "placement.tolerations[2].for: want a duration from 1s",
 		"on_violation: want one of keep, move")
 	serviceFaults(t, `{"mode": "daemon", "count": 0, "on_violation": "move", "placement": {"tolerations": [{"key": "a", "effect": "evict", "for": "1m"}]}}`,
 		"placement.tolerations[0].for: is not for a daemon", "on_violation: is not for a daemon")
@@ -217,7 +217,7 @@ func TestDeviceFaults(t *testing.T) {
 	}{
 		{"words", `[{"type": "GPU", "models": ["", "a", "a"]}]`, []string{
 			"[0].type: is not a name", "[0].models[0]: is empty: leave models out if any will do",
-			`[0].models[2]: "a" stands there twice`,
+			`[0].models[2]: "a" is repeated`,
 		}},
 		{"numbers", `[{"count": -1, "memory": 40}, {"count": 1025, "share": -1}, {"share": 1001}, {"share": 500, "count": 2}]`, []string{
 			"[0].count: is -1, want a number from 1 to 1024", "[0].memory: is 40 B, want from 1 MiB",
@@ -303,7 +303,7 @@ func TestPlacementDefaults(t *testing.T) {
 	}
 }
 
-// TestValidateLeavesPlacementsAlone: what is checked with its defaults does not get them.
+// TestValidateLeavesPlacementsAlone: validation checks a value with its defaults, but does not fill them in.
 func TestValidateLeavesPlacementsAlone(t *testing.T) {
 	const list = `{"affinities": [{"attribute": "label.a"}], "spread": [{"attribute": "label.a"}], "distinct": [{"attribute": "label.a"}], "relations": [{"labels": {"a": "b"}}],
 		"constraints": [{"attribute": "label.a"}]}`
@@ -379,8 +379,8 @@ func TestParseTaint(t *testing.T) {
 		"": "is not a taint", "=b": "is not a taint", "a b": "is not a taint", ":evict": "is not a taint",
 		"a=": "has no value", "a=:evict": "has no value",
 		"a:": "there is no effect", "a=b:c": `"c" is not an effect`, "a=http://b": `"//b" is not an effect`,
-		"a:NoSchedule":         "is called no-schedule here",
-		"a=b:PreferNoSchedule": "is called avoid here", "a:NoExecute": "is called evict here", "a=\n": "not printable",
+		"a:NoSchedule":         "is no-schedule in Berth",
+		"a=b:PreferNoSchedule": "is avoid in Berth", "a:NoExecute": "is evict in Berth", "a=\n": "not printable",
 	} {
 		if got, err := cluster.ParseTaint(text); err == nil || !strings.Contains(err.Error(), want) ||
 			got != (cluster.Taint{}) {
@@ -389,7 +389,7 @@ func TestParseTaint(t *testing.T) {
 	}
 }
 
-// FuzzTaint: a taint that is read is one that a node may have, and is written as what is read as the same.
+// FuzzTaint: a parsed taint is valid for a node, and its text parses to the same taint.
 func FuzzTaint(f *testing.F) {
 	for _, s := range []string{"a", "a=b:evict", "a=:avoid", "a:b:avoid", "a=b:c:avoid", "=", ":", "a=\x00"} {
 		f.Add(s)
@@ -449,8 +449,8 @@ func TestDevicesOfADefinition(t *testing.T) {
 	}
 }
 
-// TestDevicesCoverAllContainers: what a task reserves is enough for its long-running containers together, and for each
-// init container alone: each device that is asked for has one of its own among them, of the kind, not smaller.
+// TestDevicesCoverAllContainers: the devices of a task suffice for its long-running containers together, and for each
+// init container alone. Each requested device has a device of its kind to itself that is not smaller.
 func TestDevicesCoverAllContainers(t *testing.T) {
 	request := rapid.Custom(func(t *rapid.T) cluster.DeviceRequest {
 		r := cluster.DeviceRequest{
@@ -488,7 +488,7 @@ func TestDevicesCoverAllContainers(t *testing.T) {
 	})
 }
 
-// units lists single devices, the most demanding first: so the first that is left is the best match for each.
+// units lists single devices, the most demanding first, so the first that remains is the best match for each.
 func units(requests []cluster.DeviceRequest) (all []cluster.DeviceRequest) {
 	for _, r := range requests {
 		n := r.Count
@@ -499,7 +499,7 @@ func units(requests []cluster.DeviceRequest) (all []cluster.DeviceRequest) {
 	return all
 }
 
-// uncovered returns a device of the requests that none of those held is left for, trying all ways, or nil.
+// uncovered returns a requested device for which none of those held remains, trying all ways, or nil.
 func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	asked := units(requests)
 	owner := make([]int, len(held)) // 1 + the index of the device asked for that has it
@@ -527,8 +527,7 @@ func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	return nil
 }
 
-// TestPlanRecordTellsDevices: what a task holds of its node's devices travels from the plan to the record of its
-// attempt.
+// TestPlanRecordTellsDevices: the devices of a task pass from the plan to the record of its attempt.
 func TestPlanRecordTellsDevices(t *testing.T) {
 	use := []cluster.DeviceUse{{ID: "GPU-1", Share: 500, Memory: cluster.GiB}}
 	p := cluster.PlanRecord{Owners: []cluster.PlanOwner{{Tasks: []cluster.Placed{{Devices: use}}}}}
@@ -537,7 +536,7 @@ func TestPlanRecordTellsDevices(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutNewFieldsAreAsBefore: builds of before read and write the same, as long as nobody uses what is new.
+// TestRecordsWithoutNewFieldsAreAsBefore: records that use no new field are the same as those of earlier builds.
 func TestRecordsWithoutNewFieldsAreAsBefore(t *testing.T) {
 	service := cluster.Service{Name: "web", Count: 1}
 	service.SetDefaults()

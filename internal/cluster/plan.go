@@ -19,7 +19,7 @@ const (
 	ReasonNodeDown      ReasonCode = "node-down"       // the node fell silent
 	ReasonExit          ReasonCode = "exit"            // a container ended
 	ReasonOOM           ReasonCode = "oom"             // the kernel killed it for its memory limit
-	ReasonUnknownExit   ReasonCode = "unknown-exit"    // nobody saw how it ended (P4.4)
+	ReasonUnknownExit   ReasonCode = "unknown-exit"    // the end of the process was not observed (P4.4)
 	ReasonTimeLimit     ReasonCode = "time-limit"      // it ran longer than it may
 	ReasonRestartLimit  ReasonCode = "restart-limit"   // it ended too often
 	ReasonPrepare       ReasonCode = "prepare"         // image, volume or file could not be made
@@ -29,25 +29,25 @@ const (
 	ReasonUnhealthy     ReasonCode = "unhealthy"       // its checks fail
 	ReasonBarrier       ReasonCode = "barrier"         // the start barrier refused it
 	ReasonUnkillable    ReasonCode = "unkillable"      // it lives after KILL
-	ReasonBootChanged   ReasonCode = "reboot"          // the machine was started anew
+	ReasonBootChanged   ReasonCode = "reboot"          // the machine rebooted
 	ReasonRestartAsked  ReasonCode = "restart"         // the user asked for it
 	ReasonNoNodes       ReasonCode = "no-nodes"        // there is no node at all
 	ReasonNodeNotReady  ReasonCode = "node-not-ready"  // the node is not ready
 	ReasonCordoned      ReasonCode = "cordoned"        // the operator keeps new tasks away
-	ReasonConstraint    ReasonCode = "constraint"      // a demand on the node is not met
+	ReasonConstraint    ReasonCode = "constraint"      // a required property of the node is not met
 	ReasonShortCPU      ReasonCode = "cpu"             // not enough CPU is free
 	ReasonShortMemory   ReasonCode = "memory"          // not enough memory is free
 	ReasonShortDisk     ReasonCode = "disk"            // not enough disk is free
 	ReasonPort          ReasonCode = "port"            // a fixed port is taken by another task
 	ReasonPortsSpent    ReasonCode = "ports-spent"     // no free port is left to assign
 	ReasonAntiAffinity  ReasonCode = "anti-affinity"   // a task of the same owner runs there
-	ReasonOldAttempt    ReasonCode = "old-attempt"     // an earlier attempt still stands there (P3.6)
+	ReasonOldAttempt    ReasonCode = "old-attempt"     // an earlier attempt still runs there (P3.6)
 	ReasonHold          ReasonCode = "hold"            // priority 0
 	ReasonNoDefinition  ReasonCode = "no-definition"   // its task definition does not exist
 	ReasonWaitForHealth ReasonCode = "wait-for-health" // the rollout waits for the last new task
 	ReasonDrain         ReasonCode = "drain"           // its node is emptied
-	ReasonRecovery      ReasonCode = "recovery"        // the store went back, and the operator decides how to go on
-	ReasonForeignWrite  ReasonCode = "foreign-write"   // somebody else wrote over its record
+	ReasonRecovery      ReasonCode = "recovery"        // the store went back, and the operator must decide
+	ReasonForeignWrite  ReasonCode = "foreign-write"   // a foreign program wrote over its record
 	ReasonPermit        ReasonCode = "permit"          // its stop waits until enough others are healthy
 	ReasonPressure      ReasonCode = "pressure"        // its node is short of memory, and it moves away
 	ReasonRebalance     ReasonCode = "rebalance"       // it is better placed elsewhere
@@ -56,29 +56,29 @@ const (
 	ReasonGate          ReasonCode = "gate"            // a gate of its rollout did not pass
 	ReasonPaused        ReasonCode = "paused"          // its rollout is paused
 	ReasonPromotion     ReasonCode = "promotion"       // the canaries wait to be promoted
-	ReasonScaling       ReasonCode = "scaling"         // its service was scaled by what it uses, or by the clock
-	ReasonSchedule      ReasonCode = "schedule"        // a moment of its cron has come
+	ReasonScaling       ReasonCode = "scaling"         // scaling changed the count of its service
+	ReasonSchedule      ReasonCode = "schedule"        // a moment of its cron is due
 	ReasonMissed        ReasonCode = "missed"          // a moment of its cron passed without a job
 	ReasonUnmatched     ReasonCode = "unmatched"       // its daemon does not belong on the node any more
 	ReasonPool          ReasonCode = "pool"            // the node is of another pool
 	ReasonTaint         ReasonCode = "taint"           // the node has a taint that the task does not tolerate
 	ReasonDistinct      ReasonCode = "distinct"        // enough tasks of the same owner share a value of the node
 	ReasonSkew          ReasonCode = "skew"            // the spread would be more uneven than it may be
-	ReasonRelation      ReasonCode = "relation"        // a demand on the nearness of other workloads is not met
+	ReasonRelation      ReasonCode = "relation"        // a required relation to other workloads is not met
 	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
 	ReasonVolume        ReasonCode = "volume"          // its data is elsewhere, or the node does not lend its folder
 	ReasonSecret        ReasonCode = "secret"          // a secret that it is handed does not exist
-	ReasonGang          ReasonCode = "gang"            // the others of its gang find no place
+	ReasonGang          ReasonCode = "gang"            // the other tasks of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place
-	ReasonReserved      ReasonCode = "reserved"        // what is free there is kept for others
+	ReasonReserved      ReasonCode = "reserved"        // the free capacity there is kept for others
 	ReasonAddresses     ReasonCode = "addresses"       // services that it uses moved: it is restarted in place
-	ReasonNetwork       ReasonCode = "network"         // the node cannot give it the network that it asks for
+	ReasonNetwork       ReasonCode = "network"         // the node cannot provide the requested network
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.
 type Refusal struct {
 	Code ReasonCode `json:"code"`
-	// Short is by how much CPU (milli), memory or disk (bytes) is short; Port the number that is taken.
+	// Short is the missing amount of CPU (milli), memory or disk (bytes). Port is the number of the taken port.
 	Short int64 `json:"short,omitempty"`
 	Port  int   `json:"port,omitempty"`
 	// Detail names the constraint, in its text form.
@@ -88,7 +88,7 @@ type Refusal struct {
 // Waiting is a task that could not be placed, with the reasons of all nodes.
 type Waiting struct {
 	Task TaskID `json:"task"`
-	// Refusals by how many nodes, most nodes first.
+	// Refusals counts nodes by refusal, most nodes first.
 	Refusals []RefusalCount `json:"refusals"`
 	// Sentence says the same to a person: "3 nodes: memory short by 200 MiB; 1 node: port 8080 taken".
 	Sentence string `json:"sentence"`
@@ -100,14 +100,15 @@ type RefusalCount struct {
 	Nodes int `json:"nodes"`
 }
 
-// WaitingGroup is tasks that wait for the same reasons; without tasks it stands for all that no other group names.
+// WaitingGroup holds tasks that wait for the same reasons. A group without tasks stands for all tasks that no other
+// group names.
 type WaitingGroup struct {
 	Tasks    []TaskID       `json:"tasks"`
 	Refusals []RefusalCount `json:"refusals,omitempty"`
 	Sentence string         `json:"sentence"`
 }
 
-// Pending is a task that should run and is not placed: what the reconciler hands to the scheduler.
+// Pending is a task that should run and is not placed. The reconciler passes it to the scheduler.
 type Pending struct {
 	Task    TaskID
 	Attempt int // the number its next attempt will have
@@ -122,32 +123,31 @@ type Pending struct {
 	Placement    Placement // the owner's, with the cluster's constraints added
 	Demand       Demand
 	Ports        []Port
-	// NeedsImage says that a container can only run from its image: it has one and no command. With a
-	// command it can also run as a plain process, where the program is on the node.
+	// NeedsImage says that a container can only run from its image: it has an image and no command. With a command it
+	// can also run as a plain process, on nodes that have the program.
 	NeedsImage bool
-	// Plain says that no container has an image: only executors of plain programs run it.
+	// Plain says that no container has an image, so only executors of plain programs run the task.
 	Plain bool
-	// Network is what it asks for where that is not the node's own, else "".
+	// Network is the requested network other than the node's own, else "".
 	Network NetworkMode
-	// ExcludedNodes holds the nodes where an earlier attempt of the task still stands (P3.6), ordered.
+	// ExcludedNodes holds the nodes where an earlier attempt of the task still runs (P3.6), ordered.
 	ExcludedNodes []string
-	// PenalizedNodes holds the nodes where attempts of the task failed, ordered: it goes elsewhere where it can.
+	// PenalizedNodes holds the nodes where attempts of the task failed, ordered. The scheduler prefers other nodes.
 	PenalizedNodes []string
-	// Restarted is the generation of the owner's last restart: of the tasks of one definition those from before it are
-	// of another version than the others, and anti-affinity does not keep the two apart.
+	// Restarted is the generation of the owner's last restart. Tasks of one definition from before it belong to another
+	// version, from which anti-affinity does not separate newer tasks.
 	Restarted uint64
-	// Only, unless empty, is the one node that the task is for: of a daemon, or where its volume is. A cordon does not
-	// keep a daemon's task away.
-	Only   string
-	Daemon bool
-	// Labels are the owner's: what the relations of other tasks look at.
+	// OnlyNode, unless empty, is the one node that the task is for: the node of a daemon's task, or the node with its
+	// volume. A cordon does not keep a daemon's task away.
+	OnlyNode string
+	Daemon   bool
+	// Labels are the owner's labels, which the relations of other tasks match.
 	Labels Labels
-	// Volumes are the keys of those that keep the task with them: where nodes have one, it goes to no other.
+	// Volumes are the keys of volumes that pin the task: once nodes have one, the task runs only there.
 	Volumes []string
-	// Sticky are the keys of volumes that the task likes to find again, ordered: where nodes have one it goes there if
-	// it can.
+	// Sticky are the keys of the task's sticky volumes, ordered. The scheduler prefers nodes that have one.
 	Sticky []string
-	// Devices are what the task asks for beside its Demand.
+	// Devices are the requested devices, besides Demand.
 	Devices []DeviceRequest
 	// Images are the references that its containers run from, ordered: nodes that have them are better.
 	Images []string
@@ -155,11 +155,11 @@ type Pending struct {
 	// in one cycle or none of them is.
 	Gang     string
 	GangSize int
-	// Lacks, unless empty, says what the task cannot do without and nobody has made: it waits for that, wherever there
-	// is room.
-	Lacks string
-	// Promised, unless empty, is the node where other tasks end so that there is room for this one: it goes there as
-	// soon as it fits, and what it needs there is kept from the tasks behind it in the queue.
+	// MissingDependency, unless empty, names a missing thing that the task cannot start without. The task waits for it,
+	// whatever room there is.
+	MissingDependency string
+	// Promised, unless empty, is the node where victims end to make room for this task. It goes there as soon as it
+	// fits. Tasks behind it in the queue do not get that room.
 	Promised string
 	// Since is when the task began to wait; older tasks go first among equals.
 	Since time.Time
@@ -174,11 +174,11 @@ type Placed struct {
 	UUID    string         `json:"u"`
 	Node    string         `json:"h"`
 	Ports   map[string]int `json:"p,omitempty"`
-	// Devices are what it holds of its node's.
+	// Devices are the devices of the node that the task reserves.
 	Devices []DeviceUse `json:"d,omitempty"`
 }
 
-// PlanOwner is the part of a plan that one owner's spec asked for.
+// PlanOwner is the part of a plan that belongs to one owner's spec.
 type PlanOwner struct {
 	Owner        OwnerRef     `json:"owner"`
 	Rev          uint64       `json:"rev"` // of the spec, compared by the commit
@@ -201,7 +201,7 @@ type PlanOwner struct {
 // PlanRecord is the durable unit of placement: the record plan/<seq> (P3.3). Writer: the control plane.
 type PlanRecord struct {
 	Seq    uint64      `json:"seq"`
-	Token  Token       `json:"token"` // with generation 0; a node's own is added when it is told
+	Token  Token       `json:"token"` // with generation 0; the dispatcher adds the node's own
 	At     time.Time   `json:"at"`
 	Owners []PlanOwner `json:"owners"`
 }
@@ -214,7 +214,7 @@ func (o *PlanOwner) TaskID(index int) TaskID {
 	return ServiceTask(o.Owner.Cluster, o.Owner.Name, o.Generation, index)
 }
 
-// Desired returns the desired record that the plan stands for, for one of the owner's tasks.
+// Desired returns the desired record of one of the owner's tasks, as the plan implies it.
 func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 	return &Desired{
 		Task:           o.TaskID(t.Index),
@@ -237,7 +237,7 @@ func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 	}
 }
 
-// Leader is the record leader/<domain> (P1.1). Writer: whoever takes over.
+// Leader is the record leader/<domain> (P1.1). Writer: the server that takes over.
 type Leader struct {
 	Epoch  uint64 `json:"epoch"`
 	Holder string `json:"holder"`
@@ -259,14 +259,14 @@ type Event struct {
 	Node    string     `json:"node,omitempty"`
 	Reason  ReasonCode `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
-	// Count is how many tasks the event stands for, where one event tells of many.
+	// Count is the number of tasks that the event stands for, if it summarizes many.
 	Count int `json:"count,omitempty"`
-	// By is who asked for it, where somebody did.
+	// By is the user who requested the change, if any.
 	By string `json:"by,omitempty"`
 }
 
-// RoutingKey returns "<type>.<cluster>.<owner>.<task>.<node>" with "_" for what the event
-// does not name; dots in names are written "-".
+// RoutingKey returns "<type>.<cluster>.<owner>.<task>.<node>" with "_" for parts that the event lacks. Dots in names
+// become "-".
 func (e *Event) RoutingKey() string {
 	owner := ""
 	if e.Owner != nil {

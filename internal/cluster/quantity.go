@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// MilliCPU is an amount of processor time in thousandths of one CPU. In JSON it is written
-// "500m"; it is read from "500m", "0.5", 0.5 or 2, where a bare number counts whole CPUs.
+// MilliCPU is an amount of processor time in thousandths of one CPU. Its JSON form is "500m". It is read from "500m",
+// "0.5", 0.5 or 2, where a bare number counts whole CPUs.
 type MilliCPU int64
 
 // ParseMilliCPU reads "500m", "0.5" or "2".
@@ -69,7 +69,7 @@ type unit struct {
 	size   Bytes
 }
 
-// byteUnits are tried in this order; of two that fit the longer stands first.
+// byteUnits are tried in this order, so a longer suffix stands before its own ending.
 var byteUnits = [...]unit{
 	{"TiB", TiB},
 	{"GiB", GiB},

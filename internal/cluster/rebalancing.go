@@ -6,42 +6,40 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a rebalancing. Its record is one value of the store, which is written again with each step: with them it
-// takes at most about 350 KB, and the smallest engine takes 370 KB.
+// Limits of a rebalancing. Its record is one value of the store and is written again with each step. The limits keep it
+// below about 350 KB; the smallest engine takes 370 KB.
 const (
-	// MaxRebalanceMoves is how many moves a rebalancing has at most.
+	// MaxRebalanceMoves is the most moves of a rebalancing.
 	MaxRebalanceMoves = 500
-	// MaxRebalanceBytes is how large the record may be when it is made.
+	// MaxRebalanceBytes is the largest size of a new record, in bytes.
 	MaxRebalanceBytes = 200 << 10
-	// MaxRebalanceText is how many bytes of a sentence about a move are kept.
+	// MaxRebalanceText is the kept length of a sentence about a move, in bytes.
 	MaxRebalanceText = 200
-	// MaxRebalanceParallel is how many moves may be open at the same time, and DefaultRebalanceParallel how many are
-	// unless it is said.
+	// MaxRebalanceParallel is the most moves that may be open at the same time, DefaultRebalanceParallel the default.
 	MaxRebalanceParallel     = 50
 	DefaultRebalanceParallel = 5
-	// KeptRebalancings is how many rebalancings of a domain that have ended are kept.
+	// KeptRebalancings is the number of ended rebalancings that a domain keeps.
 	KeptRebalancings = 10
 )
 
-// Rebalancing is a list of moves that is carried out: the record rebalance/<id>. At most one of a domain runs at a
-// time.
+// Rebalancing is the execution of a list of moves: the record rebalance/<id>. At most one of a domain runs at a time.
 //
-// Writers: the API server makes it, and sets Cancelled and CancelledBy, which are a wish; all else is the control
-// plane's from then on. Both compare the record's revision.
+// Writers: the API server creates it and sets Cancelled and CancelledBy, which are requests. The control plane writes
+// all other fields from then on. Both compare the record's revision.
 type Rebalancing struct {
 	// ID counts the rebalancings of the store.
 	ID      uint64    `json:"id"`
 	Domain  string    `json:"domain"`
 	Created time.Time `json:"created"`
-	// By is who asked for it, as events name people.
+	// By is the user who requested it, as events name people.
 	By string `json:"by,omitempty"`
 	// Undoes, unless 0, is the rebalancing whose moves this one takes back.
 	Undoes uint64 `json:"undoes,omitempty"`
-	// Parallel is how many moves are open at the same time at most, 1 to MaxRebalanceParallel.
+	// Parallel is the most moves that are open at the same time, 1 to MaxRebalanceParallel.
 	Parallel int `json:"parallel"`
 	// Moves are begun in their order.
 	Moves []RebalancingMove `json:"moves"`
-	// Cancelled is the wish that no further move begins. What is on its way then gets there.
+	// Cancelled requests that no further move begins. Open moves still finish.
 	Cancelled   bool   `json:"cancelled,omitempty"`
 	CancelledBy string `json:"cancelled_by,omitempty"`
 
@@ -49,14 +47,14 @@ type Rebalancing struct {
 	Ended time.Time        `json:"ended,omitzero"`
 }
 
-// RebalancingState is where a rebalancing stands.
+// RebalancingState is the progress of a rebalancing.
 type RebalancingState string
 
 // States of a rebalancing. The last two are ends.
 const (
 	RebalancingRunning   RebalancingState = "running"
 	RebalancingDone      RebalancingState = "done"      // every move was carried out or passed over
-	RebalancingCancelled RebalancingState = "cancelled" // somebody wished that it ends before that
+	RebalancingCancelled RebalancingState = "cancelled" // a user cancelled it before its end
 )
 
 // Values returns every RebalancingState, in the order of the constants.
@@ -67,12 +65,12 @@ func (RebalancingState) Values() []RebalancingState {
 // RebalancingMove is one task on its way from one node to another.
 type RebalancingMove struct {
 	Task TaskID `json:"task"`
-	// Attempt and UUID are those of the attempt that leaves: once there is a later one the task is not moved again.
+	// Attempt and UUID identify the attempt that leaves. Once there is a later attempt, the task is not moved again.
 	Attempt int    `json:"attempt"`
 	UUID    string `json:"uuid"`
 	From    string `json:"from"`
 	To      string `json:"to"`
-	// Cause, Gain in points, and Message say what it is for.
+	// Cause, Gain in points, and Message are the reason for the move.
 	Cause   string `json:"cause,omitempty"`
 	Gain    int    `json:"gain,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -85,15 +83,15 @@ type RebalancingMove struct {
 	At time.Time `json:"at,omitzero"`
 }
 
-// RebalanceMoveState is where a move stands.
+// RebalanceMoveState is the progress of a move.
 type RebalanceMoveState string
 
 // States of a move, in their order. The last two are ends.
 const (
 	MoveWaiting RebalanceMoveState = "waiting"
-	// MoveMoving is that of one that is open: the task may leave once it has its place on the other node.
+	// MoveMoving is the state of an open move: the task may leave once it has its place on the other node.
 	MoveMoving RebalanceMoveState = "moving"
-	// MoveDone is that of a task that is healthy on the other node and has left the first.
+	// MoveDone is the state of a finished move: the task is healthy on the other node and has left the first.
 	MoveDone   RebalanceMoveState = "done"
 	MovePassed RebalanceMoveState = "passed-over"
 )
@@ -115,7 +113,7 @@ func (m *RebalancingMove) Pass(reason ReasonCode, why string, at time.Time) {
 	m.Reason, m.Why = reason, ClipRebalanceText(why)
 }
 
-// ClipRebalanceText cuts a sentence to what a record keeps of it.
+// ClipRebalanceText cuts a sentence to MaxRebalanceText.
 func ClipRebalanceText(text string) string {
 	const more = "…"
 	if len(text) <= MaxRebalanceText {
@@ -131,13 +129,13 @@ func ClipRebalanceText(text string) string {
 // Running reports whether something of it is still to be done.
 func (r *Rebalancing) Running() bool { return r.State == RebalancingRunning }
 
-// RebalanceCounts is how far a rebalancing got.
+// RebalanceCounts is the progress of a rebalancing.
 type RebalanceCounts struct {
 	Waiting int `json:"waiting"`
 	Moving  int `json:"moving"`
 	Done    int `json:"done"`
 	Passed  int `json:"passed"`
-	// Gain is what the moves that are done gained, in points.
+	// Gain is the total gain of the finished moves, in points.
 	Gain int `json:"gain"`
 }
 
@@ -159,15 +157,15 @@ func (r *Rebalancing) Counts() (c RebalanceCounts) {
 	return c
 }
 
-// Validate returns all faults of a rebalancing that is about to be made as Faults, or nil. It looks at nothing but the
-// record; whether there are such tasks and nodes is to be seen by who makes it.
+// Validate returns all faults of a new rebalancing as Faults, or nil. It looks at the record only; the caller checks
+// that the tasks and nodes exist.
 func (r *Rebalancing) Validate() error {
 	k := newCheck()
 	k.at("parallel").within(r.Parallel, 1, MaxRebalanceParallel)
 	moves := k.at("moves")
 	moves.must(len(r.Moves) > 0, "is empty: want a move, as GET /v1/rebalance lists them")
 	if len(r.Moves) > MaxRebalanceMoves {
-		moves.fault("holds %d moves, at most %d are allowed: hand in the first ones, and the others afterwards",
+		moves.fault("holds %d moves, at most %d are allowed: submit the first ones, and the others afterwards",
 			len(r.Moves), MaxRebalanceMoves)
 		return k.err()
 	}
@@ -191,7 +189,7 @@ func (r *Rebalancing) Validate() error {
 	}
 	record, _ := json.Marshal(r) // has only text, numbers and times
 	if size := len(record); size > MaxRebalanceBytes {
-		moves.fault("takes %s, at most %s are allowed: hand in fewer of them", Bytes(size), Bytes(MaxRebalanceBytes))
+		moves.fault("takes %s, at most %s are allowed: submit fewer moves", Bytes(size), Bytes(MaxRebalanceBytes))
 	}
 	return k.err()
 }

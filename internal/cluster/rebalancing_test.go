@@ -30,7 +30,8 @@ func longRebalancing(moves, name int) *cluster.Rebalancing {
 	return r
 }
 
-// TestRebalancingFits: what is allowed when it is made has room for all that is written into it until its end.
+// TestRebalancingFits: a record within the limits stays below the size of a value, whatever is written into it until
+// its end.
 func TestRebalancingFits(t *testing.T) {
 	const engine = (512<<10 - 128*128) / 4 * 3 // what Consul takes
 	r := longRebalancing(cluster.MaxRebalanceMoves, 20)
@@ -47,7 +48,7 @@ func TestRebalancingFits(t *testing.T) {
 	for i := range r.Moves {
 		r.Moves[i].Message = strings.Repeat("m", 400)
 	}
-	if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "hand in fewer of them") {
+	if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "submit fewer moves") {
 		t.Errorf("got %v for a record that is too large", err)
 	}
 	if err := longRebalancing(cluster.MaxRebalanceMoves+1, 3).Validate(); err == nil ||

@@ -6,25 +6,24 @@ import "slices"
 const (
 	// RecordsFirst is the version of every record that builds before RecordsScaled understand as it is meant.
 	RecordsFirst = 1
-	// RecordsScaled came with services of the mode daemon and with scaling. A build before it would take the count of
-	// such a service for what it says, and stop its tasks.
+	// RecordsScaled came with services of the mode daemon and with scaling. An earlier build would take the count of
+	// such a service literally, and stop its tasks.
 	RecordsScaled = 2
-	// RecordsPlaced came with the demands of placement beside constraints on a node's name, machine and labels, with
-	// devices, gangs and taints. A build before it would place tasks where they must not be, give a device to two of
-	// them, or end daemons on nodes where they belong.
+	// RecordsPlaced came with placement requirements other than constraints on a node's name, machine and labels, and
+	// with devices, gangs and taints. An earlier build would place tasks on forbidden nodes, give a device to two
+	// tasks, or end daemons on nodes where they belong.
 	RecordsPlaced = 3
 	// RecordsChecked came with checks of the types grpc and ttl and of the meanings startup and liveness. A build
 	// before it would hand agents such a check without what makes it one, and they keep a definition for good.
 	RecordsChecked = 4
-	// RecordsNetworked came with the same build, and with networks of tasks. A build before it would place a task that
-	// has one where there is none, and its agents would run it on the network of the node.
+	// RecordsNetworked came with the same build, and with networks of tasks. An earlier build would place such a task
+	// on a node without the network, and its agents would run it on the node's own network.
 	RecordsNetworked = RecordsChecked
 	// RecordsSecrets came with the same build, and with secrets. A build before it would place their tasks on nodes
 	// that cannot hand them out.
 	RecordsSecrets = RecordsChecked
-	// RecordsVolumes came with the same build, and with volumes that nodes declare and such that stick to a task. A
-	// build before it would place their tasks where the data is not, and its agents would take them for volumes that
-	// all tasks of a node share.
+	// RecordsVolumes came with the same build, and with host volumes and sticky volumes. An earlier build would place
+	// their tasks where the data is not, and its agents would take them for volumes that all tasks of a node share.
 	RecordsVolumes = RecordsChecked
 	// RecordsFollowing came with the same build, and with services that containers use and templates. A build before it
 	// would start their tasks without the addresses, with templates for files.
@@ -37,12 +36,14 @@ const (
 	RecordsSealed = 5
 )
 
-// RecordVersion returns the version that a record has to be written with: the lowest whose builds do with it what it
-// asks for. What such builds may leave out without harm (how fast a rollout goes, which of the nodes that are allowed
-// is liked better, what they keep no record of) raises no version, so that an upgrade can be taken back until somebody
-// uses what is new.
+// RecordVersion returns the format version that a record must be written with: the lowest version whose builds do what
+// the record asks for.
 //
-// Records of attempts and plans hold devices only where a definition asks for them, which says so itself.
+// A field that such builds may ignore without harm raises no version: the pace of a rollout, preferences among feasible
+// nodes, facts that they do not store. So an upgrade can be taken back until somebody uses a new feature.
+//
+// Records of attempts and plans have devices only if a definition requests them, and the definition has a version
+// itself.
 func RecordVersion(record any) int {
 	switch r := record.(type) {
 	case *Service:
@@ -58,9 +59,9 @@ func RecordVersion(record any) int {
 	case Cron:
 		return stepsVersion(r.Job.Steps)
 	case *Cluster:
-		return placedIf(demandsMore(r.Constraints))
+		return placedVersionIf(demandsMore(r.Constraints))
 	case Cluster:
-		return placedIf(demandsMore(r.Constraints))
+		return placedVersionIf(demandsMore(r.Constraints))
 	case *TaskDefinition:
 		return r.recordVersion()
 	case TaskDefinition:
@@ -70,14 +71,14 @@ func RecordVersion(record any) int {
 	case *Reservation, Reservation:
 		return RecordsPlaced
 	case *Host:
-		return placedIf(len(r.Taints) > 0)
+		return placedVersionIf(len(r.Taints) > 0)
 	case Host:
-		return placedIf(len(r.Taints) > 0)
+		return placedVersionIf(len(r.Taints) > 0)
 	}
 	return RecordsFirst
 }
 
-func placedIf(more bool) int {
+func placedVersionIf(more bool) int {
 	if more {
 		return RecordsPlaced
 	}
@@ -85,7 +86,7 @@ func placedIf(more bool) int {
 }
 
 func (s *Service) recordVersion() int {
-	version := placedIf(s.Placement.demandsMore())
+	version := placedVersionIf(s.Placement.demandsMore())
 	if s.Mode == ModeDaemon || s.Scaling != nil {
 		version = max(version, RecordsScaled)
 	}
@@ -93,12 +94,14 @@ func (s *Service) recordVersion() int {
 }
 
 func stepsVersion(steps []Step) int {
-	return placedIf(slices.ContainsFunc(steps, func(s Step) bool { return s.Gang != nil || s.Placement.demandsMore() }))
+	return placedVersionIf(slices.ContainsFunc(steps, func(s Step) bool {
+		return s.Gang != nil || s.Placement.demandsMore()
+	}))
 }
 
 func (d *TaskDefinition) recordVersion() int {
-	version := placedIf(d.wantsDevices())
-	if slices.ContainsFunc(d.Checks, func(c Check) bool { return c.newer() }) {
+	version := placedVersionIf(d.wantsDevices())
+	if slices.ContainsFunc(d.Checks, func(c Check) bool { return c.needsRecordsChecked() }) {
 		version = max(version, RecordsChecked)
 	}
 	if d.OwnNetwork() != "" {
@@ -110,10 +113,10 @@ func (d *TaskDefinition) recordVersion() int {
 	if slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.HostVolume != "" || v.Sticky }) {
 		version = max(version, RecordsVolumes)
 	}
-	if d.Follows() {
+	if d.FollowsServices() {
 		version = max(version, RecordsFollowing)
 	}
-	if d.Fetches() || d.Isolated() {
+	if d.UsesArtifacts() || d.Isolated() {
 		version = max(version, RecordsConfined)
 	}
 	return version
@@ -126,7 +129,7 @@ func (d *TaskDefinition) wantsDevices() bool {
 		slices.ContainsFunc(d.Volumes, func(v Volume) bool { return v.Pin })
 }
 
-// demandsMore reports whether the placement holds a demand that came with RecordsPlaced. A wish is none.
+// demandsMore reports whether the placement holds a requirement that came with RecordsPlaced. Preferences do not count.
 func (p *Placement) demandsMore() bool {
 	return p.Pool != "" || p.Reservation != "" || len(p.Distinct) > 0 || demandsMore(p.Constraints) ||
 		slices.ContainsFunc(p.Spread, func(s Spread) bool { return s.MaxSkew > 0 }) ||
@@ -141,21 +144,23 @@ func demandsMore(constraints []Constraint) bool {
 	})
 }
 
-// Seals says from when on the records of a domain's attempts carry a seal: the record seal/<domain> (P3.9). There is
-// none while a server writes them without. Writer: the leader.
+// Seals says from which term on the records of a domain's attempts carry a seal: the record seal/<domain> (P3.9). It
+// does not exist while a server writes records without seals. Writer: the leader.
 //
-// It holds under the leader that wrote it. The next leader, whose epoch is the one after, takes it over. A later one
-// begins anew: a server of a former build led in between, and may have written records without a seal.
+// It holds under the leader that wrote it. The next leader, with the next epoch, takes it over. A later leader starts
+// again: a server of an earlier build led in between, and may have written records without a seal.
 type Seals struct {
-	// Incarnation and Epoch are those of the leader that wrote it.
+	// Incarnation and Epoch are those of the leader that wrote the record.
 	Incarnation uint64 `json:"incarnation"`
 	Epoch       uint64 `json:"epoch"`
 	// After is a revision of the store. Each record that was written later has a seal.
 	After uint64 `json:"after"`
 }
 
-// Is reports whether a leader wrote it.
-func (s *Seals) Is(l *Leader) bool { return s.Incarnation == l.Incarnation && s.Epoch == l.Epoch }
+// WrittenBy reports whether a leader wrote it.
+func (s *Seals) WrittenBy(l *Leader) bool {
+	return s.Incarnation == l.Incarnation && s.Epoch == l.Epoch
+}
 
 // Reads reports whether the server's build reads records of a version.
 func (s *Server) Reads(version int) bool {

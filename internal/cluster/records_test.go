@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestRecordVersions: what a build of before would do harm with says so, and nothing else does.
+// TestRecordVersions: records that an earlier build would harm require a newer version, and no other record does.
 func TestRecordVersions(t *testing.T) {
 	service := func(placement string) cluster.Service {
 		return *parse[cluster.Service](t,

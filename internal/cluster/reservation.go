@@ -7,43 +7,42 @@ import (
 
 // Bounds of reservations.
 const (
-	// MaxReservedNodes is how many nodes a reservation keeps at most: its record is one value of the store.
+	// MaxReservedNodes is the most nodes of a reservation. Its record is one value of the store.
 	MaxReservedNodes = 2000
-	// MaxReservationSpan is how long a reservation lasts at most, and how far ahead it begins.
+	// MaxReservationSpan is the longest duration of a reservation, and the latest start ahead.
 	MaxReservationSpan = 366 * 24 * time.Hour
 	// DefaultLead is the Lead of a reservation that names none.
 	DefaultLead = Duration(time.Hour)
 )
 
-// Reservation keeps nodes for somebody for a span of time: the record reservation/<name>. From From to Until no task is
-// placed on them but those that it admits; before that only such others as end in time. Writer: the user, through the
-// API, which chooses Nodes where there is a Count.
+// Reservation keeps nodes for some owners for a span of time: the record reservation/<name>. From From to Until only
+// admitted tasks are placed on the nodes. In the lead before From, other tasks are placed only if they end in time.
+// Writer: the user, through the API, which chooses Nodes if there is a Count.
 type Reservation struct {
 	Name string `json:"name"`
-	// Domain is the one whose nodes they are. The API server fills it in.
+	// Domain is the domain of the nodes. The API server fills it in.
 	Domain string `json:"domain,omitempty"`
 	// Nodes are kept, ordered by name. A node is kept by one reservation at a time.
 	Nodes []string `json:"nodes,omitempty"`
-	// Count, unless 0, asks for so many nodes to be chosen when the reservation is written: of Pool, unless that is
-	// empty, and such as meet the Constraints. Those of a reservation that is written again stay as far as they still
-	// will do.
+	// Count, unless 0, is the number of nodes to choose when the reservation is written: of Pool, unless it is empty,
+	// and only nodes that meet the Constraints. A rewritten reservation keeps the nodes that still qualify.
 	Count       int          `json:"count,omitempty"`
 	Pool        string       `json:"pool,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// From is when it begins, by default when it is written, and Until when it ends.
 	From  time.Time `json:"from,omitzero"`
 	Until time.Time `json:"until"`
-	// Clusters and Labels are whom it is for: services and jobs of one of the clusters, unless there are none, that
-	// have all the labels. Without both it is for those that name it (placement.reservation), and else for nobody.
+	// Clusters and Labels select the admitted services and jobs: those of one of the clusters (if any are given) that
+	// have all the labels. A reservation without both admits only owners that name it (placement.reservation).
 	Clusters []string `json:"clusters,omitempty"`
 	Labels   Labels   `json:"labels,omitempty"`
-	// Lead is for how long before From no task is placed on its nodes that does not end before From by its time limit.
-	// Tasks that have a limit are held to that from the day that the reservation is written. Default DefaultLead.
+	// Lead is the time before From in which a task is placed on the nodes only if its time limit ends it before From.
+	// Tasks with a time limit are held to this rule as soon as the reservation exists. Default DefaultLead.
 	Lead Duration `json:"lead,omitempty"`
 	// Evict moves tasks away that run on its nodes when it begins and that it does not admit; else they run to their
 	// end.
 	Evict bool `json:"evict,omitempty"`
-	// Created is when it was first written, and By who did. The API server fills them in.
+	// Created is the time of the first write, and By its user. The API server fills them in.
 	Created time.Time `json:"created,omitzero"`
 	By      string    `json:"by,omitempty"`
 }
@@ -76,8 +75,8 @@ func (r *Reservation) Admits(in string, labels Labels, named string) bool {
 	return true
 }
 
-// Refuses reports whether tasks that it does not admit are kept from its nodes now, if they end by their time limit, or
-// without one (0) by themselves.
+// Refuses reports whether the nodes refuse, at time now, tasks that the reservation does not admit. limit is their time
+// limit; 0 means that they end by themselves.
 func (r *Reservation) Refuses(now time.Time, limit Duration) bool {
 	switch {
 	case r.Over(now):
@@ -90,8 +89,8 @@ func (r *Reservation) Refuses(now time.Time, limit Duration) bool {
 	return !now.Before(r.From.Add(-time.Duration(r.Lead)))
 }
 
-// Next returns when it next matters to who waits that time passes, after now: when its lead, its span or its end is
-// reached; zero when it is over.
+// Next returns the next time after now at which the reservation changes for waiting tasks: the start of its lead, of
+// its span, or its end. It is zero when the reservation is over.
 func (r *Reservation) Next(now time.Time) time.Time {
 	for _, at := range []time.Time{r.From.Add(-time.Duration(r.Lead)), r.From, r.Until} {
 		if at.After(now) {
@@ -101,7 +100,7 @@ func (r *Reservation) Next(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// SetDefaults fills in what is left open; now is when it is written.
+// SetDefaults fills in the fields that the user left out. now is the time of the write.
 func (r *Reservation) SetDefaults(now time.Time) {
 	if r.From.IsZero() {
 		r.From = now
@@ -114,7 +113,7 @@ func (r *Reservation) SetDefaults(now time.Time) {
 	setOps(r.Constraints)
 }
 
-// Validate returns all faults of a reservation as Faults, or nil. It looks at nothing but the record.
+// Validate returns all faults of a reservation as Faults, or nil. It looks at the record only.
 func (r *Reservation) Validate() error {
 	k := newCheck()
 	k.at("name").name(r.Name)
@@ -124,15 +123,15 @@ func (r *Reservation) Validate() error {
 	for i, n := range r.Nodes {
 		at := k.index("nodes", i)
 		at.must(ValidNodeName(n), "%q cannot be the name of a node", clip(n))
-		at.must(i == 0 || r.Nodes[i-1] != n, "%q stands twice", clip(n))
+		at.must(i == 0 || r.Nodes[i-1] != n, "%q is repeated", clip(n))
 	}
 	if len(r.Nodes) == 0 && r.Count == 0 {
 		nodes.fault("is empty: want the names of nodes, or a count of nodes to be chosen")
 	}
 	k.at("count").within(r.Count, 0, MaxReservedNodes)
 	if r.Count == 0 {
-		k.at("pool").must(r.Pool == "", "is for a count of nodes to be chosen, and there is none")
-		k.at("constraints").must(len(r.Constraints) == 0, "is for a count of nodes to be chosen, and there is none")
+		k.at("pool").must(r.Pool == "", "needs count, which is missing")
+		k.at("constraints").must(len(r.Constraints) == 0, "needs count, which is missing")
 	}
 	if r.Pool != "" {
 		k.at("pool").name(r.Pool)

@@ -88,7 +88,7 @@ func TestReservationRefuses(t *testing.T) {
 		at    time.Duration
 		limit time.Duration
 		want  bool
-		next  time.Duration // after from; the zero time where it is -1
+		next  time.Duration // after from; -1 is the zero time
 	}{
 		{"long before", -2 * time.Hour, 0, false, -30 * time.Minute},
 		{"long before, but it would not end in time", -2 * time.Hour, 3 * time.Hour, true, -30 * time.Minute},

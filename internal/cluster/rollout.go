@@ -2,40 +2,40 @@ package cluster
 
 import "time"
 
-// Update says how a service's tasks are replaced, by a rollout and by whatever else moves them: the budget of Least
-// healthy tasks is one for rollouts, drains, scaling down and rebalancing (P5).
+// Update says how a service's tasks are replaced, by rollouts and by all other voluntary stops. Its minimum of healthy
+// tasks (Least) is one budget for rollouts, drains, scaling down and rebalancing (P5).
 type Update struct {
-	// MaxSurge is how many tasks there may be beyond the count while tasks are replaced, canaries apart. Default 1;
-	// 0 for definitions of which two cannot live on a node, and with the order stop-first.
+	// MaxSurge is the number of tasks beyond the count during a replacement, without canaries. Default 1; 0 for
+	// definitions of which a node can run only one task, and with the order stop-first.
 	MaxSurge *Portion `json:"max_surge,omitempty"`
-	// MinHealthy is how many of the count are healthy at least: Berth gives up no healthy task below it. Default 100%,
-	// or one less than the count where there is no surge. A portion is rounded up.
+	// MinHealthy is the minimum of healthy tasks: no voluntary stop goes below it. Default 100%, or one less than the
+	// count without surge. A portion is rounded up.
 	MinHealthy *Portion `json:"min_healthy,omitempty"`
-	// Parallelism is how many tasks are replaced at the same time. Default 1; a portion is rounded up.
+	// Parallelism is the number of tasks that are replaced at the same time. Default 1; a portion is rounded up.
 	Parallelism *Portion `json:"parallelism,omitempty"`
 	// Stagger is waited between the moment when all tasks begun are healthy and the next ones. Default 0.
 	Stagger Duration `json:"stagger,omitempty"`
-	// Order is what comes first where one task replaces another. Default stop-first for definitions of which two cannot
-	// live on a node, else start-first. A task with a volume that starts first does so on the node of the one it
-	// replaces.
+	// Order says which of two tasks comes first in a replacement. Default stop-first for definitions of which a node
+	// can run only one task, else start-first. A task with a volume that starts first does so on the node of its
+	// predecessor.
 	Order UpdateOrder `json:"order,omitempty"`
-	// Canaries is how many tasks of the new version are begun at first, beside all of the old; the rest waits until
-	// somebody promotes them, or AutoPromote. As many as the count is a blue/green rollout. Default 0.
+	// Canaries is the number of tasks of the new version that start beside all old tasks. The rollout continues after
+	// they are promoted, by a user or by AutoPromote. Canaries equal to the count make a blue/green rollout. Default 0.
 	Canaries *Portion `json:"canaries,omitempty"`
-	// AutoPromote goes on by itself once all canaries are healthy and all gates pass.
+	// AutoPromote promotes the canaries once all of them are healthy and all gates pass.
 	AutoPromote bool `json:"auto_promote,omitempty"`
-	// HealthyDeadline is how long after its placing a new task may take to become healthy; longer, and the rollout has
-	// failed. Default 5 m.
+	// HealthyDeadline is the time from placement within which a new task must become healthy, else the rollout fails.
+	// Default 5 m.
 	HealthyDeadline Duration `json:"healthy_deadline,omitempty"`
-	// ProgressDeadline is how long a rollout may go without another task becoming healthy. Default 10 m.
+	// ProgressDeadline is the longest time of a rollout without another healthy task. Default 10 m.
 	ProgressDeadline Duration `json:"progress_deadline,omitempty"`
-	// AutoRollback goes back to the last version that was healthy when a rollout fails. Default true.
+	// AutoRollback returns to the last healthy version when a rollout fails. Default true.
 	AutoRollback *bool `json:"auto_rollback,omitempty"`
 	// Gates have to pass before canaries are promoted and before each further batch.
 	Gates []Gate `json:"gates,omitempty"`
 }
 
-// UpdateOrder is what comes first where one task replaces another.
+// UpdateOrder says which of two tasks comes first in a replacement.
 type UpdateOrder string
 
 // Orders of replacement.
@@ -49,7 +49,7 @@ func (UpdateOrder) Values() []UpdateOrder {
 	return []UpdateOrder{StartFirst, StopFirst}
 }
 
-// Gate is a condition on numbers from outside that a rollout waits for. Either Prometheus and Query, or HTTP is set.
+// Gate is a condition on external numbers that a rollout waits for. Either Prometheus and Query, or HTTP is set.
 type Gate struct {
 	Name string `json:"name"`
 	// Prometheus is the base URL of a server that answers Query, an expression in its language with one number as the
@@ -59,28 +59,28 @@ type Gate struct {
 	// HTTP is a URL that is asked.
 	HTTP string `json:"http,omitempty"`
 	// Pass is a CEL expression: over "value" (a number) for a query; over "status" (a number), "body" (text) and "json"
-	// (what the body holds, if it is JSON) for an answer. Default "status >= 200 && status < 300" for HTTP.
+	// (the parsed body, if it is JSON) for a response. Default "status >= 200 && status < 300" for HTTP.
 	Pass string `json:"pass,omitempty"`
-	// Interval between two looks. Default 10 s.
+	// Interval is the time between two requests. Default 10 s.
 	Interval Duration `json:"interval,omitempty"`
-	// Passes is how many looks in a row must pass; after Failures in a row that do not, the rollout has failed. Default
-	// 1 and 3.
+	// Passes is the number of requests in a row that must pass. After Failures requests in a row that do not pass, the
+	// rollout fails. Default 1 and 3.
 	Passes   int `json:"passes,omitempty"`
 	Failures int `json:"failures,omitempty"`
 }
 
-// GateResult is what the looks at a gate have shown since the newest tasks became healthy. It is soft.
+// GateResult is the result of a gate since the newest tasks became healthy. It is soft state.
 type GateResult struct {
 	Name string `json:"name"`
-	// Passes and Failures are how many of the last looks in a row passed, or did not; one of the two is 0.
+	// Passes and Failures count the last requests in a row that passed, or did not; one of the two is 0.
 	Passes   int `json:"passes"`
 	Failures int `json:"failures"`
-	// Message says what was seen, such as "value = 0.02: value < 0.01 is false".
+	// Message is the observed result, such as "value = 0.02: value < 0.01 is false".
 	Message string    `json:"message,omitempty"`
 	At      time.Time `json:"at,omitzero"`
 }
 
-// RolloutState is where a rollout stands.
+// RolloutState is the progress of a rollout.
 type RolloutState string
 
 // States of a rollout. The last three are ends.
@@ -88,7 +88,7 @@ const (
 	RolloutRolling    RolloutState = "rolling"
 	RolloutCanary     RolloutState = "canary" // the canaries are healthy and wait to be promoted
 	RolloutComplete   RolloutState = "complete"
-	RolloutFailed     RolloutState = "failed"      // it goes no further by itself
+	RolloutFailed     RolloutState = "failed"      // it does not continue by itself
 	RolloutRolledBack RolloutState = "rolled-back" // it failed, and an earlier version was asked for instead
 	RolloutSuperseded RolloutState = "superseded"  // another version was asked for before it ended
 )
@@ -112,36 +112,35 @@ type Version struct {
 	State      RolloutState `json:"state"`
 	Started    time.Time    `json:"started"`
 	Ended      time.Time    `json:"ended,omitzero"`
-	// Message says why it is where it is, and Reason, for one that failed, is the code of that; empty where nobody
-	// wrote it down.
+	// Message explains the state. Reason is the code of a failure, empty if no server recorded it.
 	Message string     `json:"message,omitempty"`
 	Reason  ReasonCode `json:"reason,omitempty"`
 }
 
-// MaxVersions is how many versions a rollout's record remembers.
+// MaxVersions is the number of versions in a rollout's record.
 const MaxVersions = 20
 
-// Rollout is where a service's newest version stands: the record rollout/<cluster>/<service>. Writer: the control
-// plane. A service whose newest generation has no record yet is about to get one.
+// Rollout is the progress of a service's newest version: the record rollout/<cluster>/<service>. Writer: the control
+// plane. The newest generation of a service may have no record yet; the control plane is about to write it.
 type Rollout struct {
 	Version
 	// Changed is when the state last changed or another task became healthy for the first time: from then on the
 	// progress deadline counts.
 	Changed time.Time `json:"changed"`
-	// Most is how many tasks of the version were healthy at the same time, at most.
+	// Most is the largest number of tasks of the version that were healthy at the same time.
 	Most int `json:"most"`
-	// Promoted says that the canaries were promoted, by the user or by themselves.
+	// Promoted says that the canaries were promoted, by the user or automatically.
 	Promoted bool `json:"promoted,omitempty"`
-	// Healthy is the last version of which all tasks were healthy: where a rollback goes.
+	// Healthy is the last version whose tasks were all healthy, the target of a rollback.
 	Healthy *Version `json:"healthy,omitempty"`
-	// History are earlier versions, newest first, at most MaxVersions.
+	// History holds earlier versions, newest first, at most MaxVersions.
 	History []Version `json:"history,omitempty"`
 }
 
-// RolloutWish is what the user asked of a service's rollout, by commands of their own; applying a manifest does not
-// change it.
+// RolloutWish holds a user's requests about a service's rollout, made by separate commands. Applying a manifest does
+// not change it.
 type RolloutWish struct {
-	// Paused holds the rollout where it is: no task is begun or given up for it.
+	// Paused stops the rollout where it is: no task is started or given up for it.
 	Paused bool `json:"paused,omitempty"`
 	// Promoted is the generation whose canaries were promoted.
 	Promoted uint64 `json:"promoted,omitempty"`
@@ -150,11 +149,11 @@ type RolloutWish struct {
 	Reverted uint64 `json:"reverted,omitempty"`
 }
 
-// Reschedule is the policy for attempts that failed for good on their node: the next attempt goes, where it can, to
-// another node, after a delay that doubles each time. Limit attempts within Window, and the task is given up until its
-// service changes or somebody restarts it.
+// Reschedule is the policy for attempts that failed for good on their node. The next attempt prefers another node and
+// starts after a delay that doubles each time. After Limit failures within Window the task is given up until its
+// service changes or a user restarts it.
 type Reschedule struct {
-	// Limit is how many attempts may fail within Window; 0, the default, is no limit.
+	// Limit is the number of failed attempts within Window before the task is given up. 0, the default, is no limit.
 	Limit  int      `json:"limit,omitempty"`
 	Window Duration `json:"window,omitempty"` // default 1 h
 	// Delay is waited before the first further attempt, doubled up to MaxDelay. Defaults 1 s and 5 m.
@@ -179,17 +178,17 @@ const DefaultGatePass = "status >= 200 && status < 300" //nolint:gosec // no pas
 // Limits is an update policy in numbers, for a count of tasks and a definition.
 type Limits struct {
 	Surge       int // tasks beyond the count
-	Least       int // healthy tasks
+	MinHealthy  int // healthy tasks
 	Parallelism int // tasks on their way at the same time, at least 1
 	Canaries    int
 	StopFirst   bool
 }
 
-// Limits returns the policy in numbers. Pinned says that of the definition two tasks cannot live on a node, see
-// TaskDefinition.Pinned. There is always room for one task to be replaced: where neither surge nor a healthy task less
-// is allowed, it is a healthy task less.
+// Limits returns the policy in numbers. pinned says that a node can run only one task of the definition, see
+// TaskDefinition.Pinned. There is always room to replace one task: if neither a surge nor one healthy task less is
+// allowed, one healthy task less is.
 func (u *Update) Limits(count int, pinned bool) Limits {
-	l := Limits{Surge: 1, Least: count, Parallelism: 1, StopFirst: u.Order == StopFirst || u.Order == "" && pinned}
+	l := Limits{Surge: 1, MinHealthy: count, Parallelism: 1, StopFirst: u.Order == StopFirst || u.Order == "" && pinned}
 	if u.MaxSurge != nil {
 		l.Surge = u.MaxSurge.Of(count)
 	}
@@ -197,10 +196,10 @@ func (u *Update) Limits(count int, pinned bool) Limits {
 		l.Surge = 0
 	}
 	if u.MinHealthy != nil {
-		l.Least = min(count, u.MinHealthy.Of(count))
+		l.MinHealthy = min(count, u.MinHealthy.Of(count))
 	}
 	if l.Surge == 0 {
-		l.Least = min(l.Least, max(0, count-1))
+		l.MinHealthy = min(l.MinHealthy, max(0, count-1))
 	}
 	if u.Parallelism != nil {
 		l.Parallelism = max(1, u.Parallelism.Of(count))

@@ -2,7 +2,7 @@ package cluster
 
 import "time"
 
-// ServiceMode says how many tasks a service has, and where.
+// ServiceMode says how many tasks a service has, and on which nodes.
 type ServiceMode string
 
 // Modes of services.
@@ -16,29 +16,29 @@ func (ServiceMode) Values() []ServiceMode {
 	return []ServiceMode{ModeReplicas, ModeDaemon}
 }
 
-// Scaling changes the count of a service between two bounds by what its tasks use, or by the clock.
+// Scaling changes the count of a service between two bounds by the usage of its tasks, or by the clock.
 type Scaling struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
-	// Targets each ask for a count; the highest counts. Without any, only schedules change the count.
+	// Targets each ask for a count, and the highest counts. Without targets only schedules change the count.
 	Targets []ScaleTarget `json:"targets,omitempty"`
-	// Up and Down say how fast the count may grow and shrink.
+	// Up and Down limit how fast the count grows and shrinks.
 	Up   ScalePace `json:"up,omitzero"`
 	Down ScalePace `json:"down,omitzero"`
-	// Schedules set bounds at times; of those that are in force the last one in the list that names a bound counts.
+	// Schedules set bounds at times. For each bound, the last active schedule in the list that names it counts.
 	Schedules []ScaleSchedule `json:"schedules,omitempty"`
-	// Suspended leaves the count where it is.
+	// Suspended keeps the count unchanged.
 	Suspended bool `json:"suspended,omitempty"`
 }
 
-// ScaleMetric is what a target looks at.
+// ScaleMetric is the metric of a target.
 type ScaleMetric string
 
 // Metrics of targets.
 const (
-	ScaleCPU    ScaleMetric = "cpu"    // used, in percent of what is reserved, the mean of all tasks
+	ScaleCPU    ScaleMetric = "cpu"    // usage in percent of the reservation, the mean of all tasks
 	ScaleMemory ScaleMetric = "memory" // the same for memory
-	// requests a second of one task, the mean of all tasks; see Port, Path and Series
+	// requests per second of one task, the mean of all tasks; see Port, Path and Series
 	ScaleRequests   ScaleMetric = "requests"
 	ScalePrometheus ScaleMetric = "prometheus" // the answer to Query, divided by the count unless Whole
 )
@@ -51,7 +51,7 @@ func (ScaleMetric) Values() []ScaleMetric {
 // ScaleTarget is a value that a metric should have for each task.
 type ScaleTarget struct {
 	Metric ScaleMetric `json:"metric"`
-	// Target is what the metric should be: percent, requests a second, or whatever the query gives. More than 0.
+	// Target is the wanted value of the metric: percent, requests per second, or the unit of the query. More than 0.
 	Target float64 `json:"target"`
 	// Port, Path and Series say where the tasks count their requests, for requests: a page in Prometheus' text format,
 	// by default "/metrics" of the first port, and the sum of the counters "http_requests_total" on it.
@@ -61,22 +61,21 @@ type ScaleTarget struct {
 	// URL and Query are a Prometheus server and an expression, for prometheus.
 	URL   string `json:"url,omitempty"`
 	Query string `json:"query,omitempty"`
-	// Whole says that Target is for the service as a whole: the answer is compared as it is.
+	// Whole says that Target is for the service as a whole: the result is not divided by the count.
 	Whole bool `json:"whole,omitempty"`
 }
 
-// ScalePace says how fast a count changes in one direction.
+// ScalePace limits how fast a count changes in one direction.
 type ScalePace struct {
-	// Window is how long a wish must have stood: of all counts that were wished for within it the lowest is taken to
-	// grow, the highest to shrink. Default 0 up, 5 m down.
+	// Window stabilizes the count: growth uses the lowest count that was asked for within it, shrinking the highest.
+	// Default 0 up, 5 m down.
 	Window *Duration `json:"window,omitempty"`
-	// Step, unless nil, is the most that changes within Every (default 1 m), at least 1.
+	// Step, unless nil, is the largest change within Every (default 1 m), at least 1.
 	Step  *Portion `json:"step,omitempty"`
 	Every Duration `json:"every,omitempty"`
 }
 
-// ScaleSchedule sets bounds or the count from a moment that comes again and again until the next such moment of any
-// schedule in the list.
+// ScaleSchedule sets bounds or the count from each of its moments until the next moment of any schedule in the list.
 type ScaleSchedule struct {
 	// Cron is five fields: minute, hour, day of the month, month, day of the week; or "@daily" and its kin.
 	Cron string `json:"cron"`
@@ -96,20 +95,20 @@ const (
 	DefaultRequestsSeries  = "http_requests_total"
 )
 
-// Scale is the count that a service with scaling has now: the record scale/<cluster>/<service>. Writer: the control
-// plane. While the service's own count is From and its Recounted the same, Count stands in for it; a user who sets the
-// count begins anew from there.
+// Scale is the current count of a service with scaling: the record scale/<cluster>/<service>. Writer: the control
+// plane. Count replaces the service's own count while the service's count is From and its Recounted is the same. A user
+// who sets the count restarts scaling from there.
 type Scale struct {
 	Count int `json:"count"`
 	From  int `json:"from"`
-	// Recounted is the service's of that name; 0 in records of servers that did not know of it.
+	// Recounted is Service.Recounted; 0 in records of servers that did not know it.
 	Recounted uint64    `json:"recounted,omitempty"`
 	At        time.Time `json:"at"`
 	// Message says why, such as "cpu 143% of the target of 70% for 4 tasks".
 	Message string `json:"message,omitempty"`
 	// Fired is the moment of the newest schedule that set the count.
 	Fired time.Time `json:"fired,omitzero"`
-	// Recent are the last changes, newest first, for the pace: at most MaxScaleChanges.
+	// Recent are the last changes, newest first, at most MaxScaleChanges. The pace is computed from them.
 	Recent []ScaleChange `json:"recent,omitempty"`
 }
 
@@ -123,9 +122,9 @@ type ScaleChange struct {
 // MaxScaleChanges bounds the changes that are remembered.
 const MaxScaleChanges = 10
 
-// StandsFor reports whether the record is about the count that the service has in its spec: else the user has set that
+// AppliesTo reports whether the record is about the count that the service has in its spec: else the user has set that
 // since. The record may be nil.
-func (s *Scale) StandsFor(svc *Service) bool {
+func (s *Scale) AppliesTo(svc *Service) bool {
 	return s != nil && s.From == svc.Count && s.Recounted == svc.Recounted
 }
 
@@ -136,7 +135,7 @@ func (s *Service) At(scale *Scale) *Service {
 		return s
 	}
 	count := s.Count
-	if scale.StandsFor(s) {
+	if scale.AppliesTo(s) {
 		count = scale.Count
 	}
 	if count == s.Count {
@@ -147,33 +146,33 @@ func (s *Service) At(scale *Scale) *Service {
 	return &at
 }
 
-// TaskStats is what one attempt uses, as its agent last measured it. It is soft.
+// TaskStats is the resource usage of one attempt, as its agent last measured it. It is soft state.
 type TaskStats struct {
 	Task TaskID `json:"task"`
 	UUID string `json:"uuid"`
 	// CPU is the mean since the last measurement.
 	CPU    MilliCPU `json:"cpu"`
 	Memory Bytes    `json:"memory"`
-	// Growth is by how much memory grew in a minute, on average over the last ten; 0 for less than one minute of life.
+	// Growth is the growth of memory per minute, on average over the last ten minutes; 0 in the first minute.
 	Growth Bytes `json:"growth,omitempty"`
-	// Requests is how many a second it answered, -1 where nobody counts them.
+	// Requests is the rate of answered requests per second, -1 if nothing counts them.
 	Requests float64 `json:"requests,omitempty"`
-	// Detail, unless nil, tells of throttling, stalls, network and disks, as they were measured within the last while.
-	// nil is also what an agent tells that does not know it.
+	// Detail, unless nil, holds recent rates of throttling, stalls, network and disks. It is nil from agents without
+	// them.
 	Detail *UseDetail `json:"detail,omitempty"`
-	// Storage, unless nil, is what the volumes take that the agent keeps for the task.
+	// Storage, unless nil, is the disk usage of the task's volumes that the agent keeps.
 	Storage *StorageUse `json:"storage,omitempty"`
 }
 
-// Pressure says that a node is short of memory, and what its agent suggests to move away. It is soft.
+// Pressure says that a node is short of memory, and which attempt its agent suggests to move. It is soft state.
 type Pressure struct {
 	Since time.Time `json:"since"`
-	// Message says what was measured, such as "memory: 96% of the machine is used, tasks stall 12% of the time".
+	// Message is the measurement, such as "memory: 96% of the machine is used, tasks stall 12% of the time".
 	Message string `json:"message"`
-	// Victim is the attempt to move, empty for none: of the lowest priority, and of those the one that uses the most
-	// beyond what it reserved.
+	// Victim is the UUID of the attempt to move, or empty: among the attempts of lowest priority, the one that uses the
+	// most beyond its reservation.
 	Victim string `json:"victim,omitempty"` // its UUID
 	Task   TaskID `json:"task,omitempty"`
-	// Why says why that one, with numbers.
+	// Why explains the choice, with numbers.
 	Why string `json:"why,omitempty"`
 }

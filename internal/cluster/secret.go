@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// SecretType is what a secret is for.
+// SecretType is the purpose of a secret.
 type SecretType string
 
 // Types of secrets.
@@ -24,24 +24,24 @@ func (SecretType) Values() []SecretType {
 // Bounds of secrets.
 const (
 	MaxSecret     = 256 * KiB // bytes of one value
-	MaxSecretUses = 64        // of one container
+	MaxSecretUses = 64        // secrets of one container
 )
 
-// Secret is a value that only the agents of nodes get to see which run a task that uses it: the record
-// secret/<cluster>/<name>. Only the newest value is kept. Writer: the user; a rotation of the servers' key seals it
-// anew and changes nothing else.
+// Secret is a value that only the agents of nodes that run its tasks get to see: the record secret/<cluster>/<name>.
+// Only the newest value is kept. Writer: the user. A rotation of the servers' key seals the value again and changes
+// nothing else.
 type Secret struct {
 	Cluster string     `json:"cluster"`
 	Name    string     `json:"name"`
 	Type    SecretType `json:"type"`
-	// Registry is the host, with its port where it has one, whose images a secret of the type registry is for.
+	// Registry is the host (with its port, if any) that a secret of type registry logs in to.
 	Registry string `json:"registry,omitempty"`
 	// Version counts the values that a secret of the name had since it was made, from 1.
 	Version uint64 `json:"version"`
-	// Stamp is another one for each value, also where the secret was deleted and made again. It tells nothing of the
-	// value.
+	// Stamp identifies the value without revealing it. It differs for each value, even if the secret was deleted and
+	// made again.
 	Stamp string `json:"stamp"`
-	// Size is that of the value in bytes.
+	// Size is the size of the value in bytes.
 	Size int `json:"size"`
 	// Key is the id of the SecretKey that the value is sealed with, and Sealed the result, bound to the record's key.
 	Key     string    `json:"key"`
@@ -56,26 +56,27 @@ type SecretKey struct {
 	// ID is the number in its text form.
 	ID     string `json:"id"`
 	Number uint64 `json:"number"`
-	// Master names the master key, which stands in a file on every server and never in the store.
+	// Master names the master key, which is in a file on every server and never in the store.
 	Master  string    `json:"master"`
 	Wrapped []byte    `json:"wrapped"`
 	Created time.Time `json:"created"`
-	// Retired is when a rotation replaced it, zero for the one that is used. It goes once no value is sealed with it.
+	// Retired is when a rotation replaced the key, zero for the current key. The record is deleted once no value is
+	// sealed with it.
 	Retired time.Time `json:"retired,omitzero"`
 }
 
-// MasterKey tells of a key that wraps data keys: the record masterkey/<id>. The key itself stands in a file on every
-// server and never in the store. There are such records once the first one was replaced. Writer: the server that is
-// asked to replace or drop a key, until Used; from then on the leader, and Dropped again whoever is asked.
+// MasterKey describes a key that wraps data keys: the record masterkey/<id>. The key itself is in a file on every
+// server and never in the store. Such records exist once the first key was replaced. Writer: until Used, the server
+// that receives the request to replace or drop a key; then the leader; for Dropped again the server with the request.
 type MasterKey struct {
-	// ID is derived from the key and tells nothing of it; data keys name it.
+	// ID is derived from the key and does not reveal it. Data keys name it.
 	ID string `json:"id"`
 	// Number grows with each key: the highest is the newest.
 	Number  uint64    `json:"number"`
 	Created time.Time `json:"created"`
 	// Used is since when data keys are wrapped with it; zero while it is handed to the servers.
 	Used time.Time `json:"used,omitzero"`
-	// Retired is when nothing of the store was sealed with it any more. It is kept for snapshots of before.
+	// Retired is when the store held nothing more under the key. The key is kept for earlier snapshots.
 	Retired time.Time `json:"retired,omitzero"`
 	// Dropped is when the user gave it up: each server takes it out of its file. The record stays, as servers that are
 	// down hear of it later.
@@ -85,29 +86,29 @@ type MasterKey struct {
 // SecretUse hands a secret of the task's cluster to a container, in a file or a variable.
 type SecretUse struct {
 	Secret string `json:"secret"`
-	// File is the absolute path of a file in memory. Its folder is covered: it holds such files alone.
+	// File is the absolute path of a file in memory. Such files hide the rest of their folder.
 	File string `json:"file,omitempty"`
 	// Mode is the octal mode of the file, which is the container's user's. Default "0400".
 	Mode string `json:"mode,omitempty"`
 	// Env is the name of a variable, instead of a file. The value must hold no zero byte.
 	Env string `json:"env,omitempty"`
-	// OnChange is what follows when the secret has another value. Default restart.
+	// OnChange is the reaction to a new value of the secret. Default restart.
 	OnChange SecretChange `json:"on_change,omitempty"`
 	// Signal is sent with on_change signal. Default "HUP".
 	Signal string `json:"signal,omitempty"`
 }
 
-// SecretChange is what a running task does about a secret that has another value. In every case files are replaced in
-// place, each at once, and whatever of the task is begun from then on gets the new value.
+// SecretChange is a running task's reaction to a new value of a secret. In every case files are replaced in place, each
+// atomically, and containers that start from then on get the new value.
 type SecretChange string
 
 // Ways to take in another value.
 const (
-	// SecretRestart replaces the tasks of services as a restart does, by their update policy. Tasks of jobs go on.
+	// SecretRestart replaces the tasks of services as a restart does, by their update policy. Tasks of jobs run on.
 	SecretRestart SecretChange = "restart"
 	// SecretSignal sends the container a signal once its file was replaced.
 	SecretSignal SecretChange = "signal"
-	// SecretNoop does nothing: the program looks for itself.
+	// SecretNoop does nothing: the program watches the file itself.
 	SecretNoop SecretChange = "noop"
 )
 
@@ -125,7 +126,7 @@ const (
 	DefaultSecretSignal = "HUP"
 )
 
-// secretSignals are those that a change may send: the ones by which programs are told something.
+// secretSignals are the signals that a change may send, those by which programs receive notifications.
 var secretSignals = [...]string{"HUP", "INT", "USR1", "USR2", "WINCH", "CONT"}
 
 // Secrets returns the names of the secrets that the definition's containers are handed or are pulled with, ordered,
@@ -144,9 +145,9 @@ func (d *TaskDefinition) Secrets() (names []string) {
 	return slices.Compact(names)
 }
 
-// HandsOut reports whether a container of the definition is handed a secret: then its node must be one that keeps them
-// in memory.
-func (d *TaskDefinition) HandsOut() bool {
+// UsesSecrets reports whether a container of the definition is handed a secret: then its node must be one that keeps
+// them in memory.
+func (d *TaskDefinition) UsesSecrets() bool {
 	return slices.ContainsFunc(d.Containers, func(c Container) bool { return len(c.Secrets) > 0 })
 }
 
@@ -159,10 +160,10 @@ func (d *TaskDefinition) RestartsFor(secret string) bool {
 	})
 }
 
-// SetDefaults fills in what the user left out. It may be called again; then it changes nothing.
+// SetDefaults fills in the fields that the user left out. It is idempotent.
 func (s *Secret) SetDefaults() {
-	orElse(&s.Cluster, DefaultCluster)
-	orElse(&s.Type, SecretValue)
+	setDefault(&s.Cluster, DefaultCluster)
+	setDefault(&s.Type, SecretValue)
 }
 
 // Validate returns all that is wrong with a secret, but for its value, as Faults.
@@ -184,17 +185,17 @@ func (s *Secret) Validate() error {
 func (c *Container) secretDefaults() {
 	for i := range c.Secrets {
 		u := &c.Secrets[i]
-		orElse(&u.OnChange, SecretRestart)
+		setDefault(&u.OnChange, SecretRestart)
 		if u.File != "" {
-			orElse(&u.Mode, DefaultSecretMode)
+			setDefault(&u.Mode, DefaultSecretMode)
 		}
 		if u.OnChange == SecretSignal {
-			orElse(&u.Signal, DefaultSecretSignal)
+			setDefault(&u.Signal, DefaultSecretSignal)
 		}
 	}
 }
 
-// validateSecrets checks what the container is handed.
+// validateSecrets checks the secrets of the container.
 func (c *Container) validateSecrets(k check, d *TaskDefinition) {
 	if c.PullSecret != "" {
 		k.at("pull_secret").name(c.PullSecret)
@@ -237,27 +238,27 @@ func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) 
 	folder := folderOf(u.File)
 	switch {
 	case folder == "/" || folderOf(folder) == "/":
-		at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/run/secrets/%s\"",
+		at.fault("%q would hide the folder %s: want a path in a folder of its own, such as \"/run/secrets/%s\"",
 			clip(u.File), clip(folder), clip(u.Secret))
 	case within(u.File, "/proc") || within(u.File, "/sys"):
-		at.fault("%q cannot be covered: want a path outside of /proc and /sys", clip(u.File))
+		at.fault("%q cannot be mounted over: want a path outside of /proc and /sys", clip(u.File))
 	case taken[u.File]:
 		at.fault("%q is already the file of another secret", clip(u.File))
 	}
 	taken[u.File] = true
 	for i := range c.Files {
 		at.must(!within(c.Files[i].Path, folder),
-			"%q covers the folder of %s (files[%d]): want a folder that nothing else is in", clip(u.File),
+			"%q hides the folder of %s (files[%d]): want a folder of its own", clip(u.File),
 			clip(c.Files[i].Path), i)
 	}
 	for i := range c.Mounts {
 		at.must(!within(c.Mounts[i].Path, folder) && !within(u.File, c.Mounts[i].Path),
-			"%q and %s (mounts[%d]) lie within each other: want a folder that nothing else is in", clip(u.File),
+			"%q and %s (mounts[%d]) overlap: want a folder of its own", clip(u.File),
 			clip(c.Mounts[i].Path), i)
 	}
 	for i := range c.Tmpfs {
 		at.must(!within(c.Tmpfs[i].Path, folder) && !within(u.File, c.Tmpfs[i].Path),
-			"%q and %s (tmpfs[%d]) lie within each other: want a folder that nothing else is in", clip(u.File),
+			"%q and %s (tmpfs[%d]) overlap: want a folder of its own", clip(u.File),
 			clip(c.Tmpfs[i].Path), i)
 	}
 }
@@ -265,7 +266,7 @@ func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) 
 func (u *SecretUse) validateVariable(at check, c *Container, d *TaskDefinition, taken map[string]bool) {
 	at.at("mode").must(u.Mode == "", "is for files only")
 	at.at("on_change").must(u.OnChange != SecretSignal,
-		"cannot be %q: the variables of a program that runs do not change", SecretSignal)
+		"cannot be %q: the variables of a running program cannot change", SecretSignal)
 	_, plain := c.Env[u.Env]
 	at.at("env").must(!plain && !taken[u.Env], "%q is set already, by env or for another secret", clip(u.Env))
 	taken[u.Env] = true
@@ -277,13 +278,13 @@ func (u *SecretUse) validateVariable(at check, c *Container, d *TaskDefinition, 
 	}
 }
 
-// validateSecretFolders refuses folders of secrets that lie within each other: one would hide what is in the other.
+// validateSecretFolders refuses folders of secrets that overlap: one would hide the content of the other.
 func (c *Container) validateSecretFolders(k check) {
 	folders := c.SecretFolders()
 	for i, a := range folders {
 		for _, b := range folders[i+1:] {
 			k.at("secrets").must(!within(b, a),
-				"the folders %s and %s lie within each other: want files of secrets side by side", clip(a), clip(b))
+				"the folders %s and %s overlap: want files of secrets side by side", clip(a), clip(b))
 		}
 	}
 }
@@ -302,7 +303,7 @@ func (c *Container) SecretFolders() (folders []string) {
 // folderOf returns the folder of a clean absolute path.
 func folderOf(file string) string { return file[:max(1, strings.LastIndexByte(file, '/'))] }
 
-// NoSecret says that a cluster has no secret of the name, and how it gets one.
+// NoSecret returns the sentence that a cluster has no secret of the name, and the command that makes it.
 func NoSecret(inCluster, name string) string {
 	command := "berth secret set " + name
 	if inCluster != DefaultCluster {

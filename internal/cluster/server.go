@@ -3,9 +3,9 @@ package cluster
 import "time"
 
 // Server is one member of the control plane: the record server/<id>. Writer: the server itself, at its start and when
-// its master keys change; whoever removes the member deletes it.
+// its master keys change. The server that removes the member deletes the record.
 type Server struct {
-	// ID is made at the server's first start and stays; Name is for people, the machine's by default.
+	// ID is made at the server's first start and never changes. Name is for people, the machine's host name by default.
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// API is the https address that agents, other servers and people reach it at, such as
@@ -21,12 +21,12 @@ type Server struct {
 	Records    int       `json:"records,omitempty"`
 	RecordsMin int       `json:"records_min,omitempty"`
 	Started    time.Time `json:"started"`
-	// Masters are the ids of the master keys of secrets in the server's file, the oldest first; none for a build that
-	// knows of one key only. The server writes them anew when they change.
+	// Masters are the ids of the master keys in the server's file, the oldest first; empty for a build that knows one
+	// key only. The server updates them when they change.
 	Masters []string `json:"masters,omitempty"`
 }
 
-// Role says what whoever holds a token or a certificate may do. Each role of people may do all that those after it may.
+// Role is the set of operations that a token or a certificate allows. Each role of people includes all roles after it.
 type Role string
 
 // Roles. Server and node are held by certificates only.
@@ -44,7 +44,7 @@ func (Role) Values() []Role {
 	return []Role{RoleAdmin, RoleOperator, RoleSubmitter, RoleViewer, RoleNode, RoleServer}
 }
 
-// TokenPurpose says what a token is for.
+// TokenPurpose is the purpose of a token.
 type TokenPurpose string
 
 // Purposes of tokens.
@@ -58,8 +58,8 @@ func (TokenPurpose) Values() []TokenPurpose {
 	return []TokenPurpose{TokenAccess, TokenJoin}
 }
 
-// AccessToken is what is kept of a token: the record token/<id>. The secret itself is kept nowhere. Writer: the user,
-// and for Used the API server that takes the token.
+// AccessToken is the stored part of a token: the record token/<id>. The secret itself is stored nowhere. Writer: the
+// user, and for Used the API server that accepts the token.
 type AccessToken struct {
 	ID      string       `json:"id"`
 	Name    string       `json:"name,omitempty"` // for people: whose it is
@@ -70,21 +70,21 @@ type AccessToken struct {
 	// Hash is the SHA-256 of the secret, in hex.
 	Hash    string    `json:"hash"`
 	Created time.Time `json:"created"`
-	By      string    `json:"by,omitempty"` // who made it
+	By      string    `json:"by,omitempty"` // the user who made it
 	// Expires, unless zero, is when it ends.
 	Expires time.Time `json:"expires,omitzero"`
 	// For, unless empty, is the only name, of a node or a server, that a join token is good for; it may be that of
 	// a living one, which is then replaced.
 	For string `json:"for,omitempty"`
-	// Uses, unless 0, is how often a join token may be used; Used how often it was.
+	// Uses, unless 0, is how often a join token may be used. Used is how often it was.
 	Uses int `json:"uses,omitempty"`
 	Used int `json:"used,omitempty"`
-	// Recent names who used a join token last, with which key: the same again is not counted again, since its answer
-	// may have been lost.
+	// Recent names the last machines that used a join token, with their keys. A repeated request does not count again,
+	// because its answer may have been lost.
 	Recent []string `json:"recent,omitempty"`
 }
 
-// DomainSettings is what the operator set for a domain: the record domain/<name>. Writer: the user.
+// DomainSettings holds the operator's settings of a domain: the record domain/<name>. Writer: the user.
 type DomainSettings struct {
 	Name string `json:"name"`
 	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes
@@ -94,10 +94,10 @@ type DomainSettings struct {
 	Pools []PoolSettings `json:"pools,omitempty"`
 }
 
-// PoolSettings is what the operator set for a pool of nodes.
+// PoolSettings holds the operator's settings of a pool of nodes.
 type PoolSettings struct {
 	Name string `json:"name"`
-	// Strategy is that of the services and steps that name the pool and no strategy.
+	// Strategy is for services and steps that name the pool and no strategy.
 	Strategy Strategy `json:"strategy,omitempty"`
 }
 
@@ -109,12 +109,12 @@ func (d *DomainSettings) Validate() error {
 		at.at("name").name(p.Name)
 		at.at("strategy").strategy(p.Strategy)
 		at.must(i == 0 || d.Pools[i-1].Name < p.Name,
-			"%q does not come after the pool before it: pools are ordered by their names, each there once", p.Name)
+			"%q does not come after the pool before it: pools are ordered by name, without repetition", p.Name)
 	}
 	return k.err()
 }
 
-// Pool returns the settings of a pool, empty ones where there are none.
+// Pool returns the settings of a pool, empty ones if there are none.
 func (d *DomainSettings) Pool(name string) PoolSettings {
 	for _, p := range d.Pools {
 		if p.Name == name {
@@ -124,13 +124,13 @@ func (d *DomainSettings) Pool(name string) PoolSettings {
 	return PoolSettings{Name: name}
 }
 
-// RecoveryState is where the recovery of a store that went back stands.
+// RecoveryState is the progress of the recovery of a store that went back.
 type RecoveryState string
 
 // States of a recovery.
 const (
-	// RecoveryNeeded holds the control plane back: nothing but verdicts on nodes is written, no task is
-	// stopped or placed, until the operator says how to go on.
+	// RecoveryNeeded holds the control plane back until the operator decides: it writes only verdicts on nodes, and
+	// neither stops nor places tasks.
 	RecoveryNeeded RecoveryState = "needed"
 	// RecoveryAdopt keeps tasks that nodes report and the store does not know, where their owner still wants them.
 	RecoveryAdopt RecoveryState = "adopt"
@@ -143,20 +143,20 @@ func (RecoveryState) Values() []RecoveryState {
 	return []RecoveryState{RecoveryNeeded, RecoveryAdopt, RecoveryStop}
 }
 
-// Recovery tells that the store lost acknowledged writes, and what is done about it: the record recovery/<domain>
-// (P1.7). Writer: the control plane and an offline restore for RecoveryNeeded, then the user, who takes the
-// incarnation above Shown with it.
+// Recovery says that the store lost acknowledged writes, and how the operator decided: the record recovery/<domain>
+// (P1.7). Writer: the control plane and an offline restore for RecoveryNeeded, then the user, who takes the incarnation
+// above Shown with it.
 type Recovery struct {
 	State RecoveryState `json:"state"`
 	// Cause is a sentence: a snapshot was restored, or which node showed which token.
 	Cause string `json:"cause"`
 	// Shown is the highest token that an agent showed.
 	Shown Token `json:"shown,omitzero"`
-	// Plan is the highest plan that placed what agents ran when the decision was awaited. Plans up to it may be of what
-	// the store has lost; the numbers of those are given again.
+	// Plan is the highest plan among those that placed running attempts when the decision was pending. The store may
+	// have lost plans up to it, and their numbers are used again.
 	Plan  uint64    `json:"plan,omitempty"`
 	Since time.Time `json:"since"`
-	// By is who decided, and Decided when.
+	// By is the user who decided, and Decided the time.
 	By      string    `json:"by,omitempty"`
 	Decided time.Time `json:"decided,omitzero"`
 }

@@ -77,7 +77,7 @@ func TestUpdateFaults(t *testing.T) {
 			"update.max_surge: want a number from 0 to 100000", "update.min_healthy: want a number from 0 to 100000",
 		}},
 		{"no room", `{"max_surge": 0, "min_healthy": "100%"}`, []string{
-			"update.min_healthy: so no task can be replaced: allow a task more with max_surge: 1, or a task less",
+			"update.min_healthy: so no task can be replaced: allow one more task with max_surge: 1, or one healthy task less",
 		}},
 		{
 			"no room in that order", `{"order": "stop-first", "min_healthy": "100%"}`,
@@ -122,7 +122,7 @@ func TestUpdateFaults(t *testing.T) {
 			"update.gates[0].failures: to 1000",
 			"update.gates[1].prometheus: is not an address", "update.gates[1].query: is missing",
 			"update.gates[1].pass: is missing",
-			"update.gates[2].name: is not a name", "update.gates[2]: asks nobody: want prometheus and query, or http",
+			"update.gates[2].name: is not a name", "update.gates[2]: has no source: want prometheus and query, or http",
 			"update.gates[2].pass: is missing: want an expression over value",
 			"update.gates[3].prometheus: holds a user or a password", "update.gates[3].query: is not printable",
 			`update.gates[4].http: holds a "#"`,
@@ -192,7 +192,7 @@ func TestScalingFaults(t *testing.T) {
 		{"left out count", `{"count": 0, "scaling": {"min": 2, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, nil},
 		{"nothing", `{"scaling": {"min": 1, "max": 4}}`, []string{"scaling: holds neither targets nor schedules"}},
 		{"asleep for ever", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
-			"scaling.min: is 0, and a service without tasks uses nothing that would bring it back",
+			"scaling.min: is 0, and a service without tasks has no usage that could raise its count again",
 		}},
 		{"woken by a query", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "prometheus", "url": "http://a", "query": "q", "target": 1}]}}`, nil},
 		{"targets", `{"scaling": {"min": 1, "max": 4, "targets": [
@@ -214,7 +214,7 @@ func TestScalingFaults(t *testing.T) {
 			"up": {"window": "-1s", "step": 0, "every": "1ms"}, "down": {"every": "1m"}}}`, []string{
 			"scaling.up.window: want a duration from 0s", "scaling.up.step: want a number from 1",
 			"scaling.up.every: want a duration from 1s",
-			"scaling.down.every: is for a step only",
+			"scaling.down.every: needs step",
 		}},
 		{"schedules", `{"scaling": {"min": 2, "max": 4, "schedules": [
 			{"cron": "x"}, {"cron": "x", "min": 5}, {"cron": "x", "max": 1}, {"cron": "x", "count": 0}, {"cron": "x", "min": -1, "max": 100001},
@@ -390,7 +390,7 @@ func TestPortions(t *testing.T) {
 	}
 }
 
-// FuzzPortion: what is read reads back the same, from its text and from its JSON form.
+// FuzzPortion: a parsed portion survives its text form and its JSON form.
 func FuzzPortion(f *testing.F) {
 	for _, s := range []string{"2", "25%", "-1", "%", "+1", "0x1", "1_0", "007", "99999999999999999999%"} {
 		f.Add(s)
@@ -437,13 +437,13 @@ func TestLimitsLeaveRoom(t *testing.T) {
 			return
 		}
 		l := s.Update.Limits(s.Count, rapid.Bool().Draw(t, "pinned"))
-		if l.Least > s.Count || l.Least < 0 || l.Canaries > s.Count || l.Parallelism < 1 || l.Surge < 0 {
+		if l.MinHealthy > s.Count || l.MinHealthy < 0 || l.Canaries > s.Count || l.Parallelism < 1 || l.Surge < 0 {
 			t.Fatalf("%d tasks: %+v", s.Count, l)
 		}
-		if s.Count > 0 && l.Surge == 0 && l.Least >= s.Count {
+		if s.Count > 0 && l.Surge == 0 && l.MinHealthy >= s.Count {
 			t.Fatalf("%d tasks, and none can be replaced: %+v", s.Count, l)
 		}
-		if m := s.Update.MinHealthy; m != nil && l.Surge > 0 && l.Least < min(s.Count, m.Of(s.Count)) {
+		if m := s.Update.MinHealthy; m != nil && l.Surge > 0 && l.MinHealthy < min(s.Count, m.Of(s.Count)) {
 			t.Fatalf("%s of %d tasks: %+v", m, s.Count, l)
 		}
 	})

@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Change is what a task of a service does about addresses of services that are others than those that a container was
-// told. In every case files are replaced in place, each at once, and whatever of the task is begun from then on gets
-// the new ones.
+// Change is a running task's reaction to new addresses of a service that a container follows. In every case files are
+// replaced in place, each atomically, and containers that start from then on get the new addresses.
 type Change string
 
 // Ways to take in other addresses.
 const (
-	// ChangeRestart restarts the task in place. Tasks of jobs go on.
+	// ChangeRestart restarts the task in place. Tasks of jobs run on.
 	ChangeRestart Change = "restart"
 	// ChangeSignal sends the container a signal once its file was replaced.
 	ChangeSignal Change = "signal"
-	// ChangeNoop does nothing: the program looks for itself.
+	// ChangeNoop does nothing: the program watches the file itself.
 	ChangeNoop Change = "noop"
 )
 
@@ -30,23 +29,23 @@ func (Change) Values() []Change {
 // DefaultChangeSignal is the signal of ChangeSignal.
 const DefaultChangeSignal = "HUP"
 
-// MaxServiceUses is how many services a container may name, and how many pairs of a service and a port its templates.
+// MaxServiceUses limits the services of a container, and the pairs of service and port in its templates.
 const MaxServiceUses = 64
 
-// LabelServices is the label that nodes have for the scheduler whose agents tell containers the addresses of services.
+// LabelServices is the scheduler's label for nodes whose agents give containers the addresses of services.
 const LabelServices = "berth.services"
 
-// ServiceUse names a service that a container uses: it is not started before a task of that is healthy.
+// ServiceUse names a service that a container uses. The container does not start before the service has a healthy task.
 type ServiceUse struct {
 	Service string `json:"service"`
 	// Cluster is the service's, by default that of the task.
 	Cluster string `json:"cluster,omitempty"`
-	// Port is the name of the service's port whose addresses Env holds. Without it any healthy task will do.
+	// Port is the name of the service's port whose addresses Env holds. Without it any healthy task counts.
 	Port string `json:"port,omitempty"`
 	// Env is the name of a variable that holds the addresses of the healthy tasks, as "host:port,host:port", ordered by
 	// task.
 	Env string `json:"env,omitempty"`
-	// OnChange is what follows when the variable would be another. Default restart, for init containers noop.
+	// OnChange is the reaction to a change of the variable. Default restart, for init containers noop.
 	OnChange Change `json:"on_change,omitempty"`
 	// Optional containers start without a healthy task of the service; the variable is empty then, and so is the list
 	// in templates.
@@ -73,21 +72,21 @@ func compareNames(a, b ServiceName) int {
 	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Service, b.Service))
 }
 
-// ServicePort names a port of a service from within a task. Without a Port it is the service alone.
+// ServicePort names a port of a service as a task refers to it. Without a Port it names the service alone.
 type ServicePort struct {
 	ServiceName
 	Port string
 }
 
-// Need is what a container has to know of a service before it is started.
+// Need is a service whose addresses a container needs before it starts.
 type Need struct {
 	ServicePort
-	// Optional says that it is started without.
+	// Optional says that the container starts without them, too.
 	Optional bool
 }
 
-// Needs returns what the container has to know of services, ordered, each once: by its list and by its templates. What
-// cannot be read of a template is left out; Validate tells of it.
+// Needs returns the services that a container needs, ordered, each once, from its list and from its templates. Invalid
+// templates are left out; Validate reports them.
 func (c *Container) Needs() (needs []Need) {
 	add := func(p ServicePort) {
 		if !slices.ContainsFunc(needs, func(n Need) bool { return n.ServicePort == p }) {
@@ -111,7 +110,7 @@ func (c *Container) Needs() (needs []Need) {
 	return needs
 }
 
-// uses returns what the container's list says of a service.
+// uses returns the entry of the container's list for a service.
 func (c *Container) uses(n ServiceName) ServiceUse {
 	for _, u := range c.Services {
 		if u.port().ServiceName == n {
@@ -125,15 +124,15 @@ func (u *ServiceUse) port() ServicePort {
 	return ServicePort{ServiceName{u.Cluster, u.Service}, u.Port}
 }
 
-// Follows reports whether the container is told something of services, or has a file that is made from a template: its
-// agent then has to know how.
-func (c *Container) Follows() bool {
+// FollowsServices reports whether the container gets addresses of services, or has a file made from a template. Its
+// agent must then support it.
+func (c *Container) FollowsServices() bool {
 	return len(c.Services) > 0 || slices.ContainsFunc(c.Files, func(f File) bool { return f.Template })
 }
 
-// Follows reports whether a container of the definition does.
-func (d *TaskDefinition) Follows() bool {
-	return slices.ContainsFunc(d.Containers, func(c Container) bool { return c.Follows() })
+// FollowsServices reports whether a container of the definition does.
+func (d *TaskDefinition) FollowsServices() bool {
+	return slices.ContainsFunc(d.Containers, func(c Container) bool { return c.FollowsServices() })
 }
 
 // Services returns the services that tasks of the definition in a cluster use, ordered, each once.
@@ -147,8 +146,8 @@ func (d *TaskDefinition) Services(own string) (names []ServiceName) {
 	return slices.Compact(names)
 }
 
-// TemplateFolders returns the folders in which the container finds files made from templates, ordered, each once. Such
-// a folder is covered: it holds the container's files alone.
+// TemplateFolders returns the folders of the container's files made from templates, ordered, each once. The files hide
+// the rest of such a folder.
 func (c *Container) TemplateFolders() (folders []string) {
 	for i := range c.Files {
 		if f := &c.Files[i]; f.Template && cleanPath(f.Path) {
@@ -169,21 +168,21 @@ func (c *Container) serviceDefaults() {
 	}
 	for i := range c.Services {
 		if u := &c.Services[i]; u.Env != "" {
-			orElse(&u.OnChange, usual)
+			setDefault(&u.OnChange, usual)
 		}
 	}
 	for i := range c.Files {
 		f := &c.Files[i]
 		if f.Template {
-			orElse(&f.OnChange, usual)
+			setDefault(&f.OnChange, usual)
 		}
 		if f.OnChange == ChangeSignal {
-			orElse(&f.Signal, DefaultChangeSignal)
+			setDefault(&f.Signal, DefaultChangeSignal)
 		}
 	}
 }
 
-// validateServices checks what the container is told of services, and its templates.
+// validateServices checks the container's services and templates.
 func (c *Container) validateServices(k check, d *TaskDefinition) {
 	k.at("services").must(len(c.Services) <= MaxServiceUses, "holds %d services, at most %d are allowed",
 		len(c.Services), MaxServiceUses)
@@ -194,7 +193,7 @@ func (c *Container) validateServices(k check, d *TaskDefinition) {
 			a, b := &c.Services[i], &c.Services[j]
 			k.index("services", i).at("optional").must(a.port().ServiceName != b.port().ServiceName ||
 				a.Optional == b.Optional,
-				"differs from services[%d]: a service is waited for or it is not", j)
+				"differs from services[%d]: all entries of a service need the same value", j)
 		}
 	}
 	for i := range c.Files {
@@ -215,7 +214,7 @@ func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken m
 	}
 	if u.Env == "" {
 		at.at("on_change").must(u.OnChange == "",
-			"is for entries with env: files made from templates say it for themselves")
+			"is for entries with env: files made from templates have their own on_change")
 		return
 	}
 	at.at("port").must(u.Port != "", "is missing: want the name of the port of %s whose addresses %s is to hold",
@@ -233,7 +232,7 @@ func (u *ServiceUse) validate(at check, c *Container, d *TaskDefinition, taken m
 	taken[u.Env] = true
 	if u.OnChange == ChangeSignal {
 		at.at("on_change").fault(
-			"cannot be %q: the variables of a program that runs do not change; want restart or noop, or a "+
+			"cannot be %q: the variables of a running program cannot change; want restart or noop, or a "+
 				"file made from a template", ChangeSignal)
 		return
 	}
@@ -269,8 +268,8 @@ func (f *File) validateTemplate(at check, c *Container, d *TaskDefinition) {
 	for _, e := range t.env {
 		switch {
 		case slices.ContainsFunc(c.Secrets, func(s SecretUse) bool { return s.Env == e.name }):
-			at.at("content").fault("line %d: %s is a secret, and files made from templates stand on the "+
-				"node's disk: hand it to the program with secrets, as a file of its own or as the variable", e.line,
+			at.at("content").fault("line %d: %s is a secret, and files made from templates are on the "+
+				"node's disk: pass it with secrets, as a file of its own or as the variable", e.line,
 				clip(e.name))
 		case !c.knowsVariable(e.name, d):
 			at.at("content").fault("line %d: the container has no variable %q: want one of its env or "+
@@ -301,37 +300,37 @@ func (c *Container) validateTemplateFolders(k check) {
 		i := slices.IndexFunc(c.Files, func(f File) bool { return f.Template && folderOf(f.Path) == folder })
 		at, path := k.index("files", i).at("path"), c.Files[i].Path
 		if folder == "/" || folderOf(folder) == "/" {
-			at.fault("%q would cover the folder %s: want a path in a folder of its own, such as \"/etc/%s/%s\"",
+			at.fault("%q would hide the folder %s: want a path in a folder of its own, such as \"/etc/%s/%s\"",
 				clip(path), clip(folder),
 				"app", clip(path[strings.LastIndexByte(path, '/')+1:]))
 			continue
 		}
 		for _, other := range folders[n+1:] {
 			at.must(!clash(folder, other),
-				"%q and the folder %s lie within each other: want files made from templates side by side", clip(path),
+				"%q and the folder %s overlap: want files made from templates side by side", clip(path),
 				clip(other))
 		}
 		for j := range c.Files {
 			other := &c.Files[j]
 			at.must(other.InFolder(folders) >= 0 || !within(other.Path, folder),
-				"%q covers the folder of %s (files[%d]): want both in one folder, or in two of which none "+
-					"is in the other", clip(path), clip(other.Path), j)
+				"%q hides the folder of %s (files[%d]): want both in one folder, or in folders that do "+
+					"not overlap", clip(path), clip(other.Path), j)
 		}
 		for j := range c.Secrets {
 			if s := &c.Secrets[j]; cleanPath(s.File) {
 				at.must(!clash(folder, folderOf(s.File)),
-					"%q and %s lie within each other: want a folder that nothing else is in", clip(path),
+					"%q and %s overlap: want a folder of its own", clip(path),
 					"secrets["+strconv.Itoa(j)+"]")
 			}
 		}
 		for j := range c.Mounts {
 			at.must(!clash(folder, c.Mounts[j].Path),
-				"%q and %s lie within each other: want a folder that nothing else is in", clip(path),
+				"%q and %s overlap: want a folder of its own", clip(path),
 				"mounts["+strconv.Itoa(j)+"]")
 		}
 		for j := range c.Tmpfs {
 			at.must(!clash(folder, c.Tmpfs[j].Path),
-				"%q and %s lie within each other: want a folder that nothing else is in", clip(path),
+				"%q and %s overlap: want a folder of its own", clip(path),
 				"tmpfs["+strconv.Itoa(j)+"]")
 		}
 	}

@@ -77,7 +77,7 @@ func TestFaultsOfServices(t *testing.T) {
 		}, "containers[0].services[0].port", "want the name of the port of db whose addresses DB is to hold"},
 		"a signal for a variable": {
 			func(c *cluster.Container) { c.Services[0].OnChange = cluster.ChangeSignal },
-			"containers[0].services[0].on_change", "the variables of a program that runs do not change",
+			"containers[0].services[0].on_change", "the variables of a running program cannot change",
 		},
 		"no variable that could change": {func(c *cluster.Container) {
 			c.Services[1].OnChange = cluster.ChangeNoop
@@ -90,7 +90,7 @@ func TestFaultsOfServices(t *testing.T) {
 		}, "containers[0].services[0].env", "is set already"},
 		"a variable of Berth": {func(c *cluster.Container) {
 			c.Services[0].Env = "BERTH_DB"
-		}, "containers[0].services[0].env", "kept for the facts"},
+		}, "containers[0].services[0].env", "reserved for variables"},
 		"a bad name": {func(c *cluster.Container) {
 			c.Services[0].Service = "Db"
 		}, "containers[0].services[0].service", "Db"},
@@ -103,8 +103,8 @@ func TestFaultsOfServices(t *testing.T) {
 		"a secret in a file": {
 			func(c *cluster.Container) { c.Files[0].Content = "\n{{env \"PASSWORD\"}}" },
 			"containers[0].files[0].content",
-			"line 2: PASSWORD is a secret, and files made from templates stand on the node's disk: hand " +
-				"it to the program with secrets",
+			"line 2: PASSWORD is a secret, and files made from templates are on the node's disk: pass " +
+				"it with secrets",
 		},
 		"an unknown variable": {func(c *cluster.Container) {
 			c.Files[0].Content = `{{env "DEGREE"}}`
@@ -140,22 +140,22 @@ func TestFaultsOfServices(t *testing.T) {
 			func(c *cluster.Container) {
 				c.Files[0].Path = "/etc/app.conf"
 			}, "containers[0].files[0].path",
-			`would cover the folder /etc: want a path in a folder of its own, such as "/etc/app/app.conf"`,
+			`would hide the folder /etc: want a path in a folder of its own, such as "/etc/app/app.conf"`,
 		},
 		"a file below": {func(c *cluster.Container) {
 			c.Files[2].Path = "/etc/app/more/x.conf"
-		}, "containers[0].files[0].path", "covers the folder of /etc/app/more/x.conf (files[2])"},
+		}, "containers[0].files[0].path", "hides the folder of /etc/app/more/x.conf (files[2])"},
 		"a secret beside it": {func(c *cluster.Container) {
 			c.Secrets[0] = cluster.SecretUse{Secret: "password", File: "/etc/app/password"}
-		}, "containers[0].files[0].path", "secrets[0] lie within each other"},
+		}, "containers[0].files[0].path", "secrets[0] overlap"},
 		"memory over it": {func(c *cluster.Container) {
 			c.Tmpfs = []cluster.Tmpfs{{Path: "/etc/app/tmp"}}
-		}, "containers[0].files[0].path", "tmpfs[0] lie within each other"},
+		}, "containers[0].files[0].path", "tmpfs[0] overlap"},
 		"folders in each other": {
 			func(c *cluster.Container) {
 				c.Files[2] = cluster.File{Path: "/etc/app/d/x.conf", Template: true}
 			},
-			"containers[0].files[0].path", "the folder /etc/app/d lie within each other",
+			"containers[0].files[0].path", "the folder /etc/app/d overlap",
 		},
 	} {
 		d := follower()

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Notable reports whether the statistics of an attempt differ from those that were told by so much that it is worth
-// telling: more than a tenth, and more than a little.
+// Notable reports whether the statistics of an attempt differ enough from the reported ones to send them again: by more
+// than a tenth, and by more than a negligible amount.
 func (t TaskStats) Notable(told TaskStats) bool {
 	const (
 		cpu      = 20
@@ -23,8 +23,8 @@ func (t TaskStats) Notable(told TaskStats) bool {
 		t.Storage.notable(told.Storage)
 }
 
-// notable does the same for the rates of a whole task; what moves between its containers alone is told with the next
-// that counts.
+// notable does the same for the rates of a whole task. A shift between its containers alone is reported with the next
+// notable change.
 func (d *UseDetail) notable(told *UseDetail) bool {
 	if d == nil || told == nil {
 		return d != told
@@ -37,8 +37,8 @@ func notable(now, told, least float64) bool {
 	return change > least && change > math.Abs(told)/10
 }
 
-// Merge returns the statistics with what earlier ones say of attempts that these do not name, as far as lives says that
-// those are still there, ordered by UUID. It changes neither; earlier may be nil.
+// Merge returns the statistics completed by earlier ones for attempts that these do not name, if lives says that the
+// attempt still exists. The result is ordered by UUID. It changes neither argument; earlier may be nil.
 func (s *NodeStats) Merge(earlier *NodeStats, lives func(uuid string) bool) *NodeStats {
 	if earlier == nil {
 		earlier = &NodeStats{}
@@ -61,8 +61,8 @@ func (s *NodeStats) Merge(earlier *NodeStats, lives func(uuid string) bool) *Nod
 	return &merged
 }
 
-// Changed returns the statistics with only what differs notably from earlier ones, which may be nil. It changes
-// neither.
+// Changed returns the statistics with only the parts that differ notably from earlier ones, which may be nil. It
+// changes neither.
 func (s *NodeStats) Changed(earlier *NodeStats) *NodeStats {
 	if earlier == nil || len(s.Each) == 0 {
 		return s

@@ -7,7 +7,7 @@ import (
 )
 
 // ParseTaint reads "dedicated=gpu:no-schedule", "dedicated:no-schedule", "dedicated=gpu" or "dedicated". Without an
-// effect that is left empty. A value that holds ":" needs an effect behind it.
+// effect in the text, Effect is empty. A value that holds ":" needs an effect behind it.
 func ParseTaint(s string) (Taint, error) {
 	var t Taint
 	rest, effect, found := cutLast(s, ":")
@@ -39,7 +39,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// known returns an error for what is not an effect, with the word that is one here where another system's was meant.
+// known returns an error for an unknown effect. For an effect of another system it names the effect of Berth.
 func (e TaintEffect) known() error {
 	if slices.Contains(e.Values(), e) {
 		return nil
@@ -47,18 +47,18 @@ func (e TaintEffect) known() error {
 	want := "want one of " + strings.Join(texts(e.Values()), ", ")
 	switch string(e) { // the words of other systems
 	case "NoSchedule":
-		return fmt.Errorf("the effect %q is called %s here", e, TaintNoSchedule)
+		return fmt.Errorf("the effect %q is %s in Berth", e, TaintNoSchedule)
 	case "PreferNoSchedule":
-		return fmt.Errorf("the effect %q is called %s here", e, TaintAvoid)
+		return fmt.Errorf("the effect %q is %s in Berth", e, TaintAvoid)
 	case "NoExecute":
-		return fmt.Errorf("the effect %q is called %s here", e, TaintEvict)
+		return fmt.Errorf("the effect %q is %s in Berth", e, TaintEvict)
 	case "":
 		return fmt.Errorf("there is no effect after \":\": %s", want)
 	}
 	return fmt.Errorf("%q is not an effect: %s", clip(string(e)), want)
 }
 
-// String returns the taint as ParseTaint reads it: "dedicated=gpu:no-schedule", without the value where there is none.
+// String returns the taint as ParseTaint reads it: "dedicated=gpu:no-schedule", or without the value if there is none.
 func (t Taint) String() string {
 	if t.Value == "" {
 		return fmt.Sprintf("%s:%s", t.Key, t.effect())

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// State is where a task's attempt stands. The shown state is computed from the three
-// records of an attempt (desired, observed, outcome); no record holds it.
+// State is the state of a task's attempt. It is computed from the three records of an attempt (desired, observed,
+// outcome); no record holds it.
 type State string
 
 // States in the order of a task's life. The last five are terminal.
@@ -21,7 +21,7 @@ const (
 	StateFailed    State = "failed"
 	StateRejected  State = "rejected"  // the agent could not take it
 	StateLost      State = "lost"      // its node fell silent
-	StateCancelled State = "cancelled" // it was told to stop
+	StateCancelled State = "cancelled" // it was stopped on request
 )
 
 // Values returns every State, in the order of the constants.
@@ -42,7 +42,7 @@ func (s State) Terminal() bool {
 	return false
 }
 
-// Health is what a running task's checks say.
+// Health is the result of a running task's checks.
 type Health string
 
 // Healths: unknown until the first result, or for tasks that do not run.
@@ -58,8 +58,8 @@ func (Health) Values() []Health {
 	return []Health{HealthUnknown, HealthHealthy, HealthWarning, HealthFailing}
 }
 
-// Token orders what agents are told (P1.6): generation of the node's ownership, then
-// incarnation of the store, then epoch of the leader.
+// Token orders the control plane's messages to agents (P1.6): by generation of the node's ownership, then incarnation
+// of the store, then epoch of the leader.
 type Token struct {
 	Generation  uint64 `json:"g"`
 	Incarnation uint64 `json:"i"`
@@ -87,26 +87,26 @@ func (StopClass) Values() []StopClass {
 	return []StopClass{StopMandatory, StopVoluntary}
 }
 
-// Stop tells an agent to end a task.
+// Stop asks an agent to end a task.
 type Stop struct {
 	Class StopClass `json:"class"`
 	// Reason is a code such as "rollout", and Message a sentence for people.
 	Reason  ReasonCode `json:"reason"`
 	Message string     `json:"message,omitempty"`
-	// Permit is the ask of the agent that was granted (P5.2). A voluntary stop without the agent's own newest ask is a
-	// wish: the agent asks, and goes on running the task.
+	// Permit is the granted request of the agent (P5.2). A voluntary stop without the agent's own newest request is not
+	// granted: the agent asks, and runs the task on.
 	Permit string `json:"permit,omitempty"`
-	// For and ForAttempt, unless empty, name the attempt that the room of this one was promised to: while the stop
-	// stands, the next leader knows of the promise by it.
+	// For and ForAttempt, unless empty, name the attempt that was promised the room of this one. The next leader knows
+	// the promise from them while the stop stands.
 	For        TaskID `json:"for,omitempty"`
 	ForAttempt int    `json:"for_attempt,omitempty"`
-	// Ended says that the attempt's outcome is durable: the agent stops what may still run,
-	// removes the container and what it kept, and reports the task gone (P4.6).
+	// Ended says that the attempt's outcome is durable: the agent stops what may still run, removes the container and
+	// its data, and reports the task gone (P4.6).
 	Ended bool `json:"ended,omitempty"`
 }
 
-// Desired is what the control plane wants of one attempt of a task on one node: the record
-// state/<node>/<task>. Before it is projected it stands in a plan record. Writer: the control plane.
+// Desired is the control plane's intent for one attempt of a task on one node: the record state/<node>/<task>. Before
+// the record is projected it is part of a plan record. Writer: the control plane.
 type Desired struct {
 	Task    TaskID `json:"task"`
 	Attempt int    `json:"attempt"` // from 1
@@ -114,13 +114,14 @@ type Desired struct {
 	UUID  string   `json:"uuid"`
 	Node  string   `json:"node"`
 	Owner OwnerRef `json:"owner"`
-	// Definition is what to run; Count the tasks of the service or step, told to the task.
+	// Definition is what the task runs. Count is the number of tasks of the service or step, which the task gets to
+	// know.
 	Definition Ref `json:"definition"`
 	Count      int `json:"count"`
 	Priority   int `json:"priority"`
 	// Ports maps each of the definition's ports to its number on the node.
 	Ports map[string]int `json:"ports,omitempty"`
-	// Devices are what the task holds of its node's, ordered by ID.
+	// Devices are the devices of the node that the task reserves, ordered by ID.
 	Devices []DeviceUse `json:"devices,omitempty"`
 	// TimeLimit, unless 0, ends the attempt that long after its barrier.
 	TimeLimit Duration `json:"time_limit,omitempty"`
@@ -139,7 +140,7 @@ type Desired struct {
 }
 
 // RequestCounter says where a task counts its requests: a page in Prometheus' text format that its agent reads, as the
-// scaling target of metric requests names it. What is empty has the defaults of ScaleTarget.
+// scaling target of metric requests names it. Empty fields have the defaults of ScaleTarget.
 type RequestCounter struct {
 	Port   string `json:"port,omitempty"`
 	Path   string `json:"path,omitempty"`
@@ -152,7 +153,7 @@ func (d *Desired) Batch() bool { return d.Owner.Kind == KindJob }
 // Ended reports whether the attempt's outcome is known to be durable.
 func (d *Desired) Ended() bool { return d.Stop != nil && d.Stop.Ended }
 
-// ContainerState is where one container of a task stands.
+// ContainerState is the state of one container of a task.
 type ContainerState string
 
 // States of a container.
@@ -167,27 +168,26 @@ func (ContainerState) Values() []ContainerState {
 	return []ContainerState{ContainerWaiting, ContainerRunning, ContainerExited}
 }
 
-// Exit is how a container's process ended.
+// Exit is the end of a container's process.
 type Exit struct {
 	// Code is the exit code, 128 + signal where a signal ended it, -1 if it is unknown.
 	Code   int       `json:"code"`
 	Signal int       `json:"signal,omitempty"`
 	OOM    bool      `json:"oom,omitempty"` // the kernel killed it for its memory limit
 	At     time.Time `json:"at,omitzero"`
-	// Unknown says that nobody saw the end (P4.4).
+	// Unknown says that the end was not observed (P4.4).
 	Unknown bool `json:"unknown,omitempty"`
 }
 
 // Success reports whether the process ended by itself with code 0.
 func (e Exit) Success() bool { return e.Code == 0 && e.Signal == 0 && !e.OOM && !e.Unknown }
 
-// ContainerStatus is what an agent saw of one container.
+// ContainerStatus is the state of one container, as its agent saw it.
 type ContainerStatus struct {
 	Name  string         `json:"name"`
 	State ContainerState `json:"state"`
 	Pid   int            `json:"pid,omitempty"`
-	// PidStart is the process's start in clock ticks since the machine's boot: with Pid it
-	// names one process for ever.
+	// PidStart is the process's start in clock ticks since boot. Pid and PidStart together identify one process.
 	PidStart uint64    `json:"pid_start,omitempty"`
 	Started  time.Time `json:"started,omitzero"`
 	Restarts int       `json:"restarts,omitempty"`
@@ -195,8 +195,8 @@ type ContainerStatus struct {
 	Exit     *Exit     `json:"exit,omitempty"` // the newest end
 }
 
-// Observed is what an agent saw of one attempt: the record status/<node>/<task>. Writer: the
-// agent, through its dispatcher.
+// Observed is the state of one attempt, as its agent saw it: the record status/<node>/<task>. Writer: the agent,
+// through its dispatcher.
 type Observed struct {
 	Task    TaskID `json:"task"`
 	Attempt int    `json:"attempt"`
@@ -205,8 +205,8 @@ type Observed struct {
 	// Session and Seq order an agent's reports (P6.1).
 	Session uint64 `json:"session"`
 	Seq     uint64 `json:"seq"`
-	// Definition, Count, Ports and Devices are what the attempt was told to run with, and Plan is the plan record that
-	// placed it. From them its desired record is made again where the store lost that (P1.7, P3.9). They do not change.
+	// Definition, Count, Ports and Devices are what the attempt runs with, and Plan is the plan record that placed it.
+	// The control plane restores a lost desired record from them (P1.7, P3.9). They do not change.
 	Definition Ref            `json:"definition,omitzero"`
 	Count      int            `json:"count,omitempty"`
 	Ports      map[string]int `json:"ports,omitempty"`
@@ -227,8 +227,8 @@ type Observed struct {
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	// LogTail is the end of the output of a failed attempt, at most MaxLogTail bytes.
 	LogTail string `json:"log_tail,omitempty"`
-	// Ask is the agent's newest request for a permit to stop the attempt, "<session>.<number>" (P5.2). One that differs
-	// from the stop's permit says that this was not used and will not be. Once it has used a permit the agent asks no
+	// Ask is the agent's newest request for a permit to stop the attempt, "<session>.<number>" (P5.2). If it differs
+	// from the stop's permit, that permit was not used and will not be. Once the agent has used a permit it asks no
 	// more.
 	Ask string `json:"ask,omitempty"`
 	// Gone says that nothing of the attempt is left on the node.
@@ -243,7 +243,7 @@ func (o *Observed) Healthy() bool {
 	return o != nil && o.State == StateRunning && o.Health == HealthHealthy
 }
 
-// Outcome is how an attempt ended: the record attempt/<task>/<n>, written once. Writer: the control plane.
+// Outcome is the end of an attempt: the record attempt/<task>/<n>, written once. Writer: the control plane.
 type Outcome struct {
 	Task       TaskID     `json:"task"`
 	Attempt    int        `json:"attempt"`
@@ -254,8 +254,8 @@ type Outcome struct {
 	State      State      `json:"state"` // terminal
 	Reason     ReasonCode `json:"reason,omitempty"`
 	Message    string     `json:"message,omitempty"`
-	// Started reports whether user code may have run: the attempt passed its barrier or, for a
-	// service, left the preparing state. Free says that it does not count as a retry.
+	// Started reports whether user code may have run: the attempt passed its barrier or, for a service, left the
+	// preparing state. Free says that it does not count as a retry.
 	Started bool      `json:"started"`
 	Free    bool      `json:"free,omitempty"`
 	Placed  time.Time `json:"placed,omitzero"`
@@ -265,12 +265,12 @@ type Outcome struct {
 	LogTail string    `json:"log_tail,omitempty"`
 }
 
-// Attempt joins the records of one attempt, with the revisions that a plan compares. A record
-// that does not exist is nil with revision 0.
+// Attempt joins the records of one attempt, with the revisions that a plan compares. A missing record is nil with
+// revision 0.
 type Attempt struct {
 	Desired  *Desired
 	Observed *Observed
 	Outcome  *Outcome
-	// DesiredRev is 0 while the attempt stands in a plan record only.
+	// DesiredRev is 0 while the attempt is part of a plan record only.
 	DesiredRev, ObservedRev uint64
 }

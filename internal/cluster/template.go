@@ -13,26 +13,25 @@ import (
 
 // Bounds of the making of a text from a template, so that none keeps an agent busy.
 const (
-	// MaxRendered is how long the text may be, and MaxRenderSteps how many turns all loops of the template may take
-	// together.
+	// MaxRendered is the longest rendered text, in bytes. MaxRenderSteps limits the iterations of all loops of the
+	// template together.
 	MaxRendered    = MiB
 	MaxRenderSteps = 100_000
-	// maxRenderWork is how many bytes its functions may make on the way.
+	// maxRenderWork limits the intermediate output of functions, in bytes.
 	maxRenderWork = 16 * MiB
-	// maxVerbs is how many values one call of printf may take, maxWidth how wide it may write each.
+	// maxVerbs is the most values of one printf call, maxWidth the widest field in characters.
 	maxVerbs, maxWidth = 100, 999
 )
 
-// Template is a text that is made on a node from what is known there: text/template of Go with few functions, none of
-// which reads anything but its input or does anything. The same input makes the same text. The zero value makes an
-// empty one.
+// Template is a text that a node renders: text/template of Go with few functions, which read only its input and have no
+// effects. Equal input gives equal text. The zero value renders an empty text.
 type Template struct {
 	text     string
-	services []ServicePort // that it asks for
+	services []ServicePort // the services that it uses
 	env      []variable    // that it reads
 }
 
-// variable is a use of one.
+// variable is one use of a variable.
 type variable struct {
 	name string
 	line int
@@ -49,7 +48,7 @@ type TemplateAddress struct {
 // String returns "host:port".
 func (a TemplateAddress) String() string { return HostPort(a.Address, a.Port) }
 
-// HostPort returns "host:port"; the address of a host of IPv6 stands in brackets.
+// HostPort returns "host:port". An IPv6 address is put in brackets.
 func HostPort(host string, port int) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
@@ -57,19 +56,19 @@ func HostPort(host string, port int) string {
 	return host + ":" + strconv.Itoa(port)
 }
 
-// TemplateNode is what templates know of their node.
+// TemplateNode is the node, as templates see it.
 type TemplateNode struct {
 	Name, Address, Arch string
 	Labels              Labels // that its agent was started with
 }
 
-// TemplateTask is what templates know of their task: Service, or Job and Step, is whose it is.
+// TemplateTask is the task, as templates see it. Its owner is Service, or Job and Step.
 type TemplateTask struct {
 	ID, Cluster, Service, Job, Step string
 	Index, Count                    int
 }
 
-// TemplateInput is what a text is made of.
+// TemplateInput is the input of a rendering.
 type TemplateInput struct {
 	Services map[ServicePort][]TemplateAddress
 	Env      map[string]string
@@ -83,11 +82,11 @@ var templateFunctions = [...]string{
 	"service", "env", "node", "task", "join", "json", "default", "upper", "lower", "replace",
 }
 
-// templateName is how text/template calls the text in its errors.
+// templateName is the template's name in errors of text/template.
 const templateName = "file"
 
-// ParseTemplate reads a template and returns all that is wrong with it, each with its line. The services and variables
-// that it asks for stand in it as literal text: so it is known what to follow before it is made into a text.
+// ParseTemplate reads a template and returns all its faults, each with its line. Services and variables must be
+// literals, so the followed services are known before the template is rendered.
 func ParseTemplate(text string) (Template, Faults) {
 	t := Template{text: text}
 	trees, err := parseTrees(text)
@@ -123,7 +122,7 @@ func sortedTrees(trees map[string]*parse.Tree) []string {
 	return names
 }
 
-// walker looks for what a template asks for.
+// walker collects the services and variables of a template.
 type walker struct {
 	template *Template
 	text     string
@@ -163,7 +162,7 @@ func (w *walker) node(n parse.Node) {
 	case *parse.PipeNode:
 		w.pipe(n)
 	case *parse.ChainNode:
-		w.word(n.Node)
+		w.argument(n.Node)
 	}
 }
 
@@ -186,13 +185,13 @@ func (w *walker) pipe(p *parse.PipeNode) {
 			}
 		}
 		for _, arg := range args {
-			w.word(arg)
+			w.argument(arg)
 		}
 	}
 }
 
-// word looks at what stands where a value is wanted.
-func (w *walker) word(n parse.Node) {
+// argument checks one argument.
+func (w *walker) argument(n parse.Node) {
 	if name, ok := n.(*parse.IdentifierNode); ok {
 		w.call(name, nil, false)
 		return
@@ -200,7 +199,7 @@ func (w *walker) word(n parse.Node) {
 	w.node(n)
 }
 
-// call looks at a call, and reports whether there is nothing more to look at in it.
+// call checks a call, and reports whether its arguments are done.
 func (w *walker) call(name *parse.IdentifierNode, args []parse.Node, piped bool) bool {
 	switch {
 	case !slices.Contains(templateFunctions[:], name.Ident):
@@ -258,7 +257,7 @@ func (t Template) Render(in *TemplateInput) (string, error) {
 	if err != nil {
 		return "", errors.New(describeTemplateError(err))
 	}
-	turn, err := parse.Parse("turn", "{{turn}}", "", "", map[string]any{"turn": r.turn})
+	turn, err := parse.Parse("turn", "{{turn}}", "", "", map[string]any{"turn": r.countIteration})
 	if err != nil {
 		return "", err
 	}
@@ -273,7 +272,7 @@ func (t Template) Render(in *TemplateInput) (string, error) {
 	return r.out.String(), nil
 }
 
-// count puts a call at the beginning of each list of what is done, so that no loop goes on unseen.
+// count puts a call at the beginning of each list of actions, so that every iteration is counted.
 func count(list *parse.ListNode, call parse.Node) {
 	if list == nil {
 		return
@@ -294,7 +293,7 @@ func count(list *parse.ListNode, call parse.Node) {
 	list.Nodes = slices.Insert(list.Nodes, 0, call)
 }
 
-// try makes a text of invented input, to find what is wrong with the template whatever its input is.
+// try renders the template with invented input, to find faults that any input would show.
 func (t Template) try() Faults {
 	in := TemplateInput{Services: map[ServicePort][]TemplateAddress{}, Env: map[string]string{}}
 	for _, p := range t.services {
@@ -334,7 +333,7 @@ func (r *renderer) Write(b []byte) (int, error) {
 	return r.out.Write(b)
 }
 
-func (r *renderer) turn() (string, error) {
+func (r *renderer) countIteration() (string, error) {
 	if r.steps++; r.steps > MaxRenderSteps {
 		return "", errTooOften
 	}
@@ -342,7 +341,7 @@ func (r *renderer) turn() (string, error) {
 }
 
 // spend counts text that a function is about to make.
-func (r *renderer) spend(n int) error {
+func (r *renderer) countOutput(n int) error {
 	if r.work += n; r.work > int(maxRenderWork) || n > int(maxRenderWork) {
 		return errTooMuch
 	}
@@ -351,7 +350,7 @@ func (r *renderer) spend(n int) error {
 
 func (r *renderer) functions() template.FuncMap {
 	return template.FuncMap{
-		"turn": r.turn,
+		"turn": r.countIteration,
 		"service": func(name, port string) []TemplateAddress {
 			service, inCluster, _ := strings.Cut(name, ".")
 			return r.in.Services[ServicePort{ServiceName{inCluster, service}, port}]
@@ -364,15 +363,15 @@ func (r *renderer) functions() template.FuncMap {
 		"join":    r.join,
 		"json":    r.json,
 		"default": func(instead, value any) any { return fallback(instead, value) },
-		"upper":   func(s string) (string, error) { return strings.ToUpper(s), r.spend(len(s)) },
-		"lower":   func(s string) (string, error) { return strings.ToLower(s), r.spend(len(s)) },
+		"upper":   func(s string) (string, error) { return strings.ToUpper(s), r.countOutput(len(s)) },
+		"lower":   func(s string) (string, error) { return strings.ToLower(s), r.countOutput(len(s)) },
 		"replace": r.replace,
 	}
 }
 
 func (r *renderer) print(args ...any) (string, error) {
 	for _, a := range args {
-		if err := r.spend(1 + sizeOf(a)); err != nil {
+		if err := r.countOutput(1 + sizeOf(a)); err != nil {
 			return "", err
 		}
 	}
@@ -399,11 +398,11 @@ func (r *renderer) printf(format string, args ...any) (string, error) {
 		}
 		rest = after
 	}
-	if err := r.spend(len(format) + maxWidth*strings.Count(format, "%")); err != nil {
+	if err := r.countOutput(len(format) + maxWidth*strings.Count(format, "%")); err != nil {
 		return "", err
 	}
 	for _, a := range args {
-		if err := r.spend(4 * sizeOf(a)); err != nil { // %q and % x make more of a text
+		if err := r.countOutput(4 * sizeOf(a)); err != nil { // %q and % x make more of a text
 			return "", err
 		}
 	}
@@ -436,7 +435,7 @@ func (r *renderer) join(separator string, list any) (string, error) {
 		return "", errors.New(`join wants a separator and a list, such as join "," (service "db" "sql")`)
 	}
 	for _, word := range words {
-		if err := r.spend(len(word) + len(separator)); err != nil {
+		if err := r.countOutput(len(word) + len(separator)); err != nil {
 			return "", err
 		}
 	}
@@ -444,7 +443,7 @@ func (r *renderer) join(separator string, list any) (string, error) {
 }
 
 func (r *renderer) json(value any) (string, error) {
-	if err := r.spend(6 * sizeOf(value)); err != nil {
+	if err := r.countOutput(6 * sizeOf(value)); err != nil {
 		return "", err
 	}
 	if a, ok := value.(TemplateAddress); ok {
@@ -462,7 +461,7 @@ func (r *renderer) json(value any) (string, error) {
 }
 
 func (r *renderer) replace(old, with, text string) (string, error) {
-	if err := r.spend(len(text) + strings.Count(text, old)*len(with)); err != nil {
+	if err := r.countOutput(len(text) + strings.Count(text, old)*len(with)); err != nil {
 		return "", err
 	}
 	return strings.ReplaceAll(text, old, with), nil
@@ -503,7 +502,7 @@ func describeTemplateError(err error) string {
 	return "line " + line + ": " + rest
 }
 
-// templateFields says what the fields of a type are.
+// templateFields names the fields of a type.
 func templateFields(typ string) string {
 	switch typ {
 	case "cluster.TemplateAddress":

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// input is what the templates of these tests are made of.
+// input returns the input of the templates in these tests.
 func input() *cluster.TemplateInput {
 	sql := cluster.ServicePort{ServiceName: cluster.ServiceName{Service: "db"}, Port: "sql"}
 	other := cluster.ServicePort{ServiceName: cluster.ServiceName{Cluster: "shared", Service: "cache"}, Port: "tcp"}
@@ -72,7 +72,7 @@ func TestTemplateIsRendered(t *testing.T) {
 	}
 }
 
-// Whatever is wrong is said at once, with its line and what would be right.
+// All faults of a template are reported at once, each with its line and correction.
 func TestTemplateFaults(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -19,7 +19,7 @@ const (
 	MaxPids   = 4 << 20      // as many as a kernel counts
 	MaxArgs   = 1000
 	MaxEnv    = 1000
-	// MaxArg is the most bytes the kernel takes in one argument or variable.
+	// MaxArg is the kernel's limit of one argument or variable, in bytes.
 	MaxArg = 128<<10 - 1
 )
 
@@ -28,7 +28,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 	k.at("containers").must(n > 0, "is empty: a task needs at least one container")
 	k.at("containers").must(n <= MaxContainers, "holds %d containers, at most %d are allowed", n, MaxContainers)
 	k.at("containers").must(n == 0 || d.Main() != nil,
-		"holds only init and optional containers: one must be neither, whose end is the task's")
+		"holds only init and optional containers: want an essential container, whose end ends the task")
 	names := make([]string, n)
 	images := slices.ContainsFunc(d.Containers, func(c Container) bool { return c.Image != "" })
 	for i := range d.Containers {
@@ -78,7 +78,7 @@ func (c *Container) validate(k check) {
 		short, prefixed := strings.CutPrefix(name, "CAP_")
 		switch {
 		case slices.Contains(c.Capabilities[:i], name):
-			at.fault("%q stands there twice", clip(name))
+			at.fault("%q is repeated", clip(name))
 		case slices.Contains(capabilities[:], name):
 		case prefixed && slices.Contains(capabilities[:], short):
 			at.fault("%q is written %q here", name, short)
@@ -112,7 +112,7 @@ func (c check) arguments(field string, words []string) {
 	}
 }
 
-// text demands what the kernel takes as an argument or variable.
+// text requires a valid argument or variable of the kernel.
 func (c check) text(s string) {
 	c.must(len(s) <= MaxArg, "is %d bytes long, at most %d are allowed", len(s), MaxArg)
 	c.must(utf8.ValidString(s) && !strings.Contains(s, "\x00"), "is not UTF-8 text without zero bytes")
@@ -128,15 +128,15 @@ func (c *Container) validateEnv(k check, d *TaskDefinition) {
 			continue
 		}
 		at.must(!strings.HasPrefix(name, EnvBerth),
-			"begins with %s, which is kept for the facts that Berth tells the task", EnvBerth)
+			"begins with %s, which is reserved for variables that Berth sets", EnvBerth)
 		for _, p := range d.Ports {
 			at.must(name != PortVariable(p.Name) && name != AddrVariable(p.Name),
-				"is set by Berth for port %q: name the variable or the port otherwise", clip(p.Name))
+				"is set by Berth for port %q: rename the variable or the port", clip(p.Name))
 		}
 	}
 }
 
-// validatePaths checks what is put into the container's file tree.
+// validatePaths checks the paths in the container's file tree.
 func (c *Container) validatePaths(k check, d *TaskDefinition) {
 	taken := make(map[string]string)
 	place := func(field string, i int, path string) {
@@ -145,7 +145,7 @@ func (c *Container) validatePaths(k check, d *TaskDefinition) {
 		case !cleanPath(path):
 			at.absolute(path)
 		case path == "/" || within(path, "/proc") || within(path, "/sys"):
-			at.fault("%q cannot be covered: want a path outside of /proc and /sys", clip(path))
+			at.fault("%q cannot be mounted over: want a path outside of /proc and /sys", clip(path))
 		case taken[path] != "":
 			at.fault("%q is already the path of %s", clip(path), taken[path])
 		default:
@@ -187,7 +187,7 @@ func within(path, folder string) bool {
 func (d *TaskDefinition) validateOrder(k check, i int) {
 	c := &d.Containers[i]
 	k.at("optional").must(!c.Init || !c.Optional,
-		"is not for init containers: the task starts only after they ended well")
+		"is not for init containers: the task starts only after they succeeded")
 	k.at("after").must(!c.Init || len(c.After) == 0, "is not for init containers: they run in the order of the list")
 	for n, name := range c.After {
 		at := k.index("after", n)
@@ -198,7 +198,7 @@ func (d *TaskDefinition) validateOrder(k check, i int) {
 		case before == nil:
 			at.fault("%q is not the name of one of the definition's containers", clip(name))
 		case before.Init:
-			at.fault("%q is an init container: these end before all others start anyway", name)
+			at.fault("%q is an init container: init containers always end before the others start", name)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (d *TaskDefinition) cycle() []string {
 		path = append(path, name)
 		for _, before := range c.After {
 			if before == name {
-				continue // told by validateOrder
+				continue // validateOrder reports it
 			}
 			if found := visit(before); found != nil {
 				return found
@@ -342,9 +342,9 @@ func (c *Container) validatePin(k check) {
 	}
 	k.must(validDigest(c.Digest), "%q is not the digest of an image: want \"sha256:\" and 64 hexadecimal digits",
 		clip(c.Digest))
-	k.must(!strings.Contains(c.Image, "@"), "stands already in image: write it once")
+	k.must(!strings.Contains(c.Image, "@"), "is already part of image: write it once")
 	k.must(c.Pull == "" || c.Pull == PullMissing,
-		"cannot go with pull %q, which takes whatever the name stands for: leave out one of them", c.Pull)
+		"cannot be combined with pull %q, which runs the newest image of the name: leave out one of them", c.Pull)
 }
 
 func validDigest(s string) bool {
@@ -359,7 +359,7 @@ func validDigest(s string) bool {
 	return length != 0 && len(hex) == length && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// capabilities are those of Linux, without "CAP_".
+// capabilities are the capabilities of Linux, without "CAP_".
 var capabilities = [...]string{
 	"AUDIT_CONTROL", "AUDIT_READ", "AUDIT_WRITE", "BLOCK_SUSPEND", "BPF", "CHECKPOINT_RESTORE", "CHOWN",
 	"DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "IPC_LOCK", "IPC_OWNER", "KILL", "LEASE",

@@ -12,8 +12,8 @@ const (
 	MaxCronKeep   = 1000
 )
 
-// Validate returns all faults of the cron as Faults, or nil, but for what schedules and zone say: that reads who knows
-// timetables. What was left out counts with its default. It looks at nothing but the cron; see CheckReferences.
+// Validate returns all faults of the cron as Faults, or nil, but not those within schedules and zone: package timetable
+// reads them. Omitted fields count with their defaults. It looks at the cron only; see CheckReferences.
 func (c *Cron) Validate() error {
 	c = c.completed()
 	k := newCheck()

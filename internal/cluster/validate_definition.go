@@ -26,8 +26,8 @@ const (
 	MaxDisk = 1024 * TiB
 )
 
-// What names of environment variables that Berth sets begin with: for the number of each port, its address with the
-// number, and other facts of the task. A manifest may set none of them.
+// Prefixes of the environment variables that Berth sets: for the number of each port, its address with the number, and
+// other facts of the task. A manifest may set none of them.
 const (
 	EnvPort  = "PORT_"
 	EnvAddr  = "ADDR_"
@@ -42,7 +42,7 @@ func AddrVariable(port string) string { return EnvAddr + envName(port) }
 
 func envName(port string) string { return strings.ToUpper(strings.ReplaceAll(port, "-", "_")) }
 
-// Validate returns all faults of the definition as Faults, or nil. What was left out counts with its default.
+// Validate returns all faults of the definition as Faults, or nil. Omitted fields count with their defaults.
 func (d *TaskDefinition) Validate() error {
 	d = d.completed()
 	k := newCheck()

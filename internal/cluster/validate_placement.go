@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Bounds of placements and of what nodes have.
+// Limits of placements and of facts of nodes.
 const (
 	MaxSpreads     = 16 // of a placement, and so many relations and distincts
 	MaxTolerations = 64
 	MaxTaints      = 64 // of a node
-	// MaxDevices bounds the devices of a node, and so what a task asks for.
+	// MaxDevices limits the devices of a node, and so the request of a task.
 	MaxDevices        = 1024
 	MaxDeviceRequests = 16 // of a container
 	// MaxGang bounds the tasks of a gang: they are written into one record, or none of them is.
@@ -23,8 +23,8 @@ const (
 	MinGangDeadline = Duration(time.Second)
 )
 
-// placement checks everything about the choice of a node. Of daemon, whose tasks have no choice, only demands make
-// sense.
+// placement checks all fields of a placement. A daemon's tasks have no choice of a node, so a daemon may have
+// requirements only.
 func (c check) placement(p Placement, daemon bool) {
 	c.at("strategy").strategy(p.Strategy)
 	oneOf(c.at("anti_affinity"), p.AntiAffinity)
@@ -47,7 +47,7 @@ func (c check) placement(p Placement, daemon bool) {
 		c.at("distinct").must(len(p.Distinct) == 0, why)
 		for i := range p.Relations {
 			c.index("relations", i).must(p.Relations[i].Required,
-				"is a wish, and the tasks of a daemon have no choice: want one that is required, or none")
+				"is a preference, and the tasks of a daemon have no choice of nodes: set required, or leave it out")
 		}
 	}
 }
@@ -59,8 +59,8 @@ func (c check) affinities(list []Affinity) {
 		a, at := &list[i], c.index("affinities", i)
 		a.Constraint.validate(at)
 		at.at("weight").must(a.Weight >= -MaxWeight && a.Weight <= MaxWeight && a.Weight != 0,
-			"is %d, want a number from %d to %d, and not 0: a negative one is a dislike", a.Weight, -MaxWeight,
-			MaxWeight)
+			"is %d, want a number from %d to %d, and not 0: a negative weight prefers other nodes", a.Weight,
+			-MaxWeight, MaxWeight)
 		for j := range list[:i] {
 			if sameConstraint(a.Constraint, list[j].Constraint) {
 				at.fault("says %q, as affinities[%d] does: join the weights", clip(a.String()), j)
@@ -74,8 +74,7 @@ func sameConstraint(a, b Constraint) bool {
 	return a.Attribute == b.Attribute && a.Op == b.Op && a.Value == b.Value && slices.Equal(a.Values, b.Values)
 }
 
-// weight demands the weight of a wish that can only be for something.
-// strategy takes an empty one for one that others name.
+// strategy requires a known strategy, or an empty one.
 func (c check) strategy(s Strategy) {
 	if s != "" {
 		oneOf(c, s)
@@ -100,7 +99,7 @@ func (c check) spread(list []Spread) {
 		at.weight(s.Weight)
 		at.at("max_skew").within(s.MaxSkew, 0, MaxCount)
 		at.at("max_skew").must(s.MaxSkew == 0 || len(s.Targets) == 0,
-			"does not go with targets: it demands that all values have the same, and they ask for different shares")
+			"cannot be combined with targets: a skew wants equal numbers, targets want different shares")
 		at.targets(s.Targets)
 	}
 }
@@ -129,26 +128,26 @@ func (c check) relations(list []Relation) {
 	c.at("relations").must(len(list) <= MaxSpreads, "holds %d relations, at most %d are allowed", len(list), MaxSpreads)
 	for i := range list {
 		r, at := &list[i], c.index("relations", i)
-		at.at("labels").must(len(r.Labels) > 0, "is empty: want the labels of the services and jobs that are meant")
+		at.at("labels").must(len(r.Labels) > 0, "is empty: want the labels of the other services or jobs")
 		at.at("labels").labels(r.Labels)
 		at.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d clusters, at most %d are allowed",
 			len(r.Clusters), maxConstraints)
 		for j, name := range r.Clusters {
 			at.index("clusters", j).name(name)
-			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q stands there twice", clip(name))
+			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q is repeated", clip(name))
 		}
 		at.at("attribute").single(r.Attribute)
 		if r.Required {
-			at.at("weight").must(r.Weight == 0, "is %d, but a demand has no weight: leave it out, or required",
-				r.Weight)
+			at.at("weight").must(r.Weight == 0,
+				"is %d, but a required relation has no weight: leave out weight or required", r.Weight)
 		} else {
 			at.weight(r.Weight)
 		}
 		for j := range list[:i] {
 			if other := &list[j]; sameRelated(r, other) {
-				at.must(r.Away != other.Away, "is about the same labels as relations[%d]: one is enough", j)
+				at.must(r.Away != other.Away, "has the same labels as relations[%d]: one is enough", j)
 				at.must(r.Away == other.Away,
-					"contradicts relations[%d]: one draws the task there, the other keeps it away", j)
+					"contradicts relations[%d]: one wants the task near, the other away", j)
 				break
 			}
 		}
@@ -179,7 +178,7 @@ func (c check) distinct(list []Distinct) {
 	}
 }
 
-// tolerations demands that there can be taints for each, and that none stands there twice.
+// tolerations requires that each toleration can match a taint, and that none repeats.
 func (c check) tolerations(list []Toleration, daemon bool) {
 	c.at("tolerations").must(len(list) <= MaxTolerations, "holds %d tolerations, at most %d are allowed", len(list),
 		MaxTolerations)
@@ -189,7 +188,7 @@ func (c check) tolerations(list []Toleration, daemon bool) {
 			at.at("key").labelKey(t.Key)
 		}
 		at.at("value").label(t.Value)
-		at.at("value").must(t.Value == "" || t.Key != "", "is %q of no key: want the key of the taint, too",
+		at.at("value").must(t.Value == "" || t.Key != "", "is %q without a key: want the key of the taint, too",
 			clip(t.Value))
 		if t.Effect != "" {
 			at.at("effect").effect(t.Effect)
@@ -197,8 +196,8 @@ func (c check) tolerations(list []Toleration, daemon bool) {
 		if t.For != 0 {
 			at.at("for").span(t.For, MinStay, MaxDeadline)
 			at.at("for").must(t.Effect == TaintEvict,
-				"is how long a task stays that a taint evicts: want effect %s beside it", TaintEvict)
-			at.at("for").must(!daemon, "is not for a daemon, which tolerates a taint or ends")
+				"delays an eviction: want effect %s, too", TaintEvict)
+			at.at("for").must(!daemon, "is not for a daemon, whose tasks tolerate a taint or end")
 		}
 		if j := slices.Index(list[:i], t); j >= 0 {
 			at.fault("is the same as tolerations[%d]", j)
@@ -208,7 +207,7 @@ func (c check) tolerations(list []Toleration, daemon bool) {
 
 func (c check) effect(e TaintEffect) { oneOf(c, e) }
 
-// taints checks those of a node: at most one for a key and effect.
+// taints checks the taints of a node: at most one for a key and effect.
 func (c check) taints(list []Taint) {
 	c.at("taints").must(len(list) <= MaxTaints, "holds %d taints, at most %d are allowed", len(list), MaxTaints)
 	for i, t := range list {
@@ -231,13 +230,12 @@ func (c check) label(value string) {
 	c.must(len(value) <= MaxLabel && printable(value), "is longer than %d bytes or not printable text", MaxLabel)
 }
 
-// nodeAttributes are the attributes of a node that constraints may name beside its labels and devices.
+// nodeAttributes are the attributes of a node that constraints may name besides its labels and devices.
 var nodeAttributes = [...]string{
 	"node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool",
 }
 
-// What attributes of nodes begin and end with that are not in a list: "label.<key>", "device.<type>.model",
-// "device.<type>.count".
+// Prefixes and suffixes of the other attributes of nodes: "label.<key>", "device.<type>.model", "device.<type>.count".
 const (
 	attributeLabel  = "label."
 	attributeDevice = "device."
@@ -245,9 +243,9 @@ const (
 	suffixCount     = ".count"
 )
 
-// DeviceAttribute takes an attribute "device.<type>.model" or "device.<type>.count" apart; ok is false for any other.
-// The first has a value for each model that the node has of the type, as "node.executor" has one for each executor; the
-// second is how many devices of the type it has, "0" where it has none.
+// DeviceAttribute splits an attribute "device.<type>.model" or "device.<type>.count"; ok is false for any other. The
+// first has a value for each model of the type on the node, as "node.executor" has one for each executor. The second is
+// the number of the node's devices of the type, "0" without any.
 func DeviceAttribute(attribute string) (kind string, count, ok bool) {
 	rest, device := strings.CutPrefix(attribute, attributeDevice)
 	kind, count = strings.CutSuffix(rest, suffixCount)
@@ -304,7 +302,8 @@ func (r *Resources) validatePinning(k check) {
 	}
 	k.at("cpu").must(r.CPU < 0 || r.CPU > 0 && r.CPU%1000 == 0,
 		"is %s CPUs, want whole ones, 1 at least: cpu_pinning gives the container cores of its own", r.CPU)
-	k.at("cpu_limit").must(r.CPULimit == 0, "goes without cpu_pinning: the container has its cores and nothing else")
+	k.at("cpu_limit").must(r.CPULimit == 0,
+		"cannot be combined with cpu_pinning: the container uses its own cores and no other CPU")
 }
 
 func (r *Resources) validateDevices(k check) {
@@ -326,14 +325,14 @@ func (r *Resources) validateDevices(k check) {
 func (d *DeviceRequest) validate(k check) {
 	k.at("type").name(d.Type)
 	k.at("type").must(d.Type != CoreType,
-		"is %q, which is no device to ask for: give the container cores of its own with cpu_pinning", CoreType)
+		"is %q, which cannot be requested as a device: give the container cores of its own with cpu_pinning", CoreType)
 	k.at("models").must(len(d.Models) <= maxConstraints, "holds %d models, at most %d are allowed", len(d.Models),
 		maxConstraints)
 	for i, m := range d.Models {
 		at := k.index("models", i)
 		at.must(m != "", "is empty: leave models out if any will do")
 		at.label(m)
-		at.must(!slices.Contains(d.Models[:i], m), "%q stands there twice", clip(m))
+		at.must(!slices.Contains(d.Models[:i], m), "%q is repeated", clip(m))
 	}
 	k.at("count").within(d.Count, 1, MaxDevices)
 	k.at("share").must(d.Share >= 0 && d.Share <= WholeDevice,
@@ -345,9 +344,8 @@ func (d *DeviceRequest) validate(k check) {
 		"is %s, want from %s to %s; a number without a unit counts bytes", d.Memory, MinMemory, MaxMemory)
 }
 
-// Validate returns as Faults what cannot be said of a machine's devices, images, volumes, folders and networks, or nil;
-// the rest of the facts is taken as it is. Their paths begin with "devices", "images", "volumes", "folders" or
-// "networks".
+// Validate returns as Faults the impossible values of a machine's devices, images, volumes, folders and networks, or
+// nil; it accepts all other facts. Paths begin with "devices", "images", "volumes", "folders" or "networks".
 func (f *Facts) Validate() error {
 	k := newCheck()
 	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices),
@@ -388,7 +386,7 @@ func (f *Facts) Validate() error {
 	return k.err()
 }
 
-// maxNetworks is how many kinds of networks a machine may tell of.
+// maxNetworks is the most network facts of a machine.
 const maxNetworks = 10
 
 // maxNuma is the highest number of a NUMA node that Linux gives.

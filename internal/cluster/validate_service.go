@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Bounds of how services change.
+// Limits of how services change.
 const (
-	MaxGates     = 16
-	MaxGateText  = 4096 // of a query, an expression or an address, in bytes
-	MaxGateLooks = 1000
+	MaxGates        = 16
+	MaxGateText     = 4096 // of a query, an expression or an address, in bytes
+	MaxGateRequests = 1000
 	// MaxDeadline bounds deadlines, staggers and windows.
 	MaxDeadline = Duration(7 * 24 * time.Hour)
 
@@ -23,7 +23,7 @@ const (
 	MaxSchedules       = 32
 )
 
-// validateMode checks what the mode allows, and the count against the bounds of scaling.
+// validateMode checks the fields against the mode, and the count against the bounds of scaling.
 func (s *Service) validateMode(k check) {
 	oneOf(k.at("mode"), s.Mode)
 	if s.Mode != ModeDaemon && s.OnViolation != "" {
@@ -36,7 +36,7 @@ func (s *Service) validateMode(k check) {
 		k.at("scaling").must(s.Scaling == nil,
 			"is not for a daemon, which has one task on each node that its constraints allow")
 		k.at("on_violation").must(s.OnViolation == "",
-			"is not for a daemon, whose tasks end where they do not belong any more")
+			"is not for a daemon, whose tasks end on nodes that its constraints no longer allow")
 	case s.Scaling != nil && s.Scaling.Min <= s.Scaling.Max:
 		k.at("count").must(s.Count >= s.Scaling.Min && s.Count <= s.Scaling.Max,
 			"is %d, want a number within the bounds of scaling, from %d to %d", s.Count, s.Scaling.Min, s.Scaling.Max)
@@ -69,8 +69,8 @@ func (u *Update) validate(k check, s *Service) {
 	k.unique("gates", names)
 }
 
-// most is the highest count that the service has, 0 where that is not known.
-func (s *Service) most() int {
+// maxCount returns the highest count of the service, 0 if it is not known.
+func (s *Service) maxCount() int {
 	switch {
 	case s.Mode == ModeDaemon:
 		return 0
@@ -90,7 +90,7 @@ func (u *Update) wantsAll(s *Service) (number, share bool) {
 	case m.Percent:
 		return false, m.N >= 100
 	}
-	return s.most() > 0 && m.N >= s.most(), false
+	return s.maxCount() > 0 && m.N >= s.maxCount(), false
 }
 
 // validateRoom checks that a task can be replaced at all.
@@ -100,18 +100,18 @@ func (u *Update) validateRoom(k check, s *Service) {
 	switch {
 	case number && none:
 		k.at("min_healthy").fault(
-			"is %d of %d and max_surge is 0, so no task can be replaced: allow a task more with max_surge: "+
-				"1, or a task less with min_healthy: %d or none",
-			u.MinHealthy.N, s.most(), s.most()-1)
+			"is %d of %d and max_surge is 0, so no task can be replaced: allow one more task with max_surge: "+
+				"1, or one healthy task less with min_healthy: %d or none",
+			u.MinHealthy.N, s.maxCount(), s.maxCount()-1)
 	case number && u.Order == StopFirst:
 		k.at("min_healthy").fault(
 			"is %d of %d and the order stop-first gives up a healthy task first: use the order start-first, "+
 				"or min_healthy: %d or none",
-			u.MinHealthy.N, s.most(), s.most()-1)
+			u.MinHealthy.N, s.maxCount(), s.maxCount()-1)
 	case all && none:
 		k.at("min_healthy").fault(
-			"is 100%% and max_surge is 0, so no task can be replaced: allow a task more with max_surge: 1, " +
-				"or a task less with a lower min_healthy or none")
+			"is 100%% and max_surge is 0, so no task can be replaced: allow one more task with max_surge: 1, " +
+				"or one healthy task less with a lower min_healthy or none")
 	case all && u.Order == StopFirst:
 		k.at("min_healthy").fault(
 			"is 100%% and the order stop-first gives up a healthy task first: use the order start-first, or " +
@@ -135,7 +135,7 @@ func (g *Gate) validate(k check) {
 	k.at("name").name(g.Name)
 	switch {
 	case g.Prometheus == "" && g.Query == "" && g.HTTP == "":
-		k.fault("asks nobody: want prometheus and query, or http")
+		k.fault("has no source: want prometheus and query, or http")
 	case g.HTTP != "":
 		k.at("http").address(g.HTTP)
 		k.at("prometheus").must(g.Prometheus == "", "is not for a gate that asks http: make it another gate")
@@ -150,8 +150,8 @@ func (g *Gate) validate(k check) {
 		k.at("pass").fault("is missing: want an expression over value, such as \"value < 0.01\"")
 	}
 	k.at("interval").span(g.Interval, MinGateInterval, MaxGateInterval)
-	k.at("passes").within(g.Passes, 1, MaxGateLooks)
-	k.at("failures").within(g.Failures, 1, MaxGateLooks)
+	k.at("passes").within(g.Passes, 1, MaxGateRequests)
+	k.at("failures").within(g.Failures, 1, MaxGateRequests)
 }
 
 // expression demands a query or an expression.
@@ -166,8 +166,7 @@ func (c check) expression(s string) {
 	}
 }
 
-// address demands the URL of something that is asked over HTTP. It is shown to whoever may look, so it holds no
-// password.
+// address requires a URL for HTTP requests. It is shown to all users of the service, so it holds no password.
 func (c check) address(s string) {
 	if s == "" {
 		c.fault("is missing: want an address such as \"http://prometheus.example:9090\"")
@@ -181,10 +180,10 @@ func (c check) address(s string) {
 		// what it is may hold a password
 		c.fault("is not an address: want \"http://\" or \"https://\", a host, and a path if there is one")
 	case u.User != nil:
-		c.fault("holds a user or a password, which everybody would see who may look at the service: put " +
-			"something in front that adds it")
+		c.fault("holds a user or a password, which every reader of the service would see: use " +
+			"a proxy that adds them")
 	case u.Fragment != "":
-		c.fault("holds a \"#\", and what follows it is not sent")
+		c.fault("holds a \"#\": leave out the part from there on, which is never sent")
 	}
 }
 
@@ -209,7 +208,7 @@ func (s *Scaling) validate(k check) {
 		wakes = wakes || s.Targets[i].Metric == ScalePrometheus
 	}
 	k.at("min").must(s.Min != 0 || wakes,
-		"is 0, and a service without tasks uses nothing that would bring it back: want at least 1, a target "+
+		"is 0, and a service without tasks has no usage that could raise its count again: want at least 1, a target "+
 			"of prometheus, or a schedule")
 	s.Up.validate(k.at("up"))
 	s.Down.validate(k.at("down"))
@@ -259,11 +258,11 @@ func (p *ScalePace) validate(k check) {
 	if p.Step != nil {
 		k.at("every").span(p.Every, Duration(time.Second), MaxDeadline)
 	} else {
-		k.at("every").must(p.Every == 0, "is for a step only, which is missing")
+		k.at("every").must(p.Every == 0, "needs step, which is missing")
 	}
 }
 
-// validate checks the numbers; who knows timetables reads Cron and Zone.
+// validate checks the numbers; package timetable reads Cron and Zone.
 func (c *ScaleSchedule) validate(k check, s *Scaling) {
 	low, high := s.Min, s.Max
 	k.must(c.Min != nil || c.Max != nil || c.Count != nil, "sets nothing: want min, max or count")
@@ -285,7 +284,7 @@ func (c *ScaleSchedule) validate(k check, s *Scaling) {
 	}
 }
 
-// CheckDefinition returns as Faults what the service asks for and its definition does not allow.
+// CheckDefinition returns as Faults the settings of the service that its definition does not allow.
 func (s *Service) CheckDefinition(d *TaskDefinition) error {
 	k := newCheck()
 	if s.Update.Order == StartFirst {
@@ -303,7 +302,8 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 		k.at("update").at("min_healthy").fault(
 			"is %s, all of the tasks, but two tasks of %s cannot live on a node, for its fixed port or its "+
 				"volume, so a healthy one is given up first: "+
-				"allow a task less with a lower min_healthy or none%s", s.Update.MinHealthy, d.Ref(), d.otherOrder())
+				"allow one healthy task less with a lower min_healthy or none%s",
+			s.Update.MinHealthy, d.Ref(), d.otherOrder())
 	}
 	if s.Scaling == nil {
 		return k.err()

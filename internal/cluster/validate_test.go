@@ -116,7 +116,7 @@ func TestDefinitionFaults(t *testing.T) {
 			`containers[1].tmpfs[0].path: "/data" is already the path of mounts[0]`,
 		}},
 		{"path below proc", func(d *def) { d.Containers[1].Mounts[0].Path = "/proc/self" }, []string{
-			"containers[1].mounts[0].path: cannot be covered",
+			"containers[1].mounts[0].path: cannot be mounted over",
 		}},
 		{"file mode", func(d *def) {
 			d.Containers[1].Files[0].Mode = "0999"
@@ -133,7 +133,7 @@ func TestDefinitionFaults(t *testing.T) {
 		}, []string{
 			`containers[1].capabilities[0]: "CAP_KILL" is written "KILL" here`,
 			`containers[1].capabilities[1]: "FLY" is not a capability`,
-			"containers[1].capabilities[3]: twice",
+			"containers[1].capabilities[3]: is repeated",
 		}},
 		{"negative resources", func(d *def) {
 			d.Containers[1].Resources = cluster.Resources{CPU: -1, Memory: -1, CPULimit: -1}
@@ -156,8 +156,8 @@ func TestDefinitionFaults(t *testing.T) {
 		}, []string{
 			`containers[0].resources.cpu_pinning: is "socket", want one of none, cores, numa`,
 			"containers[1].resources.cpu: is 1500m CPUs, want whole ones",
-			"containers[1].resources.cpu_limit: goes without cpu_pinning",
-			`containers[1].resources.devices[0].type: is "core", which is no device to ask for`,
+			"containers[1].resources.cpu_limit: cannot be combined with cpu_pinning",
+			`containers[1].resources.devices[0].type: is "core", which cannot be requested`,
 		}},
 		{"cores without CPUs", func(d *def) {
 			d.Containers[1].Resources = cluster.Resources{CPUPinning: cluster.PinNuma}
@@ -182,7 +182,7 @@ func TestDefinitionFaults(t *testing.T) {
 		}, []string{
 			`containers[1].env["A=B"]: is not the name of a variable`,
 			`containers[1].env["ADDR_ADMIN"]: is set by Berth`,
-			`containers[1].env["BERTH_TASK"]: is kept for the facts`,
+			`containers[1].env["BERTH_TASK"]: is reserved for variables`,
 			`containers[1].env["PORT_HTTP"]: is set by Berth`,
 			`containers[1].env["Z"]: zero bytes`,
 		}},
@@ -449,8 +449,8 @@ func TestFaultsOf(t *testing.T) {
 	}
 }
 
-// FuzzValidate reads any JSON as each kind of object: nothing panics, filling in defaults twice is
-// filling them in once, and what is valid survives its JSON form.
+// FuzzValidate reads any JSON as each kind of object: nothing panics, SetDefaults is idempotent, and a valid object
+// survives its JSON form.
 func FuzzValidate(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(wholeService))

@@ -13,10 +13,10 @@ const (
 	MaxTimeLimit = Duration(365 * 24 * time.Hour)
 )
 
-// maxConstraints bounds the constraints of an owner and the values of one.
+// maxConstraints limits the constraints of an owner and the values of one constraint.
 const maxConstraints = 64
 
-// Validate returns all faults of the cluster as Faults, or nil. What was left out counts with its default.
+// Validate returns all faults of the cluster as Faults, or nil. Omitted fields count with their defaults.
 func (c *Cluster) Validate() error {
 	c = c.completed()
 	k := newCheck()
@@ -33,8 +33,8 @@ func (c *Cluster) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the service as Faults, or nil. What was left out counts with its default. It
-// looks at nothing but the service; see CheckReferences.
+// Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It looks at
+// the service only; see CheckReferences.
 func (s *Service) Validate() error {
 	s = s.completed()
 	k := newCheck()
@@ -55,8 +55,8 @@ func (s *Service) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the job as Faults, or nil. What was left out counts with its default. It looks
-// at nothing but the job; see CheckReferences.
+// Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It looks at the
+// job only; see CheckReferences.
 func (j *Job) Validate() error {
 	j = j.completed()
 	k := newCheck()
@@ -99,14 +99,14 @@ func (s *Step) validate(k check) {
 	}
 }
 
-// CheckReferences returns as Faults what the service names and exists reports as missing.
+// CheckReferences returns as Faults the references of the service that exists reports as missing.
 func (s *Service) CheckReferences(exists func(Ref) bool) error {
 	k := newCheck()
 	k.at("definition").exists(s.Definition, exists)
 	return k.err()
 }
 
-// CheckReferences returns as Faults what the job names and exists reports as missing.
+// CheckReferences returns as Faults the references of the job that exists reports as missing.
 func (j *Job) CheckReferences(exists func(Ref) bool) error {
 	k := newCheck()
 	for i := range j.Steps {
@@ -115,7 +115,7 @@ func (j *Job) CheckReferences(exists func(Ref) bool) error {
 	return k.err()
 }
 
-// CheckReferences returns as Faults what the cron's jobs name and exists reports as missing.
+// CheckReferences returns as Faults the references of the cron's jobs that exists reports as missing.
 func (c *Cron) CheckReferences(exists func(Ref) bool) error {
 	k := newCheck().at("job")
 	for i := range c.Job.Steps {
@@ -207,7 +207,7 @@ func (n Constraint) String() string {
 	}
 }
 
-// Validate returns all faults of the settings as Faults, or nil. What was left out counts with its default.
+// Validate returns all faults of the settings as Faults, or nil. Omitted fields count with their defaults.
 func (h *Host) Validate() error {
 	h = h.completed()
 	k := newCheck()
@@ -222,7 +222,7 @@ func (h *Host) Validate() error {
 	return k.err()
 }
 
-// domain demands the one domain that there is. No server leads another, so a cluster there would wait for ever, and a
+// domain requires the one domain that exists. No server leads another, so a cluster there would wait without end, and a
 // host there would be lost.
 func (c check) domain(name string) {
 	c.must(name == "" || name == DefaultDomain,

@@ -15,7 +15,7 @@ const (
 	MaxHostPaths   = 100 // that a node lets tasks name
 )
 
-// FolderFacts is what a node lends to tasks of its own folders, and which volumes it has that stick to a task.
+// FolderFacts lists a node's folders that tasks may use, and its copies of sticky volumes.
 type FolderFacts struct {
 	// HostVolumes are the folders that the operator declared and that are there, ordered by name.
 	HostVolumes []HostVolume `json:"host_volumes,omitempty"`
@@ -31,13 +31,13 @@ type HostVolume struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// StickyCopy says that a node has data of a volume that sticks to a task.
+// StickyCopy says that a node has data of a sticky volume.
 type StickyCopy struct {
 	Key string `json:"key"` // see VolumeKey
 	// Placed is when the control plane placed the attempt that last had it here, by the clock of the leader of then.
 	Placed time.Time `json:"placed"`
-	// Incarnation and Plan are those of the plan record that placed it, which never go back. 0 for what an agent of a
-	// build before noted.
+	// Incarnation and Plan are those of the plan record that placed the volume's task, which never go back. They are 0
+	// for copies that an agent of an earlier build recorded.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Plan        uint64 `json:"plan,omitempty"`
 }
@@ -45,7 +45,7 @@ type StickyCopy struct {
 // Numbered reports whether the copy has its place in the order of plans.
 func (c *StickyCopy) Numbered() bool { return c.Plan != 0 }
 
-// newer compares two copies of which both or none are numbered, the newest first.
+// needsRecordsChecked compares two copies, the newest first. Both have numbers, or neither has.
 func (c *StickyCopy) newer(d *StickyCopy) int {
 	if c.Numbered() {
 		return cmp.Or(cmp.Compare(d.Incarnation, c.Incarnation), cmp.Compare(d.Plan, c.Plan))
@@ -53,9 +53,9 @@ func (c *StickyCopy) newer(d *StickyCopy) int {
 	return d.Placed.Compare(c.Placed)
 }
 
-// NewestCopies orders copies of one volume, the newest first; what is equal stays as it is. Plans order them, so a
-// leader whose clock goes wrong does not. Only where one of two was noted by an agent of a build before, their clocks
-// do.
+// NewestCopies orders copies of one volume, the newest first, and keeps the order of equal ones. Plan numbers order
+// them, so a leader with a wrong clock does no harm. Clocks decide only if an agent of an earlier build recorded one of
+// the two.
 func NewestCopies[T any](all []T, of func(*T) *StickyCopy) {
 	var numbered, old []T
 	for i := range all {
@@ -77,17 +77,17 @@ func NewestCopies[T any](all []T, of func(*T) *StickyCopy) {
 	}
 }
 
-// StorageUse is what the volumes of a task take.
+// StorageUse is the disk usage of a task's volumes.
 type StorageUse struct {
 	Volumes []VolumeUse `json:"volumes"`
 }
 
-// VolumeUse is what a volume takes of its file system.
+// VolumeUse is the disk usage of one volume.
 type VolumeUse struct {
 	Name string `json:"name"`
-	// Used is what its files take, as far as they were counted by At; 0 until they were for the first time.
+	// Used is the size of its files, as counted by At; 0 before the first count.
 	Used Bytes `json:"used"`
-	// Size and Free are of the file system, or of the quota that is set for the volume's folder.
+	// Size and Free are those of the file system, or of the quota of the volume's folder.
 	Size Bytes     `json:"size"`
 	Free Bytes     `json:"free"`
 	At   time.Time `json:"at,omitzero"`
@@ -101,8 +101,8 @@ func VolumeKey(owner OwnerRef, volume string) string {
 // Kept reports whether the agent keeps a folder for the volume.
 func (v *Volume) Kept() bool { return v.Host == "" && v.HostVolume == "" }
 
-// Folder returns the name of the folder that an agent keeps for the volume of a task: its name or, of one that is the
-// task's own, that with the task's index, as "data.0" or of a job "data.STEP.0". No volume is called so.
+// Folder returns the name of the agent's folder for the volume of a task. It is the volume's name, or for a sticky
+// volume the name with the task's index: "data.0", or for a job "data.STEP.0". No volume can have such a name.
 func (v *Volume) Folder(task TaskID) string {
 	if !v.Sticky {
 		return v.Name
@@ -115,12 +115,12 @@ func (v *Volume) Folder(task TaskID) string {
 	return name + "." + strconv.Itoa(parts.Index)
 }
 
-// PinnedVolumes returns the keys of those volumes of an owner's task that keep the task with them, ordered.
+// PinnedVolumes returns the keys of the volumes that pin an owner's task, ordered.
 func (d *TaskDefinition) PinnedVolumes(owner OwnerRef, task TaskID) []string {
 	return d.volumeKeys(owner, task, func(v *Volume) bool { return v.Pin })
 }
 
-// StickyVolumes returns the keys of those volumes of an owner's task that are its own, ordered.
+// StickyVolumes returns the keys of the sticky volumes of an owner's task, ordered.
 func (d *TaskDefinition) StickyVolumes(owner OwnerRef, task TaskID) []string {
 	return d.volumeKeys(owner, task, func(v *Volume) bool { return v.Sticky })
 }
@@ -155,7 +155,8 @@ const (
 	AttributeSticky     = "sticky"    // nodes whose agent keeps volumes that stick to a task
 )
 
-// folderConstraints returns what the definition's volumes demand of a node's folders, in the order of the volumes.
+// folderConstraints returns the constraints of the definition's volumes on a node's folders, in the order of the
+// volumes.
 func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 	for i := range d.Volumes {
 		switch v := &d.Volumes[i]; {
@@ -174,8 +175,8 @@ func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 	return all
 }
 
-// LacksFolder returns why a node that told these facts does not meet a constraint of folderConstraints, "" where it
-// does; ok is false for any other constraint. The sentence is the same for all nodes.
+// LacksFolder returns why a node with these facts does not meet a constraint of folderConstraints, or "" if it does; ok
+// is false for any other constraint. The sentence is the same for all nodes.
 func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 	switch c.Attribute {
 	case AttributeHostVolume:
@@ -197,7 +198,7 @@ func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 		return "", true
 	case AttributeSticky:
 		if f == nil {
-			return "its agent is of a build that has no sticky volumes: upgrade the agent", true
+			return "its agent is too old for sticky volumes: upgrade the agent", true
 		}
 		return "", true
 	}
@@ -232,7 +233,7 @@ func PathWithin(path string, folders []string) bool {
 // CleanPath reports whether a path is absolute and in its shortest form, without "." and "..".
 func CleanPath(path string) bool { return cleanPath(path) }
 
-// validateKind looks at what excludes each other.
+// validateKind checks the fields that exclude each other.
 func (v *Volume) validateKind(k check) {
 	if v.HostVolume != "" {
 		k.at("host_volume").name(v.HostVolume)

@@ -34,8 +34,8 @@ const (
 	MaxPriority     = 1000
 )
 
-// ZeroPriority says what is wrong with a priority of 0 that somebody wrote. Only readers of text can tell it from a
-// priority that was left out: they refuse 0 in fields with the tag zero:"refused".
+// ZeroPriority returns the fault of an explicit priority of 0. Only readers of text can tell it from an omitted
+// priority: they refuse 0 in fields with the tag zero:"refused".
 func ZeroPriority() string {
 	return fmt.Sprintf("is 0, want a number from 1 to %d; without the field it is %d", MaxPriority, DefaultPriority)
 }
@@ -47,23 +47,23 @@ type Cluster struct {
 	Domain string `json:"domain,omitempty"` // default DefaultDomain
 	// Constraints hold for every task of the cluster.
 	Constraints []Constraint `json:"constraints,omitempty"`
-	// Strategy is that of the services and steps that name none and run in no pool that has one.
+	// Strategy is for services and steps that name none and run in no pool that has one.
 	Strategy Strategy `json:"strategy,omitempty"`
-	// Preemption says whether tasks of lower priority end to make room for the cluster's. Default lower.
+	// Preemption says whether tasks of lower priority end to make room for the cluster's tasks. Default lower.
 	Preemption Preemption `json:"preemption,omitempty"`
-	// KeepJobs is for how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs.
+	// KeepJobs is how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs.
 	// Jobs of a cron are kept by their number instead.
 	KeepJobs Duration `json:"keep_jobs,omitempty"`
-	// Permissions are what the cluster's tasks may ask for beside what every task may: capabilities, devices,
-	// host-network, host-path, no-isolation, root. Only an admin changes them. Where they are left out a cluster keeps
-	// those that it has; a new one gets those that the server gives to new clusters: none, of berth dev all.
+	// Permissions are what the cluster's tasks may use beyond themselves: capabilities, devices, host-network,
+	// host-path, no-isolation, root. Only an admin changes them. If they are left out, a cluster keeps its permissions,
+	// and a new cluster gets the server's default: none, with berth dev all.
 	Permissions []Permission `json:"permissions,omitzero"`
-	// Deleted says that a deletion is under way, which takes no new services or jobs. The API server sets it;
-	// what a client sends here is ignored.
+	// Deleted says that a deletion is under way, which accepts no new services or jobs. The API server sets it; a
+	// client's value is ignored.
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// DefaultKeepJobs is for how long a cluster keeps jobs that have ended where its user does not say.
+// DefaultKeepJobs is how long a cluster keeps jobs that have ended, by default.
 const DefaultKeepJobs = Duration(7 * 24 * time.Hour)
 
 // InDomain returns the domain of the cluster. Without a record (nil) or a domain in it, that is DefaultDomain.
@@ -88,58 +88,56 @@ func (Preemption) Values() []Preemption {
 	return []Preemption{PreemptLower, PreemptNever}
 }
 
-// PreemptionGap is by how much a task's priority must be above another's so that this one ends for it.
+// PreemptionGap is the least difference of priorities for which a task preempts another.
 const PreemptionGap = 100
 
-// Lifespan is the part of a service's or job's spec that the API server fills in at each
-// write; what a client sends here is ignored.
+// Lifespan is the part of a service's or job's spec that the API server fills in at each write. A client's values are
+// ignored.
 type Lifespan struct {
-	// Generation counts the rollouts: it grows when the definition changes or a restart is
-	// asked for, never goes back while the object or a task of it exists, and is part of every task id.
+	// Generation counts the rollouts: it grows when the definition changes or a user asks for a restart. It never goes
+	// back while the object or a task of it exists, and is part of every task id.
 	Generation uint64 `json:"generation,omitempty"`
-	// Restarted is the generation of the last restart that was asked for. Tasks of generations from there on that run
-	// the definition that is asked for now are of the newest version, whatever their generation.
+	// Restarted is the generation of the last requested restart. Tasks of that generation or a later one that run the
+	// current definition are of the newest version.
 	Restarted uint64 `json:"restarted,omitempty"`
 	// Recounted grows whenever the user sets the count of a service: what scaling made of an earlier one says nothing
 	// then, also where the number is the same again.
 	Recounted uint64 `json:"recounted,omitempty"`
-	// Deleted says that the user deleted the object. The control plane stops its tasks
-	// and then removes the record.
+	// Deleted says that the user deleted the object. The control plane stops its tasks and then removes the record.
 	Deleted bool      `json:"deleted,omitempty"`
 	Created time.Time `json:"created,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
-	// Trace is the W3C traceparent of the last write, empty where nobody traces. Nothing is decided by it.
+	// Trace is the W3C traceparent of the last write, empty without tracing. No decision depends on it.
 	Trace string `json:"trace,omitempty"`
 }
 
-// Service keeps tasks of one definition running. Writer: the user, Lifespan by the API server.
+// Service keeps tasks of one definition running. Writer: the user, and the API server for Lifespan.
 type Service struct {
 	Cluster    string `json:"cluster,omitempty"`
 	Name       string `json:"name"`
 	Labels     Labels `json:"labels,omitempty"`
 	Definition Ref    `json:"definition"`
-	// Mode says how many tasks there are, and where. Default replicas.
+	// Mode says how many tasks there are, and on which nodes. Default replicas.
 	Mode ServiceMode `json:"mode,omitempty"`
-	// Count is how many tasks should run; with Scaling, where it begins (default its Min). Stopped keeps the number but
-	// runs none.
+	// Count is the number of tasks to run; with Scaling, the initial number (default its Min). Stopped keeps the number
+	// but runs no task.
 	Count    int  `json:"count"`
 	Stopped  bool `json:"stopped,omitempty"`
 	Priority int  `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
 	// Placement says where tasks may and should run.
 	Placement Placement `json:"placement,omitzero"`
-	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default keep.
+	// OnDisconnect decides about tasks of a silent node (P6.3). Default keep.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
-	// OnViolation is what happens to tasks whose node does not meet the constraints, or is not of the pool, any more.
-	// Default keep.
+	// OnViolation decides about tasks whose node no longer meets the constraints, or left the pool. Default keep.
 	OnViolation OnViolation `json:"on_violation,omitempty"`
 	// Update says how tasks are replaced.
 	Update Update `json:"update,omitzero"`
-	// Reschedule says what follows an attempt that failed for good.
+	// Reschedule is the policy after an attempt that failed for good.
 	Reschedule Reschedule `json:"reschedule,omitzero"`
-	// Scaling, unless nil, changes the count by what the tasks use.
+	// Scaling, unless nil, changes the count by the usage of the tasks or by the clock.
 	Scaling *Scaling `json:"scaling,omitempty"`
 
-	// Rollout is what the user asked of the newest rollout; what a manifest holds here is ignored.
+	// Rollout holds the user's requests about the newest rollout. A manifest's value is ignored.
 	Rollout RolloutWish `json:"rollout,omitzero"`
 	Lifespan
 }
@@ -153,7 +151,7 @@ type Job struct {
 	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
 	// Cancelled stops the job: no task is started any more, running ones are stopped.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Cron names the cron that made the job, and At the moment that it is for; what a client sends here is ignored.
+	// Cron names the cron that made the job, and At is its moment. A client's values are ignored.
 	Cron string    `json:"cron,omitempty"`
 	At   time.Time `json:"at,omitzero"`
 
@@ -165,14 +163,13 @@ type Step struct {
 	Name       string `json:"name"`
 	Definition Ref    `json:"definition"`
 	Count      int    `json:"count,omitempty"` // default 1
-	// Retries is how many further attempts a task gets after one that failed or was lost
-	// after its start barrier. 0 to MaxRetries.
+	// Retries is the number of further attempts of a task after a failure, or after a loss past its start barrier. 0 to
+	// MaxRetries.
 	Retries int `json:"retries,omitempty"`
 	// TimeLimit, unless 0, ends an attempt that runs longer; it has failed.
 	TimeLimit Duration  `json:"time_limit,omitempty"`
 	Placement Placement `json:"placement,omitzero"`
-	// OnDisconnect is what happens to tasks of a node that is silent (P6.3). Default wait
-	// for steps without retries, else keep.
+	// OnDisconnect decides about tasks of a silent node (P6.3). Default wait for steps without retries, else keep.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
 	// Gang, unless nil, makes the step's tasks one: they are placed together or none of them is.
 	Gang *Gang `json:"gang,omitempty"`
@@ -185,12 +182,12 @@ const (
 	MaxJobTasks   = 100_000 // of all steps of a job
 	MaxRetries    = 49
 	MaxContainers = 50
-	// MaxDispatches is how often a task may be lost before its start barrier, free of
-	// charge, until the next loss counts as a failure.
+	// MaxDispatches is the number of losses before the start barrier that a task has free of charge. The next loss
+	// counts as a failure.
 	MaxDispatches = 10
 )
 
-// OnDisconnect is a class of tasks by what happens when their node falls silent.
+// OnDisconnect is the class of a task, which decides what happens when its node is silent.
 type OnDisconnect string
 
 // Classes for silence (P6.3).
@@ -206,11 +203,11 @@ func (OnDisconnect) Values() []OnDisconnect {
 	return []OnDisconnect{DisconnectKeep, DisconnectWait}
 }
 
-// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its pool
-// changed, or the demands did.
+// OnViolation decides about tasks whose node no longer meets their requirements, because its labels or pool changed, or
+// the requirements did.
 type OnViolation string
 
-// Ways to deal with violations. They are shown in any case.
+// Ways to deal with violations. Status views show violations in any case.
 const (
 	ViolationKeep OnViolation = "keep" // the task stays until it ends for another reason
 	ViolationMove OnViolation = "move" // it moves, as off a node that is drained
@@ -221,16 +218,16 @@ func (OnViolation) Values() []OnViolation {
 	return []OnViolation{ViolationKeep, ViolationMove}
 }
 
-// Strategy says how nodes that fit are ranked. Where a service or step names none it is that of its pool, else of its
-// cluster, else whole for tasks that ask for devices and, of the others, spread for services and binpack for jobs:
-// these two then keep off nodes where devices would go short of CPU or memory.
+// Strategy says how feasible nodes are ranked. A service or step without a strategy has that of its pool, else of its
+// cluster. Else it is whole for tasks that request devices, spread for services and binpack for jobs; spread and
+// binpack then avoid nodes where devices would lack CPU or memory.
 type Strategy string
 
 // Strategies.
 const (
 	StrategyBinpack Strategy = "binpack" // fill nodes, keep others empty
 	StrategySpread  Strategy = "spread"  // use nodes evenly
-	// StrategyWhole keeps what is left of the nodes usable together: CPU beside memory, whole devices, the CPU that
+	// StrategyWhole keeps the free resources of nodes usable together: CPU with memory, whole devices, and the CPU that
 	// they need.
 	StrategyWhole Strategy = "whole"
 )
@@ -242,25 +239,24 @@ func (Strategy) Values() []Strategy {
 
 // Placement says where tasks may run (constraints) and should run (the rest).
 type Placement struct {
-	// Strategy is how the nodes that fit are ranked. Default: that of the pool, of the cluster, or by what the tasks
-	// are.
+	// Strategy ranks the feasible nodes. Default: that of the pool, of the cluster, or by the kind of tasks.
 	Strategy    Strategy     `json:"strategy,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
-	// AntiAffinity is how strictly tasks of one service or step avoid each other's nodes.
+	// AntiAffinity says how strictly tasks of one service or step avoid each other's nodes.
 	AntiAffinity AntiAffinity `json:"anti_affinity,omitempty"`
 	// Pool, unless empty, is the pool of nodes that they run on.
 	Pool string `json:"pool,omitempty"`
-	// Affinities, Spread and Relations are wishes, the latter two also demands; Distinct are demands.
+	// Affinities are preferences, Spread and Relations preferences or requirements, Distinct are requirements.
 	Affinities  []Affinity   `json:"affinities,omitempty"`
 	Spread      []Spread     `json:"spread,omitempty"`
 	Relations   []Relation   `json:"relations,omitempty"`
 	Distinct    []Distinct   `json:"distinct,omitempty"`
 	Tolerations []Toleration `json:"tolerations,omitempty"`
-	// Reservation, unless empty, is the one whose nodes they run on, while it lasts: see Reservation.
+	// Reservation, unless empty, names the reservation on whose nodes the tasks run while it lasts: see Reservation.
 	Reservation string `json:"reservation,omitempty"`
 }
 
-// AntiAffinity is how strictly tasks of one owner avoid each other's nodes.
+// AntiAffinity says how strictly tasks of one owner avoid each other's nodes.
 type AntiAffinity string
 
 // Degrees of anti-affinity.
@@ -296,7 +292,7 @@ func (ConstraintOp) Values() []ConstraintOp {
 	return []ConstraintOp{OpEqual, OpNotEqual, OpIn, OpNotIn, OpExists, OpLess, OpMore, OpAtLeast, OpAtMost}
 }
 
-// Constraint is a demand on a node.
+// Constraint is a requirement on a node.
 type Constraint struct {
 	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool",
 	// "device.<type>.model", "device.<type>.count" or "label.<key>".
@@ -343,7 +339,7 @@ func (s *Service) Desired() int {
 // Owner returns the reference of this job.
 func (j *Job) Owner() OwnerRef { return OwnerRef{KindJob, j.Cluster, j.Name} }
 
-// Step returns the step of that name, or nil.
+// Step returns the step with the name, or nil.
 func (j *Job) Step(name string) *Step {
 	for i := range j.Steps {
 		if j.Steps[i].Name == name {

@@ -77,7 +77,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 			w.until(time.Minute, fmt.Sprintf("seals are demanded: %v", want), func(s *store.Snapshot) bool {
 				e, ok := s.Seals(cluster.DefaultDomain)
 				l, _ := s.Leader(cluster.DefaultDomain)
-				return ok == want && (!ok || e.Value.Is(l.Value))
+				return ok == want && (!ok || e.Value.WrittenBy(l.Value))
 			})
 		}
 		seals(true)

@@ -275,7 +275,7 @@ func (l *loop) preemptionCandidates(snap *store.Snapshot, pending []cluster.Pend
 	gang := ""
 	for i := range waits {
 		at, ok := byTask[waits[i].Task]
-		if !ok || pending[at].Priority == 0 || pending[at].Lacks != "" {
+		if !ok || pending[at].Priority == 0 || pending[at].MissingDependency != "" {
 			continue
 		}
 		task := &pending[at]

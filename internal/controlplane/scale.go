@@ -141,7 +141,7 @@ func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry
 // scaleForCount returns the record that the decision uses. If the user has set the count again since, even to the same
 // number, the record must not match the present count.
 func scaleForCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
-	if scale == nil || scale.StandsFor(spec) {
+	if scale == nil || scale.AppliesTo(spec) {
 		return scale
 	}
 	old := *scale

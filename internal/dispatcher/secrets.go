@@ -167,7 +167,7 @@ func (a *assignments) sendSecretStamps(snap *store.Snapshot, row *store.AttemptR
 		return nil
 	}
 	def, ok := snap.Definition(d.Definition)
-	if !ok || !def.Value.HandsOut() {
+	if !ok || !def.Value.UsesSecrets() {
 		return nil
 	}
 	stamps := map[string]string{}

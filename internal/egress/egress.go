@@ -1,12 +1,12 @@
-// Package egress decides which addresses Berth itself asks on behalf of a user.
+// Package egress decides which addresses Berth itself may contact on behalf of a user.
 //
-// Users write addresses into manifests: of Prometheus servers, gates, artifacts and images. A server or an agent asks
-// there with its own place in the network, so such an address must not lead to what only the machine may reach: its own
-// loopback services, and the metadata services where clouds hand out the machine's credentials (server-side request
-// forgery). A name is checked by the addresses it resolves to, at the moment of the connection: a name that resolves
-// otherwise a second time gains nothing, and a redirect is checked too.
+// Users write addresses into manifests: of Prometheus servers, gates, artifacts and images. A server or an agent
+// connects to them from its own place in the network. So such an address must not lead to services that only the
+// machine may reach: its own loopback services, and the metadata services of clouds, which return the machine's
+// credentials (server-side request forgery). A name is checked by its resolved addresses at the moment of the
+// connection, so a later change of the name gains nothing. Redirects are checked, too.
 //
-// Connections go through no proxy, since a proxy resolves names by itself.
+// Connections use no proxy, because a proxy resolves names by itself.
 package egress
 
 import (
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// ErrRefused says that an address may not be reached. It does not pass: to try again is of no use.
+// ErrRefused says that an address may not be contacted. It is permanent: a retry is useless.
 var ErrRefused = errors.New("the address may not be reached from what users write")
 
 // builtin are the addresses that are refused unless the operator allows them. Addresses of metadata services outside of
@@ -51,7 +51,7 @@ var builtin = []struct {
 // them.
 func Loopback() []string { return []string{"127.0.0.0/8", "::1/128", "0.0.0.0/32", "::/128"} }
 
-// WithLoopback returns the policy with the machine itself allowed, but for what the operator denies.
+// WithLoopback returns the policy with the machine itself allowed, but for addresses that the operator denies.
 func (p Policy) WithLoopback() Policy {
 	for _, prefix := range Loopback() {
 		p.allow = append(slices.Clip(p.allow), netip.MustParsePrefix(prefix))
@@ -59,14 +59,14 @@ func (p Policy) WithLoopback() Policy {
 	return p
 }
 
-// Policy says which addresses are refused: those that the operator denies, then those built in that the operator does
-// not allow. The zero Policy refuses what is built in. A Policy does not change and may be used concurrently.
+// Policy decides which addresses are refused: those that the operator denies, then the built-in ones that the operator
+// does not allow. The zero Policy refuses the built-in ones. A Policy does not change and may be used concurrently.
 type Policy struct {
 	allow, deny []netip.Prefix
 }
 
-// New returns a policy. Each element is an address or a prefix such as "10.1.0.0/16". Deny is refused in any case,
-// allow takes addresses out of what is built in. The error names all elements that cannot be read.
+// New returns a policy. Each element is an address or a prefix such as "10.1.0.0/16". Addresses in deny are always
+// refused; allow makes exceptions from the built-in list. The error names all invalid elements.
 func New(allow, deny []string) (Policy, error) {
 	var p Policy
 	var faults []error
@@ -89,8 +89,8 @@ func New(allow, deny []string) (Policy, error) {
 	return p, errors.Join(faults...)
 }
 
-// Check returns an error that is ErrRefused for an address that may not be reached. An IPv6 address that carries an
-// IPv4 address, which a gateway or the kernel unpacks, is judged by both.
+// Check returns an error that is ErrRefused for a forbidden address. An IPv6 address that carries an IPv4 address,
+// which a gateway or the kernel unpacks, is checked as both.
 func (p Policy) Check(addr netip.Addr) error {
 	addr = addr.WithZone("")
 	for _, a := range append(carried(addr), addr.Unmap()) {

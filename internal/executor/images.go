@@ -7,62 +7,61 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// ImageKeeper is what executors offer besides whose images come from registries and are removed again. All methods may
+// ImageKeeper is an optional interface of executors that pull images from registries and remove them. All methods may
 // be called concurrently.
 type ImageKeeper interface {
-	// ListImages returns the images held, ordered by name, with all that is known of them. Wanted is as in ImagePrune.
+	// ListImages returns the images on the node, ordered by name, with all details. wanted is as in ImagePrune.
 	ListImages(ctx context.Context, wanted func() map[string]string) ([]Image, error)
-	// PullImage pulls an image, or asks the registry whether the one that is here is still that of the name. Progress,
-	// unless nil, is told in a few words what goes on, at most every few seconds.
+	// PullImage pulls an image, or asks the registry whether the local one is still current. progress, unless nil,
+	// receives short descriptions of the current activity, at most every few seconds.
 	PullImage(ctx context.Context, p ImagePull, progress func(string)) (Image, error)
-	// ResolveImage asks the registry which digest a name stands for now. It tries once. For an image that was loaded by
-	// hand it returns "": that need not be the registry's.
+	// ResolveImage asks the registry for the current digest of a name. It tries once. For an image that was loaded by
+	// hand it returns "", because the registry's image may differ.
 	ResolveImage(ctx context.Context, name string,
 		credentials func(registry string) (user, secret string)) (digest string, err error)
-	// PruneImages removes images, those first that were not used for the longest, and returns all in that order. None
-	// goes that a container was made from or is about to be. Where it returns an error the list tells what came of the
-	// images before it.
+	// PruneImages removes images, the least recently used first, and returns all in that order. It keeps images that a
+	// container uses or is about to use. On an error the list holds the results so far.
 	PruneImages(ctx context.Context, p ImagePrune) ([]PrunedImage, error)
 	// ImageDisk measures the disk that holds the images.
 	ImageDisk(ctx context.Context) (DiskUse, error)
 }
 
-// ImagePull says which image is to be pulled.
+// ImagePull selects the image to pull.
 type ImagePull struct {
 	Name string
-	// Keep pins it: it is not removed unless that is asked for.
+	// Keep pins the image: it is removed only on request.
 	Keep bool
-	// Credentials returns what a registry wants, or empty strings. It may be nil.
+	// Credentials returns the login for a registry, or empty strings. It may be nil.
 	Credentials func(registry string) (user, secret string)
 }
 
-// ImagePrune says which images are to be removed.
+// ImagePrune selects the images to remove.
 type ImagePrune struct {
-	// Wanted returns what else uses images, by the image's normal name or by its digest; it may be nil. It is called
-	// while nothing can begin to use an image, must not wait, and must not call the executor.
+	// Wanted returns other users of images, by the image's canonical name or by its digest; it may be nil. During the
+	// call nothing can start to use an image. It must not wait, and must not call the executor.
 	Wanted func() map[string]string
 	// Need, unless 0, is after how much of the disk is free the rest may stay.
 	Need cluster.Bytes
-	// Unused is for how long an image must not have been used.
+	// Unused is how long an image must have been unused.
 	Unused time.Duration
-	// All removes also what was loaded by hand or pinned.
+	// All also removes images that were loaded by hand or pinned.
 	All bool
 	// DryRun removes nothing.
 	DryRun bool
 }
 
-// PrunedImage is what came of an image.
+// PrunedImage is the result for one image.
 type PrunedImage struct {
 	Names  []string      `json:"names"`
 	Digest string        `json:"digest"`
-	Size   cluster.Bytes `json:"size"` // what the disk gains without it
+	Size   cluster.Bytes `json:"size"` // the disk space that its removal frees
 	Used   time.Time     `json:"used,omitzero"`
-	// Removed says that it is gone, or would be; Kept why it is not.
+	// Removed says that it was removed, or would be; Kept is the reason against it.
 	Removed bool   `json:"removed,omitempty"`
 	Kept    string `json:"kept,omitempty"`
 }
 
-// DiskUse is how full a disk is. Total is what all but the superuser can use of it.
+// DiskUse is the usage of a disk. Total is the space that ordinary users can use.
 type DiskUse struct {
 	Folder      string
 	Used, Total cluster.Bytes

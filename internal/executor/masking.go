@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Masked stands in logs and messages for the value of a secret.
+// Masked replaces the value of a secret in logs and messages.
 const Masked = "[secret]"
 
-// What is masked: whole values from ShortSecret bytes on, and of values with several lines each that is as long as
-// longLine.
+// Lengths of masked texts: whole values from ShortSecret bytes on; of values with several lines, each line from
+// longLine bytes on.
 const (
 	ShortSecret = 4
 	longLine    = 12
@@ -23,17 +23,16 @@ const (
 // maxMasked bounds how many texts are looked for: those of the newest values.
 const maxMasked = 1024
 
-// sameTime is how old the time of a folder has to be before it says that nothing changed since: what is replaced twice
-// within a tick of the kernel's clock has one time. A tick is 10 ms at most.
+// sameTime is the least age of a folder's modification time that proves the folder unchanged. Two changes within a tick
+// of the kernel's clock, 10 ms at most, have one time.
 const sameTime = 50 * time.Millisecond
 
-// FormerFolder is the folder, beside those of a container's secrets, with the files of values that were replaced, in
-// the order of their names: the one list of what its programs may still say. Only who replaces values writes there, and
-// does so before.
+// FormerFolder is the folder, beside a container's folders of secrets, with the files of replaced values, ordered by
+// name: the only list of old values that its programs may still print. The replacer of a value writes there first.
 const FormerFolder = "former"
 
-// MaskedTexts returns what is masked of secrets with these values, the newest first: the longest text first. Of too
-// many texts those of the first values count.
+// MaskedTexts returns the texts to mask for secrets with these values (the newest first), the longest text first. If
+// there are too many texts, the first values count.
 func MaskedTexts(values []string) (texts []string) {
 	for _, value := range values {
 		if len(texts) >= maxMasked {
@@ -56,9 +55,8 @@ func MaskedTexts(values []string) (texts []string) {
 	return slices.Compact(texts)
 }
 
-// SecretValues reads the values that the programs of a container have or had: those in its folders of secrets and in
-// the file of its variables, "" for none, and then those that were replaced, the newest first. What cannot be read is
-// left out.
+// SecretValues reads the current and former values of a container's secrets: those in its folders of secrets and in the
+// file of its variables ("" for none), then the replaced ones, the newest first. Unreadable values are left out.
 func SecretValues(folders []string, env string) (values []string) {
 	for _, folder := range folders {
 		entries, _ := os.ReadDir(folder)
@@ -109,9 +107,9 @@ func formerFolders(folders []string, env string) (dirs []string) {
 	return dirs
 }
 
-// Masker takes the values of a container's secrets out of what its program writes: those that SecretValues reads, anew
-// whenever they were replaced. It keeps them in memory only so as not to read them for each line, and beyond the
-// attempt's end, when they are gone: the next process that writes the log knows as much. Not safe for concurrent use.
+// Masker replaces the values of a container's secrets in the output of its program. It reads them with SecretValues
+// again whenever they change. It caches them in memory, and beyond the attempt's end, when the files are gone. Not safe
+// for concurrent use.
 type Masker struct {
 	folders []string
 	env     string
@@ -119,7 +117,7 @@ type Masker struct {
 	texts   []string
 }
 
-// NewMasker returns the masker of a container with these secrets, nil where there are none.
+// NewMasker returns the masker of a container with these secrets, or nil without secrets.
 func NewMasker(secrets []Mount, env string) *Masker {
 	if len(secrets) == 0 && env == "" {
 		return nil
@@ -159,7 +157,7 @@ func (m *Masker) refresh() {
 			now = append(now, info.ModTime())
 			fresh = fresh || began.Sub(info.ModTime()).Abs() < sameTime
 		} else {
-			now = append(now, time.Time{}) // the attempt is over: what was known stays
+			now = append(now, time.Time{}) // the attempt is over: the cached values stay valid
 		}
 	}
 	if slices.Equal(now, m.seen) {

@@ -34,7 +34,7 @@ func ReadEnv(name string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), nil
 }
 
-// WithEnv returns env with what over sets: a name stands once, in the place where it first stood.
+// WithEnv returns env with the values of over. Each name occurs once, at its first position.
 func WithEnv(env, over []string) []string {
 	env = slices.Clone(env)
 	for _, kv := range over {

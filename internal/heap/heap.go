@@ -1,6 +1,6 @@
-// Package heap gives memory back to the machine once a server has come to rest after much work, and lets its garbage be
-// collected less often while it works. With thousands of connections a collection looks at hundreds of megabytes that
-// do not change, and a burst of placements would pay for several of them.
+// Package heap returns memory to the machine after a burst of work, and makes garbage collections rarer during it. With
+// thousands of connections a collection scans hundreds of unchanged megabytes, and a burst of placements would pay for
+// several collections.
 //
 // # Pace
 //
@@ -22,29 +22,29 @@ import (
 )
 
 const (
-	// lookEvery is how often it looks.
-	lookEvery = 5 * time.Second
-	// busyRate is from how many allocated bytes a second on the process works hard; it has come to rest at a part of
-	// the most in calm.
-	busyRate, calm = 16 << 20, 2
-	// large is from which size on of what is in use garbage is collected less often, in bytes, most by how many percent
-	// of it a heap then grows before the next collection (see GOGC), and room by how many bytes at most, unless that
-	// were less than 100 percent.
-	large = 64 << 20
-	most  = 200
-	room  = 512 << 20
-	// pause is how many looks are between two collections that only give memory back.
-	pause = 12
-	// worthwhile is how much has to be won, in bytes, for a collection that only gives memory back.
-	worthwhile = 64 << 20
+	// checkInterval is the interval between two checks of the heap.
+	checkInterval = 5 * time.Second
+	// busyRate is the allocation rate, in bytes per second, above which the process counts as busy. It is calm again
+	// below the maximum rate divided by calmDivisor.
+	busyRate, calmDivisor = 16 << 20, 2
+	// pacedHeapSize is the live heap, in bytes, above which collections become rarer. Such a heap grows by
+	// maxGrowthPercent before the next collection (see GOGC), but by maxGrowth bytes at most, unless that is less
+	// than 100 percent.
+	pacedHeapSize    = 64 << 20
+	maxGrowthPercent = 200
+	maxGrowth        = 512 << 20
+	// minChecksBetweenReturns is the number of checks between two collections that only return memory.
+	minChecksBetweenReturns = 12
+	// minReturnedBytes is the least gain of a collection that only returns memory.
+	minReturnedBytes = 64 << 20
 )
 
-// Tend looks after the heap of the process until the context ends, and returns its error. It leaves the pace of
-// collections alone where GOGC or GOMEMLIMIT is set.
+// Tend adapts the heap of the process until the context ends, and returns its error. With GOGC or GOMEMLIMIT set it
+// does not change the pace of collections.
 func Tend(ctx context.Context) error {
-	ticks := time.NewTicker(lookEvery)
+	ticks := time.NewTicker(checkInterval)
 	defer ticks.Stop()
-	t := tender{
+	t := pacer{
 		free:    debug.FreeOSMemory,
 		percent: func(p int) { debug.SetGCPercent(p) },
 	}
@@ -52,69 +52,70 @@ func Tend(ctx context.Context) error {
 		t.percent = func(int) {}
 	}
 	s := newSampler()
-	t.look(s.read())
+	t.check(s.read())
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticks.C:
-			t.look(s.read())
+			t.check(s.read())
 		}
 	}
 }
 
-// reading is what the runtime says of the heap, in bytes.
+// reading is the state of the heap, in bytes.
 type reading struct {
 	allocated uint64 // since the process began
 	live      uint64 // in use, by the last collection
 	held      uint64 // of the machine's memory: in use, garbage, or free and not given back
 }
 
-// tender decides, look by look.
-type tender struct {
+// pacer decides at each check.
+type pacer struct {
 	free    func()
 	percent func(int)
 
 	began bool
-	last  uint64  // what had been allocated at the last look
-	high  float64 // bytes allocated a second since it was at rest, the most
-	freed bool    // memory was given back, so many looks ago:
+	last  uint64  // allocated bytes at the last check
+	high  float64 // highest allocation rate since the last rest, in bytes per second
+	freed bool    // memory was returned, since checks ago
 	since int
-	pace  int // percent at present; 0 for what the runtime began with, which is 100
+	pace  int // current growth in percent; 0 is the initial 100
 }
 
-func (t *tender) look(r reading) {
+func (t *pacer) check(r reading) {
 	if pace := paceOf(r.live); pace != t.pace &&
-		(pace == 100 || pace == most || pace < t.pace-slack || pace > t.pace+slack) {
+		(pace == 100 || pace == maxGrowthPercent || pace < t.pace-paceTolerance || pace > t.pace+paceTolerance) {
 		t.pace = pace
 		t.percent(pace)
 	}
-	rate := float64(r.allocated-t.last) / lookEvery.Seconds()
+	rate := float64(r.allocated-t.last) / checkInterval.Seconds()
 	t.last = r.allocated
-	if !t.began { // what was allocated before says nothing of a rate
+	if !t.began { // the first check has no rate
 		t.began = true
 		return
 	}
 	t.since++
-	if t.high = max(t.high, rate); t.high < busyRate || rate*calm > t.high || t.freed && t.since < pause {
+	t.high = max(t.high, rate)
+	if t.high < busyRate || rate*calmDivisor > t.high || t.freed && t.since < minChecksBetweenReturns {
 		return
 	}
 	t.high = 0
-	if r.held > r.live+worthwhile {
+	if r.held > r.live+minReturnedBytes {
 		t.freed, t.since = true, 0
 		t.free()
 	}
 }
 
-// slack is by how many percent the pace may be off, as each change of it stops the program for a moment.
-const slack = 20
+// paceTolerance is the tolerated deviation of the pace in percentage points. Each change stops the program briefly.
+const paceTolerance = 20
 
-// paceOf is by how many percent a heap with so much in use may grow.
+// paceOf returns the growth, in percent, of a heap with so many live bytes.
 func paceOf(live uint64) int {
-	if live < large {
+	if live < pacedHeapSize {
 		return 100
 	}
-	return int(min(most, max(100, room*100/live)))
+	return int(min(maxGrowthPercent, max(100, maxGrowth*100/live)))
 }
 
 // sampler reads the runtime's figures.

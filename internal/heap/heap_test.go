@@ -8,16 +8,16 @@ import (
 
 const mb = 1 << 20
 
-// script is looks one after the other, and what came of them.
+// script runs a sequence of checks and returns their effects.
 func script(readings ...reading) (freed int, percents []int) {
-	t := tender{free: func() { freed++ }, percent: func(p int) { percents = append(percents, p) }}
+	t := pacer{free: func() { freed++ }, percent: func(p int) { percents = append(percents, p) }}
 	for _, r := range readings {
-		t.look(r)
+		t.check(r)
 	}
 	return freed, percents
 }
 
-// turns are looks after work and after rest in turn, beginning with one of neither.
+// turns returns alternating readings of work and rest, after a first of neither.
 func turns(n int) []reading {
 	out := []reading{{0, 50 * mb, 60 * mb}}
 	for i := range n {
@@ -71,7 +71,7 @@ func TestLargeHeapsAreCollectedLessOften(t *testing.T) {
 	}
 }
 
-// The runtime has the figures under the names that are asked for.
+// The runtime knows the metrics that the sampler asks for.
 func TestSampler(t *testing.T) {
 	runtime.GC()
 	if r := newSampler().read(); r.allocated == 0 || r.live == 0 || r.held < r.live {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestComingFromOthers reads each manifest of Berth's that the page for those who come from other systems shows. Theirs
-// are in blocks that say yml and hcl.
+// TestComingFromOthers reads each of Berth's manifests on the page for users of other systems. Manifests of other
+// systems are in blocks marked yml and hcl.
 func TestComingFromOthers(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/guide/coming-from.md")

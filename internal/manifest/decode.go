@@ -20,7 +20,7 @@ func (r *reader) decode(root *node) {
 	if root.shape != shapeObject {
 		more := ""
 		if root.shape == shapeText && strings.HasPrefix(root.text, `job "`) {
-			more = "; this looks like a file of Nomad, and docs/guide/coming-from.md tells how it is written here"
+			more = "; this looks like a file of Nomad; see docs/guide/coming-from.md"
 		}
 		r.fault(root.at, "", "a document is an object with a kind, found %s%s", root.describe(), more)
 		return
@@ -29,8 +29,8 @@ func (r *reader) decode(root *node) {
 	if !ok {
 		return
 	}
-	o := Object{Position: root.at, Kind: kind, Value: newValue(kind), places: map[string]Position{}}
-	d := decoder{reader: r, kind: kind, places: o.places}
+	o := Object{Position: root.at, Kind: kind, Value: newValue(kind), positions: map[string]Position{}}
+	d := decoder{reader: r, kind: kind, places: o.positions}
 	rest := &node{shape: shapeObject, at: root.at}
 	for _, f := range root.fields {
 		if f.key != "kind" {
@@ -55,7 +55,7 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 		more := ""
 		if system := foreignFile(root); system != "" {
 			more = "; this looks like a file of " + system +
-				", and docs/guide/coming-from.md tells how it is written here"
+				"; see docs/guide/coming-from.md"
 		}
 		r.fault(root.at, "kind", "is missing: want one of %s%s", strings.Join(words, ", "), more)
 	case f.value.shape != shapeText:
@@ -66,7 +66,7 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 			message = fmt.Sprintf("unknown kind %q: did you mean %q?", clip(f.value.text), near)
 		}
 		if here := foreignKinds()[f.value.text]; here != "" {
-			message = fmt.Sprintf("unknown kind %q: here it is %s (docs/guide/coming-from.md)", clip(f.value.text),
+			message = fmt.Sprintf("unknown kind %q: in Berth use %s (docs/guide/coming-from.md)", clip(f.value.text),
 				here)
 		}
 		r.fault(f.value.at, "kind", "%s", message)
@@ -76,7 +76,7 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 	return "", false
 }
 
-// validator is a value that knows what is wrong with it.
+// validator is a value that finds its own faults.
 type validator interface{ Validate() error }
 
 // validate adds the faults of the object's own validation, but for fields that were refused before.
@@ -127,7 +127,7 @@ func (d *decoder) value(path string, n *node, to reflect.Value) {
 	if n.shape == shapeNull {
 		return // as if it were not written
 	}
-	if to.Kind() == reflect.Pointer { // nil is what was not written
+	if to.Kind() == reflect.Pointer { // nil is an omitted field
 		to.Set(reflect.New(to.Type().Elem()))
 		to = to.Elem()
 	}
@@ -142,11 +142,11 @@ func (d *decoder) value(path string, n *node, to reflect.Value) {
 	case reflect.Slice:
 		d.list(path, n, to)
 	case reflect.String:
-		if d.want(path, n, shapeText, "text") {
+		if d.requireShape(path, n, shapeText, "text") {
 			to.SetString(n.text)
 		}
 	case reflect.Bool:
-		if d.want(path, n, shapeBool, "true or false") {
+		if d.requireShape(path, n, shapeBool, "true or false") {
 			to.SetBool(n.text == "true")
 		}
 	case reflect.Int, reflect.Int64, reflect.Uint64:
@@ -165,13 +165,13 @@ func (d *decoder) special(path string, n *node, to reflect.Value) bool {
 	case *time.Time:
 		at, err := time.Parse(time.RFC3339Nano, n.text)
 		if n.shape != shapeText || err != nil {
-			d.wrong(path, n, "a time such as 2026-11-20T10:00:00Z")
+			d.faultShape(path, n, "a time such as 2026-11-20T10:00:00Z")
 			return true
 		}
 		*v = at
 	case json.Unmarshaler:
 		if !scalar {
-			d.wrong(path, n, "text or a number")
+			d.faultShape(path, n, "text or a number")
 			return true
 		}
 		raw := []byte(n.text)
@@ -183,7 +183,7 @@ func (d *decoder) special(path string, n *node, to reflect.Value) bool {
 		}
 	case encoding.TextUnmarshaler:
 		if n.shape != shapeText {
-			d.wrong(path, n, "text")
+			d.faultShape(path, n, "text")
 			return true
 		}
 		if err := v.UnmarshalText([]byte(n.text)); err != nil {
@@ -195,17 +195,17 @@ func (d *decoder) special(path string, n *node, to reflect.Value) bool {
 	return true
 }
 
-// want faults a node of another shape.
-func (d *decoder) want(path string, n *node, s shape, words string) bool {
+// requireShape faults a node of another shape.
+func (d *decoder) requireShape(path string, n *node, s shape, words string) bool {
 	if n.shape != s {
-		d.wrong(path, n, words)
+		d.faultShape(path, n, words)
 		return false
 	}
 	return true
 }
 
-// wrong faults a node that is not what its field takes.
-func (d *decoder) wrong(path string, n *node, words string) {
+// faultShape faults a node that is not what its field takes.
+func (d *decoder) faultShape(path string, n *node, words string) {
 	hint := ""
 	switch {
 	case words == "text" && (n.shape == shapeInt || n.shape == shapeFloat || n.shape == shapeBool):
@@ -223,13 +223,13 @@ func (d *decoder) wrong(path string, n *node, words string) {
 
 func (d *decoder) integer(path string, n *node, to reflect.Value) {
 	if n.shape != shapeInt {
-		d.wrong(path, n, "a whole number")
+		d.faultShape(path, n, "a whole number")
 		return
 	}
 	if to.CanUint() {
 		u, err := strconv.ParseUint(n.text, 10, 64)
 		if err != nil {
-			d.wrong(path, n, "a whole number from 0 up")
+			d.faultShape(path, n, "a whole number from 0 up")
 			return
 		}
 		to.SetUint(u)
@@ -245,19 +245,19 @@ func (d *decoder) integer(path string, n *node, to reflect.Value) {
 
 func (d *decoder) number(path string, n *node, to reflect.Value) {
 	if n.shape != shapeInt && n.shape != shapeFloat {
-		d.wrong(path, n, "a number")
+		d.faultShape(path, n, "a number")
 		return
 	}
 	f, err := strconv.ParseFloat(n.text, 64)
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		d.wrong(path, n, "a finite number")
+		d.faultShape(path, n, "a finite number")
 		return
 	}
 	to.SetFloat(f)
 }
 
 func (d *decoder) list(path string, n *node, to reflect.Value) {
-	if !d.want(path, n, shapeList, "a list") {
+	if !d.requireShape(path, n, shapeList, "a list") {
 		return
 	}
 	out := reflect.MakeSlice(to.Type(), 0, min(len(n.items), 64))
@@ -268,7 +268,7 @@ func (d *decoder) list(path string, n *node, to reflect.Value) {
 		element := reflect.New(to.Type().Elem()).Elem()
 		at := path + "[" + strconv.Itoa(i) + "]"
 		if item.shape == shapeNull {
-			d.wrong(at, item, "a value")
+			d.faultShape(at, item, "a value")
 			continue
 		}
 		d.value(at, item, element)
@@ -278,7 +278,7 @@ func (d *decoder) list(path string, n *node, to reflect.Value) {
 }
 
 func (d *decoder) table(path string, n *node, to reflect.Value) {
-	if !d.want(path, n, shapeObject, "an object of keys and values") {
+	if !d.requireShape(path, n, shapeObject, "an object of keys and values") {
 		return
 	}
 	out := reflect.MakeMap(to.Type())
@@ -296,7 +296,7 @@ func (d *decoder) table(path string, n *node, to reflect.Value) {
 }
 
 func (d *decoder) object(path string, n *node, to reflect.Value) {
-	if !d.want(path, n, shapeObject, "an object") {
+	if !d.requireShape(path, n, shapeObject, "an object") {
 		return
 	}
 	fields := fieldsOf(to.Type())
@@ -311,13 +311,13 @@ func (d *decoder) object(path string, n *node, to reflect.Value) {
 		}
 		at := join(path, f.key)
 		d.value(at, f.value, to.FieldByIndex(fields[i].index))
-		if written := f.value.shape == shapeInt; fields[i].nonzero && written &&
+		if written := f.value.shape == shapeInt; fields[i].refusesZero && written &&
 			to.FieldByIndex(fields[i].index).IsZero() && strings.Trim(f.value.text, "+-0") == "" {
 			d.fault(f.value.at, at, "%s", cluster.ZeroPriority())
 		}
 	}
 	for _, sf := range fields {
-		if to.Type() == reflect.TypeFor[cluster.Service]() && sf.name == "count" && counted(n) {
+		if to.Type() == reflect.TypeFor[cluster.Service]() && sf.name == "count" && hasOtherCount(n) {
 			continue
 		}
 		if f := n.field(sf.name); sf.required && (f == nil || f.value.shape == shapeNull) {
@@ -326,8 +326,8 @@ func (d *decoder) object(path string, n *node, to reflect.Value) {
 	}
 }
 
-// counted reports whether something else than its count says how many tasks a service has.
-func counted(service *node) bool {
+// hasOtherCount reports whether another field than count says how many tasks a service has.
+func hasOtherCount(service *node) bool {
 	if f := service.field("scaling"); f != nil && f.value.shape != shapeNull {
 		return true
 	}
@@ -338,14 +338,14 @@ func counted(service *node) bool {
 func (d *decoder) unknown(path string, f field, fields []structField) {
 	var names []string
 	for _, sf := range fields {
-		if !sf.kept {
+		if !sf.ignored {
 			names = append(names, sf.name)
 		}
 	}
 	message := fmt.Sprintf("unknown field %q", clip(f.key))
 	if near := nearest(f.key, names); near != "" {
 		message += fmt.Sprintf(": did you mean %q?", near)
-	} else if others := elsewhere(f.key, d.kind); others != "" {
+	} else if others := otherPlaces(f.key, d.kind); others != "" {
 		message += ": " + others
 	} else {
 		slices.Sort(names)
@@ -354,9 +354,9 @@ func (d *decoder) unknown(path string, f field, fields []structField) {
 	d.fault(f.at, path, "%s", message)
 }
 
-// elsewhere says where a field of that name does belong, or "": in an object of the kind, or else in those of other
-// kinds.
-func elsewhere(name string, kind cluster.Kind) string {
+// otherPlaces says where a field of that name belongs: in an object of the kind, or else in objects of other kinds. It
+// returns "" for an unknown name.
+func otherPlaces(name string, kind cluster.Kind) string {
 	var here, others []string
 	for _, k := range Kinds() {
 		places := placesOf(name, reflect.TypeOf(newValue(k)).Elem(), "", nil)
@@ -366,17 +366,17 @@ func elsewhere(name string, kind cluster.Kind) string {
 		if k == kind {
 			here = places
 		} else {
-			others = append(others, fmt.Sprintf("a %s has it as %s", k, places[0]))
+			others = append(others, fmt.Sprintf("in a %s it is %s", k, places[0]))
 		}
 	}
 	if len(here) > 0 {
-		return fmt.Sprintf("a %s has it as %s", kind, strings.Join(here[:min(len(here), 3)], " and "))
+		return fmt.Sprintf("in a %s it is %s", kind, strings.Join(here[:min(len(here), 3)], " and "))
 	}
 	return strings.Join(others, ", ")
 }
 
-// placesOf returns the paths of fields of that name in a type, the shortest first. Types around it are not looked at
-// again.
+// placesOf returns the paths of fields of that name in a type, the shortest first. It skips the types in around, which
+// it already visits.
 func placesOf(name string, t reflect.Type, path string, around []reflect.Type) (places []string) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		if t.Kind() == reflect.Slice {
@@ -389,7 +389,7 @@ func placesOf(name string, t reflect.Type, path string, around []reflect.Type) (
 	}
 	around = append(slices.Clip(around), t)
 	for _, sf := range fieldsOf(t) {
-		if sf.kept {
+		if sf.ignored {
 			continue
 		}
 		if sf.name == name {
@@ -412,11 +412,11 @@ func join(path, name string) string {
 
 // structField is a field of an object as manifests name it.
 type structField struct {
-	name     string
-	index    []int
-	required bool
-	kept     bool // written by the control plane: what a manifest says there is ignored
-	nonzero  bool // 0 is refused, though it is what the field is where it was left out
+	name        string
+	index       []int
+	required    bool
+	ignored     bool // written by the control plane: a manifest's value is ignored
+	refusesZero bool // an explicit 0 is refused, although 0 is the zero value
 }
 
 // fieldsOf returns the fields of a struct type, those of embedded ones among them. A field that JSON

@@ -1,8 +1,8 @@
 package manifest
 
-// What people bring from other systems: their words are understood well enough to say what stands for them here.
+// Words of other systems are recognized, to name their counterpart in Berth.
 
-// foreignKinds are kinds of Kubernetes' manifests that Berth has not, each with what does its work.
+// foreignKinds maps kinds of Kubernetes manifests to their counterparts in Berth.
 func foreignKinds() map[string]string {
 	return map[string]string{ //nolint:gosec // words of manifests, no credentials
 		"ConfigMap":             "files of a container in a TaskDefinition",

@@ -9,6 +9,6 @@ import (
 //go:embed manifest.schema.json
 var schema string
 
-// Schema returns the JSON Schema of one document of a manifest, for editors and for whoever checks
-// manifests without Berth. It is generated from the types of package cluster.
+// Schema returns the JSON Schema of one document of a manifest, for editors and for checks without Berth. It is
+// generated from the types of package cluster.
 func Schema() string { return schema }

@@ -9,8 +9,8 @@ import (
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestGuideOfPlacement reads every piece of a manifest that the guide's page about placement shows, each where it
-// belongs.
+// TestGuideOfPlacement reads every fragment of a manifest on the guide's page about placement, each at its place in an
+// object.
 func TestGuideOfPlacement(t *testing.T) {
 	page, err := os.ReadFile("../../docs/guide/placement.md")
 	if err != nil {

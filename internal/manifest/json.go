@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// isJSON reports whether the file is JSON: one object or several after one another. Text
-// that only looks like it is left to the YAML reader, which has better words for what is wrong.
+// isJSON reports whether the file is JSON: one object, or several in a row. The YAML reader reads text that only
+// resembles JSON, because its messages are better.
 func isJSON(data []byte) bool {
 	if trimmed := bytes.TrimLeft(data, " \t\n"); len(trimmed) == 0 || trimmed[0] != '{' {
 		return false
@@ -32,7 +32,7 @@ func (r *reader) readJSON(data []byte) {
 	j.dec.UseNumber()
 	for i := 0; j.dec.More(); i++ {
 		if i == MaxDocuments {
-			r.fault(j.place(), "", "the file holds more than %d documents", MaxDocuments)
+			r.fault(j.position(), "", "the file holds more than %d documents", MaxDocuments)
 			return
 		}
 		j.builder = builder{reader: r}
@@ -53,8 +53,8 @@ type jsonBuilder struct {
 	offset int
 }
 
-// place returns where the next token stands.
-func (j *jsonBuilder) place() Position {
+// position returns the position of the next token.
+func (j *jsonBuilder) position() Position {
 	offset := int(j.dec.InputOffset())
 	for offset < len(j.data) && strings.IndexByte(" \t\r\n,:", j.data[offset]) >= 0 {
 		offset++
@@ -73,12 +73,12 @@ func (j *jsonBuilder) place() Position {
 
 // node reads the next value; it returns nil, with a fault, if the document is beyond a limit.
 func (j *jsonBuilder) node(depth int) *node {
-	at := j.place()
+	at := j.position()
 	if depth > MaxDepth {
-		j.fault(at, "", "values are more than %d deep inside one another", MaxDepth)
+		j.fault(at, "", "values are more than %d levels deep", MaxDepth)
 		return nil
 	}
-	if !j.spend(1) {
+	if !j.countValue(1) {
 		j.fault(at, "", "the document holds more than %d values", MaxValues)
 		return nil
 	}
@@ -127,7 +127,7 @@ func (j *jsonBuilder) list(at Position, depth int) *node {
 func (j *jsonBuilder) object(at Position, depth int) *node {
 	var fields []field
 	for j.dec.More() {
-		f := field{at: j.place()}
+		f := field{at: j.position()}
 		tk, _ := j.dec.Token()
 		f.key, _ = tk.(string) // isJSON saw that it is one
 		if f.value = j.node(depth + 1); f.value == nil {

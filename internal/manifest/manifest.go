@@ -1,15 +1,12 @@
 // Package manifest reads the files in which users write objects.
 //
-// A manifest is a file of YAML documents, each one object: its kind (Cluster,
-// TaskDefinition, Service, Job or Cron) beside the object's own fields, which are those of
-// package cluster in their JSON form. JSON is read as well. A manifest lives for the
-// length of one command: it is read into Objects, which remember where every field
-// stood, so that whoever refuses a field later, the validation here or the server, can
-// be answered with a line and a column.
+// A manifest is a file of YAML documents, each one object: its kind (Cluster, TaskDefinition, Service, Job or Cron) and
+// the object's own fields, which are those of package cluster in their JSON form. JSON is read as well. A manifest
+// lives for the length of one command: it is read into Objects, which remember the position of every field. So a later
+// refusal, by the validation here or by the server, can name a line and a column.
 //
-// The text comes from outside. Whatever it holds, reading it ends soon, in bounded memory
-// (see the limits below) and with every fault that can be told at once: a syntax
-// error hides no other document, a wrong field no other field.
+// The text comes from outside. Reading always ends soon and in bounded memory (see the limits below). It reports every
+// fault it can at once: a syntax error hides no other document, a wrong field no other field.
 package manifest
 
 import (
@@ -21,17 +18,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Limits of what is read. A manifest beyond one is refused with a fault that names it.
+// Limits of a manifest. A manifest past one of them is refused with a fault that names the limit.
 const (
 	MaxFile      = 4 << 20   // bytes of a file
 	MaxDocument  = 512 << 10 // bytes of a document
 	MaxDocuments = 10_000    // documents of a file
 	MaxDepth     = 32        // values inside one another
 	MaxEntries   = 2000      // of a list or object that is written one a line
-	MaxTokens    = 30_000    // words and signs of a document
-	MaxFileWords = 300_000   // words and signs of a file
+	MaxTokens    = 30_000    // tokens of a document
+	MaxFileWords = 300_000   // tokens of a file
 	MaxValues    = 50_000    // values of a document, each use of an alias counted
-	maxFaults    = 100       // faults that are told of a file
+	maxFaults    = 100       // reported faults of a file
 )
 
 // Position is a place in a file. Line and Column count from 1, columns in
@@ -54,8 +51,8 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
-// Fault is one thing that is wrong with a manifest: where it stands, which field it
-// is about (empty for the text itself) and a sentence without a full stop.
+// Fault is one fault of a manifest: its position, its field (empty for the text itself) and a sentence without a full
+// stop.
 type Fault struct {
 	Position
 	Path    string
@@ -96,12 +93,11 @@ type Object struct {
 	Position
 	Kind  cluster.Kind
 	Value any
-	// places maps the path of each field that was written to its place.
-	places map[string]Position
+	// positions maps the path of each field that was written to its place.
+	positions map[string]Position
 }
 
-// Cluster returns the cluster that the object belongs to, DefaultCluster where it
-// names none, or "" for kinds that belong to none.
+// Cluster returns the cluster of the object, DefaultCluster if it names none, or "" for kinds without a cluster.
 func (o *Object) Cluster() string {
 	switch v := o.Value.(type) {
 	case *cluster.Service:
@@ -131,12 +127,12 @@ func (o *Object) Name() string {
 	return ""
 }
 
-// At returns where the field of a path stands, or the nearest field around it that was
-// written. Paths are those of cluster.Fault.
+// At returns the position of the field of a path, or of the nearest enclosing field in the text. Paths are those of
+// cluster.Fault.
 func (o *Object) At(path string) Position {
 	path = strings.ReplaceAll(path, ".[", "[")
 	for path != "" {
-		if at, ok := o.places[path]; ok {
+		if at, ok := o.positions[path]; ok {
 			return at
 		}
 		path = parent(path)
@@ -182,9 +178,8 @@ func Kinds() []cluster.Kind {
 	}
 }
 
-// Parse reads the objects of one file, in their order; file is the name for messages.
-// Its error is a Faults. What it returns besides is never nil Values, but is not to be used
-// when there is an error.
+// Parse reads the objects of one file, in their order; file is the name for messages. Its error is a Faults. The
+// returned objects have non-nil Values, but must not be used if there is an error.
 func Parse(file string, data []byte) ([]Object, error) {
 	r := reader{file: file}
 	r.read(data)

@@ -173,7 +173,7 @@ func TestFaults(t *testing.T) {
 	service := "kind: Service\nname: web\ndefinition: web@1\ncount: 1\n"
 	tests := []struct {
 		name, text string
-		want       []string // every line, in order; "…" at the end stands for any rest
+		want       []string // every line, in order; "…" at the end accepts more lines
 	}{
 		{
 			"unknown field", service + "prioritty: 3\n",
@@ -197,8 +197,8 @@ func TestFaults(t *testing.T) {
 		{
 			"in another place", "kind: Job\nname: j\nsteps: [{name: s, definition: d@1}]\nplacement: {}\nimage: a:1\n",
 			[]string{
-				`m:4:1: unknown field "placement": a Job has it as steps[].placement`,
-				`m:5:1: unknown field "image": a TaskDefinition has it as containers[].image`,
+				`m:4:1: unknown field "placement": in a Job it is steps[].placement`,
+				`m:5:1: unknown field "image": in a TaskDefinition it is containers[].image`,
 			},
 		},
 		{
@@ -271,8 +271,8 @@ func TestFaults(t *testing.T) {
 				"required: true\n  tolerations:\n  - value: x\n",
 			[]string{
 				`m:7:13: placement.relations[0].labels: is empty: …`,
-				`m:9:13: placement.relations[1].weight: is 5, but a demand has no weight: …`,
-				`m:12:12: placement.tolerations[0].value: is "x" of no key: …`,
+				`m:9:13: placement.relations[1].weight: is 5, but a required relation has no weight: …`,
+				`m:12:12: placement.tolerations[0].value: is "x" without a key: …`,
 			},
 		},
 		{"devices", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a\n  " +
@@ -303,7 +303,7 @@ func TestFaults(t *testing.T) {
 			service + "scaling: {min: 1, max: 2, schedules: [{cron: often, min: 1}]}\n", []string{
 			`m:3:13: schedules[0]: …`, `m:9:7: zone: …`, `m:16:46: scaling.schedules[0].cron: …`,
 		}},
-		{"key twice", service + "count: 2\n", []string{`m:5:1: "count" stands twice: the first is in line 4`}},
+		{"key twice", service + "count: 2\n", []string{`m:5:1: "count" is repeated: the first is in line 4`}},
 		{"object twice", service + "---\n" + service + "---\ncluster: default\n" + service, []string{
 			`m:6:1: Service web is written twice: the first is at m:1:1`,
 			`m:11:1: Service web is written twice: the first is at m:1:1`,
@@ -327,15 +327,15 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			"unknown anchor", "kind: Cluster\nname: *who\n",
-			[]string{`m:2:7: *who: no anchor &who stands before it in the document`},
+			[]string{`m:2:7: *who: no anchor &who comes before it in the document`},
 		},
 		{
 			"anchor in itself", "kind: Cluster\nname: c\nlabels: &l {a: *l}\n",
-			[]string{`m:3:16: *l stands inside of the value it refers to`},
+			[]string{`m:3:16: *l is inside the value that it refers to`},
 		},
 		{
 			"anchor of another document", "kind: Cluster\nname: &n c\n---\nkind: Cluster\nname: *n\n",
-			[]string{`m:5:7: *n: no anchor &n stands before it in the document`},
+			[]string{`m:5:7: *n: no anchor &n comes before it in the document`},
 		},
 		{
 			"tag", "kind: Cluster\nname: !!binary aGVsbG8=\n",
@@ -352,7 +352,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			"indentation", "kind: Service\n name: web\n",
-			[]string{`m:1:7: not YAML: mapping value is not allowed in this context: are the lines indented alike, and is text with ": " in it in quotes?`},
+			[]string{`m:1:7: not YAML: mapping value is not allowed in this context: check the indentation, and quote text that holds ": "`},
 		},
 	}
 	for _, test := range tests {
@@ -377,7 +377,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestHostile reads texts that are made to cost time or memory: each is refused, or read, soon.
+// TestHostile reads texts that are made to cost time or memory. Each is refused, or read, within a short time.
 func TestHostile(t *testing.T) {
 	laughs := "kind: Cluster\nname: c\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i, c := range "123456789" {
@@ -398,20 +398,20 @@ func TestHostile(t *testing.T) {
 		{"billion laughs", laughs, "unknown field"},
 		{"laughs in a field", lists, "more than 50000 values once its aliases are filled in"},
 		{"merges of merges", merges, "unknown field"},
-		{"deep flow", "kind: " + strings.Repeat("[", 20_000), "more than 32 deep"},
-		{"deep objects", "kind: " + strings.Repeat("{a: ", 9_000), "more than 32 deep"},
-		{"deep dashes", strings.Repeat("- ", 10_000), "more than 32 deep"},
-		{"deep questions", strings.Repeat("? ", 10_000), "more than 32 deep"},
-		{"deep blocks", deepBlocks(200), "more than 32 deep"},
-		{"deep JSON", `{"kind":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", "more than 32 deep"},
+		{"deep flow", "kind: " + strings.Repeat("[", 20_000), "more than 32 levels deep"},
+		{"deep objects", "kind: " + strings.Repeat("{a: ", 9_000), "more than 32 levels deep"},
+		{"deep dashes", strings.Repeat("- ", 10_000), "more than 32 levels deep"},
+		{"deep questions", strings.Repeat("? ", 10_000), "more than 32 levels deep"},
+		{"deep blocks", deepBlocks(200), "more than 32 levels deep"},
+		{"deep JSON", `{"kind":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", "more than 32 levels deep"},
 		{"huge file", strings.Repeat("# hello\n", MaxFile/8+1), "more than 4 MiB"},
 		{"huge document", "a: " + strings.Repeat("x", MaxDocument), "more than 512 KiB"},
-		{"many words", strings.Repeat("- a\n", 60_000), "more than 30000 words"},
+		{"many words", strings.Repeat("- a\n", 60_000), "more than 30000 tokens"},
 		{"many documents", strings.Repeat("---\n", 20_000), "more than 10000 documents"},
 		{"many keys", manyKeys(9_000), "m:2001:11: a list or object has more than 2000 entries"},
 		{
 			"many documents of many keys", strings.Repeat("---\n"+manyKeys(1_990), 60),
-			"the file has more than 300000 words",
+			"the file has more than 300000 tokens",
 		},
 		{"only dashes", strings.Repeat("-\n", 29_000), "m:2001:1: a list or object has more than 2000 entries"},
 		{"many JSON values", `{"kind":[` + strings.Repeat("1,", 100_000) + "1]}", "more than 50000 values"},
@@ -489,7 +489,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzParse finds texts that crash the reader, or whose faults stand nowhere.
+// FuzzParse finds texts that crash the reader, and faults without a position.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(`{"kind": "Service", "name": "web", "definition": "web@1", "count": 1}`))

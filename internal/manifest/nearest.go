@@ -2,9 +2,8 @@ package manifest
 
 import "strings"
 
-// nearest returns the word that was probably meant, or "" if none is near: at most a third
-// of its letters are wrong, missing, too many or swapped with a neighbour, or only
-// the case and the joints ("_", "-") differ.
+// nearest returns the word that was probably meant, or "". At most a third of its letters may be wrong, missing, extra
+// or swapped with a neighbour, or only the case and the separators ("_", "-") may differ.
 func nearest(word string, words []string) string {
 	const longest = 40
 	if len(word) > longest {
@@ -13,7 +12,7 @@ func nearest(word string, words []string) string {
 	best, found := 0, ""
 	for _, w := range words {
 		limit := max(1, min(len(word), len(w))/3)
-		n := distance(plain(word), plain(w))
+		n := distance(normalize(word), normalize(w))
 		if n <= limit && (found == "" || n < best) {
 			best, found = n, w
 		}
@@ -21,8 +20,8 @@ func nearest(word string, words []string) string {
 	return found
 }
 
-// plain drops what people mix up.
-func plain(s string) string {
+// normalize removes the differences that people confuse: case and separators.
+func normalize(s string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
 }
 

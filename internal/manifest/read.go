@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// Stdin is the file name that stands for standard input.
+// Stdin is the file name of standard input.
 const Stdin = "-"
 
-// Read reads the objects of files, in the order of the names. A folder stands for its
-// files that end in .yaml, .yml or .json, in the order of their names, without the folders in it;
-// "-" for stdin, which may be named once. An object that two files hold is a fault too.
-// The error is a Faults, or tells which file could not be read.
+// Read reads the objects of files, in the order of the names. A folder stands for its files that end in .yaml, .yml or
+// .json, in the order of their names, without subfolders; "-" stands for stdin and may occur once. An object in two
+// files is a fault. The error is a Faults, or names the file that could not be read.
 func Read(stdin io.Reader, names ...string) ([]Object, error) {
 	var all reader
 	var unreadable []error
@@ -64,7 +63,7 @@ func kindWords() string {
 	return strings.Join(words, ", ")
 }
 
-// expand returns the files that a name stands for.
+// expand returns the files of a name: itself, or the files of a folder.
 func expand(name string) ([]string, error) {
 	switch name {
 	case "":
@@ -112,7 +111,7 @@ func load(stdin io.Reader, file string) ([]byte, error) {
 	return data, nil
 }
 
-// plainError says what is wrong with a file without the name of the system call.
+// plainError describes the fault of a file without the name of the system call.
 func plainError(file string, err error) error {
 	if pe, ok := errors.AsType[*os.PathError](err); ok {
 		err = pe.Err

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestRoundTrip writes objects as JSON and reads them back as they were, by both ways: what begins with a
-// marker goes to the YAML reader.
+// TestRoundTrip writes objects as JSON and reads them back with both readers. A leading document marker selects the
+// YAML reader.
 func TestRoundTrip(t *testing.T) {
 	text := rapid.StringMatching(`[ -~é\n]{0,12}`)
 	name := rapid.StringMatching(`[a-z][a-z0-9]{0,8}`)
@@ -45,7 +45,7 @@ func TestRoundTrip(t *testing.T) {
 			if len(r.objects) != 1 {
 				t.Fatalf("%s: got %d objects, faults %v:\n%s", form, len(r.objects), r.faults, data)
 			}
-			for _, f := range r.faults { // what the validation minds is not the reader's
+			for _, f := range r.faults { // validation faults are not the reader's
 				if bytes.Contains([]byte(f.Message), []byte("found")) {
 					t.Fatalf("%s: %v:\n%s", form, f, data)
 				}

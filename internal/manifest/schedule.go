@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/timetable"
 )
 
-// scheduleFaults tells which schedules and zones of an object cannot be read. Package cluster does not know: it takes a
-// database of time zones.
+// scheduleFaults returns the faults of an object's schedules and zones. Package cluster cannot check them, because they
+// need a time zone database.
 func scheduleFaults(value any) (faults cluster.Faults) {
 	check := func(expr, zone, path, zonePath string) {
 		if _, err := timetable.Zone(zone); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// shape is what a value of the text is.
+// shape is the kind of a value in the text.
 type shape uint8
 
 const (
@@ -24,10 +24,10 @@ const (
 type node struct {
 	shape shape
 	at    Position
-	// text of a scalar: what was meant for text, canonical for numbers and booleans.
+	// text of a scalar: the text itself, canonical for numbers and booleans.
 	text  string
 	items []*node
-	// fields in the order of the text; no key stands twice.
+	// fields are in the order of the text, with unique keys.
 	fields []field
 }
 
@@ -48,7 +48,7 @@ func (n *node) field(key string) *field {
 	return nil
 }
 
-// describe says in words what the value is.
+// describe describes the value for a message.
 func (n *node) describe() string {
 	switch n.shape {
 	case shapeNull:
@@ -88,7 +88,7 @@ func (r *reader) fault(at Position, path, format string, args ...any) {
 	r.faults = append(r.faults, Fault{at, path, fmt.Sprintf(format, args...)})
 }
 
-// sorted returns the faults in the order of the text, without repetition, at most maxFaults of them.
+// sorted returns the faults in the order of the text, without duplicates, at most maxFaults of them.
 func (r *reader) sorted() Faults {
 	slices.SortStableFunc(r.faults, func(a, b Fault) int { return a.Position.compare(b.Position) })
 	fs := slices.Compact(r.faults)
@@ -106,18 +106,18 @@ type builder struct {
 }
 
 // spend counts values and reports whether the document may hold them.
-func (b *builder) spend(n int) bool {
+func (b *builder) countValue(n int) bool {
 	b.values += n
 	return b.values <= MaxValues
 }
 
-// object makes a node of the fields; a key that stands twice is a fault and its first value holds.
+// object makes a node of the fields. A repeated key is a fault, and its first value counts.
 func (b *builder) object(at Position, fields []field) *node {
 	n := &node{shape: shapeObject, at: at, fields: fields[:0:0]}
 	seen := make(map[string]Position, len(fields))
 	for _, f := range fields {
 		if first, ok := seen[f.key]; ok {
-			b.fault(f.at, "", "%q stands twice: the first is in line %d", clip(f.key), first.Line)
+			b.fault(f.at, "", "%q is repeated: the first is in line %d", clip(f.key), first.Line)
 			continue
 		}
 		seen[f.key] = f.at

@@ -27,7 +27,7 @@ func (r *reader) read(data []byte) {
 		r.fault(Position{File: r.file}, "", "the file has more than %d MiB", MaxFile>>20)
 		return
 	}
-	if !r.readable(data) {
+	if !r.checkText(data) {
 		return
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
@@ -47,8 +47,8 @@ func (r *reader) read(data []byte) {
 	}
 }
 
-// readable reports whether the file is text, and faults the first place where it is not.
-func (r *reader) readable(data []byte) bool {
+// checkText reports whether the file is text, and faults the first place that is not.
+func (r *reader) checkText(data []byte) bool {
 	line, column := 1, 1
 	for rest := data; len(rest) > 0; {
 		c, size := utf8.DecodeRune(rest)
@@ -120,13 +120,13 @@ func (r *reader) parseYAML(doc document) *node {
 	case len(tokens) == 0:
 		return nil
 	case len(tokens) > MaxTokens:
-		r.fault(first, "", "the document has more than %d words and signs", MaxTokens)
+		r.fault(first, "", "the document has more than %d tokens", MaxTokens)
 		return nil
 	case r.words > MaxFileWords:
-		r.fault(first, "", "the file has more than %d words and signs", MaxFileWords)
+		r.fault(first, "", "the file has more than %d tokens", MaxFileWords)
 		return nil
 	}
-	if tk, message := beyond(tokens); tk != nil {
+	if tk, message := firstPastLimit(tokens); tk != nil {
 		r.fault(r.place(doc, tk), "", "%s", message)
 		return nil
 	}
@@ -165,9 +165,9 @@ func parseTokens(tokens token.Tokens) (file *ast.File, err error) {
 // block is a list or object in block form that is open at some place of the text.
 type block struct{ column, entries int }
 
-// beyond returns the token at which a document passes MaxDepth or MaxEntries, and what to say of it, or nil. It
-// is asked before the parser, which recurses into depth and takes quadratic time for entries.
-func beyond(tokens token.Tokens) (*token.Token, string) {
+// firstPastLimit returns the token at which a document passes MaxDepth or MaxEntries, and the fault, or nil. It runs
+// before the parser, which recurses into depth and takes quadratic time for entries.
+func firstPastLimit(tokens token.Tokens) (*token.Token, string) {
 	flow := 0
 	var open []block
 	for _, tk := range tokens {
@@ -198,13 +198,13 @@ func beyond(tokens token.Tokens) (*token.Token, string) {
 			continue
 		}
 		if flow+len(open) > MaxDepth {
-			return tk, fmt.Sprintf("values are more than %d deep inside one another", MaxDepth)
+			return tk, fmt.Sprintf("values are more than %d levels deep", MaxDepth)
 		}
 	}
 	return nil, ""
 }
 
-// place returns where a token stands in the file.
+// place returns the position of a token in the file.
 func (r *reader) place(doc document, tk *token.Token) Position {
 	if tk == nil || tk.Position == nil {
 		return Position{r.file, doc.line, 1}
@@ -212,7 +212,7 @@ func (r *reader) place(doc document, tk *token.Token) Position {
 	return Position{r.file, doc.line + max(0, tk.Position.Line-1), max(1, tk.Position.Column)}
 }
 
-// syntax faults what the parser said.
+// syntax adds the parser's error as a fault.
 func (r *reader) syntax(doc document, err error) {
 	at, message := Position{r.file, doc.line, 1}, err.Error()
 	if told, ok := errors.AsType[yaml.Error](err); ok {
@@ -231,7 +231,7 @@ func (r *reader) syntax(doc document, err error) {
 		message += ": it ends too early"
 	}
 	if message == "mapping value is not allowed in this context" {
-		message += ": are the lines indented alike, and is text with \": \" in it in quotes?"
+		message += ": check the indentation, and quote text that holds \": \""
 	}
 	r.fault(at, "", "not YAML: %.200s", message)
 }
@@ -244,7 +244,7 @@ type yamlBuilder struct {
 	failed  bool
 }
 
-// fail faults a value and returns a stand-in; the document is given up, but read to its end.
+// fail faults a value and returns a placeholder. The document is invalid, but is read to its end.
 func (y *yamlBuilder) fail(n ast.Node, format string, args ...any) *node {
 	y.failed = true
 	at := y.at(n)
@@ -268,7 +268,7 @@ func (y *yamlBuilder) at(n ast.Node) Position {
 
 // node returns the value of a part of the parser's tree.
 func (y *yamlBuilder) node(n ast.Node) *node {
-	if !y.spend(1) {
+	if !y.countValue(1) {
 		if y.failed {
 			return &node{}
 		}
@@ -309,7 +309,7 @@ func (y *yamlBuilder) node(n ast.Node) *node {
 	case *ast.TagNode:
 		return y.fail(n, "the tag %s: tags are not supported, quote a value to make it text", clip(v.Start.Value))
 	}
-	return y.fail(n, "a %s cannot stand here", n.Type())
+	return y.fail(n, "a %s is not allowed here", n.Type())
 }
 
 func (y *yamlBuilder) mapping(at Position, entries []*ast.MappingValueNode) *node {
@@ -335,7 +335,7 @@ func (y *yamlBuilder) mapping(at Position, entries []*ast.MappingValueNode) *nod
 	for _, f := range out.fields {
 		known[f.key] = true
 	}
-	for _, f := range merged { // what is written here wins, then what was merged first
+	for _, f := range merged { // keys of the mapping itself win, then the first merge
 		if !known[f.key] {
 			known[f.key] = true
 			out.fields = append(out.fields, f)
@@ -357,7 +357,7 @@ func (y *yamlBuilder) merge(value ast.Node) []field {
 			y.fail(value, `"<<" merges objects, found %s`, s.describe())
 			return nil
 		}
-		if !y.spend(len(s.fields)) {
+		if !y.countValue(len(s.fields)) {
 			y.fail(value, "the document holds more than %d values", MaxValues)
 			return nil
 		}
@@ -394,9 +394,9 @@ func (y *yamlBuilder) alias(v *ast.AliasNode) *node {
 	n, known := y.anchors[name]
 	switch {
 	case !known:
-		return y.fail(v, "*%s: no anchor &%s stands before it in the document", clip(name), clip(name))
+		return y.fail(v, "*%s: no anchor &%s comes before it in the document", clip(name), clip(name))
 	case n == nil:
-		return y.fail(v, "*%s stands inside of the value it refers to", clip(name))
+		return y.fail(v, "*%s is inside the value that it refers to", clip(name))
 	}
 	return n
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// maxCost bounds what one judgement may compute, in the units of the expression language: about the steps that it
-// takes, and a tenth of the bytes that it looks through.
+// maxCost limits the computation of one evaluation, in the units of the expression language: about its steps, and a
+// tenth of the bytes that it reads.
 const maxCost = 1_000_000
 
-// Gate looks at a gate once. The message says what was seen, such as "value = 0.02: value < 0.01 is false"; it is there
-// whenever the error is nil. An error says that there was nothing to judge: no answer, or an expression that could not
-// be computed on it.
+// Gate evaluates a gate once. The message is the observed result, such as "value = 0.02: value < 0.01 is false"; it is
+// set whenever the error is nil. An error says that there is no result: no response, or an expression that could not be
+// computed on it.
 func (r *Reader) Gate(ctx context.Context, g cluster.Gate) (passed bool, message string, err error) {
 	expr := pass(&g)
 	program, err := r.programs.program(&g)
@@ -66,7 +66,7 @@ func (r *Reader) ask(ctx context.Context, address string) (status int, body []by
 	return r.get(ctx, u)
 }
 
-// held returns what a body holds if it is JSON, else nil.
+// held returns the content of a body if it is JSON, else nil.
 func held(body []byte) any {
 	var v any
 	if json.Unmarshal(body, &v) != nil {
@@ -75,11 +75,11 @@ func held(body []byte) any {
 	return v
 }
 
-// field is a way into what a body holds, as an expression writes it.
+// field matches a path into a JSON body, as an expression writes it.
 var field = regexp.MustCompile(`\bjson(?:\.[A-Za-z_]\w*)+`)
 
-// numbers returns what an expression looks at in a body, as ", json.errors = 7" and so on. It shows numbers and truths
-// alone: text may be nobody's business.
+// numbers returns the values of an expression's fields in a body, as ", json.errors = 7" and so on. It shows only
+// numbers and booleans, because text may be confidential.
 func numbers(expr string, body any) string {
 	var b strings.Builder
 	told := map[string]bool{}
@@ -100,7 +100,7 @@ func numbers(expr string, body any) string {
 	return b.String()
 }
 
-// pass returns a gate's expression, or the one that stands for none.
+// pass returns a gate's expression, or its default.
 func pass(g *cluster.Gate) string {
 	if g.Pass == "" && g.HTTP != "" {
 		return cluster.DefaultGatePass
@@ -108,8 +108,8 @@ func pass(g *cluster.Gate) string {
 	return g.Pass
 }
 
-// CheckGate returns what is wrong with a gate's expression: that it cannot be read, names what there is not, or is no
-// yes or no. That there is one where there has to be, cluster.Service.Validate sees to.
+// CheckGate returns the fault of a gate's expression: a syntax error, an unknown name, or a result that is not a
+// boolean. cluster.Service.Validate checks that required expressions exist.
 func CheckGate(g cluster.Gate) error {
 	if pass(&g) == "" {
 		return nil
@@ -150,7 +150,7 @@ func compile(g *cluster.Gate) (cel.Program, error) {
 	return program, nil
 }
 
-// faults tells what is wrong with an expression, on one line.
+// faults describes the faults of an expression, on one line.
 func faults(issues *cel.Issues) string {
 	var all []string
 	for _, e := range issues.Errors() {
@@ -163,7 +163,7 @@ func faults(issues *cel.Issues) string {
 	return strings.Join(all, "; ")
 }
 
-// programs keeps what was compiled. It forgets all when it is full: then what is used is compiled once again.
+// programs caches compiled expressions. It drops all when it is full; used expressions are then compiled again.
 type programs struct {
 	most int
 	mu   sync.Mutex

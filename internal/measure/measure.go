@@ -1,9 +1,8 @@
-// Package measure asks other systems for numbers: Prometheus servers for the answer to a query, any HTTP server for an
-// answer that a gate judges.
+// Package measure asks other systems for numbers: Prometheus servers for the result of a query, any HTTP server for a
+// response that a gate evaluates.
 //
-// What it asks and whom is written by users. So an answer is read up to MaxBody, its text is not passed on but for the
-// error that a Prometheus server tells, no redirect leads to another host, and package egress says which addresses are
-// asked at all.
+// Users write the requests and their targets. So a response is read up to MaxBody, and its text is not passed on, but
+// for the error of a Prometheus server. No redirect leads to another host, and package egress restricts the addresses.
 package measure
 
 import (
@@ -22,24 +21,23 @@ import (
 	"github.com/berthd/berth/internal/egress"
 )
 
-// MaxBody is how much of an answer is read; a longer one is an error.
+// MaxBody is the longest response, in bytes; a longer one is an error.
 const MaxBody = 1 << 20
 
-// maxWords bounds what is passed on of a server's error.
+// maxWords limits the quoted part of a server's error, in bytes.
 const maxWords = 300
 
-// Config is what a Reader needs.
+// Config holds the settings of a Reader.
 type Config struct {
-	// Egress says which addresses may be asked.
+	// Egress restricts the addresses of requests.
 	Egress egress.Policy
-	// Client makes the requests in place of one that obeys Egress, follows no redirect to another host and waits for 10
-	// s.
+	// Client replaces the default client, which obeys Egress, follows no redirect to another host and waits for 10 s.
 	Client *http.Client
-	// Programs is how many compiled expressions are kept. Default 256.
+	// Programs is the number of cached expressions. Default 256.
 	Programs int
 }
 
-// Reader asks. It may be used concurrently.
+// Reader sends the requests. It may be used concurrently.
 type Reader struct {
 	client   *http.Client
 	programs programs
@@ -60,7 +58,7 @@ func New(cfg Config) *Reader {
 	return r
 }
 
-// Close ends connections that are kept for later. The reader can be used afterwards.
+// Close closes idle connections. The reader can be used afterwards.
 func (r *Reader) Close() { r.client.CloseIdleConnections() }
 
 // sameHost follows redirects on the host that the user named.
@@ -74,9 +72,9 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Query returns the one number that a Prometheus server at the base URL answers to a query: a scalar, or a vector of
-// one element. No element, several of them, NaN, an infinity, and answers that are no success are errors that say so,
-// with the server's words.
+// Query returns the one number that a Prometheus server at the base URL returns for a query: a scalar, or a vector of
+// one element. No element, several elements, NaN, an infinity, and failed responses are errors that say so, with the
+// server's words.
 func (r *Reader) Query(ctx context.Context, base, query string) (float64, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -122,7 +120,7 @@ func (r *Reader) get(ctx context.Context, u *url.URL) (status int, body []byte, 
 	return resp.StatusCode, body, nil
 }
 
-// answer is what a Prometheus server answers.
+// answer is the response of a Prometheus server.
 type answer struct {
 	Status    string `json:"status"`
 	ErrorType string `json:"errorType"`

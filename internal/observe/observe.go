@@ -127,15 +127,15 @@ func (d *Domain) Complete(made *reconciler.Decision) {
 		p := &made.Pending[i]
 		d.setStrategy(p)
 		if i > 0 && p.Definition == made.Pending[i-1].Definition { // the usual case
-			p.Lacks = made.Pending[i-1].Lacks
+			p.MissingDependency = made.Pending[i-1].MissingDependency
 			continue
 		}
-		p.Lacks = d.Snapshot.Lacks(p)
+		p.MissingDependency = d.Snapshot.Lacks(p)
 	}
 	for i := range made.Moves {
 		next := &made.Moves[i].Next
 		d.setStrategy(next)
-		next.Lacks = d.Snapshot.Lacks(next)
+		next.MissingDependency = d.Snapshot.Lacks(next)
 	}
 }
 

@@ -31,8 +31,7 @@ const (
 
 // Authority signs certificates. Its methods may be called concurrently.
 type Authority struct {
-	// Life, unless 0, is the life of the certificates that it signs, instead of LeafLife. It is set before the first
-	// use.
+	// Life, unless 0, is the lifetime of the signed certificates, instead of LeafLife. It is set before the first use.
 	Life time.Duration
 
 	cert *x509.Certificate
@@ -40,8 +39,8 @@ type Authority struct {
 	pem  []byte // of the certificate
 }
 
-// CreateAuthority makes an authority in a folder: ca.crt and, readable by this user only, ca.key. One that stands there
-// already is kept. A folder with a ca.crt and no ca.key belongs to a machine of another authority, and is refused.
+// CreateAuthority makes an authority in a folder: ca.crt and, readable by this user only, ca.key. An existing authority
+// is kept. A folder with a ca.crt and no ca.key belongs to a machine of another authority, and is refused.
 func CreateAuthority(dir string, now time.Time) error {
 	_, err := OpenAuthority(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +74,8 @@ func CreateAuthority(dir string, now time.Time) error {
 	return nil
 }
 
-// WriteAuthority writes an authority that another server handed over, with the modes of CreateAuthority. Another
-// authority that stands in the folder is not replaced.
+// WriteAuthority writes an authority that another server sent, with the modes of CreateAuthority. It does not replace
+// another authority in the folder.
 func WriteAuthority(dir string, caPEM, keyPEM []byte) error {
 	if _, err := newAuthority(caPEM, keyPEM); err != nil {
 		return fmt.Errorf("write the authority: %w", err)
@@ -137,8 +136,7 @@ func newAuthority(caPEM, keyPEM []byte) (*Authority, error) {
 // CertificatePEM returns the authority's certificate, which everybody may know.
 func (a *Authority) CertificatePEM() []byte { return bytes.Clone(a.pem) }
 
-// KeyPEM returns the authority's key. It is for joining servers, over a connection that is secured, and for nobody
-// else.
+// KeyPEM returns the authority's key. It must be sent to joining servers only, over a secured connection.
 func (a *Authority) KeyPEM() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
@@ -147,9 +145,9 @@ func (a *Authority) KeyPEM() []byte {
 	return encode("PRIVATE KEY", der)
 }
 
-// Sign answers a request for a certificate of s: signed, proof of the key's possession included, and asking for just
-// this subject. An error wraps ErrRequest where the request is at fault. Hosts are the addresses and names at which a
-// server answers; a node's certificate holds none. Nothing else that the request asks for is taken over.
+// Sign answers a certificate request of s. The request must be signed with its own key and ask for just this subject.
+// An error wraps ErrRequest if the request is at fault. hosts are the addresses and names of a server; a node's
+// certificate holds none. Everything else in the request is ignored.
 func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time) ([]byte, error) {
 	req, err := parseRequest(csrPEM)
 	if err != nil {
@@ -192,7 +190,7 @@ func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time
 	return encode("CERTIFICATE", der), nil
 }
 
-// Fingerprint returns the SHA-256 of an authority's certificate, in hex: what a join token knows it by.
+// Fingerprint returns the SHA-256 of an authority's certificate, in hex, as join tokens hold it.
 func Fingerprint(caPEM []byte) (string, error) {
 	certs, err := certificates(caPEM)
 	if err != nil {
@@ -210,7 +208,7 @@ func selfSigned(key *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
 	number := serial()
 	template := &x509.Certificate{
 		SerialNumber: number,
-		// The number keeps the authorities of two control planes apart in the eyes of whoever holds both.
+		// The number distinguishes the authorities of two control planes for people who hold both.
 		Subject:               pkix.Name{CommonName: "Berth authority " + number.Text(16)[:8]},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(AuthorityLife),

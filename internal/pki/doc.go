@@ -1,17 +1,17 @@
-// Package pki is what machines know each other by: one authority for a control plane and all its nodes, and the
+// Package pki holds the identities of machines: one authority for a control plane and all its nodes, and the
 // certificates that it signs.
 //
-// A certificate says who its holder is, a Subject: the role, server or node, and the name within it. It is
-// asked for with a join token on the first contact, when the joining machine knows no more of the authority than the
-// token's fingerprint of it, and from then on renewed over connections that the old one secures. Its life is short,
-// ninety days, and renewal comes at two thirds of it, so that a machine that is off for less than a month
-// needs nobody. One that was off for longer joins again.
+// A certificate names its holder, a Subject: the role, server or node, and the name within it. The first request needs
+// a join token; the joining machine then knows only the authority's fingerprint in the token. Later renewals use
+// connections that the old certificate secures. A certificate lives ninety days and is renewed at two thirds of that,
+// so a machine that is off for less than a month needs no help. A machine that was off for longer joins again.
 //
 // Each end of a connection checks the chain to the authority and the role of the other end, never its address: machines
-// move, and the name in a certificate is not where it is reached. The addresses stand in the certificates of servers
-// all the same, for programs that look for them.
+// move, and the name in a certificate is not an address. The certificates of servers hold their addresses all the same,
+// for programs that check them.
 //
-// The key of the authority stands on every server, readable by its user alone. Whoever has it can be anybody.
+// The key of the authority is on every server, readable by its user alone. A holder of the key can impersonate any
+// machine.
 package pki
 
 import (
@@ -33,7 +33,7 @@ type Subject struct {
 // String returns "<role> <name>".
 func (s Subject) String() string { return string(s.Role) + " " + s.Name }
 
-// valid returns what is wrong with a subject.
+// valid returns the fault of a subject.
 func (s Subject) valid() error {
 	if s.Role != cluster.RoleNode && s.Role != cluster.RoleServer {
 		return fmt.Errorf("certificates are for the roles %q and %q, not %q", cluster.RoleNode, cluster.RoleServer,
@@ -56,16 +56,16 @@ const (
 	backdate = time.Hour
 )
 
-// ServerHost is a name that stands in the certificates of servers, and in no other: what can only compare names, not
-// roles, compares with it and so takes servers alone.
+// ServerHost is a name in the certificates of servers only. Programs that can compare names but not roles compare with
+// it, and so accept servers only.
 const ServerHost = "server.berth.internal"
 
-// Errors that callers tell apart, with errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrExpired says that the certificate of this machine has ended. No other machine takes it any more, so it cannot
-	// be renewed either: the machine joins again.
+	// ErrExpired says that the certificate of this machine has expired. No other machine accepts it any more, so it
+	// cannot be renewed either: the machine must join again.
 	ErrExpired = errors.New("the certificate of this machine has expired")
-	// ErrRequest says that a request for a certificate is not one, or asks for what it may not have.
+	// ErrRequest says that a certificate request is invalid, or asks for something that its sender may not have.
 	ErrRequest = errors.New("the request for a certificate is refused")
 )
 

@@ -13,11 +13,11 @@ import (
 	"path/filepath"
 )
 
-// intentFile holds a whole identity while its files are replaced one after the other, so that a crash between two of
-// them leaves no key without its certificate.
+// intentFile holds a whole identity while its files are replaced one after the other. So a crash between two of them
+// leaves no key without its certificate.
 const intentFile = "self.next"
 
-// intent is what intentFile holds.
+// intent is the content of intentFile.
 type intent struct {
 	CA   []byte `json:"ca"`
 	Cert []byte `json:"cert"`
@@ -25,8 +25,8 @@ type intent struct {
 }
 
 // WriteIdentity makes a certificate with its key the identity of a machine: ca.crt, self.crt and self.key in a folder
-// of mode 0700, the key 0600. Each file is replaced whole, and a crash between them is mended by the next OpenKeeper.
-// What does not belong together is refused, and so is another authority where this folder holds an authority's key. A
+// of mode 0700, the key 0600. Each file is replaced atomically, and the next OpenKeeper completes an interrupted
+// replacement. Parts that do not match are refused; so is another authority if this folder holds an authority's key. A
 // keeper that runs on the folder takes the new identity within minutes.
 func WriteIdentity(dir string, caPEM, certPEM, keyPEM []byte) error {
 	if _, err := newIdentity(caPEM, certPEM, keyPEM); err != nil {
@@ -197,8 +197,7 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	return replace(path, encode("PRIVATE KEY", der), 0o600)
 }
 
-// replace puts a file in the place of another, whole and durable: whoever opens the path finds the old content or the
-// new one.
+// replace replaces a file atomically and durably: readers find the old content or the new one.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// JoinToken is what a machine that joins is given: "<id>.<secret>.<hash>". The hash is the fingerprint of the
-// authority, by which the machine knows the right server on the first contact, when it knows nothing else of it.
+// JoinToken authorizes a machine to join: "<id>.<secret>.<hash>". The hash is the fingerprint of the authority, by
+// which the machine recognizes the right server on the first contact.
 type JoinToken struct{ ID, Secret, CAHash string }
 
-// String returns the token as ParseJoinToken reads it. It holds the secret.
+// String returns the token in the form that ParseJoinToken reads. It holds the secret.
 func (t JoinToken) String() string { return t.ID + "." + t.Secret + "." + t.CAHash }
 
-// ErrJoinToken says that a text is no join token. The error never holds the text.
+// ErrJoinToken says that a text is not a join token. The error never holds the text.
 var ErrJoinToken = errors.New(
 	"this is not a join token: want <id>.<secret>.<hash>, as `berth token create --join` prints it")
 
@@ -43,8 +43,8 @@ func ParseJoinToken(s string) (JoinToken, error) {
 	return t, nil
 }
 
-// CheckCA returns an error unless a certificate is the authority's that the token names. Who joins checks with it what
-// the server hands out.
+// CheckCA returns an error unless a certificate is that of the token's authority. A joining machine checks the server's
+// answer with it.
 func (t JoinToken) CheckCA(caPEM []byte) error {
 	got, err := Fingerprint(caPEM)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// KeeperConfig is what a keeper is made of.
+// KeeperConfig holds the settings of a keeper.
 type KeeperConfig struct {
 	// Dir holds ca.crt, self.crt and self.key, as WriteIdentity writes them.
 	Dir string
 	// Renew trades a request for a new certificate of the same subject. Nil never renews.
 	Renew func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
-	// Hosts, unless empty, are the addresses and names that the certificate of a server should hold; where it holds
-	// others, it is renewed at once.
+	// Hosts, unless empty, are the addresses and names for the certificate of a server. A certificate with others is
+	// renewed at once.
 	Hosts []string
 	Log   *slog.Logger
 	// Now is the wall clock; default time.Now.
@@ -44,8 +44,8 @@ type Keeper struct {
 	seen time.Time
 }
 
-// OpenKeeper reads the identity of a folder. A certificate that has expired is no error: Run tries to renew it,
-// and Health says what is to be done.
+// OpenKeeper reads the identity of a folder. An expired certificate is no error: Run tries to renew it, and Health says
+// what to do.
 func OpenKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -65,11 +65,10 @@ func OpenKeeper(cfg KeeperConfig) (*Keeper, error) {
 	return k, nil
 }
 
-// Subject returns who this machine is.
+// Subject returns the subject of this machine.
 func (k *Keeper) Subject() Subject { return k.current.Load().subject }
 
-// Files returns the paths of the certificate, its key and the authority's certificate. Their content changes
-// when the certificate is renewed.
+// Files returns the paths of the certificate, its key and the authority's certificate. A renewal changes their content.
 func (k *Keeper) Files() (cert, key, ca string) {
 	return filepath.Join(k.cfg.Dir, certFile), filepath.Join(k.cfg.Dir, keyFile), filepath.Join(k.cfg.Dir, caFile)
 }
@@ -80,8 +79,8 @@ func (k *Keeper) CA() []byte { return bytes.Clone(k.current.Load().files[0]) }
 // Expires returns when the certificate ends.
 func (k *Keeper) Expires() time.Time { return k.current.Load().leaf.NotAfter }
 
-// Health returns nil while the certificate is valid and can be renewed, else a sentence that says what is to be done.
-// It wraps ErrExpired for one that has ended.
+// Health returns nil while the certificate is valid and can be renewed, else a sentence that says what to do. It wraps
+// ErrExpired for an expired certificate.
 func (k *Keeper) Health() error {
 	id, now := k.current.Load(), k.now()
 	why := ""
@@ -105,8 +104,8 @@ func (k *Keeper) Health() error {
 	return nil
 }
 
-// ServerTLS returns the configuration of a listener. A client may show no certificate; one that it shows must be signed
-// by the authority. Sessions are not resumed, so that each connection is checked anew.
+// ServerTLS returns the configuration of a listener. A client may show no certificate; a shown certificate must be
+// signed by the authority. Sessions are not resumed, so each connection is checked again.
 func (k *Keeper) ServerTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -155,18 +154,18 @@ func (id *identity) shown() *tls.Certificate {
 
 // Times of renewal.
 const (
-	// lookEvery is how often the wall clock and the folder are looked at: timers do not notice that the clock was set,
-	// or that the machine slept. Where something is wrong, help may come at any time, and it is lookSoon.
+	// lookEvery is the interval of checks of the wall clock and the folder, because timers notice neither a set clock
+	// nor a sleep of the machine. After an error it is lookSoon, because an operator may repair it at any time.
 	lookEvery, lookSoon = 15 * time.Minute, 30 * time.Second
 	// retryLeast and retryMost bound the time between two tries.
 	retryLeast, retryMost = time.Second, time.Hour
 	renewTimeout          = time.Minute
 )
 
-// Run renews the certificate at two thirds of its life, spread over a tenth of it so that machines that joined together
-// do not renew together, and tries again until it works, more and more rarely, at least once an hour. It follows the
-// wall clock, also when that jumps. It takes what WriteIdentity writes into the folder meanwhile, within minutes. It
-// returns when ctx ends, with its error.
+// Run renews the certificate at two thirds of its life, spread over a tenth of it, so that machines that joined
+// together do not renew together. It retries with growing pauses, at least once an hour. It follows the wall clock,
+// also when that jumps, and takes a new identity of WriteIdentity within minutes. It returns when ctx ends, with its
+// error.
 func (k *Keeper) Run(ctx context.Context) error {
 	spread := rand.Float64()
 	tries := 0
@@ -192,7 +191,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			if err == nil {
 				tries, next = 0, time.Time{}
-				spread = rand.Float64() // only now: another one would move what is due
+				spread = rand.Float64() // drawn once per certificate, because a new value would move the renewal
 				k.fault.Store(nil)
 				k.log.Info("the certificate was renewed", "subject", id.subject.String(), "expires", k.Expires())
 			} else {
@@ -239,7 +238,7 @@ func pause(tries int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// untilNext returns how long there is nothing to do, lookEvery at most.
+// untilNext returns the time until the next action, lookEvery at most.
 func (k *Keeper) untilNext(spread float64, next time.Time) time.Duration {
 	now := k.now()
 	at := k.due(k.current.Load(), spread)
@@ -289,7 +288,7 @@ func (k *Keeper) renew(ctx context.Context, old *identity) error {
 	return nil
 }
 
-// reread takes an identity that was written into the folder by somebody else, and reports whether there was one.
+// reread takes an identity that another process wrote into the folder, and reports whether there was one.
 func (k *Keeper) reread() bool {
 	info, err := os.Stat(filepath.Join(k.cfg.Dir, certFile))
 	if err != nil || info.ModTime().Equal(k.seen) {
@@ -297,7 +296,7 @@ func (k *Keeper) reread() bool {
 	}
 	id, err := readIdentity(k.cfg.Dir)
 	if err != nil {
-		return false // it is being written, or damaged; what is in memory goes on
+		return false // it is being written, or damaged; the identity in memory stays
 	}
 	k.seen = info.ModTime()
 	old := k.current.Load()

@@ -54,7 +54,7 @@ func open(t *testing.T, cfg KeeperConfig) *Keeper {
 	return k
 }
 
-// after lets time pass in a bubble, and what is due happen.
+// after lets time pass in a bubble, and due actions happen.
 func after(d time.Duration) {
 	time.Sleep(d) // in-bubble: virtual time
 	synctest.Wait()
@@ -301,7 +301,7 @@ func TestClockJumps(t *testing.T) {
 	})
 }
 
-// TestExpiredWhileOff starts a machine again after half a year, and lets it join anew while it runs.
+// TestExpiredWhileOff starts a machine again after half a year, and lets it join again while it runs.
 func TestExpiredWhileOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := authority(t, time.Now())

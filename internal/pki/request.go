@@ -65,7 +65,7 @@ func ReadRequest(csrPEM []byte) (Subject, []string, error) {
 	return s, hosts, nil
 }
 
-// RequestKey returns the key that a request is for, in a form to compare. An error wraps ErrRequest.
+// RequestKey returns the public key of a request, in a comparable form. An error wraps ErrRequest.
 func RequestKey(csrPEM []byte) (string, error) {
 	req, err := parseRequest(csrPEM)
 	if err != nil {
@@ -121,7 +121,7 @@ func splitHosts(hosts []string) (names []string, ips []net.IP) {
 	return names, ips
 }
 
-// hostsOf is the reverse of splitHosts, but for ServerHost, which nobody asks for.
+// hostsOf is the reverse of splitHosts, without ServerHost, which no request names.
 func hostsOf(names []string, ips []net.IP) []string {
 	var hosts []string
 	for _, n := range names {

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// SubjectOf returns whose certificate the other end of a connection showed. It is false for a connection without one,
-// and for one whose chain was not verified.
+// SubjectOf returns the subject of the other end's certificate. It is false for a connection without one, and for a
+// chain that was not verified.
 func SubjectOf(state *tls.ConnectionState) (Subject, bool) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) < 2 {
 		return Subject{}, false
@@ -24,7 +24,7 @@ func SubjectOf(state *tls.ConnectionState) (Subject, bool) {
 }
 
 // Pinned returns the configuration of a first contact: the server must show a chain to the authority with this
-// fingerprint, and be a server. Nothing of this machine is shown.
+// fingerprint, and be a server. This machine shows no certificate.
 func Pinned(caHash string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -48,8 +48,8 @@ func Pinned(caHash string) *tls.Config {
 	}
 }
 
-// Trusting returns the configuration of somebody without a certificate, who knows the authority's: people and their
-// programs, which show a token instead.
+// Trusting returns the configuration of a client without a certificate that knows the authority: people and their
+// programs, which send a token instead.
 func Trusting(caPEM []byte) (*tls.Config, error) {
 	certs, err := certificates(caPEM)
 	if err != nil {
@@ -70,7 +70,7 @@ func Trusting(caPEM []byte) (*tls.Config, error) {
 	}, nil
 }
 
-// protocols are what both ends speak, the better first.
+// protocols are the protocols of both ends, the preferred first.
 func protocols() []string { return []string{"h2", "http/1.1"} }
 
 // checkServer verifies that the other end is a server of the authority.

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// meeting is what came of a connection.
+// meeting is the result of a connection.
 type meeting struct {
 	client, server error
 	seen           tls.ConnectionState // of the client, by the server
@@ -78,7 +78,7 @@ func TestWhoTalksToWhom(t *testing.T) {
 	}
 	old := node.ClientTLS()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	// A client that shows what it has to whoever it meets, and does not look.
+	// A client that shows its certificate to any server, without a check.
 	forced := func(k *Keeper) *tls.Config {
 		return &tls.Config{
 			InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
@@ -133,8 +133,8 @@ func TestWhoTalksToWhom(t *testing.T) {
 }
 
 // TestNodesServeNobody shows a node's certificate in the place of a member of the store and of an API server, to
-// clients that know no more than the authority: etcd's when it dials another member, and any program over https. They
-// would not look at the unit, and that the certificate holds no address must not be all that stops them.
+// clients that know only the authority: etcd's when it dials another member, and any program over https. They do not
+// check the unit, and the missing address in the certificate must not be the only protection.
 func TestNodesServeNobody(t *testing.T) {
 	now := time.Now()
 	a, _ := authority(t, now)

@@ -32,8 +32,8 @@ import (
 	"syscall"
 )
 
-// Text returns the text of an error, "" for nil. What is known of the errors that it wraps is said in plain words; the
-// rest of the text stays as it is.
+// Text returns the text of an error, "" for nil. It replaces the text of known wrapped errors by plain words and keeps
+// the rest.
 func Text(err error) string {
 	if err == nil {
 		return ""
@@ -54,11 +54,11 @@ func Text(err error) string {
 	return overTheWire.ReplaceAllString(noHTTP.ReplaceAllString(text, "what answers there does not speak HTTP"), "")
 }
 
-// noHTTP is what net/http says of an answer in another protocol.
+// noHTTP matches the error of net/http about a response in another protocol.
 var noHTTP = regexp.MustCompile(
 	`(net/http: HTTP/1.x transport connection broken: )?malformed HTTP (response|status code|version) ".*"`)
 
-// overTheWire is what gRPC puts before the words of the other side.
+// overTheWire matches gRPC's prefix of the other side's error.
 var overTheWire = regexp.MustCompile(
 	`rpc error: code = \w+ desc = (connection error: desc = )?|net/http: HTTP/1.x transport connection broken: |transport: Error while dialing: `)
 
@@ -73,7 +73,7 @@ func causes(err error) []error {
 	return nil
 }
 
-// replaceLast replaces the last occurrence: a cause stands at the end of what wraps it.
+// replaceLast replaces the last occurrence, because a cause is at the end of the error that wraps it.
 func replaceLast(text, old, by string) string {
 	i := strings.LastIndex(text, old)
 	if i < 0 {
@@ -117,7 +117,7 @@ func known(err error) (string, bool) {
 	return "", false
 }
 
-// connection says what is wrong with a connection, or with an address to listen on.
+// connection describes the error of a connection, or of an address to listen on.
 func connection(e *net.OpError) string {
 	at := "the address"
 	if e.Addr != nil {
@@ -135,8 +135,8 @@ func connection(e *net.OpError) string {
 	return at + ": " + Text(e.Err)
 }
 
-// system says what an error number means of the address, for what was done: a system call, or the "listen" and "dial"
-// of package net.
+// system describes an error number for an address and an operation: a system call, or "listen" and "dial" of package
+// net.
 func system(err error, at, what string) (string, bool) {
 	var number syscall.Errno
 	if !errors.As(err, &number) {

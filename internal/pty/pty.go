@@ -1,5 +1,5 @@
-// Package pty makes pseudo-terminals: pairs of files of which one is a terminal for programs, and the other is where
-// somebody types into it and reads what it shows.
+// Package pty makes pseudo-terminals: pairs of files. One is a terminal for programs; through the other the controlling
+// side types and reads the output.
 package pty
 
 import (
@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is how much text a terminal shows.
+// Size is the size of a terminal in characters.
 type Size struct{ Rows, Columns uint16 }
 
-// Open makes a terminal of a size. Keyboard is where somebody types and reads: its Read and Write wait without holding
-// a thread, end with Close, and Read fails once no program has the terminal open any more. Terminal is for the program.
-// The caller closes both.
+// Open makes a terminal of a size. keyboard is the controlling side: its Read and Write wait without holding a thread,
+// end with Close, and Read fails once no program has the terminal open any more. terminal is for the program. The
+// caller closes both.
 func Open(s Size) (keyboard, terminal *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -41,7 +41,7 @@ func randomMaster() master {
 
 func (m master) text() string { return prefix + base64.StdEncoding.EncodeToString(m.key) + "\n" }
 
-// String keeps the key out of what is printed by mistake.
+// String keeps the key out of accidental output.
 func (m master) String() string { return m.id }
 
 // GoString is String.
@@ -74,9 +74,9 @@ func with(first, more []master) []master {
 	return out
 }
 
-// Open returns the vault of a server's data directory, and makes a key where there is none: a random one, or, where the
-// authority's key is given, one that follows from that. So all servers of a control plane that was made by an earlier
-// build, and share that key alone, come to the same. A file that others may read is refused.
+// Open returns the vault of a server's data directory, and makes a key if there is none: a random one or, if the
+// authority's key is given, one derived from it. So all servers of a control plane of an earlier build, which share
+// only that key, derive the same. A file that others may read is refused.
 func Open(dataDir string, authorityKey []byte) (*Vault, error) {
 	v := &Vault{path: filepath.Join(dataDir, File), keys: map[string]cipher.AEAD{}}
 	var err error
@@ -125,8 +125,7 @@ func (v *Vault) Drop(id string) error {
 	})
 }
 
-// Reload reads the file again, to which somebody may have added a key. Keys that are missing in it now stay in use
-// until the next start.
+// Reload reads the file again, which may have new keys. Keys that disappeared from it stay in use until the next start.
 func (v *Vault) Reload() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -137,7 +136,7 @@ func (v *Vault) Reload() error {
 	return err
 }
 
-// change writes what change makes of the keys that the file holds now, which somebody may have added to.
+// change applies a change to the keys that the file holds now, which may be more than those in memory.
 func (v *Vault) change(change func(have []master) []master) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -164,8 +163,7 @@ func (v *Vault) change(change func(have []master) []master) error {
 	return nil
 }
 
-// Write writes the keys that another server handed over to a data directory. Other keys that stand there are not
-// replaced.
+// Write writes the keys that another server sent to a data directory. It does not replace other keys there.
 func Write(dataDir, text string) error {
 	next, err := parse(text)
 	if err != nil {

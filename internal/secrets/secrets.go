@@ -1,15 +1,14 @@
 // Package secrets seals the values of secrets, so that neither the store, nor its snapshots, nor the disks below it
 // show them.
 //
-// Each value is sealed with a data key (AES-256-GCM, a random nonce, the key of the record as additional data: a value
-// that is copied under another name cannot be opened). The data key stands in the store as well, wrapped in the same
-// way by a master key, which does not: that is in a file in the data directory of every server, made by `berth server
-// init` or by the first start of a server of its own machine, and handed to servers that join together with the
-// authority's key. Who has the file and a copy of the store has the values; who has one of the two has nothing.
+// Each value is sealed with a data key (AES-256-GCM, a random nonce, the key of the record as additional data, so a
+// value that is copied under another name cannot be opened). The data key is in the store as well, wrapped in the same
+// way by a master key. The master key is never in the store: it is in a file in the data directory of every server.
+// `berth server init` makes it, or the first start of a server of its own machine; joining servers get it together with
+// the authority's key. A reader needs both the file and a copy of the store.
 //
-// The file holds one master key or several, a line each, the oldest first. Each has an id, which says nothing of it and
-// by which data keys name it. package keyring replaces master keys; here is only what one server keeps and does with
-// them.
+// The file holds one or several master keys, a line each, the oldest first. Each has an id, which does not reveal the
+// key and by which data keys name it. Package keyring replaces master keys; this package covers a single server.
 package secrets
 
 import (
@@ -30,18 +29,18 @@ import (
 // File is the name of the file with the master keys in the data directory of a server.
 const File = "secrets.key"
 
-// keySize is that of all keys, in bytes.
+// keySize is the size of all keys, in bytes.
 const keySize = 32
 
-// Errors that callers tell apart, with errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrMaster says that this server lacks the master key that a data key was wrapped with.
+	// ErrMaster says that this server lacks the master key that wraps a data key.
 	ErrMaster = errors.New("this server lacks the key that secrets are sealed with")
-	// ErrSealed says that a value cannot be opened: it was changed, or copied from elsewhere.
+	// ErrSealed says that a value cannot be opened: it was changed, or copied from another record.
 	ErrSealed = errors.New("the sealed value was changed, or is that of another secret")
 )
 
-// Vault seals and opens, with the master keys of one server. Its methods may be called concurrently.
+// Vault seals and opens values with the master keys of one server. Its methods may be called concurrently.
 type Vault struct {
 	path string
 
@@ -50,21 +49,21 @@ type Vault struct {
 	keys    map[string]cipher.AEAD // data keys, by the wrapped form
 }
 
-// String keeps the keys out of what is printed by mistake.
+// String keeps the keys out of accidental output.
 func (v *Vault) String() string { return "secrets keys " + strings.Join(v.IDs(), ", ") }
 
 // GoString is String.
 func (v *Vault) GoString() string { return v.String() }
 
-// IDs names the master keys that the server holds, the oldest first, and tells nothing of them.
+// IDs returns the ids of the server's master keys, the oldest first. They do not reveal the keys.
 func (v *Vault) IDs() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return idsOf(v.masters)
 }
 
-// Text is one master key as the file holds it, the first with ""; empty where the server lacks it. It is for other
-// servers, over a connection that is secured, and for nobody else.
+// Text returns one master key in the form of the file, the first for ""; it is empty if the server lacks the key. It
+// must be sent to other servers only, over a secured connection.
 func (v *Vault) Text(id string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,8 +108,8 @@ func (v *Vault) Lacks(id string) error {
 	return v.lacks(id)
 }
 
-// NewKey makes a data key of the number, wrapped with a master key; with "", for a store that names none yet, the
-// first. It returns ErrMaster where the server lacks that.
+// NewKey makes a data key with a number, wrapped with a master key; "" stands for the first, for a store that names
+// none yet. It returns ErrMaster if the server lacks the key.
 func (v *Vault) NewKey(masterID string, number uint64, now time.Time) (*cluster.SecretKey, error) {
 	v.mu.Lock()
 	m, ok := v.master(masterID)
@@ -146,7 +145,7 @@ func (v *Vault) Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) erro
 	return nil
 }
 
-// Open opens the value of a secret that was sealed with the key. It returns ErrMaster or ErrSealed where it cannot.
+// Open opens the value of a secret that was sealed with the key. Its errors are ErrMaster and ErrSealed.
 func (v *Vault) Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error) {
 	aead, err := v.unwrap(k)
 	if err != nil {
@@ -159,7 +158,7 @@ func (v *Vault) Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error) {
 	return value, nil
 }
 
-// unwrap returns the cipher of a data key. It is kept: there are few of them.
+// unwrap returns the cipher of a data key. It caches ciphers, because there are few.
 func (v *Vault) unwrap(k *cluster.SecretKey) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

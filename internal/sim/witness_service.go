@@ -211,7 +211,7 @@ func (v *witness) checkDaemons(node string) {
 func (v *witness) leastHealthy(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]
-		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).Least
+		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).MinHealthy
 	}
 	nodes := 0
 	for name, n := range v.nodes { // order-free: a count
@@ -231,5 +231,5 @@ func (v *witness) leastHealthy(s *cluster.Service) int {
 			nodes++
 		}
 	}
-	return s.Update.Limits(nodes, true).Least
+	return s.Update.Limits(nodes, true).MinHealthy
 }

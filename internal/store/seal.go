@@ -75,7 +75,7 @@ func (s *state) requiresSeal(node string, revision uint64) bool {
 	}
 	e, ok := s.seals.Get(domain)
 	leader, led := s.leaders.Get(domain)
-	return ok && led && revision > e.Value.After && e.Value.Is(leader.Value) && s.AllSeal()
+	return ok && led && revision > e.Value.After && e.Value.WrittenBy(leader.Value) && s.AllSeal()
 }
 
 // AllSeal reports whether every server writes records of attempts with a seal.

@@ -10,7 +10,7 @@ import (
 )
 
 // Events writes the domain's events to the log, each with its task, node and cause. The events themselves are the
-// record; this is for who only has the log.
+// record; the log serves readers without access to them.
 type Events struct {
 	tables *store.Tables
 	leads  func() bool
@@ -22,8 +22,8 @@ func NewEvents(tables *store.Tables, leads func() bool, log *slog.Logger) *Event
 	return &Events{tables, leads, log}
 }
 
-// Run writes events until the context ends, and returns its error. It begins with those that come after the tables
-// first hold the whole store. Events that were trimmed before they were read are passed over.
+// Run writes events until the context ends, and returns its error. It begins with the events after the tables first
+// hold the whole store. Events that were trimmed before they were read are skipped.
 func (e *Events) Run(ctx context.Context) error {
 	follower := e.tables.Follow(store.TopicEvents)
 	defer follower.Close()
@@ -63,10 +63,10 @@ func (e *Events) Run(ctx context.Context) error {
 	}
 }
 
-// usual are the endings of events that tell of the ordinary course of things: there are many.
+// usual are the suffixes of frequent events of normal operation.
 var usual = []string{".assigned", ".running", ".healthy", ".succeeded", ".stopping", ".stopped", ".created", ".updated"}
 
-// write logs one event: what is out of the ordinary, or has a cause, as information.
+// write logs one event: at level info if it is unusual or has a cause, else at level debug.
 func (e *Events) write(ctx context.Context, event *cluster.Event) {
 	level := slog.LevelInfo
 	for _, u := range usual {

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// ContainerSample is what one container of a node has used since its program began.
+// ContainerSample is the resource usage of one container of a node since its program began.
 type ContainerSample struct {
 	Cluster string
 	// Service or Job is the owner's name; the other is empty.
@@ -21,16 +21,16 @@ type ContainerSample struct {
 	cluster.Counts
 	CPU    time.Duration
 	Memory cluster.Bytes
-	// Volumes are those of the task that its agent keeps; the first of its containers alone names them.
+	// Volumes are the task's volumes that its agent keeps. Only the first container of a task has them.
 	Volumes []cluster.VolumeUse
 }
 
-// mostContainers bounds the containers that a node has metrics of, and so the series: fewer than 20 for each. A node
-// that runs more is left out from the end of the list, and says of how many.
+// mostContainers limits the containers with metrics on a node, and so the series: fewer than 20 for each. Containers
+// past it are left out, and a metric counts them.
 const mostContainers = 1000
 
-// Tasks is the metrics of the tasks of a node. A scrape reads what was measured last and costs no measurement of its
-// own. Safe for concurrent use.
+// Tasks holds the metrics of the tasks of a node. A scrape reads the last measurement and does not cause one. Safe for
+// concurrent use.
 type Tasks struct {
 	counters, network []series
 	memory, leftOut   *prometheus.Desc
@@ -40,13 +40,13 @@ type Tasks struct {
 	all []ContainerSample
 }
 
-// series is one counter of a container; of is false where it is not counted.
+// series is one counter of a container; of returns false if it is not counted.
 type series struct {
 	desc *prometheus.Desc
 	of   func(s *ContainerSample) (value float64, ok bool)
 }
 
-// volumeSeries is one gauge of a volume; of is false where it is not known yet.
+// volumeSeries is one gauge of a volume; of returns false if it is not known yet.
 type volumeSeries struct {
 	desc *prometheus.Desc
 	of   func(v *cluster.VolumeUse) (value cluster.Bytes, ok bool)
@@ -127,7 +127,7 @@ func NewTasks(node string, registry prometheus.Registerer) *Tasks {
 	return t
 }
 
-// describer describes a metric of tasks, with labels beside those that all of them have.
+// describer describes a metric of tasks, with labels in addition to the common ones.
 type describer func(name, help string, labels ...string) *prometheus.Desc
 
 func (t *Tasks) addNetwork(describe describer) {
@@ -165,7 +165,7 @@ func (t *Tasks) addVolumes(describe describer) {
 		func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Free, v.Size > 0 })
 }
 
-// Take replaces what was measured last. Of several attempts of one task the last in the list stands. It keeps the list.
+// Take replaces the last measurement. Of several attempts of one task the last in the list counts. It keeps the list.
 func (t *Tasks) Take(all []ContainerSample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,15 +24,14 @@ import (
 
 // Tracer makes the spans of one process. A nil Tracer makes none and costs nothing. It is safe for concurrent use.
 //
-// What a span belongs to travels as a W3C traceparent: from the request into the spec that it wrote, from there with
-// the plan into the desired record, and with the assignment to the agent. It is told to people only: nothing is ever
-// decided by it.
+// The parent of a span travels as a W3C traceparent: from the request into the spec that it wrote, from there with the
+// plan into the desired record, and with the assignment to the agent. It serves people only: no decision depends on it.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
 
-// TracerConfig is what OpenTracer needs.
+// TracerConfig holds the settings of OpenTracer.
 type TracerConfig struct {
 	// Endpoint is where spans are sent by OTLP over HTTP, such as "http://127.0.0.1:4318"; with a path, to that, else
 	// to /v1/traces. Empty means that none are made.
@@ -42,8 +41,8 @@ type TracerConfig struct {
 	Log               *slog.Logger
 }
 
-// OpenTracer returns a tracer, nil where the endpoint is empty. It connects with the first spans. A collector that
-// cannot be reached costs spans and a line in the log now and then, and delays nothing.
+// OpenTracer returns a tracer, nil if the endpoint is empty. It connects with the first spans. An unreachable collector
+// costs spans and an occasional log line, and delays nothing.
 func OpenTracer(ctx context.Context, c TracerConfig) (*Tracer, error) {
 	if c.Endpoint == "" {
 		return nil, nil //nolint:nilnil // a nil Tracer makes no spans
@@ -71,7 +70,7 @@ func newTracer(c TracerConfig, to sdk.SpanExporter) *Tracer {
 	return &Tracer{provider: p, tracer: p.Tracer("github.com/berthd/berth")}
 }
 
-// Close sends what is left, until the context ends.
+// Close sends the remaining spans, until the context ends.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -79,7 +78,7 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// About is what a span is about; empty fields are left out. The keys of its attributes are those of the log's lines.
+// About is the subject of a span; empty fields are left out. The keys of its attributes are those of the log's lines.
 type About struct {
 	Owner   cluster.OwnerRef
 	Task    cluster.TaskID
@@ -145,8 +144,8 @@ func (s *Span) End(err error) {
 	s.span.End()
 }
 
-// Parent returns the traceparent for what belongs below the span; for a nil Span what would have been its own parent,
-// so that a process without a tracer hands on what it was given.
+// Parent returns the traceparent for children of the span. For a nil Span it is own, so that a process without a tracer
+// passes on its input.
 func (s *Span) Parent(own string) string {
 	if s == nil {
 		return own
@@ -158,7 +157,7 @@ func (s *Span) Parent(own string) string {
 // traceparent matches version 00 of W3C Trace Context.
 var traceparent = regexp.MustCompile(`^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$`)
 
-// Traceparent returns a traceparent that somebody sent, empty unless it is one: what comes from outside is stored.
+// Traceparent returns a received traceparent, or "" if it is invalid, because received values are stored.
 func Traceparent(sent string) string {
 	sent = strings.ToLower(strings.TrimSpace(sent))
 	if _, ok := parse(sent); !ok {
@@ -189,7 +188,7 @@ func parse(s string) (trace.SpanContext, bool) {
 	}), true
 }
 
-// complainEvery is how often it is logged that spans cannot be sent.
+// complainEvery is the interval of log lines about spans that cannot be sent.
 const complainEvery = time.Minute
 
 // quiet logs now and then that spans were lost, in place of the library's own line for each batch.
@@ -202,7 +201,7 @@ type quiet struct {
 	lost int
 }
 
-// ExportSpans is part of sdk.SpanExporter. Lost spans are nobody's error.
+// ExportSpans is part of sdk.SpanExporter. Lost spans are not an error.
 func (q *quiet) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	err := q.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil || q.log == nil {

@@ -2,6 +2,5 @@
 
 package testkit
 
-// raceSlowness is how many times slower than usual a test runs under the race detector: 2 to 20 times, as its
-// documentation says.
+// raceSlowness is the slowdown of tests under the race detector, whose documentation says 2 to 20.
 const raceSlowness = 5

@@ -6,9 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// CheckRounds checks a property in up to so many rounds, each with other cases, also where all are drawn from one seed
-// (RAPID_SEED). It ends early where the property fails, or where enough, which may be nil, says after a round that
-// enough was seen.
+// CheckRounds checks a property in up to rounds rounds, each with other cases, even if all are drawn from one seed
+// (RAPID_SEED). It ends early if the property fails, or if enough, which may be nil, returns true after a round.
 func CheckRounds(t *testing.T, rounds int, property func(*rapid.T), enough func() bool) {
 	t.Helper()
 	for round := range rounds {

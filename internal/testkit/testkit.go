@@ -23,21 +23,21 @@ import (
 // NoSkip is the environment variable that turns every skip into a failure.
 const NoSkip = "BERTH_TEST_NO_SKIP"
 
-// Machine is the environment variable that tells machines with different parts apart.
+// Machine is the environment variable that distinguishes machines with different parts.
 const Machine = "BERTH_TEST_MACHINE"
 
 const (
-	// poll is the pause after the first look of Eventually. Later pauses grow to slowPoll: what takes long is not found
-	// out sooner by looking more often, and the processor time of the looks is what others wait for.
+	// poll is the pause after the first check of Eventually. Later pauses grow to slowPoll, because frequent checks of
+	// slow things only take processor time from what the test waits for.
 	poll     = 10 * time.Millisecond
 	slowPoll = 200 * time.Millisecond
-	// lookShare is how many times as long as a look the pause after it is at least: commands that are run again and
-	// again leave the machine to what they wait for. It counts up to longestPoll.
+	// lookShare is the least ratio of a pause to the duration of the check before it, so that repeated commands leave
+	// the machine to what the test waits for. It counts up to longestPoll.
 	lookShare   = 3
 	longestPoll = time.Second
 )
 
-// pauseAfter returns the pause that follows one of a length after a look that took so long.
+// pauseAfter returns the next pause after a pause and a check that took so long.
 func pauseAfter(pause, took time.Duration) time.Duration {
 	if inBubble() {
 		return poll
@@ -83,9 +83,8 @@ func Poll(ctx context.Context, look func() error) error {
 	}
 }
 
-// Pause waits until d has passed or ctx has ended. It is the one sleep of tests, for those
-// whose matter is the moment: when to kill a process, or how fast to send. Whoever waits
-// for something to happen uses Eventually.
+// Pause waits until d has passed or ctx has ended. It is the one sleep of tests, for tests in which the moment matters:
+// when to kill a process, or how fast to send. A test that waits for an event uses Eventually.
 func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -110,11 +109,11 @@ func Setting(t testing.TB, name string, fallback int64) int64 {
 	return n
 }
 
-// Figures is the environment variable that makes tests hold figures against what is promised, as on a quiet machine.
+// Figures is the environment variable that makes tests compare figures with the promised ones, as on a quiet machine.
 const Figures = "BERTH_TEST_FIGURES"
 
-// Figure logs a figure, such as a duration or a size, beside the most that is promised. It fails the test only where
-// Figures is set: a slow machine is no reason for a test to fail.
+// Figure logs a figure, such as a duration or a size, beside the promised maximum. It fails the test only if Figures is
+// set: a slow machine is no reason for a test to fail.
 func Figure[T cmp.Ordered](t testing.TB, what string, got, most T) {
 	t.Helper()
 	t.Logf("%s: %v, promised at most %v", what, got, most)
@@ -133,8 +132,8 @@ func Skip(t testing.TB, reason string) {
 	t.Skip("left out: " + reason)
 }
 
-// onMachine makes what a test found out hold only for machines with the same parts: go test takes the result that it
-// remembers for a test only where the variables are the same that the test read.
+// onMachine limits a cached test result to machines with the same parts: go test reuses a result only if the variables
+// that the test read are unchanged.
 func onMachine() { _ = os.Getenv(Machine) }
 
 // NeedRoot leaves the test out unless it runs as root.

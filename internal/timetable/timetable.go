@@ -1,12 +1,12 @@
 // Package timetable reads schedules and finds their moments.
 //
 // A schedule is five fields, minute, hour, day of the month, month and day of the week, or one of "@yearly",
-// "@monthly", "@weekly", "@daily" and "@hourly", read by the clock on the wall of a time zone. If both the day of the
-// month and that of the week are restricted, a day that meets one of them is meant. Where that clock leaps forward, the
-// moments that are left out come at the first moment after it, as one; where it is set back, a moment that comes twice
-// comes the first time only.
+// "@monthly", "@weekly", "@daily" and "@hourly", in the local time of a time zone. If both the day of the month and
+// that of the week are restricted, a day that meets one of them counts. If the clock leaps forward, the skipped moments
+// come at the first moment after the leap, as one. If it is set back, a moment that occurs twice counts the first time
+// only.
 //
-// The zones are those of the machine or, where it has none, those that are built in.
+// The zones are those of the machine or, if it has none, the built-in ones.
 package timetable
 
 import (
@@ -24,7 +24,7 @@ import (
 // maxLength bounds the text of a schedule.
 const maxLength = 256
 
-// maxDays is how far Next and Last look: nine years, as after 2096 the next leap year is 2104.
+// maxDays is the horizon of Next and Last: nine years, because after 2096 the next leap year is 2104.
 const maxDays = 9 * 366
 
 // Table is one or several schedules in one time zone. It does not change, and may be used concurrently. The zero
@@ -123,7 +123,7 @@ func parse(expr string) (schedule, error) {
 	return s, nil
 }
 
-// comes reports whether there is any day on which the schedule has moments.
+// comes reports whether any day has moments of the schedule.
 func (s *schedule) comes() bool {
 	if !s.anyDayOfWeek && !s.anyDay || s.anyDay {
 		return len(s.slots) > 0
@@ -170,8 +170,8 @@ func (t *Table) Last(until time.Time) (newest time.Time) {
 	return newest
 }
 
-// Between returns the moments after the first time and up to and including the second, in UTC, oldest first; where
-// there are more than most, the newest of them.
+// Between returns the moments after the first time and up to and including the second, in UTC, oldest first. If there
+// are more than most, it returns the newest.
 func (t *Table) Between(after, until time.Time, most int) []time.Time {
 	var moments []time.Time
 	for m := t.Last(until); len(moments) < most && m.After(after); m = t.Last(m.Add(-1)) {
@@ -181,8 +181,7 @@ func (t *Table) Between(after, until time.Time, most int) []time.Time {
 	return moments
 }
 
-// A slot of a later day, or a later one of the same day, never comes before an earlier one: so the first that is late
-// enough is found by halving.
+// Later slots never come before earlier ones, so a binary search finds the first that is late enough.
 
 func (t *Table) next(s *schedule, after time.Time) time.Time {
 	day := dayOf(after.In(t.zone))

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Bounds of what a pod asks for and a machine has.
+// Limits of a pod's request and of a machine.
 const (
 	maxGPUs  = 256
 	maxMilli = int64(cluster.MaxCPU)
@@ -206,10 +206,10 @@ func (r *reader) broken(err error) bool {
 	return !errors.Is(wrong.Err, csv.ErrQuote) // behind an open quote no line is what it seems
 }
 
-// errLong says that a line is longer than any of a trace.
+// errLong says that a line is longer than any line of a trace.
 var errLong = errors.New("a line is too long: is it a trace?")
 
-// lines refuses what has a line without end, which the reader of tables would keep whole.
+// lines refuses input with a line of excessive length, which the reader of tables would keep whole.
 type lines struct {
 	from io.Reader
 	long int // of the line that is read

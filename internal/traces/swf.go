@@ -28,10 +28,10 @@ const (
 // maxProcs bounds the processors of a machine and of a job.
 const maxProcs = 10_000_000
 
-// ReadSWF reads a log in the Standard Workload Format 2.2. Each job is as many tasks as it asked for processors, or
-// else used, of a CPU each and the memory that it asked for. The machine's processors are taken from the header, which
-// must tell them. A job runs for a second at least, and for no longer than its user asked for; where that is not told
-// it is what it ran. The jobs are in the order of their arrival.
+// ReadSWF reads a log in the Standard Workload Format 2.2. A job has one task for each requested (or else used)
+// processor, with one CPU and the requested memory. The header must name the machine's processors. A job runs at least
+// one second and at most as long as its user requested; without a request its limit is its run time. The jobs are in
+// the order of their arrival.
 func ReadSWF(in Input) (*Trace, error) {
 	r := newReader()
 	r.file = in.Name
@@ -72,7 +72,7 @@ func ReadSWF(in Input) (*Trace, error) {
 	return r.result()
 }
 
-// header takes what is of use of a line of the header.
+// header reads the useful fields of a header line.
 func (r *reader) header(line string) {
 	procs, ok := strings.CutPrefix(strings.TrimSpace(line), "MaxProcs:")
 	if !ok {
@@ -86,7 +86,7 @@ func (r *reader) header(line string) {
 	r.trace.Procs = n
 }
 
-// logged takes a job as it stands. What is not known is -1.
+// logged reads one job. Unknown values are -1.
 func (r *reader) logged(fields []string) {
 	if len(fields) < columns {
 		r.fault("%s, want at least %d", counted(len(fields)), columns)

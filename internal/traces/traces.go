@@ -1,10 +1,10 @@
-// Package traces reads records of what was asked of other people's clusters: traces.
+// Package traces reads traces: records of the requests to other clusters.
 //
-// A Trace is jobs, each a number of equal tasks that run for a time, and, where the record tells, the machines of that
-// cluster. Two formats are known: the tables of pods and nodes of the openb traces of a cluster with GPUs (ReadOpenB),
-// and the Standard Workload Format 2.2 in which logs of batch queues are kept (ReadSWF).
+// A Trace is a list of jobs, each with a number of equal tasks that run for a time, and, if the record has them, the
+// machines of that cluster. Two formats are supported: the tables of pods and nodes of the openb traces of a cluster
+// with GPUs (ReadOpenB), and the Standard Workload Format 2.2 of the logs of batch queues (ReadSWF).
 //
-// What is wrong with a file is told all at once, as Faults, each with file and line; then nothing of it is returned.
+// All faults of a file are returned at once, as Faults, each with file and line, and then without a Trace.
 package traces
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Bounds of what is read.
+// Limits of a trace.
 const (
-	// MaxJobs is how many jobs a trace may have, and MaxNodes how many machines.
+	// MaxJobs is the most jobs of a trace, MaxNodes the most machines.
 	MaxJobs  = 1_000_000
 	MaxNodes = 10_000
-	// maxLine bounds a line, and maxFaults how many faults of a trace are told one by one.
+	// maxLine is the longest line in bytes, maxFaults the most reported faults of a trace.
 	maxLine   = 64 << 10
 	maxFaults = 20
 	// maxSeconds bounds every time, so that no sum of two overflows: 200 years.
 	maxSeconds = 200 * 365 * 24 * 3600
 )
 
-// Trace is what was asked of a cluster.
+// Trace is the workload of a cluster.
 type Trace struct {
 	// Nodes are the cluster's machines, where the record names them.
 	Nodes []Node
@@ -36,7 +36,7 @@ type Trace struct {
 	Shapes []Shape
 	// Jobs are in the order that the reader says.
 	Jobs []Job
-	// Procs is how many processors the machine had, 0 where the record does not say.
+	// Procs is the number of the machine's processors, 0 if the record does not say.
 	Procs int64
 	// Skipped counts the jobs that the record has and that cannot have run: without processors or run time, or larger
 	// than the machine.
@@ -52,31 +52,31 @@ type Node struct {
 	Model  string // of the GPUs, may be empty
 }
 
-// Shape is what each task of a job asks for.
+// Shape is the request of each task of a job.
 type Shape struct {
 	CPU    cluster.MilliCPU
 	Memory cluster.Bytes
-	// GPUs is how many; Share, unless 0, the part of a single one in thousandths.
+	// GPUs is their number. Share, unless 0, is a part of a single one in thousandths.
 	GPUs, Share int
-	// Models are those of which a GPU must be one, separated by "|"; empty for any.
+	// Models are the accepted models of GPUs, separated by "|"; empty accepts any.
 	Models string
 }
 
 // Job is tasks that begin together.
 type Job struct {
-	// ID is what the record calls it, as it stands there.
+	// ID is the job's name in the record, unchanged.
 	ID string
 	// Arrived counts from the begin of the record.
 	Arrived time.Duration
-	// Run is how long its tasks ran, 0 for one of which no end is known; Limit what its user asked for, 0 for none. Run
-	// is not above Limit.
+	// Run is how long its tasks ran, 0 if no end is known. Limit is the requested limit, 0 for none. Run is not above
+	// Limit.
 	Run, Limit time.Duration
-	// Shape is the index of what each of its Tasks asks for.
+	// Shape is the index of the request of each of its Tasks.
 	Shape, Tasks int
 	User         string // may be empty
 }
 
-// Fault is what is wrong with one line of a file; Line is 0 where it is the whole.
+// Fault is a fault of one line of a file. Line is 0 for the file as a whole.
 type Fault struct {
 	File    string
 	Line    int
@@ -94,7 +94,7 @@ func (f Fault) String() string {
 // Faults are all that is wrong with a trace, as far as it is worth telling.
 type Faults struct {
 	List []Fault
-	// More is how many there are beside those.
+	// More is the number of further faults.
 	More int
 }
 
@@ -113,7 +113,7 @@ func (f *Faults) Error() string {
 	return b.String()
 }
 
-// reader gathers what is wrong with the files of a trace.
+// reader collects the faults of a trace's files.
 type reader struct {
 	trace  Trace
 	shapes map[Shape]int
@@ -125,7 +125,7 @@ type reader struct {
 
 func newReader() *reader { return &reader{shapes: map[Shape]int{}} }
 
-// fault notes what is wrong with the line that is read.
+// fault records a fault of the current line.
 func (r *reader) fault(format string, args ...any) { r.faultAt(r.line, format, args...) }
 
 func (r *reader) faultAt(line int, format string, args ...any) {
@@ -160,12 +160,12 @@ func (r *reader) shape(s Shape) int {
 
 // Input is a file that is read.
 type Input struct {
-	// Name is what faults call it.
+	// Name is the name of the file in faults.
 	Name string
 	From io.Reader
 }
 
-// counted says how many columns a line has.
+// counted describes the number of columns of a line.
 func counted(n int) string {
 	if n == 1 {
 		return "1 column"
@@ -173,7 +173,7 @@ func counted(n int) string {
 	return fmt.Sprintf("%d columns", n)
 }
 
-// clip shortens what is quoted of a file.
+// clip shortens a quotation from a file.
 func clip(s string) string {
 	const most = 40
 	if len(s) <= most {

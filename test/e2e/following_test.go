@@ -191,7 +191,7 @@ func TestBrokenTemplatesAreRefused(t *testing.T) {
 	s.Berth("run", s.Write("broken.yaml", broken)).Want(t, 2,
 		"containers[0].files[0].content", `undefined variable "$name"`,
 		"there is no field Host: want Address, Port, Node or Task",
-		"containers[0].services[0].on_change", "the variables of a program that runs do not change",
+		"containers[0].services[0].on_change", "the variables of a running program cannot change",
 	)
 	unknown := strings.Replace(followers, `{{len (service "db" "sql")}} of`,
 		"\n          {{$n := 1}}{{file \"/etc/shadow\"}} {{env \"NOTHING\"}} of", 1)

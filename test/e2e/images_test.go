@@ -216,7 +216,7 @@ func TestImagesOfARegistry(t *testing.T) {
 		return nil
 	})
 	running(t, s, "app", 1)
-	s.Prints("that nothing used went", "events", "--type", "node.disk-freed", "--node", "node", "--tail", "-1")
+	s.Prints(" unused: ", "events", "--type", "node.disk-freed", "--node", "node", "--tail", "-1")
 
 	// A disk on which nothing can be removed is told of first, with what to do, until there is room.
 	s.Berth("image", "prune").Want(t, 0)

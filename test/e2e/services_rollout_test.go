@@ -54,7 +54,7 @@ func TestBadBuild(t *testing.T) {
 
 	for n, update := range []cluster.Update{careful(), shallow()} {
 		version := 2 + n
-		stop := w.ask("web", update.Limits(4, false).Least, nil)
+		stop := w.ask("web", update.Limits(4, false).MinHealthy, nil)
 		bad(version, update)
 		w.saw(load.Ill, version)
 		w.Eventually(2*soon, back(version, 1))

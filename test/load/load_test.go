@@ -233,7 +233,7 @@ func (w *world) put(ctx context.Context) uint64 {
 // bound notes the minimum from a time on. w.mu is held.
 func (w *world) bound(from time.Time) {
 	spec := w.spec()
-	w.leasts = append(w.leasts, load.Least{At: from, N: spec.Update.Limits(spec.Count, false).Least})
+	w.leasts = append(w.leasts, load.Least{At: from, N: spec.Update.Limits(spec.Count, false).MinHealthy})
 }
 
 // try asks until a server does it: which of them leads may just change.

@@ -52,7 +52,7 @@ func (r *Record) TTLUpdated(def *cluster.TaskDefinition, check string, word clus
 	}
 	r.makeLooks(def)
 	before := r.Looks[i]
-	if def.Checks[i].Means() == cluster.MeaningStartup && r.Through != 0 {
+	if def.Checks[i].EffectiveMeaning() == cluster.MeaningStartup && r.Through != 0 {
 		return false, nil // the startup checks are over
 	}
 	r.Looks[i] = lifecycle.TTLUpdated(word, message, now.Boot)
@@ -74,7 +74,7 @@ func (r *Record) Watched(def *cluster.TaskDefinition) (checks []int) {
 	}
 	for i := range def.Checks {
 		c := &def.Checks[i]
-		if c.Type != cluster.CheckTTL && (c.Means() == cluster.MeaningStartup) == (r.Through == 0) {
+		if c.Type != cluster.CheckTTL && (c.EffectiveMeaning() == cluster.MeaningStartup) == (r.Through == 0) {
 			checks = append(checks, i)
 		}
 	}

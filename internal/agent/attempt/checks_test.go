@@ -79,7 +79,7 @@ func (m *model) checks() {
 
 // found records a failed probe; a failed readiness check ends nothing.
 func (m *model) found(i int) {
-	if m.def.Checks[i].Means() != cluster.MeaningReadiness {
+	if m.def.Checks[i].EffectiveMeaning() != cluster.MeaningReadiness {
 		m.failed[m.rec.Round] = true
 	}
 }

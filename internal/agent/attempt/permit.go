@@ -79,7 +79,7 @@ func (r *Record) lingerUntil(def *cluster.TaskDefinition) time.Duration {
 		r.Health == cluster.HealthFailing {
 		return 0
 	}
-	return r.Permit.At + def.Lingers()
+	return r.Permit.At + def.StopDelay()
 }
 
 // permit creates an ask if one is due: in a new session, or when a permit came too late. It never repeats an ask by

@@ -93,7 +93,7 @@ func (w *Config) check(ctx context.Context, i int) {
 			state = next
 			w.Changed(i, state, complaint)
 		}
-		if err == nil && c.Means() == cluster.MeaningStartup {
+		if err == nil && c.EffectiveMeaning() == cluster.MeaningStartup {
 			return
 		}
 		wait := interval

@@ -11,11 +11,11 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// execFolder, in a container's folder, holds the pipes of commands that run beside its program: of each process that
-// runs commands in a folder of its own.
+// execFolder, in a container's folder, holds the pipes of commands besides the main program. Each agent process has a
+// subfolder of its own.
 const execFolder = "exec"
 
-// abandonedFor is for how long the pipes of an abandoned command are held open.
+// abandonedFor is how long the pipes of an abandoned command are held open.
 const abandonedFor = 10 * time.Second
 
 // pipesOf returns the folder for the pipes of commands of this process.
@@ -26,11 +26,11 @@ func (r record) pipesOf() string {
 // ownPipes names this process among those that have their pid one after the other.
 func ownPipes() string { return fmt.Sprintf("%d-%d", os.Getpid(), outlive.StartOf(os.Getpid())) }
 
-// letGo frees the container from commands that a process began and did not live to attend. The shim opens the pipes of
-// a command one after the other and waits for the other end of each; until then it neither signals the container nor
-// tells of its end. So they are opened here for a while, in which a command that is about to begin does, and then
-// nobody reads what it says.
-func (e *Executor) letGo(r record) {
+// releaseAbandoned frees the container from commands whose agent process died. The shim opens the pipes of a command
+// one after the other and waits for the other end of each. Until then it neither signals the container nor reports its
+// exit. So this process opens the pipes for a while, in which a starting command starts. After that nobody reads its
+// output.
+func (e *Executor) releaseAbandoned(r record) {
 	entries, _ := os.ReadDir(r.path(execFolder)) // in general there are none
 	for _, entry := range entries {
 		var pid int
@@ -52,7 +52,7 @@ func (e *Executor) letGo(r record) {
 		direct, _ := filepath.Glob(filepath.Join(dir, "*"))     // so had those of earlier builds
 		for _, path := range append(below, direct...) {
 			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
-				// Both ends at once, so that it waits for nobody.
+				// Opened for reading and writing, so that the open never blocks.
 				if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
 					pipes = append(pipes, f)
 				}

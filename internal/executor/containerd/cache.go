@@ -29,7 +29,7 @@ import (
 const (
 	// labelUsed is when a container was last made from the image or removed, in seconds since 1970.
 	labelUsed = "berth.used"
-	// labelKeep is why the image is not removed unless that is asked for: keepLoaded or keepPinned.
+	// labelKeep says why the image is removed only on request: keepLoaded or keepPinned.
 	labelKeep = "berth.keep"
 
 	// sourceLabel begins the labels of a blob that name the registries that it came from.
@@ -42,10 +42,10 @@ const (
 	keepPinned = "pinned"
 )
 
-// usedEvery is how exactly it is known when an image was last used: noting it is a write of containerd's.
+// usedEvery is the precision of an image's last use. Each update is a write of containerd.
 const usedEvery = time.Minute
 
-// cache is what is known of the images beside containerd's records. Safe for concurrent use.
+// cache holds the state of images beyond containerd's records. Safe for concurrent use.
 type cache struct {
 	mu   sync.Mutex
 	held map[string]int // images by name and by digest that a container is about to be made from
@@ -90,9 +90,8 @@ func (c *cache) due(name string, now time.Time) bool {
 	return true
 }
 
-// wasUsed notes that an image was used now. That it could not be noted is no reason to fail: the image only looks
-// older.
-func (e *Executor) wasUsed(ctx context.Context, name string) {
+// noteUse records that an image was used now. A failure is ignored: the image only looks older.
+func (e *Executor) noteUse(ctx context.Context, name string) {
 	now := time.Now()
 	if name == "" || !e.cache.due(name, now) {
 		return
@@ -104,7 +103,7 @@ func (e *Executor) wasUsed(ctx context.Context, name string) {
 	}
 }
 
-// labelsOfPulled returns the labels of an image that is pulled: what somebody pinned stays so.
+// labelsOfPulled returns the labels of a pulled image. A pinned image stays pinned.
 func (e *Executor) labelsOfPulled(ctx context.Context, name string) map[string]string {
 	labels := map[string]string{labelUsed: strconv.FormatInt(time.Now().Unix(), 10)}
 	if old, err := e.client.ImageService().Get(ctx, name); err == nil && old.Labels[labelKeep] == keepPinned {
@@ -119,12 +118,12 @@ type holding struct {
 	names   []string // ordered
 	target  ocispec.Descriptor
 	used    time.Time
-	keep    string           // labelKeep of any of the names, or keepLoaded where nobody knows where it came from
+	keep    string           // labelKeep of any of its names, or keepLoaded if its origin is unknown
 	blobs   map[string]int64 // sizes of its parts: blobs by digest, unpacked layers by "unpacked " and their chain
 	content int64            // of the blobs alone
 }
 
-// holdings returns all images, ordered by digest. With parts it finds out about their sizes.
+// holdings returns all images, ordered by digest. With parts it measures their sizes.
 func (e *Executor) holdings(ctx context.Context, parts bool) ([]*holding, error) {
 	all, err := e.client.ImageService().List(ctx)
 	if err != nil {
@@ -180,7 +179,7 @@ func (e *Executor) fromRegistry(ctx context.Context, d digest.Digest) bool {
 	return false
 }
 
-// measure finds out what an image takes. What is not there counts as nothing.
+// measure determines the size of an image. Missing content counts as 0.
 func (e *Executor) measure(ctx context.Context, h *holding) {
 	h.blobs = map[string]int64{}
 	store := e.client.ContentStore()
@@ -209,7 +208,7 @@ func (e *Executor) measure(ctx context.Context, h *holding) {
 	}
 }
 
-// users returns what each image is used by, by its digest and, where a container does not tell that, by name.
+// users returns the user of each used image, by its digest and, if a container does not record the digest, by name.
 func (e *Executor) users(ctx context.Context) (map[string]string, error) {
 	all, err := e.client.ContainerService().List(ctx)
 	if err != nil {
@@ -226,7 +225,7 @@ func (e *Executor) users(ctx context.Context) (map[string]string, error) {
 	return by, nil
 }
 
-// keptBy says why an image is not to be removed. One with hard set never is.
+// keptBy returns why an image must not be removed. An image with hard set is never removed.
 func (e *Executor) keptBy(h *holding, users, wanted map[string]string) (why string, hard bool) {
 	for _, key := range append([]string{h.digest}, h.names...) {
 		if by := users[key]; by != "" {
@@ -302,7 +301,7 @@ func shares(all []*holding) map[string]int {
 	return count
 }
 
-// frees returns what the disk gains without the image.
+// frees returns the disk space that the removal of the image would free.
 func (h *holding) frees(count map[string]int) (sum cluster.Bytes) {
 	for part, size := range h.blobs { // order-free: a sum
 		if count[part] == 1 {
@@ -315,7 +314,7 @@ func (h *holding) frees(count map[string]int) (sum cluster.Bytes) {
 // PruneImages implements executor.ImageKeeper.
 func (e *Executor) PruneImages(ctx context.Context, p executor.ImagePrune) ([]executor.PrunedImage, error) {
 	ctx = e.in(ctx)
-	e.pruning.Lock() // each counts what the others share
+	e.pruning.Lock() // each counts the shares of the others
 	defer e.pruning.Unlock()
 	all, err := e.holdings(ctx, true)
 	if err != nil {
@@ -354,8 +353,8 @@ func (e *Executor) PruneImages(ctx context.Context, p executor.ImagePrune) ([]ex
 	return list, nil
 }
 
-// drop removes an image unless something keeps it, which it returns. While it looks nothing else can begin to use the
-// image.
+// drop removes an image unless something keeps it, and returns the reason. During the check no container can start to
+// use the image.
 func (e *Executor) drop(ctx context.Context, h *holding, p executor.ImagePrune) (kept string, err error) {
 	e.cache.mu.Lock()
 	defer e.cache.mu.Unlock()
@@ -385,8 +384,8 @@ func (e *Executor) drop(ctx context.Context, h *holding, p executor.ImagePrune) 
 	return "", nil
 }
 
-// collect has containerd free what nothing refers to any more, and returns once it has: what is removed with a word to
-// wait is removed after a collection.
+// collect runs containerd's garbage collection and returns after it. Images removed with the synchronous option free
+// their content only then.
 func (e *Executor) collect(ctx context.Context) {
 	all := e.client.LeasesService()
 	lease, err := all.Create(ctx, leases.WithRandomID(), leases.WithExpiration(time.Minute))

@@ -31,7 +31,8 @@ func shown(all []executor.PrunedImage) (out []string) {
 	return out
 }
 
-// Images go that were not used for the longest, until there is room; what is used, about to be, loaded or pinned stays.
+// Pruning removes the least recently used images until there is room. It keeps images that are used, reserved, loaded
+// or pinned.
 func TestPruneImages(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick)
@@ -80,7 +81,7 @@ func TestPruneImages(t *testing.T) {
 	}
 	users := []string{"app:1 task default.web.1.0", "app:2 is pinned", "app:3 task default.db.1.0"}
 	list := func(first string, rest ...string) []string { return slices.Concat([]string{first}, users, rest) }
-	// A dry run says what would go, and takes nothing.
+	// A dry run lists the candidates and removes nothing.
 	dry := prune(executor.ImagePrune{DryRun: true},
 		list("app:0 removed", "app:4 removed", "app:5 removed", "busybox:1 was loaded by hand")...)
 	// Layers count once and unpacked: the filler that only this image has, twice 3 MiB.
@@ -103,7 +104,7 @@ func TestPruneImages(t *testing.T) {
 		diff != "" {
 		t.Errorf("left %v (-want +got):\n%s", err, diff)
 	}
-	// The container still runs, and what is gone can be had again, whole.
+	// The container still runs, and a removed image can be pulled again, whole.
 	start(t, ex, spec.ID)
 	if exit, err := ex.Wait(ctx, spec.ID); err != nil || !exit.Success() || output(t, spec) != "from the image\n" {
 		t.Errorf("%+v %v %q", exit, err, output(t, spec))
@@ -123,7 +124,7 @@ func TestPruneImages(t *testing.T) {
 	}
 }
 
-// What is loaded by hand need not be what a registry calls so: nobody is pinned to that.
+// An image that was loaded by hand may differ from the registry's image of the name, so no version is pinned to it.
 func TestResolveImage(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.First = time.Hour })
@@ -137,7 +138,7 @@ func TestResolveImage(t *testing.T) {
 		t.Errorf("of no image: %v", err)
 	}
 	m.will("/v2/", 1, status(429))
-	for range 2 { // the second time nobody is asked: the registry wants a rest
+	for range 2 { // the second attempt sends no request: the registry asked to wait
 		if _, err := ex.ResolveImage(t.Context(), m.host+"/app:1", nil); err == nil ||
 			!strings.Contains(err.Error(), "429") {
 			t.Errorf("of a busy registry: %v", err)
@@ -145,7 +146,7 @@ func TestResolveImage(t *testing.T) {
 	}
 }
 
-// usedAt has an image look as if it was last used then.
+// usedAt sets the time of an image's last use.
 func (n *node) usedAt(t *testing.T, image string, at time.Time) {
 	t.Helper()
 	if err := n.lives[0].UsedAt(t.Context(), image, at); err != nil {

@@ -38,7 +38,7 @@ type attachment struct {
 	ID     executor.ID `json:"id"`
 	Dir    string      `json:"dir"`     // holds the pipes
 	LogDir string      `json:"log_dir"` // takes the log
-	// Secrets and SecretEnv are where the values stand that the log is not to hold.
+	// Secrets and SecretEnv locate the values that the log must not contain.
 	Secrets   []executor.Mount `json:"secrets,omitempty"`
 	SecretEnv string           `json:"secret_env,omitempty"`
 }
@@ -46,7 +46,7 @@ type attachment struct {
 // Requests to the collector, a packet each. The reply is an error's text or nothing.
 const (
 	opAttach = "attach" // returns once the pipes are open, and will be opened again by a later collector
-	opFinish = "finish" // returns once what the pipes hold is in the log
+	opFinish = "finish" // returns once the content of the pipes is in the log
 	opStop   = "stop"
 	opWatch  = "watch" // returns with the collector's end
 )
@@ -56,13 +56,13 @@ type collectRequest struct {
 	Attachment attachment `json:"attachment"`
 }
 
-// drainLimit bounds what is read from a pipe that is told to finish but still written to.
+// drainLimit is the most that is read from a pipe after finish while programs still write to it, in bytes.
 const drainLimit = 16 << 20
 
-// CollectLogs is the hidden subcommand: the process that reads the output of all containers of a node and
-// writes their logs. It opens pipes for reading and writing, so that programs neither fail nor wait while it
-// lives; when it is killed, the next one, which an agent starts, opens the same pipes. It returns the exit code
-// for the process; args are what follows the subcommand.
+// CollectLogs is the hidden subcommand of the log collector: the process that reads the output of all containers of a
+// node and writes their logs. It opens pipes for reading and writing, so that programs neither fail nor wait while it
+// lives. When it is killed, an agent starts the next one, which opens the same pipes. args follow the subcommand; the
+// result is the exit code of the process.
 func CollectLogs(args []string) int {
 	if len(args) != 2 {
 		fmt.Fprintln(os.Stderr, "this subcommand is berth's own, for the containerd executor")
@@ -108,10 +108,10 @@ type logCollector struct {
 	open map[executor.ID]*reading
 }
 
-// bufferSize is how much of a pipe is read at once.
+// bufferSize is the most that is read from a pipe at once, in bytes.
 const bufferSize = 32 << 10
 
-// bufferList keeps a few buffers for whoever has something to read.
+// bufferList is a free list of a few read buffers.
 type bufferList chan []byte
 
 func (l bufferList) take() []byte {
@@ -130,7 +130,7 @@ func (l bufferList) give(b []byte) {
 	}
 }
 
-// begin opens the pipes of those that an earlier collector read, then the socket.
+// begin opens the pipes that an earlier collector read, then the socket.
 func (c *logCollector) begin(lock *os.File) error {
 	if err := outlive.Lock(lock); err != nil {
 		return fmt.Errorf("lock collector: %w", err)
@@ -221,7 +221,7 @@ func (c *logCollector) answer(conn *net.UnixConn) {
 	_, _ = conn.Write([]byte(text))
 }
 
-// decodeRequest reads a request. Its container's id names a file.
+// decodeRequest reads a request. The id of its container must be a valid file name.
 func decodeRequest(b []byte) (collectRequest, error) {
 	var req collectRequest
 	if err := json.Unmarshal(b, &req); err != nil {
@@ -248,7 +248,7 @@ func (c *logCollector) attach(a attachment) error {
 	if err != nil {
 		return err
 	}
-	// Not durable: without the machine there is no program either.
+	// Not durable: after a crash of the machine there is no program to collect from.
 	b, err := json.Marshal(a)
 	if err == nil {
 		err = os.WriteFile(attachedFile(c.dir, a.ID), b, 0o600)
@@ -297,7 +297,7 @@ func newReading(a attachment, buffers bufferList) (*reading, error) {
 	return r, nil
 }
 
-// finish reads what the pipes hold and closes them.
+// finish reads the content of the pipes and closes them.
 func (r *reading) finish() {
 	for _, p := range r.pipes {
 		_ = p.SetReadDeadline(time.Unix(1, 0))
@@ -309,7 +309,7 @@ func (r *reading) finish() {
 	_ = r.log.Close()
 }
 
-// follow copies a pipe to a log until the pipe's deadline passes, then what is left. It holds a buffer only
+// follow copies a pipe to a log until the pipe's deadline passes, then the remaining content. It holds a buffer only
 // while there is something to read.
 func follow(pipe *os.File, out io.Writer, buffers bufferList) {
 	raw, err := pipe.SyscallConn()

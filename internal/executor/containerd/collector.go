@@ -29,7 +29,7 @@ type collector struct {
 	unwatch  context.CancelFunc
 }
 
-// errNoCollector says that no collector answers.
+// errNoCollector reports that no collector answers.
 var errNoCollector = errors.New("no collector")
 
 // attach opens a container's pipes.
@@ -37,7 +37,7 @@ func (c *collector) attach(ctx context.Context, a attachment) error {
 	return c.call(ctx, collectRequest{opAttach, a})
 }
 
-// finish returns once all that a container's pipes hold is in its log. Without pipes it does nothing.
+// finish returns once the whole content of a container's pipes is in its log. Without pipes it does nothing.
 func (c *collector) finish(ctx context.Context, id executor.ID) error {
 	if _, err := os.Stat(attachedFile(c.dir, id)); os.IsNotExist(err) {
 		return nil

@@ -1,17 +1,16 @@
 // Package containerd runs containers of images through containerd, from version 1.6 on.
 //
-// A container is one of containerd's, in a namespace of its own, with one task: Prepare pulls what is missing, makes
-// the snapshot and the container and creates the task, so that the program stands before its first instruction; Start
-// starts the task and is refused ever after, since the intent is durable before; the exit is written into the
-// container's folder before the task is deleted. So neither a restart of the agent nor of containerd loses an exit;
-// only the death of a task's shim does.
+// A container is one of containerd's, in a namespace of Berth's, with one task. Prepare pulls missing images, makes the
+// snapshot and the container and creates the task, which then stands before its first instruction. Start makes its
+// intent durable, starts the task, and is refused ever after. The exit is written into the container's folder before
+// the task is deleted. So no restart of the agent or of containerd loses an exit; only the death of a task's shim does.
 //
-// The program's output goes through named pipes in the container's folder to the collector, one process per
-// node that outlives the agent and writes the logs: see CollectLogs. (containerd could start a log process itself, but
-// that is one for each container, and its start stands between Start and the first instruction.)
+// The program's output goes through named pipes in the container's folder to the collector: one process per node that
+// outlives the agent and writes the logs, see CollectLogs. (containerd could start a log process itself, but one for
+// each container, and its start would delay the first instruction.)
 //
-// Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC; no
-// capability that is not listed; no new privileges; containerd's default seccomp profile.
+// Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC;
+// only the listed capabilities; no new privileges; containerd's default seccomp profile.
 package containerd
 
 import (
@@ -53,41 +52,41 @@ const (
 	DefaultAddress      = "/run/containerd/containerd.sock"
 	DefaultNamespace    = "berth"
 	DefaultCgroupParent = "/berth"
-	// DefaultAtOnce is how many containers are being created at any time, and how many started.
+	// DefaultAtOnce is the default of Config.AtOnce.
 	DefaultAtOnce = 8
 )
 
-// Config says which containerd is used, and how.
+// Config selects a containerd and its settings.
 type Config struct {
 	// Address is containerd's socket, by default DefaultAddress.
 	Address string
-	// Namespace is containerd's, by default DefaultNamespace. It belongs to one agent.
+	// Namespace is the namespace in containerd, by default DefaultNamespace. It belongs to one agent.
 	Namespace string
 	// Snapshotter is containerd's, by default its own default.
 	Snapshotter string
 	// CgroupParent is the cgroup below which containers get theirs, by default DefaultCgroupParent.
 	CgroupParent string
-	// NoSeccomp leaves out the default seccomp profile, for a runc built without it. To translate the profile is
-	// most of what runc does to create a task.
+	// NoSeccomp leaves out the default seccomp profile, for a runc built without it. Most of runc's work to create a
+	// task is the translation of the profile.
 	NoSeccomp bool
 	// CDIDirs are where specifications of devices are, by default those of the Container Device Interface.
 	CDIDirs []string
-	// Dir is for the collector. It is made when it is not there.
+	// Dir is the folder of the collector. It is made if it does not exist.
 	Dir string
 	// Executable is the program whose main calls CollectLogs, by default the running one, and Subcommand its first
 	// argument, by default Subcommand.
 	Executable string
 	Subcommand string
-	// Launcher is a program without libraries whose main calls outlive.Become, by default the running one. It begins
-	// the programs of containers that get variables from secrets, inside of them.
+	// Launcher is a static program whose main calls outlive.Become, by default the running one. It runs inside
+	// containers that get variables from secrets, and starts their programs.
 	Launcher string
 	Logger   *slog.Logger // nil for none
 	// Pull bounds how images are pulled.
 	Pull PullConfig
-	// AtOnce is how many containers are being created at any time, and how many started; the others wait for their
-	// turn, and do not count while their image comes. Default: DefaultAtOnce.
+	// AtOnce limits the containers that are being created at the same time, and those that are being started. Others
+	// wait for a slot; a container that waits for its image takes none. Default: DefaultAtOnce.
 	AtOnce int
-	// DiskUse measures the disk of a folder. Default: what the kernel says.
+	// DiskUse measures the disk of a folder. Default: the kernel's figures.
 	DiskUse func(folder string) (executor.DiskUse, error)
 }
 
@@ -111,7 +110,7 @@ type Executor struct {
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
 	tidy     map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
-	// abandoned are the folders of pipes that are held open for commands that nobody attends.
+	// abandoned holds the folders of pipes that are held open for commands without an agent process.
 	abandoned map[string]bool
 }
 
@@ -121,14 +120,14 @@ type prepared struct {
 	process executor.Process
 }
 
-// New returns an Executor. It starts nothing and does not need containerd to run yet. Close ends it.
+// New returns an Executor. It starts nothing and does not need a running containerd. Close ends it.
 func New(cfg Config) (*Executor, error) {
 	setDefault(&cfg.Address, DefaultAddress)
 	setDefault(&cfg.Namespace, DefaultNamespace)
 	setDefault(&cfg.CgroupParent, DefaultCgroupParent)
 	setDefault(&cfg.Subcommand, Subcommand)
 	if cfg.Launcher == "" {
-		cfg.Launcher, _ = os.Executable() // it is looked at where it is needed
+		cfg.Launcher, _ = os.Executable() // checked when it is needed
 	}
 	if cfg.AtOnce <= 0 {
 		cfg.AtOnce = DefaultAtOnce
@@ -169,7 +168,7 @@ func setDefault(s *string, value string) {
 	}
 }
 
-// Close closes the connection to containerd. Containers and the collector go on.
+// Close closes the connection to containerd. Containers and the collector run on.
 func (e *Executor) Close() error {
 	if err := e.client.Close(); err != nil {
 		return fmt.Errorf("close connection to containerd: %w", err)
@@ -234,8 +233,7 @@ func failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, said)
 }
 
-// isA reports whether an error is of a kind. Some of the client's calls return errors of the wire, others have
-// translated them.
+// isA reports whether an error is of a kind. Some calls of the client return gRPC errors, others translated ones.
 func isA(err error, kind func(error) bool) bool {
 	return err != nil && (kind(err) || kind(errgrpc.ToNative(err)))
 }
@@ -254,11 +252,11 @@ const (
 const (
 	labelID     = "berth.id"
 	labelDir    = "berth.dir"
-	labelImage  = "berth.image" // digest of what it was made from
+	labelImage  = "berth.image" // digest of the container's image
 	labelPrefix = "berth.label/"
 )
 
-// record is what is known of a container beside its task.
+// record is the state of a container beside its task.
 type record struct {
 	id     executor.ID
 	dir    string
@@ -285,7 +283,7 @@ func recordOf(c containers.Container) record {
 
 func (r record) path(name string) string { return filepath.Join(r.dir, name) }
 
-// intent reports whether the container was told to start, and as which process.
+// intent reports whether Start was called for the container, and its process.
 func (r record) intent() (executor.Process, bool) {
 	var p executor.Process
 	err := outlive.Read(r.path(intentFile), &p)
@@ -298,7 +296,7 @@ func (r record) exit() (cluster.Exit, bool) {
 	return exit, err == nil
 }
 
-// load finds a container. It returns ErrNotFound where there is none.
+// load finds a container. It returns ErrNotFound if there is none.
 func (e *Executor) load(ctx context.Context, id executor.ID) (record, error) {
 	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
 	if isA(err, errdefs.IsNotFound) {
@@ -338,7 +336,8 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	if _, started := r.intent(); started {
 		return executor.Process{}, executor.ErrStarted
 	}
-	done, err := take(ctx, e.starting, nil) // before the intent: a start that is given up while it waits has not begun
+	// before the intent: a start that is given up while it waits has not begun
+	done, err := takeSlot(ctx, e.starting, nil)
 	if err != nil {
 		return executor.Process{}, err
 	}
@@ -358,9 +357,9 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	return p.process, nil
 }
 
-// take waits for a turn, of which there are as many as the channel has room for. waiting, unless nil, is called once if
-// that is not at once. done gives the turn back.
-func take(ctx context.Context, turns chan struct{}, waiting func()) (done func(), err error) {
+// takeSlot waits for one of the slots of the channel. waiting, unless nil, is called once if there is none at once.
+// done gives the slot back.
+func takeSlot(ctx context.Context, turns chan struct{}, waiting func()) (done func(), err error) {
 	done = func() { <-turns }
 	select {
 	case turns <- struct{}{}:
@@ -378,7 +377,7 @@ func take(ctx context.Context, turns chan struct{}, waiting func()) (done func()
 	}
 }
 
-// giveUp ends a task that could not be started. How far it came nobody knows.
+// giveUp ends a task that could not be started. Its progress is unknown.
 func (e *Executor) giveUp(ctx context.Context, r record) {
 	if err := e.kill(ctx, r.id); err == nil {
 		_ = outlive.Write(r.path(exitFile), cluster.Exit{Code: -1, Unknown: true, At: time.Now()})
@@ -490,14 +489,14 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 			return err
 		}
 	}
-	e.wasUsed(ctx, c.Image)
+	e.noteUse(ctx, c.Image)
 	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, againFile, intentFile} {
 		_ = os.RemoveAll(r.path(name))
 	}
 	return nil
 }
 
-// snapshotter returns the one that new containers get.
+// snapshotter returns the snapshotter for new containers.
 func (e *Executor) snapshotter() string {
 	return cmp.Or(e.cfg.Snapshotter, defaults.DefaultSnapshotter)
 }
@@ -511,7 +510,7 @@ func (e *Executor) removeSnapshot(ctx context.Context, snapshotter, key string) 
 	return nil
 }
 
-// killLimit is how long kill tries again what containerd refuses.
+// killLimit is how long kill retries after an error of containerd.
 const killLimit = 10 * time.Second
 
 // kill ends and deletes the task of a container, if there is one.
@@ -563,7 +562,7 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 		return nil, failed(ctx, "list containers", err)
 	}
 	for _, c := range all { // first, as shims that wait may not answer
-		e.letGo(recordOf(c))
+		e.releaseAbandoned(recordOf(c))
 	}
 	resp, err := e.client.TaskService().List(ctx, &tasks.ListTasksRequest{})
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestMain makes the test binary the one that collects logs.
+// TestMain makes the test binary the log collector, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == containerd.Subcommand {
 		os.Exit(containerd.CollectLogs(os.Args[2:]))
@@ -74,7 +74,7 @@ func TestCrashedAgents(t *testing.T) {
 
 const busyboxImage = "berth.example/busybox:1"
 
-// need leaves the test out where there is no containerd.
+// need skips the test without containerd.
 func need(t testing.TB) {
 	t.Helper()
 	testkit.NeedRoot(t)
@@ -172,7 +172,7 @@ func (n *node) life(t testing.TB, change ...func(*containerd.Config)) *container
 	return ex
 }
 
-// builds is a folder for what tests build; TestMain makes and removes it.
+// builds is the folder of programs that tests build. TestMain makes and removes it.
 var builds string
 
 // built is the launcher once it was built.
@@ -270,7 +270,7 @@ func shell(script string) cluster.Container {
 	}
 }
 
-// named is how containerd calls a container of the suite, whose ids are no names for it.
+// named returns containerd's name of a container of the suite, whose ids are not valid names there.
 func named(id executor.ID) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(id))) }
 
 func cgroup(id executor.ID, file string) string {
@@ -297,7 +297,7 @@ func pids(word string) (found []int) {
 	return found
 }
 
-// killOne kills the one process with the argument, which may be about to begin.
+// killOne kills the one process with the argument, and waits for it if it is about to start.
 func killOne(t *testing.T, word string) {
 	t.Helper()
 	var found []int

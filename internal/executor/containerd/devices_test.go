@@ -33,8 +33,8 @@ func charDevice(t *testing.T, path, of string) {
 	}
 }
 
-// A container can open the device that it was given and no other, not even by a file that it makes for it; whoever its
-// user is. What a specification of CDI says is done.
+// A container can open its own device and no other, not even through a device file that it makes itself, whatever its
+// user. Edits of a CDI specification are applied.
 func TestDevices(t *testing.T) {
 	n := newNode(t)
 	dir := t.TempDir()

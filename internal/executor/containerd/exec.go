@@ -19,10 +19,10 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// cleanupLimit is how long a killed command may take to be gone.
+// cleanupLimit is how long a killed command may take to disappear.
 const cleanupLimit = 10 * time.Second
 
-// outputLimit is how long after a command's end its output is waited for.
+// outputLimit is how long Exec waits for a command's output after its exit.
 const outputLimit = 2 * time.Second
 
 // Exec implements executor.Executor.
@@ -99,7 +99,7 @@ func resize(life context.Context, p client.Process, t *executor.Terminal) {
 func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, terminal *executor.Terminal) (int,
 	error,
 ) {
-	// What goes on after the context ended is bounded from then on.
+	// The cleanup after the end of the context has a time limit.
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	context.AfterFunc(ctx, func() { time.AfterFunc(cleanupLimit, endLife) })
@@ -112,7 +112,7 @@ func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, t
 	if err != nil {
 		return 0, execFailed(ctx, err)
 	}
-	// Not with ctx: of a start that is given up half way the shim does not know the process yet, and cannot kill it.
+	// Not with ctx: the shim does not know a process whose start was cancelled, so it could not kill it.
 	if err := p.Start(life); err != nil {
 		return 0, execFailed(ctx, err)
 	}
@@ -169,13 +169,13 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// endReader tells when its reader came to the end. A nil reader is at its end.
+// endReader reports the end of its reader. A nil reader is at its end.
 type endReader struct {
 	r     io.Reader
 	once  sync.Once
 	ended chan struct{}
-	// held, unless nil, keeps the end back until it is closed: for the shim the end of what is typed is the end of the
-	// terminal.
+	// held, unless nil, delays the end until it is closed, because the shim closes the terminal at the end of the
+	// input.
 	held <-chan struct{}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// UsedAt has an image look as if it was last used then.
+// UsedAt sets the time of an image's last use.
 func (e *Executor) UsedAt(ctx context.Context, name string, at time.Time) error {
 	img := metadata.Image{Name: name, Labels: map[string]string{labelUsed: strconv.FormatInt(at.Unix(), 10)}}
 	_, err := e.client.ImageService().Update(e.in(ctx), img, "labels."+labelUsed)
@@ -26,8 +26,8 @@ func (e *Executor) UsedAt(ctx context.Context, name string, at time.Time) error 
 // Creating returns how many containers are being created now.
 func (e *Executor) Creating() int { return len(e.creating) }
 
-// Abandon begins a command beside the container's program as a process would that is killed before it opened its pipes,
-// and returns once the shim waits for them.
+// Abandon starts a command beside the container's program, like an agent process that is killed before it opened its
+// pipes. It returns once the shim waits for the pipes.
 func (e *Executor) Abandon(ctx context.Context, id executor.ID, args ...string) error {
 	ctx = e.in(ctx)
 	r, err := e.load(ctx, id)

@@ -34,7 +34,7 @@ func normalName(name string) (string, error) {
 	return ref.String(), nil
 }
 
-// image returns an unpacked image, pulled where the policy says so. Until release is called nobody removes it.
+// image returns an unpacked image, pulled if the policy says so. Nothing removes the image until release is called.
 func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image,
 	release func(), err error,
 ) {
@@ -52,7 +52,7 @@ func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func
 	img, err := e.held(ctx, name, pinned, spec.Container.Pull)
 	if img != nil || err != nil {
 		if err == nil {
-			e.wasUsed(ctx, img.Name())
+			e.noteUse(ctx, img.Name())
 			err = e.unpack(ctx, img, progress)
 		}
 		return img, release, err
@@ -69,8 +69,7 @@ func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func
 	return img, release, err
 }
 
-// held returns an image that is here and may be used, nil if it is to be pulled. One that is pinned to a digest has
-// that.
+// held returns a usable local image, or nil if it must be pulled. With a pinned digest the image has that digest.
 func (e *Executor) held(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
 	if policy == cluster.PullAlways {
 		return nil, nil //nolint:nilnil // see above
@@ -103,8 +102,8 @@ func pinnedName(name, pinned string) string {
 	return reference.TrimNamed(ref).Name() + "@" + pinned
 }
 
-// nameAsPinned has the name that users wrote stand for an image that was pulled by its digest, unless somebody else
-// gave it to one. It is for those who look at the list, and for the placing of tasks: nothing is wrong without it.
+// nameAsPinned gives an image that was pulled by digest the name that users wrote, unless a user gave the name to
+// another image. The name serves lists of images and placement by image; nothing else depends on it.
 func (e *Executor) nameAsPinned(ctx context.Context, name string, img client.Image) {
 	named := metadata.Image{Name: name, Target: img.Target(), Labels: e.labelsOfPulled(ctx, name)}
 	_, err := e.client.ImageService().Create(ctx, named)

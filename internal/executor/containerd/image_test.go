@@ -24,7 +24,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// askPassword is a registry in memory that wants a password. It counts the blobs that are read.
+// askPassword is a registry in memory that requires a password. It counts the blobs that are read.
 func askPassword(pulls *atomic.Int64) http.Handler {
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func askPassword(pulls *atomic.Int64) http.Handler {
 	})
 }
 
-// push stores an image of busybox as app:1, other than what is loaded.
+// push stores an image of busybox as app:1 that differs from the loaded one.
 func push(t *testing.T, host string, over http.RoundTripper) {
 	t.Helper()
 	img := busybox(t)
@@ -112,7 +112,7 @@ func TestPull(t *testing.T) {
 	if err := ex.Remove(t.Context(), spec.ID); err != nil {
 		t.Error(err)
 	}
-	// What is there is not pulled again; "always" asks the registry.
+	// A local image is not pulled again; the policy "always" asks the registry.
 	before := pulls.Load()
 	for policy, fails := range map[cluster.PullPolicy]bool{cluster.PullMissing: false, cluster.PullAlways: true} {
 		spec.Container.Pull = policy
@@ -188,7 +188,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// What the control plane takes for the normal name of an image is what images are called here.
+// The canonical image names of the control plane are the names of images here.
 func TestNormalNames(t *testing.T) {
 	for _, name := range []string{
 		"redis", "redis:7", "docker.io/redis", "index.docker.io/library/redis:7", "group/app:1", "localhost/app",

@@ -24,7 +24,7 @@ type LaunchConfig struct {
 	Executable string
 }
 
-// Daemon is a containerd of Berth's own. It outlives the process that launched it.
+// Daemon is a containerd that Berth started. It outlives the process that launched it.
 type Daemon struct {
 	// Address is its socket, for Config.
 	Address string
@@ -44,8 +44,8 @@ const (
 	longestSocket = 107
 )
 
-// Launch returns the containerd that lives in cfg.Dir, and starts it if it does not run. It returns once the
-// daemon serves. It needs root; two calls for a folder must not overlap.
+// Launch returns the containerd in cfg.Dir, and starts it if it does not run. It returns once the daemon serves. It
+// needs root; two calls for a folder must not overlap.
 func Launch(ctx context.Context, cfg LaunchConfig) (*Daemon, error) {
 	if cfg.Executable == "" {
 		cfg.Executable = "containerd"
@@ -139,8 +139,7 @@ func (d *Daemon) serves(ctx context.Context) error {
 	}
 }
 
-// Stop ends the daemon and returns once it is gone. Containers go on without it; who wants them ended removes them
-// before.
+// Stop ends the daemon and returns after its exit. Containers run on without it.
 func (d *Daemon) Stop(ctx context.Context) error {
 	pid, ok := d.running()
 	if !ok {

@@ -18,10 +18,10 @@ import (
 // shimLimit is how long a shim may take to end after its task was deleted.
 const shimLimit = time.Second
 
-// killOrphans ends what a creation of a task left behind that was cut short: when a client dies in the middle of
-// it, containerd 1.6 forgets the task but leaves its shim, and perhaps the program before its first instruction. It
-// is called for containers without a task; deleted says that there was one just now, whose shim is about to end. A shim
-// that is only being started is waited for.
+// killOrphans ends the remains of an interrupted creation of a task. When a client dies during the creation, containerd
+// 1.6 forgets the task but leaves its shim, and perhaps the program before its first instruction. It is called for
+// containers without a task; deleted says that a task was just deleted, whose shim is about to end. It waits for a shim
+// that is still starting.
 func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool) {
 	name := nameOf(id)
 	pids, coming := e.shims(name)
@@ -41,7 +41,7 @@ func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool
 	_ = os.RemoveAll(filepath.Join("/run/containerd/runc", e.cfg.Namespace, name))
 }
 
-// empty kills what a cgroup holds and removes it.
+// empty kills the processes of a cgroup and removes it.
 func empty(ctx context.Context, dir string) {
 	for begin := time.Now(); time.Since(begin) < shimLimit; {
 		if err := os.Remove(dir); !errors.Is(err, syscall.EBUSY) {
@@ -62,7 +62,7 @@ func empty(ctx context.Context, dir string) {
 	}
 }
 
-// shims returns the processes that are shims of a container of this containerd, and whether one is being started.
+// shims returns the shim processes of a container of this containerd, and whether one is starting.
 func (e *Executor) shims(name string) (pids []int, coming bool) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -86,7 +86,7 @@ func (e *Executor) shims(name string) (pids []int, coming bool) {
 	return pids, coming
 }
 
-// isShim reports whether a command line, as in /proc, is that of a container's shim, or of the helper that starts one.
+// isShim reports whether a command line, as in /proc, belongs to a container's shim, or to the helper that starts one.
 func isShim(cmdline, namespace, name, address string) (is, starts bool) {
 	args := strings.Split(cmdline, "\x00")
 	option := func(key, value string) bool {
@@ -95,7 +95,7 @@ func isShim(cmdline, namespace, name, address string) (is, starts bool) {
 	}
 	mine := strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") &&
 		option("-namespace", namespace) && option("-id", name) && option("-address", address)
-	// With an action it is a helper that containerd started, to clean up, say.
+	// Other actions belong to helpers of containerd, for example for cleanup.
 	starts = slices.Contains(args, "start")
 	return mine && !starts && !slices.Contains(args, "delete"), mine && starts
 }

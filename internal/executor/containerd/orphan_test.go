@@ -59,7 +59,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// The first line that counts kills is what is returned, whatever follows it.
+// The first line that counts kills decides, whatever follows it.
 func FuzzOOMKills(f *testing.F) {
 	f.Add("oom_kill 3\n")
 	f.Add("low 0\noom_kill x")
@@ -74,7 +74,7 @@ func FuzzOOMKills(f *testing.F) {
 	})
 }
 
-// Whatever an image says of its configuration, it is refused, or what is read of it can be written and read again.
+// Any image configuration is refused, or survives encoding and decoding.
 func FuzzImageConfig(f *testing.F) {
 	f.Add([]byte(`{"config":{"Entrypoint":["/bin/sh"],"Cmd":["-c"],"Env":["A=1"],"WorkingDir":"/tmp","User":"1:2"}}`))
 	f.Add([]byte(`{"config":{"Env":null}}`))
@@ -104,8 +104,8 @@ func FuzzImageConfig(f *testing.F) {
 	})
 }
 
-// Whatever comes over the collector's socket, it answers nothing or one of the requests that it knows, and opens
-// nothing outside the folder that the request names.
+// Any message on the collector's socket is refused or a known request, and opens nothing outside the folder that the
+// request names.
 func FuzzCollectRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"attach","attachment":{"id":"a","dir":"/x","log_dir":"/y"}}`))
 	f.Add([]byte(`{"op":"finish","attachment":{"id":"../../etc/passwd"}}`))

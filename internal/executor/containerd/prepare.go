@@ -29,7 +29,7 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// cpuPeriod is how often a CPU limit is counted anew, in microseconds.
+// cpuPeriod is the period of a CPU limit in microseconds.
 const cpuPeriod = 100_000
 
 // Prepare implements executor.Executor.
@@ -67,14 +67,14 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		return err
 	}
 	defer release() // from then on its container keeps it
-	done, err := take(ctx, e.creating, func() { progress("waiting until fewer containers are being created") })
+	done, err := takeSlot(ctx, e.creating, func() { progress("waiting until fewer containers are being created") })
 	if err != nil {
 		return err
 	}
 	defer done()
 	progress("creating the container")
 	err = e.create(ctx, &spec, img, caps)
-	for begin := time.Now(); inTheWay(&spec, err) && time.Since(begin) < killLimit; {
+	for begin := time.Now(); conflictsWithEarlier(&spec, err) && time.Since(begin) < killLimit; {
 		if err := e.clear(ctx, &spec); err != nil {
 			return err
 		}
@@ -86,10 +86,10 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	return err
 }
 
-// inTheWay reports whether a creation may have failed only because of an earlier one that an agent's death cut short:
-// its container was made since we looked, or containerd, which cleans up behind its task after a while and by the same
-// name, has taken something of the new task with it. The errors about that have no type.
-func inTheWay(spec *executor.Spec, err error) bool {
+// conflictsWithEarlier reports whether a creation may have failed only because of an earlier creation that an agent's
+// death interrupted. Either its container appeared meanwhile, or containerd's delayed cleanup of the same name removed
+// a part of the new task. The errors of both cases have no type.
+func conflictsWithEarlier(spec *executor.Spec, err error) bool {
 	if err == nil || errors.Is(err, executor.ErrUnavailable) {
 		return false
 	}
@@ -112,7 +112,7 @@ func unsupported(field, why string) error {
 	return fmt.Errorf("%s: %w: %s", field, executor.ErrUnsupported, why)
 }
 
-// preparedBefore reports whether the container stands ready. What an earlier Prepare left half done, it removes.
+// preparedBefore reports whether the container is already prepared. It removes the remains of an interrupted Prepare.
 func (e *Executor) preparedBefore(ctx context.Context, spec *executor.Spec) (bool, error) {
 	if _, started := (record{dir: spec.Dir}).intent(); started {
 		return false, fmt.Errorf("prepare: %w", executor.ErrStarted)
@@ -138,7 +138,7 @@ func (e *Executor) clear(ctx context.Context, spec *executor.Spec) error {
 	if err := e.remove(ctx, spec.ID); err != nil {
 		return err
 	}
-	// The shim of what was cut short may come up yet, beside the one of what is made now: Remove will look for it.
+	// The shim of the interrupted creation may still appear, next to the new one. Remove will look for it.
 	if err := os.WriteFile(filepath.Join(spec.Dir, againFile), nil, 0o600); err != nil {
 		return fmt.Errorf("note the second try: %w", err)
 	}
@@ -206,7 +206,7 @@ func (e *Executor) specOf(spec *executor.Spec, cfg ocispec.ImageConfig, caps []s
 	}
 }
 
-// pipeIO tells containerd where the pipes are. The collector has their other ends.
+// pipeIO passes the paths of the pipes to containerd. The collector has their other ends.
 type pipeIO struct{ set *cio.FIFOSet }
 
 func (p pipeIO) Config() cio.Config { return p.set.Config }
@@ -243,7 +243,7 @@ func process(spec *executor.Spec, cfg ocispec.ImageConfig) oci.SpecOpts {
 	}
 }
 
-// override returns env with what over sets: a name stands once, in the place where it first stood.
+// override returns env with the values of over. Each name occurs once, at its first position.
 func override(env, over []string) []string {
 	env = slices.Clone(env)
 	for _, kv := range over {
@@ -258,7 +258,7 @@ func override(env, over []string) []string {
 	return env
 }
 
-// user sets the user, of the manifest or of the image. Numbers need no look into the image.
+// user sets the user of the manifest or of the image. Numeric users need no lookup in the image.
 func user(spec *executor.Spec, cfg ocispec.ImageConfig) oci.SpecOpts {
 	name := spec.Container.User
 	if name == "" {
@@ -325,8 +325,8 @@ func bind(source, path string, readOnly bool) specs.Mount {
 	return m
 }
 
-// kernelSetsMounts reports whether the kernel can make a mount read-only with all below it, from Linux 5.12 on: runc
-// fails where it is asked to and cannot. A runc before 1.1 does not know the option, and then only the topmost mount is
+// kernelSetsMounts reports whether the kernel can make a mount read-only with everything below it (Linux 5.12). runc
+// fails if it is asked to and cannot. A runc before 1.1 does not know the option; then only the topmost mount is
 // read-only.
 func kernelSetsMounts() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)

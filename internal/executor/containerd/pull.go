@@ -30,28 +30,28 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// PullConfig bounds how a node pulls images. What is 0 has its default.
+// PullConfig limits how a node pulls images. A field that is 0 has its default.
 type PullConfig struct {
-	// Most is how many images are pulled at a time, default DefaultPulls. From one registry it is one less where it is
-	// not 1.
+	// Most is the number of images that are pulled at a time, default DefaultPulls. A single registry gets one less, if
+	// Most is more than 1.
 	Most int
-	// Tries is how often a pull is tried, default 6, and Patience for how long it waits between tries in all, default 5
+	// Tries is the number of attempts of a pull, default 6. Patience is the total wait between attempts, default 5
 	// minutes.
 	Tries    int
 	Patience time.Duration
 	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s
 	// and 1 minute.
 	First, Longest time.Duration
-	// Stall is for how long a registry may send nothing in the middle of an answer, default 1 minute.
+	// Stall is how long a registry may send nothing within a response, default 1 minute.
 	Stall time.Duration
-	// Tell is how often the progress is told at most, default 3 s.
+	// Tell is the least interval between progress messages, default 3 s.
 	Tell time.Duration
-	// Egress says which addresses are asked. A registry may be on the machine itself, and may be reached through the
-	// proxy of the environment, which the operator chose.
+	// Egress limits the addresses of requests. A registry may be on this machine, and may be reached through the proxy
+	// of the environment, which the operator chose.
 	Egress egress.Policy
 }
 
-// DefaultPulls is how many images a node pulls at a time.
+// DefaultPulls is the number of images that a node pulls at a time.
 const DefaultPulls = 4
 
 func (c *PullConfig) defaults() {
@@ -82,8 +82,7 @@ func (c *PullConfig) pause(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// keepPartial is for how long containerd keeps what came of an image whose pull failed, so that the next one goes on
-// there.
+// keepPartial is how long containerd keeps the content of a failed pull, so that the next pull continues there.
 const keepPartial = time.Hour
 
 // puller pulls images, each once at a time however many ask for it.
@@ -96,7 +95,7 @@ type puller struct {
 	running map[pullKey]*pull
 }
 
-// pullKey tells pulls apart: what one login may read is not given to another before the registry said so.
+// pullKey distinguishes pulls by login: a login gets content only if the registry accepts that login.
 type pullKey struct{ ref, user, secret string }
 
 func newPuller(c PullConfig) *puller {
@@ -107,7 +106,7 @@ func newPuller(c PullConfig) *puller {
 	}
 }
 
-// pull is the pull of one image, for all that wait for it.
+// pull is the pull of one image, shared by all its waiters.
 type pull struct {
 	executor    *Executor
 	ref, host   string
@@ -124,7 +123,7 @@ type pull struct {
 	rate    rate // telling
 
 	mu    sync.Mutex
-	state string                               // what goes on, unless it is fetching
+	state string                               // the current activity, unless it is fetching
 	parts map[digest.Digest]*part              // configuration and layers
 	blobs map[digest.Digest]ocispec.Descriptor // all that was asked for
 }
@@ -136,8 +135,8 @@ type part struct {
 	have  int64
 }
 
-// pulled pulls an image, or joins who does; shown is how people know it. It returns soon after ctx ends; the pull ends
-// with the last who waits for it.
+// pulled pulls an image, or joins a running pull; shown is its name for users. It returns soon after ctx ends. The pull
+// ends with its last waiter.
 func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string),
 	progress func(string),
 ) (client.Image, error) {
@@ -169,7 +168,7 @@ func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials fu
 	}
 }
 
-// join returns the pull of an image, a new one where there is none. Who joined calls leave.
+// join returns the pull of an image, a new one if there is none. The caller must call leave.
 func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host string,
 	credentials func(string) (string, string),
 ) (p *pull, leave func()) {
@@ -280,7 +279,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 	}
 }
 
-// brokenTries is how often bytes that are not what their digest says are asked for.
+// brokenTries is the number of attempts for content that does not match its digest.
 const brokenTries = 3
 
 func roundWait(d time.Duration) time.Duration {
@@ -290,7 +289,7 @@ func roundWait(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// awaitRegistry waits until the registry may be asked. Waited is how long this pull has waited so far.
+// awaitRegistry waits until the registry may be asked. waited is this pull's total wait so far.
 func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Duration, error) {
 	u := p.executor.puller
 	for {
@@ -303,7 +302,7 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 				why, wait.Round(time.Second))
 		}
 		p.mu.Lock()
-		if p.state == "" { // this pull has not been told so itself
+		if p.state == "" { // this pull has not reported it yet
 			p.state = fmt.Sprintf("waits to pull %s: %s; it is asked again in %v", p.shown, why, roundWait(wait))
 		}
 		p.mu.Unlock()
@@ -326,7 +325,7 @@ func (p *pull) once(ctx context.Context) (client.Image, error) {
 	return e.client.Pull(ctx, p.ref, opts...)
 }
 
-// follow notes what the image is made of.
+// follow records the parts of the image.
 func (p *pull) follow(h metadata.Handler) metadata.Handler {
 	return metadata.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		p.mu.Lock()
@@ -352,7 +351,8 @@ func (p *pull) dropPartial(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range p.blobs { // order-free: each by itself
-		_ = p.executor.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, d)) // most are whole, and so not there
+		// most are complete, so there is nothing to abort
+		_ = p.executor.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, d))
 	}
 	clear(p.blobs)
 }
@@ -363,7 +363,7 @@ func (p *pull) say(state string) {
 	p.state = state
 }
 
-// text tells how the pull comes along.
+// text describes the progress of the pull.
 func (p *pull) text(ctx context.Context) string {
 	p.mu.Lock()
 	state, parts := p.state, make([]*part, 0, len(p.parts))
@@ -404,7 +404,7 @@ func (p *pull) text(ctx context.Context) string {
 	return text
 }
 
-// rate measures how fast bytes come.
+// rate measures the transfer rate.
 type rate struct {
 	at   time.Time // of the last measurement
 	have int64
@@ -414,10 +414,10 @@ type rate struct {
 // rateEvery is over how long a rate is measured at least.
 const rateEvery = time.Second
 
-// take returns how many bytes come in a second; 0 before that is known.
+// take returns the bytes per second, or 0 while they are unknown.
 func (r *rate) take(now time.Time, have int64) int64 {
 	switch since := now.Sub(r.at); {
-	case r.at.IsZero() || have < r.have: // a layer came anew
+	case r.at.IsZero() || have < r.have: // a layer started again
 		r.at, r.have, r.rate = now, have, 0
 	case since >= rateEvery:
 		r.rate = int64(float64(have-r.have) / since.Seconds())
@@ -426,7 +426,7 @@ func (r *rate) take(now time.Time, have int64) int64 {
 	return r.rate
 }
 
-// haveOf returns how much of a blob has come; known is what was known before.
+// haveOf returns the received bytes of a blob; known is the previous result.
 func haveOf(ctx context.Context, store content.Store, d ocispec.Descriptor, known int64) int64 {
 	if known >= d.Size {
 		return known
@@ -442,18 +442,18 @@ func haveOf(ctx context.Context, store content.Store, d ocispec.Descriptor, know
 
 func mebi(n int64) string { return fmt.Sprintf("%.1f", float64(n)/float64(cluster.MiB)) }
 
-// trouble is what an error of a pull means.
+// trouble is the meaning of an error of a pull.
 type trouble struct {
 	cause  string
 	again  bool          // it may work later
-	rest   bool          // nobody is to ask the registry meanwhile
-	after  time.Duration // what the registry wants of that
+	rest   bool          // no request goes to the registry meanwhile
+	after  time.Duration // the wait that the registry asked for
 	broken bool          // what came is not what its digest says
 	daemon error         // containerd's own, not the registry's
 	login  bool          // another login may do
 }
 
-// err returns the trouble as an error of what was being done.
+// err returns the trouble as an error of the operation doing.
 func (t *trouble) err(doing string) error {
 	if t.login {
 		return loginError(doing + ": " + t.cause)
@@ -467,11 +467,11 @@ type loginError string
 // Error returns the words.
 func (e loginError) Error() string { return string(e) }
 
-// Is is for errors.Is.
+// Is makes it an executor.ErrLogin.
 func (loginError) Is(target error) bool { return target == executor.ErrLogin }
 
-// judge finds out what an error means. Errors carry the addresses of requests, which may hold secrets, so their own
-// words are used only where they are known to be plain.
+// judge classifies an error. Errors contain the addresses of requests, which may hold secrets, so their text is used
+// only if it is known to be safe.
 func (p *pull) judge(err error) trouble {
 	var busy *busyError
 	var stall *stallError
@@ -546,7 +546,7 @@ var queries = regexp.MustCompile(`\?[^\s"']+`)
 // withoutQueries cuts what follows a question mark in addresses.
 func withoutQueries(text string) string { return queries.ReplaceAllString(text, "?…") }
 
-// resolved asks a registry which digest a name stands for, once.
+// resolved asks a registry for the digest of a name, once.
 func (e *Executor) resolved(ctx context.Context, name string, credentials func(string) (string, string)) (string,
 	error,
 ) {
@@ -576,5 +576,5 @@ func (e *Executor) resolved(ctx context.Context, name string, credentials func(s
 	return "", t.err("look up " + name)
 }
 
-// ensure that the contract's words are met by what is here.
+// Executor implements ImageKeeper.
 var _ executor.ImageKeeper = (*Executor)(nil)

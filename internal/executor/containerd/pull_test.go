@@ -35,7 +35,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// moody is a registry on the loopback that misbehaves as it is told.
+// moody is a registry on the loopback interface that misbehaves on request.
 type moody struct {
 	host string
 
@@ -44,7 +44,7 @@ type moody struct {
 	asked []string // "GET /v2/…" of each request that was let through or not, the oldest first
 }
 
-// mood is what a registry does to requests whose line ("GET /v2/…") contains on, times over.
+// mood is a fault for requests whose line ("GET /v2/…") contains on, times over.
 type mood struct {
 	on    string
 	times int
@@ -80,7 +80,7 @@ func newMoody(t *testing.T) *moody {
 	return m
 }
 
-// inParts has a registry send blobs from any byte on, as registries do; the one of the library refuses.
+// inParts makes a registry send blobs from any byte on, as registries do; the library's registry refuses it.
 func inParts(whole http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") == "" {
@@ -114,7 +114,7 @@ func (m *moody) count(on string) (n int) {
 	return n
 }
 
-// push stores an image with one layer of the size and returns it, and the digest of that layer.
+// push stores an image with one layer of the size and returns the image and the digest of the layer.
 func (m *moody) push(t *testing.T, as string, size int) (img v1.Image, layer string) {
 	t.Helper()
 	img = busybox(t)
@@ -189,7 +189,7 @@ func altered(change func(body []byte) []byte) func(http.ResponseWriter, *http.Re
 	}
 }
 
-// lines keeps what is logged.
+// lines collects log lines.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -240,7 +240,7 @@ func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]
 	return told, err
 }
 
-// Whatever a registry does once or twice, the image comes, whole.
+// The image arrives whole after any fault that a registry shows once or twice.
 func TestPullFromARegistryInTrouble(t *testing.T) {
 	n := newNode(t)
 	var causes lines
@@ -310,7 +310,7 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 	}
 }
 
-// What cannot be had is said in words that name the registry and the way out, soon, and leaves nothing that is wrong
+// A pull that must fail fails soon, with a message that names the registry and the remedy, and leaves nothing wrong
 // behind.
 func TestPullThatFails(t *testing.T) {
 	n := newNode(t)
@@ -368,7 +368,7 @@ func TestPullThatFails(t *testing.T) {
 			if n := m.count("") - before; n > tc.most {
 				t.Errorf("%d requests, at most %d were expected", n, tc.most)
 			}
-			// Nothing wrong is kept: once the registry is well, so is the image.
+			// Nothing wrong is kept: once the registry works, the image can be pulled.
 			m.mu.Lock()
 			m.moods = nil
 			m.mu.Unlock()
@@ -382,7 +382,7 @@ func TestPullThatFails(t *testing.T) {
 	}
 }
 
-// A layer of which half came goes on there, also with the next attempt.
+// A partial layer continues where it stopped, also in the next attempt.
 func TestPullGoesOnWhereItStopped(t *testing.T) {
 	n := newNode(t)
 	m := newMoody(t)
@@ -433,7 +433,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	if err := <-cut; !errors.Is(err, context.Canceled) {
 		t.Errorf("a pull that is cut short: %v", err)
 	}
-	// Another life of the agent goes on.
+	// The next life of the agent continues.
 	if _, err := fetch(t, n.life(t, quick), cluster.Container{Image: m.host + "/app:1"}, [2]string{}); err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +509,7 @@ func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// A version that is pinned runs one image for ever, wherever the tag goes.
+// A pinned version always runs one image, wherever the tag points.
 func TestPullOfAPinnedImage(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick)
@@ -538,7 +538,7 @@ func TestPullOfAPinnedImage(t *testing.T) {
 	if want := m.host + "/app:1 " + m.host + "/app@" + got; err != nil || strings.Join(names, " ") != want {
 		t.Errorf("of that digest are %q %v, want %q", names, err, want)
 	}
-	// It is here, so nobody is asked; what is not pinned takes the newer one when it is told to.
+	// A local pinned image needs no request; an image without a digest is updated on request.
 	before := m.count("")
 	if _, err := fetch(t, ex, pinned, [2]string{}); err != nil || m.count("") != before {
 		t.Errorf("again: %v, %d requests", err, m.count("")-before)

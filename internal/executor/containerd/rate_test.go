@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The rate is that of the last second or more; it is not known at first, nor when something comes anew.
+// The rate is that of the last second or more. It is unknown at first, and after a layer started again.
 func TestRate(t *testing.T) {
 	t.Parallel()
 	var r rate

@@ -19,14 +19,14 @@ import (
 	"github.com/berthd/berth/internal/plain"
 )
 
-// Bounds of what a registry may take its time for.
+// Time limits for requests to a registry.
 const (
 	dialLimit   = 10 * time.Second
 	headerLimit = 30 * time.Second
 )
 
-// registries is what the node knows of the registries that it pulls from: when those that asked for a rest, or could
-// not be reached, may be asked again. Safe for concurrent use.
+// registries holds when the registries that asked for a wait, or could not be reached, may be asked again. Safe for
+// concurrent use.
 type registries struct {
 	client *http.Client
 	stall  time.Duration
@@ -82,15 +82,16 @@ func (r *registries) resting(host string) (time.Duration, string) {
 	return time.Until(s.until), s.why
 }
 
-// rest has nobody ask a registry for a time: at least for as long as it wants, and longer with each failure in a row.
-// It returns for how long.
+// rest suspends requests to a registry: at least for the wanted time, and longer with each failure in a row. It returns
+// the duration.
 func (r *registries) rest(host, why string, wanted time.Duration,
 	pause func(failures int) time.Duration,
 ) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.rests[host]
-	if left := time.Until(s.until); left > wanted { // another pull was told so just now: that is one failure, not two
+	// another pull got the same answer just now, which is one failure and not two
+	if left := time.Until(s.until); left > wanted {
 		return left
 	}
 	wait := max(wanted, pause(s.failures))
@@ -98,7 +99,7 @@ func (r *registries) rest(host, why string, wanted time.Duration,
 	return wait
 }
 
-// answered forgets what a registry failed at.
+// answered clears the failures of a registry.
 func (r *registries) answered(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,21 +108,21 @@ func (r *registries) answered(host string) {
 	}
 }
 
-// busyError says that a registry wants to be left alone for a while.
+// busyError says that a registry asked to wait.
 type busyError struct {
 	status string
-	after  time.Duration // 0 where it does not say for how long
+	after  time.Duration // 0 if the registry names no duration
 }
 
 func (e *busyError) Error() string { return "it answered " + e.status }
 
-// stallError says that a registry began to answer and then sent nothing.
+// stallError says that a registry began a response and then sent nothing.
 type stallError struct{ after time.Duration }
 
 func (e *stallError) Error() string { return fmt.Sprintf("it sent nothing for %v", e.after) }
 
-// patientTransport turns answers that ask for a rest into errors, so that nobody asks again at once, and ends bodies in
-// which nothing comes.
+// patientTransport turns responses that ask for a wait into errors, so that nothing retries at once. It ends stalled
+// bodies.
 type patientTransport struct {
 	over  http.RoundTripper
 	stall time.Duration
@@ -142,7 +143,7 @@ func (t patientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// wantedRest reads a Retry-After header: seconds or a date. Without one, told is false.
+// wantedRest reads a Retry-After header: seconds or a date. told is false without one.
 func wantedRest(text string, now time.Time) (after time.Duration, told bool) {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Second, true
@@ -153,7 +154,7 @@ func wantedRest(text string, now time.Time) (after time.Duration, told bool) {
 	return 0, false
 }
 
-// patientBody is a body that ends with a stallError when nothing comes for long.
+// patientBody is a body that ends with a stallError when it stalls.
 type patientBody struct {
 	io.ReadCloser
 	stall time.Duration
@@ -175,7 +176,7 @@ func newPatientBody(from io.ReadCloser, stall time.Duration) *patientBody {
 	return b
 }
 
-// Read counts the time only while somebody reads: it is not the registry's fault if nobody does.
+// Read counts time only while a read waits, because a pause between reads is not the registry's fault.
 func (b *patientBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.stall)
 	n, err := b.ReadCloser.Read(p)
@@ -193,8 +194,8 @@ func (b *patientBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// slots bounds how many pulls go on. One slot is kept from whoever pulls from the registry that most do, so that a slow
-// one does not hold up all others.
+// slots limits the concurrent pulls. One slot is reserved for registries other than the busiest, so that a slow
+// registry does not block all others.
 type slots struct {
 	most int
 
@@ -255,7 +256,7 @@ func (s *slots) give(host string) {
 	s.release(host)
 }
 
-// release gives a slot back and hands what is free to those that wait. s.mu is held.
+// release gives a slot back and passes free slots to waiting pulls. s.mu is held.
 func (s *slots) release(host string) {
 	s.taken--
 	if s.by[host]--; s.by[host] == 0 {
@@ -274,7 +275,7 @@ func (s *slots) release(host string) {
 	s.waiting = left
 }
 
-// isNetwork reports whether an error is that of a connection: nobody answered, or it broke.
+// isNetwork reports whether an error is that of a connection that failed or broke.
 func isNetwork(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError

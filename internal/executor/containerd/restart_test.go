@@ -178,7 +178,7 @@ func TestCollectorRestart(t *testing.T) {
 	}
 }
 
-// A reader of a log that stands still keeps neither the task nor the collector from going on.
+// A stopped reader of a log blocks neither the task nor the collector.
 func TestStoppedReader(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t)

@@ -14,15 +14,16 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// Where a container that gets variables from secrets finds what begins its program, in the memory that is its /dev.
+// Paths in a container that gets variables from secrets: the launcher and the variables, in the memory file system that
+// is its /dev.
 const (
 	launcherPath  = "/dev/.berth/run"
 	variablesPath = "/dev/.berth/env"
 )
 
-// secrets shows the folders of secrets, and those of files made from templates, and has the program begun by berth
-// itself where it gets variables from them: containerd keeps the description of a container, and with it all variables,
-// on its disk, so these come from a file in memory. It comes after what sets the user and what runs.
+// secrets mounts the folders of secrets and of rendered files. If the container gets variables from secrets, berth
+// itself starts the program: containerd stores the description of a container with all its variables on disk, so these
+// variables come from a file in memory. It must follow the options that set the user and the program.
 func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		if len(spec.Secrets) == 0 && spec.SecretEnv == "" && len(spec.Rendered) == 0 {
@@ -57,7 +58,7 @@ func launched(args []string) []string {
 	return slices.Concat([]string{launcherPath, outlive.BecomeSubcommand, variablesPath}, args)
 }
 
-// isLaunched reports whether a container's program was begun so. Commands that run beside it then are, too.
+// isLaunched reports whether the launcher started a container's program. It then starts further commands, too.
 func isLaunched(p *specs.Process) bool {
 	return len(p.Args) > 0 && p.Args[0] == launcherPath
 }

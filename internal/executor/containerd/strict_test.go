@@ -32,8 +32,8 @@ func generate(t *testing.T, c cluster.Container) *oci.Spec {
 	return s
 }
 
-// A container that asks for nothing has no capability and can gain none, has the profile of system calls, namespaces of
-// its own, no devices, and what the kernel shows of itself is hidden or read-only.
+// A container without requests has no capabilities and can gain none. It has the seccomp profile, namespaces of its own
+// and no devices. Kernel files that reveal or change the machine are hidden or read-only.
 func TestContainersAreStrictByDefault(t *testing.T) {
 	t.Parallel()
 	s := generate(t, cluster.Container{Name: "main", Image: "web:1"})
@@ -89,7 +89,7 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 	}
 }
 
-// What is asked for is had, and no more.
+// A container gets what it requests, and no more.
 func TestContainersGetWhatTheyAsk(t *testing.T) {
 	t.Parallel()
 	s := generate(t, cluster.Container{

@@ -28,8 +28,8 @@ import (
 	"github.com/berthd/berth/internal/executor/containerd"
 )
 
-// puller is the process of an agent that pulls an image, runs it and removes what it made. What the machine trusts is
-// read once in the life of a process, so that each trust needs a process of its own.
+// puller is an agent process that pulls an image, runs it and removes everything it made. A process reads the trusted
+// certificates once, so each set of certificates needs a process of its own.
 func puller(ctx context.Context, address, dir, image, secret string) error {
 	ex, err := containerd.New(containerd.Config{
 		Address:      address,
@@ -45,7 +45,7 @@ func puller(ctx context.Context, address, dir, image, secret string) error {
 		Container:   cluster.Container{Image: image, Pull: cluster.PullAlways},
 		Credentials: func(string) (string, string) { return "ann", secret },
 	}
-	defer func() { _ = ex.Remove(ctx, s.ID) }() // the node tells what is left
+	defer func() { _ = ex.Remove(ctx, s.ID) }() // the node reports what is left
 	if err := ex.Prepare(ctx, s, nil); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func certificate(t *testing.T, ip net.IP) (tls.Certificate, []byte) {
 // password.
 func TestPullByHTTPS(t *testing.T) {
 	n := newNode(t)
-	// This address is no loopback by its number, for which plain http would do, but leads to this machine.
+	// This address is not a loopback address, for which plain http would be allowed, but leads to this machine.
 	ip := net.IPv4zero
 	cert, authority := certificate(t, ip)
 	var pulls atomic.Int64

@@ -19,10 +19,10 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// retryAfter is how long Wait leaves a containerd alone that does not answer.
+// retryAfter is the pause of Wait after containerd did not answer.
 const retryAfter = 100 * time.Millisecond
 
-// Wait implements executor.Executor. It outlasts restarts of containerd and of the collector.
+// Wait implements executor.Executor. It survives restarts of containerd and of the collector.
 func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
 	ctx = e.in(ctx)
 	defer e.collector.watch(ctx)()
@@ -45,7 +45,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 	}
 }
 
-// waitOnce looks where the container stands and waits for the task, unless something is in the way.
+// waitOnce reads the state of the container and waits for the task, unless something prevents it.
 func (e *Executor) waitOnce(ctx context.Context, id executor.ID) (exit cluster.Exit, done bool, err error) {
 	r, err := e.load(ctx, id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (e *Executor) waitOnce(ctx context.Context, id executor.ID) (exit cluster.E
 		return cluster.Exit{}, false, ctx.Err()
 	}
 	if err != nil {
-		// containerd restarts, the shim died, or the task was deleted: look again.
+		// containerd restarted, the shim died, or the task was deleted: check again.
 		return cluster.Exit{}, false, fmt.Errorf("%w: %w", executor.ErrUnavailable, err)
 	}
 	at := time.Now()
@@ -79,8 +79,8 @@ func (e *Executor) waitOnce(ctx context.Context, id executor.ID) (exit cluster.E
 	return e.settle(ctx, r, exitOf(int(resp.ExitStatus), at))
 }
 
-// settleUnstarted deals with a task that is not there or does not run. If the container was told to start,
-// nobody can say any more whether it did: the task is ended, and the exit is unknown.
+// settleUnstarted handles a task that is missing or does not run. If Start was called, its result is unknown: the task
+// is ended, and the exit is unknown.
 func (e *Executor) settleUnstarted(ctx context.Context, r record) (exit cluster.Exit, done bool, err error) {
 	unlock, err := e.locks.Lock(ctx, r.id) // no Start is under way
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *Executor) record(r record, exit cluster.Exit) error {
 	return nil
 }
 
-// settle makes an exit durable, then deletes the task, then lets the log come to its end.
+// settle makes an exit durable, then deletes the task, then completes the log.
 func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (cluster.Exit, bool, error) {
 	unlock, err := e.locks.Lock(ctx, r.id)
 	if err != nil {
@@ -175,7 +175,7 @@ func (e *Executor) cgroupFile(id executor.ID, controller, name string) string {
 	return filepath.Join(root, controller, e.cfg.CgroupParent, nameOf(id), name)
 }
 
-// oomKills returns how many processes of a container the kernel killed for its memory limit. The counter goes
+// oomKills returns how many processes of a container the kernel killed for its memory limit. The counter disappears
 // with the task.
 func (e *Executor) oomKills(id executor.ID) int {
 	for _, name := range []string{"memory.oom_control", "memory.events"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/plain"
 )
 
-// runtimeError is an error of containerd or of its runtime that says in plain words what a user can do something about.
+// runtimeError is an error of containerd or its runtime, in plain words, about a fault that users can fix.
 type runtimeError struct {
 	text  string
 	cause error
@@ -19,11 +19,11 @@ type runtimeError struct {
 // Error returns the plain words.
 func (e *runtimeError) Error() string { return e.text }
 
-// Unwrap returns what containerd said.
+// Unwrap returns the error of containerd.
 func (e *runtimeError) Unwrap() error { return e.cause }
 
-// runtimeWords are what the runtime says of a container's description that does not fit its image, and what that means;
-// $1 is what it is about.
+// runtimeWords maps errors of the runtime about a description that does not fit its image to plain words; $1 is the
+// subject.
 var runtimeWords = []struct {
 	said  *regexp.Regexp
 	means string
@@ -78,7 +78,7 @@ var runtimeWords = []struct {
 	},
 }
 
-// runtimeNoise is what containerd and its runtime put around their reasons.
+// runtimeNoise matches the text that containerd and its runtime put around their reasons.
 var runtimeNoise = regexp.MustCompile(
 	`failed to create shim task: |failed to start shim: |OCI runtime (?:create|start|exec) failed: |runc (?:create|start|run) failed: |` +
 		`exec failed: |unable to start container process: |error during container init: |: unknown$`)
@@ -92,7 +92,7 @@ func unreadable(ctx context.Context, err error) error {
 	return failed(ctx, "load images", err)
 }
 
-// plainRuntime says an error of containerd in plain words; known says that they tell all of it.
+// plainRuntime translates an error of containerd into plain words; known says that they tell all of it.
 func plainRuntime(err error) (said *runtimeError, known bool) {
 	text := err.Error()
 	for _, w := range runtimeWords {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlainRuntime says what runc 1.1 said of containers that do not fit their image.
+// TestPlainRuntime checks messages of runc 1.1 about containers that do not fit their image.
 func TestPlainRuntime(t *testing.T) {
 	t.Parallel()
 	const around = "failed to create shim task: OCI runtime create failed: runc create failed: unable to " +

@@ -202,7 +202,7 @@ func startBesideRemove(b *bench) {
 		})
 		_, err := b.ex.Start(b.Context(), id)
 		removed.Wait()
-		b.must(b.ex.Remove(b.Context(), id)) // the start may have come after the other
+		b.must(b.ex.Remove(b.Context(), id)) // the start may have come after the first Remove
 		if printed := b.output(s); printed != "" && errors.Is(err, executor.ErrNotStarted) {
 			b.Errorf("start: %v, and the program printed %q", err, printed)
 		}
@@ -212,7 +212,7 @@ func startBesideRemove(b *bench) {
 func severalWaiters(b *bench) {
 	id := b.prepare(b.spec(b.m.Container(Program{After: 100 * time.Millisecond, Exit: 6})))
 	var wg sync.WaitGroup
-	for range 5 { // they may come before the start
+	for range 5 { // signals may arrive before the start
 		wg.Go(func() {
 			if exit, err := b.ex.Wait(b.Context(), id); err != nil || exit.Code != 6 {
 				b.Errorf("wait: %+v %v", exit, err)

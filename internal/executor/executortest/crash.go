@@ -17,9 +17,9 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Agent plays an agent until it is killed: it makes containers below dir and starts them, several at a time. Each
-// container appends a line to its file "ran"; every third runs for ever, the others end at once. A driver's TestMain
-// calls it in a process of its own, for Crash.
+// Agent acts as an agent until it is killed: it makes containers below dir and starts them, several at a time. Each
+// container appends a line to its file "ran"; every third runs until it is removed, the others end at once. A driver's
+// TestMain calls it in a process of its own, for Crash.
 func Agent(ctx context.Context, ex executor.Executor, dir string, shell func(script string) cluster.Container) error {
 	errs := make(chan error)
 	for worker := range 3 {
@@ -80,9 +80,9 @@ func ranAtLeast(dir string, want int) error {
 	return err
 }
 
-// Crash kills agents at random moments, several times, and looks at what they leave: no program ran twice, none was
-// lost sight of, those that run go on as the same processes, and what was cut short can be prepared again. Command
-// makes a process that calls Agent with dir; of m only New and Shell are used.
+// Crash kills agents at random moments, several times, and checks what they leave: no program ran twice, none was lost,
+// running programs are still the same processes, and interrupted preparations can be repeated. command makes a process
+// that calls Agent with dir; only New and Shell of m are used.
 func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context) *exec.Cmd) {
 	ex := m.New(t)
 	b := &bench{T: t, m: m, ex: ex}
@@ -135,8 +135,8 @@ func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context
 	b.reckon(dir, running)
 }
 
-// prepareUnfinished prepares again all that a dying agent had begun to prepare, and some of what it had prepared, as
-// its next life does. What was never started is listed as prepared, if at all.
+// prepareUnfinished repeats all preparations that a dying agent began, and some that it finished, as the next agent
+// does. A container that was never started is listed as prepared, if at all.
 func (b *bench) prepareUnfinished(dir string) {
 	all, err := b.ex.List(b.Context())
 	b.must(err)
@@ -159,7 +159,7 @@ func (b *bench) prepareUnfinished(dir string) {
 		b.must(err)
 		err = b.ex.Prepare(b.Context(), s, nil)
 		if now, _ := b.status(id); errors.Is(err, executor.ErrStarted) && now.State != executor.StatePrepared {
-			continue // what the last agent asked for was carried out after it had died
+			continue // the last request of the agent took effect after its death
 		}
 		if err != nil {
 			b.Errorf("prepare of %s, which an agent did not finish: %v", id, err)
@@ -168,7 +168,7 @@ func (b *bench) prepareUnfinished(dir string) {
 	b.Logf("%d containers were not listed and were prepared again", unlisted)
 }
 
-// reckon looks at every container that an agent made, and removes it.
+// reckon checks every container that an agent made, and removes it.
 func (b *bench) reckon(dir string, running map[executor.ID]executor.Process) {
 	all, err := b.ex.List(b.Context())
 	b.must(err)
@@ -204,7 +204,7 @@ func (b *bench) reckon(dir string, running map[executor.ID]executor.Process) {
 	}
 }
 
-// endless reports whether a container of a crashed agent runs for ever.
+// endless reports whether a container of a crashed agent runs until it is removed.
 func endless(id executor.ID) bool {
 	var pid, worker, i int
 	_, err := fmt.Sscanf(string(id), "c%d-%d-%d", &pid, &worker, &i)

@@ -1,7 +1,7 @@
 // Package executortest is the contract of package executor as a test that every driver passes.
 //
-// A driver's test makes a Machine, on which several lives of an agent may follow each other, and calls
-// Run. What a driver cannot do at all it leaves out of its Machine; what it does, it must do right.
+// A driver's test makes a Machine, on which several lives of an agent may follow each other, and calls Run. The Machine
+// leaves out what the driver cannot do at all; everything else must be right.
 package executortest
 
 import (
@@ -22,11 +22,10 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Limit is how long anything may take that should happen.
+// Limit is the longest wait for an expected event.
 const Limit = 10 * time.Second
 
-// Program is what a container of the basic tests does, in terms that also a fake can play. It
-// prints, waits, and exits.
+// Program is the behaviour of a container in the basic tests, which a fake can play, too. It prints, waits, and exits.
 type Program struct {
 	Stdout, Stderr string // a line each, unless empty
 	After          time.Duration
@@ -71,16 +70,15 @@ type Machine struct {
 	New func(t *testing.T) executor.Executor
 	// Container returns a container that plays the program.
 	Container func(p Program) cluster.Container
-	// Shell returns a container that runs a script with busybox's shell, as root unless the script's
-	// container says otherwise. Without it only the basic tests run.
+	// Shell returns a container that runs a script with busybox's shell, as root unless the container says otherwise.
+	// Without it only the basic tests run.
 	Shell func(script string) cluster.Container
-	// Cgroup returns the files of a running container's cgroup by their name. Without it limits
-	// are not tested.
+	// Cgroup returns the files of a running container's cgroup by their name. Without it limits are not tested.
 	Cgroup func(id executor.ID, file string) string
-	// Orphan kills what stands between the driver and the program, so that nobody sees the program's end. Without it
-	// that is not tested.
+	// Orphan kills the process between the driver and the program, so that the program's end is not observed. Without
+	// it the test of unknown exits is skipped.
 	Orphan func(t *testing.T, id executor.ID)
-	// OneUser says that all programs run as the agent's own user, who is not root.
+	// OneUser says that all programs run as the agent's own user, which is not root.
 	OneUser bool
 }
 
@@ -103,7 +101,7 @@ func Run(t *testing.T, machine func(t *testing.T) Machine) {
 
 type test struct {
 	name string
-	need func(Machine) string // what the driver lacks
+	need func(Machine) string // returns what the driver lacks
 	run  func(*bench)
 }
 
@@ -135,7 +133,7 @@ type bench struct {
 	ex executor.Executor
 }
 
-// newLife lets the agent die and begin anew.
+// newLife ends the agent's life and begins the next.
 func (b *bench) newLife() { b.Helper(); b.ex = b.m.New(b.T) }
 
 // counter makes ids unique on a machine that outlives a test process.

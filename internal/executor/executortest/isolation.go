@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// isolationTests are about programs whose container demands to be kept apart, and about what is copied for a container.
-// A driver that keeps all that it runs apart meets the first with nothing more to do.
+// isolationTests test programs that require isolation, and private copies of files. A driver that isolates all its
+// programs passes the first without further work.
 func isolationTests() []test {
 	return []test{
 		{"isolation", needUsers, isolation},
@@ -31,7 +31,7 @@ func needOneUser(m Machine) string {
 	return ""
 }
 
-// keptApart reports whether the driver keeps all that it runs apart, by images: it tells nothing of isolation.
+// keptApart reports whether the driver isolates all its programs, by images: its facts do not mention isolation.
 func (b *bench) keptApart() bool {
 	b.Helper()
 	fact, err := b.ex.Probe(b.Context())
@@ -45,7 +45,7 @@ func (b *bench) keptApart() bool {
 
 func isolated(s *executor.Spec) { s.Container.Isolation = cluster.IsolationRequired }
 
-// isolation looks for what a program could do to its node, and for what it needs.
+// isolation tests what a program could do to its node, and that its own needs are met.
 func isolation(b *bench) {
 	if b.keptApart() {
 		return
@@ -122,7 +122,7 @@ func execIsolated(b *bench) {
 	<-ended // with the program
 }
 
-// isolationRefused is about agents that cannot give it: they say what they lack.
+// isolationRefused tests agents that cannot isolate: they say what they lack.
 func isolationRefused(b *bench) {
 	fact, err := b.ex.Probe(b.Context())
 	b.must(err)

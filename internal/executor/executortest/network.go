@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// networkTest is about the network namespace of the spec: the program and the commands beside it are in it, also with
-// mounts of their own, and without one they are where the driver is.
+// networkTest tests the network namespace of the spec: the program and further commands are in it, also with mounts of
+// their own. Without one they are in the driver's.
 func networkTest(b *bench) {
 	if b.m.OneUser {
 		b.Log("does not apply: only root can give a network")

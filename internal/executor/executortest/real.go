@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// realTests are about what a program finds in its container.
+// realTests test the environment of a program in its container.
 func realTests() []test {
 	return []test{
 		{"arguments, environment and folder", needShell, surroundings},
@@ -44,7 +44,7 @@ func realTests() []test {
 	}
 }
 
-// cpus is about where programs run: where the spec says, and where they are moved to, with what they began.
+// cpus tests the CPUs of programs: those of the spec, and later those of Pin, for all their processes.
 func cpus(b *bench) {
 	if runtime.NumCPU() < 2 {
 		b.Log("does not apply: the machine has one CPU")
@@ -91,7 +91,7 @@ func cpus(b *bench) {
 	b.must(pinner.Pin(b.Context(), s.ID, "0"))
 }
 
-// usage works in a child, which has to count too; a program that runs no more uses nothing.
+// usage makes a child work, which must count, too. An ended program uses nothing.
 func usage(b *bench) {
 	m, ok := b.ex.(executor.Meter)
 	if !ok {
@@ -340,7 +340,7 @@ func execGivenUp(b *bench) {
 }
 
 func chatty(b *bench) {
-	// More than pipes, buffers and the log hold, while nobody reads.
+	// More than the pipes, buffers and the log hold, without a reader.
 	lines := testkit.Setting(b, "BERTH_TEST_LINES", 1_000_000) // fewer on a processor that is emulated
 	s := b.spec(b.m.Shell(fmt.Sprintf(`yes 'a line of some length, as programs print them' | head -n %d; echo last`,
 		lines)))

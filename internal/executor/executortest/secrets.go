@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// secretsTest is about secrets: files that are the user's and nobody else's, replaced while the program runs; variables
-// that the program and what runs beside it get, and that stand in no file of the container. What the program writes of
-// them is masked in its log, the value that was and the one that is.
+// secretsTest tests secrets. Files belong to the user alone and are replaced while the program runs. The program and
+// further commands get the variables, and no file of the container holds them. Old and new values are masked in the
+// log.
 func secretsTest(b *bench) {
 	memory := b.TempDir()
 	folder, env := filepath.Join(memory, "files"), filepath.Join(memory, "env")
@@ -34,7 +34,7 @@ func secretsTest(b *bench) {
 	b.appears(s, "400\n[secret] [secret] 16\n")
 	write(filepath.Join(memory, "next"), "second")
 	b.must(os.Chmod(filepath.Join(memory, "next"), 0o444))
-	// Who replaces a value keeps it first in the list of what the program may still say.
+	// A replaced value is kept first in the list of values that the program may still print.
 	b.must(os.Mkdir(filepath.Join(memory, executor.FormerFolder), 0o700))
 	b.must(os.Link(filepath.Join(folder, "db"), filepath.Join(memory, executor.FormerFolder, "1")))
 	b.must(os.Rename(filepath.Join(memory, "next"), filepath.Join(folder, "db")))

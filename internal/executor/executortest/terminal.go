@@ -23,7 +23,7 @@ func terminalTests() []test {
 	}
 }
 
-// screen keeps what a terminal shows.
+// screen keeps the output of a terminal.
 type screen struct {
 	mu    sync.Mutex
 	shown bytes.Buffer
@@ -70,7 +70,7 @@ func (b *bench) wantEnding(ended <-chan ending, code int) {
 	}
 }
 
-// onTerminal runs a command on a terminal; what is written to keys is typed.
+// onTerminal runs a command on a terminal; keys is its input.
 func (b *bench) onTerminal(ctx context.Context, id executor.ID, t *executor.Terminal, args ...string) (keys io.Writer,
 	s *screen, ended <-chan ending,
 ) {

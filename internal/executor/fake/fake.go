@@ -1,9 +1,9 @@
-// Package fake is an executor whose programs are words and whose machine can be as nasty as the world.
+// Package fake is an executor that simulates programs, on a machine with many kinds of faults.
 //
-// A Machine holds the containers; each life of an agent attaches an Executor to it. A program is what the
-// container's command says in the words of Play, such as ["print", "hello", "exit", "3", "after", "2s"]. What goes
-// wrong is said by the machine's Trouble or by a container's labels: see Fault. All time comes from package time and no
-// goroutine is left behind, so that a machine lives well inside a synctest bubble.
+// A Machine holds the containers; each life of an agent attaches an Executor to it. The container's command describes
+// the program's behaviour, such as ["print", "hello", "exit", "3", "after", "2s"]; parse lists the words. Faults come
+// from the machine's trouble function or from a container's labels: see Fault. All time comes from package time and no
+// goroutine is left behind, so a machine works inside a synctest bubble.
 package fake
 
 import (
@@ -26,7 +26,7 @@ import (
 // Name is the executor's name in facts and flags.
 const Name = "fake"
 
-// Machine is the world that outlives agents. Its methods may be called concurrently.
+// Machine is the state that outlives agents. Its methods may be called concurrently.
 type Machine struct {
 	mu         sync.Mutex
 	containers map[executor.ID]*container
@@ -39,7 +39,7 @@ type Machine struct {
 	counts     func(Run) cluster.Counts
 }
 
-// Run is one run of a program, for invariants: a container has one at most.
+// Run is one run of a program, for invariants. A container has at most one.
 type Run struct {
 	ID      executor.ID
 	Labels  map[string]string
@@ -67,38 +67,38 @@ func NewMachine() *Machine {
 	return &Machine{containers: map[executor.ID]*container{}, calls: map[Call]int{}, nextPid: 1000}
 }
 
-// SetTrouble sets who decides what goes wrong with each call; nil is nobody. It is called under no lock.
+// SetTrouble sets the function that decides the fault of each call; nil means no faults. It is called without a lock.
 func (m *Machine) SetTrouble(f func(Call) Fault) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trouble = f
 }
 
-// SetObserver sets who is told of every start and every end of a program, in their order: what it is told is what
-// happened, whatever an agent knows of it. It runs under the machine's lock and must not call it.
+// SetObserver sets the function that is called at every start and end of a program, in their order. It sees the truth,
+// whatever an agent knows. It runs under the machine's lock and must not call the machine.
 func (m *Machine) SetObserver(f func(Run)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.observe = f
 }
 
-// SetUse sets who says what the program of a run uses; nil is that nothing can be told. It runs under the machine's
-// lock and must not call it.
+// SetUse sets the function that returns the resource usage of a run; nil means that it is unknown. It runs under the
+// machine's lock and must not call the machine.
 func (m *Machine) SetUse(f func(Run) executor.Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.use = f
 }
 
-// SetCounts does the same for what else is counted.
+// SetCounts sets the function that returns the kernel's counters of a run, in the same way.
 func (m *Machine) SetCounts(f func(Run) cluster.Counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counts = f
 }
 
-// told tells the observer of a run. The lock is held.
-func (m *Machine) told(run int) {
+// notify calls the observer for a run. The lock is held.
+func (m *Machine) notify(run int) {
 	if m.observe != nil {
 		m.observe(m.history[run])
 	}
@@ -111,7 +111,7 @@ func (m *Machine) History() []Run {
 	return slices.Clone(m.history)
 }
 
-// Kill ends a program as something outside would, with the signal KILL. It returns ErrNotRunning if there is none.
+// Kill ends a program with the signal KILL, as an external kill would. It returns ErrNotRunning if none runs.
 func (m *Machine) Kill(id executor.ID) error {
 	return m.End(id, cluster.Exit{Code: 137, Signal: 9})
 }
@@ -128,7 +128,7 @@ func (m *Machine) End(id executor.ID, exit cluster.Exit) error {
 	return nil
 }
 
-// Reboot ends all programs; nobody sees how.
+// Reboot ends all programs; their exits are not observed.
 func (m *Machine) Reboot() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +150,7 @@ func (m *Machine) end(c *container, exit cluster.Exit) {
 	}
 	c.state, c.exit = executor.StateExited, exit
 	m.history[c.run].Ended, m.history[c.run].Exit = exit.At, exit
-	m.told(c.run)
+	m.notify(c.run)
 	close(c.ended)
 }
 
@@ -164,7 +164,7 @@ type Executor struct {
 // New attaches a life of an agent to a machine.
 func New(m *Machine) *Executor { return &Executor{machine: m, dead: make(chan struct{})} }
 
-// Die ends this life: its pending and later calls return ErrUnavailable. Programs go on.
+// Die ends this life of the agent: pending and later calls return ErrUnavailable. Programs run on.
 func (e *Executor) Die() { e.once.Do(func() { close(e.dead) }) }
 
 // Probe implements executor.Executor.
@@ -173,7 +173,7 @@ func (e *Executor) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
 	return cluster.ExecutorFact{Name: Name, Version: "1"}, err
 }
 
-// Usage implements executor.Meter: it is what Machine.SetUse says.
+// Usage implements executor.Meter with the function of Machine.SetUse.
 func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
 	m := e.machine
 	m.mu.Lock()
@@ -190,7 +190,7 @@ func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.
 	return out
 }
 
-// Details implements executor.Detailer: it is what Machine.SetCounts says.
+// Details implements executor.Detailer with the function of Machine.SetCounts.
 func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
 	m := e.machine
 	m.mu.Lock()
@@ -271,8 +271,8 @@ func (m *Machine) start(c *container, f Fault) {
 	c.process = executor.Process{Pid: m.nextPid, PidStart: uint64(m.nextPid) * 100, Started: now}
 	c.state, c.run = executor.StateRunning, len(m.history)
 	m.history = append(m.history, Run{ID: c.spec.ID, Labels: c.spec.Labels, Started: now})
-	m.told(c.run)
-	c.play.speak(c.spec.LogDir)
+	m.notify(c.run)
+	c.play.writeOutput(c.spec.LogDir)
 	switch {
 	case f.Dies:
 		m.end(c, cluster.Exit{Code: 139, Signal: 11})
@@ -453,8 +453,8 @@ func (e *Executor) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// speak writes what a program says into its log.
-func (p *play) speak(dir string) {
+// writeOutput writes the program's output into its log.
+func (p *play) writeOutput(dir string) {
 	if dir == "" || len(p.stdout)+len(p.stderr) == 0 {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// play is what a program does.
+// play is the behaviour of a program.
 type play struct {
 	stdout, stderr []string
 	ends           bool

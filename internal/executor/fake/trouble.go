@@ -25,18 +25,17 @@ const (
 	OpExec    Op = "exec"
 )
 
-// Call is one call of a method: the Nth, from 1, of that method for that container.
+// Call is one call of a method: number Nth, from 1, of that method for that container.
 type Call struct {
 	Op  Op
 	ID  executor.ID
 	Nth int
 }
 
-// Fault is what goes wrong with a call. The zero Fault is nothing.
+// Fault is the fault of a call. The zero Fault is none.
 //
-// A container's label "fake.<op>" is a fault of all its calls of that method, in words: "delay 2s",
-// "late 2s", "hang", "fail", "lose", "twice", "dies", "unknown", or several of them. "once" limits it to the first
-// call.
+// A container's label "fake.<op>" is a fault of all its calls of that method, in words: "delay 2s", "late 2s", "hang",
+// "fail", "lose", "twice", "dies", "unknown", or several of them. "once" limits it to the first call.
 type Fault struct {
 	Delay time.Duration // before the call does anything
 	Hang  bool          // it does nothing and returns when its context ends
@@ -90,7 +89,7 @@ func (e *Executor) call(ctx context.Context, call Call, labels map[string]string
 	return errors.Join(err, f.Lose)
 }
 
-// and adds the faults that a label's words tell.
+// and adds the faults of a label.
 func (f Fault) and(words string, nth int) Fault {
 	fields := strings.Fields(words)
 	for i := 0; i < len(fields); i++ {

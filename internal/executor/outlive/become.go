@@ -16,9 +16,9 @@ import (
 const BecomeSubcommand = "run-with-secrets"
 
 // Become reads variables from a file, as executor.ReadEnv does, adds them to its own and becomes the program that
-// follows in args, found as a shell finds it: so the variables stand in no description of a container, which daemons
-// keep on disk. It returns the exit code of what went wrong, 127 where there is no such program, else 126. It runs
-// inside containers: it asks for nothing but the file.
+// follows in args, found as a shell finds it. So the variables are in no description of a container, which daemons keep
+// on disk. It returns the exit code of a failure: 127 if there is no such program, else 126. It runs inside containers
+// and needs only the file.
 func Become(args []string) int {
 	fail := func(code int, err error) int {
 		fmt.Fprintln(os.Stderr, "berth:", err)

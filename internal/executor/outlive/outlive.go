@@ -1,6 +1,5 @@
-// Package outlive is what executors share for processes and files that outlive an agent: durable
-// records, locks that die with their process, sockets in folders with long names, and processes named for ever
-// by pid and start.
+// Package outlive holds what executors share for processes and files that outlive an agent: durable records, locks that
+// end with their process, sockets in folders with long names, and process identities of pid and start time.
 package outlive
 
 import (
@@ -55,7 +54,7 @@ func syncDir(name string) error {
 	return f.Sync()
 }
 
-// Read reads what Write wrote. Where there is no file, the error is os.ErrNotExist.
+// Read reads a record of Write. Without a file the error is os.ErrNotExist.
 func Read(name string, v any) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -89,8 +88,8 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// Address returns the address of a socket in a folder, of packets. It goes through the open folder, which must
-// be closed after use, since a socket's path may not be longer than 107 bytes.
+// Address returns the address of a packet socket in a folder. It goes through the open folder, which must be closed
+// after use, because a socket's path may not be longer than 107 bytes.
 func Address(dir, name string) (*net.UnixAddr, *os.File, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -99,7 +98,7 @@ func Address(dir, name string) (*net.UnixAddr, *os.File, error) {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), Net: "unixpacket"}, f, nil
 }
 
-// Stat is what the kernel tells of a process.
+// Stat is the kernel's state of a process.
 type Stat struct {
 	Parent int
 	State  byte
@@ -107,7 +106,7 @@ type Stat struct {
 	Start uint64
 }
 
-// StatOf returns what the kernel tells of a process, if there is one.
+// StatOf returns the state of a process, if it exists.
 func StatOf(pid int) (Stat, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -141,8 +140,8 @@ func StartOf(pid int) uint64 {
 	return st.Start
 }
 
-// LeaveCgroup moves this process out of the agent's cgroup into one of its own, so that who stops the
-// agent by its cgroup, as systemd does, does not stop this process. It does what it can.
+// LeaveCgroup moves this process out of the agent's cgroup into one of its own. So a stop of the agent by its cgroup,
+// as systemd does it, does not stop this process. Failures are ignored.
 func LeaveCgroup(path string) {
 	const root = "/sys/fs/cgroup"
 	roots := []string{root}
@@ -157,7 +156,7 @@ func LeaveCgroup(path string) {
 	}
 }
 
-// Pause waits for a short while, for a process that is about to do something.
+// Pause waits for a short while, for an imminent action of another process.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -19,7 +19,7 @@ import (
 // cgroupRoot is where systems mount cgroups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cpuPeriod is how often a CPU limit is counted anew, in microseconds.
+// cpuPeriod is the period of a CPU limit in microseconds.
 const cpuPeriod = 100_000
 
 // cgroup is a container's control group: one folder of version 2, or one of each controller
@@ -29,11 +29,11 @@ type cgroup struct {
 	dirs    map[string]string // by controller; of version 2 all are the same
 }
 
-// controllers are those that Berth uses. Those of version 1 that may be missing have no limits here.
+// controllers are the controllers that Berth uses. With version 1, a missing controller means no limit.
 func controllers() []string { return []string{"memory", "cpu", "pids"} }
 
-// counters are the hierarchies of version 1 that a container is put into besides, where they are mounted, only to be
-// counted there: how long it works, what it reads and writes, and in version 2 beside version 1 for how long it waits.
+// counters are further hierarchies of version 1, used only for measurement if they are mounted: processor time, disk
+// traffic, and the stall times of version 2 next to version 1.
 func counters() []string { return []string{"cpuacct", "blkio", "unified"} }
 
 // unified reports whether the machine has version 2 alone.
@@ -101,7 +101,7 @@ func makeCgroup(parent string, id executor.ID, limits cluster.Resources) (*cgrou
 				0); err != nil {
 				return nil, fmt.Errorf("enable cgroup controllers: %w", err)
 			}
-			// It only counts: without it nobody is told what containers read and write.
+			// Only for measurement: without it the disk traffic of containers is unknown.
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+io"), 0)
 		}
 	}
@@ -243,8 +243,8 @@ func parseOOMKills(s string) int {
 	return 0
 }
 
-// remove removes the cgroup, whose processes have been killed. It does what it can in a short while: threads that the
-// kernel has not ended yet may hold it for longer, and then it is for Remove.
+// remove removes the cgroup, whose processes have been killed. It tries for a short while, because ending threads may
+// hold the cgroup; after that Remove has to do it.
 func (g *cgroup) remove() {
 	for range 50 {
 		if g.tryRemove() {

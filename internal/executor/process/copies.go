@@ -88,7 +88,7 @@ func (p *plan) copyTree(from, to string) error {
 	})
 }
 
-// copyFile copies a file with its mode, and with its time, by which programs judge what is new.
+// copyFile copies a file with its mode and its modification time, which programs compare.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -72,7 +72,7 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 	return rep.Code, dir.notRunning(err)
 }
 
-// notRunning says of a supervisor that does not answer what became of its container.
+// notRunning returns the state of a container whose supervisor does not answer, as an error.
 func (d stateDir) notRunning(err error) error {
 	if !errors.Is(err, errNoSupervisor) {
 		return err

@@ -17,12 +17,11 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// nobody is who programs are whose container names no user, where the agent is root.
+// nobody is the default user of programs, if the agent is root.
 const nobody = "65534:65534"
 
-// isolation is what a program is kept apart by: namespaces for its processes, mounts, memory between processes and
-// names, a file tree in which little can be written to, and where the kernel has it, Landlock, which also holds what a
-// fault in the others would let through.
+// isolation separates a program from its node: by namespaces for its processes, mounts, shared memory and host name, by
+// a mostly read-only file tree, and by Landlock if the kernel has it, which also contains faults of the others.
 type isolation struct {
 	// Temp is the folder that the program sees as /tmp and, below it, as /var/tmp.
 	Temp string
@@ -30,12 +29,12 @@ type isolation struct {
 	Hidden []string
 	// Devices are files of devices that it sees besides those that every program needs.
 	Devices []executor.DeviceNode `json:",omitempty"`
-	// Read and Write are what Landlock lets it read and run, and write to besides.
+	// Read and Write are the paths that Landlock lets the program read and execute, and write to.
 	Read, Write []string
 }
 
-// readable is what Landlock lets every program read and run, as far as it is there; the file tree lets it write to none
-// of it but devices and processes.
+// readable returns the paths that Landlock lets every program read and execute, as far as they exist. The mounts make
+// all of them read-only but devices and processes.
 func readable() []string {
 	return []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/run", "/var/run",
@@ -43,10 +42,10 @@ func readable() []string {
 	}
 }
 
-// writable is what it lets every program write to, as far as the file tree does.
+// writable returns the paths that Landlock lets every program write to, as far as the mounts do.
 func writable() []string { return []string{"/dev", "/proc", "/tmp", "/var/tmp"} }
 
-// ordinaryDevices are those that every program needs.
+// ordinaryDevices are the device files that every program needs.
 func ordinaryDevices() []string {
 	return []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 }
@@ -86,7 +85,7 @@ func (p *plan) isolate(spec *executor.Spec, hidden []string) error {
 // noRoot is why an agent that is not root cannot keep programs apart.
 const noRoot = "the agent is not root, and only root can keep programs apart: run it as root"
 
-// isolates tells by what programs are kept apart on this machine, or what it lacks for that and how to get it.
+// isolates returns the isolation mechanisms of this machine, or what it lacks and how to get it.
 func isolates() (by, lacks string) {
 	if os.Geteuid() != 0 {
 		return "", noRoot
@@ -124,8 +123,8 @@ func tryNamespaces() error {
 
 const isolatedFlags = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
-// cover gives the program a file tree of which it sees no other's temporary files, processes and devices, before
-// anything is attached. What is attached was cloned: it may be in what is covered.
+// cover gives the program a file tree without the temporary files, processes and devices of others, before anything is
+// attached. Attached files were cloned before, because they may be in covered folders.
 func (a *arranger) cover(i *isolation) error {
 	if err := a.ownTemp(i.Temp); err != nil {
 		return err
@@ -147,13 +146,14 @@ func (a *arranger) cover(i *isolation) error {
 		}
 		a.own = append(a.own, dir)
 	}
-	if err := os.MkdirAll(a.scratch, 0o755); err != nil { // it was in what is hidden
+	if err := os.MkdirAll(a.scratch, 0o755); err != nil { // it was in a hidden folder
 		return fmt.Errorf("make a folder to build in: %w", err)
 	}
 	return ownProcesses()
 }
 
-// ownTemp covers the folders for temporary files by those of the container, of which the node's own may hold either.
+// ownTemp covers the folders for temporary files by those of the container. The node's own folder may hold the
+// container's.
 func (a *arranger) ownTemp(temp string) error {
 	places := []string{"/tmp", "/var/tmp"}
 	sources := make([]*os.File, len(places))
@@ -255,7 +255,7 @@ func (a *arranger) ownDevices(own []executor.DeviceNode) error {
 	return nil
 }
 
-// place moves what was cloned to a path, which it makes.
+// place moves a cloned mount to a path, and makes the path.
 func place(source *os.File, path string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(source.Fd()), &st); err != nil {
@@ -303,7 +303,7 @@ func (e *Executor) isApart(c *cluster.Container) bool {
 	return cmp.Or(c.Isolation, e.cfg.Isolation, cluster.IsolationRequired) == cluster.IsolationRequired
 }
 
-// userOf returns who a container's program is.
+// userOf returns the user of a container's program.
 func (e *Executor) userOf(c *cluster.Container) (identity, error) {
 	id, err := resolveUser(e.userText(c))
 	if err != nil || c.User == "" || os.Geteuid() != 0 {
@@ -326,7 +326,7 @@ func notRoot(user string, id identity) (identity, error) {
 	return id, nil
 }
 
-// userText is who a container's program is, as resolveUser reads it.
+// userText returns the user of a container's program in the form that resolveUser reads.
 func (e *Executor) userText(c *cluster.Container) string {
 	switch {
 	case c.User != "":
@@ -339,8 +339,8 @@ func (e *Executor) userText(c *cluster.Container) string {
 	return ""
 }
 
-// settle does what is done to every program: it leaves no image of its memory, unless it asks for that, and when memory
-// is short the kernel takes it rather than the agent. Both are wishes.
+// settle applies the settings of every program: no core dumps unless it asks for them, and the kernel's OOM killer
+// prefers it to the agent. Failures are ignored.
 func settle() {
 	var core syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_CORE, &core) == nil {
@@ -350,6 +350,5 @@ func settle() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(killFirst)), 0)
 }
 
-// killFirst is how much sooner than others, in thousandths of the memory, the kernel ends a program when memory is
-// short.
+// killFirst is the penalty for the kernel's OOM killer, in thousandths of the memory.
 const killFirst = 200

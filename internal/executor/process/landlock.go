@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights of Landlock on files, by the versions of the kernel's interface that brought them. What is handled and not
-// allowed is refused.
+// Landlock's access rights on files, by the version of the kernel's interface that introduced them. A handled right
+// without a rule is refused.
 const (
 	landRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	landWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
@@ -17,7 +17,7 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
 		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
-	// landFile are those that a rule about a file, and not a folder, may hold.
+	// landFile are the rights that a rule about a file, and not a folder, may hold.
 	landFile = unix.LANDLOCK_ACCESS_FS_EXECUTE |
 		unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
@@ -44,7 +44,7 @@ func landRights(abi int) (all, write uint64) {
 	return landRead | write, write
 }
 
-// landRules returns what a program may do where.
+// landRules returns the rules of a program, by path.
 func (i *isolation) landRules(abi int) (rules []landRule) {
 	all, _ := landRights(abi)
 	for _, path := range i.Read {
@@ -56,7 +56,7 @@ func (i *isolation) landRules(abi int) (rules []landRule) {
 	return rules
 }
 
-// landlockABI returns the version of the kernel's interface, 0 where it has none or does not use it.
+// landlockABI returns the version of the kernel's interface, 0 if Landlock is missing or disabled.
 func landlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -65,8 +65,8 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// restrict has Landlock hold this thread, and what it becomes, to the rules. The thread can gain no privileges any
-// more. Where the kernel has no Landlock nothing happens.
+// restrict applies the Landlock rules to this thread and to the program that it becomes. The thread can gain no
+// privileges any more. Without Landlock it does nothing.
 func (i *isolation) restrict() error {
 	abi := landlockABI()
 	if abi == 0 {
@@ -91,7 +91,7 @@ func (i *isolation) restrict() error {
 	return nil
 }
 
-// allow adds a rule. Of what is not there nothing can be allowed, and nothing needs to be.
+// allow adds a rule. A missing path needs no rule.
 func allow(ruleset int, r landRule) error {
 	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {

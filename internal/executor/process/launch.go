@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// launchOrder tells a launcher what to become.
+// launchOrder is the supervisor's description of the program for a launcher.
 type launchOrder struct {
 	Args, Env    []string
 	Dir          string
@@ -33,7 +33,7 @@ type launchOrder struct {
 	Parent       int
 	Terminal     bool   `json:",omitempty"` // its files are a terminal, which becomes that of its session
 	Network      string `json:",omitempty"` // the file of the network namespace that it enters
-	// Isolation, unless nil, keeps the program apart; with Join its namespaces are those of the program that it joins.
+	// Isolation, unless nil, isolates the program; with Join its namespaces are those of the joined program.
 	Isolation *isolation `json:",omitempty"`
 }
 
@@ -42,7 +42,7 @@ func (p *plan) privateMounts() bool { return len(p.Attach) > 0 || p.ReadOnlyRoot
 
 func (o *launchOrder) mounts() bool { return len(o.Attach) > 0 || o.ReadOnlyRoot }
 
-// attributes are those of the fork: the program's own session and, where it needs them, namespaces.
+// attributes returns the attributes of the fork: a session of its own and, if needed, namespaces.
 func (o *launchOrder) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true, Setctty: o.Terminal} // by file 0
 	if !o.mounts() {
@@ -111,7 +111,7 @@ func launch() int {
 	return 126
 }
 
-// ready makes this thread what the program is to be and returns the program's file.
+// ready applies the order to this thread and returns the program's file.
 func (o *launchOrder) ready() (string, error) {
 	syscall.Umask(0o022)
 	settle()
@@ -187,7 +187,7 @@ func (o *launchOrder) join() error {
 	if o.Isolation != nil { // its processes it was born among
 		kinds = []string{"ipc", "uts", "mnt"}
 	}
-	err := unix.Unshare(unix.CLONE_FS) // the runtime's threads share what a change of mounts must not
+	err := unix.Unshare(unix.CLONE_FS) // the runtime's threads share state that a change of mounts must not
 	for _, kind := range kinds {
 		f, failed := os.Open(fmt.Sprintf("/proc/%d/ns/%s", o.Join, kind))
 		if failed != nil {
@@ -204,8 +204,8 @@ func (o *launchOrder) join() error {
 	return nil
 }
 
-// joinByCommand makes the order one for nsenter: only a process of one thread may enter a user namespace, and
-// this one has several.
+// joinByCommand turns the order into one for nsenter, because only a single-threaded process may enter a user
+// namespace.
 func (o *launchOrder) joinByCommand() error {
 	nsenter, err := lookProgram("nsenter", []string{defaultPath}, "")
 	if err != nil {
@@ -241,11 +241,11 @@ func (o *launchOrder) become() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	// The program does not outlive its supervisor: nobody would see its end.
+	// The program ends with its supervisor, because its exit would not be observed.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("bind to supervisor: %w", err)
 	}
-	// From a namespace of its own it cannot see who its parent is; the pipe that it waits at then ends.
+	// In a namespace of its own the launcher cannot see its parent. The pipe that it waits at then ends.
 	if parent := os.Getppid(); parent != o.Parent && (o.Isolation == nil || parent != 0) {
 		return errors.New("the supervisor is gone")
 	}
@@ -255,7 +255,7 @@ func (o *launchOrder) become() error {
 	return nil
 }
 
-// dropRoot becomes the user and keeps the capabilities asked for, whoever that is.
+// dropRoot becomes the user and keeps the requested capabilities, whatever the user.
 func (o *launchOrder) dropRoot() error {
 	var mask uint64
 	for _, c := range o.Capabilities {

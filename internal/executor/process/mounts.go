@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mirrorLimit is how many entries a folder may have to be mirrored.
+// mirrorLimit is the most entries of a folder that is mirrored.
 const mirrorLimit = 2000
 
 // arranger makes the mounts of a container, in a mount namespace of its own.
@@ -31,7 +31,7 @@ func (o *launchOrder) arrange() error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	a := arranger{scratch: o.Scratch, mirrors: map[string]bool{}}
-	// What is to be bound is cloned before the first mount can cover it.
+	// The sources are cloned before the first mount can cover them.
 	sources := make([]*os.File, len(o.Attach))
 	for i, at := range o.Attach {
 		if at.Source == "" {
@@ -182,7 +182,7 @@ func (a *arranger) mirror(dir string) error {
 	if err := syscall.Mount("tmpfs", a.scratch, "tmpfs", 0, "mode=0755"); err != nil {
 		return err
 	}
-	// Or the binds of the folders above would hold it once more.
+	// Otherwise the binds of the folders above would hold it once more.
 	if err := syscall.Mount("", a.scratch, "", syscall.MS_UNBINDABLE, ""); err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Pin implements executor.Pinner, for the threads that there are; what they begin later inherits it. Programs may move
-// away again: nothing but their good will holds them. Without a cgroup it finds what is of the program's own session.
+// Pin implements executor.Pinner for the existing threads; new threads inherit it. Programs may move away again,
+// because nothing enforces it. Without a cgroup it finds the processes of the program's own session.
 func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
 	list, err := parseCPUs(cpus)
 	if err != nil {
@@ -32,13 +32,13 @@ func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
 	}
 	leader := st.process.Pid
 	if leader == 0 {
-		// prepared; a supervisor of an older build does not tell
+		// prepared; a supervisor of an older build does not know the request
 		if known, err := e.dir(id).call(ctx, request{Op: opWhich}); err == nil {
 			leader = known.Process.Pid
 		}
 	}
 	var errs []error
-	for range 2 { // what was begun in between, too
+	for range 2 { // the second round catches processes that started meanwhile
 		errs = nil
 		for _, pid := range e.pids(id, leader) {
 			threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// plan is what a supervisor is told: the spec with everything resolved.
+// plan is the supervisor's input: the spec with everything resolved.
 type plan struct {
 	ID           executor.ID
 	Labels       map[string]string
@@ -34,9 +34,9 @@ type plan struct {
 	Network      string `json:",omitempty"` // the file of a network namespace; empty: the agent's
 	// SecretEnv is the file in memory that further variables are read from.
 	SecretEnv string `json:",omitempty"`
-	// SecretFolders are those with files of secrets.
+	// SecretFolders are the folders with files of secrets.
 	SecretFolders []executor.Mount `json:",omitempty"`
-	// Isolation, unless nil, is what keeps the program apart. Supervisors of a build before it have no such plans.
+	// Isolation, unless nil, isolates the program. Plans of earlier builds do not have it.
 	Isolation *isolation `json:",omitempty"`
 
 	files   []cluster.File

@@ -63,9 +63,9 @@ const Name = "process"
 // return Supervise(os.Args[2:]) before it does anything else.
 const Subcommand = "supervise-process"
 
-// Config says how supervisors are started.
+// Config holds the settings of supervisors.
 type Config struct {
-	// Dir holds a folder for each container. It is made when it is not there, and must survive the agent.
+	// Dir holds a folder for each container. It is made if it does not exist, and must survive the agent.
 	Dir string
 	// Executable is the program whose main calls Supervise, by default the running one, and Subcommand its first
 	// argument, by default Subcommand.
@@ -75,8 +75,8 @@ type Config struct {
 	CgroupParent string
 	// Isolation holds for containers that name none. Default cluster.IsolationRequired.
 	Isolation cluster.Isolation
-	// User is who programs are whose container names no user, in the same form. Without it they are nobody where the
-	// agent is root, unless Isolation is none and they name none either: then they are the agent's own user.
+	// User is the default user of programs, in the form of a container's user. Without it the default is nobody if the
+	// agent is root, unless Isolation is none for the program: then it is the agent's own user.
 	User string
 	// Hidden are folders that isolated programs see empty, the agent's own.
 	Hidden []string
@@ -96,7 +96,7 @@ type Executor struct {
 	isolates func() (by, lacks string)
 }
 
-// New returns an Executor. It starts nothing; containers that an earlier one made are found in cfg.Dir.
+// New returns an Executor. It starts nothing; it finds earlier containers in cfg.Dir.
 func New(cfg Config) (*Executor, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("process executor: no folder is configured")
@@ -117,7 +117,7 @@ func New(cfg Config) (*Executor, error) {
 	return &Executor{cfg: cfg, isolates: sync.OnceValues(isolates)}, nil
 }
 
-// Probe implements executor.Executor. The version says what this machine does not give.
+// Probe implements executor.Executor. The version lists the features that this machine lacks.
 func (e *Executor) Probe(context.Context) (cluster.ExecutorFact, error) {
 	if err := os.MkdirAll(e.cfg.Dir, 0o700); err != nil {
 		return cluster.ExecutorFact{}, fmt.Errorf("make folder: %w", err)
@@ -141,8 +141,8 @@ func (e *Executor) unlimited() string {
 	return ""
 }
 
-// Usage implements executor.Meter: by the container's cgroup where it has one, else by its processes. Of those it finds
-// what descends from the supervisor.
+// Usage implements executor.Meter: by the container's cgroup if it has one, else by the processes that descend from the
+// supervisor.
 func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
 	e.measuring.Lock()
 	defer e.measuring.Unlock()
@@ -159,7 +159,7 @@ func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.
 	return out
 }
 
-// Details implements executor.Detailer, by the containers' cgroups, where they have one, and network namespaces.
+// Details implements executor.Detailer, by the containers' cgroups, if they have one, and network namespaces.
 func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
 	e.measuring.Lock()
 	defer e.measuring.Unlock()
@@ -242,9 +242,9 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	}
 }
 
-// revive gives a prepared container whose supervisor has died another one. The program has not run: the intent to start
-// it is written before its first instruction. So a supervisor that failed when its agent was already dead, and
-// could tell nobody, is tried again by the next agent.
+// revive starts another supervisor for a prepared container whose supervisor has died. The program has not run, because
+// the intent to start it is written before its first instruction. So the next agent retries after a supervisor that
+// failed when its agent was already dead.
 func (e *Executor) revive(ctx context.Context, id executor.ID) error {
 	unlock, err := e.locks.Lock(ctx, id)
 	if err != nil {
@@ -299,7 +299,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 	}
 }
 
-// unseen ends what a dead supervisor left of a started container and records that nobody saw the end.
+// unseen ends the remains of a dead supervisor's started container and records that the exit is unknown.
 func (e *Executor) unseen(ctx context.Context, dir stateDir, st standing) (cluster.Exit, error) {
 	unlock, err := e.locks.Lock(ctx, dir.id())
 	if err != nil {
@@ -405,7 +405,7 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 	return all, nil
 }
 
-// dir returns the folder of a container. That of what is no id is never there.
+// dir returns the folder of a container. For an invalid id it is a folder that never exists.
 func (e *Executor) dir(id executor.ID) stateDir {
 	if !validID(id) {
 		id = ".no-id"
@@ -413,5 +413,5 @@ func (e *Executor) dir(id executor.ID) stateDir {
 	return stateDir(filepath.Join(e.cfg.Dir, string(id)))
 }
 
-// pollAfter is how long the driver waits for a supervisor that is about to do something.
+// pollAfter is the interval of the driver's checks for an imminent action of a supervisor.
 const pollAfter = 2 * time.Millisecond

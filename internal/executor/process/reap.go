@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// await waits until a command that was started has ended, and no descriptor keeps it from being forgotten. pidfd is
-// what SysProcAttr.PidFD was set to, below 0 where the kernel gave none. An agent waits for hundreds of supervisors for
-// days: Wait alone would hold a thread for each.
+// await waits for the end of a started command, without a thread of its own. pidfd is the descriptor of
+// SysProcAttr.PidFD, below 0 if the kernel gave none. An agent waits for hundreds of supervisors for days, and Wait
+// alone would hold a thread for each.
 func await(cmd *exec.Cmd, pidfd int) {
 	if pidfd >= 0 {
 		_ = unix.SetNonblock(pidfd, true) // so that it is polled; else Wait does it all
@@ -26,11 +26,11 @@ func await(cmd *exec.Cmd, pidfd int) {
 		}
 		_ = f.Close() // it was only looked at
 	}
-	_ = cmd.Wait() // its files tell how it ended
+	_ = cmd.Wait() // its files hold the exit
 }
 
-// receive waits for a message, and only then takes the memory for it: most that wait here do so for as long as a
-// container runs. It returns an empty message where the other end is gone.
+// receive waits for a message, and only then allocates memory for it, because most callers wait as long as a container
+// runs. It returns an empty message if the other end is gone.
 func receive(conn *net.UnixConn) ([]byte, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

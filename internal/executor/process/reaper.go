@@ -34,7 +34,7 @@ type child struct {
 	pid    int
 	ended  chan unix.WaitStatus // gets the status once
 	order  *os.File             // a byte here lets the program run
-	status *os.File             // tells what goes wrong until the program runs
+	status *os.File             // carries errors until the program runs
 	reaper *reaper
 }
 
@@ -86,7 +86,7 @@ func (r *reaper) signal(pid int, sig syscall.Signal) error {
 	return nil
 }
 
-// launch starts a launcher with an order and returns once it stands before the program's first instruction.
+// launch starts a launcher with an order and returns once it is ready before the program's first instruction.
 func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File) (*child, error) {
 	orderIn, orderOut, err := os.Pipe()
 	if err != nil {
@@ -145,8 +145,8 @@ func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File)
 	return c, nil
 }
 
-// forkAmong forks a child that is born among the processes of another's namespace, the same one at each call. The
-// thread that does it is the child's parent: it stays for ever, as by its end its children would be killed.
+// forkAmong forks a child into the process namespace of another program, always the same one. The forking thread is the
+// child's parent: it never ends, because its end would kill its children.
 func (r *reaper) forkAmong(pid int, fork func() error) error {
 	r.entering.Lock()
 	defer r.entering.Unlock()

@@ -22,10 +22,10 @@ const (
 	outputFile  = "supervisor.log"
 )
 
-// stateDir is the folder of one container. It survives the agent, the supervisor and the machine.
+// stateDir is the folder of one container. It survives the agent, the supervisor and reboots.
 type stateDir string
 
-// standing is what the folder tells about a container.
+// standing is the state of a container, as its folder shows it.
 type standing struct {
 	plan    *plan
 	state   executor.State
@@ -37,12 +37,12 @@ type standing struct {
 func (d stateDir) id() executor.ID         { return executor.ID(filepath.Base(string(d))) }
 func (d stateDir) path(name string) string { return filepath.Join(string(d), name) }
 
-// removedPrefix begins the name of a folder that is about to be deleted. No id begins like it.
+// removedPrefix begins the name of a folder that is about to be deleted. No id begins with it.
 const removedPrefix = ".removed-"
 
-// create makes the folder of a new container, or makes anew that of one whose supervisor died
-// before the start. It returns the lock, which the supervisor inherits: there is no moment without an owner.
-// The plan of an earlier life stays until the new one replaces it, so that a crash here hides nothing.
+// create makes the folder of a new container, or makes it again if its supervisor died before the start. It returns the
+// lock, which the supervisor inherits: there is no moment without an owner. The plan of an earlier life stays until the
+// new one replaces it, so that a crash here hides nothing.
 func (d stateDir) create(p *plan) (lock *os.File, err error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return nil, fmt.Errorf("make container folder: %w", err)
@@ -68,7 +68,7 @@ func (d stateDir) create(p *plan) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// remove deletes the folder. It gets another name first: what a crash in the middle leaves is no container.
+// remove deletes the folder. It renames the folder first, so the remains of a crash are no container.
 func (d stateDir) remove() error {
 	gone := filepath.Join(filepath.Dir(string(d)), removedPrefix+string(d.id()))
 	err := os.RemoveAll(gone)
@@ -84,8 +84,8 @@ func (d stateDir) remove() error {
 	return nil
 }
 
-// state reads where the container stands. It returns ErrNotFound where there is none. A folder without a plan is a
-// container whose Prepare was cut short by the agent's death: prepared, but without a supervisor.
+// state reads the state of the container. It returns ErrNotFound if there is none. A folder without a plan is a
+// container whose Prepare was interrupted by the agent's death: prepared, but without a supervisor.
 func (d stateDir) state() (standing, error) {
 	st := standing{plan: &plan{}, state: executor.StatePrepared}
 	if err := d.read(planFile, st.plan); err != nil {
@@ -126,9 +126,9 @@ func (d stateDir) read(name string, v any) error { return outlive.Read(d.path(na
 
 func (d stateDir) write(name string, v any) error { return outlive.Write(d.path(name), v) }
 
-// killLeftovers kills what a dead supervisor left behind: its program, unless that died with it, and what the
-// container's cgroup holds, with the cgroup itself. That is below parent unless the plan, where there is one, says
-// otherwise. Orphans of a container without a cgroup cannot be found.
+// killLeftovers kills the remains of a dead supervisor: its program, unless it died too, and the processes of the
+// container's cgroup, with the cgroup itself. The cgroup is below parent unless the plan, if any, says otherwise.
+// Orphans of a container without a cgroup cannot be found.
 func (d stateDir) killLeftovers(ctx context.Context, st standing, parent string) error {
 	if st.plan != nil && st.plan.CgroupParent != "" {
 		parent = st.plan.CgroupParent

@@ -28,13 +28,13 @@ const (
 	modeLaunch = "launch" // the process that becomes the program
 )
 
-// drainLimit is how long a supervisor waits for the rest of the output after all processes are gone. It
-// only matters where the program handed its output to a stranger.
+// drainLimit is how long a supervisor waits for further output after all processes are gone. It only matters if the
+// program passed its output to a foreign process.
 const drainLimit = 2 * time.Second
 
-// Supervise is the hidden subcommand: a supervisor, or the launcher that it starts. It returns the
-// exit code for the process; args are what follows the subcommand. It must be called before the process does
-// anything else, and nothing may be done after it.
+// Supervise is the hidden subcommand: a supervisor, or the launcher that it starts. args follow the subcommand; the
+// result is the exit code of the process. It must be called before the process does anything else, and nothing may be
+// done after it.
 func Supervise(args []string) int {
 	switch {
 	case len(args) == 2 && args[0] == modeRun:
@@ -48,7 +48,7 @@ func Supervise(args []string) int {
 
 func aLongTimeAgo() time.Time { return time.Unix(1, 0) }
 
-// supervisor is the life of one container's program.
+// supervisor is the parent process of one container's program.
 type supervisor struct {
 	dir    stateDir
 	plan   plan
@@ -74,11 +74,11 @@ type supervisor struct {
 	exit    cluster.Exit
 }
 
-// supervise prepares the container, tells who started it over file 3, serves its socket, and returns once
-// the program is over.
+// supervise prepares the container, reports to its starter over file 3, serves its socket, and returns once the program
+// is over.
 func supervise(dir stateDir) int {
 	debug.SetGCPercent(20) // small rather than quick
-	// Nothing of a terminal or an agent ends it; a handler, unlike ignoring, is not passed on to the program.
+	// Signals of a terminal or an agent do not end it. A handler, unlike ignoring, is not passed on to the program.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
 		syscall.SIGPIPE)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -108,7 +108,7 @@ func supervise(dir stateDir) int {
 
 // prepare does everything up to the program's first instruction.
 func (s *supervisor) prepare() (lock *os.File, err error) {
-	// Who started the supervisor took the lock for it.
+	// The starter of the supervisor took the lock for it.
 	lock = os.NewFile(4, "lock")
 	unix.CloseOnExec(4)
 	if err := outlive.Lock(lock); err != nil {
@@ -184,8 +184,8 @@ func (s *supervisor) openLog() (stdout, stderr *os.File, err error) {
 	return stdout, stderr, err
 }
 
-// end follows the end of the program: the rest of the container ends too, then the log, then the exit is
-// made durable, then the cgroup goes.
+// end completes the end of the program: it ends the rest of the container, then the log, makes the exit durable, and
+// removes the cgroup.
 func (s *supervisor) end(status unix.WaitStatus) {
 	s.mu.Lock()
 	s.over = true
@@ -402,7 +402,7 @@ func (s *supervisor) signal(sig syscall.Signal) error {
 	return s.main.signal(sig)
 }
 
-// exec runs a command beside the program. It is killed when the caller goes.
+// exec runs a command beside the program. The end of the caller's connection kills it.
 func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (reply, error) {
 	s.mu.Lock()
 	running := s.started && !s.over

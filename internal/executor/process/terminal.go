@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/pty"
 )
 
-// execOnTerminal is Exec for a command with a terminal, of which this end is the agent's: it goes with the agent, and
-// the kernel then hangs up on the command.
+// execOnTerminal is Exec for a command with a terminal. The agent holds the controlling end, so the kernel hangs up on
+// the command when the agent ends.
 func (e *Executor) execOnTerminal(ctx context.Context, id executor.ID, cmd executor.Command) (int, error) {
 	keyboard, terminal, err := pty.Open(pty.Size(cmd.Terminal.Size))
 	if err != nil {
@@ -24,8 +24,8 @@ func (e *Executor) execOnTerminal(ctx context.Context, id executor.ID, cmd execu
 	}
 	var output, others sync.WaitGroup
 	output.Go(func() {
-		// A writer that fails must not stop the command: the rest is thrown away. That no program has the terminal open
-		// is its end.
+		// A writer that fails must not stop the command: the remaining output is discarded. The output ends when no
+		// program has the terminal open.
 		if _, err := io.Copy(dst, keyboard); err != nil {
 			_, _ = io.Copy(io.Discard, keyboard)
 		}

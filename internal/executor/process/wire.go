@@ -26,7 +26,8 @@ const (
 	opExec   = "exec"
 	opRemove = "remove"
 	opWhich  = "which" // the process that is, or will become, the program
-	// opTerminal is opExec on a terminal, the only file. A supervisor of a build before it says that it is no request.
+	// opTerminal is opExec on a terminal, the only file. A supervisor of an earlier build refuses it as an unknown
+	// request.
 	opTerminal = "terminal"
 )
 
@@ -108,7 +109,7 @@ func (r reply) err() error {
 	return remote{kind, r.Message}
 }
 
-// remote is an error that a supervisor told in its own words.
+// remote is an error of a supervisor.
 type remote struct {
 	kind    error
 	message string
@@ -117,10 +118,10 @@ type remote struct {
 func (e remote) Error() string { return e.message }
 func (e remote) Unwrap() error { return e.kind }
 
-// errNoSupervisor says that nobody listens: the supervisor is not there yet, or not any more.
+// errNoSupervisor says that nothing listens: the supervisor is not there yet, or no longer.
 var errNoSupervisor = errors.New("no supervisor")
 
-// call sends a request, with files, and waits for the reply. It returns errNoSupervisor if none is given.
+// call sends a request, with files, and waits for the reply. It returns errNoSupervisor without a reply.
 func (d stateDir) call(ctx context.Context, req request, files ...*os.File) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err
@@ -168,7 +169,7 @@ func (d stateDir) call(ctx context.Context, req request, files ...*os.File) (rep
 	return rep, rep.err()
 }
 
-// spawn starts a supervisor and waits until the program stands before its first instruction.
+// spawn starts a supervisor and waits until the program is ready before its first instruction.
 func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error {
 	out, err := os.OpenFile(dir.path(outputFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -192,7 +193,7 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 		return fmt.Errorf("start supervisor: %w", err)
 	}
 	ended := make(chan struct{})
-	go func() { await(cmd, pidfd); close(ended) }() // it ends with the container; its files tell the rest
+	go func() { await(cmd, pidfd); close(ended) }() // it ends with the container, and its files hold the rest
 
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(aLongTimeAgo()) })
 	defer stop()
@@ -200,7 +201,7 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 	err = json.NewDecoder(ready).Decode(&rep)
 	switch {
 	case ctx.Err() != nil:
-		// Nothing was started: without its supervisor the launcher ends.
+		// Nothing was started: the launcher ends without its supervisor.
 		_ = cmd.Process.Kill()
 		<-ended
 		return ctx.Err()
@@ -212,7 +213,7 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 	return nil
 }
 
-// lastWords returns the first line of what a supervisor wrote before it died.
+// lastWords returns the first line of a dead supervisor's output.
 func (d stateDir) lastWords() string {
 	b, _ := os.ReadFile(d.path(outputFile))
 	line, _, _ := strings.Cut(string(b), "\n")

@@ -12,9 +12,9 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Detail returns what the kernel has counted of a container beside its CPU and its memory, by its control group at path
-// and by its program. An empty path is that of a container without a control group. What the machine does not count is
-// left out.
+// Detail returns the kernel's counters of a container apart from CPU and memory, by its control group at path and by
+// its program. An empty path stands for a container without a control group. Counters that the machine lacks are left
+// out.
 func (m *Meter) Detail(path string, p executor.Process) cluster.Counts {
 	var c cluster.Counts
 	c.Network, c.HostNetwork = m.network(p)
@@ -29,7 +29,7 @@ func (m *Meter) Detail(path string, p executor.Process) cluster.Counts {
 		return c
 	}
 	c.Throttle = m.throttle(filepath.Join(m.root(), "cpu", path, "cpu.stat"), "throttled_time", time.Nanosecond)
-	c.Stall = m.stall(filepath.Join(m.root(), "unified", path)) // where version 2 is mounted beside
+	c.Stall = m.stall(filepath.Join(m.root(), "unified", path)) // if version 2 is mounted next to version 1
 	c.Disk = m.blocks(filepath.Join(m.root(), "blkio", path))
 	return c
 }
@@ -107,8 +107,7 @@ func (m *Meter) disk(file string) *cluster.DiskCounts {
 	return &d
 }
 
-// blocks reads the same of a group of version 1, whose groups within may have done the work: "8:0 Read 123" for each
-// device and operation.
+// blocks reads the same of a group of version 1, including its subgroups: "8:0 Read 123" for each device and operation.
 func (m *Meter) blocks(group string) *cluster.DiskCounts {
 	var read, written, reads, writes int64
 	for _, f := range []struct {
@@ -163,7 +162,7 @@ func (m *Meter) network(p executor.Process) (counts *cluster.NetworkCounts, host
 		n.Failures += whole(words[2]) + whole(words[10])
 		n.Dropped += whole(words[3]) + whole(words[11])
 	}
-	// Only now: it may have ended meanwhile, and another be of its number.
+	// Checked last, because the process may have ended meanwhile and its number may be reused.
 	if now, ok := m.process(strconv.Itoa(p.Pid)); !ok || p.PidStart != 0 && now.start != p.PidStart {
 		return nil, false
 	}
@@ -180,7 +179,7 @@ func namespace(proc string) (uint64, bool) {
 	return n, err == nil
 }
 
-// whole reads a number, 0 where there is none.
+// whole reads a number, 0 if there is none.
 func whole(b []byte) int64 {
 	n, _ := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64) // the kernel's own files
 	return n

@@ -1,9 +1,8 @@
-// Package usage measures what the programs of containers use: by their control group where they have one, else by the
+// Package usage measures the resource usage of containers: by their control group if they have one, else by the
 // kernel's list of processes.
 //
-// It reads three small files for a container's CPU and memory, and no more: a node measures all of its tasks every few
-// seconds. (The libraries for control groups read a dozen.) What else there is to know, Detail reads, which is asked
-// less often.
+// It reads only three small files for a container's CPU and memory, because a node measures all of its tasks every few
+// seconds. (The libraries for control groups read a dozen.) Detail reads all other figures, less often.
 package usage
 
 import (
@@ -28,10 +27,10 @@ const (
 // tick is one of the kernel's clock ticks in /proc, the same on all machines that Linux runs on today.
 const tick = 10 * time.Millisecond
 
-// Meter reads what containers use. The zero value reads this machine's. It is not for concurrent use: it keeps one
-// buffer.
+// Meter measures containers. The zero value measures this machine. It is not safe for concurrent use, because it keeps
+// one buffer.
 type Meter struct {
-	// Root and Proc stand in for those of the machine, in tests.
+	// Root and Proc replace the machine's own, for tests.
 	Root, Proc string
 
 	buffer  []byte
@@ -52,9 +51,9 @@ func (m *Meter) proc() string {
 	return m.Proc
 }
 
-// Group returns what the control group at path uses, such as "/berth/u1-0-1", on a machine of version 1 or 2. It is
-// false where there is no such group or its memory is not counted. Where its CPU is not counted, that of its processes
-// is.
+// Group returns the usage of the control group at path, such as "/berth/u1-0-1", on a machine of version 1 or 2. It
+// returns false if there is no such group or its memory is not counted. If the group's CPU is not counted, it adds up
+// the CPU time of its processes.
 func (m *Meter) Group(path string) (executor.Usage, bool) {
 	memory, stat, current, dropped := filepath.Join(m.root(), "memory", path), "memory.stat", "memory.usage_in_bytes",
 		"total_inactive_file"
@@ -93,8 +92,8 @@ func (m *Meter) worked(procs string) (sum time.Duration) {
 	return sum
 }
 
-// Trees returns what the processes use that the given ones have started, themselves included. What lost its parent
-// belongs to the sisters of that.
+// Trees returns the usage of the given processes and of the processes that they started. A process that lost its parent
+// belongs to the tree of its siblings.
 func (m *Meter) Trees(roots map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
 	if len(roots) == 0 {
 		return nil
@@ -153,7 +152,7 @@ type process struct {
 	cpu         time.Duration
 }
 
-// process reads /proc/<pid>/stat, of which the name in the second field may hold anything.
+// process reads /proc/<pid>/stat. The name in the second field may hold any bytes.
 func (m *Meter) process(pid string) (p process, ok bool) {
 	b := m.read(m.proc() + "/" + pid + "/stat")
 	end := bytes.LastIndexByte(b, ')')

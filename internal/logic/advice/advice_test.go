@@ -234,7 +234,7 @@ func TestNothingSmaller(t *testing.T) {
 		d := seeded(1_000_000+seed, 2)
 		f, names := d.fleet(4)
 		p := d.task(names)
-		p.Priority, p.Only = 5, ""
+		p.Priority, p.OnlyNode = 5, ""
 		if seed%2 == 0 {
 			d.bind(f, &p)
 		}

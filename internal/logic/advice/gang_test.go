@@ -44,7 +44,7 @@ func TestGangs(t *testing.T) {
 		d := seeded(3_000_000+seed, 2)
 		f, names := d.fleet(6)
 		p := d.task(names)
-		p.Only, p.ExcludedNodes, p.Placement.AntiAffinity = "", nil, ""
+		p.OnlyNode, p.ExcludedNodes, p.Placement.AntiAffinity = "", nil, ""
 		members := gangOf(2+d.IntN(3), p)
 		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: members[0], Gang: members})
 		if r.Placed {

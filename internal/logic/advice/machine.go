@@ -25,8 +25,8 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	if p.Plain {
 		m.Executors = []string{imageExecutor, plainExecutor}
 	}
-	if p.Only != "" {
-		m.Name = p.Only
+	if p.OnlyNode != "" {
+		m.Name = p.OnlyNode
 	}
 	for i, r := range p.Devices {
 		for range max(r.Count, 1) {

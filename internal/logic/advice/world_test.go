@@ -201,7 +201,7 @@ func (d draw) task(names []string) cluster.Pending {
 		p.ExcludedNodes = []string{pick(d, names...)}
 	}
 	if d.rare(12) && len(names) > 0 {
-		p.Only = pick(d, append(slices.Clone(names), "gone")...)
+		p.OnlyNode = pick(d, append(slices.Clone(names), "gone")...)
 	}
 	return p
 }

@@ -87,14 +87,14 @@ const (
 func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	c := &r.Checks[i]
 	began := r.Through
-	if c.Means() == cluster.MeaningStartup {
+	if c.EffectiveMeaning() == cluster.MeaningStartup {
 		began = r.Up
 	}
 	look := r.look(i)
 	if c.Type != cluster.CheckTTL || began == 0 || r.TTLWindow.Since == 0 || look.Health == cluster.HealthFailing {
 		return Valid, 0
 	}
-	if c.Means() == cluster.MeaningStartup && look.Health == cluster.HealthHealthy {
+	if c.EffectiveMeaning() == cluster.MeaningStartup && look.Health == cluster.HealthHealthy {
 		return Valid, 0 // the check is done
 	}
 	end := max(began, r.Up+time.Duration(c.InitialDelay), look.Said, r.TTLWindow.Since) + ttlOrDefault(c.TTL)
@@ -142,7 +142,7 @@ func Judge(r *Round) Checked {
 	var notes []string
 	for i := range r.Checks {
 		c, look := &r.Checks[i], r.look(i)
-		if c.Means() != cluster.MeaningStartup {
+		if c.EffectiveMeaning() != cluster.MeaningStartup {
 			continue
 		}
 		if look.Health == cluster.HealthHealthy {
@@ -161,7 +161,7 @@ func Judge(r *Round) Checked {
 	out.Fatal, notes = "", nil
 	for i := range r.Checks {
 		c, look := &r.Checks[i], r.look(i)
-		switch c.Means() {
+		switch c.EffectiveMeaning() {
 		case cluster.MeaningReadiness:
 			ready = append(ready, look.CheckState)
 			if severity(look.Health) > severity(cluster.HealthUnknown) {
@@ -183,7 +183,7 @@ func Judge(r *Round) Checked {
 
 // describeCheck names a check with its meaning and its answer.
 func describeCheck(c *cluster.Check, look CheckRecord) string {
-	text := fmt.Sprintf("%s check %s", c.Means(), c.Name)
+	text := fmt.Sprintf("%s check %s", c.EffectiveMeaning(), c.Name)
 	switch {
 	case look.Complaint != "":
 		return text + ": " + look.Complaint
@@ -195,7 +195,7 @@ func describeCheck(c *cluster.Check, look CheckRecord) string {
 
 // fatalMessage says that a check ends the round.
 func fatalMessage(c *cluster.Check, look CheckRecord) string {
-	text := fmt.Sprintf("%s check %s failed", c.Means(), c.Name)
+	text := fmt.Sprintf("%s check %s failed", c.EffectiveMeaning(), c.Name)
 	if n := look.Failures; n > 1 {
 		text += fmt.Sprintf(" %d times in a row", n)
 	}

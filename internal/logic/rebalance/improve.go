@@ -102,7 +102,7 @@ func (b *state) noteRefusals(i int32, c *class, to int32) {
 		return
 	}
 	p := b.tasks[i].Pending
-	p.Only, p.Gang, p.GangSize = "", "", 0
+	p.OnlyNode, p.Gang, p.GangSize = "", "", 0
 	b.workLeft -= len(b.nodes)
 	for n, v := range scheduler.Explain(b.fleet, p, b.opts.Scheduler) {
 		if v.Refusal != nil || slices.Contains(p.PenalizedNodes, v.Node) {

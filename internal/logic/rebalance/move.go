@@ -29,8 +29,8 @@ func (b *state) setRefused(c *class, sweep int, n int32) {
 func (b *state) ask(i, to int32) (scheduler.Reservation, bool) {
 	t := &b.tasks[i]
 	p := t.Pending
-	p.Only = b.nodes[to].Name
-	if slices.Contains(p.PenalizedNodes, p.Only) {
+	p.OnlyNode = b.nodes[to].Name
+	if slices.Contains(p.PenalizedNodes, p.OnlyNode) {
 		return scheduler.Reservation{}, false
 	}
 	return b.request(i, p)

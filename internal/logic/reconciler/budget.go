@@ -48,7 +48,7 @@ func (p *plan) newBudget(spec *cluster.Service, roll *rollout, all []*slot) budg
 		return b
 	}
 	if roll != nil {
-		b.wanted, b.least = roll.n, roll.limits.Least
+		b.wanted, b.least = roll.n, roll.limits.MinHealthy
 		if roll.nodes != nil {
 			b.countsAsHealthy = func(s *slot) bool { return roll.belongs(s) && p.countsAsHealthy(s) }
 		}

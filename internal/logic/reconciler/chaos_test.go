@@ -75,7 +75,7 @@ func (c *chaos) checkBudget(d reconciler.Decision) {
 	if c.service == nil {
 		return
 	}
-	least := c.limits().Least
+	least := c.limits().MinHealthy
 	c.checkPermits(d, least)
 	was := map[*record]*cluster.Stop{}
 	write := func(s *cluster.Desired) {
@@ -125,7 +125,7 @@ func (c *chaos) checkMoves(d reconciler.Decision) {
 			limited++
 		}
 	}
-	if after, least := c.healthy(), min(c.limits().Least, c.service.Desired()-1); after < min(before, least) {
+	if after, least := c.healthy(), min(c.limits().MinHealthy, c.service.Desired()-1); after < min(before, least) {
 		c.Fatalf("moves leave %d of %d healthy tasks, want %d:\n%s%s", after, before, least, describe(d),
 			c.listAttempts())
 	}

@@ -63,7 +63,7 @@ func (p *plan) newDaemon(in *ServiceInput, all []*slot) *rollout {
 	r := &rollout{plan: p, in: in, spec: in.Spec, all: all, nodes: in.countedNodes(all)}
 	r.n = len(r.nodes)
 	r.limits = p.limits(in.Spec, r.n)
-	r.limits.Surge, r.limits.StopFirst, r.limits.Least = 0, true, min(r.limits.Least, max(0, r.n-1))
+	r.limits.Surge, r.limits.StopFirst, r.limits.MinHealthy = 0, true, min(r.limits.MinHealthy, max(0, r.n-1))
 	r.tasksByNode = map[string][]*slot{}
 	for _, s := range all {
 		if r.belongs(s) {
@@ -236,11 +236,11 @@ func (r *rollout) nodesToReplace(inProgress int) int {
 // setNode sets the node that a task is for.
 func (r *rollout) setNode(s *slot, template *cluster.Pending) {
 	if r.in.daemon() {
-		template.Only, template.Daemon = s.node(), true
+		template.OnlyNode, template.Daemon = s.node(), true
 		template.Count = max(1, r.n)
 		return
 	}
-	template.Only = r.nodeOfOld(s)
+	template.OnlyNode = r.nodeOfOld(s)
 }
 
 // stopOffNode returns the stop of a daemon's task whose node the daemon no longer belongs on.

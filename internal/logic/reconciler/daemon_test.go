@@ -121,7 +121,7 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 			n++
 		}
 	}
-	least := min(c.service.Update.Limits(n, true).Least, max(0, n-1))
+	least := min(c.service.Update.Limits(n, true).MinHealthy, max(0, n-1))
 
 	d := c.decide(c.tasks())
 	for i := range d.Stops {

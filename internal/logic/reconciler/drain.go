@@ -41,7 +41,7 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 		if next, ok := p.nextAttempt(s, template); ok {
 			next.Since = since
 			if t.Drain == nil && t.Leave.To != "" {
-				next.Only = t.Leave.To
+				next.OnlyNode = t.Leave.To
 			}
 			p.startMove(s, t, Move{Next: next, From: t.node()},
 				cluster.Stop{Class: cluster.StopVoluntary, Reason: code, Message: why})

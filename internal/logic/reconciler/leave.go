@@ -154,5 +154,5 @@ func Spare(in ServiceInput) int {
 			healthy++
 		}
 	}
-	return max(0, healthy-p.limits(in.Spec, in.Spec.Count).Least)
+	return max(0, healthy-p.limits(in.Spec, in.Spec.Count).MinHealthy)
 }

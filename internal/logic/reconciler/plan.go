@@ -77,7 +77,7 @@ func (p *plan) nextAttempt(s *slot, template cluster.Pending) (cluster.Pending, 
 		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.needs)
 	}
 	next.ExcludedNodes = s.nodesWithRecords()
-	if p.policy != nil && next.Only == "" {
+	if p.policy != nil && next.OnlyNode == "" {
 		next.PenalizedNodes = p.policy.penalizedNodes(s, p.now)
 	}
 	return next, true

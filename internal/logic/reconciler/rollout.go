@@ -205,7 +205,7 @@ func (r *rollout) chooseTasks() []*slot {
 func (r *rollout) startable(fresh, old []*slot) int {
 	taken := r.countWith(fresh, old)
 	room := r.n + r.limits.Surge - taken
-	if r.staying < r.limits.Least {
+	if r.staying < r.limits.MinHealthy {
 		room = max(room, r.n-(taken-r.stopping))
 	}
 	return room

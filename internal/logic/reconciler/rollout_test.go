@@ -216,7 +216,7 @@ func TestRolloutsOfAnyPolicy(t *testing.T) {
 			bad = 0
 		}
 		c.ask(func(s *cluster.Service) { s.Definition = next })
-		least := c.limits().Least
+		least := c.limits().MinHealthy
 		failed := c.service.Generation
 		c.turns(200, func() {
 			c.checkLimits()
@@ -450,7 +450,7 @@ func (c *chaos) turnsOnNodes(n int) {
 		c.measure()
 		d := c.decide(c.tasks())
 		l := c.service.Update.Limits(len(c.nodes), true)
-		least := min(l.Least, len(c.nodes)-1)
+		least := min(l.MinHealthy, len(c.nodes)-1)
 		c.checkPermits(d, least)
 		before := c.healthy()
 		c.commit(d)
@@ -459,7 +459,7 @@ func (c *chaos) turnsOnNodes(n int) {
 				c.listAttempts())
 		}
 		for _, p := range d.Pending {
-			if !p.Daemon || p.Only == "" {
+			if !p.Daemon || p.OnlyNode == "" {
 				c.Fatalf("pending %+v", p)
 			}
 		}

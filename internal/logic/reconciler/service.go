@@ -76,8 +76,8 @@ func Service(in ServiceInput) Decision {
 	for _, s := range wanted {
 		template := in.template(s)
 		roll.setNode(s, &template)
-		if to := p.onlyNode(s); to != "" && template.Only == "" {
-			template.Only = to
+		if to := p.onlyNode(s); to != "" && template.OnlyNode == "" {
+			template.OnlyNode = to
 		}
 		p.requestAttempt(s, template, in.Spec.Lifespan, p.policy.backoff)
 		p.move(s, template)

@@ -213,8 +213,8 @@ func (w *world) commitStop(s *reconciler.Stop) {
 
 // acceptsTasks reports whether a node may be given new tasks.
 func (w *world) acceptsTasks(node string, p *cluster.Pending) bool {
-	if p.Only != "" && (p.Only != node || p.Daemon) {
-		return p.Only == node && w.absent[node] == watcher.Present && !slices.Contains(p.ExcludedNodes, node)
+	if p.OnlyNode != "" && (p.OnlyNode != node || p.Daemon) {
+		return p.OnlyNode == node && w.absent[node] == watcher.Present && !slices.Contains(p.ExcludedNodes, node)
 	}
 	return w.absent[node] == watcher.Present && w.drains[node] == nil && !w.cordoned[node] &&
 		!slices.Contains(p.ExcludedNodes, node)
@@ -501,8 +501,8 @@ func describe(d reconciler.Decision) string {
 		if len(p.PenalizedNodes) > 0 {
 			fmt.Fprintf(&b, ", rather not on %s", strings.Join(p.PenalizedNodes, " "))
 		}
-		if p.Only != "" {
-			fmt.Fprintf(&b, ", only on %s", p.Only)
+		if p.OnlyNode != "" {
+			fmt.Fprintf(&b, ", only on %s", p.OnlyNode)
 		}
 		b.WriteString("\n")
 	}

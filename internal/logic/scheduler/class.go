@@ -98,7 +98,7 @@ func (y *cycle) taskClassOf(p *cluster.Pending) *taskClass {
 		g = &group{next: y.groups[tasks]}
 		y.groups[tasks] = g
 	}
-	if p.Only == "" && p.Promised == "" {
+	if p.OnlyNode == "" && p.Promised == "" {
 		for _, c := range g.classes {
 			if alike(p, c.Pending) {
 				return c
@@ -210,7 +210,7 @@ func alike(a, b *cluster.Pending) bool {
 		a.Owner.Kind == b.Owner.Kind &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
-		a.Daemon == b.Daemon && a.Only == b.Only && a.TimeLimit == b.TimeLimit &&
+		a.Daemon == b.Daemon && a.OnlyNode == b.OnlyNode && a.TimeLimit == b.TimeLimit &&
 		a.Placement.Reservation == b.Placement.Reservation && a.Promised == b.Promised && a.Count == b.Count &&
 		a.Gang == b.Gang &&
 		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) &&

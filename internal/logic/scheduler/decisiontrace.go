@@ -55,7 +55,7 @@ func (y *cycle) traceDecision(c *taskClass, node string) cluster.DecisionTrace {
 	} else {
 		taken = -1
 	}
-	if c.Only != "" { // no alternatives exist
+	if c.OnlyNode != "" { // no alternatives exist
 		if g.Nodes > 1 {
 			g.Refusals = []cluster.RefusalCount{{Refusal: elsewhere(c), Nodes: g.Nodes - 1}}
 		}

@@ -57,10 +57,10 @@ func TestDecisionTraceAgrees(t *testing.T) {
 			t.Fatalf("%d of %d nodes are told of: %+v", nodes, g.Nodes, g)
 		}
 		for _, v := range others {
-			if len(g.Best) == 1 && p.Only == "" {
+			if len(g.Best) == 1 && p.OnlyNode == "" {
 				t.Fatalf("%s would have taken it, and nobody is named beside %s", v.Node, node)
 			}
-			if p.Only == "" && slices.Compare(score(v), score(verdicts[g.Best[1].Node])) > 0 {
+			if p.OnlyNode == "" && slices.Compare(score(v), score(verdicts[g.Best[1].Node])) > 0 {
 				t.Fatalf("%s is better than %s, the next best: %+v", v.Node, g.Best[1].Node, g)
 			}
 		}

@@ -307,7 +307,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 			q.PenalizedNodes = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
 		}
 		if oneIn(t, "one node", 8) {
-			q.Only = pick(t, "only", append([]string{"unknown"}, names...)...)
+			q.OnlyNode = pick(t, "only", append([]string{"unknown"}, names...)...)
 		}
 		if oneIn(t, "volumes", 4) {
 			drawVolumesAsked(t, &q)

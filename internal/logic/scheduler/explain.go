@@ -172,7 +172,7 @@ func nodeBlockers(c *taskClass, node *Node) (all []Blocker) {
 	add := func(code cluster.ReasonCode, detail string, number int) {
 		all = append(all, Blocker{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number})
 	}
-	if c.Only != "" && c.Only != node.Name {
+	if c.OnlyNode != "" && c.OnlyNode != node.Name {
 		all = append(all, Blocker{Refusal: elsewhere(c), Number: -1})
 	}
 	if node.State != cluster.NodeReady {

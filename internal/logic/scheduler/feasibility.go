@@ -184,8 +184,8 @@ const maxNamedNodes = 256
 
 // namedNodes returns the only nodes that can be feasible, if the task's demands name them; ok is false if they do not.
 func (y *cycle) namedNodes(c *taskClass) (slots []int32, ok bool) {
-	if c.Only != "" {
-		return y.slots([]string{c.Only}), true
+	if c.OnlyNode != "" {
+		return y.slots([]string{c.OnlyNode}), true
 	}
 	for _, constraint := range y.filterOf(c).perNode {
 		if values, few := namedValues(constraint); few {

@@ -67,7 +67,7 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		delete(n.Labels, name)
 	}
 	if status != nil {
-		maps.Copy(n.Labels, status.Facts.Offers())
+		maps.Copy(n.Labels, status.Facts.CapabilityLabels())
 	}
 	if delete(n.Labels, cluster.LabelServices); status != nil && status.Facts.Services {
 		n.Labels[cluster.LabelServices] = "true"

@@ -190,8 +190,8 @@ func (m *model) place(i int) bool {
 // refusal returns why node n refuses the task, in the documented order of reasons.
 func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 	node := w.nodes[n]
-	if p.Only != "" && p.Only != node.Name {
-		return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: "node.name = " + p.Only}
+	if p.OnlyNode != "" && p.OnlyNode != node.Name {
+		return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: "node.name = " + p.OnlyNode}
 	}
 	if node.State != cluster.NodeReady {
 		return cluster.Refusal{Code: cluster.ReasonNodeNotReady, Detail: string(node.State)}

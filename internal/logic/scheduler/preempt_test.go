@@ -165,9 +165,8 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 	}
 	for i := range pending {
 		if rapid.Bool().Draw(t, "plain") {
-			pending[i].Only, pending[i].ExcludedNodes, pending[i].Placement.Constraints, pending[i].Placement.Pool = "",
-				nil,
-				nil, ""
+			p := &pending[i]
+			p.OnlyNode, p.ExcludedNodes, p.Placement.Constraints, p.Placement.Pool = "", nil, nil, ""
 			pending[i].Placement.Reservation = ""
 		}
 		if pending[i].Demand.CPU > 0 {

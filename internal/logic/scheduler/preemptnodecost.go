@@ -191,8 +191,8 @@ func (s *nodeCostHeap) estimate(slot int32) (r nodeCost, ok bool) {
 // isCurable reports whether only refusals that victims can cure keep the class from the node.
 func (p *preempt) isCurable(c *taskClass, slot int32) bool {
 	l := p.load(slot)
-	if l.class < 0 || !c.filter.isFeasible[l.class] || !p.meetsPerNode(c.filter, slot) || c.Only != "" &&
-		c.Only != p.node(slot).Name {
+	if l.class < 0 || !c.filter.isFeasible[l.class] || !p.meetsPerNode(c.filter, slot) || c.OnlyNode != "" &&
+		c.OnlyNode != p.node(slot).Name {
 		return false
 	}
 	return !slices.Contains(c.excluded, slot) && (c.deviceless == nil || !c.deviceless[l.class])

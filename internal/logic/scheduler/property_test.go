@@ -183,7 +183,8 @@ func everyTaskHasAnAnswer(t *rapid.T, pending []cluster.Pending, res scheduler.R
 func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl scheduler.Placement) {
 	n, _, found := f.Node(pl.Node)
 	switch {
-	case !found, n.State != cluster.NodeReady, n.Drain, n.Cordon && !p.Daemon, p.Only != "" && p.Only != pl.Node:
+	case !found, n.State != cluster.NodeReady, n.Drain, n.Cordon && !p.Daemon,
+		p.OnlyNode != "" && p.OnlyNode != pl.Node:
 		t.Fatalf("%s placed on %s, which takes no tasks", p.Task, pl.Node)
 	case p.Priority == 0:
 		t.Fatalf("%s is held and was placed", p.Task)

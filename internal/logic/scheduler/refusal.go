@@ -13,7 +13,7 @@ import (
 func elsewhere(c *taskClass) cluster.Refusal {
 	return cluster.Refusal{
 		Code:   cluster.ReasonConstraint,
-		Detail: Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: c.Only}),
+		Detail: Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: c.OnlyNode}),
 	}
 }
 
@@ -68,7 +68,7 @@ func (y *cycle) portRefusal(c *taskClass, slot int32) (cluster.ReasonCode, int64
 // refusal returns why the node refuses the class, for users; without a code if the node is feasible.
 func (y *cycle) refusal(c *taskClass, slot int32) cluster.Refusal {
 	node := y.node(slot)
-	if c.Only != "" && c.Only != node.Name {
+	if c.OnlyNode != "" && c.OnlyNode != node.Name {
 		return elsewhere(c)
 	}
 	if code, about := nodeRefusal(c, node, nil); code != "" {
@@ -110,8 +110,8 @@ func (y *cycle) findRefusals(c *taskClass) (counts []cluster.RefusalCount) {
 	if nodes == 0 {
 		return []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}
 	}
-	if c.Only != "" {
-		if slot, found := y.fleet.search(c.Only); found {
+	if c.OnlyNode != "" {
+		if slot, found := y.fleet.search(c.OnlyNode); found {
 			counts = tally(counts, y.refusal(c, slot), 1)
 			nodes--
 		}
@@ -228,7 +228,9 @@ func holdWaiting(task cluster.TaskID) cluster.Waiting {
 
 // lacksWaiting returns the reason of a task that lacks something a user has to provide.
 func lacksWaiting(p *cluster.Pending) cluster.Waiting {
-	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonSecret, Detail: p.Lacks}}}
+	refusals := []cluster.RefusalCount{{
+		Refusal: cluster.Refusal{Code: cluster.ReasonSecret, Detail: p.MissingDependency},
+	}}
 	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
 

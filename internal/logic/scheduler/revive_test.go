@@ -33,8 +33,8 @@ func TestKeptRoomIsGivenBack(t *testing.T) {
 	near.Placement.Relations = []cluster.Relation{
 		{Labels: cluster.Labels{"app": "a"}, Required: true, Attribute: "label.zone"},
 	}
-	first.Only = "n0"
-	beside.Only, beside.Labels = "n1", cluster.Labels{"app": "a"}
+	first.OnlyNode = "n0"
+	beside.OnlyNode, beside.Labels = "n1", cluster.Labels{"app": "a"}
 	res := scheduler.Schedule(f, []cluster.Pending{near, beside, first}, scheduler.Options{})
 	got := map[cluster.TaskID]string{}
 	for _, p := range res.Placements {

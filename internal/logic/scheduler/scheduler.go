@@ -133,7 +133,7 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 		res.Waiting = append(res.Waiting, w)
 	}
 	for _, p := range held {
-		if pending[p].Lacks != "" {
+		if pending[p].MissingDependency != "" {
 			res.Waiting = append(res.Waiting, lacksWaiting(&pending[p]))
 			continue
 		}
@@ -162,7 +162,7 @@ func without(waiting, again, left []int32) []int32 {
 func queue(pending []cluster.Pending) (order, held []int32) {
 	order = make([]int32, 0, len(pending))
 	for i := range pending {
-		if pending[i].Priority > 0 && pending[i].Lacks == "" {
+		if pending[i].Priority > 0 && pending[i].MissingDependency == "" {
 			order = append(order, int32(i))
 		} else {
 			held = append(held, int32(i))

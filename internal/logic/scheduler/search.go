@@ -95,7 +95,7 @@ func (y *cycle) isFeasible(c *taskClass, slot int32) bool {
 	l := y.load(slot)
 	s := y.filterOf(c)
 	if l.class < 0 || !s.isFeasible[l.class] || !y.meetsPerNode(s, slot) ||
-		c.Only != "" && c.Only != y.node(slot).Name || slices.Contains(c.excluded, slot) {
+		c.OnlyNode != "" && c.OnlyNode != y.node(slot).Name || slices.Contains(c.excluded, slot) {
 		return false
 	}
 	code, _ := y.loadRefusal(c, slot)

@@ -387,7 +387,7 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	case "failed":
 		p.PenalizedNodes = strings.Split(value, ",")
 	case "only":
-		p.Only = value
+		p.OnlyNode = value
 	case "daemon":
 		p.Daemon = true
 	case "gang":

@@ -56,7 +56,7 @@ func TestVolumesThatPin(t *testing.T) {
 	}
 	f.SetNode(node("d", "c/db/data"))
 	daemon := p
-	daemon.Daemon, daemon.Only = true, "a"
+	daemon.Daemon, daemon.OnlyNode = true, "a"
 	if res := scheduler.Schedule(f, []cluster.Pending{daemon}, scheduler.Options{}); len(res.Placements) != 1 {
 		t.Errorf("a daemon waits for the volume of another node: %+v", res.Waiting)
 	}

@@ -1,8 +1,7 @@
-// Command schemagen writes the JSON Schema of manifests, for editors and for whoever
-// checks manifests without Berth.
+// Command schemagen writes the JSON Schema of manifests, for editors and for checks without Berth.
 //
-// Its structure comes from the types of package cluster, its descriptions and the words
-// that a field may hold from their source, so that none of it is written twice:
+// Its structure comes from the types of package cluster; the descriptions and the values of enumerated fields come from
+// the package's source, so nothing is written twice:
 //
 //	go run ./internal/manifest/schemagen -source internal/cluster -o internal/manifest/manifest.schema.json
 package main

@@ -132,7 +132,7 @@ type generator struct {
 
 // kind defines an object with its kind and returns the reference to it.
 func (g *generator) kind(name cluster.Kind, t reflect.Type) *schema {
-	ref := g.of(t)
+	ref := g.schemaOf(t)
 	s := g.defs.schemas[t.Name()]
 	withKind := &properties{}
 	withKind.set("kind", &schema{Const: name})
@@ -144,10 +144,10 @@ func (g *generator) kind(name cluster.Kind, t reflect.Type) *schema {
 	return ref
 }
 
-// of returns the schema of a type: a reference for those that have a name.
-func (g *generator) of(t reflect.Type) *schema {
-	if t.Kind() == reflect.Pointer { // it tells what was not written from 0
-		return g.of(t.Elem())
+// schemaOf returns the schema of a type: a reference for named types.
+func (g *generator) schemaOf(t reflect.Type) *schema {
+	if t.Kind() == reflect.Pointer { // a pointer tells an omitted value from 0
+		return g.schemaOf(t.Elem())
 	}
 	if t.PkgPath() == "" || t == reflect.TypeFor[time.Time]() {
 		return g.plain(t)
@@ -187,7 +187,7 @@ func (g *generator) named(t reflect.Type) *schema {
 		if t.Kind() == reflect.Struct {
 			g.object(s, t)
 			if t == reflect.TypeFor[cluster.Service]() {
-				s.countOrElse()
+				s.requireCountUnlessGiven()
 			}
 			return s
 		}
@@ -217,9 +217,9 @@ func (g *generator) plain(t reflect.Type) *schema {
 	case reflect.Float64:
 		return &schema{Type: "number"}
 	case reflect.Slice:
-		return &schema{Type: "array", Items: g.of(t.Elem())}
+		return &schema{Type: "array", Items: g.schemaOf(t.Elem())}
 	case reflect.Map:
-		return &schema{Type: "object", Additional: g.of(t.Elem())}
+		return &schema{Type: "object", Additional: g.schemaOf(t.Elem())}
 	case reflect.Struct:
 		s := &schema{}
 		g.object(s, t)
@@ -241,7 +241,7 @@ func (g *generator) object(s *schema, t reflect.Type) {
 		if len(f.Index) > 1 {
 			owner = t.FieldByIndex(f.Index[:len(f.Index)-1]).Type
 		}
-		field := g.of(f.Type)
+		field := g.schemaOf(f.Type)
 		field.Description = g.docs[owner.Name()][f.Name]
 		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() ||
 			strings.Contains(field.Description, "what a client sends here is ignored") ||
@@ -250,7 +250,7 @@ func (g *generator) object(s *schema, t reflect.Type) {
 			field.Pattern, field.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
 		}
 		if owner == reflect.TypeFor[cluster.Affinity]() && name == "weight" {
-			least := -cluster.MaxWeight // the one number that may be below 0
+			least := -cluster.MaxWeight // weights are the only negative numbers
 			field.Minimum = &least
 		}
 		if f.Tag.Get("zero") == "refused" {
@@ -264,9 +264,9 @@ func (g *generator) object(s *schema, t reflect.Type) {
 	}
 }
 
-// countOrElse demands the count of a service only where neither scaling nor the mode daemon says how many tasks there
-// are.
-func (s *schema) countOrElse() {
+// requireCountUnlessGiven requires the count of a service unless scaling or the mode daemon determines the number of
+// tasks.
+func (s *schema) requireCountUnlessGiven() {
 	s.Required = slices.DeleteFunc(s.Required, func(name string) bool { return name == "count" })
 	daemon := &properties{}
 	daemon.set("mode", &schema{Const: cluster.ModeDaemon})

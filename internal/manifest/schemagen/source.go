@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// source is what the text of package cluster tells beyond its types.
+// source holds what the source of package cluster says beyond its types.
 type source struct {
 	types map[string]string            // doc comments of types
 	docs  map[string]map[string]string // comments of fields, by type and field

@@ -1,6 +1,5 @@
-// Package script plays stories that tests keep as text: a script is a list of commands; after a line "----" stands what
-// they print, up to an empty line, and lines that begin with # are for the reader. What the words of a command mean is
-// the test's.
+// Package script plays golden scripts: a script is a list of commands; after a line "----" follows their output, up to
+// an empty line. Lines that begin with # are comments. The test defines the commands.
 package script
 
 import (
@@ -15,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the scripts print into testdata")
 
-// Files plays each script in testdata with play, which returns it with what its commands print now: that has to be the
-// same. With the flag -update it is written instead.
+// Files plays each script in testdata with play, which returns the script with its current output. The result must
+// equal the file. With the flag -update it is written instead.
 func Files(t *testing.T, play func(t *testing.T, script string) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -43,8 +42,8 @@ func Files(t *testing.T, play func(t *testing.T, script string) string) {
 	}
 }
 
-// Play returns the script with what its commands print now. Do carries out a command, its first word and the others,
-// and prints to out.
+// Play returns the script with the current output of its commands. do carries out a command, its first word and the
+// others, and prints to out.
 func Play(t *testing.T, script string, out *strings.Builder, do func(words []string)) string {
 	t.Helper()
 	var all strings.Builder

@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// errFailed says that the summary, already printed, holds a failure.
+// errFailed says that the summary, already printed, contains a failure.
 var errFailed = errors.New("tests failed")
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -31,15 +31,15 @@ type summary struct {
 	passed, failed int
 	skipped        []skipped
 	leftOut        []string
-	failures       []string // of tests that said something, with the first lines of it
+	failures       []string // of failed tests with output, with its first lines
 
 	slow   []slowTest
 	output map[string][]string // of tests that have not passed, by package and test
 	broken map[string]bool     // packages with a failed test
 }
 
-// read follows the events of a run until its end, and writes each package's result
-// and the output of what failed. A line that is no event is passed on.
+// read follows the events of a run until its end, and writes each package's result and the output of failures. A line
+// that is no event is passed on.
 func (s *summary) read(r io.Reader, w io.Writer) error {
 	s.output, s.broken = map[string][]string{}, map[string]bool{}
 	lines := bufio.NewReader(r)
@@ -88,7 +88,7 @@ type slowTest struct {
 
 const (
 	slowSeconds = 10 // a test that takes longer is slow
-	slowTold    = 15 // how many of the slow tests are told
+	slowTold    = 15 // number of listed slow tests
 )
 
 // printSlow writes the slowest tests.
@@ -143,7 +143,7 @@ func (s *summary) pkg(e event, w io.Writer) {
 	}
 }
 
-// unfinished writes what the tests said that were running when their package died.
+// unfinished writes the output of the tests that were running when their package died.
 func (s *summary) unfinished(pkg string, w io.Writer) {
 	var keys []string
 	for key := range s.output {
@@ -159,12 +159,12 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 	}
 }
 
-// waited reports whether a test's last words are that it waits for its turn beside others (t.Parallel).
+// waited reports whether a test's last output says that it waits for its turn beside others (t.Parallel).
 func waited(out []string) bool {
 	return len(out) > 0 && strings.HasPrefix(out[len(out)-1], "=== PAUSE ")
 }
 
-// toldLines is how many lines of a failed test are told again at the end.
+// toldLines is the number of repeated output lines of a failed test at the end.
 const toldLines = 5
 
 // failure keeps the lines that say why a test failed: what it reported, or the panic it died of.
@@ -180,11 +180,11 @@ func (s *summary) failure(key string, out []string) {
 	}
 }
 
-// place is the "file_test.go:12: " in front of what a test says.
+// place matches the "file_test.go:12: " before a test's message.
 var place = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
-// skipReason finds what the test said when it was skipped: its last words that are
-// not the frame that go test draws around them.
+// skipReason returns the reason of a skipped test: the last line of its output that is not part of the frame that go
+// test draws around it.
 func skipReason(out []string) string {
 	for _, line := range slices.Backward(out) {
 		if loc := place.FindStringIndex(line); loc != nil {
@@ -196,7 +196,7 @@ func skipReason(out []string) string {
 
 func (s *summary) skippedCount() int { return len(s.skipped) + len(s.leftOut) }
 
-// print ends the run: what was left out, why tests failed, and the counts alone on the last line.
+// print ends the run: the left out tests, the reasons of failures, and the counts alone on the last line.
 func (s *summary) print(w io.Writer, strict bool) {
 	if s.skippedCount() > 0 {
 		fmt.Fprintln(w, "\nLeft out:")

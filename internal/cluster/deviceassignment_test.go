@@ -101,7 +101,7 @@ func TestHandOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := TaskDefinition{Containers: c.containers}
-			got, err := d.HandOut(c.uses, node)
+			got, err := d.AssignDevices(c.uses, node)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -112,7 +112,7 @@ func TestHandOut(t *testing.T) {
 	}
 }
 
-// What a task was given for what all its containers ask for is enough for each of them, and nothing is given twice.
+// The devices of a task suffice for each of its containers, and no device is assigned twice.
 func TestHandOutServesWhatWasAskedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		request := rapid.Custom(func(t *rapid.T) DeviceRequest {
@@ -142,7 +142,7 @@ func TestHandOutServesWhatWasAskedFor(t *testing.T) {
 				node, uses = append(node, dev), append(uses, u)
 			}
 		}
-		given, err := d.HandOut(uses, node)
+		given, err := d.AssignDevices(uses, node)
 		if err != nil {
 			t.Fatalf("%+v: %v", d.Containers, err)
 		}

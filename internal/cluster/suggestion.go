@@ -1,7 +1,7 @@
 package cluster
 
-// ChangeKind says what a change changes. They stand in the order of their smallness: what takes nothing from anybody
-// first, then what costs the task something, then what costs others.
+// ChangeKind is the kind of one suggested change. The constants stand in the order of preference: changes that cost
+// nobody anything, changes that cost the task something, changes that cost others.
 type ChangeKind string
 
 // Kinds of changes that would let a waiting task in.
@@ -16,7 +16,7 @@ const (
 	ChangeModel     ChangeKind = "model"     // the task: a device of any model will do
 	ChangeDevices   ChangeKind = "devices"   // the task: fewer devices will do
 	ChangeLoosen    ChangeKind = "loosen"    // the task: a constraint lets another value in
-	ChangeWish      ChangeKind = "wish"      // the task: a demand on the nearness of others becomes a wish
+	ChangeWish      ChangeKind = "wish"      // the task: a required relation becomes a preference
 	ChangeApart     ChangeKind = "apart"     // the task: its owner's tasks may share a node
 	ChangeDistinct  ChangeKind = "distinct"  // the task: more of its owner's tasks may share a value
 	ChangeSkew      ChangeKind = "skew"      // the task: its spread may be more uneven
@@ -27,7 +27,7 @@ const (
 	ChangePool      ChangeKind = "pool"      // the task: it asks for no pool
 	ChangeUnasked   ChangeKind = "unasked"   // the task: it names no reservation
 	ChangeJoin      ChangeKind = "join"      // the node, which is in no pool, joins that of the task
-	ChangeUnreserve ChangeKind = "unreserve" // what is reserved for others is given back
+	ChangeUnreserve ChangeKind = "unreserve" // other owners give a reservation back
 	ChangeExecutor  ChangeKind = "executor"  // the node: with another executor
 	ChangeNetwork   ChangeKind = "network"   // the node: what it lacks for a network
 	ChangeAdd       ChangeKind = "add"       // more nodes
@@ -43,45 +43,45 @@ func (ChangeKind) Values() []ChangeKind {
 	}
 }
 
-// Remedy is one change of a task that waits, of a node or of what stands there. Which fields it has depends on its
-// kind.
+// Remedy is one suggested change of a waiting task, of a node, or of other tasks. Its kind decides which fields it has.
 type Remedy struct {
 	Kind ChangeKind `json:"kind"`
 	// Text says it as a request: "free 200 MiB of memory on n3".
 	Text string `json:"text"`
-	// Node is the one that is changed, or on which others end or reserve less.
+	// Node is the node that changes, or the node where other tasks end or reserve less.
 	Node string `json:"node,omitempty"`
-	// Demand is how much is to be freed, or by how much the task's own is to be lowered.
+	// Demand is the amount to free, or the amount by which the task has to lower its own demand.
 	Demand Demand `json:"demand,omitzero"`
-	// Tasks are those that end; of what is to be freed, the fewest whose end would free it. Attempts are their UUIDs.
+	// Tasks are the tasks that end; for a change that frees capacity, the smallest set whose end would free it.
+	// Attempts are their UUIDs.
 	Tasks    []TaskID `json:"tasks,omitempty"`
 	Attempts []string `json:"attempts,omitempty"`
-	// Number is the index, in the task's placement or its devices, of what is changed.
+	// Number is the index of the changed entry in the task's placement or in its devices.
 	Number int `json:"number,omitempty"`
-	// Constraint is the one that is dropped, or what takes its place when it is loosened; Was is what it was then.
+	// Constraint is the dropped constraint, or the looser one that replaces Was.
 	Constraint *Constraint `json:"constraint,omitempty"`
 	Was        *Constraint `json:"was,omitempty"`
-	// Relation is the one that becomes a wish.
+	// Relation is the required relation that becomes a preference.
 	Relation *Relation `json:"relation,omitempty"`
 	Taint    *Taint    `json:"taint,omitempty"`
-	// Limit is the new bound of a distinct or a skew, or the new count of devices; Attribute what a distinct or skew is
-	// about.
+	// Limit is the new bound of a distinct or a skew, or the new count of devices. Attribute is the attribute of that
+	// distinct or skew.
 	Limit     int    `json:"limit,omitempty"`
 	Attribute string `json:"attribute,omitempty"`
 	// Port is the number that is no longer asked for.
 	Port     int    `json:"port,omitempty"`
 	Pool     string `json:"pool,omitempty"`
 	Executor string `json:"executor,omitempty"`
-	// Network is the one that the node is to offer.
+	// Network is the network that the node has to offer.
 	Network NetworkMode `json:"network,omitempty"`
-	// Reservation names the one that is given back, or that the task does without.
+	// Reservation names the reservation that is given back, or that the task no longer names.
 	Reservation string `json:"reservation,omitempty"`
-	// Machine is what a node to be added must be and have at least, and Count how many of them.
+	// Machine describes the least node to add. Count is the number of such nodes.
 	Machine *Machine `json:"machine,omitempty"`
 	Count   int      `json:"count,omitempty"`
 }
 
-// Machine is a node that is not there, as a task asks for one. What does not matter is empty.
+// Machine describes a node to add, as a task requires it. Fields that do not matter to the task are empty.
 type Machine struct {
 	// Name is given where a constraint asks for it.
 	Name      string   `json:"name,omitempty"`
@@ -99,11 +99,11 @@ type Machine struct {
 type Suggestion struct {
 	Text    string   `json:"text"`
 	Changes []Remedy `json:"changes"`
-	// Nodes is how many nodes the task could run on after changes of these kinds, each on its own; the changes are
-	// those for the one where the least has to change.
+	// Nodes counts the nodes where the task could run after changes of these kinds, each on its own. Changes are those
+	// for the node that needs the least.
 	Nodes int `json:"nodes,omitempty"`
-	// Placed and Size, unless 0, say that the changes are not enough: so many of a gang of that size would find places
-	// then.
+	// Placed and Size, unless 0, say that the changes are not enough: only Placed tasks of a gang of Size would find
+	// places.
 	Placed int `json:"placed,omitempty"`
 	Size   int `json:"size,omitempty"`
 }

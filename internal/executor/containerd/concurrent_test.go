@@ -15,9 +15,9 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestCrowd makes more containers at once than may be created at a time: no more are, the others say that they wait,
-// and all come up.
-func TestCrowd(t *testing.T) {
+// TestConcurrentCreation makes more containers at once than may be created at a time. The limit holds, the others
+// report that they wait, and all start.
+func TestConcurrentCreation(t *testing.T) {
 	t.Parallel()
 	const count, most = 12, 3
 	n := newNode(t)
