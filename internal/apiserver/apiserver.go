@@ -32,7 +32,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -51,22 +50,6 @@ type Nodes interface {
 // Reasons tells why a task waits: what the last look of the scheduler found. Safe for concurrent use.
 type Reasons interface {
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-}
-
-// Tables is where reads come from; store.Tables is one. Safe for concurrent use.
-type Tables interface {
-	// Snapshot returns the present state, at once.
-	Snapshot() *store.Snapshot
-	// WaitFor returns a snapshot at the revision or after it.
-	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
-	// Synced is closed once the tables have held the whole store.
-	Synced() <-chan struct{}
-	// Follow returns a follower of the topics, of all without. Its caller closes it.
-	Follow(topics ...store.Topic) *store.Follower
-	// Settled returns a snapshot that holds all that the engine held when it was called.
-	Settled(ctx context.Context) (*store.Snapshot, error)
-	// Pulse returns a node's last sign of life.
-	Pulse(node string) (cluster.Pulse, bool)
 }
 
 // Config is what a server is made of.
@@ -156,21 +139,16 @@ type Server struct {
 	mux     *http.ServeMux
 	routes  []route
 	metrics *metrics
-	sights  sights
-	marker  rendition.Marker
-	// views are the lists that somebody waits for, and waiters bounds who may.
-	views   *rendition.Pool
-	waiters waiters
-	tail    eventTail
-	// eventsBuffer is how many events may wait for one slow reader of the event stream.
-	eventsBuffer int
+	reads   *snapshotReader
+	writer  *writer
+	lists   *lists
+	gate    *gate
+	events  *eventsAPI
 	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
 	headerWait, bodyWait time.Duration
-	syncWait             time.Duration // readTimeout, but for tests
 	probe                probe
 	simulating           sync.Mutex // held by the simulation that is made
 	joins                joins
-	fresh                fresh
 	engine               engineState
 	// running counts the requests in flight, those with a connection of their own (exec) among them.
 	running sync.WaitGroup
@@ -204,12 +182,19 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
-		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, syncWait: readTimeout,
+		headerWait: headerTimeout, bodyWait: bodyTimeout, reads: newSnapshotReader(cfg.Tables),
 	}
-	s.marker = rendition.NewMarker()
-	s.views = s.newViews()
-	s.waiters.most, s.waiters.mostEach, s.waiters.open = cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams
-	s.tail.server = s
+	s.writer = newWriter(writerConfig{
+		Engine: cfg.Engine, Prefix: cfg.Prefix, Domain: cfg.Domain, Permissions: cfg.Permissions, Tracer: cfg.Tracer,
+		Conflicts: s.metrics.conflicts, Now: cfg.Now,
+	}, s.reads)
+	s.gate = newGate(gateConfig{
+		Tables: cfg.Tables, Token: cfg.Token, Origins: cfg.Origins, Keeper: cfg.Keeper, Audit: cfg.Audit,
+		Refused: s.metrics.refused, Log: cfg.Log, Now: cfg.Now,
+	}, s.reads)
+	waiting := newWaiters(cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams)
+	s.lists = newLists(s.reads, waiting, s.metrics.computed)
+	s.events = newEventsAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
 	cfg.Registry.MustRegister(newGauges(s))
 	s.routes = s.table()
 	s.spec = describe(s.routes)
@@ -217,12 +202,12 @@ func New(cfg Config) *Server {
 		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
 	}
 	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
-	s.mux.Handle("GET /metrics", s.admit(scrape, (&route{role: viewer}).may))
+	s.mux.Handle("GET /metrics", s.gate.admit(scrape, mayUse(&route{role: viewer})))
 	if cfg.Agents != nil {
-		s.mux.Handle("/agent/", s.agents(cfg.Agents))
+		s.mux.Handle("/agent/", s.gate.agents(cfg.Agents))
 	}
 	if cfg.Peers != nil {
-		s.mux.Handle("/peer/", s.peers(cfg.Peers))
+		s.mux.Handle("/peer/", s.gate.peers(cfg.Peers))
 	}
 	return s
 }
@@ -234,7 +219,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The deadline of the connection's last answer must not hit this one.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
 	}
-	w, r = s.begin(w, r)
+	w, r = s.gate.begin(w, r)
 	if a, ok := w.(*auditWriter); ok {
 		defer a.finish()
 	}
@@ -247,15 +232,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // stray answers a request that no route takes, to whoever is let in: 404, or 405 with the methods that would do.
 func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
-	s.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.gate.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var seen strayWriter
 		s.mux.ServeHTTP(&seen, r)
 		if allow := seen.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
-			s.fail(w, r, problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
+			writeProblem(w, r, s.log, problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
 			return
 		}
-		s.fail(w, r, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
+		writeProblem(w, r, s.log, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
 			clip(r.URL.Path)))
 	}), nil).ServeHTTP(w, r)
 }
@@ -274,10 +259,9 @@ func (w *strayWriter) WriteHeader(int)             {}
 
 // Timeouts of requests. Streams are bound by slowness, not by length.
 const (
-	headerTimeout = 5 * time.Second  // for a request's headers to arrive
-	bodyTimeout   = 30 * time.Second // for a request's body to arrive
-	idleTimeout   = 2 * time.Minute
-	writeTimeout  = 30 * time.Second // to write an answer, or one piece of a stream
+	headerTimeout = 5 * time.Second // for a request's headers to arrive
+
+	idleTimeout = 2 * time.Minute
 )
 
 // route returns the handler of one route: who may, within what time, and what became of it.
@@ -293,48 +277,28 @@ func (s *Server) route(rt *route) http.Handler {
 		}
 		err := checkQuery(rt, r)
 		if err == nil && strings.HasPrefix(rt.path, "/v1/") && rt.path != "/v1/version" {
-			err = s.synced(r.Context())
+			err = s.reads.synced(r.Context())
 		}
 		if err == nil {
 			err = rt.serve(seen, r)
 		}
 		if err != nil && !seen.began() {
 			_ = ctl.SetWriteDeadline(time.Now().Add(writeTimeout))
-			s.fail(seen, r, err)
+			writeProblem(seen, r, s.log, err)
 		} else if err != nil && r.Context().Err() == nil {
 			s.log.Debug("stream ended", "path", rt.path, "error", err)
 		}
 		s.metrics.request(rt, seen.status, s.cfg.Now().Sub(began))
 	})
 	if rt.open {
-		h = s.admitAnyone(h)
+		h = s.gate.admitAnyone(h)
 	} else {
-		h = s.admit(h, rt.may)
+		h = s.gate.admit(h, mayUse(rt))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		exchangeOf(r.Context()).began(rt, r)
 		h.ServeHTTP(w, r)
 	})
-}
-
-// synced waits until the tables have read the store: before, they would answer that nothing is there.
-func (s *Server) synced(ctx context.Context) error {
-	select {
-	case <-s.cfg.Tables.Synced():
-		return nil
-	default:
-	}
-	late := time.NewTimer(s.syncWait)
-	defer late.Stop()
-	select {
-	case <-s.cfg.Tables.Synced():
-		return nil
-	case <-late.C:
-		return problemf(http.StatusServiceUnavailable,
-			"the server has just started and is still reading its store: ask again in a moment, or another server")
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // statusWriter remembers the status of an answer.
@@ -404,7 +368,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		err = cmp.Or(err, closed(<-ended))
 	}
 	s.running.Wait()
-	s.views.Close()
+	s.lists.views.Close()
 	return err
 }
 

@@ -6,76 +6,30 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// AuditLine is one line of the audit log: who asked for what, and what became of it. It holds no bodies and no secrets.
-type AuditLine struct {
-	Time time.Time `json:"time"`
-	// Who is "uid:<number>" on a unix socket, "token-file" for the server's own token, "token:<id>", or "node:<name>"
-	// and "server:<id>" for certificates; empty for somebody who is not known.
-	Who string `json:"who,omitempty"`
-	// Name is what a token is called, for people.
-	Name string `json:"name,omitempty"`
-	Role string `json:"role,omitempty"`
-	// From is the address of the other end, or "unix".
-	From   string `json:"from"`
-	Method string `json:"method"`
-	Path   string `json:"path"`
-	// Operation is the operation's name in the API's description, and Object what it was about, such as "default/web".
-	Operation string `json:"operation,omitempty"`
-	Object    string `json:"object,omitempty"`
-	// Status is that of the answer; 401, 403 and 429 are refusals, and 0 is that there was none: the connection broke.
-	Status int `json:"status"`
-	// Revision of the object after the write, where it has one.
-	Revision uint64 `json:"revision,omitempty"`
-	// Request is the id of the request, which the answer carries as X-Request-Id.
-	Request string `json:"request"`
-	// Lost, in a line of its own, counts lines before it that could not be kept.
-	Lost uint64 `json:"lost,omitempty"`
-}
-
-// AuditSink takes the lines of the audit log; *AuditLog is one. Safe for concurrent use.
-type AuditSink interface {
-	// Put takes a line at once and returns a channel that is closed when the line is durable, or is not going to be
-	// soon.
-	Put(AuditLine) <-chan struct{}
-	// Health returns nil, or a sentence that says since when lines are not kept.
-	Health() error
-}
-
 // auditPatience is how long an answer waits for its line in the audit log.
 const auditPatience = 100 * time.Millisecond
 
 // begin makes the exchange of a request, with a writer that puts its line into the audit log.
-func (s *Server) begin(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+func (s *gate) begin(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	x := &exchange{id: newID(8), trace: telemetry.Traceparent(r.Header.Get("Traceparent"))}
 	w.Header().Set("X-Request-Id", x.id)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-	if s.cfg.Audit == nil {
+	if s.Audit == nil {
 		return w, r
 	}
-	return &auditWriter{ResponseWriter: w, server: s, request: r, exchange: x}, r
-}
-
-// began notes which route a request took, and what it is about.
-func (x *exchange) began(rt *route, r *http.Request) {
-	x.route = rt
-	var parts []string
-	for _, name := range rt.names() {
-		parts = append(parts, clip(r.PathValue(name)))
-	}
-	x.object = strings.Join(parts, "/")
+	return &auditWriter{ResponseWriter: w, gate: s, request: r, exchange: x}, r
 }
 
 // auditWriter writes the line of a request when its answer begins: a write is in the log before anybody hears that it
 // was done, unless the log takes too long.
 type auditWriter struct {
 	http.ResponseWriter
-	server   *Server
+	gate     *gate
 	request  *http.Request
 	exchange *exchange
 	told     bool
@@ -119,7 +73,7 @@ func (w *auditWriter) tell(status int) {
 		return
 	}
 	line := AuditLine{
-		Time: w.server.cfg.Now().UTC(), From: from(r), Method: clip(r.Method), Path: clipPath(r.URL.Path),
+		Time: w.gate.Now().UTC(), From: from(r), Method: clip(r.Method), Path: clipPath(r.URL.Path),
 		Object: x.object, Status: status, Request: x.id,
 	}
 	if x.route != nil {
@@ -131,7 +85,7 @@ func (w *auditWriter) tell(status int) {
 	if tag, err := strconv.Unquote(w.Header().Get("ETag")); err == nil && status < http.StatusBadRequest {
 		line.Revision, _ = strconv.ParseUint(tag, 10, 64)
 	}
-	kept := w.server.cfg.Audit.Put(line)
+	kept := w.gate.Audit.Put(line)
 	if refused {
 		return // whoever knocks in vain does not make the disk a brake for others
 	}

@@ -336,3 +336,38 @@ func (a *auditFile) rotate() error {
 	a.size = 0
 	return a.open()
 }
+
+// AuditLine is one line of the audit log: who asked for what, and what became of it. It holds no bodies and no secrets.
+type AuditLine struct {
+	Time time.Time `json:"time"`
+	// Who is "uid:<number>" on a unix socket, "token-file" for the server's own token, "token:<id>", or "node:<name>"
+	// and "server:<id>" for certificates; empty for somebody who is not known.
+	Who string `json:"who,omitempty"`
+	// Name is what a token is called, for people.
+	Name string `json:"name,omitempty"`
+	Role string `json:"role,omitempty"`
+	// From is the address of the other end, or "unix".
+	From   string `json:"from"`
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	// Operation is the operation's name in the API's description, and Object what it was about, such as "default/web".
+	Operation string `json:"operation,omitempty"`
+	Object    string `json:"object,omitempty"`
+	// Status is that of the answer; 401, 403 and 429 are refusals, and 0 is that there was none: the connection broke.
+	Status int `json:"status"`
+	// Revision of the object after the write, where it has one.
+	Revision uint64 `json:"revision,omitempty"`
+	// Request is the id of the request, which the answer carries as X-Request-Id.
+	Request string `json:"request"`
+	// Lost, in a line of its own, counts lines before it that could not be kept.
+	Lost uint64 `json:"lost,omitempty"`
+}
+
+// AuditSink takes the lines of the audit log; *AuditLog is one. Safe for concurrent use.
+type AuditSink interface {
+	// Put takes a line at once and returns a channel that is closed when the line is durable, or is not going to be
+	// soon.
+	Put(AuditLine) <-chan struct{}
+	// Health returns nil, or a sentence that says since when lines are not kept.
+	Health() error
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Who may talk:
@@ -29,64 +31,33 @@ import (
 // Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the
 // server under a name of its own (DNS rebinding) or across origins.
 
-// caller is who sent a request.
-type caller struct {
-	who  string // as AuditLine.Who
-	name string // what a token is called
-	role cluster.Role
-	// clusters, unless nil, are the only ones that the caller reaches.
-	clusters []string
-	// subject is that of the certificate that the connection showed, where that is what the caller is known by.
-	subject pki.Subject
-	// local says that the caller is on this machine and may do everything, as admin and as any node.
-	local bool
+// gate decides who sends a request and whether it is let in. Safe for concurrent use.
+type gate struct {
+	gateConfig
+
+	reads *snapshotReader
+	rare  fresh // for tokens that the tables do not know yet
 }
 
-// exchange is a request on its way, for those who look at it from outside of its route.
-type exchange struct {
-	id     string
-	caller *caller
-	route  *route
-	object string
-	trace  string // the traceparent that the client sent
+// gateConfig is what a gate is made of.
+type gateConfig struct {
+	Tables  Tables
+	Token   string
+	Origins []string
+	Keeper  *pki.Keeper
+	Audit   AuditSink
+	Refused *prometheus.CounterVec // of requests, by status
+	Log     *slog.Logger
+	Now     func() time.Time
 }
 
-// name returns what the request's route is called, empty outside of one.
-func (x *exchange) name() string {
-	if x.route == nil {
-		return ""
-	}
-	return x.route.name
-}
-
-type exchangeKey struct{}
-
-// exchangeOf returns what is known of a request; outside of one it returns an empty exchange.
-func exchangeOf(ctx context.Context) *exchange {
-	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
-		return x
-	}
-	return new(exchange)
-}
-
-// callerOf returns who sent a request, a stranger without any role where nobody was let in.
-func callerOf(ctx context.Context) *caller {
-	if c := exchangeOf(ctx).caller; c != nil {
-		return c
-	}
-	return new(caller)
-}
-
-// by names the caller as events do: what it is called, with what it is known by.
-func (c *caller) by() string {
-	if c.name == "" {
-		return c.who
-	}
-	return c.name + " (" + c.who + ")"
+// newGate returns a gate.
+func newGate(cfg gateConfig, reads *snapshotReader) *gate {
+	return &gate{gateConfig: cfg, reads: reads}
 }
 
 // admit lets in who may talk to the API and satisfies the check.
-func (s *Server) admit(next http.Handler, check func(*http.Request, *caller) error) http.Handler {
+func (s *gate) admit(next http.Handler, check func(*http.Request, *caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := s.admission(r)
 		if err == nil {
@@ -96,8 +67,8 @@ func (s *Server) admit(next http.Handler, check func(*http.Request, *caller) err
 			err = check(r, callerOf(r.Context()))
 		}
 		if err != nil {
-			s.metrics.refused.WithLabelValues(strconv.Itoa(problemOf(err).Status)).Inc()
-			s.fail(w, r, err)
+			s.Refused.WithLabelValues(strconv.Itoa(problemOf(err).Status)).Inc()
+			writeProblem(w, r, s.Log, err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -105,10 +76,10 @@ func (s *Server) admit(next http.Handler, check func(*http.Request, *caller) err
 }
 
 // admitAnyone lets in everyone, but no foreign web page.
-func (s *Server) admitAnyone(next http.Handler) http.Handler {
+func (s *gate) admitAnyone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.admission(r); err != nil {
-			s.fail(w, r, err)
+			writeProblem(w, r, s.Log, err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -116,7 +87,7 @@ func (s *Server) admitAnyone(next http.Handler) http.Handler {
 }
 
 // enter finds out who sent a request and notes it in its exchange.
-func (s *Server) enter(w http.ResponseWriter, r *http.Request) error {
+func (s *gate) enter(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.identify(w, r)
 	if err != nil {
 		return err
@@ -126,7 +97,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) error {
 }
 
 // identify returns who sent a request. What a request says of itself goes before what its connection shows.
-func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*caller, error) {
+func (s *gate) identify(w http.ResponseWriter, r *http.Request) (*caller, error) {
 	if trusted(r) {
 		return &caller{who: peerOf(r.Context()), role: cluster.RoleAdmin, local: true}, nil
 	}
@@ -161,25 +132,25 @@ func errToken() error {
 }
 
 // bearer returns whose token a request brings.
-func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
+func (s *gate) bearer(r *http.Request, header string) (*caller, error) {
 	scheme, got, _ := strings.Cut(header, " ")
 	got = strings.TrimSpace(got)
 	if !strings.EqualFold(scheme, "Bearer") || got == "" {
 		return nil, problemf(http.StatusUnauthorized, "the Authorization header is not \"Bearer <token>\"")
 	}
-	if r.TLS == nil && s.cfg.Token != "" && sameText(got, s.cfg.Token) {
+	if r.TLS == nil && s.Token != "" && sameText(got, s.Token) {
 		return &caller{who: "token-file", role: cluster.RoleAdmin, local: true}, nil
 	}
 	id, secret, ok := strings.Cut(got, ".")
 	if !ok || !cluster.ValidName(id) || len(secret) > maxSecret {
 		return nil, errToken()
 	}
-	if err := s.synced(r.Context()); err != nil {
+	if err := s.reads.synced(r.Context()); err != nil {
 		return nil, err // before, every token would seem to be unknown
 	}
-	e, found := s.cfg.Tables.Snapshot().Token(id)
+	e, found := s.Tables.Snapshot().Token(id)
 	if !found { // it may have been made on another server just now
-		snap, err := s.fresh.snapshot(r.Context(), s.cfg.Tables)
+		snap, err := s.rare.snapshot(r.Context(), s.Tables)
 		if err != nil {
 			return nil, problemf(http.StatusServiceUnavailable,
 				"this server does not know the token, and cannot ask the store whether it is a new one: ask "+
@@ -194,7 +165,7 @@ func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
 	switch {
 	case !holds(secret, t.Hash), t.Purpose != cluster.TokenAccess, rank(t.Role) == 0:
 		return nil, errToken()
-	case ended(t, s.cfg.Now()):
+	case ended(t, s.Now()):
 		return nil, problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID,
 			t.Expires.Format(time.RFC3339))
 	}
@@ -203,12 +174,12 @@ func (s *Server) bearer(r *http.Request, header string) (*caller, error) {
 
 // certified returns which machine's certificate a connection shows, or nil. A long connection outlives its certificate:
 // so the other end is asked in time to connect anew, with the certificate that it has by then.
-func (s *Server) certified(w http.ResponseWriter, r *http.Request) (*caller, error) {
+func (s *gate) certified(w http.ResponseWriter, r *http.Request) (*caller, error) {
 	subject, ok := pki.SubjectOf(r.TLS)
 	if !ok {
 		return nil, nil //nolint:nilnil // no certificate is no error
 	}
-	leaf, now := r.TLS.PeerCertificates[0], s.cfg.Now()
+	leaf, now := r.TLS.PeerCertificates[0], s.Now()
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	if now.After(leaf.NotAfter.Add(-life / 6)) {
 		w.Header().Set("Connection", "close")
@@ -222,7 +193,7 @@ func (s *Server) certified(w http.ResponseWriter, r *http.Request) (*caller, err
 }
 
 // admission refuses requests that a foreign web page may have sent.
-func (s *Server) admission(r *http.Request) error {
+func (s *gate) admission(r *http.Request) error {
 	if trusted(r) {
 		return nil
 	}
@@ -233,7 +204,7 @@ func (s *Server) admission(r *http.Request) error {
 		scheme = "https"
 		// Programs check the server's certificate, so its address is theirs to choose. A browser may have been led here
 		// under any name.
-		if origin != "" && !slices.Contains(s.cfg.Origins, origin) && !s.ownHost(r.Host) {
+		if origin != "" && !slices.Contains(s.Origins, origin) && !s.ownHost(r.Host) {
 			return problemf(http.StatusForbidden,
 				"the Host header %q does not name this server: browsers use an address that stands in its certificate",
 				clip(r.Host))
@@ -242,7 +213,7 @@ func (s *Server) admission(r *http.Request) error {
 		return problemf(http.StatusForbidden,
 			"the Host header %q does not name this machine's loopback: use 127.0.0.1, [::1] or localhost", clip(r.Host))
 	}
-	if origin == "" || slices.Contains(s.cfg.Origins, origin) {
+	if origin == "" || slices.Contains(s.Origins, origin) {
 		return nil
 	}
 	if u, err := url.Parse(origin); err == nil && u.Scheme == scheme && u.Host == r.Host {
@@ -252,8 +223,8 @@ func (s *Server) admission(r *http.Request) error {
 }
 
 // ownHost reports whether a Host header names this server: its certificate holds the name, or it is loopback.
-func (s *Server) ownHost(hostport string) bool {
-	return loopbackHost(hostport) || s.cfg.Keeper != nil && slices.Contains(s.cfg.Keeper.Hosts(), bareHost(hostport))
+func (s *gate) ownHost(hostport string) bool {
+	return loopbackHost(hostport) || s.Keeper != nil && slices.Contains(s.Keeper.Hosts(), bareHost(hostport))
 }
 
 // trusted reports whether the request came over a unix socket.
@@ -331,7 +302,7 @@ func peerOf(ctx context.Context) string {
 }
 
 // agents lets nodes into their part of the API, each for itself alone.
-func (s *Server) agents(next http.Handler) http.Handler {
+func (s *gate) agents(next http.Handler) http.Handler {
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := callerOf(r.Context()); c.subject.Role == cluster.RoleNode {
 			r = r.WithContext(transport.WithNode(r.Context(), c.subject.Name))
@@ -352,7 +323,7 @@ func (s *Server) agents(next http.Handler) http.Handler {
 }
 
 // peers lets other servers into theirs.
-func (s *Server) peers(next http.Handler) http.Handler {
+func (s *gate) peers(next http.Handler) http.Handler {
 	return s.admit(next, func(_ *http.Request, c *caller) error {
 		if c.subject.Role == cluster.RoleServer {
 			return nil

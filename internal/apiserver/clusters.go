@@ -10,7 +10,7 @@ import (
 
 func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
 	c := callerOf(r.Context())
-	return serveList(s, w, r, source[api.ClusterView]{
+	return serveList(s.lists, w, r, source[api.ClusterView]{
 		List: "clusters", Topics: store.TopicClusters,
 		All: func(snap *store.Snapshot) (all []item[api.ClusterView]) {
 			for e := range snap.Clusters() {
@@ -29,7 +29,7 @@ func clusterView(e store.Entry[cluster.Cluster]) api.ClusterView {
 }
 
 func (s *Server) readCluster(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
 	}
 	var change api.Change
 	var drawn *draft
-	snap, err := s.write(r.Context(), func(d *draft) (err error) {
+	snap, err := s.writer.write(r.Context(), func(d *draft) (err error) {
 		object := c
 		drawn = d
 		change, err = d.setCluster(&object, pre)
@@ -77,7 +77,7 @@ func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Cluster(name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found error
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		found = nil
 		e, ok := d.snap.Cluster(name)
 		if !ok || !e.Value.Deleted {

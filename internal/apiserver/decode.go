@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -292,3 +293,5 @@ func safeKey(key string) string {
 func sentence(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
+
+const bodyTimeout = 30 * time.Second // for a request's body to arrive

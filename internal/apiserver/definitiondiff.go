@@ -32,7 +32,7 @@ func (s *Server) diffRoutes() []route {
 }
 
 func (s *Server) diffVersions(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if name != "" {
-		snap, err := s.snapshot(r)
+		snap, err := s.reads.forRequest(r)
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 	if c.clusters != nil { // what the caller sees follows from who uses it
 		topics |= store.TopicOwners | store.TopicCrons
 	}
-	return serveList(s, w, r, source[api.DefinitionView]{
+	return serveList(s.lists, w, r, source[api.DefinitionView]{
 		List: "definitions", Topics: topics,
 		All: func(snap *store.Snapshot) (all []item[api.DefinitionView]) {
 			sees := c.sight(snap)
@@ -60,7 +60,7 @@ func seesVersion(snap *store.Snapshot, c *caller, name string) bool {
 }
 
 func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.pin(r.Context(), []*cluster.TaskDefinition{&def}, nil)
 	var change api.Change
-	snap, err := s.write(r.Context(), func(d *draft) (err error) {
+	snap, err := s.writer.write(r.Context(), func(d *draft) (err error) {
 		old, _ := d.snap.Definition(ref)
 		if err := pre.check(old.Modified); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Definition(ref)
 		if !ok || !c.sight(d.snap)(ref) {
 			return notFound("task definition", ref.String())
@@ -156,7 +156,7 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var found error
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Definition(ref)
 		if found = nil; !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the version anew

@@ -15,7 +15,7 @@ import (
 const maxReschedule = 24 * time.Hour
 
 func (s *Server) readDomain(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondition,
 	change func(next *cluster.DomainSettings, now time.Time),
 ) error {
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Domain(s.cfg.Domain)
 		if err := pre.check(e.Modified); err != nil {
 			return err

@@ -382,3 +382,20 @@ func compare(old, next any) (api.Action, []api.FieldChange) {
 	}
 	return api.ActionUpdate, fields
 }
+
+// dateTaints says of each taint of a node since when the node has it: now, or since it got that very one.
+func (d *draft) dateTaints(h *cluster.Host) {
+	old, _ := d.snap.Host(h.Name)
+	for i := range h.Taints {
+		t := &h.Taints[i]
+		t.Since = d.now
+		if old.Value == nil {
+			continue
+		}
+		for _, had := range old.Value.Taints {
+			if had.Key == t.Key && had.Value == t.Value && had.Effect == t.Effect {
+				t.Since = had.Since
+			}
+		}
+	}
+}

@@ -117,3 +117,22 @@ func (f *eventFilter) ofOwner(e *cluster.Event) bool {
 	parts, ok := e.Task.Parts()
 	return ok && kindOf(parts) == f.owner.Kind && parts.Owner == f.owner.Name
 }
+
+// clusterOf returns the cluster that an event is about, "" for none.
+func clusterOf(e *cluster.Event) string {
+	if e.Cluster != "" {
+		return e.Cluster
+	}
+	if e.Owner != nil {
+		return e.Owner.Cluster
+	}
+	parts, _ := e.Task.Parts()
+	return parts.Cluster
+}
+
+func kindOf(p cluster.TaskParts) cluster.Kind {
+	if p.Step != "" {
+		return cluster.KindJob
+	}
+	return cluster.KindService
+}

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Bounds of event lists and streams.
@@ -23,6 +25,27 @@ const (
 type logPlace struct {
 	batch store.Entry[cluster.EventBatch]
 	seen  int
+}
+
+// eventsAPI answers what is asked of the event log.
+type eventsAPI struct {
+	reads *snapshotReader
+	lists *lists
+	tail  *eventTail
+	lost  prometheus.Counter // events that streams left out
+	now   func() time.Time
+	// buffer is how many events may wait for one slow reader of the event stream.
+	buffer int
+}
+
+// newEventsAPI returns the operations of the event log. Running takes the goroutine that reads it.
+func newEventsAPI(reads *snapshotReader, lists *lists, lost prometheus.Counter, now func() time.Time,
+	running *sync.WaitGroup,
+) *eventsAPI {
+	return &eventsAPI{
+		reads: reads, lists: lists, lost: lost, now: now, buffer: eventsBuffer,
+		tail: &eventTail{tables: reads.tables, views: lists.views, running: running},
+	}
 }
 
 // eventQuery is what events are asked for.
@@ -41,13 +64,13 @@ func (q *eventQuery) takes(e *cluster.Event, at time.Time) bool {
 	return q.eventFilter.takes(e, at)
 }
 
-func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
+func (s *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {
 	q := eventQuery{after: r.URL.Query().Get("after"), caller: callerOf(r.Context())}
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.after = last
 	}
 	var err error
-	if q.eventFilter, err = filterOf(r, s.cfg.Now()); err != nil {
+	if q.eventFilter, err = filterOf(r, s.now()); err != nil {
 		return err
 	}
 	limit, err := number(r, "limit", eventsPage)
@@ -58,14 +81,14 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
 	from, err := find(snap, q.after)
 	if gone(err) {
 		// Another server may have told of the event before this one's tables held it.
-		if snap, err = s.settled(r.Context()); err == nil {
+		if snap, err = s.reads.settled(r.Context()); err == nil {
 			from, err = find(snap, q.after)
 		}
 	}
@@ -86,8 +109,8 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // awaitEvents answers with the first events that come after a place, or with none once the time is over.
-func (s *Server) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait) (api.Page[api.EventView], error) {
-	leave, err := s.waiters.enter(w, r, kindWait)
+func (s *eventsAPI) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait) (api.Page[api.EventView], error) {
+	leave, err := s.lists.waiters.enter(w, r, kindWait)
 	if err != nil {
 		return api.Page[api.EventView]{}, err
 	}
@@ -104,7 +127,7 @@ func (s *Server) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait
 	case <-queue.ended:
 	case <-queue.ready:
 	}
-	return eventPage(s.cfg.Tables.Snapshot(), e.from, e.query, e.limit), nil
+	return eventPage(s.reads.tables.Snapshot(), e.from, e.query, e.limit), nil
 }
 
 // eventWait is what a client waits for: events after a place, which it was told of at a revision.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -84,9 +85,11 @@ func (q *eventQueue) take() (items []*liveEvent, gap api.EventGap) {
 }
 
 // eventTail reads what comes to the event log, once for all who wait for it, and only when the log changed. It runs
-// while somebody waits. The server is set once; safe for concurrent use.
+// while somebody waits. Safe for concurrent use.
 type eventTail struct {
-	server *Server
+	tables  Tables
+	views   *rendition.Pool
+	running *sync.WaitGroup // takes the goroutine that reads
 
 	mu       sync.Mutex
 	readers  map[*eventQueue]bool
@@ -99,14 +102,13 @@ type eventTail struct {
 func (t *eventTail) join(queue *eventQueue, from logPlace, revision uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tables := t.server.cfg.Tables
 	if t.stop == nil {
-		follower := tables.Follow(store.TopicEvents)
+		follower := t.tables.Follow(store.TopicEvents)
 		follower.Take() // the first says that anything may have changed
-		snap := tables.Snapshot()
+		snap := t.tables.Snapshot()
 		t.at, t.revision = endOfLog(snap), snap.Revision()
 		t.stop = make(chan struct{})
-		t.server.running.Add(1) // the request in flight holds it above 0
+		t.running.Add(1) // the request in flight holds it above 0
 		go t.run(follower, t.stop)
 	}
 	snap := t.advance(false)
@@ -136,9 +138,9 @@ func (t *eventTail) leave(queue *eventQueue) {
 
 // run reads the log when it changed, at the pace of all that is sent to those who wait.
 func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
-	defer t.server.running.Done()
+	defer t.running.Done()
 	defer follower.Close()
-	account := t.server.views.Changes.Open()
+	account := t.views.Changes.Open()
 	defer account.Close()
 	for {
 		select {
@@ -154,8 +156,8 @@ func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
 		}
 		readers := len(t.readers)
 		t.mu.Unlock()
-		account.Spend(time.Since(began) + t.server.views.Sending(readers))
-		pause := time.NewTimer(t.server.views.Changes.Pause())
+		account.Spend(time.Since(began) + t.views.Sending(readers))
+		pause := time.NewTimer(t.views.Changes.Pause())
 		select {
 		case <-stop:
 		case <-pause.C:
@@ -167,7 +169,7 @@ func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
 // advance hands what has come to all readers, and returns the snapshot that it looked at. If the store went back, the
 // readers are told and let go; back says that it did, though the revision may be above that of before. t.mu is held.
 func (t *eventTail) advance(back bool) *store.Snapshot {
-	snap := t.server.cfg.Tables.Snapshot()
+	snap := t.tables.Snapshot()
 	if back || snap.Revision() < t.revision {
 		for queue := range t.readers { // order-free: each by itself
 			close(queue.ended)
@@ -188,8 +190,8 @@ func (t *eventTail) advance(back bool) *store.Snapshot {
 }
 
 // streamEvents sends the events after a place, and then those that come.
-func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, from logPlace, q eventQuery) error {
-	leave, err := s.waiters.enter(w, r, kindEvents)
+func (s *eventsAPI) streamEvents(w http.ResponseWriter, r *http.Request, from logPlace, q eventQuery) error {
+	leave, err := s.lists.waiters.enter(w, r, kindEvents)
 	if err != nil {
 		return err
 	}
@@ -199,7 +201,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, from logPl
 		return err
 	}
 	// What stands in the log already is sent at the reader's pace, from one snapshot that keeps it.
-	snap := s.cfg.Tables.Snapshot()
+	snap := s.reads.tables.Snapshot()
 	for at, v := range eventsAfter(snap, from, &eventQuery{}) {
 		from = at
 		if !q.takes(&v.Event, v.At) {
@@ -212,14 +214,14 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, from logPl
 	if err := out.flush(); err != nil {
 		return err
 	}
-	queue := newEventQueue(s.eventsBuffer, q)
+	queue := newEventQueue(s.buffer, q)
 	s.tail.join(queue, from, snap.Revision())
 	defer s.tail.leave(queue)
 	return s.followEvents(r.Context(), out, queue)
 }
 
 // followEvents sends what comes to a queue, until the context ends or the store went back.
-func (s *Server) followEvents(ctx context.Context, out *sse, queue *eventQueue) (err error) {
+func (s *eventsAPI) followEvents(ctx context.Context, out *sse, queue *eventQueue) (err error) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for {
@@ -239,7 +241,7 @@ func (s *Server) followEvents(ctx context.Context, out *sse, queue *eventQueue) 
 	}
 }
 
-func (s *Server) sendEvents(out *sse, queue *eventQueue) error {
+func (s *eventsAPI) sendEvents(out *sse, queue *eventQueue) error {
 	items, gap := queue.take()
 	var buffer []byte
 	for _, e := range items {
@@ -253,7 +255,7 @@ func (s *Server) sendEvents(out *sse, queue *eventQueue) error {
 		return err
 	}
 	if gap.Lost > 0 {
-		s.metrics.lost.Add(float64(gap.Lost))
+		s.lost.Add(float64(gap.Lost))
 		if err := out.send("gap", gap.Last, gap); err != nil {
 			return err
 		}

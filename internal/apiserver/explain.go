@@ -61,7 +61,7 @@ func (s *Server) explainRoutes() []route {
 }
 
 func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

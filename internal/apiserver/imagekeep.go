@@ -176,16 +176,6 @@ func askImagesAs[T any](ctx context.Context, s *Server, node string, kind transp
 	return imageAnswer[T](stream, node, told)
 }
 
-// definitionsOf returns the definitions of a set.
-func definitionsOf(set []appliedObject) (all []*cluster.TaskDefinition) {
-	for _, m := range set {
-		if m.definition != nil {
-			all = append(all, m.definition)
-		}
-	}
-	return all
-}
-
 // loose says which versions have images that could not be pinned, and why.
 type loose map[cluster.Ref]string
 

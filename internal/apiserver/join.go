@@ -248,7 +248,7 @@ func (s *Server) joinToken(ctx context.Context, token pki.JoinToken, use string)
 	snap := s.cfg.Tables.Snapshot()
 	e, ok := snap.Token(token.ID)
 	if !ok {
-		snap, err := s.settled(ctx)
+		snap, err := s.reads.settled(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -265,7 +265,7 @@ func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Sub
 ) {
 	s.joins.one.Lock()
 	defer s.joins.one.Unlock()
-	return s.write(ctx, func(d *draft) error {
+	return s.writer.write(ctx, func(d *draft) error {
 		e, ok := d.snap.Token(token.ID)
 		if !ok {
 			return errJoin()
@@ -386,7 +386,7 @@ func addresses(snap *store.Snapshot) (all []string) {
 // a machine that joined and has not registered yet. Such a one may renew: with its certificate it may register as a new
 // node anyhow, so to refuse it here would end nothing before that does.
 func (s *Server) mayRenew(ctx context.Context, subject pki.Subject) error {
-	snap, err := s.settled(ctx)
+	snap, err := s.reads.settled(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/rendition"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Bounds of lists.
@@ -61,7 +62,7 @@ func pageOf[T any](m rendition.Marker, all []item[T], w rendition.Window) (p api
 }
 
 // serveList answers a list: at once, once it has changed (?index=&wait=), or as a stream.
-func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T]) error {
+func serveList[T any](s *lists, w http.ResponseWriter, r *http.Request, src source[T]) error {
 	win, err := windowOf(r)
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func serveList[T any](s *Server, w http.ResponseWriter, r *http.Request, src sou
 		return err
 	}
 	src.Lasting = lasting[T]()
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ type listWait struct {
 
 // awaitList answers a list once it differs from what it was at an index, or the time is over. The rendition that it
 // waits for is shared with all who wait for the same view.
-func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T], a listWait) error {
+func awaitList[T any](s *lists, w http.ResponseWriter, r *http.Request, src source[T], a listWait) error {
 	leave, err := s.waiters.enter(w, r, kindWait)
 	if err != nil {
 		return err
@@ -111,12 +112,12 @@ func awaitList[T any](s *Server, w http.ResponseWriter, r *http.Request, src sou
 	defer leave()
 	over := time.NewTimer(a.wait)
 	defer over.Stop()
-	if err := s.reached(r.Context(), a.index, a.wait); err != nil {
+	if err := s.reads.reached(r.Context(), a.index, a.wait); err != nil {
 		return err
 	}
 	least := a.index
 	if given(r, "consistent") { // the snapshot has settled
-		least = s.cfg.Tables.Snapshot().Revision()
+		least = s.reads.tables.Snapshot().Revision()
 	}
 	v := rendition.Join(s.views, viewName(r), src)
 	defer v.Leave()
@@ -241,16 +242,29 @@ func listName(r *http.Request, without ...string) string {
 	return fmt.Sprintf("%s?%s#%s", r.URL.Path, q.Encode(), callerOf(r.Context()).scope())
 }
 
-// newViews returns the views of a server, which note what they see and count what they compute.
-func (s *Server) newViews() *rendition.Pool {
-	return rendition.NewPool(rendition.Config{
-		Tables: s.cfg.Tables, Marker: s.marker, Seen: s.sights.look,
+// lists answers requests for lists: at once, when they change, or as streams. Safe for concurrent use.
+type lists struct {
+	reads  *snapshotReader
+	marker rendition.Marker
+	sights sights
+	// views are the lists that somebody waits for, and waiters bounds who may.
+	views   *rendition.Pool
+	waiters *waiters
+}
+
+// newLists returns lists over the snapshots of the reader. Computed counts the lists that are computed, by list and
+// part. They are closed once nobody waits any more.
+func newLists(reads *snapshotReader, waiters *waiters, computed *prometheus.CounterVec) *lists {
+	l := &lists{reads: reads, waiters: waiters, marker: rendition.NewMarker()}
+	l.views = rendition.NewPool(rendition.Config{
+		Tables: reads.tables, Marker: l.marker, Seen: l.sights.look,
 		Computed: func(list string, whole bool) {
 			part := "changes"
 			if whole {
 				part = "whole"
 			}
-			s.metrics.computed.WithLabelValues(list, part).Inc()
+			computed.WithLabelValues(list, part).Inc()
 		},
 	})
+	return l
 }

@@ -57,7 +57,7 @@ func (s *Server) rekeySecrets(w http.ResponseWriter, r *http.Request) error {
 		return refusedOr(err)
 	}
 	exchangeOf(r.Context()).object = "master key " + id
-	snap, err := s.settled(r.Context())
+	snap, err := s.reads.settled(r.Context())
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Server) dropMasterKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) listMasterKeys(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

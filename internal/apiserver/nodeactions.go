@@ -89,7 +89,7 @@ func (s *Server) changeNode(w http.ResponseWriter, r *http.Request,
 	name := r.PathValue("node")
 	var last api.NodeView
 	var drawn *draft
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		n, ok := s.nodeView(d.snap, name)
 		if err := pre.check(n.Revision); err != nil {
 			return err

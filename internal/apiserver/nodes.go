@@ -18,7 +18,7 @@ func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
 		c.showNode(&v)
 		return []item[api.NodeView]{{Key: name, Value: v}}
 	}
-	return serveList(s, w, r, source[api.NodeView]{
+	return serveList(s.lists, w, r, source[api.NodeView]{
 		List: "nodes", Topics: nodeTopics, Part: func(i *item[api.NodeView]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []item[api.NodeView]) {
 			for _, name := range nodeNames(snap) {
@@ -41,7 +41,7 @@ func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) readNode(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Server) writeNode(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var drawn *draft
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		object := host
 		drawn = d
 		return d.setHost(&object, pre)

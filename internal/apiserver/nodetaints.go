@@ -108,23 +108,6 @@ func (s *Server) poolNode(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// dateTaints says of each taint of a node since when the node has it: now, or since it got that very one.
-func (d *draft) dateTaints(h *cluster.Host) {
-	old, _ := d.snap.Host(h.Name)
-	for i := range h.Taints {
-		t := &h.Taints[i]
-		t.Since = d.now
-		if old.Value == nil {
-			continue
-		}
-		for _, had := range old.Value.Taints {
-			if had.Key == t.Key && had.Value == t.Value && had.Effect == t.Effect {
-				t.Since = had.Since
-			}
-		}
-	}
-}
-
 // settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have
 // is refused.
 func (d *draft) settle(h *cluster.Host, message string, change func()) error {

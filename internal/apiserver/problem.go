@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -96,11 +97,11 @@ func problemOf(err error) *problem {
 	return problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
 }
 
-// fail answers a request with an error.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+// writeProblem answers a request with an error. What is nobody's fault outside goes to the log.
+func writeProblem(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
-		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
+		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
 	}
 	body, _ := json.Marshal(p.Problem) // has only text and numbers
 	h := w.Header()
@@ -146,3 +147,5 @@ func clip(s string) string {
 	}
 	return s[:most] + "…"
 }
+
+const writeTimeout = 30 * time.Second // to write an answer, or one piece of a stream

@@ -2,35 +2,41 @@ package apiserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 // readTimeout bounds the wait of a consistent read.
 const readTimeout = 15 * time.Second
 
-// snapshot returns the state that a read is answered from: this server's tables as they are or, with
+// snapshotReader hands out snapshots that are as recent as a request asks for. Safe for concurrent use.
+type snapshotReader struct {
+	tables Tables
+	// syncWait is how long a request waits until the tables have read the store.
+	syncWait time.Duration
+}
+
+// newSnapshotReader returns a reader of the tables.
+func newSnapshotReader(tables Tables) *snapshotReader {
+	return &snapshotReader{tables: tables, syncWait: readTimeout}
+}
+
+// forRequest returns the state that a read is answered from: this server's tables as they are or, with
 // ?consistent, once they have reached what a linearizable read of the engine told (P2.3).
-func (s *Server) snapshot(r *http.Request) (*store.Snapshot, error) {
+func (s *snapshotReader) forRequest(r *http.Request) (*store.Snapshot, error) {
 	if !given(r, "consistent") {
-		return s.cfg.Tables.Snapshot(), nil
+		return s.tables.Snapshot(), nil
 	}
 	return s.settled(r.Context())
 }
 
 // settled returns a snapshot that holds all that was written, on any server, before the call (P2.3).
-func (s *Server) settled(ctx context.Context) (*store.Snapshot, error) {
+func (s *snapshotReader) settled(ctx context.Context) (*store.Snapshot, error) {
 	wait, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	snap, err := s.cfg.Tables.Settled(wait)
+	snap, err := s.tables.Settled(wait)
 	if err != nil && ctx.Err() == nil && wait.Err() != nil {
 		return nil, problemf(http.StatusServiceUnavailable,
 			"the store did not answer within %s, or this server's tables are behind it by more: ask again, "+
@@ -41,17 +47,17 @@ func (s *Server) settled(ctx context.Context) (*store.Snapshot, error) {
 
 // reached returns once the tables are not older than what a client has seen, at an index that this or another server
 // told it. If the store itself went back behind the index, it returns as well.
-func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) error {
-	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
+func (s *snapshotReader) reached(ctx context.Context, index uint64, wait time.Duration) error {
+	if snap := s.tables.Snapshot(); snap.Revision() >= index {
 		return nil
 	}
 	late, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	_, err := s.cfg.Tables.Settled(late)
+	_, err := s.tables.Settled(late)
 	if err == nil {
 		return nil
 	}
-	if snap := s.cfg.Tables.Snapshot(); snap.Revision() >= index {
+	if snap := s.tables.Snapshot(); snap.Revision() >= index {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -62,124 +68,22 @@ func (s *Server) reached(ctx context.Context, index uint64, wait time.Duration) 
 			"another server", index, wait)
 }
 
-// given reports whether a query parameter is set: present, and neither "false" nor "0".
-func given(r *http.Request, name string) bool {
-	values, ok := r.URL.Query()[name]
-	return ok && values[0] != "false" && values[0] != "0"
-}
-
-// number reads a query parameter that counts; absent, it is the fallback.
-func number(r *http.Request, name string, fallback uint64) (uint64, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return fallback, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		return 0, badQuery(name, "is %q, want a whole number that is not negative", clip(text))
-	}
-	return n, nil
-}
-
-// span reads a query parameter that is a duration; absent, it is 0.
-func span(r *http.Request, name string) (time.Duration, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, badQuery(name, "is %q, want a duration such as \"30s\" or \"5m\"", clip(text))
-	}
-	return d, nil
-}
-
-func badQuery(name, format string, args ...any) *problem {
-	p := problemf(http.StatusBadRequest, "the query has a fault")
-	p.Faults = cluster.Faults{{Path: "?" + name, Message: problemf(0, format, args...).Detail}}
-	return p
-}
-
-// misfit says why a parameter's text is none of its kind, or nothing. One without a value is given, and left to its
-// default.
-func misfit(kind, text string) string {
-	switch {
-	case text == "":
-	case kind == "boolean":
-		if !slices.Contains([]string{"true", "false", "1", "0"}, text) {
-			return fmt.Sprintf("is %q, want true or false", clip(text))
-		}
-	case kind == "integer":
-		// who reads it says which range it has
-		if _, err := strconv.ParseInt(text, 10, 64); err != nil && !errors.Is(err, strconv.ErrRange) {
-			return fmt.Sprintf("is %q, want a whole number", clip(text))
-		}
-	}
-	return ""
-}
-
-// checkQuery refuses query parameters that the route does not know, and path values that name nothing.
-func checkQuery(rt *route, r *http.Request) error {
-	var faults cluster.Faults
-	known := map[string]string{} // their kinds
-	for _, p := range rt.query {
-		known[p.name] = p.kind
-	}
-	for name, values := range r.URL.Query() { // order-free: the faults are sorted
-		if kind, ok := known[name]; ok {
-			if fault := misfit(kind, values[0]); fault != "" {
-				faults = append(faults, cluster.Fault{Path: "?" + name, Message: fault})
-			}
-			continue
-		}
-		text := "is not a known parameter"
-		if near := nearest(name, known); near != "" {
-			text += "; did you mean " + strconv.Quote(near) + "?"
-		}
-		faults = append(faults, cluster.Fault{Path: "?" + safeKey(name), Message: text})
-	}
-	slices.SortFunc(faults, func(a, b cluster.Fault) int { return strings.Compare(a.Path, b.Path) })
-	for _, name := range rt.names() {
-		value := r.PathValue(name)
-		ok, want := cluster.ValidName(value), "1 to 63 of a-z, 0-9 and \"-\", a letter first, no \"-\" last"
-		switch name {
-		case "node", "server":
-			ok, want = cluster.ValidNodeName(value), "lower-case letters, digits, \"-\" and \".\""
-		case "task":
-			_, ok = cluster.TaskID(value).Parts()
-			want = "CLUSTER.SERVICE.GENERATION.INDEX or CLUSTER.JOB.GENERATION.STEP.INDEX, such as default.web.1.0"
-		case "version":
-			want = "a number from 1 up"
-			n, err := strconv.Atoi(value)
-			ok = err == nil && n > 0
-		case "key":
-			ok = cluster.ValidName("k" + value) // an id may begin with a digit
-		case "rebalancing":
-			_, err := strconv.ParseUint(value, 10, 64)
-			ok, want = err == nil || value == "last", "a number, or last"
-		}
-		if !ok {
-			faults = append(faults, cluster.Fault{
-				Path:    name,
-				Message: strconv.Quote(clip(value)) + " in the address is not a valid " + name + ": want " + want,
-			})
-		}
-	}
-	if len(faults) == 0 {
+// synced waits until the tables have read the store: before, they would answer that nothing is there.
+func (s *snapshotReader) synced(ctx context.Context) error {
+	select {
+	case <-s.tables.Synced():
 		return nil
+	default:
 	}
-	p := problemf(http.StatusBadRequest, "the address has %s", plural(len(faults), "fault"))
-	p.Faults = faults
-	return p
-}
-
-// wantsStream reports whether the client asks for server-sent events.
-func wantsStream(r *http.Request) bool {
-	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		media, _, _ := strings.Cut(part, ";")
-		if strings.TrimSpace(media) == "text/event-stream" {
-			return true
-		}
+	late := time.NewTimer(s.syncWait)
+	defer late.Stop()
+	select {
+	case <-s.tables.Synced():
+		return nil
+	case <-late.C:
+		return problemf(http.StatusServiceUnavailable,
+			"the server has just started and is still reading its store: ask again in a moment, or another server")
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return false
 }

@@ -58,7 +58,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("settle") == "" {
 		settle = rebalanceSettle
 	}
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

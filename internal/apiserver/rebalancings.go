@@ -56,7 +56,7 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var made *cluster.Rebalancing
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		rec, err := d.newRebalancing(s.cfg.Domain, ask.Parallel)
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func (s *Server) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Ent
 }
 
 func (s *Server) readRebalancing(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (s *Server) readRebalancing(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) listRebalancings(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s, w, r, source[api.RebalancingBrief]{
+	return serveList(s.lists, w, r, source[api.RebalancingBrief]{
 		List: "rebalancings", // rebalancings have no topic
 		All: func(snap *store.Snapshot) (all []item[api.RebalancingBrief]) {
 			for e := range snap.Rebalancings() {
@@ -247,7 +247,7 @@ func (s *Server) cancelRebalancing(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	var seen *cluster.Rebalancing
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		e, err := s.rebalancingOf(d.snap, r)
 		if err != nil {
 			return err
@@ -288,7 +288,7 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 	}
 	var made *cluster.Rebalancing
 	var left []api.RebalanceLeft
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		rec, err := d.newRebalancing(s.cfg.Domain, ask.Parallel)
 		if err != nil {
 			return err

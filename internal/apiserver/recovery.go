@@ -9,7 +9,7 @@ import (
 )
 
 func (s *Server) readRecovery(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) error {
 				"where its owner wants it) or \"stop\""},
 		})
 	}
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Recovery(s.cfg.Domain)
 		if err := pre.check(e.Modified); err != nil {
 			return err

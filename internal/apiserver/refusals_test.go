@@ -58,7 +58,7 @@ func namesPlace(p *api.Problem, place string) bool {
 }
 
 // wellFormed fills the variable parts of a route's path with names of nothing.
-func (rt *route) wellFormed() (path string, values map[string]string) {
+func wellFormed(rt *route) (path string, values map[string]string) {
 	path, values = rt.path, map[string]string{}
 	for _, name := range rt.names() {
 		value := map[string]string{
@@ -88,7 +88,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 		if rt.role == machine || rt.open {
 			continue
 		}
-		good, _ := rt.wellFormed()
+		good, _ := wellFormed(rt)
 		// 1. Each part of the path.
 		for _, name := range rt.names() {
 			if name == "profile" {
@@ -99,7 +99,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 				for _, other := range rt.names() {
 					fill := url.PathEscape(value)
 					if other != name {
-						_, values := rt.wellFormed()
+						_, values := wellFormed(rt)
 						fill = values[other]
 					}
 					path = strings.ReplaceAll(path, "{"+other+"}", fill)

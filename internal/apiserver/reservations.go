@@ -58,7 +58,7 @@ func (s *Server) reservationRoutes() []route {
 }
 
 func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s, w, r, source[api.ReservationView]{
+	return serveList(s.lists, w, r, source[api.ReservationView]{
 		List: "reservations", Topics: store.TopicReservations,
 		All: func(snap *store.Snapshot) (all []item[api.ReservationView]) {
 			for e := range snap.Reservations() {
@@ -70,7 +70,7 @@ func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (s *Server) readReservation(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error 
 		})
 	}
 	status := http.StatusOK
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		e, stands := d.snap.Reservation(name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (s *Server) deleteReservation(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Reservation(name)
 		if err := pre.check(e.Modified); err != nil {
 			return err

@@ -84,7 +84,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 	for name := range want {
 		t.Errorf("%s is in this list and is no route", name)
 	}
-	if rt := (&route{}); rt.may(new(http.Request), &caller{role: operator}) == nil {
+	if mayUse(&route{})(new(http.Request), &caller{role: operator}) == nil {
 		t.Error("a route that nobody thought about is open")
 	}
 }

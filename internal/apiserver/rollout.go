@@ -53,7 +53,7 @@ func (s *Server) rolloutRoutes() []route {
 }
 
 func (s *Server) readRollout(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Server) readRollout(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func (s *Server) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Re
 }
 
 func (s *Server) readScale(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

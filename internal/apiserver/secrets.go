@@ -95,7 +95,7 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := callerOf(r.Context())
-	return serveList(s, w, r, source[api.SecretView]{
+	return serveList(s.lists, w, r, source[api.SecretView]{
 		List: "secrets", Topics: store.TopicSecrets | store.TopicOwners | store.TopicCrons | store.TopicDefinitions,
 		All: func(snap *store.Snapshot) (all []item[api.SecretView]) {
 			users := usersOf(snap, in)
@@ -113,7 +113,7 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) readSecret(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	var restarted []string
 	status := http.StatusOK
-	snap, err := s.write(r.Context(), func(d *draft) (err error) {
+	snap, err := s.writer.write(r.Context(), func(d *draft) (err error) {
 		e, stands := d.snap.Secret(asked.Cluster, asked.Name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -375,7 +375,7 @@ func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Secret(in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err

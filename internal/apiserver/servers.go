@@ -80,7 +80,7 @@ func judgeServer(v *api.ServerView, engine *engineAnswer, r Reach, heard bool) (
 }
 
 func (s *Server) listServers(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s, w, r, source[api.ServerView]{
+	return serveList(s.lists, w, r, source[api.ServerView]{
 		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
 		All: func(snap *store.Snapshot) (all []item[api.ServerView]) {
 			engine := s.askEngine(context.Background()) // bounded by itself
@@ -104,7 +104,7 @@ func (s *Server) findServer(snap *store.Snapshot, engine *engineAnswer, id strin
 
 // target reads what a request about one server names, from what the store holds now.
 func (s *Server) target(r *http.Request) (api.ServerView, engineAnswer, error) {
-	snap, err := s.settled(r.Context())
+	snap, err := s.reads.settled(r.Context())
 	if err != nil {
 		return api.ServerView{}, engineAnswer{}, err
 	}
@@ -118,7 +118,7 @@ func (s *Server) target(r *http.Request) (api.ServerView, engineAnswer, error) {
 }
 
 func (s *Server) readServer(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *Server) removeRecord(ctx context.Context, v *api.ServerView) error {
 	if v.Revision == 0 {
 		return nil
 	}
-	_, err := s.write(ctx, func(d *draft) error {
+	_, err := s.writer.write(ctx, func(d *draft) error {
 		if e, ok := d.snap.Server(v.ID); ok {
 			d.remove(d.prefix.Server(v.ID), e.Modified, cluster.Event{
 				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + serverName(v) +

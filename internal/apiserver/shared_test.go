@@ -21,7 +21,7 @@ import (
 
 // rarely keeps lists from being computed anew as a whole, so that a test sees what changes alone do.
 func (w *world) rarely() {
-	w.server.views.Whole.Least, w.server.views.Whole.Most = time.Hour, time.Hour
+	w.server.lists.views.Whole.Least, w.server.lists.views.Whole.Most = time.Hour, time.Hour
 }
 
 // computed returns how often a list was computed for those who wait.
@@ -61,10 +61,10 @@ func TestOneComputationForAll(t *testing.T) {
 		go func() { answered <- w.call("GET", fmt.Sprintf("/v1/services?index=%d&wait=1m", index), nil) }()
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
-		w.server.waiters.mu.Lock()
-		defer w.server.waiters.mu.Unlock()
-		if w.server.waiters.all != 2*many {
-			return fmt.Errorf("%d wait", w.server.waiters.all)
+		w.server.lists.waiters.mu.Lock()
+		defer w.server.lists.waiters.mu.Unlock()
+		if w.server.lists.waiters.all != 2*many {
+			return fmt.Errorf("%d wait", w.server.lists.waiters.all)
 		}
 		return nil
 	})
@@ -83,7 +83,7 @@ func TestOneComputationForAll(t *testing.T) {
 	if n := w.computed("services"); n != 2 {
 		t.Errorf("computed %d times, want twice: at the begin and once for the change", n)
 	}
-	if n := w.server.views.Views(); n != 1 {
+	if n := w.server.lists.views.Views(); n != 1 {
 		t.Errorf("%d views are held for one list", n)
 	}
 }
@@ -165,9 +165,9 @@ func TestTooManyWaiters(t *testing.T) {
 	refused("/v1/services", "3 requests wait for changes at this server", "Authorization", two, "Accept", eventStream)
 	third.cancel()
 	testkit.Eventually(t, 10*time.Second, func() error {
-		w.server.waiters.mu.Lock()
-		defer w.server.waiters.mu.Unlock()
-		if w.server.waiters.all > 2 {
+		w.server.lists.waiters.mu.Lock()
+		defer w.server.lists.waiters.mu.Unlock()
+		if w.server.lists.waiters.all > 2 {
 			return errors.New("the place is still taken")
 		}
 		return nil

@@ -15,7 +15,7 @@ import (
 // readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer
 // its sum, so that one that is cut short is never taken for whole.
 func (s *Server) readSnapshot(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.settled(r.Context())
+	snap, err := s.reads.settled(r.Context())
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func listMark(revision uint64) []byte {
 // goes on from there if the list is known not to have changed since, else it gets a reset and the whole list: what was
 // removed meanwhile nobody remembers. What changes is computed and encoded once for all who read the same list; a
 // reader that is slow gets several changes in one.
-func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, src source[T]) error {
+func streamList[T any](s *lists, w http.ResponseWriter, r *http.Request, src source[T]) error {
 	since, err := number(r, "index", 0)
 	if err != nil {
 		return err
@@ -125,13 +125,13 @@ func streamList[T any](s *Server, w http.ResponseWriter, r *http.Request, src so
 		return err
 	}
 	defer leave()
-	if err := s.reached(r.Context(), since, catchUp); err != nil {
+	if err := s.reads.reached(r.Context(), since, catchUp); err != nil {
 		return err
 	}
 	v := rendition.Join(s.views, viewName(r), src)
 	defer v.Leave()
 	seen := s.sights.recall(viewName(r)) // before the list is read, as in awaitList
-	now, at, err := v.At(r.Context(), s.cfg.Tables.Snapshot().Revision())
+	now, at, err := v.At(r.Context(), s.reads.tables.Snapshot().Revision())
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func (s *Server) readStatus(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

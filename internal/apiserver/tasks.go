@@ -23,7 +23,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 		return badQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, "+
 			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled", clip(string(f.state)))
 	}
-	return serveList(s, w, r, source[api.TaskView]{
+	return serveList(s.lists, w, r, source[api.TaskView]{
 		List: "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
 		All: func(snap *store.Snapshot) []item[api.TaskView] { return s.look(snap).tasks(f) },
 		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]item[api.TaskView], bool) {
@@ -33,7 +33,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (s *Server) accessRoutes() []route {
 }
 
 func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s, w, r, source[api.TokenView]{
+	return serveList(s.lists, w, r, source[api.TokenView]{
 		List: "tokens", // tokens have no topic
 		All: func(snap *store.Snapshot) (all []item[api.TokenView]) {
 			for e := range snap.Tokens() {
@@ -87,7 +87,7 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) readToken(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	id, secret := newTokenID(), newSecret()
 	x := exchangeOf(r.Context())
 	x.object = id
-	snap, err := s.write(r.Context(), func(d *draft) error {
+	snap, err := s.writer.write(r.Context(), func(d *draft) error {
 		for _, c := range ask.Clusters {
 			if _, ok := d.snap.Cluster(c); !ok && c != cluster.DefaultCluster {
 				return faulty(cluster.Faults{{Path: "clusters", Message: "there is no cluster " + c}})
@@ -250,7 +250,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.write(r.Context(), func(d *draft) error {
+	_, err = s.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Token(id)
 		if err := pre.check(e.Modified); err != nil {
 			return err

@@ -125,33 +125,6 @@ func (l *look) remembered(svc *cluster.Service) []cluster.Version {
 	return versionsOf(l.snap, svc)
 }
 
-func versionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
-	var all []cluster.Version
-	add := func(v cluster.Version) {
-		if !slices.ContainsFunc(all, func(known cluster.Version) bool { return known.Generation == v.Generation }) {
-			all = append(all, v)
-		}
-	}
-	e, ok := snap.Rollout(svc.Cluster, svc.Name)
-	if !ok || e.Value.Generation != svc.Generation {
-		add(cluster.Version{
-			Generation: svc.Generation, Definition: svc.Definition, State: cluster.RolloutRolling, Started: svc.Updated,
-			Message: "the control plane has not looked at it yet",
-		})
-	}
-	if ok {
-		add(e.Value.Version)
-		for _, v := range e.Value.History {
-			add(v)
-		}
-		if e.Value.Healthy != nil {
-			add(*e.Value.Healthy)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b cluster.Version) int { return -cmp.Compare(a.Generation, b.Generation) })
-	return all
-}
-
 // earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0
 // the newest of which all tasks were healthy and that is not what runs already.
 func earlier(known []cluster.Version, svc *cluster.Service, generation uint64) (cluster.Version, bool) {

@@ -217,29 +217,6 @@ func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	}
 }
 
-func kindOf(p cluster.TaskParts) cluster.Kind {
-	if p.Step != "" {
-		return cluster.KindJob
-	}
-	return cluster.KindService
-}
-
-// owners yields the services and jobs of a cluster, or of all.
-func owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
-	return func(yield func(cluster.OwnerRef) bool) {
-		for e := range snap.Services(in) {
-			if !yield(e.Value.Owner()) {
-				return
-			}
-		}
-		for e := range snap.Jobs(in) {
-			if !yield(e.Value.Owner()) {
-				return
-			}
-		}
-	}
-}
-
 // pendingView shows a task that waits, with the scheduler's reason or else what became of its last attempt.
 func (l *look) pendingView(w *cluster.Pending) api.TaskView {
 	id := w.Task

@@ -34,6 +34,11 @@ type waiters struct {
 	each map[string]int
 }
 
+// newWaiters returns bounds: most in all, and mostEach for one client. Open counts those that wait, by kind.
+func newWaiters(most, mostEach int, open *prometheus.GaugeVec) *waiters {
+	return &waiters{most: most, mostEach: mostEach, open: open}
+}
+
 // enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After,
 // in which case nothing is held. Otherwise the caller calls leave once.
 func (s *waiters) enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {

@@ -73,7 +73,7 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	caller := callerOf(r.Context())
-	return serveList(l.server, w, r, source[V]{
+	return serveList(l.server.lists, w, r, source[V]{
 		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
 			return (in == "" || o.Cluster == in) && caller.sees(o.Cluster)
 		}),
@@ -114,7 +114,7 @@ func (s *Server) knownCluster(r *http.Request, name string) error {
 	if name == "" || name == cluster.DefaultCluster {
 		return nil
 	}
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
 }
 
 func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
-	snap, err := l.server.snapshot(r)
+	snap, err := l.server.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	}
 	var change api.Change
 	mine := written[T]{}
-	snap, err := l.server.write(r.Context(), func(d *draft) (err error) {
+	snap, err := l.server.writer.write(r.Context(), func(d *draft) (err error) {
 		object := asked
 		change, err = l.set(d, &object, pre)
 		mine = written[T]{&object, d}
@@ -222,7 +222,7 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, e
 	if err != nil {
 		return nil, mine, err
 	}
-	snap, err := l.server.write(r.Context(), func(d *draft) error {
+	snap, err := l.server.writer.write(r.Context(), func(d *draft) error {
 		e, ok := l.one(d.snap, in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -256,7 +256,7 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var last V
-	snap, err := l.server.write(r.Context(), func(d *draft) error {
+	snap, err := l.server.writer.write(r.Context(), func(d *draft) error {
 		e, ok := l.one(d.snap, in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err

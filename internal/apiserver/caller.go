@@ -1,18 +1,81 @@
 package apiserver
 
 import (
-	"fmt"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 )
 
-// Each route names the least role that it needs, and whether a token that is limited to some clusters may use it. Those
-// of a cluster, or of a task, are refused for any other cluster here; those that are shared have no cluster, or leave
-// out of their answers what is not the caller's to see. All the rest is for callers without a limit.
+// began notes which route a request took, and what it is about.
+func (x *exchange) began(rt *route, r *http.Request) {
+	x.route = rt
+	var parts []string
+	for _, name := range rt.names() {
+		parts = append(parts, clip(r.PathValue(name)))
+	}
+	x.object = strings.Join(parts, "/")
+}
+
+// caller is who sent a request.
+type caller struct {
+	who  string // as AuditLine.Who
+	name string // what a token is called
+	role cluster.Role
+	// clusters, unless nil, are the only ones that the caller reaches.
+	clusters []string
+	// subject is that of the certificate that the connection showed, where that is what the caller is known by.
+	subject pki.Subject
+	// local says that the caller is on this machine and may do everything, as admin and as any node.
+	local bool
+}
+
+// exchange is a request on its way, for those who look at it from outside of its route.
+type exchange struct {
+	id     string
+	caller *caller
+	route  *route
+	object string
+	trace  string // the traceparent that the client sent
+}
+
+// name returns what the request's route is called, empty outside of one.
+func (x *exchange) name() string {
+	if x.route == nil {
+		return ""
+	}
+	return x.route.name
+}
+
+type exchangeKey struct{}
+
+// exchangeOf returns what is known of a request; outside of one it returns an empty exchange.
+func exchangeOf(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return new(exchange)
+}
+
+// callerOf returns who sent a request, a stranger without any role where nobody was let in.
+func callerOf(ctx context.Context) *caller {
+	if c := exchangeOf(ctx).caller; c != nil {
+		return c
+	}
+	return new(caller)
+}
+
+// by names the caller as events do: what it is called, with what it is known by.
+func (c *caller) by() string {
+	if c.name == "" {
+		return c.who
+	}
+	return c.name + " (" + c.who + ")"
+}
 
 // Roles of people, as the table of routes has them, the greater last.
 const (
@@ -29,8 +92,16 @@ func rank(r cluster.Role) int {
 	return 1 + slices.Index([]cluster.Role{viewer, submitter, operator, admin}, r)
 }
 
-// may returns nil if a caller may use a route for what the request names.
-func (rt *route) may(r *http.Request, c *caller) error {
+// mayUse returns a check: nil if a caller may use the route for what the request names.
+//
+// Each route names the least role that it needs, and whether a token that is limited to some clusters may use it. Those
+// of a cluster, or of a task, are refused for any other cluster here; those that are shared have no cluster, or leave
+// out of their answers what is not the caller's to see. All the rest is for callers without a limit.
+func mayUse(rt *route) func(*http.Request, *caller) error {
+	return func(r *http.Request, c *caller) error { return c.mayUse(rt, r) }
+}
+
+func (c *caller) mayUse(rt *route, r *http.Request) error {
 	if rt.role == machine {
 		if c.subject.Role == "" {
 			return problemf(http.StatusForbidden, "this is for machines, with their certificate")
@@ -121,38 +192,4 @@ func (c *caller) mayApply(changes []api.Change) error {
 		}
 	}
 	return nil
-}
-
-// changed names the objects of an apply for the audit log.
-func changed(changes []api.Change) string {
-	const most = 20
-	var names []string
-	for i := range changes {
-		c := &changes[i]
-		if c.Action == api.ActionNone {
-			continue
-		}
-		if len(names) == most {
-			names = append(names, fmt.Sprintf("and more of %d", len(changes)))
-			break
-		}
-		name := c.Name
-		if c.Cluster != "" {
-			name = c.Cluster + "/" + c.Name
-		}
-		names = append(names, string(c.Kind)+" "+name)
-	}
-	return strings.Join(names, ", ")
-}
-
-// clusterOf returns the cluster that an event is about, "" for none.
-func clusterOf(e *cluster.Event) string {
-	if e.Cluster != "" {
-		return e.Cluster
-	}
-	if e.Owner != nil {
-		return e.Owner.Cluster
-	}
-	parts, _ := e.Task.Parts()
-	return parts.Cluster
 }
