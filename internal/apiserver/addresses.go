@@ -11,16 +11,16 @@ import (
 )
 
 // listAddresses lists where the healthy tasks of a service are reached.
-func (s *Server) listAddresses(w http.ResponseWriter, r *http.Request) error {
+func (a *servicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: r.PathValue("cluster"), Name: r.PathValue("service")}
-	snap, err := s.reads.forRequest(r)
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
 	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
 		return notFound("service", owner.Cluster+"/"+owner.Name)
 	}
-	return serveList(s.lists, w, r, source[api.Address]{
+	return serveList(a.lists, w, r, source[api.Address]{
 		List: "addresses", Topics: store.TopicOwners | store.TopicNodes,
 		All:     func(snap *store.Snapshot) []item[api.Address] { return healthyAddresses(snap, owner) },
 		Touches: touchesOwners(func(o cluster.OwnerRef) bool { return o == owner }),

@@ -144,15 +144,18 @@ type Server struct {
 	lists   *lists
 	gate    *gate
 	events  *eventsAPI
+	engine  *engineState
+	// The operations that others of the server ask.
+	health     *healthAPI
+	documents  *documentsAPI
+	tasks      *tasksAPI
+	servers    *serversAPI
+	masterKeys *masterKeysAPI
+	joining    *joinAPI
 	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
 	headerWait, bodyWait time.Duration
-	probe                probe
-	simulating           sync.Mutex // held by the simulation that is made
-	joins                joins
-	engine               engineState
 	// running counts the requests in flight, those with a connection of their own (exec) among them.
 	running sync.WaitGroup
-	spec    document
 }
 
 // New returns a server that has started nothing.
@@ -196,8 +199,8 @@ func New(cfg Config) *Server {
 	s.lists = newLists(s.reads, waiting, s.metrics.computed)
 	s.events = newEventsAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
 	cfg.Registry.MustRegister(newGauges(s))
-	s.routes = s.table()
-	s.spec = describe(s.routes)
+	s.routes = s.operations()
+	s.documents.spec = describe(s.routes)
 	for i := range s.routes {
 		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
 	}

@@ -9,8 +9,15 @@ import (
 	"github.com/berthd/berth/api"
 )
 
+// applyAPI writes sets of objects.
+type applyAPI struct {
+	backend
+
+	pins *imagePins
+}
+
 // apply writes a set of objects, all or none: every object is validated first, and all faults are told at once.
-func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
+func (a *applyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ApplyRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -28,15 +35,15 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if ask.DryRun {
-		d := s.writer.draft(s.cfg.Tables.Snapshot())
+		d := a.writer.draft(a.reads.tables.Snapshot())
 		d.caller = callerOf(r.Context())
 		if err := draw(d); err != nil {
 			return err
 		}
 		return answer(w, http.StatusOK, reply)
 	}
-	loose := s.pin(r.Context(), definitionsOf(set), runnersOf(callerOf(r.Context()), s.cfg.Tables.Snapshot(), set))
-	if err := s.applied(r.Context(), draw, &reply); err != nil {
+	loose := a.pins.pin(r.Context(), definitionsOf(set), runnersOf(callerOf(r.Context()), a.reads.tables.Snapshot(), set))
+	if err := a.applied(r.Context(), draw, &reply); err != nil {
 		return err
 	}
 	loose.note(reply.Changes)
@@ -45,9 +52,9 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 }
 
 // applied commits a set and fills in the revisions that the objects have then.
-func (s *Server) applied(ctx context.Context, draw func(*draft) error, reply *api.ApplyReply) error {
+func (a *applyAPI) applied(ctx context.Context, draw func(*draft) error, reply *api.ApplyReply) error {
 	var drawn *draft
-	_, err := s.writer.write(ctx, func(d *draft) error {
+	_, err := a.writer.write(ctx, func(d *draft) error {
 		drawn = d
 		return draw(d)
 	})
@@ -82,4 +89,14 @@ func changed(changes []api.Change) string {
 		names = append(names, string(c.Kind)+" "+name)
 	}
 	return strings.Join(names, ", ")
+}
+
+func (a *applyAPI) routes() []route {
+	return []route{
+		{
+			method: "POST", path: "/v1/apply", name: "apply", role: submitter, shared: true,
+			summary: "Writes a set of objects, all or none, or tells what that would change.",
+			body:    typeOf[api.ApplyRequest](), reply: typeOf[api.ApplyReply](), serve: a.apply,
+		},
+	}
 }

@@ -17,10 +17,16 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
+// checksAPI passes what is said to checks of tasks on to their nodes.
+type checksAPI struct {
+	tasks  *tasksAPI
+	agents agentStreams
+}
+
 // wordTimeout bounds how long a word may take to its node and back.
 const wordTimeout = 15 * time.Second
 
-func (s *Server) checkRoutes() []route {
+func (a *checksAPI) routes() []route {
 	return []route{{
 		method: "POST", path: "/v1/tasks/{task}/checks/{check}", name: "sayCheck", role: submitter, quiet: true,
 		summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once " +
@@ -29,14 +35,14 @@ func (s *Server) checkRoutes() []route {
 			"attempt", "integer",
 			"the attempt's number: a word for another one is refused; default the newest",
 		}},
-		body: typeOf[api.CheckWord](), status: http.StatusNoContent, serve: s.sayCheck,
+		body: typeOf[api.CheckWord](), status: http.StatusNoContent, serve: a.sayCheck,
 	}}
 }
 
 // sayCheck passes a word on to the agent of a task, which owns its checks. Nothing of it is stored here, so it goes
 // without a quorum, and no change of leader touches it. It is left out of the audit log, which a word every few seconds
 // would fill: a word that is not pass says in the events who said it.
-func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
+func (a *checksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	var word api.CheckWord
 	if err := readBody(w, r, &word); err != nil {
 		return err
@@ -44,8 +50,8 @@ func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	if err := validWord(&word); err != nil {
 		return err
 	}
-	snap := s.cfg.Tables.Snapshot()
-	v, row, err := s.task(snap, r)
+	snap := a.tasks.reads.tables.Snapshot()
+	v, row, err := a.tasks.task(snap, r)
 	if err != nil {
 		return err
 	}
@@ -68,7 +74,7 @@ func (s *Server) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wordTimeout)
 	defer cancel()
-	stream, err := s.openStream(ctx, row.Node, transport.StreamRequest{
+	stream, err := a.agents.open(ctx, row.Node, transport.StreamRequest{
 		Kind: transport.StreamTTLUpdate, Task: row.Task, UUID: uuidOf(row),
 		Word: &transport.WordRequest{Check: name, Word: word.Word, Message: message},
 	})

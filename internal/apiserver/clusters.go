@@ -8,9 +8,12 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) error {
+// clustersAPI lists, reads, writes and deletes clusters.
+type clustersAPI struct{ backend }
+
+func (a *clustersAPI) listClusters(w http.ResponseWriter, r *http.Request) error {
 	c := callerOf(r.Context())
-	return serveList(s.lists, w, r, source[api.ClusterView]{
+	return serveList(a.lists, w, r, source[api.ClusterView]{
 		List: "clusters", Topics: store.TopicClusters,
 		All: func(snap *store.Snapshot) (all []item[api.ClusterView]) {
 			for e := range snap.Clusters() {
@@ -28,8 +31,8 @@ func clusterView(e store.Entry[cluster.Cluster]) api.ClusterView {
 	return api.ClusterView{Cluster: *e.Value, Revision: e.Modified}
 }
 
-func (s *Server) readCluster(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *clustersAPI) readCluster(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -42,7 +45,7 @@ func (s *Server) readCluster(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, clusterView(e))
 }
 
-func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
+func (a *clustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("cluster")
 	var c cluster.Cluster
 	pre, err := readObject(w, r, &c, func() cluster.Faults { return named("name", &c.Name, name) })
@@ -51,7 +54,7 @@ func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
 	}
 	var change api.Change
 	var drawn *draft
-	snap, err := s.writer.write(r.Context(), func(d *draft) (err error) {
+	snap, err := a.writer.write(r.Context(), func(d *draft) (err error) {
 		object := c
 		drawn = d
 		change, err = d.setCluster(&object, pre)
@@ -71,13 +74,13 @@ func (s *Server) writeCluster(w http.ResponseWriter, r *http.Request) error {
 
 // deleteCluster deletes in two steps, so that a service that is made meanwhile is not left without
 // its cluster: the first marks the record, and whatever rests on the record's revision is refused from then on.
-func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
+func (a *clustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("cluster")
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Cluster(name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -97,7 +100,7 @@ func (s *Server) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found error
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		found = nil
 		e, ok := d.snap.Cluster(name)
 		if !ok || !e.Value.Deleted {
@@ -149,4 +152,28 @@ func leaving(l cluster.Lifespan) string {
 		return ", which is being deleted"
 	}
 	return ""
+}
+
+func (a *clustersAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/clusters", name: "listClusters", role: viewer, shared: true,
+			summary: "All clusters.", query: listParameters(), reply: typeOf[api.Page[api.ClusterView]](),
+			stream: eventStream, long: true, serve: a.listClusters,
+		},
+		{
+			method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", role: viewer, summary: "One cluster.",
+			query: []parameter{consistent()}, reply: typeOf[api.ClusterView](), serve: a.readCluster,
+		},
+		{
+			method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", role: operator,
+			summary: "Makes or changes a cluster.", writes: true, body: typeOf[cluster.Cluster](),
+			reply: typeOf[api.ClusterView](), serve: a.writeCluster,
+		},
+		{
+			method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: operator,
+			summary: "Deletes a cluster that has neither services, jobs nor crons.", writes: true,
+			status: http.StatusNoContent, serve: a.deleteCluster,
+		},
+	}
 }

@@ -10,57 +10,60 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// cronsAPI lists, reads, writes, suspends and runs crons.
+type cronsAPI struct{ workloads }
+
 // nextMoments is how many moments a view of a cron names.
 const nextMoments = 5
 
-func (s *Server) cronRoutes() []route {
+func (a *cronsAPI) routes() []route {
 	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
 	page, view := typeOf[api.Page[api.CronView]](), typeOf[api.CronView]()
 	return []route{
 		{
 			method: "GET", path: "/v1/crons", name: "listAllCrons", role: viewer, shared: true,
 			summary: "The crons of all clusters.", query: listParameters(), reply: page, stream: eventStream,
-			long: true, serve: s.crons().list,
+			long: true, serve: a.crons().list,
 		},
 		{
 			method: "GET", path: list, name: "listCrons", role: viewer, summary: "The crons of a cluster.",
-			query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.crons().list,
+			query: listParameters(), reply: page, stream: eventStream, long: true, serve: a.crons().list,
 		},
 		{
 			method: "GET", path: one, name: "readCron", role: viewer,
 			summary: "One cron with its next moments and its jobs.", query: []parameter{consistent()}, reply: view,
-			serve: s.crons().read,
+			serve: a.crons().read,
 		},
 		{
 			method: "PUT", path: one, name: "writeCron", role: submitter,
 			summary: "Makes or changes a cron. Jobs that it made already stay as they are.", writes: true,
-			body: typeOf[cluster.Cron](), reply: view, serve: s.crons().write,
+			body: typeOf[cluster.Cron](), reply: view, serve: a.crons().write,
 		},
 		{
 			method: "DELETE", path: one, name: "deleteCron", role: submitter,
 			summary: "Deletes a cron. Its jobs stay, and run to their end.", writes: true, status: http.StatusNoContent,
-			serve: s.deleteCron,
+			serve: a.deleteCron,
 		},
 		{
 			method: "POST", path: one + "/run", name: "runCron", role: submitter,
 			summary: "Makes a job at once, whatever the schedule says.", writes: true, status: http.StatusCreated,
-			reply: typeOf[api.JobView](), serve: s.runCron,
+			reply: typeOf[api.JobView](), serve: a.runCron,
 		},
 		{
 			method: "POST", path: one + "/suspend", name: "suspendCron", role: submitter,
-			summary: "Has a cron make no jobs.", writes: true, reply: view, serve: s.suspendCron(true),
+			summary: "Has a cron make no jobs.", writes: true, reply: view, serve: a.suspendCron(true),
 		},
 		{
 			method: "POST", path: one + "/resume", name: "resumeCron", role: submitter,
 			summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
-				"that passed.", writes: true, reply: view, serve: s.suspendCron(false),
+				"that passed.", writes: true, reply: view, serve: a.suspendCron(false),
 		},
 	}
 }
 
-func (s *Server) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
+func (a *cronsAPI) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
 	return workload[cluster.Cron, *cluster.Cron, api.CronView]{
-		server: s, noun: "cron",
+		workloads: a.workloads, noun: "cron",
 		key:  func(p store.Prefix, c *cluster.Cron) string { return p.Cron(c.Cluster, c.Name) },
 		all:  (*store.Snapshot).Crons,
 		one:  (*store.Snapshot).Cron,
@@ -104,13 +107,13 @@ func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
 
 // deleteCron removes a cron. Nothing runs for it itself, so it goes at once; what the control plane remembers of it
 // follows.
-func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
-	in, name := s.crons().named(r)
+func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
+	in, name := a.crons().named(r)
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Cron(in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -132,9 +135,9 @@ func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
+func (a *cronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.crons().change(w, r, func(d *draft, c *cluster.Cron) (bool, error) {
+		return a.crons().change(w, r, func(d *draft, c *cluster.Cron) (bool, error) {
 			write := c.Suspended != suspend
 			if write && !suspend {
 				if err := d.still(c.Cluster, d.permittedSteps(c.Cluster, c.Job.Steps, "job.steps")); err != nil {
@@ -148,14 +151,14 @@ func (s *Server) suspendCron(suspend bool) func(http.ResponseWriter, *http.Reque
 }
 
 // runCron makes a job of a cron for now, also of one that is suspended or whose last job still runs.
-func (s *Server) runCron(w http.ResponseWriter, r *http.Request) error {
-	in, name := s.crons().named(r)
+func (a *cronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
+	in, name := a.crons().named(r)
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
 	mine := written[cluster.Job]{}
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Cron(in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -164,7 +167,7 @@ func (s *Server) runCron(w http.ResponseWriter, r *http.Request) error {
 			return notFound("cron", in+"/"+name)
 		}
 		d.require(d.prefix.Cron(in, name), e.Modified)
-		job, err := d.jobNow(e.Value)
+		job, err := jobNow(d, e.Value)
 		if err != nil {
 			return err
 		}
@@ -183,18 +186,18 @@ func (s *Server) runCron(w http.ResponseWriter, r *http.Request) error {
 	exchangeOf(r.Context()).object = "Job " + in + "/" + mine.object.Name
 	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.revision}
 	tag(w, e.Modified)
-	return answer(w, http.StatusCreated, s.look(snap).jobView(e))
+	return answer(w, http.StatusCreated, a.look(snap).jobView(e))
 }
 
 // jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is
 // taken the seconds too.
-func (d *draft) jobNow(c *cluster.Cron) (*cluster.Job, error) {
+func jobNow(d *draft, c *cluster.Cron) (*cluster.Job, error) {
 	name := c.JobName(d.now)
-	if d.taken(c.Cluster, name) {
+	if isOwnerName(d, c.Cluster, name) {
 		seconds := "-" + d.now.UTC().Format("20060102150405")
 		name = c.Name[:min(len(c.Name), cluster.MaxName-len(seconds))] + seconds
 	}
-	if d.taken(c.Cluster, name) {
+	if isOwnerName(d, c.Cluster, name) {
 		return nil, problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
 			c.Cluster, c.Name, name)
 	}
@@ -207,7 +210,7 @@ func (d *draft) jobNow(c *cluster.Cron) (*cluster.Job, error) {
 }
 
 // taken reports whether a name is one of a service or a job.
-func (d *draft) taken(in, name string) bool {
+func isOwnerName(d *draft, in, name string) bool {
 	_, job := d.snap.Job(in, name)
 	_, service := d.snap.Service(in, name)
 	return job || service

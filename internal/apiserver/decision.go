@@ -204,7 +204,7 @@ func (s *Server) explainPlace(r *http.Request, l *look, v *api.TaskView, x *api.
 			}
 		}
 	}
-	callerOf(r.Context()).showPlace(x)
+	showPlace(callerOf(r.Context()), x)
 	return nil
 }
 
@@ -223,11 +223,11 @@ func (s *Server) advise(r *http.Request, l *look, o cluster.OwnerRef, x *api.Exp
 		}
 		break
 	}
-	callerOf(r.Context()).showPlace(x)
+	showPlace(callerOf(r.Context()), x)
 }
 
 // showPlace takes tasks of clusters that the caller does not see out of suggestions.
-func (c *caller) showPlace(x *api.Explanation) {
+func showPlace(c *caller, x *api.Explanation) {
 	if c.clusters == nil {
 		return
 	}

@@ -140,7 +140,7 @@ func TestExplainHidesOthers(t *testing.T) {
 		}},
 	}}, Place: &api.PlaceView{Here: "blue.web.1.0 was the first and red.db.1.0 the second"}}
 	c := &caller{clusters: []string{"red"}}
-	c.showPlace(&x)
+	showPlace(c, &x)
 	want := "free 1 GiB of memory on n1, as the end of a task and red.db.1.0 would"
 	if sg := x.Suggestions[0]; sg.Text != want || sg.Changes[0].Text != want || sg.Changes[0].Tasks != nil ||
 		sg.Changes[0].Attempts != nil {

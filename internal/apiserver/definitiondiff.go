@@ -9,8 +9,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// diffRoutes are those that compare task definitions.
-func (s *Server) diffRoutes() []route {
+// diffsAPI compares versions of task definitions.
+type diffsAPI struct{ backend }
+
+// routes are those that compare task definitions.
+func (a *diffsAPI) routes() []route {
 	const one = "/v1/definitions/{definition}/{version}/diff"
 	return []route{
 		{
@@ -20,19 +23,19 @@ func (s *Server) diffRoutes() []route {
 				{"from", "integer", "the version that is compared with; default the one before"},
 				consistent(),
 			},
-			reply: typeOf[api.DefinitionDiff](), serve: s.diffVersions,
+			reply: typeOf[api.DefinitionDiff](), serve: a.diffVersions,
 		},
 		{
 			method: "POST", path: one, name: "diffDefinition", role: submitter, shared: true, quiet: true,
 			summary: "What a task definition, with defaults filled in, would change since a version that " +
 				"stands. Nothing is written.",
-			body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionDiff](), serve: s.diffDefinition,
+			body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionDiff](), serve: a.diffDefinition,
 		},
 	}
 }
 
-func (s *Server) diffVersions(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *diffsAPI) diffVersions(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,7 @@ func versionBefore(snap *store.Snapshot, to cluster.Ref, sees func(cluster.Ref) 
 	return before
 }
 
-func (s *Server) diffDefinition(w http.ResponseWriter, r *http.Request) error {
+func (a *diffsAPI) diffDefinition(w http.ResponseWriter, r *http.Request) error {
 	from := refOf(r)
 	var def cluster.TaskDefinition
 	if err := readBody(w, r, &def, "revision", "status"); err != nil {
@@ -85,7 +88,7 @@ func (s *Server) diffDefinition(w http.ResponseWriter, r *http.Request) error {
 	if faults := complete(&def); len(faults) > 0 {
 		return faulty(faults)
 	}
-	snap := s.cfg.Tables.Snapshot()
+	snap := a.reads.tables.Snapshot()
 	e, ok := snap.Definition(from)
 	if !ok || !callerOf(r.Context()).sight(snap)(from) {
 		return notFound("task definition", from.String())

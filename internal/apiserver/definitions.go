@@ -11,13 +11,20 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
+// definitionsAPI lists, reads, writes and deletes versions of task definitions.
+type definitionsAPI struct {
+	backend
+
+	pins *imagePins
+}
+
+func (a *definitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 	name, c := r.PathValue("definition"), callerOf(r.Context())
 	if err := mayReveal(r); err != nil {
 		return err
 	}
 	if name != "" {
-		snap, err := s.reads.forRequest(r)
+		snap, err := a.reads.forRequest(r)
 		if err != nil {
 			return err
 		}
@@ -29,7 +36,7 @@ func (s *Server) listDefinitions(w http.ResponseWriter, r *http.Request) error {
 	if c.clusters != nil { // what the caller sees follows from who uses it
 		topics |= store.TopicOwners | store.TopicCrons
 	}
-	return serveList(s.lists, w, r, source[api.DefinitionView]{
+	return serveList(a.lists, w, r, source[api.DefinitionView]{
 		List: "definitions", Topics: topics,
 		All: func(snap *store.Snapshot) (all []item[api.DefinitionView]) {
 			sees := c.sight(snap)
@@ -59,8 +66,8 @@ func seesVersion(snap *store.Snapshot, c *caller, name string) bool {
 	return false
 }
 
-func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *definitionsAPI) readDefinition(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -92,7 +99,7 @@ func answerDefinition(w http.ResponseWriter, r *http.Request, snap *store.Snapsh
 	})
 }
 
-func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
+func (a *definitionsAPI) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	ref := refOf(r)
 	var def cluster.TaskDefinition
 	pre, err := readObject(w, r, &def, func() cluster.Faults {
@@ -111,9 +118,9 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.pin(r.Context(), []*cluster.TaskDefinition{&def}, nil)
+	a.pins.pin(r.Context(), []*cluster.TaskDefinition{&def}, nil)
 	var change api.Change
-	snap, err := s.writer.write(r.Context(), func(d *draft) (err error) {
+	snap, err := a.writer.write(r.Context(), func(d *draft) (err error) {
 		old, _ := d.snap.Definition(ref)
 		if err := pre.check(old.Modified); err != nil {
 			return err
@@ -130,13 +137,13 @@ func (s *Server) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 
 // deleteDefinition removes a version that nothing uses, in two steps, as that of a cluster: a mark makes writes fail
 // that came to refer to it meanwhile.
-func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error {
+func (a *definitionsAPI) deleteDefinition(w http.ResponseWriter, r *http.Request) error {
 	ref, c := refOf(r), callerOf(r.Context())
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Definition(ref)
 		if !ok || !c.sight(d.snap)(ref) {
 			return notFound("task definition", ref.String())
@@ -148,7 +155,7 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 		case d.snap.UsedDefinitions()[ref]:
 			return definitionInUse(d.snap, c, ref)
 		case !e.Value.Deleted:
-			d.putDefinition(e, true)
+			putDefinition(d, e, true)
 		}
 		return nil
 	})
@@ -156,14 +163,14 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var found error
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Definition(ref)
 		if found = nil; !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the version anew
 		}
 		if d.snap.UsedDefinitions()[ref] {
 			found = definitionInUse(d.snap, c, ref)
-			d.putDefinition(e, false)
+			putDefinition(d, e, false)
 			return nil
 		}
 		removed := d.snap.RemoveDefinition(d.prefix, e)
@@ -181,7 +188,7 @@ func (s *Server) deleteDefinition(w http.ResponseWriter, r *http.Request) error 
 }
 
 // putDefinition writes a version again, with or without the mark of a deletion.
-func (d *draft) putDefinition(e store.Entry[cluster.TaskDefinition], deleted bool) {
+func putDefinition(d *draft, e store.Entry[cluster.TaskDefinition], deleted bool) {
 	def := *e.Value
 	def.Deleted = deleted
 	d.put(d.prefix.Definition(def.Ref()), &def, e.Modified)
@@ -237,4 +244,37 @@ func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
 		}
 	}
 	return " by an earlier version of a service, or out of your sight"
+}
+
+func (a *definitionsAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/definitions", name: "listDefinitions", role: viewer, shared: true,
+			summary: "All versions of all task definitions.", query: listParameters(reveal()),
+			reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
+			serve: a.listDefinitions,
+		},
+		{
+			method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: viewer, shared: true,
+			summary: "All versions of a task definition.", query: listParameters(reveal()),
+			reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
+			serve: a.listDefinitions,
+		},
+		{
+			method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", role: viewer,
+			shared: true, summary: "One version of a task definition.", query: []parameter{reveal(), consistent()},
+			reply: typeOf[api.DefinitionView](), serve: a.readDefinition,
+		},
+		{
+			method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", role: submitter,
+			shared: true, summary: "Writes a version, once. The same content again changes nothing, another " +
+				"content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](),
+			reply: typeOf[api.DefinitionView](), serve: a.writeDefinition,
+		},
+		{
+			method: "DELETE", path: "/v1/definitions/{definition}/{version}", name: "deleteDefinition", role: submitter,
+			shared: true, summary: "Deletes a version that nothing uses.", writes: true, status: http.StatusNoContent,
+			serve: a.deleteDefinition,
+		},
+	}
 }

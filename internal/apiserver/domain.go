@@ -11,27 +11,34 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// domainAPI shows and writes the operator's settings of the domain.
+type domainAPI struct {
+	backend
+
+	massSilence func(*store.Snapshot) bool
+}
+
 // maxReschedule bounds the override of a mass silence: one that is forgotten must not last.
 const maxReschedule = 24 * time.Hour
 
-func (s *Server) readDomain(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *domainAPI) readDomain(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	return s.answerDomain(w, snap)
+	return a.answerDomain(w, snap)
 }
 
-func (s *Server) answerDomain(w http.ResponseWriter, snap *store.Snapshot) error {
-	v := api.DomainView{DomainSettings: cluster.DomainSettings{Name: s.cfg.Domain}, MassSilence: s.massSilence(snap)}
-	if e, ok := snap.Domain(s.cfg.Domain); ok {
+func (a *domainAPI) answerDomain(w http.ResponseWriter, snap *store.Snapshot) error {
+	v := api.DomainView{DomainSettings: cluster.DomainSettings{Name: a.domain}, MassSilence: a.massSilence(snap)}
+	if e, ok := snap.Domain(a.domain); ok {
 		v.DomainSettings, v.Revision = *e.Value, e.Modified
 	}
 	tag(w, v.Revision)
 	return answer(w, http.StatusOK, v)
 }
 
-func (s *Server) writeDomain(w http.ResponseWriter, r *http.Request) error {
+func (a *domainAPI) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	var asked cluster.DomainSettings
 	pre, err := preconditionOf(r)
 	if err != nil {
@@ -40,9 +47,9 @@ func (s *Server) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(w, r, &asked, "revision", "mass_silence"); err != nil {
 		return err
 	}
-	faults := named("name", &asked.Name, s.cfg.Domain)
+	faults := named("name", &asked.Name, a.domain)
 	faults = append(faults, cluster.FaultsOf(asked.Validate())...)
-	if asked.RescheduleUntil.After(s.cfg.Now().Add(maxReschedule)) {
+	if asked.RescheduleUntil.After(a.now().Add(maxReschedule)) {
 		faults = append(faults, cluster.Fault{
 			Path:    "reschedule_until",
 			Message: "lies more than " + maxReschedule.String() + " ahead",
@@ -51,10 +58,10 @@ func (s *Server) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	if len(faults) > 0 {
 		return faulty(faults)
 	}
-	return s.setDomain(w, r, pre, func(next *cluster.DomainSettings, _ time.Time) { *next = asked })
+	return a.setDomain(w, r, pre, func(next *cluster.DomainSettings, _ time.Time) { *next = asked })
 }
 
-func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
+func (a *domainAPI) reschedule(w http.ResponseWriter, r *http.Request) error {
 	var asked api.RescheduleRequest
 	pre, err := preconditionOf(r)
 	if err != nil {
@@ -69,7 +76,7 @@ func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
 			{Path: "for", Message: "is " + during.String() + ", want 0 to " + maxReschedule.String()},
 		})
 	}
-	return s.setDomain(w, r, pre, func(next *cluster.DomainSettings, now time.Time) {
+	return a.setDomain(w, r, pre, func(next *cluster.DomainSettings, now time.Time) {
 		next.RescheduleUntil = time.Time{}
 		if during > 0 {
 			next.RescheduleUntil = now.Add(during)
@@ -78,15 +85,15 @@ func (s *Server) reschedule(w http.ResponseWriter, r *http.Request) error {
 }
 
 // setDomain writes the operator's settings of the domain after a change.
-func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondition,
+func (a *domainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre precondition,
 	change func(next *cluster.DomainSettings, now time.Time),
 ) error {
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Domain(s.cfg.Domain)
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Domain(a.domain)
 		if err := pre.check(e.Modified); err != nil {
 			return err
 		}
-		next := cluster.DomainSettings{Name: s.cfg.Domain}
+		next := cluster.DomainSettings{Name: a.domain}
 		if ok {
 			next = *e.Value
 		}
@@ -95,14 +102,14 @@ func (s *Server) setDomain(w http.ResponseWriter, r *http.Request, pre precondit
 		if len(told) == 0 && (ok || !pre.absent) {
 			return nil
 		}
-		d.put(d.prefix.Domain(s.cfg.Domain), &next, e.Modified)
+		d.put(d.prefix.Domain(a.domain), &next, e.Modified)
 		d.events = append(d.events, told...)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return s.answerDomain(w, snap)
+	return a.answerDomain(w, snap)
 }
 
 // domainEvents tells what changed of a domain's settings; prev is nil where there were none.
@@ -132,4 +139,24 @@ func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []clu
 		}
 	}
 	return told
+}
+
+func (a *domainAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/domain", name: "readDomain", summary: "What the operator set for the domain.",
+			role: viewer, query: []parameter{consistent()}, reply: typeOf[api.DomainView](), serve: a.readDomain,
+		},
+		{
+			method: "PUT", path: "/v1/domain", name: "writeDomain",
+			summary: "Sets what the operator decides of the domain.", role: operator, writes: true,
+			body: typeOf[cluster.DomainSettings](), reply: typeOf[api.DomainView](), serve: a.writeDomain,
+		},
+		{
+			method: "POST", path: "/v1/domain/reschedule", name: "reschedule",
+			summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.",
+			role:    operator, writes: true, body: typeOf[api.RescheduleRequest](), reply: typeOf[api.DomainView](),
+			serve: a.reschedule,
+		},
+	}
 }

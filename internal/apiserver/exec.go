@@ -8,21 +8,28 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 )
+
+// execAPI carries commands, terminals, ports and files between clients and tasks over websockets.
+type execAPI struct {
+	tasks   *tasksAPI
+	agents  agentStreams
+	streams *prometheus.GaugeVec // open ones, by kind
+}
 
 // exec carries a command in a container over a websocket. Each binary message begins with its channel
 // (transport.ChannelStdin and so on); what follows is the frame's body.
-func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
+func (a *execAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	command := q["command"]
 	if len(command) == 0 || command[0] == "" {
 		return badQuery("command", "is missing: what is to be run")
 	}
-	return s.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
 			Kind: transport.StreamExec,
 			Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")},
@@ -40,13 +47,13 @@ type carried struct {
 }
 
 // carryFrames carries a stream to the node of the task that the address names, over a websocket.
-func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) error {
+func (a *execAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried) error {
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Upgrade", "websocket")
 		return problemf(http.StatusUpgradeRequired,
 			"this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
 	}
-	v, row, err := s.task(s.cfg.Tables.Snapshot(), r)
+	v, row, err := a.tasks.task(a.tasks.reads.tables.Snapshot(), r)
 	if err != nil {
 		return err
 	}
@@ -64,7 +71,7 @@ func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) 
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	c.Task, c.UUID, c.Container = row.Task, uuidOf(row), r.URL.Query().Get("container")
-	stream, err := s.openStream(ctx, row.Node, c.StreamRequest)
+	stream, err := a.agents.open(ctx, row.Node, c.StreamRequest)
 	if err != nil {
 		return err
 	}
@@ -76,7 +83,7 @@ func (s *Server) carryFrames(w http.ResponseWriter, r *http.Request, c carried) 
 	}
 	defer conn.CloseNow() //nolint:errcheck // closed in order before, or broken
 	conn.SetReadLimit(transport.MaxFrame + 1)
-	gauge := s.metrics.streams.WithLabelValues(string(c.Kind))
+	gauge := a.streams.WithLabelValues(string(c.Kind))
 	gauge.Inc()
 	defer gauge.Dec()
 
@@ -155,5 +162,21 @@ func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.Frame
 		if f.Channel == transport.ChannelExit {
 			return nil
 		}
+	}
+}
+
+func (a *execAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec", role: submitter, audited: true,
+			summary: "Runs a command in a container, over a websocket. Each binary message begins with its " +
+				"channel: 0 input (alone: its end), 1 output, 2 error output, 3 the end as JSON.",
+			query: []parameter{
+				attemptParameter(), containerParameter(),
+				{"command", "array", "the command and its arguments, one each"},
+				{"stdin", "boolean", "the command reads input"},
+			},
+			status: http.StatusSwitchingProtocols, long: true, serve: a.exec,
+		},
 	}
 }

@@ -65,7 +65,7 @@ func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := r.PathValue("cluster"), r.PathValue("service")
 	e, ok := snap.Service(in, name)
 	if !ok {
 		return notFound("service", in+"/"+name)
@@ -81,7 +81,7 @@ func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, name := s.jobs().named(r)
+	in, name := r.PathValue("cluster"), r.PathValue("job")
 	e, ok := snap.Job(in, name)
 	if !ok {
 		return notFound("job", in+"/"+name)
@@ -97,7 +97,7 @@ func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, _, err := s.task(snap, r)
+	v, _, err := s.tasks.task(snap, r)
 	if err != nil {
 		return err
 	}

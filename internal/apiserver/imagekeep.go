@@ -28,7 +28,7 @@ const (
 	pinNodes = 2
 )
 
-func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
+func (a *imagesAPI) pullImages(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ImagePull
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 			})
 		}
 	}
-	nodes, err := namedNodes(s.cfg.Tables.Snapshot(), ask.Nodes, faults)
+	nodes, err := namedNodes(a.tables.Snapshot(), ask.Nodes, faults)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 			defer out.done(node)
 			for _, name := range ask.Images {
 				tell := out.told(node, name)
-				got, err := askImagesAs[[]transport.Image](ctx, s, node, transport.StreamImagePull,
+				got, err := askImagesAs[[]transport.Image](ctx, a.agents, node, transport.StreamImagePull,
 					transport.ImagesRequest{Name: name, Keep: ask.Keep}, tell)
 				if err != nil {
 					faults = append(faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
@@ -79,7 +79,7 @@ func (s *Server) pullImages(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, reply)
 }
 
-func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) error {
+func (a *imagesAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ImagePrune
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -88,14 +88,14 @@ func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) error {
 	if ask.Unused < 0 {
 		faults = append(faults, cluster.Fault{Path: "unused", Message: "must not be negative"})
 	}
-	nodes, err := namedNodes(s.cfg.Tables.Snapshot(), ask.Nodes, faults)
+	nodes, err := namedNodes(a.tables.Snapshot(), ask.Nodes, faults)
 	if err != nil {
 		return err
 	}
 	reply := api.ImagePruneReply{Items: []api.PrunedImage{}}
 	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
 		func(node string) (all []api.PrunedImage, faults cluster.Faults) {
-			got, err := askImages[[]transport.PrunedImage](r.Context(), s, node, transport.StreamImagePrune,
+			got, err := askImages[[]transport.PrunedImage](r.Context(), a.agents, node, transport.StreamImagePrune,
 				transport.ImagesRequest{All: ask.All, DryRun: ask.DryRun, Unused: ask.Unused})
 			if err != nil {
 				return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
@@ -156,17 +156,17 @@ func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, clus
 }
 
 // askImages asks one node, and closes the stream when ctx ends: then its agent gives up.
-func askImages[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind,
+func askImages[T any](ctx context.Context, agents agentStreams, node string, kind transport.StreamKind,
 	ask transport.ImagesRequest,
 ) (got T, err error) {
-	return askImagesAs[T](ctx, s, node, kind, ask, nil)
+	return askImagesAs[T](ctx, agents, node, kind, ask, nil)
 }
 
 // askImagesAs does the same; told, unless nil, is called with what the agent says meanwhile.
-func askImagesAs[T any](ctx context.Context, s *Server, node string, kind transport.StreamKind,
+func askImagesAs[T any](ctx context.Context, agents agentStreams, node string, kind transport.StreamKind,
 	ask transport.ImagesRequest, told func(string),
 ) (got T, err error) {
-	stream, err := s.openStream(ctx, node, transport.StreamRequest{Kind: kind, Images: &ask})
+	stream, err := agents.open(ctx, node, transport.StreamRequest{Kind: kind, Images: &ask})
 	if err != nil {
 		return got, err
 	}
@@ -212,28 +212,4 @@ func pinners(snap *store.Snapshot, fit func(node string) bool) []string {
 		names = append(names, n.Name)
 	}
 	return names
-}
-
-// lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it
-// has none.
-func (s *Server) lookUp(ctx context.Context, look lookup, nodes []string) (digest string, err error) {
-	name := look.image
-	ask := transport.ImagesRequest{Name: name}
-	if look.login.Secret != "" {
-		ask.Login = &look.login
-	}
-	for _, node := range nodes {
-		var got []transport.Image
-		got, err = askImages[[]transport.Image](ctx, s, node, transport.StreamImageResolve, ask)
-		if err == nil && len(got) == 1 {
-			if d := got[0].Digest; d == "" || cluster.ValidImage(name+"@"+d) {
-				return d, nil
-			}
-			err = problemf(http.StatusBadGateway, "node %s answered with no digest", node)
-		}
-		if ctx.Err() != nil {
-			return "", problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
-		}
-	}
-	return "", err
 }

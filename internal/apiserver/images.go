@@ -17,6 +17,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
+// imagesAPI lists, loads, pulls and removes images on nodes.
+type imagesAPI struct {
+	tables Tables
+	agents agentStreams
+}
+
 // Bounds of image requests.
 const (
 	imageListTimeout = 30 * time.Second
@@ -25,8 +31,8 @@ const (
 	maxImageReply = 8 << 20
 )
 
-func (s *Server) listImages(w http.ResponseWriter, r *http.Request) error {
-	nodes, err := imageNodes(s.cfg.Tables.Snapshot(), r)
+func (a *imagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
+	nodes, err := imageNodes(a.tables.Snapshot(), r)
 	if err != nil {
 		return err
 	}
@@ -34,7 +40,7 @@ func (s *Server) listImages(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	reply := api.ImagesReply{Items: []api.ImageView{}}
 	for _, node := range nodes {
-		images, err := s.imagesOf(ctx, node)
+		images, err := a.imagesOf(ctx, node)
 		if err != nil {
 			if len(nodes) == 1 {
 				return err
@@ -62,8 +68,8 @@ func imageNodes(snap *store.Snapshot, r *http.Request) ([]string, error) {
 	return all, nil
 }
 
-func (s *Server) imagesOf(ctx context.Context, node string) ([]api.ImageView, error) {
-	stream, err := s.openStream(ctx, node, transport.StreamRequest{Kind: transport.StreamImageList})
+func (a *imagesAPI) imagesOf(ctx context.Context, node string) ([]api.ImageView, error) {
+	stream, err := a.agents.open(ctx, node, transport.StreamRequest{Kind: transport.StreamImageList})
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +132,8 @@ func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (
 
 // loadImages passes a tar archive on as it comes, to one node or to all. What a single node of several says
 // against it is a fault in the reply.
-func (s *Server) loadImages(w http.ResponseWriter, r *http.Request) error {
-	nodes, err := imageNodes(s.cfg.Tables.Snapshot(), r)
+func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
+	nodes, err := imageNodes(a.tables.Snapshot(), r)
 	if err != nil {
 		return err
 	}
@@ -139,7 +145,7 @@ func (s *Server) loadImages(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	loads := make([]*imageLoad, len(nodes))
 	for i, node := range nodes {
-		loads[i] = s.beginLoad(ctx, node)
+		loads[i] = a.beginLoad(ctx, node)
 	}
 	defer func() {
 		for _, l := range loads {
@@ -177,9 +183,9 @@ type imageLoad struct {
 	fail error
 }
 
-func (s *Server) beginLoad(ctx context.Context, node string) *imageLoad {
+func (a *imagesAPI) beginLoad(ctx context.Context, node string) *imageLoad {
 	l := &imageLoad{node: node, done: make(chan struct{})}
-	l.stream, l.err = s.openStream(ctx, node, transport.StreamRequest{Kind: transport.StreamImageLoad})
+	l.stream, l.err = a.agents.open(ctx, node, transport.StreamRequest{Kind: transport.StreamImageLoad})
 	if l.err != nil {
 		close(l.done)
 		return l
@@ -261,4 +267,29 @@ type patient struct {
 func (p patient) Read(b []byte) (int, error) {
 	_ = p.ctl.SetReadDeadline(time.Now().Add(imageStall)) // not every connection has deadlines
 	return p.Reader.Read(b)
+}
+
+func (a *imagesAPI) routes() []route {
+	node := parameter{"node", "string", "the node; default all"}
+	return []route{
+		{
+			method: "GET", path: "/v1/images", name: "listImages", role: viewer, summary: "The images that nodes hold.",
+			query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: a.listImages,
+		},
+		{
+			method: "POST", path: "/v1/images", name: "loadImages", role: operator,
+			summary: "Loads images from a tar archive into a node.", query: []parameter{node},
+			upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: a.loadImages,
+		},
+		{
+			method: "POST", path: "/v1/images/pull", name: "pullImages", role: operator,
+			summary: "Has nodes pull images from their registries.", body: typeOf[api.ImagePull](),
+			reply: typeOf[api.ImagesReply](), long: true, serve: a.pullImages,
+		},
+		{
+			method: "POST", path: "/v1/images/prune", name: "pruneImages", role: operator,
+			summary: "Has nodes remove images that nothing uses, or tell which they would.",
+			body:    typeOf[api.ImagePrune](), reply: typeOf[api.ImagePruneReply](), long: true, serve: a.pruneImages,
+		},
+	}
 }

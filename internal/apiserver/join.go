@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +18,17 @@ import (
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
 )
+
+// joinAPI lets machines join with a token and renews their certificates.
+type joinAPI struct {
+	backend
+
+	authority *pki.Authority // nil: then every request is refused
+	vault     Vault
+	joiner    Joiner
+	joins     joins
+	log       *slog.Logger
+}
 
 // Joiner takes a server that joins into the members of the store. Safe for concurrent use.
 type Joiner interface {
@@ -123,17 +135,17 @@ func sourceOf(r *http.Request) string {
 // join trades a join token for a certificate. Each key that gets one is a use: it is counted, by compare-and-set,
 // before the certificate leaves the server, so N uses are never more than N keys with a certificate. Who did not hear
 // the answer asks again with the same key, and that is not counted again.
-func (s *Server) join(w http.ResponseWriter, r *http.Request) error {
+func (a *joinAPI) join(w http.ResponseWriter, r *http.Request) error {
 	address := sourceOf(r)
-	if wait := s.joins.blocked(address, s.cfg.Now()); wait > 0 {
+	if wait := a.joins.blocked(address, a.now()); wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())))
 		return problemf(http.StatusTooManyRequests,
 			"too many tries to join from this address came to nothing: wait a minute")
 	}
-	reply, err := s.joined(w, r)
+	reply, err := a.joined(w, r)
 	var p *problem
 	if errors.As(err, &p) && p.Status < http.StatusInternalServerError {
-		s.joins.failed(address, s.cfg.Now())
+		a.joins.failed(address, a.now())
 	}
 	if err != nil {
 		return err
@@ -141,12 +153,12 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, reply)
 }
 
-func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply, error) {
+func (a *joinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply, error) {
 	var ask api.JoinRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return nil, err
 	}
-	if s.cfg.Authority == nil {
+	if a.authority == nil {
 		return nil, problemf(http.StatusServiceUnavailable,
 			"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
 	}
@@ -154,7 +166,7 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 	if err != nil {
 		return nil, problemf(http.StatusUnauthorized, "%v", err)
 	}
-	ca := s.cfg.Authority.CertificatePEM()
+	ca := a.authority.CertificatePEM()
 	if err := token.CheckCA(ca); err != nil {
 		return nil, problemf(http.StatusUnauthorized,
 			"the token is for another control plane: take one that `berth token create --join` made on a "+
@@ -169,7 +181,7 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 		return nil, err
 	}
 	// A token is looked for before anything is signed, and is counted only once all the rest is right.
-	t, err := s.joinToken(r.Context(), token, use)
+	t, err := a.joinToken(r.Context(), token, use)
 	if err != nil {
 		return nil, err
 	}
@@ -180,27 +192,27 @@ func (s *Server) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply,
 		return nil, problemf(http.StatusForbidden, "the request is for a certificate of %s, and this is about %s",
 			subject, want)
 	}
-	if err := s.checkPeerURL(&ask, t.Role); err != nil {
+	if err := a.checkPeerURL(&ask, t.Role); err != nil {
 		return nil, err
 	}
-	if err := nameIsFree(s.cfg.Tables.Snapshot(), &ask); err != nil {
+	if err := nameIsFree(a.reads.tables.Snapshot(), &ask); err != nil {
 		return nil, err
 	}
-	cert, err := s.cfg.Authority.Sign([]byte(ask.Request), subject, hosts, s.cfg.Now())
+	cert, err := a.authority.Sign([]byte(ask.Request), subject, hosts, a.now())
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.spend(r.Context(), token, subject, use)
+	snap, err := a.spend(r.Context(), token, subject, use)
 	if err != nil {
 		return nil, err
 	}
 	reply := &api.JoinReply{Certificate: string(cert), Authority: string(ca), Servers: addresses(snap)}
 	if subject.Role == cluster.RoleServer {
-		if err := s.addServer(r.Context(), &ask, reply); err != nil {
+		if err := a.addServer(r.Context(), &ask, reply); err != nil {
 			return nil, err
 		}
 	}
-	s.log.Info("a machine joined", "subject", subject.String(), "token", t.ID, "from", from(r), "request", x.id)
+	a.log.Info("a machine joined", "subject", subject.String(), "token", t.ID, "from", from(r), "request", x.id)
 	return reply, nil
 }
 
@@ -241,14 +253,14 @@ func times(n int) string {
 
 // joinToken returns the record of a good token. One that this server's tables do not know may have been made on another
 // server just now.
-func (s *Server) joinToken(ctx context.Context, token pki.JoinToken, use string) (*cluster.AccessToken, error) {
+func (a *joinAPI) joinToken(ctx context.Context, token pki.JoinToken, use string) (*cluster.AccessToken, error) {
 	if !cluster.ValidName(token.ID) {
 		return nil, errJoin()
 	}
-	snap := s.cfg.Tables.Snapshot()
+	snap := a.reads.tables.Snapshot()
 	e, ok := snap.Token(token.ID)
 	if !ok {
-		snap, err := s.reads.settled(ctx)
+		snap, err := a.reads.settled(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -256,16 +268,16 @@ func (s *Server) joinToken(ctx context.Context, token pki.JoinToken, use string)
 			return nil, errJoin()
 		}
 	}
-	return e.Value, goodFor(e.Value, token.Secret, use, s.cfg.Now())
+	return e.Value, goodFor(e.Value, token.Secret, use, a.now())
 }
 
 // spend counts a use of a token, unless it was counted before.
-func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot,
+func (a *joinAPI) spend(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot,
 	error,
 ) {
-	s.joins.one.Lock()
-	defer s.joins.one.Unlock()
-	return s.writer.write(ctx, func(d *draft) error {
+	a.joins.one.Lock()
+	defer a.joins.one.Unlock()
+	return a.writer.write(ctx, func(d *draft) error {
 		e, ok := d.snap.Token(token.ID)
 		if !ok {
 			return errJoin()
@@ -276,7 +288,7 @@ func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Sub
 		if slices.Contains(e.Value.Recent, use) {
 			return nil
 		}
-		if err := d.mayJoin(e.Value, subject); err != nil {
+		if err := mayJoin(d, e.Value, subject); err != nil {
 			return err
 		}
 		next := *e.Value
@@ -291,7 +303,7 @@ func (s *Server) spend(ctx context.Context, token pki.JoinToken, subject pki.Sub
 // mayJoin returns nil if a machine may have a name: it is the token's, where that has one, and no living machine has
 // it, unless the token is for just this name. A node lives while the control plane does not hold it for down; a server
 // while it has a record.
-func (d *draft) mayJoin(t *cluster.AccessToken, subject pki.Subject) error {
+func mayJoin(d *draft, t *cluster.AccessToken, subject pki.Subject) error {
 	if t.For != "" {
 		if t.For != subject.Name {
 			return problemf(http.StatusForbidden, "the join token %s is good for %s %s only", t.ID, t.Role, t.For)
@@ -330,14 +342,14 @@ func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
 }
 
 // checkPeerURL says what is wrong with the address of a server for the other members of the store.
-func (s *Server) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
+func (a *joinAPI) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 	if role != cluster.RoleServer {
 		if ask.PeerURL != "" {
 			return faulty(cluster.Faults{{Path: "peer_url", Message: "is for servers only"}})
 		}
 		return nil
 	}
-	if s.cfg.Join == nil {
+	if a.joiner == nil {
 		return nil // the store runs elsewhere
 	}
 	u, err := url.Parse(ask.PeerURL)
@@ -354,19 +366,19 @@ func (s *Server) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 }
 
 // addServer takes a server into the store and completes what it is answered.
-func (s *Server) addServer(ctx context.Context, ask *api.JoinRequest, reply *api.JoinReply) error {
-	if s.cfg.Join != nil {
+func (a *joinAPI) addServer(ctx context.Context, ask *api.JoinRequest, reply *api.JoinReply) error {
+	if a.joiner != nil {
 		ctx, cancel := context.WithTimeout(ctx, joinWait)
 		defer cancel()
-		members, err := s.cfg.Join.AddServer(ctx, ask.Name, ask.PeerURL)
+		members, err := a.joiner.AddServer(ctx, ask.Name, ask.PeerURL)
 		if err != nil {
 			return problemf(http.StatusServiceUnavailable, "the store did not take the new member: %v", err)
 		}
 		reply.Members = members
 	}
-	reply.AuthorityKey = string(s.cfg.Authority.KeyPEM())
-	if s.cfg.Vault != nil {
-		reply.SecretsKey, reply.SecretsKeys = s.cfg.Vault.Text(s.cfg.Tables.Snapshot().MasterInUse()), s.cfg.Vault.All()
+	reply.AuthorityKey = string(a.authority.KeyPEM())
+	if a.vault != nil {
+		reply.SecretsKey, reply.SecretsKeys = a.vault.Text(a.reads.tables.Snapshot().MasterInUse()), a.vault.All()
 	}
 	return nil
 }
@@ -385,8 +397,8 @@ func addresses(snap *store.Snapshot) (all []string) {
 // has a record, a node unless the operator forgot it. Once a forgotten node's last record is gone nothing tells it from
 // a machine that joined and has not registered yet. Such a one may renew: with its certificate it may register as a new
 // node anyhow, so to refuse it here would end nothing before that does.
-func (s *Server) mayRenew(ctx context.Context, subject pki.Subject) error {
-	snap, err := s.reads.settled(ctx)
+func (a *joinAPI) mayRenew(ctx context.Context, subject pki.Subject) error {
+	snap, err := a.reads.settled(ctx)
 	if err != nil {
 		return err
 	}
@@ -406,24 +418,24 @@ func (s *Server) mayRenew(ctx context.Context, subject pki.Subject) error {
 }
 
 // renew trades the certificate of a connection for one that lasts longer, of the same subject.
-func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
+func (a *joinAPI) renew(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RenewRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
 	}
 	subject := callerOf(r.Context()).subject
 	exchangeOf(r.Context()).object = subject.String()
-	if s.cfg.Authority == nil {
+	if a.authority == nil {
 		return problemf(http.StatusServiceUnavailable, "this server has no key to sign with: ask another server")
 	}
 	_, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
 		return faulty(cluster.Faults{{Path: "request", Message: err.Error()}})
 	}
-	if err := s.mayRenew(r.Context(), subject); err != nil {
+	if err := a.mayRenew(r.Context(), subject); err != nil {
 		return err
 	}
-	cert, err := s.cfg.Authority.Sign([]byte(ask.Request), subject, hosts, s.cfg.Now())
+	cert, err := a.authority.Sign([]byte(ask.Request), subject, hosts, a.now())
 	if errors.Is(err, pki.ErrRequest) {
 		return problemf(http.StatusForbidden, "%v", err)
 	}
@@ -431,5 +443,20 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, http.StatusOK,
-		api.RenewReply{Certificate: string(cert), Authority: string(s.cfg.Authority.CertificatePEM())})
+		api.RenewReply{Certificate: string(cert), Authority: string(a.authority.CertificatePEM())})
+}
+
+func (a *joinAPI) routes() []route {
+	return []route{
+		{
+			method: "POST", path: "/v1/join", name: "join", open: true,
+			summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
+			body:    typeOf[api.JoinRequest](), reply: typeOf[api.JoinReply](), serve: a.join,
+		},
+		{
+			method: "POST", path: "/v1/renew", name: "renew", role: machine,
+			summary: "Trades a certificate, shown by the connection, for one that lasts longer.",
+			body:    typeOf[api.RenewRequest](), reply: typeOf[api.RenewReply](), serve: a.renew,
+		},
+	}
 }

@@ -11,13 +11,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/prometheus/client_golang/prometheus"
 )
+
+// logsAPI reads the output of tasks from their nodes.
+type logsAPI struct {
+	tasks   *tasksAPI
+	agents  agentStreams
+	streams *prometheus.GaugeVec // open ones, by kind
+}
 
 // Bounds of log streams.
 const (
@@ -27,31 +33,13 @@ const (
 	logPatience = 10 * time.Minute
 )
 
-// openStream opens a byte stream to the node of an attempt; it is closed when ctx ends.
-func (s *Server) openStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
-	if s.cfg.Nodes == nil {
-		return nil, problemf(http.StatusServiceUnavailable,
-			"this server has no connection to agents: ask another server")
-	}
-	req.ID = uuid.NewString()
-	stream, err := s.cfg.Nodes.OpenStream(ctx, node, req)
-	if errors.Is(err, transport.ErrOldAgent) {
-		return nil, problemf(http.StatusNotImplemented, "%v", err)
-	}
-	if err != nil {
-		return nil, problemf(http.StatusServiceUnavailable,
-			"node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
-	}
-	return stream, nil
-}
-
-func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
+func (a *logsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 	ask, err := logsRequest(r)
 	if err != nil {
 		return err
 	}
-	snap := s.cfg.Tables.Snapshot()
-	v, row, err := s.task(snap, r)
+	snap := a.tasks.reads.tables.Snapshot()
+	v, row, err := a.tasks.task(snap, r)
 	if err != nil {
 		return err
 	}
@@ -59,7 +47,7 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 		return waiting(v)
 	}
 	id := cluster.TaskID(r.PathValue("task"))
-	stream, err := s.openStream(r.Context(), row.Node, transport.StreamRequest{
+	stream, err := a.agents.open(r.Context(), row.Node, transport.StreamRequest{
 		Kind: transport.StreamLogs, Task: id, UUID: uuidOf(row), Container: r.URL.Query().Get("container"), Logs: &ask,
 	})
 	if err != nil {
@@ -71,7 +59,7 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	stop := context.AfterFunc(r.Context(), func() { _ = stream.Close() }) // ends the read below
 	defer stop()
 	defer stream.Close() // it was only read
-	gauge := s.metrics.streams.WithLabelValues("logs")
+	gauge := a.streams.WithLabelValues("logs")
 	gauge.Inc()
 	defer gauge.Dec()
 	w.Header().Set("Content-Type", lines)
@@ -207,4 +195,21 @@ func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) erro
 		}
 	}
 	return nil
+}
+
+func (a *logsAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", role: submitter,
+			summary: "The output of a task: one LogLine as JSON a line.",
+			query: []parameter{
+				attemptParameter(), containerParameter(),
+				{"follow", "boolean", "go on with what the task writes"},
+				{"tail", "integer", "begin with this many of the newest lines; default all"},
+				{"since", "duration", "leave out lines older than this"},
+				{"stream", "string", "stdout or stderr; default both"},
+			},
+			stream: lines, long: true, serve: a.readLogs,
+		},
+	}
 }

@@ -14,6 +14,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// masterKeysAPI lists and replaces the keys that secrets are sealed with.
+type masterKeysAPI struct {
+	backend
+
+	keys Keys // nil: then nothing is replaced
+}
+
 // Keys replaces the keys that secrets are sealed with. An error with the method Refused is a sentence for who asked.
 // Safe for concurrent use.
 type Keys interface {
@@ -36,28 +43,28 @@ func refusedOr(err error) error {
 	return err
 }
 
-func (s *Server) rotateSecretsKey(w http.ResponseWriter, r *http.Request) (err error) {
-	if s.cfg.Keys == nil {
+func (a *masterKeysAPI) rotateSecretsKey(w http.ResponseWriter, r *http.Request) (err error) {
+	if a.keys == nil {
 		return errNoVault
 	}
 	var v api.SecretsKeyView
-	if v.Key, v.Sealed, v.Dropped, err = s.cfg.Keys.Rotate(r.Context()); err != nil {
+	if v.Key, v.Sealed, v.Dropped, err = a.keys.Rotate(r.Context()); err != nil {
 		return refusedOr(err)
 	}
 	exchangeOf(r.Context()).object = "data key " + v.Key
 	return answer(w, http.StatusOK, v)
 }
 
-func (s *Server) rekeySecrets(w http.ResponseWriter, r *http.Request) error {
-	if s.cfg.Keys == nil {
+func (a *masterKeysAPI) rekeySecrets(w http.ResponseWriter, r *http.Request) error {
+	if a.keys == nil {
 		return errNoVault
 	}
-	id, began, err := s.cfg.Keys.Rekey(r.Context())
+	id, began, err := a.keys.Rekey(r.Context())
 	if err != nil {
 		return refusedOr(err)
 	}
 	exchangeOf(r.Context()).object = "master key " + id
-	snap, err := s.reads.settled(r.Context())
+	snap, err := a.reads.settled(r.Context())
 	if err != nil {
 		return err
 	}
@@ -70,21 +77,21 @@ func (s *Server) rekeySecrets(w http.ResponseWriter, r *http.Request) error {
 	return notFound("master key", id) // dropped since
 }
 
-func (s *Server) dropMasterKey(w http.ResponseWriter, r *http.Request) error {
-	if s.cfg.Keys == nil {
+func (a *masterKeysAPI) dropMasterKey(w http.ResponseWriter, r *http.Request) error {
+	if a.keys == nil {
 		return errNoVault
 	}
 	id := r.PathValue("key")
 	exchangeOf(r.Context()).object = "master key " + clip(id)
-	if err := s.cfg.Keys.Drop(r.Context(), id); err != nil {
+	if err := a.keys.Drop(r.Context(), id); err != nil {
 		return refusedOr(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) listMasterKeys(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *masterKeysAPI) listMasterKeys(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -142,7 +149,7 @@ const handingOut = time.Minute
 
 // lackingKeys says which servers lack a master key that the store needs: they open no secret that is sealed under it,
 // or keep a new key from being used.
-func (s *Server) lackingKeys(snap *store.Snapshot) (all []string) {
+func (a *masterKeysAPI) lackingKeys(snap *store.Snapshot) (all []string) {
 	oneKey := map[string]bool{} // servers of a build that knows of one key only, and does not tell of it
 	for e := range snap.Servers() {
 		oneKey[e.Value.Name] = len(e.Value.Masters) == 0
@@ -165,7 +172,7 @@ func (s *Server) lackingKeys(snap *store.Snapshot) (all []string) {
 			all = append(all, fmt.Sprintf(
 				"%s %s the master key %s of secrets: %s no secret that is sealed under it. %s", servers, lacks, v.ID,
 				it, next))
-		case v.State == api.MasterHandedOut && s.cfg.Now().Sub(v.Created) > handingOut:
+		case v.State == api.MasterHandedOut && a.now().Sub(v.Created) > handingOut:
 			all = append(all, fmt.Sprintf(
 				"%s %s the new master key %s of secrets, which is not used before all have it. %s", servers, lacks,
 				v.ID, next))
@@ -187,4 +194,32 @@ func stateOf(m *cluster.MasterKey, inUse string, wraps bool) api.MasterKeyState 
 		return api.MasterReplaced
 	}
 	return api.MasterKept
+}
+
+func (a *masterKeysAPI) routes() []route {
+	return []route{
+		{
+			method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin,
+			summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
+				"interrupted the leader completes.", reply: typeOf[api.SecretsKeyView](), long: true,
+			serve: a.rotateSecretsKey,
+		},
+		{
+			method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: admin,
+			summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
+				"secrets anew under it. While one is on its way, that is answered.", reply: typeOf[api.MasterKeyView](),
+			serve: a.rekeySecrets,
+		},
+		{
+			method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: operator,
+			summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
+				"sealed under it.", query: []parameter{consistent()}, reply: typeOf[[]api.MasterKeyView](),
+			serve: a.listMasterKeys,
+		},
+		{
+			method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: admin,
+			summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
+				"Snapshots of before need it.", status: http.StatusNoContent, serve: a.dropMasterKey,
+		},
+	}
 }

@@ -42,8 +42,11 @@ const (
 	membersWait = 5 * time.Second
 )
 
-// engineState is what the engine last said of itself.
+// engineState asks the engine how it is, at most once in membersFresh. Safe for concurrent use.
 type engineState struct {
+	source Members // nil where the engine runs elsewhere
+	disk   Health  // nil where the members tell their health, or nobody does
+
 	mu      sync.Mutex
 	at      time.Time
 	members []store.Member
@@ -61,16 +64,15 @@ type engineAnswer struct {
 	membersErr, healthErr error
 }
 
-// askEngine returns what the engine says of itself, which may be a second old.
-func (s *Server) askEngine(ctx context.Context) engineAnswer {
-	members, health := s.cfg.Members, s.cfg.Health
+// ask returns what the engine says of itself, which may be a second old.
+func (e *engineState) ask(ctx context.Context) engineAnswer {
+	members, health := e.source, e.disk
 	if health == nil {
 		health = members
 	}
 	if health == nil {
 		return engineAnswer{}
 	}
-	e := &s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.at.IsZero() || time.Since(e.at) >= membersFresh {
@@ -88,11 +90,11 @@ func (s *Server) askEngine(ctx context.Context) engineAnswer {
 	return engineAnswer{members != nil, true, e.members, e.health, e.membersErr, e.healthErr}
 }
 
-// engineChanged has the next question asked anew.
-func (s *Server) engineChanged() {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	s.engine.at = time.Time{}
+// changed has the next question asked anew.
+func (e *engineState) changed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.at = time.Time{}
 }
 
 // member returns the member of an id of the engine's.

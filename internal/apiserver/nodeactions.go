@@ -62,7 +62,7 @@ func forgetNode(_ *draft, n api.NodeView, h *cluster.Host, how api.NodeAction) e
 }
 
 // nodeAction returns the handler of a verb. The body may be left out.
-func (s *Server) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Request) error {
+func (a *nodesAPI) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var how api.NodeAction
 		if r.ContentLength != 0 {
@@ -73,13 +73,13 @@ func (s *Server) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Reque
 		if how.Deadline < 0 {
 			return faulty(cluster.Faults{{Path: "deadline", Message: "is negative"}})
 		}
-		return s.changeNode(w, r, func(d *draft, n api.NodeView, h *cluster.Host) error { return verb(d, n, h, how) })
+		return a.changeNode(w, r, func(d *draft, n api.NodeView, h *cluster.Host) error { return verb(d, n, h, how) })
 	}
 }
 
 // changeNode changes the operator's settings of a node that some record speaks of, under the request's preconditions,
 // and answers with what the node is then.
-func (s *Server) changeNode(w http.ResponseWriter, r *http.Request,
+func (a *nodesAPI) changeNode(w http.ResponseWriter, r *http.Request,
 	change func(*draft, api.NodeView, *cluster.Host) error,
 ) error {
 	pre, err := preconditionOf(r)
@@ -89,8 +89,8 @@ func (s *Server) changeNode(w http.ResponseWriter, r *http.Request,
 	name := r.PathValue("node")
 	var last api.NodeView
 	var drawn *draft
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
-		n, ok := s.nodeView(d.snap, name)
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+		n, ok := a.nodeView(d.snap, name)
 		if err := pre.check(n.Revision); err != nil {
 			return err
 		}
@@ -98,12 +98,12 @@ func (s *Server) changeNode(w http.ResponseWriter, r *http.Request,
 			return notFound("node", name)
 		}
 		last, drawn = n, d
-		return d.changeHost(name, func(h *cluster.Host) error { return change(d, n, h) })
+		return changeHost(d, name, func(h *cluster.Host) error { return change(d, n, h) })
 	})
 	if err != nil {
 		return err
 	}
-	if v, ok := s.nodeView(snap, name); ok {
+	if v, ok := a.nodeView(snap, name); ok {
 		last = v
 		last.Revision = drawn.at(v.Revision)
 	}
@@ -112,7 +112,7 @@ func (s *Server) changeNode(w http.ResponseWriter, r *http.Request,
 }
 
 // changeHost draws a change of the operator's settings of a node, which may not have any yet.
-func (d *draft) changeHost(name string, change func(*cluster.Host) error) error {
+func changeHost(d *draft, name string, change func(*cluster.Host) error) error {
 	old, ok := d.snap.Host(name)
 	next := cluster.Host{Name: name}
 	if ok {
@@ -150,4 +150,52 @@ func registered(snap *store.Snapshot, name string) bool {
 		return true
 	}
 	return false
+}
+
+// actionRoutes are what is done to nodes, besides settings.
+func (a *nodesAPI) actionRoutes() []route {
+	const at = "/v1/nodes/{node}/"
+	how, view := typeOf[api.NodeAction](), typeOf[api.NodeView]()
+	return []route{
+		{
+			method: "POST", path: at + "cordon", name: "cordonNode", summary: "Keeps new tasks away from a node.",
+			role: operator, writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(cordonNode),
+		},
+		{
+			method: "POST", path: at +
+				"uncordon", name: "uncordonNode", summary: "Lets new tasks come to a node again.",
+			role: operator, writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(uncordonNode),
+		},
+		{
+			method: "POST", path: at +
+				"drain", name: "drainNode", summary: "Moves a node's tasks away.", role: operator,
+			writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(drainNode),
+		},
+		{
+			method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.", role: operator,
+			writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(undrainNode),
+		},
+		{
+			method: "POST", path: at + "forget", name: "forgetNode",
+			summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
+				"records removed. Refused for a node that is not down, unless forced.", role: operator, writes: true,
+			body: how, optional: true, reply: view, serve: a.nodeAction(forgetNode),
+		},
+		{
+			method: "POST", path: at + "taint", name: "taintNode",
+			summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of " +
+				"one with the same key and effect is replaced.", role: operator, writes: true,
+			body: typeOf[api.TaintRequest](), reply: view, serve: a.taintNode,
+		},
+		{
+			method: "POST", path: at +
+				"untaint", name: "untaintNode", summary: "Takes taints from a node, by their keys.",
+			role: operator, writes: true, body: typeOf[api.UntaintRequest](), reply: view, serve: a.untaintNode,
+		},
+		{
+			method: "POST", path: at + "pool", name: "poolNode",
+			summary: "Puts a node into a pool, or without one takes it out of its pool.", role: operator, writes: true,
+			body: typeOf[api.PoolRequest](), reply: view, serve: a.poolNode,
+		},
+	}
 }

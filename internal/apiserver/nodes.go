@@ -8,17 +8,24 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
+// nodesAPI lists, reads and writes nodes, cordons, drains, taints and forgets them.
+type nodesAPI struct {
+	backend
+
+	nodeView func(*store.Snapshot, string) (api.NodeView, bool)
+}
+
+func (a *nodesAPI) listNodes(w http.ResponseWriter, r *http.Request) error {
 	c := callerOf(r.Context())
 	show := func(snap *store.Snapshot, name string) []item[api.NodeView] {
-		v, ok := s.nodeView(snap, name)
+		v, ok := a.nodeView(snap, name)
 		if !ok {
 			return nil
 		}
 		c.showNode(&v)
 		return []item[api.NodeView]{{Key: name, Value: v}}
 	}
-	return serveList(s.lists, w, r, source[api.NodeView]{
+	return serveList(a.lists, w, r, source[api.NodeView]{
 		List: "nodes", Topics: nodeTopics, Part: func(i *item[api.NodeView]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []item[api.NodeView]) {
 			for _, name := range nodeNames(snap) {
@@ -40,13 +47,13 @@ func (s *Server) listNodes(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) readNode(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *nodesAPI) readNode(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
 	name := r.PathValue("node")
-	v, ok := s.nodeView(snap, name)
+	v, ok := a.nodeView(snap, name)
 	if !ok {
 		return notFound("node", name)
 	}
@@ -55,7 +62,7 @@ func (s *Server) readNode(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, v)
 }
 
-func (s *Server) writeNode(w http.ResponseWriter, r *http.Request) error {
+func (a *nodesAPI) writeNode(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("node")
 	var host cluster.Host
 	pre, err := readObject(w, r, &host, func() cluster.Faults {
@@ -78,7 +85,7 @@ func (s *Server) writeNode(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var drawn *draft
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
 		object := host
 		drawn = d
 		return d.setHost(&object, pre)
@@ -86,11 +93,31 @@ func (s *Server) writeNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, ok := s.nodeView(snap, name)
+	v, ok := a.nodeView(snap, name)
 	if !ok {
 		return notFound("node", name)
 	}
 	v.Revision = drawn.at(v.Revision)
 	tag(w, v.Revision)
 	return answer(w, http.StatusOK, v)
+}
+
+func (a *nodesAPI) routes() []route {
+	view := typeOf[api.NodeView]()
+	return []route{
+		{
+			method: "GET", path: "/v1/nodes", name: "listNodes", role: viewer, shared: true, summary: "All nodes.",
+			query: listParameters(), reply: typeOf[api.Page[api.NodeView]](), stream: eventStream, long: true,
+			serve: a.listNodes,
+		},
+		{
+			method: "GET", path: "/v1/nodes/{node}", name: "readNode", role: viewer, shared: true, summary: "One node.",
+			query: []parameter{consistent()}, reply: view, serve: a.readNode,
+		},
+		{
+			method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: operator,
+			summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.",
+			writes:  true, body: typeOf[cluster.Host](), reply: view, serve: a.writeNode,
+		},
+	}
 }

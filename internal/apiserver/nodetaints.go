@@ -11,7 +11,7 @@ import (
 )
 
 // taintNode gives a node taints. What it has already changes nothing.
-func (s *Server) taintNode(w http.ResponseWriter, r *http.Request) error {
+func (a *nodesAPI) taintNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.TaintRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -26,8 +26,8 @@ func (s *Server) taintNode(w http.ResponseWriter, r *http.Request) error {
 	if len(faults) > 0 {
 		return faulty(faults)
 	}
-	return s.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
-		return d.settle(h, "tainted "+joined(ask.Taints), func() {
+	return a.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
+		return settle(d, h, "tainted "+joined(ask.Taints), func() {
 			h.Taints = slices.Clone(h.Taints) // the tables' own stay as they are
 			for _, t := range ask.Taints {
 				at := slices.IndexFunc(h.Taints, func(o cluster.Taint) bool {
@@ -45,7 +45,7 @@ func (s *Server) taintNode(w http.ResponseWriter, r *http.Request) error {
 }
 
 // untaintNode takes taints from a node. What it does not have is gone already.
-func (s *Server) untaintNode(w http.ResponseWriter, r *http.Request) error {
+func (a *nodesAPI) untaintNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UntaintRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *Server) untaintNode(w http.ResponseWriter, r *http.Request) error {
 	if faults := untaintFaults(ask.Taints); len(faults) > 0 {
 		return faulty(faults)
 	}
-	return s.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
+	return a.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
 		var gone []cluster.Taint
 		left := slices.DeleteFunc(slices.Clone(h.Taints), func(t cluster.Taint) bool {
 			named := slices.ContainsFunc(ask.Taints, func(k api.TaintKey) bool {
@@ -64,7 +64,7 @@ func (s *Server) untaintNode(w http.ResponseWriter, r *http.Request) error {
 			}
 			return named
 		})
-		return d.settle(h, "without the taint "+joined(gone), func() {
+		return settle(d, h, "without the taint "+joined(gone), func() {
 			if h.Taints = left; len(left) == 0 {
 				h.Taints = nil
 			}
@@ -90,7 +90,7 @@ func untaintFaults(keys []api.TaintKey) (faults cluster.Faults) {
 }
 
 // poolNode puts a node into a pool, or takes it out of its pool.
-func (s *Server) poolNode(w http.ResponseWriter, r *http.Request) error {
+func (a *nodesAPI) poolNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.PoolRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -99,18 +99,18 @@ func (s *Server) poolNode(w http.ResponseWriter, r *http.Request) error {
 	if faults := cluster.FaultsOf(asked.Validate()); len(faults) > 0 {
 		return faulty(faults)
 	}
-	return s.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
+	return a.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
 		message := "put into the pool " + ask.Pool
 		if ask.Pool == "" {
 			message = "taken out of the pool " + h.Pool
 		}
-		return d.settle(h, message, func() { h.Pool = ask.Pool })
+		return settle(d, h, message, func() { h.Pool = ask.Pool })
 	})
 }
 
 // settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have
 // is refused.
-func (d *draft) settle(h *cluster.Host, message string, change func()) error {
+func settle(d *draft, h *cluster.Host, message string, change func()) error {
 	change()
 	h.SetDefaults()
 	if faults := cluster.FaultsOf(h.Validate()); len(faults) > 0 {

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/manifest"
 )
 
 // The OpenAPI document is made from the table of routes and the Go types of their messages, so it cannot differ
@@ -181,24 +179,6 @@ func parameters(rt *route) []any {
 			})
 	}
 	return all
-}
-
-func (s *Server) openapiJSON(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	_, err := w.Write(s.spec.json)
-	return err
-}
-
-func (s *Server) openapiYAML(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(s.spec.yaml)
-	return err
-}
-
-func (s *Server) manifestSchema(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/schema+json")
-	_, err := io.WriteString(w, manifest.Schema())
-	return err
 }
 
 // yamlOf writes a value as YAML: one key a line, texts quoted as in JSON where they are not plain words.

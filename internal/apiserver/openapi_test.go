@@ -19,7 +19,7 @@ var write = flag.Bool("write", false, "write the generated description instead o
 
 func TestOpenAPI(t *testing.T) {
 	const path = "../../api/openapi.yaml"
-	doc := New(Config{}).spec
+	doc := New(Config{}).documents.spec
 	if *write {
 		if err := os.WriteFile(path, doc.yaml, 0o644); err != nil {
 			t.Fatal(err)
@@ -42,7 +42,7 @@ func TestOpenAPIIsWhole(t *testing.T) {
 		Paths      map[string]map[string]map[string]any
 		Components struct{ Schemas map[string]any }
 	}
-	if err := json.Unmarshal(s.spec.json, &doc); err != nil {
+	if err := json.Unmarshal(s.documents.spec.json, &doc); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -78,7 +78,7 @@ func TestOpenAPIEnumerations(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(s.spec.json, &doc); err != nil {
+	if err := json.Unmarshal(s.documents.spec.json, &doc); err != nil {
 		t.Fatal(err)
 	}
 	known := schemas{components: map[string]object{}}

@@ -103,7 +103,7 @@ func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config))
 }
 
 // fresh has the server ask its engine anew.
-func (w *world) fresh() { w.server.engineChanged() }
+func (w *world) fresh() { w.server.engine.changed() }
 
 func TestServers(t *testing.T) {
 	members := three()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -96,16 +97,23 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (loo
 	return look, nil
 }
 
+// imagePins finds out which images the tags in definitions stand for.
+type imagePins struct {
+	tables Tables
+	agents agentStreams
+	look   func(*store.Snapshot) *look
+}
+
 // pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the
 // definitions: a version means one image for ever (ADR 0065). A registry for which the cluster has a secret is asked
 // with that, by a node where the tasks may stand. What cannot be found out within pinTime stays as it is.
-func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
+func (a *imagePins) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]runner,
 ) loose {
-	snap := s.cfg.Tables.Snapshot()
+	snap := a.tables.Snapshot()
 	nodes := map[lookup][]string{} // that are asked
 	var fresh []*cluster.TaskDefinition
-	l := s.look(snap)
+	l := a.look(snap)
 	for _, d := range definitions {
 		if _, there := snap.Definition(d.Ref()); there {
 			continue
@@ -147,7 +155,7 @@ func (s *Server) pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 		room <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-room }()
-			digest, err := s.lookUp(ctx, look, nodes[look])
+			digest, err := a.lookUp(ctx, look, nodes[look])
 			mu.Lock()
 			defer mu.Unlock()
 			if digests[look] = digest; err != nil {
@@ -201,4 +209,28 @@ func pinnersFor(l *look, who *runner) []string {
 		why, _ := reconciler.FindViolation(who.standing, n)
 		return why == nil
 	})
+}
+
+// lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it
+// has none.
+func (a *imagePins) lookUp(ctx context.Context, look lookup, nodes []string) (digest string, err error) {
+	name := look.image
+	ask := transport.ImagesRequest{Name: name}
+	if look.login.Secret != "" {
+		ask.Login = &look.login
+	}
+	for _, node := range nodes {
+		var got []transport.Image
+		got, err = askImages[[]transport.Image](ctx, a.agents, node, transport.StreamImageResolve, ask)
+		if err == nil && len(got) == 1 {
+			if d := got[0].Digest; d == "" || cluster.ValidImage(name+"@"+d) {
+				return d, nil
+			}
+			err = problemf(http.StatusBadGateway, "node %s answered with no digest", node)
+		}
+		if ctx.Err() != nil {
+			return "", problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
+		}
+	}
+	return "", err
 }

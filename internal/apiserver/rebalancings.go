@@ -12,8 +12,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// rebalancingRoutes are about lists of moves that are or were carried out. The last one may be named "last".
-func (s *Server) rebalancingRoutes() []route {
+// rebalancingsAPI lists, begins, cancels and undoes rebalancings.
+type rebalancingsAPI struct{ backend }
+
+// routes are about lists of moves that are or were carried out. The last one may be named "last".
+func (a *rebalancingsAPI) routes() []route {
 	const one = "/v1/rebalancings/{rebalancing}"
 	view := typeOf[api.RebalancingView]()
 	return []route{
@@ -21,43 +24,43 @@ func (s *Server) rebalancingRoutes() []route {
 			method: "POST", path: "/v1/rebalance", name: "rebalance", role: operator,
 			summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
 				"policies say. Refused with 409 while others are carried out.", body: typeOf[api.RebalanceRequest](),
-			status: http.StatusCreated, reply: view, serve: s.rebalance,
+			status: http.StatusCreated, reply: view, serve: a.rebalance,
 		},
 		{
 			method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: viewer,
 			summary: "The rebalancings that run or are remembered, the oldest first.", query: listParameters(),
 			reply: typeOf[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true,
-			serve: s.listRebalancings,
+			serve: a.listRebalancings,
 		},
 		{
 			method: "GET", path: one, name: "readRebalancing", role: viewer,
 			summary: "How far a rebalancing got, move by move.", query: []parameter{consistent()}, reply: view,
-			serve: s.readRebalancing,
+			serve: a.readRebalancing,
 		},
 		{
 			method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: operator,
 			summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
-			writes:  true, reply: view, serve: s.cancelRebalancing,
+			writes:  true, reply: view, serve: a.cancelRebalancing,
 		},
 		{
 			method: "POST", path: one + "/undo", name: "undoRebalancing", role: operator,
 			summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
 				"its own; \"last\" is the newest one that was not taken back. Or tells what that would be.",
 			body: typeOf[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view,
-			serve: s.undoRebalancing,
+			serve: a.undoRebalancing,
 		},
 	}
 }
 
 // rebalance makes the record of a list of moves; the control plane carries it out.
-func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
+func (a *rebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RebalanceRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
 	}
 	var made *cluster.Rebalancing
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
-		rec, err := d.newRebalancing(s.cfg.Domain, ask.Parallel)
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+		rec, err := newRebalancing(d, a.domain, ask.Parallel)
 		if err != nil {
 			return err
 		}
@@ -68,12 +71,12 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 				Cause: cluster.ClipRebalanceText(m.Cause), Gain: m.Gain, Message: cluster.ClipRebalanceText(m.Message),
 			})
 		}
-		faults := d.identify(rec)
+		faults := identify(d, rec)
 		if err := append(cluster.FaultsOf(rec.Validate()), faults...).Err(); err != nil {
 			return faulty(cluster.FaultsOf(err))
 		}
 		made = rec
-		d.putRebalancing(rec, fmt.Sprintf("rebalancing %d carries out %s", rec.ID, plural(len(rec.Moves), "move")))
+		putRebalancing(d, rec, fmt.Sprintf("rebalancing %d carries out %s", rec.ID, plural(len(rec.Moves), "move")))
 		return nil
 	})
 	if err != nil {
@@ -84,7 +87,7 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 
 // newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain
 // runs.
-func (d *draft) newRebalancing(domain string, parallel int) (*cluster.Rebalancing, error) {
+func newRebalancing(d *draft, domain string, parallel int) (*cluster.Rebalancing, error) {
 	if e, ok := d.snap.RunningRebalancing(domain); ok {
 		return nil, problemf(http.StatusConflict,
 			"rebalancing %d runs, and one runs at a time: wait for its end, or cancel it", e.Value.ID)
@@ -101,7 +104,7 @@ func (d *draft) newRebalancing(domain string, parallel int) (*cluster.Rebalancin
 
 // putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one
 // runs at a time.
-func (d *draft) putRebalancing(rec *cluster.Rebalancing, message string) {
+func putRebalancing(d *draft, rec *cluster.Rebalancing, message string) {
 	key := d.prefix.Rebalancing(rec.ID)
 	d.put(key, rec, 0)
 	d.instead[key] = cluster.Event{
@@ -112,7 +115,7 @@ func (d *draft) putRebalancing(rec *cluster.Rebalancing, message string) {
 
 // identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and
 // nodes.
-func (d *draft) identify(rec *cluster.Rebalancing) (faults cluster.Faults) {
+func identify(d *draft, rec *cluster.Rebalancing) (faults cluster.Faults) {
 	for i := range rec.Moves[:min(len(rec.Moves), cluster.MaxRebalanceMoves)] {
 		m := &rec.Moves[i]
 		m.State = cluster.MoveWaiting
@@ -192,12 +195,12 @@ func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.Attempt
 }
 
 // rebalancingOf finds the rebalancing of this domain that a request names.
-func (s *Server) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing], error) {
+func (a *rebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing], error) {
 	name := r.PathValue("rebalancing")
 	if name == "last" {
 		var last store.Entry[cluster.Rebalancing]
 		for e := range snap.Rebalancings() {
-			if e.Value.Domain == s.cfg.Domain {
+			if e.Value.Domain == a.domain {
 				last = e
 			}
 		}
@@ -214,24 +217,24 @@ func (s *Server) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Ent
 	return e, nil
 }
 
-func (s *Server) readRebalancing(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *rebalancingsAPI) readRebalancing(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	e, err := s.rebalancingOf(snap, r)
+	e, err := a.rebalancingOf(snap, r)
 	if err != nil {
 		return err
 	}
 	return answerRebalancing(w, http.StatusOK, rebalancingView(snap, e.Value))
 }
 
-func (s *Server) listRebalancings(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s.lists, w, r, source[api.RebalancingBrief]{
+func (a *rebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Request) error {
+	return serveList(a.lists, w, r, source[api.RebalancingBrief]{
 		List: "rebalancings", // rebalancings have no topic
 		All: func(snap *store.Snapshot) (all []item[api.RebalancingBrief]) {
 			for e := range snap.Rebalancings() {
-				if e.Value.Domain == s.cfg.Domain {
+				if e.Value.Domain == a.domain {
 					all = append(all, item[api.RebalancingBrief]{Key: e.Key, Value: briefOf(e.Value)})
 				}
 			}
@@ -241,14 +244,14 @@ func (s *Server) listRebalancings(w http.ResponseWriter, r *http.Request) error 
 }
 
 // cancelRebalancing wishes that no further move begins. The control plane writes that it has ended, once it has.
-func (s *Server) cancelRebalancing(w http.ResponseWriter, r *http.Request) error {
+func (a *rebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Request) error {
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
 	var seen *cluster.Rebalancing
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
-		e, err := s.rebalancingOf(d.snap, r)
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+		e, err := a.rebalancingOf(d.snap, r)
 		if err != nil {
 			return err
 		}
@@ -279,7 +282,7 @@ func (s *Server) cancelRebalancing(w http.ResponseWriter, r *http.Request) error
 }
 
 // undoRebalancing makes the rebalancing that takes back what another one has moved, or tells what it would be.
-func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
+func (a *rebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRebalanceRequest
 	if r.ContentLength != 0 {
 		if err := readBody(w, r, &ask); err != nil {
@@ -288,17 +291,17 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 	}
 	var made *cluster.Rebalancing
 	var left []api.RebalanceLeft
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
-		rec, err := d.newRebalancing(s.cfg.Domain, ask.Parallel)
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+		rec, err := newRebalancing(d, a.domain, ask.Parallel)
 		if err != nil {
 			return err
 		}
-		old, err := s.undoable(d.snap, r)
+		old, err := a.undoable(d.snap, r)
 		if err != nil {
 			return err
 		}
 		rec.Undoes = old.ID
-		if left = d.reverse(rec, old); len(rec.Moves) == 0 {
+		if left = reverse(d, rec, old); len(rec.Moves) == 0 {
 			return problemf(http.StatusConflict,
 				"nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and "+
 					"the tasks of all of them have gone on since",
@@ -309,7 +312,7 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 		}
 		made = rec
 		if !ask.DryRun {
-			d.putRebalancing(rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID,
+			putRebalancing(d, rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID,
 				plural(len(rec.Moves), "move"), old.ID))
 		}
 		return nil
@@ -328,9 +331,9 @@ func (s *Server) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 
 // undoable finds the rebalancing that is to be taken back: the one named, or the newest that is no undo and was not
 // taken back.
-func (s *Server) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebalancing, error) {
+func (a *rebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebalancing, error) {
 	if r.PathValue("rebalancing") != "last" {
-		e, err := s.rebalancingOf(snap, r)
+		e, err := a.rebalancingOf(snap, r)
 		return e.Value, err
 	}
 	taken := map[uint64]bool{}
@@ -339,7 +342,7 @@ func (s *Server) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebal
 	}
 	var last *cluster.Rebalancing
 	for e := range snap.Rebalancings() {
-		if v := e.Value; v.Domain == s.cfg.Domain && v.Undoes == 0 && !taken[v.ID] && v.Counts().Done > 0 {
+		if v := e.Value; v.Domain == a.domain && v.Undoes == 0 && !taken[v.ID] && v.Counts().Done > 0 {
 			last = v
 		}
 	}
@@ -353,7 +356,7 @@ func (s *Server) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebal
 
 // reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which
 // do not.
-func (d *draft) reverse(rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
+func reverse(d *draft, rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
 	for i := len(old.Moves) - 1; i >= 0; i-- {
 		m := &old.Moves[i]
 		if m.State != cluster.MoveDone {

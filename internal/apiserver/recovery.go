@@ -8,20 +8,23 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) readRecovery(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+// recoveryAPI shows that the store went back, and takes the operator's decision on it.
+type recoveryAPI struct{ backend }
+
+func (a *recoveryAPI) readRecovery(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	return s.answerRecovery(w, snap)
+	return a.answerRecovery(w, snap)
 }
 
-func (s *Server) answerRecovery(w http.ResponseWriter, snap *store.Snapshot) error {
-	v := api.RecoveryView{Domain: s.cfg.Domain}
-	if l, ok := snap.Leader(s.cfg.Domain); ok {
+func (a *recoveryAPI) answerRecovery(w http.ResponseWriter, snap *store.Snapshot) error {
+	v := api.RecoveryView{Domain: a.domain}
+	if l, ok := snap.Leader(a.domain); ok {
 		v.Incarnation = l.Value.Incarnation
 	}
-	if e, ok := snap.Recovery(s.cfg.Domain); ok {
+	if e, ok := snap.Recovery(a.domain); ok {
 		v.Recovery, v.Needed, v.Revision = e.Value, e.Value.State == cluster.RecoveryNeeded, e.Modified
 	}
 	tag(w, v.Revision)
@@ -31,7 +34,7 @@ func (s *Server) answerRecovery(w http.ResponseWriter, snap *store.Snapshot) err
 // recover takes the operator's decision on a store that went back (P1.7). In one transaction it is written down and the
 // store's incarnation rises above whatever an agent has seen; the leader's epoch ends with it, so that the next leader
 // begins with the decision.
-func (s *Server) recover(w http.ResponseWriter, r *http.Request) error {
+func (a *recoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 	var asked api.RecoveryRequest
 	pre, err := preconditionOf(r)
 	if err != nil {
@@ -49,32 +52,32 @@ func (s *Server) recover(w http.ResponseWriter, r *http.Request) error {
 				"where its owner wants it) or \"stop\""},
 		})
 	}
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Recovery(s.cfg.Domain)
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+		e, ok := d.snap.Recovery(a.domain)
 		if err := pre.check(e.Modified); err != nil {
 			return err
 		}
 		switch {
 		case !ok:
 			return problemf(http.StatusConflict, "the store of domain %s did not go back: there is nothing to recover",
-				s.cfg.Domain)
+				a.domain)
 		case e.Value.State == decided:
 			return nil
 		case e.Value.State != cluster.RecoveryNeeded:
 			return problemf(http.StatusConflict, "it was decided already, at %s: %s",
 				e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
 		}
-		d.recover(s.cfg.Domain, e, decided)
+		recoverStore(d, a.domain, e, decided)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return s.answerRecovery(w, snap)
+	return a.answerRecovery(w, snap)
 }
 
 // recover draws the decision, and the end of the reign that it was taken in.
-func (d *draft) recover(domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
+func recoverStore(d *draft, domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
 	next := *e.Value
 	next.State, next.Decided, next.By = decided, d.now, d.by
 	leader := &cluster.Leader{}
@@ -91,4 +94,19 @@ func (d *draft) recover(domain string, e store.Entry[cluster.Recovery], decided 
 		Type:    "recovery.decided",
 		Message: "the operator decided on tasks that nodes run and the store does not know: " + string(decided),
 	})
+}
+
+func (a *recoveryAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/recovery", name: "readRecovery",
+			summary: "Whether the store went back behind the agents, and what was decided about it.", role: viewer,
+			query: []parameter{consistent()}, reply: typeOf[api.RecoveryView](), serve: a.readRecovery,
+		},
+		{
+			method: "POST", path: "/v1/recovery", name: "recover",
+			summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
+			role:    admin, writes: true, body: typeOf[api.RecoveryRequest](), reply: typeOf[api.RecoveryView](), serve: a.recover,
+		},
+	}
 }

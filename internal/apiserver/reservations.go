@@ -15,6 +15,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// reservationsAPI lists, reads, writes and deletes reservations of nodes.
+type reservationsAPI struct{ backend }
+
 const (
 	// keepReservations is how long one that is over is still listed; tidyReservations how many are removed at once.
 	keepReservations = 7 * 24 * time.Hour
@@ -28,8 +31,8 @@ const (
 	reservationOver    = "over"
 )
 
-// reservationRoutes are about what keeps nodes for somebody.
-func (s *Server) reservationRoutes() []route {
+// routes are about what keeps nodes for somebody.
+func (a *reservationsAPI) routes() []route {
 	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
 	view := typeOf[api.ReservationView]()
 	return []route{
@@ -37,53 +40,53 @@ func (s *Server) reservationRoutes() []route {
 			method: "GET", path: all, name: "listReservations", role: viewer,
 			summary: "What keeps nodes for somebody, for a span of time.", query: listParameters(),
 			reply: typeOf[api.Page[api.ReservationView]](), stream: eventStream, long: true,
-			serve: s.listReservations,
+			serve: a.listReservations,
 		},
 		{
 			method: "GET", path: one, name: "readReservation", role: viewer, summary: "One reservation.",
-			query: []parameter{consistent()}, reply: view, serve: s.readReservation,
+			query: []parameter{consistent()}, reply: view, serve: a.readReservation,
 		},
 		{
 			method: "PUT", path: one, name: "writeReservation", role: operator,
 			summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen " +
 				"now; those that it has already stay where they will do.", writes: true,
-			body: typeOf[api.Reservation](), reply: view, serve: s.writeReservation,
+			body: typeOf[api.Reservation](), reply: view, serve: a.writeReservation,
 		},
 		{
 			method: "DELETE", path: one, name: "deleteReservation", role: operator,
 			summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.",
-			writes:  true, status: http.StatusNoContent, serve: s.deleteReservation,
+			writes:  true, status: http.StatusNoContent, serve: a.deleteReservation,
 		},
 	}
 }
 
-func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s.lists, w, r, source[api.ReservationView]{
+func (a *reservationsAPI) listReservations(w http.ResponseWriter, r *http.Request) error {
+	return serveList(a.lists, w, r, source[api.ReservationView]{
 		List: "reservations", Topics: store.TopicReservations,
 		All: func(snap *store.Snapshot) (all []item[api.ReservationView]) {
 			for e := range snap.Reservations() {
-				all = append(all, item[api.ReservationView]{Key: e.Value.Name, Value: reservationView(e, s.cfg.Now())})
+				all = append(all, item[api.ReservationView]{Key: e.Value.Name, Value: reservationView(e, a.now())})
 			}
 			return all
 		},
 	})
 }
 
-func (s *Server) readReservation(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *reservationsAPI) readReservation(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	return s.answerReservation(w, http.StatusOK, snap, r.PathValue("reservation"))
+	return a.answerReservation(w, http.StatusOK, snap, r.PathValue("reservation"))
 }
 
-func (s *Server) answerReservation(w http.ResponseWriter, status int, snap *store.Snapshot, name string) error {
+func (a *reservationsAPI) answerReservation(w http.ResponseWriter, status int, snap *store.Snapshot, name string) error {
 	e, ok := snap.Reservation(name)
 	if !ok {
 		return notFound("reservation", name)
 	}
 	tag(w, e.Modified)
-	return answer(w, status, reservationView(e, s.cfg.Now()))
+	return answer(w, status, reservationView(e, a.now()))
 }
 
 func reservationView(e store.Entry[cluster.Reservation], now time.Time) api.ReservationView {
@@ -97,7 +100,7 @@ func reservationView(e store.Entry[cluster.Reservation], now time.Time) api.Rese
 	return v
 }
 
-func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error {
+func (a *reservationsAPI) writeReservation(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("reservation")
 	var asked cluster.Reservation
 	pre, err := preconditionOf(r)
@@ -108,15 +111,15 @@ func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	faults := named("name", &asked.Name, name)
-	if asked.Domain != "" && asked.Domain != s.cfg.Domain {
+	if asked.Domain != "" && asked.Domain != a.domain {
 		faults = append(faults, cluster.Fault{
 			Path: "domain",
 			Message: fmt.Sprintf("is %q, and this server reserves nodes of the domain %s: leave the field out",
-				asked.Domain, s.cfg.Domain),
+				asked.Domain, a.domain),
 		})
 	}
 	status := http.StatusOK
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
 		e, stands := d.snap.Reservation(name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -125,29 +128,29 @@ func (s *Server) writeReservation(w http.ResponseWriter, r *http.Request) error 
 		if !stands {
 			status = http.StatusCreated
 		}
-		next, found := d.reservation(asked, e.Value, s.cfg.Domain)
+		next, found := newReservation(d, asked, e.Value, a.domain)
 		if all := append(slices.Clone(faults), found...); len(all) > 0 {
 			return faulty(all)
 		}
 		if !stands || !reflect.DeepEqual(*e.Value, *next) {
 			d.put(d.prefix.Reservation(name), next, e.Modified)
-			d.tidyReservations(name)
+			dropOldReservations(d, name)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return s.answerReservation(w, status, snap, name)
+	return a.answerReservation(w, status, snap, name)
 }
 
-func (s *Server) deleteReservation(w http.ResponseWriter, r *http.Request) error {
+func (a *reservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("reservation")
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Reservation(name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -170,7 +173,7 @@ func (s *Server) deleteReservation(w http.ResponseWriter, r *http.Request) error
 
 // reservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it. was
 // is what stands, or nil.
-func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation, domain string) (*cluster.Reservation,
+func newReservation(d *draft, asked cluster.Reservation, was *cluster.Reservation, domain string) (*cluster.Reservation,
 	cluster.Faults,
 ) {
 	r := asked
@@ -192,7 +195,7 @@ func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation,
 		return nil, faults
 	}
 	if r.Count > 0 {
-		if r.Nodes, faults = d.choose(&r, was); len(faults) > 0 {
+		if r.Nodes, faults = choose(d, &r, was); len(faults) > 0 {
 			return nil, faults
 		}
 		return &r, nil
@@ -204,7 +207,7 @@ func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation,
 				Path:    at,
 				Message: fmt.Sprintf("is %s, and domain %s has no such node", name, domain),
 			})
-		} else if o := d.keeps(name, &r); o != nil {
+		} else if o := keeps(d, name, &r); o != nil {
 			faults = append(faults, cluster.Fault{
 				Path: at,
 				Message: fmt.Sprintf("is %s, which the reservation %s keeps from %s until %s",
@@ -216,7 +219,7 @@ func (d *draft) reservation(asked cluster.Reservation, was *cluster.Reservation,
 }
 
 // keeps returns another reservation that keeps the node at a time when r would, or nil.
-func (d *draft) keeps(node string, r *cluster.Reservation) *cluster.Reservation {
+func keeps(d *draft, node string, r *cluster.Reservation) *cluster.Reservation {
 	for e := range d.snap.Reservations() {
 		if o := e.Value; o.Name != r.Name && o.Overlaps(r) {
 			if _, kept := slices.BinarySearch(o.Nodes, node); kept {
@@ -229,7 +232,7 @@ func (d *draft) keeps(node string, r *cluster.Reservation) *cluster.Reservation 
 
 // choose returns as many nodes as a reservation asks for: those that it has or names first, then such as are ready,
 // then those where the least runs.
-func (d *draft) choose(r, was *cluster.Reservation) ([]string, cluster.Faults) {
+func choose(d *draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	type candidate struct {
 		name  string
 		order [3]int
@@ -237,7 +240,7 @@ func (d *draft) choose(r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	var all []candidate
 	for e := range d.snap.Nodes() {
 		name := e.Value.Name
-		if e.Value.Domain != r.Domain || !d.suits(r, e.Value) || d.keeps(name, r) != nil {
+		if e.Value.Domain != r.Domain || !suits(d, r, e.Value) || keeps(d, name, r) != nil {
 			continue
 		}
 		c := candidate{name: name, order: [3]int{1, 1, 0}}
@@ -272,7 +275,7 @@ func (d *draft) choose(r, was *cluster.Reservation) ([]string, cluster.Faults) {
 }
 
 // suits reports whether a node is what a reservation asks for, and is to stay in the fleet.
-func (d *draft) suits(r *cluster.Reservation, n *cluster.Node) bool {
+func suits(d *draft, r *cluster.Reservation, n *cluster.Node) bool {
 	host, _ := d.snap.Host(n.Name)
 	status, _ := d.snap.NodeStatus(n.Name)
 	if host.Value != nil && (host.Value.Gone || host.Value.Drain != nil) {
@@ -283,8 +286,8 @@ func (d *draft) suits(r *cluster.Reservation, n *cluster.Node) bool {
 		!slices.ContainsFunc(r.Constraints, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &node) })
 }
 
-// tidyReservations removes some that are over since long ago, but for the one of that name.
-func (d *draft) tidyReservations(name string) {
+// dropOldReservations removes some that are over since long ago, but for the one of that name.
+func dropOldReservations(d *draft, name string) {
 	n := 0
 	for e := range d.snap.Reservations() {
 		if e.Value.Name != name && n < tidyReservations && e.Value.Over(d.now.Add(-keepReservations)) {

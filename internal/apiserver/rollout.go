@@ -14,64 +14,67 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) rolloutRoutes() []route {
+// rolloutsAPI shows rollouts of services, pauses and promotes them, and goes back to earlier versions.
+type rolloutsAPI struct{ workloads }
+
+func (a *rolloutsAPI) routes() []route {
 	const one = "/v1/clusters/{cluster}/services/{service}/rollout"
 	view := typeOf[api.RolloutView]()
 	return []route{
 		{
 			method: "GET", path: one, name: "readRollout", role: viewer,
 			summary: "Where the rollout of a service's newest version stands, and what it waits for.",
-			query:   []parameter{consistent()}, reply: view, serve: s.readRollout,
+			query:   []parameter{consistent()}, reply: view, serve: a.readRollout,
 		},
 		{
 			method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer,
 			summary: "The versions of a service that are remembered, with what each changed.",
-			query:   []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: s.readRolloutHistory,
+			query:   []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: a.readRolloutHistory,
 		},
 		{
 			method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter,
 			summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true,
-			reply: view, serve: s.pauseRollout(true),
+			reply: view, serve: a.pauseRollout(true),
 		},
 		{
 			method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter,
-			summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: s.pauseRollout(false),
+			summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: a.pauseRollout(false),
 		},
 		{
 			method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter,
 			summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those " +
 				"of another generation than the one named.", writes: true, body: typeOf[api.PromoteRequest](),
-			optional: true, reply: view, serve: s.promoteRollout,
+			optional: true, reply: view, serve: a.promoteRollout,
 		},
 		{
 			method: "POST", path: one + "/undo", name: "undoRollout", role: submitter,
 			summary: "Asks for an earlier version again: one of a generation, or the last one before of " +
 				"which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true,
-			reply: view, serve: s.undoRollout,
+			reply: view, serve: a.undoRollout,
 		},
 	}
 }
 
-func (s *Server) readRollout(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *rolloutsAPI) readRollout(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := a.services().named(r)
 	e, ok := snap.Service(in, name)
 	if !ok {
 		return notFound("service", in+"/"+name)
 	}
 	tag(w, e.Modified)
-	return answer(w, http.StatusOK, s.look(snap).rolloutView(e))
+	return answer(w, http.StatusOK, a.look(snap).rolloutView(e))
 }
 
-func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *rolloutsAPI) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := a.services().named(r)
 	e, ok := snap.Service(in, name)
 	if !ok {
 		return notFound("service", in+"/"+name)
@@ -85,24 +88,24 @@ func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) erro
 }
 
 // actOnRollout changes what the user asks of a service's rollout, and answers with where that stands.
-func (s *Server) actOnRollout(w http.ResponseWriter, r *http.Request,
+func (a *rolloutsAPI) actOnRollout(w http.ResponseWriter, r *http.Request,
 	do func(*draft, *cluster.Service) (bool, error),
 ) error {
-	snap, mine, err := s.services().changed(r, do)
+	snap, mine, err := a.services().changed(r, do)
 	if err != nil {
 		return err
 	}
-	e, err := s.services().after(r, snap, mine)
+	e, err := a.services().after(r, snap, mine)
 	if err != nil {
 		return err
 	}
 	tag(w, e.Modified)
-	return answer(w, http.StatusOK, s.look(snap).rolloutView(e))
+	return answer(w, http.StatusOK, a.look(snap).rolloutView(e))
 }
 
-func (s *Server) pauseRollout(pause bool) func(http.ResponseWriter, *http.Request) error {
+func (a *rolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+		return a.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
 			if svc.Rollout.Paused == pause {
 				return false, nil
 			}
@@ -111,14 +114,14 @@ func (s *Server) pauseRollout(pause bool) func(http.ResponseWriter, *http.Reques
 			if !pause {
 				kind, about = "service.rollout-resumed", "rollouts go on"
 			}
-			d.tell(svc, kind, about)
+			tellOfRollout(d, svc, kind, about)
 			return true, nil
 		})
 	}
 }
 
 // tell adds an event about what the user asked of a service's rollout.
-func (d *draft) tell(svc *cluster.Service, kind, message string) {
+func tellOfRollout(d *draft, svc *cluster.Service, kind, message string) {
 	owner := svc.Owner()
 	d.instead[d.prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{
 		Type: kind, Cluster: svc.Cluster, Owner: &owner,
@@ -126,14 +129,14 @@ func (d *draft) tell(svc *cluster.Service, kind, message string) {
 	}
 }
 
-func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
+func (a *rolloutsAPI) promoteRollout(w http.ResponseWriter, r *http.Request) error {
 	var ask api.PromoteRequest
 	if r.ContentLength != 0 {
 		if err := readBody(w, r, &ask); err != nil {
 			return err
 		}
 	}
-	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+	return a.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
 		if ask.Generation != 0 && ask.Generation != svc.Generation {
 			return false, problemf(http.StatusConflict,
 				"the canaries of generation %d of service %s/%s are not the newest any more: generation %d "+
@@ -174,14 +177,14 @@ func unpromotable(svc *cluster.Service, record *cluster.Rollout) string {
 }
 
 // undoRollout asks for an earlier version again, as a version of its own. It is not taken back by itself if it fails.
-func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
+func (a *rolloutsAPI) undoRollout(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRequest
 	if r.ContentLength != 0 {
 		if err := readBody(w, r, &ask); err != nil {
 			return err
 		}
 	}
-	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+	return a.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
 		known := versionsOf(d.snap, svc)
 		if done, err := undone(known, svc, &ask); done || err != nil {
 			return false, err
@@ -190,7 +193,7 @@ func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
 		if !ok {
 			return false, noVersion(svc, known, ask.Generation)
 		}
-		return true, d.undo(svc, to)
+		return true, goBack(d, svc, to)
 	})
 }
 
@@ -221,7 +224,7 @@ func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest)
 
 // undo makes an earlier version what the service asks for. One that was healthy comes back at once, without canaries
 // and gates, and is not taken back again; one that never was is tried out like any other.
-func (d *draft) undo(svc *cluster.Service, to cluster.Version) error {
+func goBack(d *draft, svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
 		return conflictf("generation", "version %d cannot come back: %s", to.Generation, cluster.FaultsOf(err).Error())
 	}

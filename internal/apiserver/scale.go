@@ -13,36 +13,39 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) scaleRoutes() []route {
+// scalesAPI shows and sets the number of tasks of services.
+type scalesAPI struct{ workloads }
+
+func (a *scalesAPI) routes() []route {
 	const one = "/v1/clusters/{cluster}/services/{service}/scale"
 	view := typeOf[api.ServiceView]()
 	return []route{
 		{
 			method: "GET", path: one, name: "readScale", role: viewer,
 			summary: "The count of a service, what it is measured by, and how it changed.",
-			query:   []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: s.readScale,
+			query:   []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: a.readScale,
 		},
 		{
 			method: "POST", path: one, name: "scaleService", role: submitter,
 			summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is " +
 				"where it begins anew.", writes: true, body: typeOf[api.ScaleRequest](), reply: view,
-			serve: s.scaleService,
+			serve: a.scaleService,
 		},
 		{
 			method: "POST", path: one + "/suspend", name: "suspendScaling", role: submitter,
 			summary: "Leaves the number of tasks where it is, whatever they use.", writes: true, reply: view,
-			serve: s.suspendScaling(true),
+			serve: a.suspendScaling(true),
 		},
 		{
 			method: "POST", path: one + "/resume", name: "resumeScaling", role: submitter,
 			summary: "Lets scaling change the number of tasks again.", writes: true, reply: view,
-			serve: s.suspendScaling(false),
+			serve: a.suspendScaling(false),
 		},
 	}
 }
 
 // scaleService sets what is asked for. The bounds are those that the request sets, or else those that stand.
-func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
+func (a *scalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ScaleRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -50,7 +53,7 @@ func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
 	if faults := faultsOfScale(&ask); len(faults) > 0 {
 		return faulty(faults)
 	}
-	return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+	return a.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
 		if svc.Mode == cluster.ModeDaemon {
 			return false, conflictf("count",
 				"service %s/%s is a daemon: it has one task on each node that its constraints allow", svc.Cluster,
@@ -130,9 +133,9 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 	return nil
 }
 
-func (s *Server) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
+func (a *scalesAPI) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+		return a.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
 			if svc.Scaling == nil {
 				return false, conflictf("", "service %s/%s has no scaling", svc.Cluster, svc.Name)
 			}
@@ -147,18 +150,18 @@ func (s *Server) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Re
 	}
 }
 
-func (s *Server) readScale(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *scalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := a.services().named(r)
 	e, ok := snap.Service(in, name)
 	if !ok {
 		return notFound("service", in+"/"+name)
 	}
 	tag(w, e.Modified)
-	return answer(w, http.StatusOK, s.look(snap).scaleView(e))
+	return answer(w, http.StatusOK, a.look(snap).scaleView(e))
 }
 
 // scaleView shows the count of a service with what changes it.

@@ -17,6 +17,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// secretsAPI lists, reads, writes and deletes secrets.
+type secretsAPI struct {
+	backend
+
+	vault Vault // nil: then values are refused
+}
+
 // Vault seals and opens the values of secrets. Its errors hold nothing of them. Safe for concurrent use.
 type Vault interface {
 	// NewKey makes a data key of the number, wrapped with a master key; with "", where the store names none yet, with
@@ -31,71 +38,13 @@ type Vault interface {
 	All() string
 }
 
-// secretRoutes are about secrets. No answer holds a value: who sets one keeps it elsewhere, or sets another.
-func (s *Server) secretRoutes() []route {
-	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
-	page, view := typeOf[api.Page[api.SecretView]](), typeOf[api.SecretView]()
-	force := parameter{"force", "boolean", "even where something uses it"}
-	return []route{
-		{
-			method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: viewer, shared: true,
-			summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page,
-			stream: eventStream, long: true, serve: s.listSecrets,
-		},
-		{
-			method: "GET", path: list, name: "listSecrets", role: viewer,
-			summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page,
-			stream: eventStream, long: true, serve: s.listSecrets,
-		},
-		{
-			method: "GET", path: one, name: "readSecret", role: viewer,
-			summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()},
-			reply: view, serve: s.readSecret,
-		},
-		{
-			method: "PUT", path: one, name: "writeSecret", role: operator,
-			summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
-				"are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view,
-			serve: s.writeSecret,
-		},
-		{
-			method: "DELETE", path: one, name: "deleteSecret", role: operator,
-			summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true,
-			query: []parameter{force}, status: http.StatusNoContent, serve: s.deleteSecret,
-		},
-		{
-			method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin,
-			summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
-				"interrupted the leader completes.", reply: typeOf[api.SecretsKeyView](), long: true,
-			serve: s.rotateSecretsKey,
-		},
-		{
-			method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: admin,
-			summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
-				"secrets anew under it. While one is on its way, that is answered.", reply: typeOf[api.MasterKeyView](),
-			serve: s.rekeySecrets,
-		},
-		{
-			method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: operator,
-			summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
-				"sealed under it.", query: []parameter{consistent()}, reply: typeOf[[]api.MasterKeyView](),
-			serve: s.listMasterKeys,
-		},
-		{
-			method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: admin,
-			summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
-				"Snapshots of before need it.", status: http.StatusNoContent, serve: s.dropMasterKey,
-		},
-	}
-}
-
-func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
+func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := s.knownCluster(r, in); err != nil {
+	if err := a.reads.knownCluster(r, in); err != nil {
 		return err
 	}
 	c := callerOf(r.Context())
-	return serveList(s.lists, w, r, source[api.SecretView]{
+	return serveList(a.lists, w, r, source[api.SecretView]{
 		List: "secrets", Topics: store.TopicSecrets | store.TopicOwners | store.TopicCrons | store.TopicDefinitions,
 		All: func(snap *store.Snapshot) (all []item[api.SecretView]) {
 			users := usersOf(snap, in)
@@ -112,8 +61,8 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) readSecret(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *secretsAPI) readSecret(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -225,7 +174,7 @@ func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, fault
 	return value, faults
 }
 
-func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
+func (a *secretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
@@ -243,12 +192,12 @@ func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	if faults = append(cluster.FaultsOf(asked.Validate()), faults...); len(faults) > 0 {
 		return faulty(faults)
 	}
-	if s.cfg.Vault == nil {
+	if a.vault == nil {
 		return problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
 	}
 	var restarted []string
 	status := http.StatusOK
-	snap, err := s.writer.write(r.Context(), func(d *draft) (err error) {
+	snap, err := a.writer.write(r.Context(), func(d *draft) (err error) {
 		e, stands := d.snap.Secret(asked.Cluster, asked.Name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -257,7 +206,7 @@ func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
 		if !stands {
 			status = http.StatusCreated
 		}
-		restarted, err = d.setSecret(s.cfg.Vault, asked, value, e)
+		restarted, err = setSecret(d, a.vault, asked, value, e)
 		return err
 	})
 	if err != nil {
@@ -274,7 +223,7 @@ func (s *Server) writeSecret(w http.ResponseWriter, r *http.Request) error {
 }
 
 // setSecret draws the write of a secret, and the restarts that its uses ask for. The same value again changes nothing.
-func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte,
+func setSecret(d *draft, vault Vault, next cluster.Secret, value []byte,
 	e store.Entry[cluster.Secret],
 ) (restarted []string, err error) {
 	if err := d.inCluster(next.Cluster); err != nil {
@@ -299,7 +248,7 @@ func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte,
 	if next.Type == cluster.SecretRegistry {
 		next.Size = 0 // that of the login says nothing
 	}
-	key, err := d.sealingKey(vault)
+	key, err := sealingKey(d, vault)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +260,7 @@ func (d *draft) setSecret(vault Vault, next cluster.Secret, value []byte,
 		Type: verb, Cluster: next.Cluster,
 		Message: fmt.Sprintf("the secret %s has version %d", next.Name, next.Version),
 	})
-	return d.restartUsers(&next), nil
+	return restartUsers(d, &next), nil
 }
 
 // sealing is the answer where a value cannot be sealed or opened.
@@ -321,7 +270,7 @@ func sealing(err error) error {
 
 // sealingKey returns the key that secrets are sealed with now, and makes the first one. The draft rests on it: a
 // rotation, which writes the record of the key that it replaces, keeps out whatever was sealed with that meanwhile.
-func (d *draft) sealingKey(vault Vault) (*cluster.SecretKey, error) {
+func sealingKey(d *draft, vault Vault) (*cluster.SecretKey, error) {
 	e, ok := d.snap.NewestSecretKey()
 	if ok {
 		d.require(d.prefix.SecretKey(e.Value.ID), e.Modified)
@@ -337,7 +286,7 @@ func (d *draft) sealingKey(vault Vault) (*cluster.SecretKey, error) {
 
 // restartUsers has the services of the cluster replace their tasks whose definitions ask for that, as a restart by hand
 // would, and so by their update policies. Those of which nothing runs need not.
-func (d *draft) restartUsers(s *cluster.Secret) (names []string) {
+func restartUsers(d *draft, s *cluster.Secret) (names []string) {
 	for e := range d.snap.Services(s.Cluster) {
 		def, ok := d.snap.Definition(e.Value.Definition)
 		if !ok || e.Value.Deleted || e.Value.Stopped || !def.Value.RestartsFor(s.Name) ||
@@ -369,13 +318,13 @@ func standing(snap *store.Snapshot, o cluster.OwnerRef) bool {
 	return false
 }
 
-func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) error {
+func (a *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	in, name := r.PathValue("cluster"), r.PathValue("secret")
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Secret(in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -409,4 +358,38 @@ func someOf(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+func (a *secretsAPI) routes() []route {
+	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
+	page, view := typeOf[api.Page[api.SecretView]](), typeOf[api.SecretView]()
+	force := parameter{"force", "boolean", "even where something uses it"}
+	return []route{
+		{
+			method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: viewer, shared: true,
+			summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page,
+			stream: eventStream, long: true, serve: a.listSecrets,
+		},
+		{
+			method: "GET", path: list, name: "listSecrets", role: viewer,
+			summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page,
+			stream: eventStream, long: true, serve: a.listSecrets,
+		},
+		{
+			method: "GET", path: one, name: "readSecret", role: viewer,
+			summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()},
+			reply: view, serve: a.readSecret,
+		},
+		{
+			method: "PUT", path: one, name: "writeSecret", role: operator,
+			summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
+				"are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view,
+			serve: a.writeSecret,
+		},
+		{
+			method: "DELETE", path: one, name: "deleteSecret", role: operator,
+			summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true,
+			query: []parameter{force}, status: http.StatusNoContent, serve: a.deleteSecret,
+		},
+	}
 }

@@ -12,17 +12,27 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// serversAPI lists, reads, promotes and removes servers of the control plane.
+type serversAPI struct {
+	backend
+
+	serverID string // this server's own
+	members  Members
+	reach    func() map[string]Reach // by the ids of the other servers; nil where that is not known
+	engine   *engineState
+}
+
 // serverViews shows the members of the control plane, ordered by id: those that have a record, and members of the
 // engine whose server has not written one.
-func (s *Server) serverViews(snap *store.Snapshot, engine *engineAnswer) (all []api.ServerView) {
-	leader, _ := snap.Leader(s.cfg.Domain)
+func (a *serversAPI) views(snap *store.Snapshot, engine *engineAnswer) (all []api.ServerView) {
+	leader, _ := snap.Leader(a.domain)
 	reached := map[string]Reach{}
-	if s.cfg.Reach != nil {
-		reached = s.cfg.Reach()
+	if a.reach != nil {
+		reached = a.reach()
 	}
 	seen := map[string]bool{}
 	for e := range snap.Servers() {
-		v := api.ServerView{Server: *e.Value, Revision: e.Modified, Self: e.Value.ID == s.cfg.ServerID}
+		v := api.ServerView{Server: *e.Value, Revision: e.Modified, Self: e.Value.ID == a.serverID}
 		v.Leader = leader.Value != nil && leader.Value.Holder == v.ID
 		m := engine.member(v.Member)
 		if m != nil {
@@ -79,12 +89,12 @@ func judgeServer(v *api.ServerView, engine *engineAnswer, r Reach, heard bool) (
 	return api.ServerUnknown, "it was not heard yet"
 }
 
-func (s *Server) listServers(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s.lists, w, r, source[api.ServerView]{
+func (a *serversAPI) listServers(w http.ResponseWriter, r *http.Request) error {
+	return serveList(a.lists, w, r, source[api.ServerView]{
 		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
 		All: func(snap *store.Snapshot) (all []item[api.ServerView]) {
-			engine := s.askEngine(context.Background()) // bounded by itself
-			for _, v := range s.serverViews(snap, &engine) {
+			engine := a.engine.ask(context.Background()) // bounded by itself
+			for _, v := range a.views(snap, &engine) {
 				all = append(all, item[api.ServerView]{Key: v.ID + "/" + v.Member, Value: v})
 			}
 			return all
@@ -93,8 +103,8 @@ func (s *Server) listServers(w http.ResponseWriter, r *http.Request) error {
 }
 
 // findServer returns the server of an id, or of the id of a member of the engine.
-func (s *Server) findServer(snap *store.Snapshot, engine *engineAnswer, id string) (api.ServerView, error) {
-	for _, v := range s.serverViews(snap, engine) {
+func (a *serversAPI) findServer(snap *store.Snapshot, engine *engineAnswer, id string) (api.ServerView, error) {
+	for _, v := range a.views(snap, engine) {
 		if v.ID == id || v.Engine != nil && v.Engine.ID == id {
 			return v, nil
 		}
@@ -103,27 +113,27 @@ func (s *Server) findServer(snap *store.Snapshot, engine *engineAnswer, id strin
 }
 
 // target reads what a request about one server names, from what the store holds now.
-func (s *Server) target(r *http.Request) (api.ServerView, engineAnswer, error) {
-	snap, err := s.reads.settled(r.Context())
+func (a *serversAPI) target(r *http.Request) (api.ServerView, engineAnswer, error) {
+	snap, err := a.reads.settled(r.Context())
 	if err != nil {
 		return api.ServerView{}, engineAnswer{}, err
 	}
-	s.engineChanged() // what is decided on is asked for now
-	engine := s.askEngine(r.Context())
+	a.engine.changed() // what is decided on is asked for now
+	engine := a.engine.ask(r.Context())
 	if engine.membersErr != nil {
 		return api.ServerView{}, engine, engine.membersErr
 	}
-	v, err := s.findServer(snap, &engine, r.PathValue("server"))
+	v, err := a.findServer(snap, &engine, r.PathValue("server"))
 	return v, engine, err
 }
 
-func (s *Server) readServer(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *serversAPI) readServer(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	engine := s.askEngine(r.Context())
-	v, err := s.findServer(snap, &engine, r.PathValue("server"))
+	engine := a.engine.ask(r.Context())
+	v, err := a.findServer(snap, &engine, r.PathValue("server"))
 	if err != nil {
 		return err
 	}
@@ -131,8 +141,8 @@ func (s *Server) readServer(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, v)
 }
 
-func (s *Server) promoteServer(w http.ResponseWriter, r *http.Request) error {
-	v, engine, err := s.target(r)
+func (a *serversAPI) promoteServer(w http.ResponseWriter, r *http.Request) error {
+	v, engine, err := a.target(r)
 	if err != nil {
 		return err
 	}
@@ -142,10 +152,10 @@ func (s *Server) promoteServer(w http.ResponseWriter, r *http.Request) error {
 	case v.Engine == nil:
 		return problemf(http.StatusConflict, "server %s is not a member of the store", serverName(&v))
 	case v.Engine.Learner:
-		if err := s.cfg.Members.Promote(r.Context(), v.Engine.ID); err != nil {
+		if err := a.members.Promote(r.Context(), v.Engine.ID); err != nil {
 			return memberProblem(&v, err)
 		}
-		s.engineChanged()
+		a.engine.changed()
 		v.Engine.Learner = false
 	}
 	return answer(w, http.StatusOK, v)
@@ -153,15 +163,15 @@ func (s *Server) promoteServer(w http.ResponseWriter, r *http.Request) error {
 
 // removeServer takes a server's member out of the store and deletes its record. The record of the server that answers
 // goes first: without its member it could not write any more.
-func (s *Server) removeServer(w http.ResponseWriter, r *http.Request) error {
-	v, engine, err := s.target(r)
+func (a *serversAPI) removeServer(w http.ResponseWriter, r *http.Request) error {
+	v, engine, err := a.target(r)
 	if err != nil {
 		return err
 	}
-	if err := s.mayRemove(&v, &engine, given(r, "force")); err != nil {
+	if err := a.mayRemove(&v, &engine, given(r, "force")); err != nil {
 		return err
 	}
-	steps := []func(context.Context, *api.ServerView) error{s.removeMember, s.removeRecord}
+	steps := []func(context.Context, *api.ServerView) error{a.removeMember, a.removeRecord}
 	if v.Self {
 		slices.Reverse(steps)
 	}
@@ -175,7 +185,7 @@ func (s *Server) removeServer(w http.ResponseWriter, r *http.Request) error {
 }
 
 // mayRemove refuses to remove the last server, and what would leave the rest without a quorum.
-func (s *Server) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) error {
+func (a *serversAPI) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) error {
 	if !engine.known {
 		if v.Self {
 			return problemf(http.StatusConflict, "server %s is the one that answers: stop it, and ask another one",
@@ -203,19 +213,19 @@ func (s *Server) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) 
 	return nil
 }
 
-func (s *Server) removeMember(ctx context.Context, v *api.ServerView) error {
-	if v.Engine == nil || s.cfg.Members == nil {
+func (a *serversAPI) removeMember(ctx context.Context, v *api.ServerView) error {
+	if v.Engine == nil || a.members == nil {
 		return nil
 	}
-	defer s.engineChanged()
-	return memberProblem(v, s.cfg.Members.Remove(ctx, v.Engine.ID))
+	defer a.engine.changed()
+	return memberProblem(v, a.members.Remove(ctx, v.Engine.ID))
 }
 
-func (s *Server) removeRecord(ctx context.Context, v *api.ServerView) error {
+func (a *serversAPI) removeRecord(ctx context.Context, v *api.ServerView) error {
 	if v.Revision == 0 {
 		return nil
 	}
-	_, err := s.writer.write(ctx, func(d *draft) error {
+	_, err := a.writer.write(ctx, func(d *draft) error {
 		if e, ok := d.snap.Server(v.ID); ok {
 			d.remove(d.prefix.Server(v.ID), e.Modified, cluster.Event{
 				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + serverName(v) +
@@ -252,4 +262,32 @@ func serverName(v *api.ServerView) string {
 		return v.ID
 	}
 	return v.Member
+}
+
+func (a *serversAPI) routes() []route {
+	force := parameter{"force", "boolean", "even where what is left would have no quorum, or the server is up"}
+	return []route{
+		{
+			method: "GET", path: "/v1/servers", name: "listServers",
+			summary: "The members of the control plane, with their parts in the store.", role: viewer,
+			query: listParameters(), reply: typeOf[api.Page[api.ServerView]](), stream: eventStream, long: true,
+			serve: a.listServers,
+		},
+		{
+			method: "GET", path: "/v1/servers/{server}", name: "readServer",
+			summary: "One member of the control plane, by its id or its member's.", role: viewer,
+			query: []parameter{consistent()}, reply: typeOf[api.ServerView](), serve: a.readServer,
+		},
+		{
+			method: "POST", path: "/v1/servers/{server}/promote", name: "promoteServer",
+			summary: "Gives a member of the store that only copies it its vote.", role: admin, reply: typeOf[api.ServerView](),
+			serve: a.promoteServer,
+		},
+		{
+			method: "DELETE", path: "/v1/servers/{server}", name: "removeServer",
+			summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
+				"where what is left would have no quorum.", role: admin, query: []parameter{force},
+			status: http.StatusNoContent, serve: a.removeServer,
+		},
+	}
 }

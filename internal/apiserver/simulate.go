@@ -6,11 +6,18 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 )
+
+// simulateAPI tells what would become of the domain, one simulation at a time.
+type simulateAPI struct {
+	simulator  Simulator  // nil: then this server tells nobody
+	simulating sync.Mutex // held by the simulation that is made
+}
 
 // ErrSimulation is in the chain of the error of a simulation that cannot be made as the domain is. Its text says why.
 var ErrSimulation = errors.New("the simulation cannot be made")
@@ -28,10 +35,10 @@ type Simulator interface {
 // simulateLimit is how long a simulation may take, by the clock on the wall.
 const simulateLimit = time.Minute
 
-func (s *Server) simulateRoutes() []route {
+func (a *simulateAPI) routes() []route {
 	return []route{{
 		method: "POST", path: "/v1/simulate", name: "simulate", role: viewer, quiet: true,
-		body: typeOf[api.SimulateRequest](), reply: typeOf[api.Simulation](), serve: s.simulate,
+		body: typeOf[api.SimulateRequest](), reply: typeOf[api.Simulation](), serve: a.simulate,
 		summary: "What would become of the domain if changes were made: where tasks would be placed and " +
 			"moved, what would wait. Nothing is written. " +
 			"A server makes one simulation at a time, and answers others with 429.",
@@ -39,30 +46,30 @@ func (s *Server) simulateRoutes() []route {
 }
 
 // simulate has the changes of a request made to a copy of the domain.
-func (s *Server) simulate(w http.ResponseWriter, r *http.Request) error {
+func (a *simulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	var ask api.SimulateRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
 	}
 	// What was to be read is read: the deadline for it would end the request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines
-	if s.cfg.Simulator == nil {
+	if a.simulator == nil {
 		return problemf(http.StatusServiceUnavailable, "this server makes no simulations: ask another one")
 	}
-	faults := append(s.cfg.Simulator.Check(ask), simulateFaults(&ask)...)
+	faults := append(a.simulator.Check(ask), simulateFaults(&ask)...)
 	if len(faults) > 0 {
 		return faulty(faults[:min(len(faults), maxFaults)])
 	}
-	if !s.simulating.TryLock() {
+	if !a.simulating.TryLock() {
 		w.Header().Set("Retry-After", "5")
 		return problemf(http.StatusTooManyRequests,
 			"this server is making another simulation, and makes one at a time: ask again, or another server; "+
 				"`berth simulate --snapshot FILE` needs none")
 	}
-	defer s.simulating.Unlock()
+	defer a.simulating.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), simulateLimit)
 	defer cancel()
-	sim, err := s.cfg.Simulator.Simulate(ctx, ask)
+	sim, err := a.simulator.Simulate(ctx, ask)
 	refused, wrong := errors.AsType[cluster.Faults](err)
 	switch {
 	case err == nil:

@@ -18,7 +18,7 @@ func (s *Server) readStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	engine := s.askEngine(r.Context())
+	engine := s.engine.ask(r.Context())
 	v := s.status(snap, &engine)
 	callerOf(r.Context()).showStatus(&v)
 	return answer(w, http.StatusOK, v)
@@ -49,7 +49,7 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 		brief := briefOf(e.Value)
 		v.Rebalancing = &brief
 	}
-	servers := s.serverViews(snap, engine)
+	servers := s.servers.views(snap, engine)
 	for i := range servers {
 		v.Servers.Total++
 		if servers[i].State == api.ServerUp {
@@ -65,7 +65,7 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 	if voters, _ := engine.votes(""); voters > 0 {
 		v.Servers.Quorum = quorum(voters)
 	}
-	v.Alarms = append(s.alarms(&v, servers, engine), s.lackingKeys(snap)...)
+	v.Alarms = append(s.alarms(&v, servers, engine), s.masterKeys.lackingKeys(snap)...)
 	return v
 }
 
@@ -201,4 +201,15 @@ func (s *Server) massSilence(snap *store.Snapshot) bool {
 	}
 	// On a clock that began long before the oldest silence.
 	return watcher.IsMassSilence(verdicts, time.Duration(now.UnixNano()), options)
+}
+
+func (s *Server) statusRoutes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/status", name: "readStatus",
+			summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
+			role:    viewer, shared: true, query: []parameter{consistent()}, reply: typeOf[api.Status](),
+			serve: s.readStatus,
+		},
+	}
 }

@@ -8,7 +8,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
+// tasksAPI lists and reads tasks.
+type tasksAPI struct{ workloads }
+
+func (a *tasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	f := taskFilter{
 		cluster: q.Get("cluster"), service: q.Get("service"), job: q.Get("job"), node: q.Get("node"),
@@ -23,21 +26,21 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 		return badQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, "+
 			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled", clip(string(f.state)))
 	}
-	return serveList(s.lists, w, r, source[api.TaskView]{
+	return serveList(a.lists, w, r, source[api.TaskView]{
 		List: "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
-		All: func(snap *store.Snapshot) []item[api.TaskView] { return s.look(snap).tasks(f) },
+		All: func(snap *store.Snapshot) []item[api.TaskView] { return a.look(snap).tasks(f) },
 		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]item[api.TaskView], bool) {
-			return s.look(now).changedTasks(f, before, c)
+			return a.look(now).changedTasks(f, before, c)
 		},
 	})
 }
 
-func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *tasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
-	v, _, err := s.task(snap, r)
+	v, _, err := a.task(snap, r)
 	if err != nil {
 		return err
 	}
@@ -46,7 +49,7 @@ func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
 
 // task returns the view of the task that the address names: the attempt that is asked for, else the one that waits
 // or the newest. The row is nil for a task that waits.
-func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
+func (a *tasksAPI) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
 	number, err := number(r, "attempt", 0)
 	if err != nil {
@@ -59,7 +62,7 @@ func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *sto
 		}
 	}
 	if number == 0 && (row == nil || row.Outcome != nil) {
-		l := s.look(snap)
+		l := a.look(snap)
 		p, _ := id.Parts()
 		o := cluster.OwnerRef{Kind: kindOf(p), Cluster: p.Cluster, Name: p.Owner}
 		waiting := l.owner(o).pending
@@ -72,5 +75,36 @@ func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *sto
 	if row == nil {
 		return api.TaskView{}, nil, notFound("task", string(id))
 	}
-	return s.look(snap).taskView(row), row, nil
+	return a.look(snap).taskView(row), row, nil
+}
+
+func (a *tasksAPI) routes() []route {
+	filters := []parameter{
+		{"cluster", "string", "tasks of this cluster"},
+		{"service", "string", "tasks of the services of this name"},
+		{"job", "string", "tasks of the jobs of this name"},
+		{"node", "string", "tasks on this node"},
+		{"state", "string", "tasks in this state"},
+		{"all", "boolean", "every attempt that is known, also ended ones"},
+	}
+	return []route{
+		{
+			method: "GET", path: "/v1/tasks", name: "listTasks", role: viewer, shared: true,
+			summary: "Tasks that wait or live, and how the tasks of jobs ended.", query: listParameters(filters...),
+			reply: typeOf[api.Page[api.TaskView]](), stream: eventStream, long: true, serve: a.listTasks,
+		},
+		{
+			method: "GET", path: "/v1/tasks/{task}", name: "readTask", role: viewer,
+			summary: "The newest attempt of a task.", query: []parameter{attemptParameter(), consistent()},
+			reply: typeOf[api.TaskView](), serve: a.readTask,
+		},
+	}
+}
+
+func attemptParameter() parameter {
+	return parameter{"attempt", "integer", "the attempt's number; default the newest"}
+}
+
+func containerParameter() parameter {
+	return parameter{"container", "string", "the container's name; default the first essential one, for logs all"}
 }

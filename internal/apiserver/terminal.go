@@ -14,7 +14,7 @@ import (
 const inputStall = 10 * time.Minute
 
 // terminalRoutes are what people do at their terminals with one container, each over a websocket.
-func (s *Server) terminalRoutes() []route {
+func (a *execAPI) terminalRoutes() []route {
 	own := func(more ...parameter) []parameter {
 		return append([]parameter{
 			{"attempt", "integer", "the attempt's number; default the newest"},
@@ -38,7 +38,7 @@ func (s *Server) terminalRoutes() []route {
 				parameter{"rows", "integer", "the terminal's size"},
 				parameter{"columns", "integer", "the terminal's size"},
 				parameter{"type", "string", "what TERM says, such as xterm-256color"}),
-			serve: s.openTerminal,
+			serve: a.openTerminal,
 		},
 		{
 			method: "GET", path: "/v1/tasks/{task}/forward", name: "forwardPort", role: submitter, audited: true,
@@ -47,7 +47,7 @@ func (s *Server) terminalRoutes() []route {
 				"message begins with its channel: 0 to the port (alone: its end), 1 from the port (alone: " +
 				"its end), 3 the end as JSON.",
 			query: own(parameter{"port", "string", "the name of one of the task's ports, or a number"}),
-			serve: s.forwardPort,
+			serve: a.forwardPort,
 		},
 		{
 			method: "GET", path: "/v1/tasks/{task}/copy-out", name: "copyOut", role: submitter, audited: true,
@@ -55,14 +55,14 @@ func (s *Server) terminalRoutes() []route {
 			summary: "Sends a file or folder of a container as a tar archive, over a websocket. Each binary " +
 				"message begins with its channel: 1 the archive, 2 what is left out, a line each, 3 the end as JSON.",
 			query: own(path, parameter{"follow", "boolean", "copy what links point to instead of the links"}),
-			serve: s.copyOut,
+			serve: a.copyOut,
 		},
 		{
 			method: "GET", path: "/v1/tasks/{task}/copy-in", name: "copyIn", role: submitter, audited: true, status: ws,
 			long: true,
 			summary: "Unpacks a tar archive in a container, over a websocket. Each binary message begins " +
 				"with its channel: 0 the archive (alone: its end), 1 what came of it as JSON, 3 the end as JSON.",
-			query: own(path), serve: s.copyIn,
+			query: own(path), serve: a.copyIn,
 		},
 		{
 			method: "GET", path: "/v1/tasks/{task}/attach", name: "attach", role: submitter, audited: true, status: ws,
@@ -71,7 +71,7 @@ func (s *Server) terminalRoutes() []route {
 				"binary message begins with its channel: 5 a signal for its program such as INT, 1 output, " +
 				"2 error output, 3 the end as JSON.",
 			query: own(parameter{"tail", "integer", "begin with this many of the newest lines; default none"}),
-			serve: s.attach,
+			serve: a.attach,
 		},
 	}
 }
@@ -79,7 +79,7 @@ func (s *Server) terminalRoutes() []route {
 // terminalTypes are the values of TERM that are passed on.
 var terminalTypes = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
 
-func (s *Server) openTerminal(w http.ResponseWriter, r *http.Request) error {
+func (a *execAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	ask := transport.TerminalRequest{Command: q["command"], Type: q.Get("type")}
 	if len(ask.Command) == 0 || ask.Command[0] == "" {
@@ -99,18 +99,18 @@ func (s *Server) openTerminal(w http.ResponseWriter, r *http.Request) error {
 		}
 		*to = uint16(n)
 	}
-	return s.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{Kind: transport.StreamTerminal, Terminal: &ask},
 		also:          transport.ChannelResize,
 	})
 }
 
-func (s *Server) forwardPort(w http.ResponseWriter, r *http.Request) error {
+func (a *execAPI) forwardPort(w http.ResponseWriter, r *http.Request) error {
 	port := r.URL.Query().Get("port")
 	if port == "" {
 		return badQuery("port", "is missing: a name or a number")
 	}
-	return s.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
 			Kind:    transport.StreamForward,
 			Forward: &transport.ForwardRequest{Port: port},
@@ -118,20 +118,20 @@ func (s *Server) forwardPort(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) copyOut(w http.ResponseWriter, r *http.Request) error {
-	return s.copyFiles(w, r, transport.StreamCopyOut)
+func (a *execAPI) copyOut(w http.ResponseWriter, r *http.Request) error {
+	return a.copyFiles(w, r, transport.StreamCopyOut)
 }
 
-func (s *Server) copyIn(w http.ResponseWriter, r *http.Request) error {
-	return s.copyFiles(w, r, transport.StreamCopyIn)
+func (a *execAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
+	return a.copyFiles(w, r, transport.StreamCopyIn)
 }
 
-func (s *Server) copyFiles(w http.ResponseWriter, r *http.Request, kind transport.StreamKind) error {
+func (a *execAPI) copyFiles(w http.ResponseWriter, r *http.Request, kind transport.StreamKind) error {
 	path := r.URL.Query().Get("path")
 	if path == "" {
 		return badQuery("path", "is missing: a file or folder of the container")
 	}
-	return s.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
 			Kind: kind,
 			Copy: &transport.CopyRequest{Path: path, Follow: given(r, "follow")},
@@ -139,12 +139,12 @@ func (s *Server) copyFiles(w http.ResponseWriter, r *http.Request, kind transpor
 	})
 }
 
-func (s *Server) attach(w http.ResponseWriter, r *http.Request) error {
+func (a *execAPI) attach(w http.ResponseWriter, r *http.Request) error {
 	tail, err := number(r, "tail", 0)
 	if err != nil {
 		return err
 	}
-	return s.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
 			Kind:   transport.StreamAttach,
 			Attach: &transport.AttachRequest{Tail: int(min(tail, math.MaxInt32))},

@@ -19,6 +19,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// tokensAPI lists, makes and revokes access tokens and join tokens.
+type tokensAPI struct {
+	backend
+
+	authority *pki.Authority // nil: then join tokens are refused
+}
+
 // Bounds of tokens.
 const (
 	joinLife    = time.Hour           // of a join token that says nothing
@@ -38,56 +45,20 @@ const (
 	tokenUsed    = "used"
 )
 
-// accessRoutes are the operations of tokens and certificates.
-func (s *Server) accessRoutes() []route {
-	const all, one = "/v1/tokens", "/v1/tokens/{token}"
-	return []route{
-		{
-			method: "GET", path: all, name: "listTokens", role: admin, summary: "All tokens, without their secrets.",
-			query: listParameters(), reply: typeOf[api.Page[api.TokenView]](), stream: eventStream, long: true,
-			serve: s.listTokens,
-		},
-		{
-			method: "GET", path: one, name: "readToken", role: admin, summary: "One token, without its secret.",
-			query: []parameter{consistent()}, reply: typeOf[api.TokenView](), serve: s.readToken,
-		},
-		{
-			method: "POST", path: all, name: "createToken", role: admin,
-			summary: "Makes a token. The answer is the only time that it is shown.", body: typeOf[api.TokenRequest](),
-			status: http.StatusCreated, reply: typeOf[api.TokenReply](), serve: s.createToken,
-		},
-		{
-			method: "DELETE", path: one, name: "revokeToken", role: admin,
-			summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
-				"was traded for stay good.", writes: true, status: http.StatusNoContent, serve: s.revokeToken,
-		},
-		{
-			method: "POST", path: "/v1/join", name: "join", open: true,
-			summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
-			body:    typeOf[api.JoinRequest](), reply: typeOf[api.JoinReply](), serve: s.join,
-		},
-		{
-			method: "POST", path: "/v1/renew", name: "renew", role: machine,
-			summary: "Trades a certificate, shown by the connection, for one that lasts longer.",
-			body:    typeOf[api.RenewRequest](), reply: typeOf[api.RenewReply](), serve: s.renew,
-		},
-	}
-}
-
-func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
-	return serveList(s.lists, w, r, source[api.TokenView]{
+func (a *tokensAPI) listTokens(w http.ResponseWriter, r *http.Request) error {
+	return serveList(a.lists, w, r, source[api.TokenView]{
 		List: "tokens", // tokens have no topic
 		All: func(snap *store.Snapshot) (all []item[api.TokenView]) {
 			for e := range snap.Tokens() {
-				all = append(all, item[api.TokenView]{Key: e.Value.ID, Value: tokenView(e, s.cfg.Now())})
+				all = append(all, item[api.TokenView]{Key: e.Value.ID, Value: tokenView(e, a.now())})
 			}
 			return all
 		},
 	})
 }
 
-func (s *Server) readToken(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+func (a *tokensAPI) readToken(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -96,7 +67,7 @@ func (s *Server) readToken(w http.ResponseWriter, r *http.Request) error {
 		return notFound("token", r.PathValue("token"))
 	}
 	tag(w, e.Modified)
-	return answer(w, http.StatusOK, tokenView(e, s.cfg.Now()))
+	return answer(w, http.StatusOK, tokenView(e, a.now()))
 }
 
 // tokenView shows a token; not even the hash of its secret is shown.
@@ -121,7 +92,7 @@ func ended(t *cluster.AccessToken, now time.Time) bool {
 	return !t.Expires.IsZero() && !now.Before(t.Expires)
 }
 
-func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
+func (a *tokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	var ask api.TokenRequest
 	if err := readBody(w, r, &ask); err != nil {
 		return err
@@ -134,11 +105,11 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	caHash := ""
 	if ask.Purpose == cluster.TokenJoin {
-		if s.cfg.Authority == nil {
+		if a.authority == nil {
 			return problemf(http.StatusConflict,
 				"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
 		}
-		sum, err := pki.Fingerprint(s.cfg.Authority.CertificatePEM())
+		sum, err := pki.Fingerprint(a.authority.CertificatePEM())
 		if err != nil {
 			return err
 		}
@@ -151,7 +122,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	id, secret := newTokenID(), newSecret()
 	x := exchangeOf(r.Context())
 	x.object = id
-	snap, err := s.writer.write(r.Context(), func(d *draft) error {
+	snap, err := a.writer.write(r.Context(), func(d *draft) error {
 		for _, c := range ask.Clusters {
 			if _, ok := d.snap.Cluster(c); !ok && c != cluster.DefaultCluster {
 				return faulty(cluster.Faults{{Path: "clusters", Message: "there is no cluster " + c}})
@@ -165,7 +136,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 			t.Expires = d.now.Add(time.Duration(ask.Life))
 		}
 		d.put(d.prefix.Token(id), t, 0)
-		d.tidyTokens()
+		tidyTokens(d)
 		return nil
 	})
 	if err != nil {
@@ -175,7 +146,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return problemf(http.StatusConflict, "the token was revoked at once")
 	}
-	reply := api.TokenReply{TokenView: tokenView(e, s.cfg.Now()), Token: id + "." + secret}
+	reply := api.TokenReply{TokenView: tokenView(e, a.now()), Token: id + "." + secret}
 	if ask.Purpose == cluster.TokenJoin {
 		reply.Token = pki.JoinToken{ID: id, Secret: secret, CAHash: caHash}.String()
 	}
@@ -244,13 +215,13 @@ func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args 
 
 // revokeToken deletes a token. It is good for nothing on each server as soon as that has heard of it, which a server
 // does within moments unless it is cut off from the store.
-func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
+func (a *tokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("token")
 	pre, err := preconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.write(r.Context(), func(d *draft) error {
 		e, ok := d.snap.Token(id)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -269,7 +240,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 // tidyTokens removes tokens that ended long ago, a few at a time.
-func (d *draft) tidyTokens() {
+func tidyTokens(d *draft) {
 	n := 0
 	for e := range d.snap.Tokens() {
 		if t := e.Value; n < tidyEnded && ended(t, d.now.Add(-keepEnded)) {
@@ -296,4 +267,29 @@ func newSecret() string {
 func hashOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
+}
+
+func (a *tokensAPI) routes() []route {
+	const all, one = "/v1/tokens", "/v1/tokens/{token}"
+	return []route{
+		{
+			method: "GET", path: all, name: "listTokens", role: admin, summary: "All tokens, without their secrets.",
+			query: listParameters(), reply: typeOf[api.Page[api.TokenView]](), stream: eventStream, long: true,
+			serve: a.listTokens,
+		},
+		{
+			method: "GET", path: one, name: "readToken", role: admin, summary: "One token, without its secret.",
+			query: []parameter{consistent()}, reply: typeOf[api.TokenView](), serve: a.readToken,
+		},
+		{
+			method: "POST", path: all, name: "createToken", role: admin,
+			summary: "Makes a token. The answer is the only time that it is shown.", body: typeOf[api.TokenRequest](),
+			status: http.StatusCreated, reply: typeOf[api.TokenReply](), serve: a.createToken,
+		},
+		{
+			method: "DELETE", path: one, name: "revokeToken", role: admin,
+			summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
+				"was traded for stay good.", writes: true, status: http.StatusNoContent, serve: a.revokeToken,
+		},
+	}
 }

@@ -13,27 +13,33 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
+// volumesAPI lists and removes volumes on nodes.
+type volumesAPI struct {
+	tables Tables
+	agents agentStreams
+}
+
 // volumeTimeout is how long a node may take to tell of its volumes, or to remove one.
 const volumeTimeout = 30 * time.Second
 
-func (s *Server) volumeRoutes() []route {
+func (a *volumesAPI) routes() []route {
 	node := parameter{"node", "string", "the node; default all"}
 	return []route{
 		{
 			method: "GET", path: "/v1/volumes", name: "listVolumes", role: viewer,
 			summary: "The volumes that nodes keep for tasks, and the folders that they declare.",
-			query:   []parameter{node}, reply: typeOf[api.VolumesReply](), long: true, serve: s.listVolumes,
+			query:   []parameter{node}, reply: typeOf[api.VolumesReply](), long: true, serve: a.listVolumes,
 		},
 		{
 			method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: operator,
 			summary: "Has a node remove a volume with its data. One that a task uses is never removed.",
-			body:    typeOf[api.VolumeRemove](), reply: typeOf[api.VolumeView](), long: true, serve: s.removeVolume,
+			body:    typeOf[api.VolumeRemove](), reply: typeOf[api.VolumeView](), long: true, serve: a.removeVolume,
 		},
 	}
 }
 
-func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) error {
-	snap := s.cfg.Tables.Snapshot()
+func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
+	snap := a.tables.Snapshot()
 	nodes, err := imageNodes(snap, r)
 	if err != nil {
 		return err
@@ -43,7 +49,7 @@ func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	reply := api.VolumesReply{Items: []api.VolumeView{}}
 	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
 		func(node string) (all []api.VolumeView, faults cluster.Faults) {
-			got, err := s.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
+			got, err := a.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
 			if err != nil {
 				return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
 			}
@@ -55,12 +61,12 @@ func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, reply)
 }
 
-func (s *Server) removeVolume(w http.ResponseWriter, r *http.Request) error {
+func (a *volumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error {
 	var ask api.VolumeRemove
 	if err := readBody(w, r, &ask); err != nil {
 		return err
 	}
-	snap := s.cfg.Tables.Snapshot()
+	snap := a.tables.Snapshot()
 	var faults cluster.Faults
 	if _, ok := snap.NodeStatus(ask.Node); !ok {
 		faults = append(faults, cluster.Fault{
@@ -85,7 +91,7 @@ func (s *Server) removeVolume(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
 	defer cancel()
-	got, err := s.askVolumes(ctx, ask.Node,
+	got, err := a.askVolumes(ctx, ask.Node,
 		transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: ask.Name})
 	switch {
 	case err != nil:
@@ -97,8 +103,8 @@ func (s *Server) removeVolume(w http.ResponseWriter, r *http.Request) error {
 }
 
 // askVolumes asks one node, and closes the stream when ctx ends.
-func (s *Server) askVolumes(ctx context.Context, node string, ask transport.StreamRequest) ([]transport.Volume, error) {
-	stream, err := s.openStream(ctx, node, ask)
+func (a *volumesAPI) askVolumes(ctx context.Context, node string, ask transport.StreamRequest) ([]transport.Volume, error) {
+	stream, err := a.agents.open(ctx, node, ask)
 	if err != nil {
 		return nil, err
 	}

@@ -13,14 +13,15 @@ import (
 // workload is what the API does with services, jobs and crons alike: list, read, write, change and delete
 // them. T is the object and V what a read shows of it.
 type workload[T any, P userObject[T], V any] struct {
-	server *Server
-	noun   string // in paths and messages
-	key    func(store.Prefix, *T) string
-	all    func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
-	one    func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
-	head   func(*T) head
-	set    func(*draft, *T, precondition) (api.Change, error)
-	view   func(*look, store.Entry[T]) V
+	workloads
+
+	noun string // in paths and messages
+	key  func(store.Prefix, *T) string
+	all  func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
+	one  func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
+	head func(*T) head
+	set  func(*draft, *T, precondition) (api.Change, error)
+	view func(*look, store.Entry[T]) V
 	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says
 	// that it may be all.
 	topics  store.Topic
@@ -39,9 +40,16 @@ type head struct {
 	life          *cluster.Lifespan
 }
 
-func (s *Server) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
+// workloads makes what the API does with services, jobs and crons.
+type workloads struct {
+	backend
+
+	look func(*store.Snapshot) *look
+}
+
+func (w workloads) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
 	return workload[cluster.Service, *cluster.Service, api.ServiceView]{
-		server: s, noun: "service",
+		workloads: w, noun: "service",
 		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
 		all:  (*store.Snapshot).Services,
 		one:  (*store.Snapshot).Service,
@@ -53,9 +61,9 @@ func (s *Server) services() workload[cluster.Service, *cluster.Service, api.Serv
 	}
 }
 
-func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
+func (w workloads) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 	return workload[cluster.Job, *cluster.Job, api.JobView]{
-		server: s, noun: "job",
+		workloads: w, noun: "job",
 		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
 		all:  (*store.Snapshot).Jobs,
 		one:  (*store.Snapshot).Job,
@@ -69,17 +77,17 @@ func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 
 func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := l.server.knownCluster(r, in); err != nil {
+	if err := l.reads.knownCluster(r, in); err != nil {
 		return err
 	}
 	caller := callerOf(r.Context())
-	return serveList(l.server.lists, w, r, source[V]{
+	return serveList(l.lists, w, r, source[V]{
 		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
 			return (in == "" || o.Cluster == in) && caller.sees(o.Cluster)
 		}),
 		Part: func(i *item[V]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []item[V]) {
-			look := l.server.look(snap)
+			look := l.look(snap)
 			for e := range l.all(snap, in) {
 				if h := l.head(e.Value); caller.sees(*h.cluster) {
 					all = append(all, item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(look, e)})
@@ -92,7 +100,7 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			if whole {
 				return nil, true
 			}
-			look := l.server.look(now)
+			look := l.look(now)
 			parts = map[string][]item[V]{}
 			for key := range names { // order-free: each is computed by itself
 				of, name, _ := strings.Cut(key, "/")
@@ -110,11 +118,11 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 // knownCluster refuses lists of a cluster that does not exist; the default one always does.
-func (s *Server) knownCluster(r *http.Request, name string) error {
+func (s *snapshotReader) knownCluster(r *http.Request, name string) error {
 	if name == "" || name == cluster.DefaultCluster {
 		return nil
 	}
-	snap, err := s.reads.forRequest(r)
+	snap, err := s.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -130,7 +138,7 @@ func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
 }
 
 func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
-	snap, err := l.server.reads.forRequest(r)
+	snap, err := l.reads.forRequest(r)
 	if err != nil {
 		return err
 	}
@@ -144,7 +152,7 @@ func (l workload[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *
 		return notFound(l.noun, in+"/"+name)
 	}
 	tag(w, e.Modified)
-	return answer(w, status, l.view(l.server.look(snap), e))
+	return answer(w, status, l.view(l.look(snap), e))
 }
 
 func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
@@ -159,7 +167,7 @@ func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	}
 	var change api.Change
 	mine := written[T]{}
-	snap, err := l.server.writer.write(r.Context(), func(d *draft) (err error) {
+	snap, err := l.writer.write(r.Context(), func(d *draft) (err error) {
 		object := asked
 		change, err = l.set(d, &object, pre)
 		mine = written[T]{&object, d}
@@ -187,7 +195,7 @@ func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, s
 		return err
 	}
 	tag(w, e.Modified)
-	return answer(w, status, l.view(l.server.look(snap), e))
+	return answer(w, status, l.view(l.look(snap), e))
 }
 
 // after returns an object as it is after a write, see answerWrite.
@@ -222,7 +230,7 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, e
 	if err != nil {
 		return nil, mine, err
 	}
-	snap, err := l.server.writer.write(r.Context(), func(d *draft) error {
+	snap, err := l.writer.write(r.Context(), func(d *draft) error {
 		e, ok := l.one(d.snap, in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -256,7 +264,7 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var last V
-	snap, err := l.server.writer.write(r.Context(), func(d *draft) error {
+	snap, err := l.writer.write(r.Context(), func(d *draft) error {
 		e, ok := l.one(d.snap, in, name)
 		if err := pre.check(e.Modified); err != nil {
 			return err
@@ -270,14 +278,14 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 			d.put(l.key(d.prefix, &next), &next, e.Modified)
 		}
 		e.Value = &next
-		last = l.view(l.server.look(d.snap), e)
+		last = l.view(l.look(d.snap), e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if e, ok := l.one(snap, in, name); ok {
-		last = l.view(l.server.look(snap), e)
+		last = l.view(l.look(snap), e)
 		tag(w, e.Modified)
 	}
 	return answer(w, http.StatusAccepted, last) // it may be gone already

@@ -5,17 +5,28 @@ import (
 	"encoding/hex"
 	"hash"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/store"
+	"github.com/prometheus/client_golang/prometheus"
 )
+
+// storeCopyAPI streams copies of the whole store.
+type storeCopyAPI struct {
+	reads   *snapshotReader
+	engine  store.Engine
+	streams *prometheus.GaugeVec // open ones, by kind
+	log     *slog.Logger
+}
 
 // readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer
 // its sum, so that one that is cut short is never taken for whole.
-func (s *Server) readSnapshot(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.settled(r.Context())
+func (a *storeCopyAPI) readSnapshot(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.reads.settled(r.Context())
 	if err != nil {
 		return err
 	}
@@ -24,17 +35,17 @@ func (s *Server) readSnapshot(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-store")
 	h.Set(api.SnapshotRevision, strconv.FormatUint(snap.Revision(), 10))
 	h.Set("Trailer", api.SnapshotSum)
-	gauge := s.metrics.streams.WithLabelValues("snapshot")
+	gauge := a.streams.WithLabelValues("snapshot")
 	gauge.Inc()
 	defer gauge.Dec()
 	out := &snapshotStream{w: w, ctl: http.NewResponseController(w), sum: sha256.New()}
-	if err := s.cfg.Engine.Snapshot(r.Context(), out); err != nil {
+	if err := a.engine.Snapshot(r.Context(), out); err != nil {
 		if !out.began {
 			h.Del("Trailer")
 			return err
 		}
 		if r.Context().Err() == nil {
-			s.log.Error("a snapshot was cut short", "error", err)
+			a.log.Error("a snapshot was cut short", "error", err)
 		}
 		panic(http.ErrAbortHandler) // the connection is broken off: nobody is to take it for whole
 	}
@@ -61,4 +72,15 @@ func (p *snapshotStream) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.sum.Write(b[:n])
 	return n, err
+}
+
+func (a *storeCopyAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/snapshot", name: "readSnapshot",
+			summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells " +
+				"a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.", role: operator,
+			audited: true, stream: "application/octet-stream", long: true, serve: a.readSnapshot,
+		},
+	}
 }

@@ -11,27 +11,35 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/version"
 )
 
-func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
-	v := version.Current()
-	return answer(w, http.StatusOK, api.Version{Version: v.Version, Commit: v.Commit, Date: v.CommitDate})
+// healthAPI tells whether the process is up and whether the server can do its work.
+type healthAPI struct {
+	reads   *snapshotReader
+	domain  string
+	engine  *engineState
+	storage store.Engine
+	prefix  store.Prefix
+	audit   AuditSink
+	backups func() error // what is wrong with the copies of the store; nil where there are none
+	keeper  *pki.Keeper
+	probe   probe
 }
 
-func (s *Server) live(w http.ResponseWriter, _ *http.Request) error {
+func (a *healthAPI) live(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := fmt.Fprintln(w, "ok")
 	return err
 }
 
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
+func (a *healthAPI) ready(w http.ResponseWriter, r *http.Request) error {
 	state := api.Readiness{Ready: true, Parts: map[string]string{}}
 	for name, err := range map[string]error{
-		"tables": s.tablesReady(),
-		"engine": s.probe.ask(r.Context(), s),
-		"leader": s.leaderReady(),
+		"tables": a.tablesReady(),
+		"engine": a.probe.ask(r.Context(), a),
+		"leader": a.leaderReady(),
 	} {
 		state.Parts[name] = "ok"
 		if err != nil {
@@ -39,24 +47,24 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	// What somebody should look at, and what keeps no server from doing its work.
-	for name, err := range map[string]error{"store": s.storeReady(r.Context()), "recovery": s.recoveryReady()} {
+	for name, err := range map[string]error{"store": a.storeReady(r.Context()), "recovery": a.recoveryReady()} {
 		state.Parts[name] = "ok"
 		if err != nil {
 			state.Parts[name] = err.Error()
 		}
 	}
 	// These need somebody's attention; requests are answered all the same.
-	if s.cfg.Audit != nil {
-		state.Parts["audit"] = healthText(s.cfg.Audit.Health())
+	if a.audit != nil {
+		state.Parts["audit"] = healthText(a.audit.Health())
 	}
-	if s.cfg.Backups != nil {
+	if a.backups != nil {
 		state.Parts["snapshots"] = "ok"
-		if s.cfg.Backups() != nil { // why, with paths, is for /v1/status
+		if a.backups() != nil { // why, with paths, is for /v1/status
 			state.Parts["snapshots"] = "the store is not copied as it should be"
 		}
 	}
-	if s.cfg.Keeper != nil {
-		state.Parts["certificate"] = healthText(s.cfg.Keeper.Health())
+	if a.keeper != nil {
+		state.Parts["certificate"] = healthText(a.keeper.Health())
 	}
 	if !state.Ready {
 		w.Header().Set("Retry-After", "1")
@@ -72,17 +80,17 @@ func healthText(err error) string {
 	return "ok"
 }
 
-func (s *Server) tablesReady() error {
+func (a *healthAPI) tablesReady() error {
 	select {
-	case <-s.cfg.Tables.Synced():
+	case <-a.reads.tables.Synced():
 		return nil
 	default:
 		return errors.New("the tables have not yet read the store")
 	}
 }
 
-func (s *Server) leaderReady() error {
-	if l, ok := s.cfg.Tables.Snapshot().Leader(s.cfg.Domain); !ok || l.Value.Holder == "" {
+func (a *healthAPI) leaderReady() error {
+	if l, ok := a.reads.tables.Snapshot().Leader(a.domain); !ok || l.Value.Holder == "" {
 		return errors.New("no server leads yet")
 	}
 	return nil
@@ -90,8 +98,8 @@ func (s *Server) leaderReady() error {
 
 // storeReady tells of what the engine itself complains about; whether it takes writes is the probe's to find out.
 // Everybody may read it: so paths, addresses and names are left to /v1/status.
-func (s *Server) storeReady(ctx context.Context) error {
-	engine := s.askEngine(ctx)
+func (a *healthAPI) storeReady(ctx context.Context) error {
+	engine := a.engine.ask(ctx)
 	if engine.healthErr != nil {
 		return errors.New(problemOf(engine.healthErr).Detail)
 	}
@@ -108,8 +116,8 @@ func (s *Server) storeReady(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) recoveryReady() error {
-	if e, ok := s.cfg.Tables.Snapshot().Recovery(s.cfg.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
+func (a *healthAPI) recoveryReady() error {
+	if e, ok := a.reads.tables.Snapshot().Recovery(a.domain); ok && e.Value.State == cluster.RecoveryNeeded {
 		return errors.New("the store went back and waits for the operator; /v1/recovery says why")
 	}
 	return nil
@@ -127,7 +135,7 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-func (p *probe) ask(ctx context.Context, s *Server) error {
+func (p *probe) ask(ctx context.Context, a *healthAPI) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.at.IsZero() && time.Since(p.at) < probeEvery {
@@ -136,11 +144,24 @@ func (p *probe) ask(ctx context.Context, s *Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
 	// Outside of the prefix, so that the tables do not see it.
-	key := strings.TrimSuffix(string(s.cfg.Prefix), "/") + "-probe/write"
-	_, err := s.cfg.Engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("{}")}}}})
+	key := strings.TrimSuffix(string(a.prefix), "/") + "-probe/write"
+	_, err := a.storage.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("{}")}}}})
 	p.at, p.result = time.Now(), nil
 	if err != nil {
 		p.result = errors.New(problemOf(err).Detail)
 	}
 	return p.result
+}
+
+func (a *healthAPI) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/livez", name: "live", summary: "Whether the process is up.", open: true,
+			stream: "text/plain", serve: a.live,
+		},
+		{
+			method: "GET", path: "/readyz", name: "ready", summary: "Whether the server can do its work, part by part.",
+			open: true, reply: typeOf[api.Readiness](), serve: a.ready,
+		},
+	}
 }

@@ -1,0 +1,35 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/berthd/berth/internal/transport"
+)
+
+// agentStreams opens byte streams to the agents of nodes.
+type agentStreams struct {
+	nodes Nodes // nil: then every stream is refused
+}
+
+// open opens a byte stream to the node of an attempt; it is closed when ctx ends.
+func (a agentStreams) open(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
+	if a.nodes == nil {
+		return nil, problemf(http.StatusServiceUnavailable,
+			"this server has no connection to agents: ask another server")
+	}
+	req.ID = uuid.NewString()
+	stream, err := a.nodes.OpenStream(ctx, node, req)
+	if errors.Is(err, transport.ErrOldAgent) {
+		return nil, problemf(http.StatusNotImplemented, "%v", err)
+	}
+	if err != nil {
+		return nil, problemf(http.StatusServiceUnavailable,
+			"node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
+	}
+	return stream, nil
+}
