@@ -205,7 +205,7 @@ func New(cfg Config) *Server {
 		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
 	}
 	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
-	s.mux.Handle("GET /metrics", s.gate.admit(scrape, mayUse(&route{role: viewer})))
+	s.mux.Handle("GET /metrics", s.gate.admit(scrape, mayUse(&route{role: cluster.RoleViewer})))
 	if cfg.Agents != nil {
 		s.mux.Handle("/agent/", s.gate.agents(cfg.Agents))
 	}
@@ -222,10 +222,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The deadline of the connection's last answer must not hit this one.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
 	}
-	w, r = s.gate.begin(w, r)
-	if a, ok := w.(*auditWriter); ok {
-		defer a.finish()
-	}
+	w, r, end := s.gate.begin(w, r)
+	defer end()
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.stray(w, r)
 		return
@@ -240,11 +238,13 @@ func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(&seen, r)
 		if allow := seen.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
-			writeProblem(w, r, s.log, problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
+			writeProblem(w, r, s.log,
+				problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
 			return
 		}
-		writeProblem(w, r, s.log, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
-			clip(r.URL.Path)))
+		writeProblem(w, r, s.log,
+			problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
+				clip(r.URL.Path)))
 	}), nil).ServeHTTP(w, r)
 }
 

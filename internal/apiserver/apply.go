@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // applyAPI writes sets of objects.
@@ -42,7 +44,8 @@ func (a *applyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		}
 		return answer(w, http.StatusOK, reply)
 	}
-	loose := a.pins.pin(r.Context(), definitionsOf(set), runnersOf(callerOf(r.Context()), a.reads.tables.Snapshot(), set))
+	loose := a.pins.pin(r.Context(), definitionsOf(set),
+		runnersOf(callerOf(r.Context()), a.reads.tables.Snapshot(), set))
 	if err := a.applied(r.Context(), draw, &reply); err != nil {
 		return err
 	}
@@ -94,9 +97,9 @@ func changed(changes []api.Change) string {
 func (a *applyAPI) routes() []route {
 	return []route{
 		{
-			method: "POST", path: "/v1/apply", name: "apply", role: submitter, shared: true,
+			method: "POST", path: "/v1/apply", name: "apply", role: cluster.RoleSubmitter, shared: true,
 			summary: "Writes a set of objects, all or none, or tells what that would change.",
-			body:    typeOf[api.ApplyRequest](), reply: typeOf[api.ApplyReply](), serve: a.apply,
+			body:    reflect.TypeFor[api.ApplyRequest](), reply: reflect.TypeFor[api.ApplyReply](), serve: a.apply,
 		},
 	}
 }

@@ -14,15 +14,17 @@ import (
 // auditPatience is how long an answer waits for its line in the audit log.
 const auditPatience = 100 * time.Millisecond
 
-// begin makes the exchange of a request, with a writer that puts its line into the audit log.
-func (s *gate) begin(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+// begin makes the exchange of a request, with a writer that puts its line into the audit log. The caller calls end once
+// the request is answered.
+func (s *gate) begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, _ *http.Request, end func()) {
 	x := &exchange{id: newID(8), trace: telemetry.Traceparent(r.Header.Get("Traceparent"))}
 	w.Header().Set("X-Request-Id", x.id)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if s.Audit == nil {
-		return w, r
+		return w, r, func() {}
 	}
-	return &auditWriter{ResponseWriter: w, gate: s, request: r, exchange: x}, r
+	a := &auditWriter{ResponseWriter: w, gate: s, request: r, exchange: x}
+	return a, r, a.finish
 }
 
 // auditWriter writes the line of a request when its answer begins: a write is in the log before anybody hears that it

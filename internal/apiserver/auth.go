@@ -331,3 +331,8 @@ func (s *gate) peers(next http.Handler) http.Handler {
 		return problemf(http.StatusForbidden, "only servers talk here, with their certificate")
 	})
 }
+
+// ended reports whether a token's time is over.
+func ended(t *cluster.AccessToken, now time.Time) bool {
+	return !t.Expires.IsZero() && !now.Before(t.Expires)
+}

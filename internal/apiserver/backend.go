@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"net/http"
 	"time"
 )
 
@@ -11,4 +12,10 @@ type backend struct {
 	lists  *lists
 	domain string
 	now    func() time.Time // the wall clock
+}
+
+// serveList answers a list of views, whose fields that change all the time wake nobody.
+func serveList[T any](l *lists, w http.ResponseWriter, r *http.Request, src source[T]) error {
+	src.Lasting = lasting[T]()
+	return serve(l, w, r, src)
 }

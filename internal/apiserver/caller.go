@@ -77,19 +77,11 @@ func (c *caller) by() string {
 	return c.name + " (" + c.who + ")"
 }
 
-// Roles of people, as the table of routes has them, the greater last.
-const (
-	viewer    = cluster.RoleViewer
-	submitter = cluster.RoleSubmitter
-	operator  = cluster.RoleOperator
-	admin     = cluster.RoleAdmin
-	// machine is whoever shows a certificate, for itself.
-	machine cluster.Role = "machine"
-)
-
 // rank orders the roles of people; 0 is not one.
 func rank(r cluster.Role) int {
-	return 1 + slices.Index([]cluster.Role{viewer, submitter, operator, admin}, r)
+	return 1 +
+		slices.Index([]cluster.Role{cluster.RoleViewer, cluster.RoleSubmitter, cluster.RoleOperator,
+			cluster.RoleAdmin}, r)
 }
 
 // mayUse returns a check: nil if a caller may use the route for what the request names.
@@ -102,7 +94,7 @@ func mayUse(rt *route) func(*http.Request, *caller) error {
 }
 
 func (c *caller) mayUse(rt *route, r *http.Request) error {
-	if rt.role == machine {
+	if rt.role == roleMachine {
 		if c.subject.Role == "" {
 			return problemf(http.StatusForbidden, "this is for machines, with their certificate")
 		}
@@ -110,7 +102,7 @@ func (c *caller) mayUse(rt *route, r *http.Request) error {
 	}
 	need := rt.role
 	if rank(need) == 0 {
-		need = admin // a route that nobody thought about is closed
+		need = cluster.RoleAdmin // a route that nobody thought about is closed
 	}
 	switch {
 	case rank(c.role) == 0:
@@ -179,9 +171,10 @@ func (c *caller) mayApply(changes []api.Change) error {
 		switch change.Kind {
 		case cluster.KindCluster:
 			in = change.Name
-			if change.Action != api.ActionNone && rank(c.role) < rank(operator) {
+			if change.Action != api.ActionNone && rank(c.role) < rank(cluster.RoleOperator) {
 				return problemf(http.StatusForbidden,
-					"to make or change cluster %s needs the role %s, and %s has the role %s", change.Name, operator,
+					"to make or change cluster %s needs the role %s, and %s has the role %s", change.Name,
+					cluster.RoleOperator,
 					c.who, c.role)
 			}
 		case cluster.KindTaskDefinition:

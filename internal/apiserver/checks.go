@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -28,14 +29,15 @@ const wordTimeout = 15 * time.Second
 
 func (a *checksAPI) routes() []route {
 	return []route{{
-		method: "POST", path: "/v1/tasks/{task}/checks/{check}", name: "sayCheck", role: submitter, quiet: true,
+		method: "POST", path: "/v1/tasks/{task}/checks/{check}", name: "sayCheck", role: cluster.RoleSubmitter,
+		quiet: true,
 		summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once " +
 			"the task's node has kept it.",
-		query: []parameter{{
+		query: []parameter{queryParam(
 			"attempt", "integer",
 			"the attempt's number: a word for another one is refused; default the newest",
-		}},
-		body: typeOf[api.CheckWord](), status: http.StatusNoContent, serve: a.sayCheck,
+		)},
+		body: reflect.TypeFor[api.CheckWord](), status: http.StatusNoContent, serve: a.sayCheck,
 	}}
 }
 

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -157,21 +158,22 @@ func leaving(l cluster.Lifespan) string {
 func (a *clustersAPI) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/v1/clusters", name: "listClusters", role: viewer, shared: true,
-			summary: "All clusters.", query: listParameters(), reply: typeOf[api.Page[api.ClusterView]](),
+			method: "GET", path: "/v1/clusters", name: "listClusters", role: cluster.RoleViewer, shared: true,
+			summary: "All clusters.", query: listParameters(), reply: reflect.TypeFor[api.Page[api.ClusterView]](),
 			stream: eventStream, long: true, serve: a.listClusters,
 		},
 		{
-			method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", role: viewer, summary: "One cluster.",
-			query: []parameter{consistent()}, reply: typeOf[api.ClusterView](), serve: a.readCluster,
+			method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", role: cluster.RoleViewer,
+			summary: "One cluster.",
+			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.ClusterView](), serve: a.readCluster,
 		},
 		{
-			method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", role: operator,
-			summary: "Makes or changes a cluster.", writes: true, body: typeOf[cluster.Cluster](),
-			reply: typeOf[api.ClusterView](), serve: a.writeCluster,
+			method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", role: cluster.RoleOperator,
+			summary: "Makes or changes a cluster.", writes: true, body: reflect.TypeFor[cluster.Cluster](),
+			reply: reflect.TypeFor[api.ClusterView](), serve: a.writeCluster,
 		},
 		{
-			method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: operator,
+			method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: cluster.RoleOperator,
 			summary: "Deletes a cluster that has neither services, jobs nor crons.", writes: true,
 			status: http.StatusNoContent, serve: a.deleteCluster,
 		},

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/berthd/berth/api"
@@ -18,43 +19,43 @@ const nextMoments = 5
 
 func (a *cronsAPI) routes() []route {
 	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
-	page, view := typeOf[api.Page[api.CronView]](), typeOf[api.CronView]()
+	page, view := reflect.TypeFor[api.Page[api.CronView]](), reflect.TypeFor[api.CronView]()
 	return []route{
 		{
-			method: "GET", path: "/v1/crons", name: "listAllCrons", role: viewer, shared: true,
+			method: "GET", path: "/v1/crons", name: "listAllCrons", role: cluster.RoleViewer, shared: true,
 			summary: "The crons of all clusters.", query: listParameters(), reply: page, stream: eventStream,
 			long: true, serve: a.crons().list,
 		},
 		{
-			method: "GET", path: list, name: "listCrons", role: viewer, summary: "The crons of a cluster.",
+			method: "GET", path: list, name: "listCrons", role: cluster.RoleViewer, summary: "The crons of a cluster.",
 			query: listParameters(), reply: page, stream: eventStream, long: true, serve: a.crons().list,
 		},
 		{
-			method: "GET", path: one, name: "readCron", role: viewer,
+			method: "GET", path: one, name: "readCron", role: cluster.RoleViewer,
 			summary: "One cron with its next moments and its jobs.", query: []parameter{consistent()}, reply: view,
 			serve: a.crons().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeCron", role: submitter,
+			method: "PUT", path: one, name: "writeCron", role: cluster.RoleSubmitter,
 			summary: "Makes or changes a cron. Jobs that it made already stay as they are.", writes: true,
-			body: typeOf[cluster.Cron](), reply: view, serve: a.crons().write,
+			body: reflect.TypeFor[cluster.Cron](), reply: view, serve: a.crons().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteCron", role: submitter,
+			method: "DELETE", path: one, name: "deleteCron", role: cluster.RoleSubmitter,
 			summary: "Deletes a cron. Its jobs stay, and run to their end.", writes: true, status: http.StatusNoContent,
 			serve: a.deleteCron,
 		},
 		{
-			method: "POST", path: one + "/run", name: "runCron", role: submitter,
+			method: "POST", path: one + "/run", name: "runCron", role: cluster.RoleSubmitter,
 			summary: "Makes a job at once, whatever the schedule says.", writes: true, status: http.StatusCreated,
-			reply: typeOf[api.JobView](), serve: a.runCron,
+			reply: reflect.TypeFor[api.JobView](), serve: a.runCron,
 		},
 		{
-			method: "POST", path: one + "/suspend", name: "suspendCron", role: submitter,
+			method: "POST", path: one + "/suspend", name: "suspendCron", role: cluster.RoleSubmitter,
 			summary: "Has a cron make no jobs.", writes: true, reply: view, serve: a.suspendCron(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeCron", role: submitter,
+			method: "POST", path: one + "/resume", name: "resumeCron", role: cluster.RoleSubmitter,
 			summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
 				"that passed.", writes: true, reply: view, serve: a.suspendCron(false),
 		},

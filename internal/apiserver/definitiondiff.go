@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/berthd/berth/api"
@@ -17,19 +18,20 @@ func (a *diffsAPI) routes() []route {
 	const one = "/v1/definitions/{definition}/{version}/diff"
 	return []route{
 		{
-			method: "GET", path: one, name: "diffVersions", role: viewer, shared: true,
+			method: "GET", path: one, name: "diffVersions", role: cluster.RoleViewer, shared: true,
 			summary: "What a version of a task definition changed since another.",
 			query: []parameter{
-				{"from", "integer", "the version that is compared with; default the one before"},
+				queryParam("from", "integer", "the version that is compared with; default the one before"),
 				consistent(),
 			},
-			reply: typeOf[api.DefinitionDiff](), serve: a.diffVersions,
+			reply: reflect.TypeFor[api.DefinitionDiff](), serve: a.diffVersions,
 		},
 		{
-			method: "POST", path: one, name: "diffDefinition", role: submitter, shared: true, quiet: true,
+			method: "POST", path: one, name: "diffDefinition", role: cluster.RoleSubmitter, shared: true, quiet: true,
 			summary: "What a task definition, with defaults filled in, would change since a version that " +
 				"stands. Nothing is written.",
-			body: typeOf[cluster.TaskDefinition](), reply: typeOf[api.DefinitionDiff](), serve: a.diffDefinition,
+			body: reflect.TypeFor[cluster.TaskDefinition](), reply: reflect.TypeFor[api.DefinitionDiff](),
+			serve: a.diffDefinition,
 		},
 	}
 }

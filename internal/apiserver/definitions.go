@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
 
 	"github.com/berthd/berth/api"
@@ -249,30 +250,34 @@ func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
 func (a *definitionsAPI) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/v1/definitions", name: "listDefinitions", role: viewer, shared: true,
+			method: "GET", path: "/v1/definitions", name: "listDefinitions", role: cluster.RoleViewer, shared: true,
 			summary: "All versions of all task definitions.", query: listParameters(reveal()),
-			reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
+			reply: reflect.TypeFor[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
 			serve: a.listDefinitions,
 		},
 		{
-			method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: viewer, shared: true,
+			method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: cluster.RoleViewer,
+			shared:  true,
 			summary: "All versions of a task definition.", query: listParameters(reveal()),
-			reply: typeOf[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
+			reply: reflect.TypeFor[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
 			serve: a.listDefinitions,
 		},
 		{
-			method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition", role: viewer,
+			method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition",
+			role:   cluster.RoleViewer,
 			shared: true, summary: "One version of a task definition.", query: []parameter{reveal(), consistent()},
-			reply: typeOf[api.DefinitionView](), serve: a.readDefinition,
+			reply: reflect.TypeFor[api.DefinitionView](), serve: a.readDefinition,
 		},
 		{
-			method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition", role: submitter,
+			method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition",
+			role:   cluster.RoleSubmitter,
 			shared: true, summary: "Writes a version, once. The same content again changes nothing, another " +
-				"content is refused with 409.", writes: true, body: typeOf[cluster.TaskDefinition](),
-			reply: typeOf[api.DefinitionView](), serve: a.writeDefinition,
+				"content is refused with 409.", writes: true, body: reflect.TypeFor[cluster.TaskDefinition](),
+			reply: reflect.TypeFor[api.DefinitionView](), serve: a.writeDefinition,
 		},
 		{
-			method: "DELETE", path: "/v1/definitions/{definition}/{version}", name: "deleteDefinition", role: submitter,
+			method: "DELETE", path: "/v1/definitions/{definition}/{version}", name: "deleteDefinition",
+			role:   cluster.RoleSubmitter,
 			shared: true, summary: "Deletes a version that nothing uses.", writes: true, status: http.StatusNoContent,
 			serve: a.deleteDefinition,
 		},

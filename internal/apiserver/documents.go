@@ -3,8 +3,10 @@ package apiserver
 import (
 	"io"
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
 	"github.com/berthd/berth/internal/version"
 )
@@ -40,21 +42,22 @@ func (a *documentsAPI) version(w http.ResponseWriter, _ *http.Request) error {
 func (a *documentsAPI) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/openapi.json", name: "openapi", role: viewer, shared: true,
+			method: "GET", path: "/openapi.json", name: "openapi", role: cluster.RoleViewer, shared: true,
 			summary: "This description.", stream: "application/json", serve: a.openapiJSON,
 		},
 		{
-			method: "GET", path: "/openapi.yaml", name: "openapiYaml", role: viewer, shared: true,
+			method: "GET", path: "/openapi.yaml", name: "openapiYaml", role: cluster.RoleViewer, shared: true,
 			summary: "This description, as YAML.", stream: "application/yaml", serve: a.openapiYAML,
 		},
 		{
-			method: "GET", path: "/v1/manifest.schema.json", name: "manifestSchema", role: viewer, shared: true,
+			method: "GET", path: "/v1/manifest.schema.json", name: "manifestSchema", role: cluster.RoleViewer,
+			shared:  true,
 			summary: "The JSON Schema of a document of a manifest.", stream: "application/schema+json",
 			serve: a.manifestSchema,
 		},
 		{
-			method: "GET", path: "/v1/version", name: "version", role: viewer, shared: true,
-			summary: "The build of the server.", reply: typeOf[api.Version](), serve: a.version,
+			method: "GET", path: "/v1/version", name: "version", role: cluster.RoleViewer, shared: true,
+			summary: "The build of the server.", reply: reflect.TypeFor[api.Version](), serve: a.version,
 		},
 	}
 }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"cmp"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -145,17 +146,20 @@ func (a *domainAPI) routes() []route {
 	return []route{
 		{
 			method: "GET", path: "/v1/domain", name: "readDomain", summary: "What the operator set for the domain.",
-			role: viewer, query: []parameter{consistent()}, reply: typeOf[api.DomainView](), serve: a.readDomain,
+			role: cluster.RoleViewer, query: []parameter{consistent()}, reply: reflect.TypeFor[api.DomainView](),
+			serve: a.readDomain,
 		},
 		{
 			method: "PUT", path: "/v1/domain", name: "writeDomain",
-			summary: "Sets what the operator decides of the domain.", role: operator, writes: true,
-			body: typeOf[cluster.DomainSettings](), reply: typeOf[api.DomainView](), serve: a.writeDomain,
+			summary: "Sets what the operator decides of the domain.", role: cluster.RoleOperator, writes: true,
+			body: reflect.TypeFor[cluster.DomainSettings](), reply: reflect.TypeFor[api.DomainView](),
+			serve: a.writeDomain,
 		},
 		{
 			method: "POST", path: "/v1/domain/reschedule", name: "reschedule",
 			summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.",
-			role:    operator, writes: true, body: typeOf[api.RescheduleRequest](), reply: typeOf[api.DomainView](),
+			role:    cluster.RoleOperator, writes: true, body: reflect.TypeFor[api.RescheduleRequest](),
+			reply: reflect.TypeFor[api.DomainView](),
 			serve: a.reschedule,
 		},
 	}

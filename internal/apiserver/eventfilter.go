@@ -26,15 +26,15 @@ type eventFilter struct {
 // eventParameters are the query parameters that filterOf reads.
 func eventParameters() []parameter {
 	return []parameter{
-		{"types", "string", "types such as \"task.failed\" or \"task\", with commas between"},
-		{"reasons", "string", "reasons such as \"oom\", with commas between"},
-		{"cluster", "string", "events about this cluster and what is in it"},
-		{"service", "string", "events about the services of this name and their tasks"},
-		{"job", "string", "events about the jobs of this name and their tasks"},
-		{"cron", "string", "events about the crons of this name, not those of the jobs that they made"},
-		{"task", "string", "events about this task, all of its attempts"},
-		{"node", "string", "events about this node and about tasks on it"},
-		{"since", "duration", "leave out what happened longer ago than this, by the server's clock"},
+		queryParam("types", "string", "types such as \"task.failed\" or \"task\", with commas between"),
+		queryParam("reasons", "string", "reasons such as \"oom\", with commas between"),
+		queryParam("cluster", "string", "events about this cluster and what is in it"),
+		queryParam("service", "string", "events about the services of this name and their tasks"),
+		queryParam("job", "string", "events about the jobs of this name and their tasks"),
+		queryParam("cron", "string", "events about the crons of this name, not those of the jobs that they made"),
+		queryParam("task", "string", "events about this task, all of its attempts"),
+		queryParam("node", "string", "events about this node and about tasks on it"),
+		queryParam("since", "duration", "leave out what happened longer ago than this, by the server's clock"),
 	}
 }
 
@@ -128,11 +128,4 @@ func clusterOf(e *cluster.Event) string {
 	}
 	parts, _ := e.Task.Parts()
 	return parts.Cluster
-}
-
-func kindOf(p cluster.TaskParts) cluster.Kind {
-	if p.Step != "" {
-		return cluster.KindJob
-	}
-	return cluster.KindService
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -229,15 +230,15 @@ func eventPage(snap *store.Snapshot, from logPlace, q eventQuery, limit int) api
 
 func (s *eventsAPI) routes() []route {
 	return []route{{
-		method: "GET", path: "/v1/events", name: "listEvents", role: viewer, shared: true,
+		method: "GET", path: "/v1/events", name: "listEvents", role: cluster.RoleViewer, shared: true,
 		summary: "The event log, oldest first. A cursor that is older than what is kept gets 410 with the oldest id.",
 		query: append(eventParameters(), []parameter{
-			{"after", "string", "the id of the last event seen; \"now\" leaves out what has happened; " +
-				"default the oldest that is kept"},
-			{"limit", "integer", "the most events to answer with; default 1000"},
-			{"wait", "duration", "how long to wait for the first event, at most 5m"},
+			queryParam("after", "string", "the id of the last event seen; \"now\" leaves out what has happened; "+
+				"default the oldest that is kept"),
+			queryParam("limit", "integer", "the most events to answer with; default 1000"),
+			queryParam("wait", "duration", "how long to wait for the first event, at most 5m"),
 			consistent(),
 		}...),
-		reply: typeOf[api.Page[api.EventView]](), stream: eventStream, long: true, serve: s.list,
+		reply: reflect.TypeFor[api.Page[api.EventView]](), stream: eventStream, long: true, serve: s.list,
 	}}
 }

@@ -168,13 +168,13 @@ func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.Frame
 func (a *execAPI) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec", role: submitter, audited: true,
+			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec", role: cluster.RoleSubmitter, audited: true,
 			summary: "Runs a command in a container, over a websocket. Each binary message begins with its " +
 				"channel: 0 input (alone: its end), 1 output, 2 error output, 3 the end as JSON.",
 			query: []parameter{
 				attemptParameter(), containerParameter(),
-				{"command", "array", "the command and its arguments, one each"},
-				{"stdin", "boolean", "the command reads input"},
+				queryParam("command", "array", "the command and its arguments, one each"),
+				queryParam("stdin", "boolean", "the command reads input"),
 			},
 			status: http.StatusSwitchingProtocols, long: true, serve: a.exec,
 		},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -36,25 +37,25 @@ func weight(about string) int {
 
 func (s *Server) explainRoutes() []route {
 	const in = "/v1/clusters/{cluster}/"
-	reply, query := typeOf[api.Explanation](), []parameter{consistent()}
+	reply, query := reflect.TypeFor[api.Explanation](), []parameter{consistent()}
 	return []route{
 		{
-			method: "GET", path: in + "services/{service}/explain", name: "explainService", role: viewer,
+			method: "GET", path: in + "services/{service}/explain", name: "explainService", role: cluster.RoleViewer,
 			summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", query: query,
 			reply: reply, serve: s.explainService,
 		},
 		{
-			method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: viewer,
+			method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: cluster.RoleViewer,
 			summary: "Why a job is as it is.", query: query, reply: reply, serve: s.explainJob,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer,
+			method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: cluster.RoleViewer,
 			summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; " +
 				"why it stands where it does, or what would let it in.",
-			query: append(query, parameter{
+			query: append(query, queryParam(
 				"node", "string",
 				"tell of this node, too: what stands against the task there, or how it compares",
-			}),
+			)),
 			reply: reply, serve: s.explainTask,
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -161,7 +162,7 @@ func (a *healthAPI) routes() []route {
 		},
 		{
 			method: "GET", path: "/readyz", name: "ready", summary: "Whether the server can do its work, part by part.",
-			open: true, reply: typeOf[api.Readiness](), serve: a.ready,
+			open: true, reply: reflect.TypeFor[api.Readiness](), serve: a.ready,
 		},
 	}
 }

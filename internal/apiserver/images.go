@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -270,26 +271,28 @@ func (p patient) Read(b []byte) (int, error) {
 }
 
 func (a *imagesAPI) routes() []route {
-	node := parameter{"node", "string", "the node; default all"}
+	node := queryParam("node", "string", "the node; default all")
 	return []route{
 		{
-			method: "GET", path: "/v1/images", name: "listImages", role: viewer, summary: "The images that nodes hold.",
-			query: []parameter{node}, reply: typeOf[api.ImagesReply](), long: true, serve: a.listImages,
+			method: "GET", path: "/v1/images", name: "listImages", role: cluster.RoleViewer,
+			summary: "The images that nodes hold.",
+			query:   []parameter{node}, reply: reflect.TypeFor[api.ImagesReply](), long: true, serve: a.listImages,
 		},
 		{
-			method: "POST", path: "/v1/images", name: "loadImages", role: operator,
+			method: "POST", path: "/v1/images", name: "loadImages", role: cluster.RoleOperator,
 			summary: "Loads images from a tar archive into a node.", query: []parameter{node},
-			upload: "application/x-tar", reply: typeOf[api.ImagesReply](), long: true, serve: a.loadImages,
+			upload: "application/x-tar", reply: reflect.TypeFor[api.ImagesReply](), long: true, serve: a.loadImages,
 		},
 		{
-			method: "POST", path: "/v1/images/pull", name: "pullImages", role: operator,
-			summary: "Has nodes pull images from their registries.", body: typeOf[api.ImagePull](),
-			reply: typeOf[api.ImagesReply](), long: true, serve: a.pullImages,
+			method: "POST", path: "/v1/images/pull", name: "pullImages", role: cluster.RoleOperator,
+			summary: "Has nodes pull images from their registries.", body: reflect.TypeFor[api.ImagePull](),
+			reply: reflect.TypeFor[api.ImagesReply](), long: true, serve: a.pullImages,
 		},
 		{
-			method: "POST", path: "/v1/images/prune", name: "pruneImages", role: operator,
+			method: "POST", path: "/v1/images/prune", name: "pruneImages", role: cluster.RoleOperator,
 			summary: "Has nodes remove images that nothing uses, or tell which they would.",
-			body:    typeOf[api.ImagePrune](), reply: typeOf[api.ImagePruneReply](), long: true, serve: a.pruneImages,
+			body:    reflect.TypeFor[api.ImagePrune](), reply: reflect.TypeFor[api.ImagePruneReply](), long: true,
+			serve: a.pruneImages,
 		},
 	}
 }

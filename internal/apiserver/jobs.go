@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -28,38 +29,39 @@ func (a *jobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
 
 func (a *jobsAPI) routes() []route {
 	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
-	page, view := typeOf[api.Page[api.JobView]](), typeOf[api.JobView]()
+	page, view := reflect.TypeFor[api.Page[api.JobView]](), reflect.TypeFor[api.JobView]()
 	return []route{
 		{
-			method: "GET", path: "/v1/jobs", name: "listAllJobs", role: viewer, shared: true,
+			method: "GET", path: "/v1/jobs", name: "listAllJobs", role: cluster.RoleViewer, shared: true,
 			summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true,
 			serve: a.jobs().list,
 		},
 		{
-			method: "GET", path: list, name: "listJobs", role: viewer, summary: "The jobs of a cluster.",
+			method: "GET", path: list, name: "listJobs", role: cluster.RoleViewer, summary: "The jobs of a cluster.",
 			query: listParameters(), reply: page, stream: eventStream, long: true, serve: a.jobs().list,
 		},
 		{
-			method: "GET", path: one, name: "readJob", role: viewer, summary: "One job with its status.",
+			method: "GET", path: one, name: "readJob", role: cluster.RoleViewer, summary: "One job with its status.",
 			query: []parameter{consistent()}, reply: view, serve: a.jobs().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeJob", role: submitter,
-			summary: "Makes or changes a job; other steps run it anew.", writes: true, body: typeOf[cluster.Job](),
+			method: "PUT", path: one, name: "writeJob", role: cluster.RoleSubmitter,
+			summary: "Makes or changes a job; other steps run it anew.", writes: true,
+			body:  reflect.TypeFor[cluster.Job](),
 			reply: view, serve: a.jobs().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteJob", role: submitter,
+			method: "DELETE", path: one, name: "deleteJob", role: cluster.RoleSubmitter,
 			summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true,
 			status: http.StatusAccepted, reply: view, serve: a.jobs().delete,
 		},
 		{
 			method: "POST", path: one +
-				"/stop", name: "stopJob", role: submitter, summary: "Cancels a job.", writes: true,
+				"/stop", name: "stopJob", role: cluster.RoleSubmitter, summary: "Cancels a job.", writes: true,
 			reply: view, serve: a.stopJob,
 		},
 		{
-			method: "POST", path: one + "/restart", name: "restartJob", role: submitter,
+			method: "POST", path: one + "/restart", name: "restartJob", role: cluster.RoleSubmitter,
 			summary: "Runs a job anew, from its first step.", writes: true, reply: view, serve: a.restartJob,
 		},
 	}

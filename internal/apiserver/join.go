@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -451,12 +452,12 @@ func (a *joinAPI) routes() []route {
 		{
 			method: "POST", path: "/v1/join", name: "join", open: true,
 			summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
-			body:    typeOf[api.JoinRequest](), reply: typeOf[api.JoinReply](), serve: a.join,
+			body:    reflect.TypeFor[api.JoinRequest](), reply: reflect.TypeFor[api.JoinReply](), serve: a.join,
 		},
 		{
-			method: "POST", path: "/v1/renew", name: "renew", role: machine,
+			method: "POST", path: "/v1/renew", name: "renew", role: roleMachine,
 			summary: "Trades a certificate, shown by the connection, for one that lasts longer.",
-			body:    typeOf[api.RenewRequest](), reply: typeOf[api.RenewReply](), serve: a.renew,
+			body:    reflect.TypeFor[api.RenewRequest](), reply: reflect.TypeFor[api.RenewReply](), serve: a.renew,
 		},
 	}
 }

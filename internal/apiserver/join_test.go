@@ -178,7 +178,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	node := s.joinToken(cluster.RoleNode, 1000)
 	server := s.joinToken(cluster.RoleServer, 1000)
 	named := s.token(api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode, Uses: 10, For: "taken"})
-	access := s.token(api.TokenRequest{Role: admin})
+	access := s.token(api.TokenRequest{Role: cluster.RoleAdmin})
 	other, _ := newAuthority(t)
 	otherSum, err := pki.Fingerprint(other.CertificatePEM())
 	if err != nil {
@@ -472,7 +472,7 @@ func TestRenewal(t *testing.T) {
 			rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"admin"}}), 422,
 		},
 		"nothing":                {"", "", 422},
-		"with an admin's token":  {s.access(admin), csr, 403},
+		"with an admin's token":  {s.access(cluster.RoleAdmin), csr, 403},
 		"with a token of nobody": {"tx.yyyy", csr, 401},
 	}
 	for name, test := range tests {

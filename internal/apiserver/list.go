@@ -44,11 +44,12 @@ func windowOf(r *http.Request) (w rendition.Window, err error) {
 func cursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 // pageOf cuts the window out of a whole list, and returns the mark of what it shows.
-func pageOf[T any](m rendition.Marker, all []item[T], w rendition.Window) (p api.Page[T], mark uint64, err error) {
+func pageOf[T any](m rendition.Marker, all []item[T], w rendition.Window, lasting func(T) T,
+) (p api.Page[T], mark uint64, err error) {
 	from, to, more := w.Cut(len(all), func(i int) string { return all[i].Key })
 	p.Items = make([]T, 0, to-from)
 	for i := from; i < to; i++ {
-		each, err := rendition.Mark(m, &all[i], lasting[T]())
+		each, err := rendition.Mark(m, &all[i], lasting)
 		if err != nil {
 			return p, 0, err
 		}
@@ -61,8 +62,8 @@ func pageOf[T any](m rendition.Marker, all []item[T], w rendition.Window) (p api
 	return p, mark + m.Text(p.Next), nil
 }
 
-// serveList answers a list: at once, once it has changed (?index=&wait=), or as a stream.
-func serveList[T any](s *lists, w http.ResponseWriter, r *http.Request, src source[T]) error {
+// serve answers a list: at once, once it has changed (?index=&wait=), or as a stream.
+func serve[T any](s *lists, w http.ResponseWriter, r *http.Request, src source[T]) error {
 	win, err := windowOf(r)
 	if err != nil {
 		return err
@@ -75,7 +76,6 @@ func serveList[T any](s *lists, w http.ResponseWriter, r *http.Request, src sour
 	if err != nil {
 		return err
 	}
-	src.Lasting = lasting[T]()
 	snap, err := s.reads.forRequest(r)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func serveList[T any](s *lists, w http.ResponseWriter, r *http.Request, src sour
 	if index > 0 && wait > 0 {
 		return awaitList(s, w, r, src, listWait{win, index, min(wait, maxWait)})
 	}
-	p, mark, err := pageOf(s.marker, src.All(snap), win)
+	p, mark, err := pageOf(s.marker, src.All(snap), win, src.Lasting)
 	if err != nil {
 		return err
 	}

@@ -200,14 +200,14 @@ func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) erro
 func (a *logsAPI) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", role: submitter,
+			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", role: cluster.RoleSubmitter,
 			summary: "The output of a task: one LogLine as JSON a line.",
 			query: []parameter{
 				attemptParameter(), containerParameter(),
-				{"follow", "boolean", "go on with what the task writes"},
-				{"tail", "integer", "begin with this many of the newest lines; default all"},
-				{"since", "duration", "leave out lines older than this"},
-				{"stream", "string", "stdout or stderr; default both"},
+				queryParam("follow", "boolean", "go on with what the task writes"),
+				queryParam("tail", "integer", "begin with this many of the newest lines; default all"),
+				queryParam("since", "duration", "leave out lines older than this"),
+				queryParam("stream", "string", "stdout or stderr; default both"),
 			},
 			stream: lines, long: true, serve: a.readLogs,
 		},

@@ -16,7 +16,7 @@ const masked = "(hidden)"
 
 // reads reports whether the values of environments and files may be shown to a caller. Without a caller the server asks
 // itself.
-func (c *caller) reads() bool { return c == nil || rank(c.role) >= rank(submitter) }
+func (c *caller) reads() bool { return c == nil || rank(c.role) >= rank(cluster.RoleSubmitter) }
 
 // mayReveal refuses a request that asks for values (?reveal) that its caller may not see; without the parameter they
 // are left out for it.
@@ -25,17 +25,17 @@ func mayReveal(r *http.Request) error {
 		return problemf(http.StatusForbidden,
 			"the values of environments and files need the role %s, and %s has the role %s: ask without "+
 				"reveal, or with another token",
-			submitter, c.who, c.role)
+			cluster.RoleSubmitter, c.who, c.role)
 	}
 	return nil
 }
 
 func reveal() parameter {
-	return parameter{
+	return queryParam(
 		"reveal", "boolean",
-		"refuse with 403 where the caller may not see the values of environments and files, which needs the " +
+		"refuse with 403 where the caller may not see the values of environments and files, which needs the "+
 			"role submitter; without it they are then left out",
-	}
+	)
 }
 
 // showDefinition returns a definition as a caller may see it. The tables' own stays as it is.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -199,25 +200,26 @@ func stateOf(m *cluster.MasterKey, inUse string, wraps bool) api.MasterKeyState 
 func (a *masterKeysAPI) routes() []route {
 	return []route{
 		{
-			method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: admin,
+			method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: cluster.RoleAdmin,
 			summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
-				"interrupted the leader completes.", reply: typeOf[api.SecretsKeyView](), long: true,
+				"interrupted the leader completes.", reply: reflect.TypeFor[api.SecretsKeyView](), long: true,
 			serve: a.rotateSecretsKey,
 		},
 		{
-			method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: admin,
+			method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: cluster.RoleAdmin,
 			summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
-				"secrets anew under it. While one is on its way, that is answered.", reply: typeOf[api.MasterKeyView](),
+				"secrets anew under it. While one is on its way, that is answered.",
+			reply: reflect.TypeFor[api.MasterKeyView](),
 			serve: a.rekeySecrets,
 		},
 		{
-			method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: operator,
+			method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: cluster.RoleOperator,
 			summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
-				"sealed under it.", query: []parameter{consistent()}, reply: typeOf[[]api.MasterKeyView](),
+				"sealed under it.", query: []parameter{consistent()}, reply: reflect.TypeFor[[]api.MasterKeyView](),
 			serve: a.listMasterKeys,
 		},
 		{
-			method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: admin,
+			method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: cluster.RoleAdmin,
 			summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
 				"Snapshots of before need it.", status: http.StatusNoContent, serve: a.dropMasterKey,
 		},

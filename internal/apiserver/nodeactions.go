@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -155,47 +156,53 @@ func registered(snap *store.Snapshot, name string) bool {
 // actionRoutes are what is done to nodes, besides settings.
 func (a *nodesAPI) actionRoutes() []route {
 	const at = "/v1/nodes/{node}/"
-	how, view := typeOf[api.NodeAction](), typeOf[api.NodeView]()
+	how, view := reflect.TypeFor[api.NodeAction](), reflect.TypeFor[api.NodeView]()
 	return []route{
 		{
 			method: "POST", path: at + "cordon", name: "cordonNode", summary: "Keeps new tasks away from a node.",
-			role: operator, writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(cordonNode),
+			role: cluster.RoleOperator, writes: true, body: how, optional: true, reply: view,
+			serve: a.nodeAction(cordonNode),
 		},
 		{
 			method: "POST", path: at +
 				"uncordon", name: "uncordonNode", summary: "Lets new tasks come to a node again.",
-			role: operator, writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(uncordonNode),
+			role: cluster.RoleOperator, writes: true, body: how, optional: true, reply: view,
+			serve: a.nodeAction(uncordonNode),
 		},
 		{
 			method: "POST", path: at +
-				"drain", name: "drainNode", summary: "Moves a node's tasks away.", role: operator,
+				"drain", name: "drainNode", summary: "Moves a node's tasks away.", role: cluster.RoleOperator,
 			writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(drainNode),
 		},
 		{
-			method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.", role: operator,
+			method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.",
+			role:   cluster.RoleOperator,
 			writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(undrainNode),
 		},
 		{
 			method: "POST", path: at + "forget", name: "forgetNode",
 			summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
-				"records removed. Refused for a node that is not down, unless forced.", role: operator, writes: true,
-			body: how, optional: true, reply: view, serve: a.nodeAction(forgetNode),
+				"records removed. Refused for a node that is not down, unless forced.", role: cluster.RoleOperator,
+			writes: true,
+			body:   how, optional: true, reply: view, serve: a.nodeAction(forgetNode),
 		},
 		{
 			method: "POST", path: at + "taint", name: "taintNode",
 			summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of " +
-				"one with the same key and effect is replaced.", role: operator, writes: true,
-			body: typeOf[api.TaintRequest](), reply: view, serve: a.taintNode,
+				"one with the same key and effect is replaced.", role: cluster.RoleOperator, writes: true,
+			body: reflect.TypeFor[api.TaintRequest](), reply: view, serve: a.taintNode,
 		},
 		{
 			method: "POST", path: at +
 				"untaint", name: "untaintNode", summary: "Takes taints from a node, by their keys.",
-			role: operator, writes: true, body: typeOf[api.UntaintRequest](), reply: view, serve: a.untaintNode,
+			role: cluster.RoleOperator, writes: true, body: reflect.TypeFor[api.UntaintRequest](), reply: view,
+			serve: a.untaintNode,
 		},
 		{
 			method: "POST", path: at + "pool", name: "poolNode",
-			summary: "Puts a node into a pool, or without one takes it out of its pool.", role: operator, writes: true,
-			body: typeOf[api.PoolRequest](), reply: view, serve: a.poolNode,
+			summary: "Puts a node into a pool, or without one takes it out of its pool.", role: cluster.RoleOperator,
+			writes: true,
+			body:   reflect.TypeFor[api.PoolRequest](), reply: view, serve: a.poolNode,
 		},
 	}
 }

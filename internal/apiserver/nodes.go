@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -103,21 +104,24 @@ func (a *nodesAPI) writeNode(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *nodesAPI) routes() []route {
-	view := typeOf[api.NodeView]()
+	view := reflect.TypeFor[api.NodeView]()
 	return []route{
 		{
-			method: "GET", path: "/v1/nodes", name: "listNodes", role: viewer, shared: true, summary: "All nodes.",
-			query: listParameters(), reply: typeOf[api.Page[api.NodeView]](), stream: eventStream, long: true,
+			method: "GET", path: "/v1/nodes", name: "listNodes", role: cluster.RoleViewer, shared: true,
+			summary: "All nodes.",
+			query:   listParameters(), reply: reflect.TypeFor[api.Page[api.NodeView]](), stream: eventStream,
+			long:  true,
 			serve: a.listNodes,
 		},
 		{
-			method: "GET", path: "/v1/nodes/{node}", name: "readNode", role: viewer, shared: true, summary: "One node.",
-			query: []parameter{consistent()}, reply: view, serve: a.readNode,
+			method: "GET", path: "/v1/nodes/{node}", name: "readNode", role: cluster.RoleViewer, shared: true,
+			summary: "One node.",
+			query:   []parameter{consistent()}, reply: view, serve: a.readNode,
 		},
 		{
-			method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: operator,
+			method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: cluster.RoleOperator,
 			summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.",
-			writes:  true, body: typeOf[cluster.Host](), reply: view, serve: a.writeNode,
+			writes:  true, body: reflect.TypeFor[cluster.Host](), reply: view, serve: a.writeNode,
 		},
 	}
 }

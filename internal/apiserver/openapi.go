@@ -97,7 +97,7 @@ func (s *schemas) operation(rt *route) object {
 		op = append(op, field{"security", []any{}})
 	}
 	switch {
-	case rt.role == machine:
+	case rt.role == roleMachine:
 		op = append(op, field{"security", []any{object{{"certificate", []any{}}}}})
 	case rt.role != "":
 		op = append(op, field{"x-role", string(rt.role)})

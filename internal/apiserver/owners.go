@@ -51,3 +51,10 @@ func owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
 		}
 	}
 }
+
+func kindOf(p cluster.TaskParts) cluster.Kind {
+	if p.Step != "" {
+		return cluster.KindJob
+	}
+	return cluster.KindService
+}

@@ -21,13 +21,14 @@ func (d *draft) grant(old, c *cluster.Cluster) error {
 	if c.Permissions == nil {
 		c.Permissions = had
 	}
-	if d.caller == nil || rank(d.caller.role) >= rank(admin) || cluster.SamePermissions(had, c.Permissions) {
+	if d.caller == nil || rank(d.caller.role) >= rank(cluster.RoleAdmin) ||
+		cluster.SamePermissions(had, c.Permissions) {
 		return nil
 	}
 	return problemf(http.StatusForbidden,
 		"to change the permissions of cluster %s needs the role %s, and %s has the role %s: leave "+
 			"permissions out, or ask an admin",
-		c.Name, admin, d.caller.who, d.caller.role)
+		c.Name, cluster.RoleAdmin, d.caller.who, d.caller.role)
 }
 
 // permitted returns a fault for each field of a definition that needs a permission which the cluster does not have.

@@ -87,3 +87,5 @@ func (s *snapshotReader) synced(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+const catchUp = 10 * time.Second // for the tables to show what was written

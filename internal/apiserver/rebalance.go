@@ -3,6 +3,7 @@ package apiserver
 import (
 	"cmp"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -24,19 +25,19 @@ const (
 
 func (s *Server) rebalanceRoutes() []route {
 	query := []parameter{
-		{"cluster", "string", "move tasks of this cluster only"},
-		{"max", "integer", "the most moves to find, 0 for all; default 100"},
-		{"min_gain", "integer", "the least that a move has to gain, in points; default 20"},
-		{"settle", "duration", "how long a task must have run to be moved; default 5m"},
-		{
+		queryParam("cluster", "string", "move tasks of this cluster only"),
+		queryParam("max", "integer", "the most moves to find, 0 for all; default 100"),
+		queryParam("min_gain", "integer", "the least that a move has to gain, in points; default 20"),
+		queryParam("settle", "duration", "how long a task must have run to be moved; default 5m"),
+		queryParam(
 			"keep_violations", "boolean",
 			"leave tasks in place of which nothing is wrong but that their nodes do not meet their constraints",
-		},
+		),
 		consistent(),
 	}
 	return []route{{
-		method: "GET", path: "/v1/rebalance", name: "planRebalance", role: viewer, query: query,
-		reply: typeOf[api.Rebalance](), serve: s.planRebalance,
+		method: "GET", path: "/v1/rebalance", name: "planRebalance", role: cluster.RoleViewer, query: query,
+		reply: reflect.TypeFor[api.Rebalance](), serve: s.planRebalance,
 		summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
 	}}
 }

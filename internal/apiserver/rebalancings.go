@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
 
 	"github.com/berthd/berth/api"
@@ -18,35 +19,36 @@ type rebalancingsAPI struct{ backend }
 // routes are about lists of moves that are or were carried out. The last one may be named "last".
 func (a *rebalancingsAPI) routes() []route {
 	const one = "/v1/rebalancings/{rebalancing}"
-	view := typeOf[api.RebalancingView]()
+	view := reflect.TypeFor[api.RebalancingView]()
 	return []route{
 		{
-			method: "POST", path: "/v1/rebalance", name: "rebalance", role: operator,
+			method: "POST", path: "/v1/rebalance", name: "rebalance", role: cluster.RoleOperator,
 			summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
-				"policies say. Refused with 409 while others are carried out.", body: typeOf[api.RebalanceRequest](),
+				"policies say. Refused with 409 while others are carried out.",
+			body:   reflect.TypeFor[api.RebalanceRequest](),
 			status: http.StatusCreated, reply: view, serve: a.rebalance,
 		},
 		{
-			method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: viewer,
+			method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: cluster.RoleViewer,
 			summary: "The rebalancings that run or are remembered, the oldest first.", query: listParameters(),
-			reply: typeOf[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true,
+			reply: reflect.TypeFor[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true,
 			serve: a.listRebalancings,
 		},
 		{
-			method: "GET", path: one, name: "readRebalancing", role: viewer,
+			method: "GET", path: one, name: "readRebalancing", role: cluster.RoleViewer,
 			summary: "How far a rebalancing got, move by move.", query: []parameter{consistent()}, reply: view,
 			serve: a.readRebalancing,
 		},
 		{
-			method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: operator,
+			method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: cluster.RoleOperator,
 			summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
 			writes:  true, reply: view, serve: a.cancelRebalancing,
 		},
 		{
-			method: "POST", path: one + "/undo", name: "undoRebalancing", role: operator,
+			method: "POST", path: one + "/undo", name: "undoRebalancing", role: cluster.RoleOperator,
 			summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
 				"its own; \"last\" is the newest one that was not taken back. Or tells what that would be.",
-			body: typeOf[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view,
+			body: reflect.TypeFor[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view,
 			serve: a.undoRebalancing,
 		},
 	}
@@ -195,7 +197,8 @@ func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.Attempt
 }
 
 // rebalancingOf finds the rebalancing of this domain that a request names.
-func (a *rebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing], error) {
+func (a *rebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing],
+	error) {
 	name := r.PathValue("rebalancing")
 	if name == "last" {
 		var last store.Entry[cluster.Rebalancing]

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -100,13 +101,15 @@ func (a *recoveryAPI) routes() []route {
 	return []route{
 		{
 			method: "GET", path: "/v1/recovery", name: "readRecovery",
-			summary: "Whether the store went back behind the agents, and what was decided about it.", role: viewer,
-			query: []parameter{consistent()}, reply: typeOf[api.RecoveryView](), serve: a.readRecovery,
+			summary: "Whether the store went back behind the agents, and what was decided about it.",
+			role:    cluster.RoleViewer,
+			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.RecoveryView](), serve: a.readRecovery,
 		},
 		{
 			method: "POST", path: "/v1/recovery", name: "recover",
 			summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
-			role:    admin, writes: true, body: typeOf[api.RecoveryRequest](), reply: typeOf[api.RecoveryView](), serve: a.recover,
+			role:    cluster.RoleAdmin, writes: true, body: reflect.TypeFor[api.RecoveryRequest](),
+			reply: reflect.TypeFor[api.RecoveryView](), serve: a.recover,
 		},
 	}
 }

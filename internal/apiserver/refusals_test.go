@@ -85,7 +85,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 	paths, queries, fields := 0, 0, 0
 	for i := range w.server.routes {
 		rt := &w.server.routes[i]
-		if rt.role == machine || rt.open {
+		if rt.role == roleMachine || rt.open {
 			continue
 		}
 		good, _ := wellFormed(rt)

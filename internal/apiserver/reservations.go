@@ -34,26 +34,26 @@ const (
 // routes are about what keeps nodes for somebody.
 func (a *reservationsAPI) routes() []route {
 	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
-	view := typeOf[api.ReservationView]()
+	view := reflect.TypeFor[api.ReservationView]()
 	return []route{
 		{
-			method: "GET", path: all, name: "listReservations", role: viewer,
+			method: "GET", path: all, name: "listReservations", role: cluster.RoleViewer,
 			summary: "What keeps nodes for somebody, for a span of time.", query: listParameters(),
-			reply: typeOf[api.Page[api.ReservationView]](), stream: eventStream, long: true,
+			reply: reflect.TypeFor[api.Page[api.ReservationView]](), stream: eventStream, long: true,
 			serve: a.listReservations,
 		},
 		{
-			method: "GET", path: one, name: "readReservation", role: viewer, summary: "One reservation.",
+			method: "GET", path: one, name: "readReservation", role: cluster.RoleViewer, summary: "One reservation.",
 			query: []parameter{consistent()}, reply: view, serve: a.readReservation,
 		},
 		{
-			method: "PUT", path: one, name: "writeReservation", role: operator,
+			method: "PUT", path: one, name: "writeReservation", role: cluster.RoleOperator,
 			summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen " +
 				"now; those that it has already stay where they will do.", writes: true,
-			body: typeOf[api.Reservation](), reply: view, serve: a.writeReservation,
+			body: reflect.TypeFor[api.Reservation](), reply: view, serve: a.writeReservation,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteReservation", role: operator,
+			method: "DELETE", path: one, name: "deleteReservation", role: cluster.RoleOperator,
 			summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.",
 			writes:  true, status: http.StatusNoContent, serve: a.deleteReservation,
 		},
@@ -80,7 +80,8 @@ func (a *reservationsAPI) readReservation(w http.ResponseWriter, r *http.Request
 	return a.answerReservation(w, http.StatusOK, snap, r.PathValue("reservation"))
 }
 
-func (a *reservationsAPI) answerReservation(w http.ResponseWriter, status int, snap *store.Snapshot, name string) error {
+func (a *reservationsAPI) answerReservation(w http.ResponseWriter, status int, snap *store.Snapshot,
+	name string) error {
 	e, ok := snap.Reservation(name)
 	if !ok {
 		return notFound("reservation", name)

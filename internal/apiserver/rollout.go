@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -19,37 +20,38 @@ type rolloutsAPI struct{ workloads }
 
 func (a *rolloutsAPI) routes() []route {
 	const one = "/v1/clusters/{cluster}/services/{service}/rollout"
-	view := typeOf[api.RolloutView]()
+	view := reflect.TypeFor[api.RolloutView]()
 	return []route{
 		{
-			method: "GET", path: one, name: "readRollout", role: viewer,
+			method: "GET", path: one, name: "readRollout", role: cluster.RoleViewer,
 			summary: "Where the rollout of a service's newest version stands, and what it waits for.",
 			query:   []parameter{consistent()}, reply: view, serve: a.readRollout,
 		},
 		{
-			method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer,
+			method: "GET", path: one + "/history", name: "readRolloutHistory", role: cluster.RoleViewer,
 			summary: "The versions of a service that are remembered, with what each changed.",
-			query:   []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: a.readRolloutHistory,
+			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.RolloutHistory](),
+			serve: a.readRolloutHistory,
 		},
 		{
-			method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter,
+			method: "POST", path: one + "/pause", name: "pauseRollout", role: cluster.RoleSubmitter,
 			summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true,
 			reply: view, serve: a.pauseRollout(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter,
+			method: "POST", path: one + "/resume", name: "resumeRollout", role: cluster.RoleSubmitter,
 			summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: a.pauseRollout(false),
 		},
 		{
-			method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter,
+			method: "POST", path: one + "/promote", name: "promoteRollout", role: cluster.RoleSubmitter,
 			summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those " +
-				"of another generation than the one named.", writes: true, body: typeOf[api.PromoteRequest](),
+				"of another generation than the one named.", writes: true, body: reflect.TypeFor[api.PromoteRequest](),
 			optional: true, reply: view, serve: a.promoteRollout,
 		},
 		{
-			method: "POST", path: one + "/undo", name: "undoRollout", role: submitter,
+			method: "POST", path: one + "/undo", name: "undoRollout", role: cluster.RoleSubmitter,
 			summary: "Asks for an earlier version again: one of a generation, or the last one before of " +
-				"which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true,
+				"which all tasks were healthy.", writes: true, body: reflect.TypeFor[api.UndoRequest](), optional: true,
 			reply: view, serve: a.undoRollout,
 		},
 	}

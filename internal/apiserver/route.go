@@ -32,6 +32,15 @@ type route struct {
 // parameter is one that an address may have.
 type parameter struct{ name, kind, about string }
 
+// queryParam returns a parameter: its name, its kind ("string", "integer", "boolean", "duration" or "array") and what
+// it means.
+func queryParam(name, kind, about string) parameter {
+	return parameter{name: name, kind: kind, about: about}
+}
+
+// roleMachine is whoever shows a certificate, for itself.
+const roleMachine cluster.Role = "machine"
+
 // names returns the names of the path's variable parts.
 func (rt *route) names() []string {
 	var names []string
@@ -42,19 +51,17 @@ func (rt *route) names() []string {
 	return names
 }
 
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
-
 func consistent() parameter {
-	return parameter{"consistent", "boolean", "answer from a state that holds all that was written before the request"}
+	return queryParam("consistent", "boolean", "answer from a state that holds all that was written before the request")
 }
 
 // listParameters are what every list takes, besides its own.
 func listParameters(own ...parameter) []parameter {
 	return append(own, consistent(),
-		parameter{"index", "integer", "with wait: answer once the list differs from what it was at this index"},
-		parameter{"wait", "duration", "how long to wait for a change, at most 5m"},
-		parameter{"limit", "integer", "the most elements to answer with; default all"},
-		parameter{"cursor", "string", "the page's next, to go on from there"})
+		queryParam("index", "integer", "with wait: answer once the list differs from what it was at this index"),
+		queryParam("wait", "duration", "how long to wait for a change, at most 5m"),
+		queryParam("limit", "integer", "the most elements to answer with; default all"),
+		queryParam("cursor", "string", "the page's next, to go on from there"))
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -18,26 +19,26 @@ type scalesAPI struct{ workloads }
 
 func (a *scalesAPI) routes() []route {
 	const one = "/v1/clusters/{cluster}/services/{service}/scale"
-	view := typeOf[api.ServiceView]()
+	view := reflect.TypeFor[api.ServiceView]()
 	return []route{
 		{
-			method: "GET", path: one, name: "readScale", role: viewer,
+			method: "GET", path: one, name: "readScale", role: cluster.RoleViewer,
 			summary: "The count of a service, what it is measured by, and how it changed.",
-			query:   []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: a.readScale,
+			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.ScaleView](), serve: a.readScale,
 		},
 		{
-			method: "POST", path: one, name: "scaleService", role: submitter,
+			method: "POST", path: one, name: "scaleService", role: cluster.RoleSubmitter,
 			summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is " +
-				"where it begins anew.", writes: true, body: typeOf[api.ScaleRequest](), reply: view,
+				"where it begins anew.", writes: true, body: reflect.TypeFor[api.ScaleRequest](), reply: view,
 			serve: a.scaleService,
 		},
 		{
-			method: "POST", path: one + "/suspend", name: "suspendScaling", role: submitter,
+			method: "POST", path: one + "/suspend", name: "suspendScaling", role: cluster.RoleSubmitter,
 			summary: "Leaves the number of tasks where it is, whatever they use.", writes: true, reply: view,
 			serve: a.suspendScaling(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeScaling", role: submitter,
+			method: "POST", path: one + "/resume", name: "resumeScaling", role: cluster.RoleSubmitter,
 			summary: "Lets scaling change the number of tasks again.", writes: true, reply: view,
 			serve: a.suspendScaling(false),
 		},

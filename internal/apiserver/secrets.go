@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ type Vault interface {
 
 func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := a.reads.knownCluster(r, in); err != nil {
+	if err := a.knownCluster(r, in); err != nil {
 		return err
 	}
 	c := callerOf(r.Context())
@@ -362,32 +363,32 @@ func someOf(names []string) string {
 
 func (a *secretsAPI) routes() []route {
 	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
-	page, view := typeOf[api.Page[api.SecretView]](), typeOf[api.SecretView]()
-	force := parameter{"force", "boolean", "even where something uses it"}
+	page, view := reflect.TypeFor[api.Page[api.SecretView]](), reflect.TypeFor[api.SecretView]()
+	force := queryParam("force", "boolean", "even where something uses it")
 	return []route{
 		{
-			method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: viewer, shared: true,
+			method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: cluster.RoleViewer, shared: true,
 			summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page,
 			stream: eventStream, long: true, serve: a.listSecrets,
 		},
 		{
-			method: "GET", path: list, name: "listSecrets", role: viewer,
+			method: "GET", path: list, name: "listSecrets", role: cluster.RoleViewer,
 			summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page,
 			stream: eventStream, long: true, serve: a.listSecrets,
 		},
 		{
-			method: "GET", path: one, name: "readSecret", role: viewer,
+			method: "GET", path: one, name: "readSecret", role: cluster.RoleViewer,
 			summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()},
 			reply: view, serve: a.readSecret,
 		},
 		{
-			method: "PUT", path: one, name: "writeSecret", role: operator,
+			method: "PUT", path: one, name: "writeSecret", role: cluster.RoleOperator,
 			summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
-				"are, in the same transaction.", writes: true, body: typeOf[api.SecretWrite](), reply: view,
+				"are, in the same transaction.", writes: true, body: reflect.TypeFor[api.SecretWrite](), reply: view,
 			serve: a.writeSecret,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteSecret", role: operator,
+			method: "DELETE", path: one, name: "deleteSecret", role: cluster.RoleOperator,
 			summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true,
 			query: []parameter{force}, status: http.StatusNoContent, serve: a.deleteSecret,
 		},

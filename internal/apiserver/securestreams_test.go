@@ -50,7 +50,7 @@ func TestExecOverHTTPS(t *testing.T) {
 		}
 		return conn, resp.StatusCode
 	}
-	submitting, viewing := s.access(submitter), s.access(viewer)
+	submitting, viewing := s.access(cluster.RoleSubmitter), s.access(cluster.RoleViewer)
 	s.lines.take()
 	if _, status := dial(viewing); status != 403 {
 		t.Errorf("a viewer: status %d", status)
@@ -82,7 +82,7 @@ func TestStreamOverHTTPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+s.access(viewer))
+	r.Header.Set("Authorization", "Bearer "+s.access(cluster.RoleViewer))
 	r.Header.Set("Accept", eventStream)
 	resp, err := s.plain.Do(r)
 	if err != nil {

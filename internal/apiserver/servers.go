@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -265,28 +266,30 @@ func serverName(v *api.ServerView) string {
 }
 
 func (a *serversAPI) routes() []route {
-	force := parameter{"force", "boolean", "even where what is left would have no quorum, or the server is up"}
+	force := queryParam("force", "boolean", "even where what is left would have no quorum, or the server is up")
 	return []route{
 		{
 			method: "GET", path: "/v1/servers", name: "listServers",
-			summary: "The members of the control plane, with their parts in the store.", role: viewer,
-			query: listParameters(), reply: typeOf[api.Page[api.ServerView]](), stream: eventStream, long: true,
+			summary: "The members of the control plane, with their parts in the store.", role: cluster.RoleViewer,
+			query: listParameters(), reply: reflect.TypeFor[api.Page[api.ServerView]](), stream: eventStream,
+			long:  true,
 			serve: a.listServers,
 		},
 		{
 			method: "GET", path: "/v1/servers/{server}", name: "readServer",
-			summary: "One member of the control plane, by its id or its member's.", role: viewer,
-			query: []parameter{consistent()}, reply: typeOf[api.ServerView](), serve: a.readServer,
+			summary: "One member of the control plane, by its id or its member's.", role: cluster.RoleViewer,
+			query: []parameter{consistent()}, reply: reflect.TypeFor[api.ServerView](), serve: a.readServer,
 		},
 		{
 			method: "POST", path: "/v1/servers/{server}/promote", name: "promoteServer",
-			summary: "Gives a member of the store that only copies it its vote.", role: admin, reply: typeOf[api.ServerView](),
+			summary: "Gives a member of the store that only copies it its vote.", role: cluster.RoleAdmin,
+			reply: reflect.TypeFor[api.ServerView](),
 			serve: a.promoteServer,
 		},
 		{
 			method: "DELETE", path: "/v1/servers/{server}", name: "removeServer",
 			summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
-				"where what is left would have no quorum.", role: admin, query: []parameter{force},
+				"where what is left would have no quorum.", role: cluster.RoleAdmin, query: []parameter{force},
 			status: http.StatusNoContent, serve: a.removeServer,
 		},
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -41,46 +42,49 @@ func (a *servicesAPI) restartService(w http.ResponseWriter, r *http.Request) err
 
 func (a *servicesAPI) routes() []route {
 	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
-	page, view := typeOf[api.Page[api.ServiceView]](), typeOf[api.ServiceView]()
+	page, view := reflect.TypeFor[api.Page[api.ServiceView]](), reflect.TypeFor[api.ServiceView]()
 	return []route{
 		{
-			method: "GET", path: "/v1/services", name: "listAllServices", role: viewer, shared: true,
+			method: "GET", path: "/v1/services", name: "listAllServices", role: cluster.RoleViewer, shared: true,
 			summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream,
 			long: true, serve: a.services().list,
 		},
 		{
-			method: "GET", path: list, name: "listServices", role: viewer, summary: "The services of a cluster.",
-			query: listParameters(), reply: page, stream: eventStream, long: true, serve: a.services().list,
+			method: "GET", path: list, name: "listServices", role: cluster.RoleViewer,
+			summary: "The services of a cluster.",
+			query:   listParameters(), reply: page, stream: eventStream, long: true, serve: a.services().list,
 		},
 		{
-			method: "GET", path: one, name: "readService", role: viewer, summary: "One service with its status.",
-			query: []parameter{consistent()}, reply: view, serve: a.services().read,
+			method: "GET", path: one, name: "readService", role: cluster.RoleViewer,
+			summary: "One service with its status.",
+			query:   []parameter{consistent()}, reply: view, serve: a.services().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeService", role: submitter, summary: "Makes or changes a service.",
-			writes: true, body: typeOf[cluster.Service](), reply: view, serve: a.services().write,
+			method: "PUT", path: one, name: "writeService", role: cluster.RoleSubmitter,
+			summary: "Makes or changes a service.",
+			writes:  true, body: reflect.TypeFor[cluster.Service](), reply: view, serve: a.services().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteService", role: submitter,
+			method: "DELETE", path: one, name: "deleteService", role: cluster.RoleSubmitter,
 			summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true,
 			status: http.StatusAccepted, reply: view, serve: a.services().delete,
 		},
 		{
-			method: "GET", path: one + "/addresses", name: "listAddresses", role: viewer,
+			method: "GET", path: one + "/addresses", name: "listAddresses", role: cluster.RoleViewer,
 			summary: "Where the healthy tasks of a service are reached, without those that are to be stopped.",
-			query:   listParameters(), reply: typeOf[api.Page[api.Address]](), stream: eventStream, long: true,
+			query:   listParameters(), reply: reflect.TypeFor[api.Page[api.Address]](), stream: eventStream, long: true,
 			serve: a.listAddresses,
 		},
 		{
-			method: "POST", path: one + "/stop", name: "stopService", role: submitter,
+			method: "POST", path: one + "/stop", name: "stopService", role: cluster.RoleSubmitter,
 			summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: a.stopService,
 		},
 		{
-			method: "POST", path: one + "/start", name: "startService", role: submitter,
+			method: "POST", path: one + "/start", name: "startService", role: cluster.RoleSubmitter,
 			summary: "Starts a stopped service.", writes: true, reply: view, serve: a.startService,
 		},
 		{
-			method: "POST", path: one + "/restart", name: "restartService", role: submitter,
+			method: "POST", path: one + "/restart", name: "restartService", role: cluster.RoleSubmitter,
 			summary: "Replaces all tasks, as a rollout does.", writes: true, reply: view, serve: a.restartService,
 		},
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"reflect"
 	"runtime"
 	"runtime/pprof"
 	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // settingsAPI shows a server's settings and profiles of its process.
@@ -100,17 +102,18 @@ func (a *settingsAPI) routes() []route {
 	return []route{
 		{
 			method: "GET", path: "/v1/config", name: "readConfig",
-			summary: "The settings of the server that answers, without what is secret.", role: operator, audited: true,
-			reply: typeOf[api.Settings](), serve: a.readConfig,
+			summary: "The settings of the server that answers, without what is secret.", role: cluster.RoleOperator,
+			audited: true,
+			reply:   reflect.TypeFor[api.Settings](), serve: a.readConfig,
 		},
 		{
 			method: "GET", path: "/debug/pprof/{profile}", name: "readProfile",
 			summary: "A profile of the server that answers: goroutine, heap, allocs, block, mutex, " +
 				"threadcreate, or profile, which measures the CPU.",
-			role: admin, audited: true, query: []parameter{
-				{"seconds", "integer", "how long the CPU is measured; default 30, at most 120"},
-				{"debug", "integer", "1 or 2: as text"},
-				{"gc", "integer", "1: collect garbage before a heap profile"},
+			role: cluster.RoleAdmin, audited: true, query: []parameter{
+				queryParam("seconds", "integer", "how long the CPU is measured; default 30, at most 120"),
+				queryParam("debug", "integer", "1 or 2: as text"),
+				queryParam("gc", "integer", "1: collect garbage before a heap profile"),
 			}, stream: "application/octet-stream", long: true, serve: a.readProfile,
 		},
 	}

@@ -27,9 +27,10 @@ type shape struct {
 var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // what types look like, found out once
 	all := shapes{}
 	for _, typ := range []reflect.Type{
-		typeOf[api.ApplyRequest](), typeOf[cluster.Cluster](), typeOf[cluster.TaskDefinition](),
-		typeOf[cluster.Service](), typeOf[cluster.Job](),
-		typeOf[cluster.Cron](), typeOf[cluster.Host](),
+		reflect.TypeFor[api.ApplyRequest](), reflect.TypeFor[cluster.Cluster](),
+		reflect.TypeFor[cluster.TaskDefinition](),
+		reflect.TypeFor[cluster.Service](), reflect.TypeFor[cluster.Job](),
+		reflect.TypeFor[cluster.Cron](), reflect.TypeFor[cluster.Host](),
 	} {
 		all.of(typ)
 	}

@@ -61,10 +61,8 @@ func TestOneComputationForAll(t *testing.T) {
 		go func() { answered <- w.call("GET", fmt.Sprintf("/v1/services?index=%d&wait=1m", index), nil) }()
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
-		w.server.lists.waiters.mu.Lock()
-		defer w.server.lists.waiters.mu.Unlock()
-		if w.server.lists.waiters.all != 2*many {
-			return fmt.Errorf("%d wait", w.server.lists.waiters.all)
+		if n := w.server.lists.waiters.count(); n != 2*many {
+			return fmt.Errorf("%d wait", n)
 		}
 		return nil
 	})
@@ -165,9 +163,7 @@ func TestTooManyWaiters(t *testing.T) {
 	refused("/v1/services", "3 requests wait for changes at this server", "Authorization", two, "Accept", eventStream)
 	third.cancel()
 	testkit.Eventually(t, 10*time.Second, func() error {
-		w.server.lists.waiters.mu.Lock()
-		defer w.server.lists.waiters.mu.Unlock()
-		if w.server.lists.waiters.all > 2 {
+		if w.server.lists.waiters.count() > 2 {
 			return errors.New("the place is still taken")
 		}
 		return nil
@@ -214,10 +210,11 @@ func TestScopesAreNotShared(t *testing.T) {
 	if got := part.until(t, "synced"); kinds(got) != "put synced" || !strings.Contains(got[0].data, `"count":7`) {
 		t.Errorf("%v", got)
 	}
-	if a, b := (&caller{role: viewer}).scope(), (&caller{role: viewer, clusters: []string{}}).scope(); a == b {
+	if a, b := (&caller{role: cluster.RoleViewer}).scope(),
+		(&caller{role: cluster.RoleViewer, clusters: []string{}}).scope(); a == b {
 		t.Errorf("who sees all and who sees nothing share %q", a)
 	}
-	if a, b := (&caller{role: viewer}).scope(), (&caller{role: submitter}).scope(); a == b {
+	if a, b := (&caller{role: cluster.RoleViewer}).scope(), (&caller{role: cluster.RoleSubmitter}).scope(); a == b {
 		t.Errorf("who may read values and who may not share %q", a)
 	}
 }

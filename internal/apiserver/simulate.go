@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +38,8 @@ const simulateLimit = time.Minute
 
 func (a *simulateAPI) routes() []route {
 	return []route{{
-		method: "POST", path: "/v1/simulate", name: "simulate", role: viewer, quiet: true,
-		body: typeOf[api.SimulateRequest](), reply: typeOf[api.Simulation](), serve: a.simulate,
+		method: "POST", path: "/v1/simulate", name: "simulate", role: cluster.RoleViewer, quiet: true,
+		body: reflect.TypeFor[api.SimulateRequest](), reply: reflect.TypeFor[api.Simulation](), serve: a.simulate,
 		summary: "What would become of the domain if changes were made: where tasks would be placed and " +
 			"moved, what would wait. Nothing is written. " +
 			"A server makes one simulation at a time, and answers others with 429.",

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -208,7 +209,8 @@ func (s *Server) statusRoutes() []route {
 		{
 			method: "GET", path: "/v1/status", name: "readStatus",
 			summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
-			role:    viewer, shared: true, query: []parameter{consistent()}, reply: typeOf[api.Status](),
+			role:    cluster.RoleViewer, shared: true, query: []parameter{consistent()},
+			reply: reflect.TypeFor[api.Status](),
 			serve: s.readStatus,
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -79,7 +80,8 @@ func (a *storeCopyAPI) routes() []route {
 		{
 			method: "GET", path: "/v1/snapshot", name: "readSnapshot",
 			summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells " +
-				"a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.", role: operator,
+				"a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.",
+			role:    cluster.RoleOperator,
 			audited: true, stream: "application/octet-stream", long: true, serve: a.readSnapshot,
 		},
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
@@ -80,31 +81,31 @@ func (a *tasksAPI) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *s
 
 func (a *tasksAPI) routes() []route {
 	filters := []parameter{
-		{"cluster", "string", "tasks of this cluster"},
-		{"service", "string", "tasks of the services of this name"},
-		{"job", "string", "tasks of the jobs of this name"},
-		{"node", "string", "tasks on this node"},
-		{"state", "string", "tasks in this state"},
-		{"all", "boolean", "every attempt that is known, also ended ones"},
+		queryParam("cluster", "string", "tasks of this cluster"),
+		queryParam("service", "string", "tasks of the services of this name"),
+		queryParam("job", "string", "tasks of the jobs of this name"),
+		queryParam("node", "string", "tasks on this node"),
+		queryParam("state", "string", "tasks in this state"),
+		queryParam("all", "boolean", "every attempt that is known, also ended ones"),
 	}
 	return []route{
 		{
-			method: "GET", path: "/v1/tasks", name: "listTasks", role: viewer, shared: true,
+			method: "GET", path: "/v1/tasks", name: "listTasks", role: cluster.RoleViewer, shared: true,
 			summary: "Tasks that wait or live, and how the tasks of jobs ended.", query: listParameters(filters...),
-			reply: typeOf[api.Page[api.TaskView]](), stream: eventStream, long: true, serve: a.listTasks,
+			reply: reflect.TypeFor[api.Page[api.TaskView]](), stream: eventStream, long: true, serve: a.listTasks,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}", name: "readTask", role: viewer,
+			method: "GET", path: "/v1/tasks/{task}", name: "readTask", role: cluster.RoleViewer,
 			summary: "The newest attempt of a task.", query: []parameter{attemptParameter(), consistent()},
-			reply: typeOf[api.TaskView](), serve: a.readTask,
+			reply: reflect.TypeFor[api.TaskView](), serve: a.readTask,
 		},
 	}
 }
 
 func attemptParameter() parameter {
-	return parameter{"attempt", "integer", "the attempt's number; default the newest"}
+	return queryParam("attempt", "integer", "the attempt's number; default the newest")
 }
 
 func containerParameter() parameter {
-	return parameter{"container", "string", "the container's name; default the first essential one, for logs all"}
+	return queryParam("container", "string", "the container's name; default the first essential one, for logs all")
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -17,60 +18,65 @@ const inputStall = 10 * time.Minute
 func (a *execAPI) terminalRoutes() []route {
 	own := func(more ...parameter) []parameter {
 		return append([]parameter{
-			{"attempt", "integer", "the attempt's number; default the newest"},
-			{"container", "string", "the container's name; default the first essential one"},
+			queryParam("attempt", "integer", "the attempt's number; default the newest"),
+			queryParam("container", "string", "the container's name; default the first essential one"),
 		}, more...)
 	}
-	path := parameter{
+	path := queryParam(
 		"path", "string",
-		"the file or folder as the container's program sees it; one that does not begin with / is below the " +
+		"the file or folder as the container's program sees it; one that does not begin with / is below the "+
 			"folder that it stands in",
-	}
+	)
 	const ws = http.StatusSwitchingProtocols
 	return []route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/terminal", name: "openTerminal", role: submitter, audited: true,
-			status: ws, long: true,
+			method: "GET", path: "/v1/tasks/{task}/terminal", name: "openTerminal", role: cluster.RoleSubmitter,
+			audited: true,
+			status:  ws, long: true,
 			summary: "Runs a command on a terminal in a container, over a websocket. Each binary message " +
 				"begins with its channel: 0 what is typed, 4 a size of the terminal as JSON, 1 what it " +
 				"shows, 3 the end as JSON.",
-			query: own(parameter{"command", "array", "the command and its arguments, one each"},
-				parameter{"rows", "integer", "the terminal's size"},
-				parameter{"columns", "integer", "the terminal's size"},
-				parameter{"type", "string", "what TERM says, such as xterm-256color"}),
+			query: own(queryParam("command", "array", "the command and its arguments, one each"),
+				queryParam("rows", "integer", "the terminal's size"),
+				queryParam("columns", "integer", "the terminal's size"),
+				queryParam("type", "string", "what TERM says, such as xterm-256color")),
 			serve: a.openTerminal,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/forward", name: "forwardPort", role: submitter, audited: true,
-			status: ws, long: true,
+			method: "GET", path: "/v1/tasks/{task}/forward", name: "forwardPort", role: cluster.RoleSubmitter,
+			audited: true,
+			status:  ws, long: true,
 			summary: "Carries one connection to a port of a container, over a websocket. Each binary " +
 				"message begins with its channel: 0 to the port (alone: its end), 1 from the port (alone: " +
 				"its end), 3 the end as JSON.",
-			query: own(parameter{"port", "string", "the name of one of the task's ports, or a number"}),
+			query: own(queryParam("port", "string", "the name of one of the task's ports, or a number")),
 			serve: a.forwardPort,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/copy-out", name: "copyOut", role: submitter, audited: true,
-			status: ws, long: true,
+			method: "GET", path: "/v1/tasks/{task}/copy-out", name: "copyOut", role: cluster.RoleSubmitter,
+			audited: true,
+			status:  ws, long: true,
 			summary: "Sends a file or folder of a container as a tar archive, over a websocket. Each binary " +
 				"message begins with its channel: 1 the archive, 2 what is left out, a line each, 3 the end as JSON.",
-			query: own(path, parameter{"follow", "boolean", "copy what links point to instead of the links"}),
+			query: own(path, queryParam("follow", "boolean", "copy what links point to instead of the links")),
 			serve: a.copyOut,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/copy-in", name: "copyIn", role: submitter, audited: true, status: ws,
+			method: "GET", path: "/v1/tasks/{task}/copy-in", name: "copyIn", role: cluster.RoleSubmitter,
+			audited: true, status: ws,
 			long: true,
 			summary: "Unpacks a tar archive in a container, over a websocket. Each binary message begins " +
 				"with its channel: 0 the archive (alone: its end), 1 what came of it as JSON, 3 the end as JSON.",
 			query: own(path), serve: a.copyIn,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/attach", name: "attach", role: submitter, audited: true, status: ws,
-			long: true,
+			method: "GET", path: "/v1/tasks/{task}/attach", name: "attach", role: cluster.RoleSubmitter, audited: true,
+			status: ws,
+			long:   true,
 			summary: "The output of a running container as it comes, over a websocket, until it ends. Each " +
 				"binary message begins with its channel: 5 a signal for its program such as INT, 1 output, " +
 				"2 error output, 3 the end as JSON.",
-			query: own(parameter{"tail", "integer", "begin with this many of the newest lines; default none"}),
+			query: own(queryParam("tail", "integer", "begin with this many of the newest lines; default none")),
 			serve: a.attach,
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -85,11 +86,6 @@ func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView 
 		v.State = tokenExpired
 	}
 	return v
-}
-
-// ended reports whether a token's time is over.
-func ended(t *cluster.AccessToken, now time.Time) bool {
-	return !t.Expires.IsZero() && !now.Before(t.Expires)
 }
 
 func (a *tokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
@@ -181,7 +177,7 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 	if ask.For != "" {
 		fault("for", "is for join tokens only")
 	}
-	if len(ask.Clusters) > 0 && rank(ask.Role) > rank(submitter) {
+	if len(ask.Clusters) > 0 && rank(ask.Role) > rank(cluster.RoleSubmitter) {
 		fault("clusters", "is for submitters and viewers only: an %s acts on what all clusters share", ask.Role)
 	}
 	if len(ask.Clusters) > maxClusters {
@@ -273,21 +269,25 @@ func (a *tokensAPI) routes() []route {
 	const all, one = "/v1/tokens", "/v1/tokens/{token}"
 	return []route{
 		{
-			method: "GET", path: all, name: "listTokens", role: admin, summary: "All tokens, without their secrets.",
-			query: listParameters(), reply: typeOf[api.Page[api.TokenView]](), stream: eventStream, long: true,
+			method: "GET", path: all, name: "listTokens", role: cluster.RoleAdmin,
+			summary: "All tokens, without their secrets.",
+			query:   listParameters(), reply: reflect.TypeFor[api.Page[api.TokenView]](), stream: eventStream,
+			long:  true,
 			serve: a.listTokens,
 		},
 		{
-			method: "GET", path: one, name: "readToken", role: admin, summary: "One token, without its secret.",
-			query: []parameter{consistent()}, reply: typeOf[api.TokenView](), serve: a.readToken,
+			method: "GET", path: one, name: "readToken", role: cluster.RoleAdmin,
+			summary: "One token, without its secret.",
+			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.TokenView](), serve: a.readToken,
 		},
 		{
-			method: "POST", path: all, name: "createToken", role: admin,
-			summary: "Makes a token. The answer is the only time that it is shown.", body: typeOf[api.TokenRequest](),
-			status: http.StatusCreated, reply: typeOf[api.TokenReply](), serve: a.createToken,
+			method: "POST", path: all, name: "createToken", role: cluster.RoleAdmin,
+			summary: "Makes a token. The answer is the only time that it is shown.",
+			body:    reflect.TypeFor[api.TokenRequest](),
+			status:  http.StatusCreated, reply: reflect.TypeFor[api.TokenReply](), serve: a.createToken,
 		},
 		{
-			method: "DELETE", path: one, name: "revokeToken", role: admin,
+			method: "DELETE", path: one, name: "revokeToken", role: cluster.RoleAdmin,
 			summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
 				"was traded for stay good.", writes: true, status: http.StatusNoContent, serve: a.revokeToken,
 		},

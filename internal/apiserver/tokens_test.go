@@ -19,7 +19,7 @@ import (
 func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	s := newSecure(t)
 	s.lines.take()
-	made := s.token(api.TokenRequest{Name: "the build farm", Role: submitter})
+	made := s.token(api.TokenRequest{Name: "the build farm", Role: cluster.RoleSubmitter})
 	id, secret, ok := strings.Cut(made.Token, ".")
 	if !ok || id != made.ID || len(secret) < 40 || made.State != tokenGood || made.By != "token-file" ||
 		made.Purpose != cluster.TokenAccess {
@@ -137,7 +137,7 @@ func TestTokenOfAnotherServer(t *testing.T) {
 		c.Tables = behind
 	})
 	behind.Snapshot() // and from now on it shows no other one
-	made := one.token(api.TokenRequest{Role: viewer})
+	made := one.token(api.TokenRequest{Role: cluster.RoleViewer})
 	if got := two.ask(two.plain, made.Token, "GET", "/v1/version", nil); got.status != 200 {
 		t.Errorf("a token that another server made: status %d: %s", got.status, got.body)
 	}
@@ -166,7 +166,7 @@ func TestTokenOfAnotherServer(t *testing.T) {
 
 func TestTokenExpires(t *testing.T) {
 	s := newSecure(t)
-	made := s.token(api.TokenRequest{Role: viewer, Life: cluster.Duration(time.Hour)})
+	made := s.token(api.TokenRequest{Role: cluster.RoleViewer, Life: cluster.Duration(time.Hour)})
 	s.early.Store(int64(59 * time.Minute))
 	if got := s.ask(s.plain, made.Token, "GET", "/v1/version", nil); got.status != 200 {
 		t.Errorf("before its end: status %d", got.status)
@@ -185,7 +185,7 @@ func TestTokenExpires(t *testing.T) {
 		t.Errorf("it is shown as %s", v.State)
 	}
 	s.early.Store(int64(keepEnded + 2*time.Hour))
-	s.access(viewer)
+	s.access(cluster.RoleViewer)
 	s.want(404, "GET", "/v1/tokens/"+made.ID, nil)
 }
 
@@ -239,8 +239,8 @@ func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 	for name, record := range map[string]cluster.AccessToken{
 		"a role of machines": {Purpose: cluster.TokenAccess, Role: cluster.RoleServer, Hash: hashOf("secret")},
 		"no role":            {Purpose: cluster.TokenAccess, Hash: hashOf("secret")},
-		"to join":            {Purpose: cluster.TokenJoin, Role: admin, Hash: hashOf("secret")},
-		"no hash":            {Purpose: cluster.TokenAccess, Role: admin},
+		"to join":            {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: hashOf("secret")},
+		"no hash":            {Purpose: cluster.TokenAccess, Role: cluster.RoleAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record.ID = "todd"
@@ -257,7 +257,7 @@ func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 func TestOriginOverHTTPS(t *testing.T) {
 	s := newSecure(t, func(c *Config) { c.Origins = []string{"https://ui.example"} })
 	host := strings.TrimPrefix(s.https, "https://")
-	viewing := s.access(viewer)
+	viewing := s.access(cluster.RoleViewer)
 	tests := []struct {
 		name, host, origin string
 		want               int

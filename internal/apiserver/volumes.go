@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -23,17 +24,18 @@ type volumesAPI struct {
 const volumeTimeout = 30 * time.Second
 
 func (a *volumesAPI) routes() []route {
-	node := parameter{"node", "string", "the node; default all"}
+	node := queryParam("node", "string", "the node; default all")
 	return []route{
 		{
-			method: "GET", path: "/v1/volumes", name: "listVolumes", role: viewer,
+			method: "GET", path: "/v1/volumes", name: "listVolumes", role: cluster.RoleViewer,
 			summary: "The volumes that nodes keep for tasks, and the folders that they declare.",
-			query:   []parameter{node}, reply: typeOf[api.VolumesReply](), long: true, serve: a.listVolumes,
+			query:   []parameter{node}, reply: reflect.TypeFor[api.VolumesReply](), long: true, serve: a.listVolumes,
 		},
 		{
-			method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: operator,
+			method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: cluster.RoleOperator,
 			summary: "Has a node remove a volume with its data. One that a task uses is never removed.",
-			body:    typeOf[api.VolumeRemove](), reply: typeOf[api.VolumeView](), long: true, serve: a.removeVolume,
+			body:    reflect.TypeFor[api.VolumeRemove](), reply: reflect.TypeFor[api.VolumeView](), long: true,
+			serve: a.removeVolume,
 		},
 	}
 }
@@ -103,7 +105,8 @@ func (a *volumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error 
 }
 
 // askVolumes asks one node, and closes the stream when ctx ends.
-func (a *volumesAPI) askVolumes(ctx context.Context, node string, ask transport.StreamRequest) ([]transport.Volume, error) {
+func (a *volumesAPI) askVolumes(ctx context.Context, node string, ask transport.StreamRequest) ([]transport.Volume,
+	error) {
 	stream, err := a.agents.open(ctx, node, ask)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,13 @@ func newWaiters(most, mostEach int, open *prometheus.GaugeVec) *waiters {
 	return &waiters{most: most, mostEach: mostEach, open: open}
 }
 
+// count returns how many requests wait now.
+func (s *waiters) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
 // enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After,
 // in which case nothing is held. Otherwise the caller calls leave once.
 func (s *waiters) enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {

@@ -77,7 +77,7 @@ func (w workloads) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 
 func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := l.reads.knownCluster(r, in); err != nil {
+	if err := l.knownCluster(r, in); err != nil {
 		return err
 	}
 	caller := callerOf(r.Context())
@@ -118,11 +118,11 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 // knownCluster refuses lists of a cluster that does not exist; the default one always does.
-func (s *snapshotReader) knownCluster(r *http.Request, name string) error {
+func (b *backend) knownCluster(r *http.Request, name string) error {
 	if name == "" || name == cluster.DefaultCluster {
 		return nil
 	}
-	snap, err := s.forRequest(r)
+	snap, err := b.reads.forRequest(r)
 	if err != nil {
 		return err
 	}

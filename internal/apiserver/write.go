@@ -17,9 +17,9 @@ import (
 // Bounds of a write.
 const (
 	commitTimeout = 15 * time.Second
-	catchUp       = 10 * time.Second // for the tables to show what was written
-	maxRedraws    = 8                // of a draft that other writers overtook
-	maxSettles    = 3                // of a commit whose result was lost
+
+	maxRedraws = 8 // of a draft that other writers overtook
+	maxSettles = 3 // of a commit whose result was lost
 )
 
 // writer commits drafts. Safe for concurrent use.
