@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -47,7 +48,7 @@ type server struct {
 	dispatch *dispatcher.Dispatcher
 	peers    *peers.Peers
 	keeper   *pki.Keeper // nil like settings
-	audit    *apiserver.AuditLog
+	audit    *audit.Log
 	tracer   *telemetry.Tracer // nil where no spans are wanted
 	api      *apiserver.Server
 	vault    *secrets.Vault
@@ -149,8 +150,8 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Server: s.id, Vault: s.vault, Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain,
 		Leads: s.peers.Leads, Fetch: s.peers.SecretsKey, Log: log,
 	})
-	s.audit, err = apiserver.OpenAudit(
-		apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
+	s.audit, err = audit.Open(
+		audit.Config{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
 	if err != nil {
 		return err
 	}

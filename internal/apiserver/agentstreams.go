@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -19,16 +20,16 @@ type agentStreams struct {
 // open opens a byte stream to the node of an attempt; it is closed when ctx ends.
 func (a agentStreams) open(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
 	if a.nodes == nil {
-		return nil, problemf(http.StatusServiceUnavailable,
+		return nil, respond.Problemf(http.StatusServiceUnavailable,
 			"this server has no connection to agents: ask another server")
 	}
 	req.ID = uuid.NewString()
 	stream, err := a.nodes.OpenStream(ctx, node, req)
 	if errors.Is(err, transport.ErrOldAgent) {
-		return nil, problemf(http.StatusNotImplemented, "%v", err)
+		return nil, respond.Problemf(http.StatusNotImplemented, "%v", err)
 	}
 	if err != nil {
-		return nil, problemf(http.StatusServiceUnavailable,
+		return nil, respond.Problemf(http.StatusServiceUnavailable,
 			"node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
 	}
 	return stream, nil

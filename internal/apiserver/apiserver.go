@@ -32,6 +32,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/eventlog"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/openapi"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -56,7 +66,7 @@ type Reasons interface {
 type Config struct {
 	// Engine takes the writes; Tables follow it.
 	Engine store.Engine
-	Tables Tables
+	Tables snapshot.Tables
 	// Prefix of all keys; default store.DefaultPrefix.
 	Prefix store.Prefix
 	// Domain whose leader /readyz asks for; default cluster.DefaultDomain.
@@ -113,7 +123,7 @@ type Config struct {
 	// Peers serves the paths below /peer/, to other servers alone. It may be nil.
 	Peers http.Handler
 	// Audit takes a line for every write and every refusal; nil keeps none.
-	Audit AuditSink
+	Audit audit.Sink
 	// Permissions are those of clusters that are made without naming any.
 	Permissions []cluster.Permission
 	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
@@ -137,13 +147,13 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	mux     *http.ServeMux
-	routes  []route
+	routes  []route.Route
 	metrics *metrics
-	reads   *snapshotReader
-	writer  *writer
-	lists   *lists
-	gate    *gate
-	events  *eventsAPI
+	reads   *snapshot.Reader
+	writer  *draft.Writer
+	lists   *lists.Lists
+	gate    *access.Gate
+	events  *eventlog.API
 	engine  *engineState
 	// The operations that others of the server ask.
 	health     *healthAPI
@@ -175,8 +185,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.MaxWaiters = cmp.Or(cfg.MaxWaiters, maxWaiters)
-	cfg.MaxClientWaiters = cmp.Or(cfg.MaxClientWaiters, min(maxClientWaiters, cfg.MaxWaiters))
+	cfg.MaxWaiters = cmp.Or(cfg.MaxWaiters, lists.MaxWaiters)
+	cfg.MaxClientWaiters = cmp.Or(cfg.MaxClientWaiters, min(lists.MaxClientWaiters, cfg.MaxWaiters))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -185,32 +195,32 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
-		headerWait: headerTimeout, bodyWait: bodyTimeout, reads: newSnapshotReader(cfg.Tables),
+		headerWait: headerTimeout, bodyWait: strictjson.BodyTimeout, reads: snapshot.NewReader(cfg.Tables),
 	}
-	s.writer = newWriter(writerConfig{
+	s.writer = draft.NewWriter(draft.WriterConfig{
 		Engine: cfg.Engine, Prefix: cfg.Prefix, Domain: cfg.Domain, Permissions: cfg.Permissions, Tracer: cfg.Tracer,
 		Conflicts: s.metrics.conflicts, Now: cfg.Now,
 	}, s.reads)
-	s.gate = newGate(gateConfig{
+	s.gate = access.NewGate(access.GateConfig{
 		Tables: cfg.Tables, Token: cfg.Token, Origins: cfg.Origins, Keeper: cfg.Keeper, Audit: cfg.Audit,
 		Refused: s.metrics.refused, Log: cfg.Log, Now: cfg.Now,
 	}, s.reads)
-	waiting := newWaiters(cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams)
-	s.lists = newLists(s.reads, waiting, s.metrics.computed)
-	s.events = newEventsAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
+	waiting := lists.NewWaiters(cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams)
+	s.lists = lists.NewLists(s.reads, waiting, s.metrics.computed)
+	s.events = eventlog.NewAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
 	cfg.Registry.MustRegister(newGauges(s))
 	s.routes = s.operations()
-	s.documents.spec = describe(s.routes)
+	s.documents.spec = openapi.Describe(s.routes)
 	for i := range s.routes {
-		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
+		s.mux.Handle(s.routes[i].Method+" "+s.routes[i].Path, s.route(&s.routes[i]))
 	}
 	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
-	s.mux.Handle("GET /metrics", s.gate.admit(scrape, mayUse(&route{role: cluster.RoleViewer})))
+	s.mux.Handle("GET /metrics", s.gate.Admit(scrape, access.MayUse(&route.Route{Role: cluster.RoleViewer})))
 	if cfg.Agents != nil {
-		s.mux.Handle("/agent/", s.gate.agents(cfg.Agents))
+		s.mux.Handle("/agent/", s.gate.Agents(cfg.Agents))
 	}
 	if cfg.Peers != nil {
-		s.mux.Handle("/peer/", s.gate.peers(cfg.Peers))
+		s.mux.Handle("/peer/", s.gate.Peers(cfg.Peers))
 	}
 	return s
 }
@@ -222,7 +232,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The deadline of the connection's last answer must not hit this one.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
 	}
-	w, r, end := s.gate.begin(w, r)
+	w, r, end := s.gate.Begin(w, r)
 	defer end()
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.stray(w, r)
@@ -233,18 +243,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // stray answers a request that no route takes, to whoever is let in: 404, or 405 with the methods that would do.
 func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
-	s.gate.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.gate.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var seen strayWriter
 		s.mux.ServeHTTP(&seen, r)
 		if allow := seen.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
-			writeProblem(w, r, s.log,
-				problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
+			respond.WriteProblem(w, r, s.log,
+				respond.Problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
 			return
 		}
-		writeProblem(w, r, s.log,
-			problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
-				clip(r.URL.Path)))
+		respond.WriteProblem(w, r, s.log,
+			respond.Problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
+				respond.Clip(r.URL.Path)))
 	}), nil).ServeHTTP(w, r)
 }
 
@@ -268,38 +278,38 @@ const (
 )
 
 // route returns the handler of one route: who may, within what time, and what became of it.
-func (s *Server) route(rt *route) http.Handler {
+func (s *Server) route(rt *route.Route) http.Handler {
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.running.Add(1)
 		defer s.running.Done()
 		began := s.cfg.Now()
 		seen := &statusWriter{ResponseWriter: w}
 		ctl := http.NewResponseController(w)
-		if rt.body != nil {
+		if rt.Body != nil {
 			_ = ctl.SetReadDeadline(time.Now().Add(s.bodyWait)) // not every writer has deadlines
 		}
-		err := checkQuery(rt, r)
-		if err == nil && strings.HasPrefix(rt.path, "/v1/") && rt.path != "/v1/version" {
-			err = s.reads.synced(r.Context())
+		err := route.Check(rt, r)
+		if err == nil && strings.HasPrefix(rt.Path, "/v1/") && rt.Path != "/v1/version" {
+			err = s.reads.Synced(r.Context())
 		}
 		if err == nil {
-			err = rt.serve(seen, r)
+			err = rt.Serve(seen, r)
 		}
 		if err != nil && !seen.began() {
-			_ = ctl.SetWriteDeadline(time.Now().Add(writeTimeout))
-			writeProblem(seen, r, s.log, err)
+			_ = ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
+			respond.WriteProblem(seen, r, s.log, err)
 		} else if err != nil && r.Context().Err() == nil {
-			s.log.Debug("stream ended", "path", rt.path, "error", err)
+			s.log.Debug("stream ended", "path", rt.Path, "error", err)
 		}
 		s.metrics.request(rt, seen.status, s.cfg.Now().Sub(began))
 	})
-	if rt.open {
-		h = s.gate.admitAnyone(h)
+	if rt.Open {
+		h = s.gate.AdmitAnyone(h)
 	} else {
-		h = s.gate.admit(h, mayUse(rt))
+		h = s.gate.Admit(h, access.MayUse(rt))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		exchangeOf(r.Context()).began(rt, r)
+		access.ExchangeOf(r.Context()).Begin(rt, r)
 		h.ServeHTTP(w, r)
 	})
 }
@@ -344,8 +354,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		ReadHeaderTimeout: s.headerWait,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       baseContext(base),
-		ConnContext:       connContext,
+		BaseContext:       access.BaseContext(base),
+		ConnContext:       access.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	transport.ConfigureServer(srv) // notices agents that are gone
@@ -371,7 +381,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		err = cmp.Or(err, closed(<-ended))
 	}
 	s.running.Wait()
-	s.lists.views.Close()
+	s.lists.Views.Close()
 	return err
 }
 

@@ -8,6 +8,11 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -21,43 +26,43 @@ type applyAPI struct {
 // apply writes a set of objects, all or none: every object is validated first, and all faults are told at once.
 func (a *applyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ApplyRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	set, faults := manifests(ask.Objects)
+	set, faults := draft.Manifests(ask.Objects)
 	if len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
 	var reply api.ApplyReply
-	draw := func(d *draft) (err error) {
-		reply.Changes, err = d.set(set)
+	draw := func(d *draft.Draft) (err error) {
+		reply.Changes, err = d.Set(set)
 		if err == nil {
-			err = callerOf(r.Context()).mayApply(reply.Changes)
+			err = access.CallerOf(r.Context()).MayApply(reply.Changes)
 		}
 		return err
 	}
 	if ask.DryRun {
-		d := a.writer.draft(a.reads.tables.Snapshot())
-		d.caller = callerOf(r.Context())
+		d := a.writer.Empty(a.reads.Tables.Snapshot())
+		d.Caller = access.CallerOf(r.Context())
 		if err := draw(d); err != nil {
 			return err
 		}
-		return answer(w, http.StatusOK, reply)
+		return respond.JSON(w, http.StatusOK, reply)
 	}
-	loose := a.pins.pin(r.Context(), definitionsOf(set),
-		runnersOf(callerOf(r.Context()), a.reads.tables.Snapshot(), set))
+	loose := a.pins.pin(r.Context(), draft.DefinitionsOf(set),
+		runnersOf(access.CallerOf(r.Context()), a.reads.Tables.Snapshot(), set))
 	if err := a.applied(r.Context(), draw, &reply); err != nil {
 		return err
 	}
 	loose.note(reply.Changes)
-	exchangeOf(r.Context()).object = changed(reply.Changes)
-	return answer(w, http.StatusOK, reply)
+	access.ExchangeOf(r.Context()).Object = changed(reply.Changes)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 // applied commits a set and fills in the revisions that the objects have then.
-func (a *applyAPI) applied(ctx context.Context, draw func(*draft) error, reply *api.ApplyReply) error {
-	var drawn *draft
-	_, err := a.writer.write(ctx, func(d *draft) error {
+func (a *applyAPI) applied(ctx context.Context, draw func(*draft.Draft) error, reply *api.ApplyReply) error {
+	var drawn *draft.Draft
+	_, err := a.writer.Write(ctx, func(d *draft.Draft) error {
 		drawn = d
 		return draw(d)
 	})
@@ -66,7 +71,7 @@ func (a *applyAPI) applied(ctx context.Context, draw func(*draft) error, reply *
 	}
 	for i := range reply.Changes {
 		if c := &reply.Changes[i]; c.Action != api.ActionNone {
-			c.Revision = drawn.revision
+			c.Revision = drawn.Revision
 		}
 	}
 	return nil
@@ -94,12 +99,12 @@ func changed(changes []api.Change) string {
 	return strings.Join(names, ", ")
 }
 
-func (a *applyAPI) routes() []route {
-	return []route{
+func (a *applyAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "POST", path: "/v1/apply", name: "apply", role: cluster.RoleSubmitter, shared: true,
-			summary: "Writes a set of objects, all or none, or tells what that would change.",
-			body:    reflect.TypeFor[api.ApplyRequest](), reply: reflect.TypeFor[api.ApplyReply](), serve: a.apply,
+			Method: "POST", Path: "/v1/apply", Name: "apply", Role: cluster.RoleSubmitter, Shared: true,
+			Summary: "Writes a set of objects, all or none, or tells what that would change.",
+			Body:    reflect.TypeFor[api.ApplyRequest](), Reply: reflect.TypeFor[api.ApplyReply](), Serve: a.apply,
 		},
 	}
 }

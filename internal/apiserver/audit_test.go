@@ -7,11 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/testkit"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 func TestAuditOfRequests(t *testing.T) {
@@ -20,8 +24,8 @@ func TestAuditOfRequests(t *testing.T) {
 	made := s.token(api.TokenRequest{Role: cluster.RoleSubmitter, Name: "ci"})
 	s.want(200, "PUT", "/v1/nodes/n1", map[string]any{"name": "n1"})
 	s.lines.take()
-	who := AuditLine{Who: "token:" + made.ID, Name: "ci", Role: "submitter"}
-	line := func(base AuditLine, method, path, operation, object string, status int) AuditLine {
+	who := audit.Line{Who: "token:" + made.ID, Name: "ci", Role: "submitter"}
+	line := func(base audit.Line, method, path, operation, object string, status int) audit.Line {
 		base.Method, base.Path, base.Operation, base.Object, base.Status = method, path, operation, object, status
 		return base
 	}
@@ -31,70 +35,70 @@ func TestAuditOfRequests(t *testing.T) {
 	tests := []struct {
 		name, token, method, path string
 		body                      any
-		want                      []AuditLine
+		want                      []audit.Line
 	}{
 		{
 			"a write", made.Token, "POST", scale,
 			map[string]int{"count": 7},
-			[]AuditLine{line(who, "POST", scale, "scaleService", "default/web", 200)},
+			[]audit.Line{line(who, "POST", scale, "scaleService", "default/web", 200)},
 		},
 		{"a read", made.Token, "GET", "/v1/services", nil, nil},
 		{
 			"an apply", made.Token, "POST", "/v1/apply",
 			manifestsOf("TaskDefinition", definition("web", 2), "Service", service("web", "web@2", 3)),
-			[]AuditLine{line(who, "POST", "/v1/apply", "apply", "TaskDefinition web@2, Service default/web", 200)},
+			[]audit.Line{line(who, "POST", "/v1/apply", "apply", "TaskDefinition web@2, Service default/web", 200)},
 		},
 		{
 			"an apply that changes nothing", made.Token, "POST", "/v1/apply",
 			manifestsOf("Service", service("web", "web@2", 3)),
-			[]AuditLine{line(who, "POST", "/v1/apply", "apply", "", 200)},
+			[]audit.Line{line(who, "POST", "/v1/apply", "apply", "", 200)},
 		},
 		{
 			"a write that is wrong", made.Token, "POST", scale,
 			map[string]int{"count": -7},
-			[]AuditLine{line(who, "POST", scale, "scaleService", "default/web", 422)},
+			[]audit.Line{line(who, "POST", scale, "scaleService", "default/web", 422)},
 		},
 		{
 			"a write that is refused", made.Token, "PUT", "/v1/nodes/n1",
 			map[string]any{"name": "n1"},
-			[]AuditLine{line(who, "PUT", "/v1/nodes/n1", "writeNode", "n1", 403)},
+			[]audit.Line{line(who, "PUT", "/v1/nodes/n1", "writeNode", "n1", 403)},
 		},
 		{
 			"a pause", made.Token, "POST", "/v1/clusters/default/services/web/rollout/pause", nil,
-			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/pause", "pauseRollout",
+			[]audit.Line{line(who, "POST", "/v1/clusters/default/services/web/rollout/pause", "pauseRollout",
 				"default/web", 200)},
 		},
 		{
 			"an undo without a way back", made.Token, "POST", "/v1/clusters/default/services/web/rollout/undo",
 			map[string]int{"generation": 9},
-			[]AuditLine{line(who, "POST", "/v1/clusters/default/services/web/rollout/undo", "undoRollout",
+			[]audit.Line{line(who, "POST", "/v1/clusters/default/services/web/rollout/undo", "undoRollout",
 				"default/web", 409)},
 		},
 		{
 			"a cron", made.Token, "PUT", "/v1/clusters/default/crons/backup", cron,
-			[]AuditLine{line(who, "PUT", "/v1/clusters/default/crons/backup", "writeCron", "default/backup", 201)},
+			[]audit.Line{line(who, "PUT", "/v1/clusters/default/crons/backup", "writeCron", "default/backup", 201)},
 		},
 		{
 			"a cron that goes", made.Token, "DELETE", "/v1/clusters/default/crons/backup", nil,
-			[]AuditLine{line(who, "DELETE", "/v1/clusters/default/crons/backup", "deleteCron", "default/backup", 204)},
+			[]audit.Line{line(who, "DELETE", "/v1/clusters/default/crons/backup", "deleteCron", "default/backup", 204)},
 		},
 		{"why", made.Token, "GET", "/v1/clusters/default/services/web/explain", nil, nil},
 		{
 			"a read that is refused", made.Token, "GET", "/v1/tokens", nil,
-			[]AuditLine{line(who, "GET", "/v1/tokens", "listTokens", "", 403)},
+			[]audit.Line{line(who, "GET", "/v1/tokens", "listTokens", "", 403)},
 		},
 		{
 			"a read by nobody", "", "GET", "/v1/services", nil,
-			[]AuditLine{line(AuditLine{}, "GET", "/v1/services", "listAllServices", "", 401)},
+			[]audit.Line{line(audit.Line{}, "GET", "/v1/services", "listAllServices", "", 401)},
 		},
-		{"what is not there", "", "POST", "/v9", nil, []AuditLine{line(AuditLine{}, "POST", "/v9", "", "", 401)}},
+		{"what is not there", "", "POST", "/v9", nil, []audit.Line{line(audit.Line{}, "POST", "/v9", "", "", 401)}},
 		{
 			"a command in a container", made.Token, "GET", "/v1/tasks/default.web.1.0/exec?command=secret", nil,
-			[]AuditLine{line(who, "GET", "/v1/tasks/default.web.1.0/exec", "exec", "default.web.1.0", 426)},
+			[]audit.Line{line(who, "GET", "/v1/tasks/default.web.1.0/exec", "exec", "default.web.1.0", 426)},
 		},
 		{
 			"the agents' part", "", "POST", transportPath, nil,
-			[]AuditLine{line(AuditLine{}, "POST", transportPath, "", "", 401)},
+			[]audit.Line{line(audit.Line{}, "POST", transportPath, "", "", 401)},
 		},
 	}
 	for _, test := range tests {
@@ -102,7 +106,7 @@ func TestAuditOfRequests(t *testing.T) {
 			got := s.ask(s.plain, test.token, test.method, test.path, test.body)
 			lines := s.lines.take()
 			if diff := cmp.Diff(test.want, lines, cmpopts.EquateEmpty(),
-				cmpopts.IgnoreFields(AuditLine{}, "Time", "From", "Request", "Revision")); diff != "" {
+				cmpopts.IgnoreFields(audit.Line{}, "Time", "From", "Request", "Revision")); diff != "" {
 				t.Errorf("the audit log (-want +got):\n%s", diff)
 			}
 			for _, l := range lines {
@@ -110,7 +114,7 @@ func TestAuditOfRequests(t *testing.T) {
 					l.Time.IsZero() {
 					t.Errorf("line %+v of request %s", l, got.header.Get("X-Request-Id"))
 				}
-				if want := got.header.Get("ETag"); want != "" && got.status < 300 && etag(l.Revision) != want {
+				if want := got.header.Get("ETag"); want != "" && got.status < 300 && respond.ETag(l.Revision) != want {
 					t.Errorf("revision %d, the ETag is %s", l.Revision, want)
 				}
 				if strings.Contains(fmt.Sprintf("%+v", l), "secret") {
@@ -136,7 +140,7 @@ func TestAuditDoesNotStopWrites(t *testing.T) {
 // slowAudit never says that a line is durable.
 type slowAudit struct{ memoryAudit }
 
-func (s *slowAudit) Put(line AuditLine) <-chan struct{} {
+func (s *slowAudit) Put(line audit.Line) <-chan struct{} {
 	s.memoryAudit.Put(line)
 	return make(chan struct{})
 }
@@ -146,7 +150,7 @@ func TestSlowAuditHoldsAnswersUpForALittle(t *testing.T) {
 	s := newSecure(t, func(c *Config) { c.Audit = slow })
 	began, watch := time.Now(), testkit.NewStopwatch()
 	s.web()
-	if took := time.Since(began); took < auditPatience/2 || watch.Elapsed() > 20*auditPatience {
-		t.Errorf("the answer took %v, want about %v", took, auditPatience)
+	if took := time.Since(began); took < access.MaxAuditDelay/2 || watch.Elapsed() > 20*access.MaxAuditDelay {
+		t.Errorf("the answer took %v, want about %v", took, access.MaxAuditDelay)
 	}
 }

@@ -13,6 +13,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
@@ -27,17 +31,17 @@ type checksAPI struct {
 // wordTimeout bounds how long a word may take to its node and back.
 const wordTimeout = 15 * time.Second
 
-func (a *checksAPI) routes() []route {
-	return []route{{
-		method: "POST", path: "/v1/tasks/{task}/checks/{check}", name: "sayCheck", role: cluster.RoleSubmitter,
-		quiet: true,
-		summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once " +
+func (a *checksAPI) routes() []route.Route {
+	return []route.Route{{
+		Method: "POST", Path: "/v1/tasks/{task}/checks/{check}", Name: "sayCheck", Role: cluster.RoleSubmitter,
+		Quiet: true,
+		Summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once " +
 			"the task's node has kept it.",
-		query: []parameter{queryParam(
+		Query: []route.Parameter{route.QueryParam(
 			"attempt", "integer",
 			"the attempt's number: a word for another one is refused; default the newest",
 		)},
-		body: reflect.TypeFor[api.CheckWord](), status: http.StatusNoContent, serve: a.sayCheck,
+		Body: reflect.TypeFor[api.CheckWord](), Status: http.StatusNoContent, Serve: a.sayCheck,
 	}}
 }
 
@@ -46,13 +50,13 @@ func (a *checksAPI) routes() []route {
 // would fill: a word that is not pass says in the events who said it.
 func (a *checksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	var word api.CheckWord
-	if err := readBody(w, r, &word); err != nil {
+	if err := strictjson.ReadBody(w, r, &word); err != nil {
 		return err
 	}
 	if err := validWord(&word); err != nil {
 		return err
 	}
-	snap := a.tasks.reads.tables.Snapshot()
+	snap := a.tasks.reads.Tables.Snapshot()
 	v, row, err := a.tasks.task(snap, r)
 	if err != nil {
 		return err
@@ -61,7 +65,7 @@ func (a *checksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 		return waiting(v)
 	}
 	if v.State.Terminal() {
-		return problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s", v.Attempt, v.ID, v.State)
+		return respond.Problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s", v.Attempt, v.ID, v.State)
 	}
 	name := r.PathValue("check")
 	if err := ttlCheck(snap, v.Definition, name); err != nil {
@@ -69,7 +73,7 @@ func (a *checksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	}
 	message := word.Message
 	if word.Word != cluster.TTLPass {
-		by := "said by " + callerOf(r.Context()).by()
+		by := "said by " + access.CallerOf(r.Context()).Signature()
 		if message = by; word.Message != "" {
 			message = word.Message + ", " + by
 		}
@@ -99,7 +103,7 @@ func validWord(word *api.CheckWord) error {
 	if !word.Word.Known() {
 		faults = append(faults, cluster.Fault{
 			Path:    "word",
-			Message: fmt.Sprintf("is %q, want one of pass, warn, fail", clip(string(word.Word))),
+			Message: fmt.Sprintf("is %q, want one of pass, warn, fail", respond.Clip(string(word.Word))),
 		})
 	}
 	if len(word.Message) > cluster.MaxWordMessage || !utf8.ValidString(word.Message) ||
@@ -110,7 +114,7 @@ func validWord(word *api.CheckWord) error {
 		})
 	}
 	if len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
 	return nil
 }
@@ -126,8 +130,9 @@ func ttlCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 		if c := &def.Value.Checks[i]; c.Type == cluster.CheckTTL {
 			known = append(known, c.Name)
 		} else if c.Name == name {
-			return problemf(http.StatusConflict,
-				"check %s of %s is of type %s: its agent looks itself, and nothing can be said to it", clip(name), ref,
+			return respond.Problemf(http.StatusConflict,
+				"check %s of %s is of type %s: its agent looks itself, and nothing can be said to it",
+				respond.Clip(name), ref,
 				c.Type)
 		}
 	}
@@ -135,9 +140,10 @@ func ttlCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 	case slices.Contains(known, name):
 		return nil
 	case len(known) == 0:
-		return problemf(http.StatusNotFound, "%s has no check %q, and none of type ttl", ref, clip(name))
+		return respond.Problemf(http.StatusNotFound, "%s has no check %q, and none of type ttl", ref,
+			respond.Clip(name))
 	}
-	return problemf(http.StatusNotFound, "%s has no check %q; of type ttl it has %s", ref, clip(name),
+	return respond.Problemf(http.StatusNotFound, "%s has no check %q; of type ttl it has %s", ref, respond.Clip(name),
 		strings.Join(known, ", "))
 }
 
@@ -146,18 +152,18 @@ func wordKept(stream io.Reader, node string) error {
 	f, err := transport.NewFrameReader(stream).Next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return problemf(http.StatusBadGateway,
+		return respond.Problemf(http.StatusBadGateway,
 			"node %s closed the connection: its agent is of a build that has no checks of type ttl, or it "+
 				"ended; say it again", node)
 	case err != nil:
-		return problemf(http.StatusBadGateway, "the connection to node %s broke: %v; say it again", node, err)
+		return respond.Problemf(http.StatusBadGateway, "the connection to node %s broke: %v; say it again", node, err)
 	}
 	end, err := f.End()
 	if err != nil {
 		return fmt.Errorf("read the answer to a word: %w", err)
 	}
 	if end.Error != "" {
-		return problemf(http.StatusConflict, "node %s: %s", node, end.Error)
+		return respond.Problemf(http.StatusConflict, "node %s: %s", node, end.Error)
 	}
 	return nil
 }

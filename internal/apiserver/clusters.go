@@ -5,6 +5,11 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -13,15 +18,15 @@ import (
 type clustersAPI struct{ backend }
 
 func (a *clustersAPI) listClusters(w http.ResponseWriter, r *http.Request) error {
-	c := callerOf(r.Context())
-	return serveList(a.lists, w, r, source[api.ClusterView]{
+	c := access.CallerOf(r.Context())
+	return serveList(a.lists, w, r, lists.Source[api.ClusterView]{
 		List: "clusters", Topics: store.TopicClusters,
-		All: func(snap *store.Snapshot) (all []item[api.ClusterView]) {
+		All: func(snap *store.Snapshot) (all []lists.Item[api.ClusterView]) {
 			for e := range snap.Clusters() {
-				if !c.sees(e.Value.Name) {
+				if !c.Sees(e.Value.Name) {
 					continue
 				}
-				all = append(all, item[api.ClusterView]{Key: e.Value.Name, Value: clusterView(e)})
+				all = append(all, lists.Item[api.ClusterView]{Key: e.Value.Name, Value: clusterView(e)})
 			}
 			return all
 		},
@@ -33,88 +38,88 @@ func clusterView(e store.Entry[cluster.Cluster]) api.ClusterView {
 }
 
 func (a *clustersAPI) readCluster(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	name := r.PathValue("cluster")
 	e, ok := snap.Cluster(name)
 	if !ok {
-		return notFound("cluster", name)
+		return respond.NotFound("cluster", name)
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusOK, clusterView(e))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusOK, clusterView(e))
 }
 
 func (a *clustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("cluster")
 	var c cluster.Cluster
-	pre, err := readObject(w, r, &c, func() cluster.Faults { return named("name", &c.Name, name) })
+	pre, err := draft.ReadObject(w, r, &c, func() cluster.Faults { return draft.FillName("name", &c.Name, name) })
 	if err != nil {
 		return err
 	}
 	var change api.Change
-	var drawn *draft
-	snap, err := a.writer.write(r.Context(), func(d *draft) (err error) {
+	var drawn *draft.Draft
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) (err error) {
 		object := c
 		drawn = d
-		change, err = d.setCluster(&object, pre)
-		return asProblem(err)
+		change, err = d.SetCluster(&object, pre)
+		return draft.AsProblem(err)
 	})
 	if err != nil {
 		return err
 	}
 	e, ok := snap.Cluster(name)
 	if !ok {
-		return notFound("cluster", name)
+		return respond.NotFound("cluster", name)
 	}
-	e.Modified = drawn.at(e.Modified)
-	tag(w, e.Modified)
-	return answer(w, statusOfWrite(change), clusterView(e))
+	e.Modified = drawn.RevisionOr(e.Modified)
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, draft.StatusOfWrite(change), clusterView(e))
 }
 
 // deleteCluster deletes in two steps, so that a service that is made meanwhile is not left without
 // its cluster: the first marks the record, and whatever rests on the record's revision is refused from then on.
 func (a *clustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("cluster")
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Cluster(name)
-		if err := pre.check(e.Modified); err != nil {
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Cluster(name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("cluster", name)
+			return respond.NotFound("cluster", name)
 		}
-		if err := occupied(d.snap, name); err != nil || e.Value.Deleted {
+		if err := occupied(d.Snap, name); err != nil || e.Value.Deleted {
 			return err
 		}
 		marked := *e.Value
 		marked.Deleted = true
-		d.put(d.prefix.Cluster(name), marked, e.Modified)
+		d.Put(d.Prefix.Cluster(name), marked, e.Modified)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	var found error
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
 		found = nil
-		e, ok := d.snap.Cluster(name)
+		e, ok := d.Snap.Cluster(name)
 		if !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the cluster anew
 		}
-		found = occupied(d.snap, name)
+		found = occupied(d.Snap, name)
 		if found == nil {
-			d.put(d.prefix.Cluster(name), nil, e.Modified)
+			d.Put(d.Prefix.Cluster(name), nil, e.Modified)
 			return nil
 		}
 		open := *e.Value
 		open.Deleted = false
-		d.put(d.prefix.Cluster(name), open, e.Modified)
+		d.Put(d.Prefix.Cluster(name), open, e.Modified)
 		return nil
 	})
 	if err == nil {
@@ -130,19 +135,20 @@ func (a *clustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) erro
 // occupied returns 409 for a cluster that has services, jobs or crons.
 func occupied(snap *store.Snapshot, name string) error {
 	for e := range snap.Services(name) {
-		return problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first", name,
+		return respond.Problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first",
+			name,
 			e.Value.Name, leaving(e.Value.Lifespan))
 	}
 	for e := range snap.Crons(name) { // before the jobs that it makes
-		return problemf(http.StatusConflict, "cluster %s still has cron %s: delete what is in it first", name,
+		return respond.Problemf(http.StatusConflict, "cluster %s still has cron %s: delete what is in it first", name,
 			e.Value.Name)
 	}
 	for e := range snap.Jobs(name) {
-		return problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name,
+		return respond.Problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name,
 			e.Value.Name, leaving(e.Value.Lifespan))
 	}
 	for e := range snap.Secrets(name) { // or the next cluster of the name would find them
-		return problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name,
+		return respond.Problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name,
 			e.Value.Name)
 	}
 	return nil
@@ -155,27 +161,29 @@ func leaving(l cluster.Lifespan) string {
 	return ""
 }
 
-func (a *clustersAPI) routes() []route {
-	return []route{
+func (a *clustersAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/clusters", name: "listClusters", role: cluster.RoleViewer, shared: true,
-			summary: "All clusters.", query: listParameters(), reply: reflect.TypeFor[api.Page[api.ClusterView]](),
-			stream: eventStream, long: true, serve: a.listClusters,
+			Method: "GET", Path: "/v1/clusters", Name: "listClusters", Role: cluster.RoleViewer, Shared: true,
+			Summary: "All clusters.", Query: route.ListParameters(),
+			Reply:  reflect.TypeFor[api.Page[api.ClusterView]](),
+			Stream: route.MediaEventStream, Long: true, Serve: a.listClusters,
 		},
 		{
-			method: "GET", path: "/v1/clusters/{cluster}", name: "readCluster", role: cluster.RoleViewer,
-			summary: "One cluster.",
-			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.ClusterView](), serve: a.readCluster,
+			Method: "GET", Path: "/v1/clusters/{cluster}", Name: "readCluster", Role: cluster.RoleViewer,
+			Summary: "One cluster.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.ClusterView](),
+			Serve: a.readCluster,
 		},
 		{
-			method: "PUT", path: "/v1/clusters/{cluster}", name: "writeCluster", role: cluster.RoleOperator,
-			summary: "Makes or changes a cluster.", writes: true, body: reflect.TypeFor[cluster.Cluster](),
-			reply: reflect.TypeFor[api.ClusterView](), serve: a.writeCluster,
+			Method: "PUT", Path: "/v1/clusters/{cluster}", Name: "writeCluster", Role: cluster.RoleOperator,
+			Summary: "Makes or changes a cluster.", Writes: true, Body: reflect.TypeFor[cluster.Cluster](),
+			Reply: reflect.TypeFor[api.ClusterView](), Serve: a.writeCluster,
 		},
 		{
-			method: "DELETE", path: "/v1/clusters/{cluster}", name: "deleteCluster", role: cluster.RoleOperator,
-			summary: "Deletes a cluster that has neither services, jobs nor crons.", writes: true,
-			status: http.StatusNoContent, serve: a.deleteCluster,
+			Method: "DELETE", Path: "/v1/clusters/{cluster}", Name: "deleteCluster", Role: cluster.RoleOperator,
+			Summary: "Deletes a cluster that has neither services, jobs nor crons.", Writes: true,
+			Status: http.StatusNoContent, Serve: a.deleteCluster,
 		},
 	}
 }

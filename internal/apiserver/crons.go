@@ -6,6 +6,10 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -17,47 +21,50 @@ type cronsAPI struct{ workloads }
 // nextMoments is how many moments a view of a cron names.
 const nextMoments = 5
 
-func (a *cronsAPI) routes() []route {
+func (a *cronsAPI) routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
 	page, view := reflect.TypeFor[api.Page[api.CronView]](), reflect.TypeFor[api.CronView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/crons", name: "listAllCrons", role: cluster.RoleViewer, shared: true,
-			summary: "The crons of all clusters.", query: listParameters(), reply: page, stream: eventStream,
-			long: true, serve: a.crons().list,
+			Method: "GET", Path: "/v1/crons", Name: "listAllCrons", Role: cluster.RoleViewer, Shared: true,
+			Summary: "The crons of all clusters.", Query: route.ListParameters(), Reply: page,
+			Stream: route.MediaEventStream,
+			Long:   true, Serve: a.crons().list,
 		},
 		{
-			method: "GET", path: list, name: "listCrons", role: cluster.RoleViewer, summary: "The crons of a cluster.",
-			query: listParameters(), reply: page, stream: eventStream, long: true, serve: a.crons().list,
+			Method: "GET", Path: list, Name: "listCrons", Role: cluster.RoleViewer, Summary: "The crons of a cluster.",
+			Query: route.ListParameters(), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Serve: a.crons().list,
 		},
 		{
-			method: "GET", path: one, name: "readCron", role: cluster.RoleViewer,
-			summary: "One cron with its next moments and its jobs.", query: []parameter{consistent()}, reply: view,
-			serve: a.crons().read,
+			Method: "GET", Path: one, Name: "readCron", Role: cluster.RoleViewer,
+			Summary: "One cron with its next moments and its jobs.", Query: []route.Parameter{route.Consistent()},
+			Reply: view,
+			Serve: a.crons().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeCron", role: cluster.RoleSubmitter,
-			summary: "Makes or changes a cron. Jobs that it made already stay as they are.", writes: true,
-			body: reflect.TypeFor[cluster.Cron](), reply: view, serve: a.crons().write,
+			Method: "PUT", Path: one, Name: "writeCron", Role: cluster.RoleSubmitter,
+			Summary: "Makes or changes a cron. Jobs that it made already stay as they are.", Writes: true,
+			Body: reflect.TypeFor[cluster.Cron](), Reply: view, Serve: a.crons().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteCron", role: cluster.RoleSubmitter,
-			summary: "Deletes a cron. Its jobs stay, and run to their end.", writes: true, status: http.StatusNoContent,
-			serve: a.deleteCron,
+			Method: "DELETE", Path: one, Name: "deleteCron", Role: cluster.RoleSubmitter,
+			Summary: "Deletes a cron. Its jobs stay, and run to their end.", Writes: true, Status: http.StatusNoContent,
+			Serve: a.deleteCron,
 		},
 		{
-			method: "POST", path: one + "/run", name: "runCron", role: cluster.RoleSubmitter,
-			summary: "Makes a job at once, whatever the schedule says.", writes: true, status: http.StatusCreated,
-			reply: reflect.TypeFor[api.JobView](), serve: a.runCron,
+			Method: "POST", Path: one + "/run", Name: "runCron", Role: cluster.RoleSubmitter,
+			Summary: "Makes a job at once, whatever the schedule says.", Writes: true, Status: http.StatusCreated,
+			Reply: reflect.TypeFor[api.JobView](), Serve: a.runCron,
 		},
 		{
-			method: "POST", path: one + "/suspend", name: "suspendCron", role: cluster.RoleSubmitter,
-			summary: "Has a cron make no jobs.", writes: true, reply: view, serve: a.suspendCron(true),
+			Method: "POST", Path: one + "/suspend", Name: "suspendCron", Role: cluster.RoleSubmitter,
+			Summary: "Has a cron make no jobs.", Writes: true, Reply: view, Serve: a.suspendCron(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeCron", role: cluster.RoleSubmitter,
-			summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
-				"that passed.", writes: true, reply: view, serve: a.suspendCron(false),
+			Method: "POST", Path: one + "/resume", Name: "resumeCron", Role: cluster.RoleSubmitter,
+			Summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
+				"that passed.", Writes: true, Reply: view, Serve: a.suspendCron(false),
 		},
 	}
 }
@@ -69,7 +76,7 @@ func (a *cronsAPI) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
 		all:  (*store.Snapshot).Crons,
 		one:  (*store.Snapshot).Cron,
 		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, &c.Lifespan} },
-		set:  (*draft).setCron,
+		set:  (*draft.Draft).SetCron,
 		view: (*look).cronView,
 
 		topics: store.TopicCrons | store.TopicOwners | store.TopicClusters, touched: changedCrons,
@@ -101,7 +108,7 @@ func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
 		st.State = "running"
 	}
 	if !c.Suspended {
-		st.Next = nextOf(c, l.now, nextMoments)
+		st.Next = draft.NextOf(c, l.now, nextMoments)
 	}
 	return v
 }
@@ -110,19 +117,19 @@ func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
 // follows.
 func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Cron(in, name)
-		if err := pre.check(e.Modified); err != nil {
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Cron(in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("cron", in+"/"+name)
+			return respond.NotFound("cron", in+"/"+name)
 		}
-		d.remove(d.prefix.Cron(in, name), e.Modified, cluster.Event{
+		d.Remove(d.Prefix.Cron(in, name), e.Modified, cluster.Event{
 			Type: "cron.deleted", Cluster: in,
 			Owner:  &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
 			Reason: cluster.ReasonDeleted, Message: "the user deleted it",
@@ -138,10 +145,11 @@ func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 
 func (a *cronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return a.crons().change(w, r, func(d *draft, c *cluster.Cron) (bool, error) {
+		return a.crons().change(w, r, func(d *draft.Draft, c *cluster.Cron) (bool, error) {
 			write := c.Suspended != suspend
 			if write && !suspend {
-				if err := d.still(c.Cluster, d.permittedSteps(c.Cluster, c.Job.Steps, "job.steps")); err != nil {
+				if err := d.RequirePermissions(c.Cluster,
+					d.CheckStepPermissions(c.Cluster, c.Job.Steps, "job.steps")); err != nil {
 					return false, err
 				}
 			}
@@ -154,53 +162,54 @@ func (a *cronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Req
 // runCron makes a job of a cron for now, also of one that is suspended or whose last job still runs.
 func (a *cronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
 	mine := written[cluster.Job]{}
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Cron(in, name)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Cron(in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("cron", in+"/"+name)
+			return respond.NotFound("cron", in+"/"+name)
 		}
-		d.require(d.prefix.Cron(in, name), e.Modified)
+		d.Require(d.Prefix.Cron(in, name), e.Modified)
 		job, err := jobNow(d, e.Value)
 		if err != nil {
 			return err
 		}
 		mine = written[cluster.Job]{job, d}
-		_, err = d.setJob(job, precondition{})
-		job.Cron, job.At = e.Value.Name, d.now
-		d.events = append(d.events, cluster.Event{
+		_, err = d.SetJob(job, draft.Precondition{})
+		job.Cron, job.At = e.Value.Name, d.Now
+		d.Events = append(d.Events, cluster.Event{
 			Type: "cron.fired", Cluster: in, Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
 			Reason: cluster.ReasonSchedule, Message: "job " + job.Name + " was made because the user asked for it",
 		})
-		return asProblem(err)
+		return draft.AsProblem(err)
 	})
 	if err != nil {
 		return err
 	}
-	exchangeOf(r.Context()).object = "Job " + in + "/" + mine.object.Name
-	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.revision}
-	tag(w, e.Modified)
-	return answer(w, http.StatusCreated, a.look(snap).jobView(e))
+	access.ExchangeOf(r.Context()).Object = "Job " + in + "/" + mine.object.Name
+	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.Revision}
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusCreated, a.look(snap).jobView(e))
 }
 
 // jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is
 // taken the seconds too.
-func jobNow(d *draft, c *cluster.Cron) (*cluster.Job, error) {
-	name := c.JobName(d.now)
+func jobNow(d *draft.Draft, c *cluster.Cron) (*cluster.Job, error) {
+	name := c.JobName(d.Now)
 	if isOwnerName(d, c.Cluster, name) {
-		seconds := "-" + d.now.UTC().Format("20060102150405")
+		seconds := "-" + d.Now.UTC().Format("20060102150405")
 		name = c.Name[:min(len(c.Name), cluster.MaxName-len(seconds))] + seconds
 	}
 	if isOwnerName(d, c.Cluster, name) {
-		return nil, problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
-			c.Cluster, c.Name, name)
+		return nil,
+			respond.Problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
+				c.Cluster, c.Name, name)
 	}
 	job := &cluster.Job{
 		Cluster: c.Cluster, Name: name, Labels: c.Job.Labels, Steps: slices.Clone(c.Job.Steps),
@@ -211,8 +220,8 @@ func jobNow(d *draft, c *cluster.Cron) (*cluster.Job, error) {
 }
 
 // taken reports whether a name is one of a service or a job.
-func isOwnerName(d *draft, in, name string) bool {
-	_, job := d.snap.Job(in, name)
-	_, service := d.snap.Service(in, name)
+func isOwnerName(d *draft.Draft, in, name string) bool {
+	_, job := d.Snap.Job(in, name)
+	_, service := d.Snap.Service(in, name)
 	return job || service
 }

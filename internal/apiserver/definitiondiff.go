@@ -6,6 +6,11 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -14,39 +19,39 @@ import (
 type diffsAPI struct{ backend }
 
 // routes are those that compare task definitions.
-func (a *diffsAPI) routes() []route {
+func (a *diffsAPI) routes() []route.Route {
 	const one = "/v1/definitions/{definition}/{version}/diff"
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: one, name: "diffVersions", role: cluster.RoleViewer, shared: true,
-			summary: "What a version of a task definition changed since another.",
-			query: []parameter{
-				queryParam("from", "integer", "the version that is compared with; default the one before"),
-				consistent(),
+			Method: "GET", Path: one, Name: "diffVersions", Role: cluster.RoleViewer, Shared: true,
+			Summary: "What a version of a task definition changed since another.",
+			Query: []route.Parameter{
+				route.QueryParam("from", "integer", "the version that is compared with; default the one before"),
+				route.Consistent(),
 			},
-			reply: reflect.TypeFor[api.DefinitionDiff](), serve: a.diffVersions,
+			Reply: reflect.TypeFor[api.DefinitionDiff](), Serve: a.diffVersions,
 		},
 		{
-			method: "POST", path: one, name: "diffDefinition", role: cluster.RoleSubmitter, shared: true, quiet: true,
-			summary: "What a task definition, with defaults filled in, would change since a version that " +
+			Method: "POST", Path: one, Name: "diffDefinition", Role: cluster.RoleSubmitter, Shared: true, Quiet: true,
+			Summary: "What a task definition, with defaults filled in, would change since a version that " +
 				"stands. Nothing is written.",
-			body: reflect.TypeFor[cluster.TaskDefinition](), reply: reflect.TypeFor[api.DefinitionDiff](),
-			serve: a.diffDefinition,
+			Body: reflect.TypeFor[cluster.TaskDefinition](), Reply: reflect.TypeFor[api.DefinitionDiff](),
+			Serve: a.diffDefinition,
 		},
 	}
 }
 
 func (a *diffsAPI) diffVersions(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	to, c := refOf(r), callerOf(r.Context())
-	sees := c.sight(snap)
+	to, c := refOf(r), access.CallerOf(r.Context())
+	sees := c.VisibleDefinitions(snap)
 	if _, ok := snap.Definition(to); !ok || !sees(to) {
-		return notFound("task definition", to.String())
+		return respond.NotFound("task definition", to.String())
 	}
-	from, err := number(r, "from", 0)
+	from, err := route.Number(r, "from", 0)
 	if err != nil {
 		return err
 	}
@@ -55,20 +60,20 @@ func (a *diffsAPI) diffVersions(w http.ResponseWriter, r *http.Request) error {
 		ref.Version = versionBefore(snap, to, sees)
 	}
 	if ref.Version == 0 {
-		return answer(w, http.StatusOK,
+		return respond.JSON(w, http.StatusOK,
 			api.DefinitionDiff{To: to, Note: to.String() + " is the first version that is kept"})
 	}
 	if _, ok := snap.Definition(ref); !ok || !sees(ref) {
-		return notFound("task definition", ref.String())
+		return respond.NotFound("task definition", ref.String())
 	}
 	v := api.DefinitionDiff{From: ref, To: to}
 	if ref == to {
 		v.Note = "it is compared with itself"
-		return answer(w, http.StatusOK, v)
+		return respond.JSON(w, http.StatusOK, v)
 	}
 	v.Fields, v.Note = changedBy(snap, ref, to)
-	v.Fields = c.showFields(v.Fields)
-	return answer(w, http.StatusOK, v)
+	v.Fields = c.ShowFields(v.Fields)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // versionBefore returns the newest version before one that the caller sees, 0 where there is none.
@@ -84,22 +89,22 @@ func versionBefore(snap *store.Snapshot, to cluster.Ref, sees func(cluster.Ref) 
 func (a *diffsAPI) diffDefinition(w http.ResponseWriter, r *http.Request) error {
 	from := refOf(r)
 	var def cluster.TaskDefinition
-	if err := readBody(w, r, &def, "revision", "status"); err != nil {
+	if err := strictjson.ReadBody(w, r, &def, "revision", "status"); err != nil {
 		return err
 	}
-	if faults := complete(&def); len(faults) > 0 {
-		return faulty(faults)
+	if faults := draft.Complete(&def); len(faults) > 0 {
+		return respond.Invalid(faults)
 	}
-	snap := a.reads.tables.Snapshot()
+	snap := a.reads.Tables.Snapshot()
 	e, ok := snap.Definition(from)
-	if !ok || !callerOf(r.Context()).sight(snap)(from) {
-		return notFound("task definition", from.String())
+	if !ok || !access.CallerOf(r.Context()).VisibleDefinitions(snap)(from) {
+		return respond.NotFound("task definition", from.String())
 	}
-	_, fields := compare(e.Value, &def)
+	_, fields := draft.Compare(e.Value, &def)
 	fields = slices.DeleteFunc(fields, func(f api.FieldChange) bool { return f.Path == "version" || f.Path == "name" })
 	v := api.DefinitionDiff{From: from, To: def.Ref(), Fields: fields}
 	if len(fields) == 0 {
 		v.Note = "the content is the same"
 	}
-	return answer(w, http.StatusOK, v)
+	return respond.JSON(w, http.StatusOK, v)
 }

@@ -8,6 +8,11 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -20,35 +25,35 @@ type definitionsAPI struct {
 }
 
 func (a *definitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request) error {
-	name, c := r.PathValue("definition"), callerOf(r.Context())
-	if err := mayReveal(r); err != nil {
+	name, c := r.PathValue("definition"), access.CallerOf(r.Context())
+	if err := access.MayReveal(r); err != nil {
 		return err
 	}
 	if name != "" {
-		snap, err := a.reads.forRequest(r)
+		snap, err := a.reads.ForRequest(r)
 		if err != nil {
 			return err
 		}
 		if !seesVersion(snap, c, name) {
-			return notFound("task definition", name)
+			return respond.NotFound("task definition", name)
 		}
 	}
 	topics := store.TopicDefinitions
-	if c.clusters != nil { // what the caller sees follows from who uses it
+	if c.Clusters != nil { // what the caller sees follows from who uses it
 		topics |= store.TopicOwners | store.TopicCrons
 	}
-	return serveList(a.lists, w, r, source[api.DefinitionView]{
+	return serveList(a.lists, w, r, lists.Source[api.DefinitionView]{
 		List: "definitions", Topics: topics,
-		All: func(snap *store.Snapshot) (all []item[api.DefinitionView]) {
-			sees := c.sight(snap)
+		All: func(snap *store.Snapshot) (all []lists.Item[api.DefinitionView]) {
+			sees := c.VisibleDefinitions(snap)
 			for e := range snap.Definitions(name) {
 				if !sees(e.Value.Ref()) {
 					continue
 				}
 				key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
-				all = append(all, item[api.DefinitionView]{
+				all = append(all, lists.Item[api.DefinitionView]{
 					Key:   key,
-					Value: api.DefinitionView{TaskDefinition: c.showDefinition(e.Value), Revision: e.Modified},
+					Value: api.DefinitionView{TaskDefinition: c.ShowDefinition(e.Value), Revision: e.Modified},
 				})
 			}
 			return all
@@ -57,8 +62,8 @@ func (a *definitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request)
 }
 
 // seesVersion reports whether there is a version of a definition that the caller sees.
-func seesVersion(snap *store.Snapshot, c *caller, name string) bool {
-	sees := c.sight(snap)
+func seesVersion(snap *store.Snapshot, c *access.Caller, name string) bool {
+	sees := c.VisibleDefinitions(snap)
 	for e := range snap.Definitions(name) {
 		if sees(e.Value.Ref()) {
 			return true
@@ -68,15 +73,15 @@ func seesVersion(snap *store.Snapshot, c *caller, name string) bool {
 }
 
 func (a *definitionsAPI) readDefinition(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	ref := refOf(r)
-	if !callerOf(r.Context()).sight(snap)(ref) {
-		return notFound("task definition", ref.String())
+	if !access.CallerOf(r.Context()).VisibleDefinitions(snap)(ref) {
+		return respond.NotFound("task definition", ref.String())
 	}
-	if err := mayReveal(r); err != nil {
+	if err := access.MayReveal(r); err != nil {
 		return err
 	}
 	return answerDefinition(w, r, snap, ref, http.StatusOK)
@@ -91,11 +96,11 @@ func refOf(r *http.Request) cluster.Ref {
 func answerDefinition(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, ref cluster.Ref, status int) error {
 	e, ok := snap.Definition(ref)
 	if !ok {
-		return notFound("task definition", ref.String())
+		return respond.NotFound("task definition", ref.String())
 	}
-	tag(w, e.Modified)
-	return answer(w, status, api.DefinitionView{
-		TaskDefinition: callerOf(r.Context()).showDefinition(e.Value),
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, api.DefinitionView{
+		TaskDefinition: access.CallerOf(r.Context()).ShowDefinition(e.Value),
 		Revision:       e.Modified,
 	})
 }
@@ -103,8 +108,8 @@ func answerDefinition(w http.ResponseWriter, r *http.Request, snap *store.Snapsh
 func (a *definitionsAPI) writeDefinition(w http.ResponseWriter, r *http.Request) error {
 	ref := refOf(r)
 	var def cluster.TaskDefinition
-	pre, err := readObject(w, r, &def, func() cluster.Faults {
-		faults := named("name", &def.Name, ref.Name)
+	pre, err := draft.ReadObject(w, r, &def, func() cluster.Faults {
+		faults := draft.FillName("name", &def.Name, ref.Name)
 		if def.Version == 0 {
 			def.Version = ref.Version
 		}
@@ -121,40 +126,40 @@ func (a *definitionsAPI) writeDefinition(w http.ResponseWriter, r *http.Request)
 	}
 	a.pins.pin(r.Context(), []*cluster.TaskDefinition{&def}, nil)
 	var change api.Change
-	snap, err := a.writer.write(r.Context(), func(d *draft) (err error) {
-		old, _ := d.snap.Definition(ref)
-		if err := pre.check(old.Modified); err != nil {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) (err error) {
+		old, _ := d.Snap.Definition(ref)
+		if err := pre.Check(old.Modified); err != nil {
 			return err
 		}
 		object := def
-		change, err = d.setDefinition(&object)
+		change, err = d.SetDefinition(&object)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return answerDefinition(w, r, snap, ref, statusOfWrite(change))
+	return answerDefinition(w, r, snap, ref, draft.StatusOfWrite(change))
 }
 
 // deleteDefinition removes a version that nothing uses, in two steps, as that of a cluster: a mark makes writes fail
 // that came to refer to it meanwhile.
 func (a *definitionsAPI) deleteDefinition(w http.ResponseWriter, r *http.Request) error {
-	ref, c := refOf(r), callerOf(r.Context())
-	pre, err := preconditionOf(r)
+	ref, c := refOf(r), access.CallerOf(r.Context())
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Definition(ref)
-		if !ok || !c.sight(d.snap)(ref) {
-			return notFound("task definition", ref.String())
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Definition(ref)
+		if !ok || !c.VisibleDefinitions(d.Snap)(ref) {
+			return respond.NotFound("task definition", ref.String())
 		}
-		if err := pre.check(e.Modified); err != nil {
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		switch {
-		case d.snap.UsedDefinitions()[ref]:
-			return definitionInUse(d.snap, c, ref)
+		case d.Snap.UsedDefinitions()[ref]:
+			return definitionInUse(d.Snap, c, ref)
 		case !e.Value.Deleted:
 			putDefinition(d, e, true)
 		}
@@ -164,21 +169,21 @@ func (a *definitionsAPI) deleteDefinition(w http.ResponseWriter, r *http.Request
 		return err
 	}
 	var found error
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Definition(ref)
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Definition(ref)
 		if found = nil; !ok || !e.Value.Deleted {
 			return nil // another request finished it, or wrote the version anew
 		}
-		if d.snap.UsedDefinitions()[ref] {
-			found = definitionInUse(d.snap, c, ref)
+		if d.Snap.UsedDefinitions()[ref] {
+			found = definitionInUse(d.Snap, c, ref)
 			putDefinition(d, e, false)
 			return nil
 		}
-		removed := d.snap.RemoveDefinition(d.prefix, e)
+		removed := d.Snap.RemoveDefinition(d.Prefix, e)
 		for _, w := range removed.Writes {
-			d.put(w.Key, w.Record, w.Modified)
+			d.Put(w.Key, w.Record, w.Modified)
 		}
-		d.events = append(d.events, removed.Event)
+		d.Events = append(d.Events, removed.Event)
 		return nil
 	})
 	if err = errors.Join(err, found); err != nil {
@@ -189,22 +194,22 @@ func (a *definitionsAPI) deleteDefinition(w http.ResponseWriter, r *http.Request
 }
 
 // putDefinition writes a version again, with or without the mark of a deletion.
-func putDefinition(d *draft, e store.Entry[cluster.TaskDefinition], deleted bool) {
+func putDefinition(d *draft.Draft, e store.Entry[cluster.TaskDefinition], deleted bool) {
 	def := *e.Value
 	def.Deleted = deleted
-	d.put(d.prefix.Definition(def.Ref()), &def, e.Modified)
+	d.Put(d.Prefix.Definition(def.Ref()), &def, e.Modified)
 }
 
 // definitionInUse says that something uses a version. It names what the caller may see of that.
-func definitionInUse(snap *store.Snapshot, c *caller, ref cluster.Ref) *problem {
-	return problemf(http.StatusConflict,
+func definitionInUse(snap *store.Snapshot, c *access.Caller, ref cluster.Ref) *respond.Problem {
+	return respond.Problemf(http.StatusConflict,
 		"task definition %s is in use%s: point what uses it at another version, or delete that first", ref,
 		userOf(snap, c, ref))
 }
 
 // userOf names something that uses a version, as the end of a sentence. It is empty where the caller sees nothing of
 // that.
-func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
+func userOf(snap *store.Snapshot, c *access.Caller, ref cluster.Ref) string {
 	uses := func(steps []cluster.Step) bool {
 		for i := range steps {
 			own := steps[i].Definition
@@ -218,17 +223,17 @@ func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
 		return false
 	}
 	for e := range snap.Services("") {
-		if c.sees(e.Value.Cluster) && e.Value.Definition == ref {
+		if c.Sees(e.Value.Cluster) && e.Value.Definition == ref {
 			return fmt.Sprintf(" by service %s/%s", e.Value.Cluster, e.Value.Name)
 		}
 	}
 	for e := range snap.Jobs("") {
-		if c.sees(e.Value.Cluster) && uses(e.Value.Steps) {
+		if c.Sees(e.Value.Cluster) && uses(e.Value.Steps) {
 			return fmt.Sprintf(" by job %s/%s", e.Value.Cluster, e.Value.Name)
 		}
 	}
 	for e := range snap.Crons("") {
-		if c.sees(e.Value.Cluster) && !e.Value.Deleted && uses(e.Value.Job.Steps) {
+		if c.Sees(e.Value.Cluster) && !e.Value.Deleted && uses(e.Value.Job.Steps) {
 			return fmt.Sprintf(" by cron %s/%s", e.Value.Cluster, e.Value.Name)
 		}
 	}
@@ -240,46 +245,47 @@ func userOf(snap *store.Snapshot, c *caller, ref cluster.Ref) string {
 		case row.Outcome != nil:
 			of = row.Outcome.Definition
 		}
-		if o, ok := row.Ref(); ok && of == ref && c.sees(o.Cluster) {
+		if o, ok := row.Ref(); ok && of == ref && c.Sees(o.Cluster) {
 			return fmt.Sprintf(" by task %s", row.Task)
 		}
 	}
 	return " by an earlier version of a service, or out of your sight"
 }
 
-func (a *definitionsAPI) routes() []route {
-	return []route{
+func (a *definitionsAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/definitions", name: "listDefinitions", role: cluster.RoleViewer, shared: true,
-			summary: "All versions of all task definitions.", query: listParameters(reveal()),
-			reply: reflect.TypeFor[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
-			serve: a.listDefinitions,
+			Method: "GET", Path: "/v1/definitions", Name: "listDefinitions", Role: cluster.RoleViewer, Shared: true,
+			Summary: "All versions of all task definitions.", Query: route.ListParameters(access.Reveal()),
+			Reply: reflect.TypeFor[api.Page[api.DefinitionView]](), Stream: route.MediaEventStream, Long: true,
+			Serve: a.listDefinitions,
 		},
 		{
-			method: "GET", path: "/v1/definitions/{definition}", name: "listVersions", role: cluster.RoleViewer,
-			shared:  true,
-			summary: "All versions of a task definition.", query: listParameters(reveal()),
-			reply: reflect.TypeFor[api.Page[api.DefinitionView]](), stream: eventStream, long: true,
-			serve: a.listDefinitions,
+			Method: "GET", Path: "/v1/definitions/{definition}", Name: "listVersions", Role: cluster.RoleViewer,
+			Shared:  true,
+			Summary: "All versions of a task definition.", Query: route.ListParameters(access.Reveal()),
+			Reply: reflect.TypeFor[api.Page[api.DefinitionView]](), Stream: route.MediaEventStream, Long: true,
+			Serve: a.listDefinitions,
 		},
 		{
-			method: "GET", path: "/v1/definitions/{definition}/{version}", name: "readDefinition",
-			role:   cluster.RoleViewer,
-			shared: true, summary: "One version of a task definition.", query: []parameter{reveal(), consistent()},
-			reply: reflect.TypeFor[api.DefinitionView](), serve: a.readDefinition,
+			Method: "GET", Path: "/v1/definitions/{definition}/{version}", Name: "readDefinition",
+			Role:   cluster.RoleViewer,
+			Shared: true, Summary: "One version of a task definition.",
+			Query: []route.Parameter{access.Reveal(), route.Consistent()},
+			Reply: reflect.TypeFor[api.DefinitionView](), Serve: a.readDefinition,
 		},
 		{
-			method: "PUT", path: "/v1/definitions/{definition}/{version}", name: "writeDefinition",
-			role:   cluster.RoleSubmitter,
-			shared: true, summary: "Writes a version, once. The same content again changes nothing, another " +
-				"content is refused with 409.", writes: true, body: reflect.TypeFor[cluster.TaskDefinition](),
-			reply: reflect.TypeFor[api.DefinitionView](), serve: a.writeDefinition,
+			Method: "PUT", Path: "/v1/definitions/{definition}/{version}", Name: "writeDefinition",
+			Role:   cluster.RoleSubmitter,
+			Shared: true, Summary: "Writes a version, once. The same content again changes nothing, another " +
+				"content is refused with 409.", Writes: true, Body: reflect.TypeFor[cluster.TaskDefinition](),
+			Reply: reflect.TypeFor[api.DefinitionView](), Serve: a.writeDefinition,
 		},
 		{
-			method: "DELETE", path: "/v1/definitions/{definition}/{version}", name: "deleteDefinition",
-			role:   cluster.RoleSubmitter,
-			shared: true, summary: "Deletes a version that nothing uses.", writes: true, status: http.StatusNoContent,
-			serve: a.deleteDefinition,
+			Method: "DELETE", Path: "/v1/definitions/{definition}/{version}", Name: "deleteDefinition",
+			Role:   cluster.RoleSubmitter,
+			Shared: true, Summary: "Deletes a version that nothing uses.", Writes: true, Status: http.StatusNoContent,
+			Serve: a.deleteDefinition,
 		},
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/openapi"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
 	"github.com/berthd/berth/internal/version"
@@ -13,18 +16,18 @@ import (
 
 // documentsAPI serves the descriptions of the API and of manifests, and the build of the server.
 type documentsAPI struct {
-	spec document // set once all routes are known
+	spec openapi.Document // set once all routes are known
 }
 
 func (a *documentsAPI) openapiJSON(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
-	_, err := w.Write(a.spec.json)
+	_, err := w.Write(a.spec.JSON)
 	return err
 }
 
 func (a *documentsAPI) openapiYAML(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(a.spec.yaml)
+	_, err := w.Write(a.spec.YAML)
 	return err
 }
 
@@ -36,28 +39,28 @@ func (a *documentsAPI) manifestSchema(w http.ResponseWriter, _ *http.Request) er
 
 func (a *documentsAPI) version(w http.ResponseWriter, _ *http.Request) error {
 	v := version.Current()
-	return answer(w, http.StatusOK, api.Version{Version: v.Version, Commit: v.Commit, Date: v.CommitDate})
+	return respond.JSON(w, http.StatusOK, api.Version{Version: v.Version, Commit: v.Commit, Date: v.CommitDate})
 }
 
-func (a *documentsAPI) routes() []route {
-	return []route{
+func (a *documentsAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/openapi.json", name: "openapi", role: cluster.RoleViewer, shared: true,
-			summary: "This description.", stream: "application/json", serve: a.openapiJSON,
+			Method: "GET", Path: "/openapi.json", Name: "openapi", Role: cluster.RoleViewer, Shared: true,
+			Summary: "This description.", Stream: "application/json", Serve: a.openapiJSON,
 		},
 		{
-			method: "GET", path: "/openapi.yaml", name: "openapiYaml", role: cluster.RoleViewer, shared: true,
-			summary: "This description, as YAML.", stream: "application/yaml", serve: a.openapiYAML,
+			Method: "GET", Path: "/openapi.yaml", Name: "openapiYaml", Role: cluster.RoleViewer, Shared: true,
+			Summary: "This description, as YAML.", Stream: "application/yaml", Serve: a.openapiYAML,
 		},
 		{
-			method: "GET", path: "/v1/manifest.schema.json", name: "manifestSchema", role: cluster.RoleViewer,
-			shared:  true,
-			summary: "The JSON Schema of a document of a manifest.", stream: "application/schema+json",
-			serve: a.manifestSchema,
+			Method: "GET", Path: "/v1/manifest.schema.json", Name: "manifestSchema", Role: cluster.RoleViewer,
+			Shared:  true,
+			Summary: "The JSON Schema of a document of a manifest.", Stream: "application/schema+json",
+			Serve: a.manifestSchema,
 		},
 		{
-			method: "GET", path: "/v1/version", name: "version", role: cluster.RoleViewer, shared: true,
-			summary: "The build of the server.", reply: reflect.TypeFor[api.Version](), serve: a.version,
+			Method: "GET", Path: "/v1/version", Name: "version", Role: cluster.RoleViewer, Shared: true,
+			Summary: "The build of the server.", Reply: reflect.TypeFor[api.Version](), Serve: a.version,
 		},
 	}
 }

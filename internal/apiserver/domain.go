@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -23,7 +27,7 @@ type domainAPI struct {
 const maxReschedule = 24 * time.Hour
 
 func (a *domainAPI) readDomain(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -35,20 +39,20 @@ func (a *domainAPI) answerDomain(w http.ResponseWriter, snap *store.Snapshot) er
 	if e, ok := snap.Domain(a.domain); ok {
 		v.DomainSettings, v.Revision = *e.Value, e.Modified
 	}
-	tag(w, v.Revision)
-	return answer(w, http.StatusOK, v)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 func (a *domainAPI) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	var asked cluster.DomainSettings
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	if err := readBody(w, r, &asked, "revision", "mass_silence"); err != nil {
+	if err := strictjson.ReadBody(w, r, &asked, "revision", "mass_silence"); err != nil {
 		return err
 	}
-	faults := named("name", &asked.Name, a.domain)
+	faults := draft.FillName("name", &asked.Name, a.domain)
 	faults = append(faults, cluster.FaultsOf(asked.Validate())...)
 	if asked.RescheduleUntil.After(a.now().Add(maxReschedule)) {
 		faults = append(faults, cluster.Fault{
@@ -57,23 +61,23 @@ func (a *domainAPI) writeDomain(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	if len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
 	return a.setDomain(w, r, pre, func(next *cluster.DomainSettings, _ time.Time) { *next = asked })
 }
 
 func (a *domainAPI) reschedule(w http.ResponseWriter, r *http.Request) error {
 	var asked api.RescheduleRequest
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	if err := readBody(w, r, &asked); err != nil {
+	if err := strictjson.ReadBody(w, r, &asked); err != nil {
 		return err
 	}
 	during := time.Duration(asked.For)
 	if during < 0 || during > maxReschedule {
-		return faulty(cluster.Faults{
+		return respond.Invalid(cluster.Faults{
 			{Path: "for", Message: "is " + during.String() + ", want 0 to " + maxReschedule.String()},
 		})
 	}
@@ -86,25 +90,25 @@ func (a *domainAPI) reschedule(w http.ResponseWriter, r *http.Request) error {
 }
 
 // setDomain writes the operator's settings of the domain after a change.
-func (a *domainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre precondition,
+func (a *domainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.Precondition,
 	change func(next *cluster.DomainSettings, now time.Time),
 ) error {
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Domain(a.domain)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Domain(a.domain)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		next := cluster.DomainSettings{Name: a.domain}
 		if ok {
 			next = *e.Value
 		}
-		change(&next, d.now)
-		told := domainEvents(e.Value, &next, d.now)
-		if len(told) == 0 && (ok || !pre.absent) {
+		change(&next, d.Now)
+		told := domainEvents(e.Value, &next, d.Now)
+		if len(told) == 0 && (ok || !pre.Absent) {
 			return nil
 		}
-		d.put(d.prefix.Domain(a.domain), &next, e.Modified)
-		d.events = append(d.events, told...)
+		d.Put(d.Prefix.Domain(a.domain), &next, e.Modified)
+		d.Events = append(d.Events, told...)
 		return nil
 	})
 	if err != nil {
@@ -142,25 +146,26 @@ func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []clu
 	return told
 }
 
-func (a *domainAPI) routes() []route {
-	return []route{
+func (a *domainAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/domain", name: "readDomain", summary: "What the operator set for the domain.",
-			role: cluster.RoleViewer, query: []parameter{consistent()}, reply: reflect.TypeFor[api.DomainView](),
-			serve: a.readDomain,
+			Method: "GET", Path: "/v1/domain", Name: "readDomain", Summary: "What the operator set for the domain.",
+			Role: cluster.RoleViewer, Query: []route.Parameter{route.Consistent()},
+			Reply: reflect.TypeFor[api.DomainView](),
+			Serve: a.readDomain,
 		},
 		{
-			method: "PUT", path: "/v1/domain", name: "writeDomain",
-			summary: "Sets what the operator decides of the domain.", role: cluster.RoleOperator, writes: true,
-			body: reflect.TypeFor[cluster.DomainSettings](), reply: reflect.TypeFor[api.DomainView](),
-			serve: a.writeDomain,
+			Method: "PUT", Path: "/v1/domain", Name: "writeDomain",
+			Summary: "Sets what the operator decides of the domain.", Role: cluster.RoleOperator, Writes: true,
+			Body: reflect.TypeFor[cluster.DomainSettings](), Reply: reflect.TypeFor[api.DomainView](),
+			Serve: a.writeDomain,
 		},
 		{
-			method: "POST", path: "/v1/domain/reschedule", name: "reschedule",
-			summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.",
-			role:    cluster.RoleOperator, writes: true, body: reflect.TypeFor[api.RescheduleRequest](),
-			reply: reflect.TypeFor[api.DomainView](),
-			serve: a.reschedule,
+			Method: "POST", Path: "/v1/domain/reschedule", Name: "reschedule",
+			Summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.",
+			Role:    cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.RescheduleRequest](),
+			Reply: reflect.TypeFor[api.DomainView](),
+			Serve: a.reschedule,
 		},
 	}
 }

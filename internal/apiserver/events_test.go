@@ -120,7 +120,7 @@ func TestEventStream(t *testing.T) {
 // TestEventGap shows the gap on the wire, in its place.
 func TestEventGap(t *testing.T) {
 	w := newWorld(t)
-	w.server.events.buffer = 1
+	w.server.events.Buffer = 1
 	s := w.stream("/v1/events?after=now")
 	// What is in the log when the stream begins is sent without a queue: once the first event has come, it has begun.
 	w.put(map[string]any{"event/b0": batch("b0", "node.up")})

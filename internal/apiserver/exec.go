@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/transport"
 	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/transport"
 )
 
 // execAPI carries commands, terminals, ports and files between clients and tasks over websockets.
@@ -27,12 +30,12 @@ func (a *execAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	command := q["command"]
 	if len(command) == 0 || command[0] == "" {
-		return badQuery("command", "is missing: what is to be run")
+		return route.BadQuery("command", "is missing: what is to be run")
 	}
 	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
 			Kind: transport.StreamExec,
-			Exec: &transport.ExecRequest{Command: command, Stdin: given(r, "stdin")},
+			Exec: &transport.ExecRequest{Command: command, Stdin: route.Flag(r, "stdin")},
 		},
 	})
 }
@@ -50,10 +53,10 @@ type carried struct {
 func (a *execAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried) error {
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Upgrade", "websocket")
-		return problemf(http.StatusUpgradeRequired,
+		return respond.Problemf(http.StatusUpgradeRequired,
 			"this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
 	}
-	v, row, err := a.tasks.task(a.tasks.reads.tables.Snapshot(), r)
+	v, row, err := a.tasks.task(a.tasks.reads.Tables.Snapshot(), r)
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func (a *execAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried)
 		return waiting(v)
 	}
 	if v.State.Terminal() {
-		return problemf(http.StatusConflict,
+		return respond.Problemf(http.StatusConflict,
 			"attempt %d of task %s has ended: it %s; `berth ps` lists the tasks that run", v.Attempt, v.ID, v.State)
 	}
 	if v.State == cluster.StateAssigned || v.State == cluster.StatePreparing {
@@ -165,18 +168,18 @@ func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.Frame
 	}
 }
 
-func (a *execAPI) routes() []route {
-	return []route{
+func (a *execAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/exec", name: "exec", role: cluster.RoleSubmitter, audited: true,
-			summary: "Runs a command in a container, over a websocket. Each binary message begins with its " +
+			Method: "GET", Path: "/v1/tasks/{task}/exec", Name: "exec", Role: cluster.RoleSubmitter, Audited: true,
+			Summary: "Runs a command in a container, over a websocket. Each binary message begins with its " +
 				"channel: 0 input (alone: its end), 1 output, 2 error output, 3 the end as JSON.",
-			query: []parameter{
+			Query: []route.Parameter{
 				attemptParameter(), containerParameter(),
-				queryParam("command", "array", "the command and its arguments, one each"),
-				queryParam("stdin", "boolean", "the command reads input"),
+				route.QueryParam("command", "array", "the command and its arguments, one each"),
+				route.QueryParam("stdin", "boolean", "the command reads input"),
 			},
-			status: http.StatusSwitchingProtocols, long: true, serve: a.exec,
+			Status: http.StatusSwitchingProtocols, Long: true, Serve: a.exec,
 		},
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
@@ -18,12 +22,12 @@ import (
 
 // healthAPI tells whether the process is up and whether the server can do its work.
 type healthAPI struct {
-	reads   *snapshotReader
+	reads   *snapshot.Reader
 	domain  string
 	engine  *engineState
 	storage store.Engine
 	prefix  store.Prefix
-	audit   AuditSink
+	audit   audit.Sink
 	backups func() error // what is wrong with the copies of the store; nil where there are none
 	keeper  *pki.Keeper
 	probe   probe
@@ -69,9 +73,9 @@ func (a *healthAPI) ready(w http.ResponseWriter, r *http.Request) error {
 	}
 	if !state.Ready {
 		w.Header().Set("Retry-After", "1")
-		return answer(w, http.StatusServiceUnavailable, state)
+		return respond.JSON(w, http.StatusServiceUnavailable, state)
 	}
-	return answer(w, http.StatusOK, state)
+	return respond.JSON(w, http.StatusOK, state)
 }
 
 func healthText(err error) string {
@@ -83,7 +87,7 @@ func healthText(err error) string {
 
 func (a *healthAPI) tablesReady() error {
 	select {
-	case <-a.reads.tables.Synced():
+	case <-a.reads.Tables.Synced():
 		return nil
 	default:
 		return errors.New("the tables have not yet read the store")
@@ -91,7 +95,7 @@ func (a *healthAPI) tablesReady() error {
 }
 
 func (a *healthAPI) leaderReady() error {
-	if l, ok := a.reads.tables.Snapshot().Leader(a.domain); !ok || l.Value.Holder == "" {
+	if l, ok := a.reads.Tables.Snapshot().Leader(a.domain); !ok || l.Value.Holder == "" {
 		return errors.New("no server leads yet")
 	}
 	return nil
@@ -102,7 +106,7 @@ func (a *healthAPI) leaderReady() error {
 func (a *healthAPI) storeReady(ctx context.Context) error {
 	engine := a.engine.ask(ctx)
 	if engine.healthErr != nil {
-		return errors.New(problemOf(engine.healthErr).Detail)
+		return errors.New(respond.ProblemOf(engine.healthErr).Detail)
 	}
 	if v := storeView(&engine); v != nil {
 		switch {
@@ -118,7 +122,7 @@ func (a *healthAPI) storeReady(ctx context.Context) error {
 }
 
 func (a *healthAPI) recoveryReady() error {
-	if e, ok := a.reads.tables.Snapshot().Recovery(a.domain); ok && e.Value.State == cluster.RecoveryNeeded {
+	if e, ok := a.reads.Tables.Snapshot().Recovery(a.domain); ok && e.Value.State == cluster.RecoveryNeeded {
 		return errors.New("the store went back and waits for the operator; /v1/recovery says why")
 	}
 	return nil
@@ -149,20 +153,20 @@ func (p *probe) ask(ctx context.Context, a *healthAPI) error {
 	_, err := a.storage.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("{}")}}}})
 	p.at, p.result = time.Now(), nil
 	if err != nil {
-		p.result = errors.New(problemOf(err).Detail)
+		p.result = errors.New(respond.ProblemOf(err).Detail)
 	}
 	return p.result
 }
 
-func (a *healthAPI) routes() []route {
-	return []route{
+func (a *healthAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/livez", name: "live", summary: "Whether the process is up.", open: true,
-			stream: "text/plain", serve: a.live,
+			Method: "GET", Path: "/livez", Name: "live", Summary: "Whether the process is up.", Open: true,
+			Stream: "text/plain", Serve: a.live,
 		},
 		{
-			method: "GET", path: "/readyz", name: "ready", summary: "Whether the server can do its work, part by part.",
-			open: true, reply: reflect.TypeFor[api.Readiness](), serve: a.ready,
+			Method: "GET", Path: "/readyz", Name: "ready", Summary: "Whether the server can do its work, part by part.",
+			Open: true, Reply: reflect.TypeFor[api.Readiness](), Serve: a.ready,
 		},
 	}
 }

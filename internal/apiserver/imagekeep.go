@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
@@ -30,7 +32,7 @@ const (
 
 func (a *imagesAPI) pullImages(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ImagePull
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	var faults cluster.Faults
@@ -44,7 +46,7 @@ func (a *imagesAPI) pullImages(w http.ResponseWriter, r *http.Request) error {
 		if !cluster.ValidImage(name) {
 			faults = append(faults, cluster.Fault{
 				Path:    fmt.Sprintf("images[%d]", i),
-				Message: fmt.Sprintf("%q is not the name of an image", clip(name)),
+				Message: fmt.Sprintf("%q is not the name of an image", respond.Clip(name)),
 			})
 		}
 	}
@@ -64,7 +66,7 @@ func (a *imagesAPI) pullImages(w http.ResponseWriter, r *http.Request) error {
 				got, err := askImagesAs[[]transport.Image](ctx, a.agents, node, transport.StreamImagePull,
 					transport.ImagesRequest{Name: name, Keep: ask.Keep}, tell)
 				if err != nil {
-					faults = append(faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
+					faults = append(faults, cluster.Fault{Path: node, Message: respond.ProblemOf(err).Detail})
 					continue
 				}
 				for _, i := range got {
@@ -76,12 +78,12 @@ func (a *imagesAPI) pullImages(w http.ResponseWriter, r *http.Request) error {
 	if out != nil {
 		return out.end(&reply)
 	}
-	return answer(w, http.StatusOK, reply)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 func (a *imagesAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ImagePrune
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	var faults cluster.Faults
@@ -98,7 +100,7 @@ func (a *imagesAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 			got, err := askImages[[]transport.PrunedImage](r.Context(), a.agents, node, transport.StreamImagePrune,
 				transport.ImagesRequest{All: ask.All, DryRun: ask.DryRun, Unused: ask.Unused})
 			if err != nil {
-				return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
+				return nil, cluster.Faults{{Path: node, Message: respond.ProblemOf(err).Detail}}
 			}
 			for _, i := range got {
 				all = append(all, api.PrunedImage{
@@ -109,7 +111,7 @@ func (a *imagesAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 			}
 			return all, nil
 		})
-	return answer(w, http.StatusOK, reply)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 // namedNodes returns the nodes that are named, or all that have registered. Faults are those that the request has
@@ -119,12 +121,12 @@ func namedNodes(snap *store.Snapshot, names []string, faults cluster.Faults) ([]
 		if _, ok := snap.NodeStatus(name); !ok {
 			faults = append(faults, cluster.Fault{
 				Path:    fmt.Sprintf("nodes[%d]", i),
-				Message: fmt.Sprintf("there is no node %q", clip(name)),
+				Message: fmt.Sprintf("there is no node %q", respond.Clip(name)),
 			})
 		}
 	}
 	if len(faults) > 0 {
-		return nil, faulty(faults)
+		return nil, respond.Invalid(faults)
 	}
 	if len(names) == 0 {
 		for e := range snap.NodeStatuses() {

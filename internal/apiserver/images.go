@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
@@ -20,7 +23,7 @@ import (
 
 // imagesAPI lists, loads, pulls and removes images on nodes.
 type imagesAPI struct {
-	tables Tables
+	tables snapshot.Tables
 	agents agentStreams
 }
 
@@ -46,19 +49,19 @@ func (a *imagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 			if len(nodes) == 1 {
 				return err
 			}
-			reply.Faults = append(reply.Faults, cluster.Fault{Path: node, Message: problemOf(err).Detail})
+			reply.Faults = append(reply.Faults, cluster.Fault{Path: node, Message: respond.ProblemOf(err).Detail})
 			continue
 		}
 		reply.Items = append(reply.Items, images...)
 	}
-	return answer(w, http.StatusOK, reply)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 // imageNodes returns the node that is asked for, or all that have registered.
 func imageNodes(snap *store.Snapshot, r *http.Request) ([]string, error) {
 	if name := r.URL.Query().Get("node"); name != "" {
 		if _, ok := snap.NodeStatus(name); !ok {
-			return nil, notFound("node", clip(name))
+			return nil, respond.NotFound("node", respond.Clip(name))
 		}
 		return []string{name}, nil
 	}
@@ -103,7 +106,7 @@ func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (
 	for in := transport.NewFrameReader(stream); ; {
 		f, err := in.Next()
 		if err != nil {
-			return answer, problemf(http.StatusBadGateway,
+			return answer, respond.Problemf(http.StatusBadGateway,
 				"the connection to node %s broke, or its agent is too old for this: %v; ask again, `berth "+
 					"node status %s` tells how it is", node, err, node)
 		}
@@ -121,7 +124,7 @@ func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (
 			return answer, fmt.Errorf("read the end of an image request: %w", err)
 		}
 		if end.Error != "" {
-			return answer, problemf(http.StatusUnprocessableEntity, "node %s: %s", node, end.Error)
+			return answer, respond.Problemf(http.StatusUnprocessableEntity, "node %s: %s", node, end.Error)
 		}
 		break
 	}
@@ -139,7 +142,7 @@ func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(nodes) == 0 {
-		return problemf(http.StatusConflict,
+		return respond.Problemf(http.StatusConflict,
 			"there is no node to load the images into: one has to be ready, `berth node ls` lists them")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -156,7 +159,7 @@ func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 	ctl := http.NewResponseController(w)
 	sendErr := sendArchive(patient{r.Body, ctl}, loads)
 	if sendErr != nil {
-		return problemf(http.StatusBadRequest, "the archive did not arrive whole: %v", sendErr)
+		return respond.Problemf(http.StatusBadRequest, "the archive did not arrive whole: %v", sendErr)
 	}
 	reply := api.ImagesReply{Items: []api.ImageView{}}
 	for _, l := range loads {
@@ -165,11 +168,11 @@ func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 			if len(loads) == 1 {
 				return err
 			}
-			reply.Faults = append(reply.Faults, cluster.Fault{Path: l.node, Message: problemOf(err).Detail})
+			reply.Faults = append(reply.Faults, cluster.Fault{Path: l.node, Message: respond.ProblemOf(err).Detail})
 		}
 		reply.Items = append(reply.Items, images...)
 	}
-	return answer(w, http.StatusOK, reply)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 // imageLoad is the load of an archive into one node.
@@ -270,29 +273,30 @@ func (p patient) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-func (a *imagesAPI) routes() []route {
-	node := queryParam("node", "string", "the node; default all")
-	return []route{
+func (a *imagesAPI) routes() []route.Route {
+	node := route.QueryParam("node", "string", "the node; default all")
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/images", name: "listImages", role: cluster.RoleViewer,
-			summary: "The images that nodes hold.",
-			query:   []parameter{node}, reply: reflect.TypeFor[api.ImagesReply](), long: true, serve: a.listImages,
+			Method: "GET", Path: "/v1/images", Name: "listImages", Role: cluster.RoleViewer,
+			Summary: "The images that nodes hold.",
+			Query:   []route.Parameter{node}, Reply: reflect.TypeFor[api.ImagesReply](), Long: true,
+			Serve: a.listImages,
 		},
 		{
-			method: "POST", path: "/v1/images", name: "loadImages", role: cluster.RoleOperator,
-			summary: "Loads images from a tar archive into a node.", query: []parameter{node},
-			upload: "application/x-tar", reply: reflect.TypeFor[api.ImagesReply](), long: true, serve: a.loadImages,
+			Method: "POST", Path: "/v1/images", Name: "loadImages", Role: cluster.RoleOperator,
+			Summary: "Loads images from a tar archive into a node.", Query: []route.Parameter{node},
+			Upload: "application/x-tar", Reply: reflect.TypeFor[api.ImagesReply](), Long: true, Serve: a.loadImages,
 		},
 		{
-			method: "POST", path: "/v1/images/pull", name: "pullImages", role: cluster.RoleOperator,
-			summary: "Has nodes pull images from their registries.", body: reflect.TypeFor[api.ImagePull](),
-			reply: reflect.TypeFor[api.ImagesReply](), long: true, serve: a.pullImages,
+			Method: "POST", Path: "/v1/images/pull", Name: "pullImages", Role: cluster.RoleOperator,
+			Summary: "Has nodes pull images from their registries.", Body: reflect.TypeFor[api.ImagePull](),
+			Reply: reflect.TypeFor[api.ImagesReply](), Long: true, Serve: a.pullImages,
 		},
 		{
-			method: "POST", path: "/v1/images/prune", name: "pruneImages", role: cluster.RoleOperator,
-			summary: "Has nodes remove images that nothing uses, or tell which they would.",
-			body:    reflect.TypeFor[api.ImagePrune](), reply: reflect.TypeFor[api.ImagePruneReply](), long: true,
-			serve: a.pruneImages,
+			Method: "POST", Path: "/v1/images/prune", Name: "pruneImages", Role: cluster.RoleOperator,
+			Summary: "Has nodes remove images that nothing uses, or tell which they would.",
+			Body:    reflect.TypeFor[api.ImagePrune](), Reply: reflect.TypeFor[api.ImagePruneReply](), Long: true,
+			Serve: a.pruneImages,
 		},
 	}
 }

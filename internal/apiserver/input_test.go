@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -161,11 +162,11 @@ func TestBadBodiesEverywhere(t *testing.T) {
 	w.put(map[string]any{"node/n": cluster.Node{Name: "n", State: cluster.NodeReady, Domain: "default"}})
 	before := w.tables.Snapshot().Revision()
 	for _, rt := range w.server.routes {
-		if rt.body == nil || rt.role == roleMachine || rt.open {
+		if rt.Body == nil || rt.Role == route.RoleMachine || rt.Open {
 			continue
 		}
-		path := rt.path
-		for _, name := range rt.names() {
+		path := rt.Path
+		for _, name := range rt.Names() {
 			value := "n"
 			if name == "version" {
 				value = "1"
@@ -176,8 +177,8 @@ func TestBadBodiesEverywhere(t *testing.T) {
 			`{`, `{"name": `, `[]`, `"text"`, `{"no_such_field": 1}`, strings.Repeat(`{"a":`, 10_000),
 			`{"name": {"a": [1]}, "name": 2}`, "\x00\xff",
 		} {
-			if got := w.call(rt.method, path, body); got.status < 400 || got.status >= 500 {
-				t.Errorf("%s %s with %.20q: %d %s", rt.method, path, body, got.status, got.body)
+			if got := w.call(rt.Method, path, body); got.status < 400 || got.status >= 500 {
+				t.Errorf("%s %s with %.20q: %d %s", rt.Method, path, body, got.status, got.body)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -12,7 +14,7 @@ import (
 type jobsAPI struct{ workloads }
 
 func (a *jobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
-	return a.jobs().change(w, r, func(_ *draft, job *cluster.Job) (bool, error) {
+	return a.jobs().change(w, r, func(_ *draft.Draft, job *cluster.Job) (bool, error) {
 		write := !job.Cancelled
 		job.Cancelled = true
 		return write, nil
@@ -20,49 +22,51 @@ func (a *jobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *jobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
-	return a.jobs().change(w, r, func(d *draft, job *cluster.Job) (bool, error) {
+	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 		job.Cancelled = false
-		job.Generation = d.snap.NextGeneration(job.Owner())
-		return true, d.still(job.Cluster, d.permittedSteps(job.Cluster, job.Steps, "steps"))
+		job.Generation = d.Snap.NextGeneration(job.Owner())
+		return true, d.RequirePermissions(job.Cluster, d.CheckStepPermissions(job.Cluster, job.Steps, "steps"))
 	})
 }
 
-func (a *jobsAPI) routes() []route {
+func (a *jobsAPI) routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
 	page, view := reflect.TypeFor[api.Page[api.JobView]](), reflect.TypeFor[api.JobView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/jobs", name: "listAllJobs", role: cluster.RoleViewer, shared: true,
-			summary: "The jobs of all clusters.", query: listParameters(), reply: page, stream: eventStream, long: true,
-			serve: a.jobs().list,
+			Method: "GET", Path: "/v1/jobs", Name: "listAllJobs", Role: cluster.RoleViewer, Shared: true,
+			Summary: "The jobs of all clusters.", Query: route.ListParameters(), Reply: page,
+			Stream: route.MediaEventStream, Long: true,
+			Serve: a.jobs().list,
 		},
 		{
-			method: "GET", path: list, name: "listJobs", role: cluster.RoleViewer, summary: "The jobs of a cluster.",
-			query: listParameters(), reply: page, stream: eventStream, long: true, serve: a.jobs().list,
+			Method: "GET", Path: list, Name: "listJobs", Role: cluster.RoleViewer, Summary: "The jobs of a cluster.",
+			Query: route.ListParameters(), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Serve: a.jobs().list,
 		},
 		{
-			method: "GET", path: one, name: "readJob", role: cluster.RoleViewer, summary: "One job with its status.",
-			query: []parameter{consistent()}, reply: view, serve: a.jobs().read,
+			Method: "GET", Path: one, Name: "readJob", Role: cluster.RoleViewer, Summary: "One job with its status.",
+			Query: []route.Parameter{route.Consistent()}, Reply: view, Serve: a.jobs().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeJob", role: cluster.RoleSubmitter,
-			summary: "Makes or changes a job; other steps run it anew.", writes: true,
-			body:  reflect.TypeFor[cluster.Job](),
-			reply: view, serve: a.jobs().write,
+			Method: "PUT", Path: one, Name: "writeJob", Role: cluster.RoleSubmitter,
+			Summary: "Makes or changes a job; other steps run it anew.", Writes: true,
+			Body:  reflect.TypeFor[cluster.Job](),
+			Reply: view, Serve: a.jobs().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteJob", role: cluster.RoleSubmitter,
-			summary: "Deletes a job: its tasks are stopped, then it is gone.", writes: true,
-			status: http.StatusAccepted, reply: view, serve: a.jobs().delete,
+			Method: "DELETE", Path: one, Name: "deleteJob", Role: cluster.RoleSubmitter,
+			Summary: "Deletes a job: its tasks are stopped, then it is gone.", Writes: true,
+			Status: http.StatusAccepted, Reply: view, Serve: a.jobs().delete,
 		},
 		{
-			method: "POST", path: one +
-				"/stop", name: "stopJob", role: cluster.RoleSubmitter, summary: "Cancels a job.", writes: true,
-			reply: view, serve: a.stopJob,
+			Method: "POST", Path: one +
+				"/stop", Name: "stopJob", Role: cluster.RoleSubmitter, Summary: "Cancels a job.", Writes: true,
+			Reply: view, Serve: a.stopJob,
 		},
 		{
-			method: "POST", path: one + "/restart", name: "restartJob", role: cluster.RoleSubmitter,
-			summary: "Runs a job anew, from its first step.", writes: true, reply: view, serve: a.restartJob,
+			Method: "POST", Path: one + "/restart", Name: "restartJob", Role: cluster.RoleSubmitter,
+			Summary: "Runs a job anew, from its first step.", Writes: true, Reply: view, Serve: a.restartJob,
 		},
 	}
 }

@@ -15,6 +15,11 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
@@ -124,7 +129,7 @@ func (j *joins) forget(now time.Time) {
 
 // sourceOf is the address that tries are counted for: of IPv6 the network, all of which is mostly one machine's.
 func sourceOf(r *http.Request) string {
-	host := bareHost(from(r))
+	host := access.HostOf(access.RemoteAddress(r))
 	ip, err := netip.ParseAddr(host)
 	if err != nil || ip.Unmap().Is4() {
 		return host
@@ -140,42 +145,42 @@ func (a *joinAPI) join(w http.ResponseWriter, r *http.Request) error {
 	address := sourceOf(r)
 	if wait := a.joins.blocked(address, a.now()); wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())))
-		return problemf(http.StatusTooManyRequests,
+		return respond.Problemf(http.StatusTooManyRequests,
 			"too many tries to join from this address came to nothing: wait a minute")
 	}
 	reply, err := a.joined(w, r)
-	var p *problem
+	var p *respond.Problem
 	if errors.As(err, &p) && p.Status < http.StatusInternalServerError {
 		a.joins.failed(address, a.now())
 	}
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, reply)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 func (a *joinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply, error) {
 	var ask api.JoinRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return nil, err
 	}
 	if a.authority == nil {
-		return nil, problemf(http.StatusServiceUnavailable,
+		return nil, respond.Problemf(http.StatusServiceUnavailable,
 			"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
 	}
 	token, err := pki.ParseJoinToken(ask.Token)
 	if err != nil {
-		return nil, problemf(http.StatusUnauthorized, "%v", err)
+		return nil, respond.Problemf(http.StatusUnauthorized, "%v", err)
 	}
 	ca := a.authority.CertificatePEM()
 	if err := token.CheckCA(ca); err != nil {
-		return nil, problemf(http.StatusUnauthorized,
+		return nil, respond.Problemf(http.StatusUnauthorized,
 			"the token is for another control plane: take one that `berth token create --join` made on a "+
 				"server of this one")
 	}
 	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
-		return nil, faulty(cluster.Faults{{Path: "request", Message: err.Error()}})
+		return nil, respond.Invalid(cluster.Faults{{Path: "request", Message: err.Error()}})
 	}
 	use, err := useOf([]byte(ask.Request), subject)
 	if err != nil {
@@ -186,17 +191,18 @@ func (a *joinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err != nil {
 		return nil, err
 	}
-	x := exchangeOf(r.Context())
-	x.caller = &caller{who: "token:" + t.ID, name: t.Name, role: t.Role}
-	x.object = string(t.Role) + " " + clip(ask.Name)
+	x := access.ExchangeOf(r.Context())
+	x.Caller = &access.Caller{Who: "token:" + t.ID, Name: t.Name, Role: t.Role}
+	x.Object = string(t.Role) + " " + respond.Clip(ask.Name)
 	if want := (pki.Subject{Role: t.Role, Name: ask.Name}); subject != want {
-		return nil, problemf(http.StatusForbidden, "the request is for a certificate of %s, and this is about %s",
-			subject, want)
+		return nil,
+			respond.Problemf(http.StatusForbidden, "the request is for a certificate of %s, and this is about %s",
+				subject, want)
 	}
 	if err := a.checkPeerURL(&ask, t.Role); err != nil {
 		return nil, err
 	}
-	if err := nameIsFree(a.reads.tables.Snapshot(), &ask); err != nil {
+	if err := nameIsFree(a.reads.Tables.Snapshot(), &ask); err != nil {
 		return nil, err
 	}
 	cert, err := a.authority.Sign([]byte(ask.Request), subject, hosts, a.now())
@@ -213,13 +219,14 @@ func (a *joinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 			return nil, err
 		}
 	}
-	a.log.Info("a machine joined", "subject", subject.String(), "token", t.ID, "from", from(r), "request", x.id)
+	a.log.Info("a machine joined", "subject", subject.String(), "token", t.ID, "from", access.RemoteAddress(r),
+		"request", x.ID)
 	return reply, nil
 }
 
 // errJoin is the answer to every join token that is not good.
 func errJoin() error {
-	return problemf(http.StatusUnauthorized,
+	return respond.Problemf(http.StatusUnauthorized,
 		"the join token is not one of this control plane, or it was revoked: make a new one with `berth "+
 			"token create --join`")
 }
@@ -233,13 +240,13 @@ func useOf(request []byte, subject pki.Subject) (string, error) {
 // goodFor returns nil if a token may be traded now, for this use.
 func goodFor(t *cluster.AccessToken, secret, use string, now time.Time) error {
 	switch {
-	case !holds(secret, t.Hash), t.Purpose != cluster.TokenJoin:
+	case !access.MatchesHash(secret, t.Hash), t.Purpose != cluster.TokenJoin:
 		return errJoin()
-	case ended(t, now):
-		return problemf(http.StatusUnauthorized, "the join token %s expired at %s: make a new one", t.ID,
+	case access.Expired(t, now):
+		return respond.Problemf(http.StatusUnauthorized, "the join token %s expired at %s: make a new one", t.ID,
 			t.Expires.Format(time.RFC3339))
 	case t.Uses > 0 && t.Used >= t.Uses && !slices.Contains(t.Recent, use):
-		return problemf(http.StatusUnauthorized,
+		return respond.Problemf(http.StatusUnauthorized,
 			"the join token %s was used %s, which is all that it is good for: make a new one", t.ID, times(t.Uses))
 	}
 	return nil
@@ -258,10 +265,10 @@ func (a *joinAPI) joinToken(ctx context.Context, token pki.JoinToken, use string
 	if !cluster.ValidName(token.ID) {
 		return nil, errJoin()
 	}
-	snap := a.reads.tables.Snapshot()
+	snap := a.reads.Tables.Snapshot()
 	e, ok := snap.Token(token.ID)
 	if !ok {
-		snap, err := a.reads.settled(ctx)
+		snap, err := a.reads.Settled(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -278,12 +285,12 @@ func (a *joinAPI) spend(ctx context.Context, token pki.JoinToken, subject pki.Su
 ) {
 	a.joins.one.Lock()
 	defer a.joins.one.Unlock()
-	return a.writer.write(ctx, func(d *draft) error {
-		e, ok := d.snap.Token(token.ID)
+	return a.writer.Write(ctx, func(d *draft.Draft) error {
+		e, ok := d.Snap.Token(token.ID)
 		if !ok {
 			return errJoin()
 		}
-		if err := goodFor(e.Value, token.Secret, use, d.now); err != nil {
+		if err := goodFor(e.Value, token.Secret, use, d.Now); err != nil {
 			return err
 		}
 		if slices.Contains(e.Value.Recent, use) {
@@ -296,7 +303,7 @@ func (a *joinAPI) spend(ctx context.Context, token pki.JoinToken, subject pki.Su
 		next.Used++
 		next.Recent = append(slices.Clone(next.Recent), use)
 		next.Recent = next.Recent[max(0, len(next.Recent)-joinRecent):]
-		d.put(d.prefix.Token(token.ID), &next, e.Modified)
+		d.Put(d.Prefix.Token(token.ID), &next, e.Modified)
 		return nil
 	})
 }
@@ -304,25 +311,26 @@ func (a *joinAPI) spend(ctx context.Context, token pki.JoinToken, subject pki.Su
 // mayJoin returns nil if a machine may have a name: it is the token's, where that has one, and no living machine has
 // it, unless the token is for just this name. A node lives while the control plane does not hold it for down; a server
 // while it has a record.
-func mayJoin(d *draft, t *cluster.AccessToken, subject pki.Subject) error {
+func mayJoin(d *draft.Draft, t *cluster.AccessToken, subject pki.Subject) error {
 	if t.For != "" {
 		if t.For != subject.Name {
-			return problemf(http.StatusForbidden, "the join token %s is good for %s %s only", t.ID, t.Role, t.For)
+			return respond.Problemf(http.StatusForbidden, "the join token %s is good for %s %s only", t.ID, t.Role,
+				t.For)
 		}
 		return nil
 	}
 	if subject.Role == cluster.RoleServer {
-		if _, ok := d.snap.Server(subject.Name); ok {
-			return problemf(http.StatusConflict,
+		if _, ok := d.Snap.Server(subject.Name); ok {
+			return respond.Problemf(http.StatusConflict,
 				"there is a server %s: remove it first with `berth server remove`, or make a join token for "+
 					"just this id with `berth token create --join --role server --for %s`", subject.Name, subject.Name)
 		}
 		return nil
 	}
-	_, registered := d.snap.NodeStatus(subject.Name)
-	node, known := d.snap.Node(subject.Name)
+	_, registered := d.Snap.NodeStatus(subject.Name)
+	node, known := d.Snap.Node(subject.Name)
 	if down := known && node.Value.State == cluster.NodeDown; registered && !down {
-		return problemf(http.StatusConflict,
+		return respond.Problemf(http.StatusConflict,
 			"there is a living node %s: if this machine takes its place, wait until the other one is down, "+
 				"or make a join token for just this name with `berth token create --join --role node --for %s`",
 			subject.Name, subject.Name)
@@ -334,7 +342,7 @@ func mayJoin(d *draft, t *cluster.AccessToken, subject pki.Subject) error {
 func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
 	for e := range snap.Servers() {
 		if ask.ServerName != "" && e.Value.Name == ask.ServerName && e.Value.ID != ask.Name {
-			return problemf(http.StatusConflict,
+			return respond.Problemf(http.StatusConflict,
 				"there is a server called %s already: choose another name with --name, or remove that one "+
 					"with `berth server remove`", ask.ServerName)
 		}
@@ -346,7 +354,7 @@ func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
 func (a *joinAPI) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 	if role != cluster.RoleServer {
 		if ask.PeerURL != "" {
-			return faulty(cluster.Faults{{Path: "peer_url", Message: "is for servers only"}})
+			return respond.Invalid(cluster.Faults{{Path: "peer_url", Message: "is for servers only"}})
 		}
 		return nil
 	}
@@ -356,12 +364,12 @@ func (a *joinAPI) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 	u, err := url.Parse(ask.PeerURL)
 	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" ||
 		u.User != nil {
-		return faulty(cluster.Faults{
+		return respond.Invalid(cluster.Faults{
 			{Path: "peer_url", Message: "want https://host:port, where the other servers reach the store of this one"},
 		})
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
-		return faulty(cluster.Faults{{Path: "peer_url", Message: "names no address that others can reach"}})
+		return respond.Invalid(cluster.Faults{{Path: "peer_url", Message: "names no address that others can reach"}})
 	}
 	return nil
 }
@@ -373,13 +381,13 @@ func (a *joinAPI) addServer(ctx context.Context, ask *api.JoinRequest, reply *ap
 		defer cancel()
 		members, err := a.joiner.AddServer(ctx, ask.Name, ask.PeerURL)
 		if err != nil {
-			return problemf(http.StatusServiceUnavailable, "the store did not take the new member: %v", err)
+			return respond.Problemf(http.StatusServiceUnavailable, "the store did not take the new member: %v", err)
 		}
 		reply.Members = members
 	}
 	reply.AuthorityKey = string(a.authority.KeyPEM())
 	if a.vault != nil {
-		reply.SecretsKey, reply.SecretsKeys = a.vault.Text(a.reads.tables.Snapshot().MasterInUse()), a.vault.All()
+		reply.SecretsKey, reply.SecretsKeys = a.vault.Text(a.reads.Tables.Snapshot().MasterInUse()), a.vault.All()
 	}
 	return nil
 }
@@ -399,19 +407,19 @@ func addresses(snap *store.Snapshot) (all []string) {
 // a machine that joined and has not registered yet. Such a one may renew: with its certificate it may register as a new
 // node anyhow, so to refuse it here would end nothing before that does.
 func (a *joinAPI) mayRenew(ctx context.Context, subject pki.Subject) error {
-	snap, err := a.reads.settled(ctx)
+	snap, err := a.reads.Settled(ctx)
 	if err != nil {
 		return err
 	}
 	if subject.Role == cluster.RoleServer {
 		if _, ok := snap.Server(subject.Name); !ok {
-			return problemf(http.StatusForbidden,
+			return respond.Problemf(http.StatusForbidden,
 				"there is no server %s: it was removed. A machine becomes one with a join token", subject.Name)
 		}
 		return nil
 	}
 	if e, ok := snap.Host(subject.Name); ok && e.Value.Gone {
-		return problemf(http.StatusForbidden,
+		return respond.Problemf(http.StatusForbidden,
 			"node %s was forgotten, and its certificate is not renewed. A machine becomes a node with a join token",
 			subject.Name)
 	}
@@ -421,43 +429,44 @@ func (a *joinAPI) mayRenew(ctx context.Context, subject pki.Subject) error {
 // renew trades the certificate of a connection for one that lasts longer, of the same subject.
 func (a *joinAPI) renew(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RenewRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	subject := callerOf(r.Context()).subject
-	exchangeOf(r.Context()).object = subject.String()
+	subject := access.CallerOf(r.Context()).Subject
+	access.ExchangeOf(r.Context()).Object = subject.String()
 	if a.authority == nil {
-		return problemf(http.StatusServiceUnavailable, "this server has no key to sign with: ask another server")
+		return respond.Problemf(http.StatusServiceUnavailable,
+			"this server has no key to sign with: ask another server")
 	}
 	_, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
-		return faulty(cluster.Faults{{Path: "request", Message: err.Error()}})
+		return respond.Invalid(cluster.Faults{{Path: "request", Message: err.Error()}})
 	}
 	if err := a.mayRenew(r.Context(), subject); err != nil {
 		return err
 	}
 	cert, err := a.authority.Sign([]byte(ask.Request), subject, hosts, a.now())
 	if errors.Is(err, pki.ErrRequest) {
-		return problemf(http.StatusForbidden, "%v", err)
+		return respond.Problemf(http.StatusForbidden, "%v", err)
 	}
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK,
+	return respond.JSON(w, http.StatusOK,
 		api.RenewReply{Certificate: string(cert), Authority: string(a.authority.CertificatePEM())})
 }
 
-func (a *joinAPI) routes() []route {
-	return []route{
+func (a *joinAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "POST", path: "/v1/join", name: "join", open: true,
-			summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
-			body:    reflect.TypeFor[api.JoinRequest](), reply: reflect.TypeFor[api.JoinReply](), serve: a.join,
+			Method: "POST", Path: "/v1/join", Name: "join", Open: true,
+			Summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
+			Body:    reflect.TypeFor[api.JoinRequest](), Reply: reflect.TypeFor[api.JoinReply](), Serve: a.join,
 		},
 		{
-			method: "POST", path: "/v1/renew", name: "renew", role: roleMachine,
-			summary: "Trades a certificate, shown by the connection, for one that lasts longer.",
-			body:    reflect.TypeFor[api.RenewRequest](), reply: reflect.TypeFor[api.RenewReply](), serve: a.renew,
+			Method: "POST", Path: "/v1/renew", Name: "renew", Role: route.RoleMachine,
+			Summary: "Trades a certificate, shown by the connection, for one that lasts longer.",
+			Body:    reflect.TypeFor[api.RenewRequest](), Reply: reflect.TypeFor[api.RenewReply](), Serve: a.renew,
 		},
 	}
 }

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -129,7 +130,7 @@ const taskTopics = store.TopicAttempts | ownerTopics
 func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
 
 // taskPart returns which part of the list a task is in.
-func taskPart(i *item[api.TaskView]) string {
+func taskPart(i *lists.Item[api.TaskView]) string {
 	if i.Value.Attempt == 0 && i.Value.Node == "" {
 		return pendingPart(i.Value.Owner)
 	}
@@ -139,7 +140,7 @@ func taskPart(i *item[api.TaskView]) string {
 // changedTasks computes the parts of a list of tasks that changes touched. Whole says that it may be all.
 func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
 	c *store.Changes,
-) (parts map[string][]item[api.TaskView], whole bool) {
+) (parts map[string][]lists.Item[api.TaskView], whole bool) {
 	owners, whole := changedOwners(l.snap, c)
 	if whole {
 		return nil, true
@@ -153,7 +154,7 @@ func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
 			tasks[row.Task] = true
 		}
 	}
-	parts = map[string][]item[api.TaskView]{}
+	parts = map[string][]lists.Item[api.TaskView]{}
 	for o := range owners { // order-free: each is computed by itself
 		if !f.owner(o) {
 			continue
@@ -168,7 +169,7 @@ func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
 		}
 	}
 	for id := range tasks { // order-free: each is computed by itself
-		var all []item[api.TaskView]
+		var all []lists.Item[api.TaskView]
 		for row := range l.snap.TaskAttempts(id) {
 			if v, ok := l.attemptView(f, row); ok {
 				all = append(all, v)

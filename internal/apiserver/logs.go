@@ -11,11 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // logsAPI reads the output of tasks from their nodes.
@@ -38,7 +41,7 @@ func (a *logsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	snap := a.tasks.reads.tables.Snapshot()
+	snap := a.tasks.reads.Tables.Snapshot()
 	v, row, err := a.tasks.task(snap, r)
 	if err != nil {
 		return err
@@ -62,28 +65,28 @@ func (a *logsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 	gauge := a.streams.WithLabelValues("logs")
 	gauge.Inc()
 	defer gauge.Dec()
-	w.Header().Set("Content-Type", lines)
+	w.Header().Set("Content-Type", route.MediaLines)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	return copyLines(w, stream, api.LogLine{Task: id, Container: onlyContainer(snap, r, v.Definition)})
 }
 
 func logsRequest(r *http.Request) (transport.LogsRequest, error) {
-	ask := transport.LogsRequest{Follow: given(r, "follow"), Tail: -1, Stream: r.URL.Query().Get("stream")}
+	ask := transport.LogsRequest{Follow: route.Flag(r, "follow"), Tail: -1, Stream: r.URL.Query().Get("stream")}
 	if r.URL.Query().Get("tail") != "" {
-		n, err := number(r, "tail", 0)
+		n, err := route.Number(r, "tail", 0)
 		if err != nil {
 			return ask, err
 		}
 		ask.Tail = int(min(n, 1<<31-1))
 	}
-	since, err := span(r, "since")
+	since, err := route.Duration(r, "since")
 	if err != nil {
 		return ask, err
 	}
 	ask.Since = cluster.Duration(since)
 	if ask.Stream != "" && ask.Stream != "stdout" && ask.Stream != "stderr" {
-		return ask, badQuery("stream", "is %q, want stdout or stderr", clip(ask.Stream))
+		return ask, route.BadQuery("stream", "is %q, want stdout or stderr", respond.Clip(ask.Stream))
 	}
 	return ask, nil
 }
@@ -94,7 +97,7 @@ func waiting(v api.TaskView) error {
 	if v.Message != "" {
 		text = ": " + v.Message
 	}
-	return problemf(http.StatusConflict, "task %s is not placed on a node%s", v.ID, text)
+	return respond.Problemf(http.StatusConflict, "task %s is not placed on a node%s", v.ID, text)
 }
 
 // notBegun is the answer for what only a task has of which something runs.
@@ -103,7 +106,8 @@ func notBegun(v api.TaskView) error {
 	if v.Message != "" {
 		text = ": " + v.Message
 	}
-	return problemf(http.StatusConflict, "nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs",
+	return respond.Problemf(http.StatusConflict,
+		"nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs",
 		v.ID, v.State, v.Node, text)
 }
 
@@ -185,7 +189,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // keptTail answers with the end of the output that the outcome of a failed attempt keeps.
 func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) error {
-	w.Header().Set("Content-Type", lines)
+	w.Header().Set("Content-Type", route.MediaLines)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
@@ -197,19 +201,19 @@ func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) erro
 	return nil
 }
 
-func (a *logsAPI) routes() []route {
-	return []route{
+func (a *logsAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/logs", name: "readLogs", role: cluster.RoleSubmitter,
-			summary: "The output of a task: one LogLine as JSON a line.",
-			query: []parameter{
+			Method: "GET", Path: "/v1/tasks/{task}/logs", Name: "readLogs", Role: cluster.RoleSubmitter,
+			Summary: "The output of a task: one LogLine as JSON a line.",
+			Query: []route.Parameter{
 				attemptParameter(), containerParameter(),
-				queryParam("follow", "boolean", "go on with what the task writes"),
-				queryParam("tail", "integer", "begin with this many of the newest lines; default all"),
-				queryParam("since", "duration", "leave out lines older than this"),
-				queryParam("stream", "string", "stdout or stderr; default both"),
+				route.QueryParam("follow", "boolean", "go on with what the task writes"),
+				route.QueryParam("tail", "integer", "begin with this many of the newest lines; default all"),
+				route.QueryParam("since", "duration", "leave out lines older than this"),
+				route.QueryParam("stream", "string", "stdout or stderr; default both"),
 			},
-			stream: lines, long: true, serve: a.readLogs,
+			Stream: route.MediaLines, Long: true, Serve: a.readLogs,
 		},
 	}
 }

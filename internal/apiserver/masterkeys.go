@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -33,13 +36,13 @@ type Keys interface {
 	Drop(ctx context.Context, id string) error
 }
 
-var errNoVault = problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
+var errNoVault = respond.Problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
 
 // refusedOr turns what was refused into its answer.
 func refusedOr(err error) error {
 	var refusal interface{ Refused() bool }
 	if errors.As(err, &refusal) {
-		return problemf(http.StatusConflict, "%v", err)
+		return respond.Problemf(http.StatusConflict, "%v", err)
 	}
 	return err
 }
@@ -52,8 +55,8 @@ func (a *masterKeysAPI) rotateSecretsKey(w http.ResponseWriter, r *http.Request)
 	if v.Key, v.Sealed, v.Dropped, err = a.keys.Rotate(r.Context()); err != nil {
 		return refusedOr(err)
 	}
-	exchangeOf(r.Context()).object = "data key " + v.Key
-	return answer(w, http.StatusOK, v)
+	access.ExchangeOf(r.Context()).Object = "data key " + v.Key
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 func (a *masterKeysAPI) rekeySecrets(w http.ResponseWriter, r *http.Request) error {
@@ -64,18 +67,18 @@ func (a *masterKeysAPI) rekeySecrets(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return refusedOr(err)
 	}
-	exchangeOf(r.Context()).object = "master key " + id
-	snap, err := a.reads.settled(r.Context())
+	access.ExchangeOf(r.Context()).Object = "master key " + id
+	snap, err := a.reads.Settled(r.Context())
 	if err != nil {
 		return err
 	}
 	for _, v := range masterKeys(snap) {
 		if v.ID == id {
 			v.Began = began
-			return answer(w, http.StatusOK, v)
+			return respond.JSON(w, http.StatusOK, v)
 		}
 	}
-	return notFound("master key", id) // dropped since
+	return respond.NotFound("master key", id) // dropped since
 }
 
 func (a *masterKeysAPI) dropMasterKey(w http.ResponseWriter, r *http.Request) error {
@@ -83,7 +86,7 @@ func (a *masterKeysAPI) dropMasterKey(w http.ResponseWriter, r *http.Request) er
 		return errNoVault
 	}
 	id := r.PathValue("key")
-	exchangeOf(r.Context()).object = "master key " + clip(id)
+	access.ExchangeOf(r.Context()).Object = "master key " + respond.Clip(id)
 	if err := a.keys.Drop(r.Context(), id); err != nil {
 		return refusedOr(err)
 	}
@@ -92,11 +95,11 @@ func (a *masterKeysAPI) dropMasterKey(w http.ResponseWriter, r *http.Request) er
 }
 
 func (a *masterKeysAPI) listMasterKeys(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, masterKeys(snap))
+	return respond.JSON(w, http.StatusOK, masterKeys(snap))
 }
 
 // masterKeys shows all master keys, the newest first. Before the first one was replaced the store has no record of it:
@@ -197,31 +200,32 @@ func stateOf(m *cluster.MasterKey, inUse string, wraps bool) api.MasterKeyState 
 	return api.MasterKept
 }
 
-func (a *masterKeysAPI) routes() []route {
-	return []route{
+func (a *masterKeysAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "POST", path: "/v1/secrets/rotate-key", name: "rotateSecretsKey", role: cluster.RoleAdmin,
-			summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
-				"interrupted the leader completes.", reply: reflect.TypeFor[api.SecretsKeyView](), long: true,
-			serve: a.rotateSecretsKey,
+			Method: "POST", Path: "/v1/secrets/rotate-key", Name: "rotateSecretsKey", Role: cluster.RoleAdmin,
+			Summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
+				"interrupted the leader completes.", Reply: reflect.TypeFor[api.SecretsKeyView](), Long: true,
+			Serve: a.rotateSecretsKey,
 		},
 		{
-			method: "POST", path: "/v1/secrets/rekey", name: "rekeySecrets", role: cluster.RoleAdmin,
-			summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
+			Method: "POST", Path: "/v1/secrets/rekey", Name: "rekeySecrets", Role: cluster.RoleAdmin,
+			Summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
 				"secrets anew under it. While one is on its way, that is answered.",
-			reply: reflect.TypeFor[api.MasterKeyView](),
-			serve: a.rekeySecrets,
+			Reply: reflect.TypeFor[api.MasterKeyView](),
+			Serve: a.rekeySecrets,
 		},
 		{
-			method: "GET", path: "/v1/secrets/master-keys", name: "listMasterKeys", role: cluster.RoleOperator,
-			summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
-				"sealed under it.", query: []parameter{consistent()}, reply: reflect.TypeFor[[]api.MasterKeyView](),
-			serve: a.listMasterKeys,
+			Method: "GET", Path: "/v1/secrets/master-keys", Name: "listMasterKeys", Role: cluster.RoleOperator,
+			Summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
+				"sealed under it.", Query: []route.Parameter{route.Consistent()},
+			Reply: reflect.TypeFor[[]api.MasterKeyView](),
+			Serve: a.listMasterKeys,
 		},
 		{
-			method: "DELETE", path: "/v1/secrets/master-keys/{key}", name: "dropMasterKey", role: cluster.RoleAdmin,
-			summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
-				"Snapshots of before need it.", status: http.StatusNoContent, serve: a.dropMasterKey,
+			Method: "DELETE", Path: "/v1/secrets/master-keys/{key}", Name: "dropMasterKey", Role: cluster.RoleAdmin,
+			Summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
+				"Snapshots of before need it.", Status: http.StatusNoContent, Serve: a.dropMasterKey,
 		},
 	}
 }

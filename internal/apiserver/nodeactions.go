@@ -6,22 +6,27 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 // nodeVerb changes what the operator wants of a node. Each is idempotent: done already is no error.
-type nodeVerb func(d *draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error
+type nodeVerb func(d *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error
 
 // cordonNode keeps new tasks away.
-func cordonNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
+func cordonNode(_ *draft.Draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
 	h.Cordon = true
 	return nil
 }
 
-func uncordonNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
+func uncordonNode(_ *draft.Draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
 	if h.Drain != nil {
-		return problemf(http.StatusConflict, "node %s is being drained, which keeps new tasks away too: undrain it",
+		return respond.Problemf(http.StatusConflict,
+			"node %s is being drained, which keeps new tasks away too: undrain it",
 			h.Name)
 	}
 	h.Cordon = false
@@ -30,32 +35,32 @@ func uncordonNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) e
 
 // drainNode empties a node. In a drain that goes on already, what the request leaves out stays as it is, and a
 // deadline that was asked for before in the same words is not put off.
-func drainNode(d *draft, _ api.NodeView, h *cluster.Host, how api.NodeAction) error {
+func drainNode(d *draft.Draft, _ api.NodeView, h *cluster.Host, how api.NodeAction) error {
 	if h.Gone {
-		return problemf(http.StatusConflict, "node %s was forgotten: its tasks are replaced already", h.Name)
+		return respond.Problemf(http.StatusConflict, "node %s was forgotten: its tasks are replaced already", h.Name)
 	}
-	next := cluster.Drain{Since: d.now}
+	next := cluster.Drain{Since: d.Now}
 	if h.Drain != nil {
 		next = *h.Drain
 	}
 	next.Force = next.Force || how.Force
 	if span := time.Duration(how.Deadline); span > 0 && next.Deadline.Sub(next.Since) != span {
-		next.Deadline = d.now.Add(span)
+		next.Deadline = d.Now.Add(span)
 	}
 	h.Drain = &next
 	return nil
 }
 
-func undrainNode(_ *draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
+func undrainNode(_ *draft.Draft, _ api.NodeView, h *cluster.Host, _ api.NodeAction) error {
 	h.Drain = nil
 	return nil
 }
 
 // forgetNode declares that a machine never comes back. The control plane replaces its tasks and then removes its
 // records.
-func forgetNode(_ *draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error {
+func forgetNode(_ *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error {
 	if n.State != cluster.NodeDown && n.State != cluster.NodeAbsent && !how.Force && !h.Gone {
-		return problemf(http.StatusConflict, "node %s is %s: tasks that still run there would run twice. "+
+		return respond.Problemf(http.StatusConflict, "node %s is %s: tasks that still run there would run twice. "+
 			"Stop the machine and wait until the node is down, or demand it with force", h.Name, n.State)
 	}
 	h.Gone = true
@@ -67,36 +72,37 @@ func (a *nodesAPI) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Req
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var how api.NodeAction
 		if r.ContentLength != 0 {
-			if err := readBody(w, r, &how); err != nil {
+			if err := strictjson.ReadBody(w, r, &how); err != nil {
 				return err
 			}
 		}
 		if how.Deadline < 0 {
-			return faulty(cluster.Faults{{Path: "deadline", Message: "is negative"}})
+			return respond.Invalid(cluster.Faults{{Path: "deadline", Message: "is negative"}})
 		}
-		return a.changeNode(w, r, func(d *draft, n api.NodeView, h *cluster.Host) error { return verb(d, n, h, how) })
+		return a.changeNode(w, r,
+			func(d *draft.Draft, n api.NodeView, h *cluster.Host) error { return verb(d, n, h, how) })
 	}
 }
 
 // changeNode changes the operator's settings of a node that some record speaks of, under the request's preconditions,
 // and answers with what the node is then.
 func (a *nodesAPI) changeNode(w http.ResponseWriter, r *http.Request,
-	change func(*draft, api.NodeView, *cluster.Host) error,
+	change func(*draft.Draft, api.NodeView, *cluster.Host) error,
 ) error {
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
 	name := r.PathValue("node")
 	var last api.NodeView
-	var drawn *draft
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
-		n, ok := a.nodeView(d.snap, name)
-		if err := pre.check(n.Revision); err != nil {
+	var drawn *draft.Draft
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		n, ok := a.nodeView(d.Snap, name)
+		if err := pre.Check(n.Revision); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("node", name)
+			return respond.NotFound("node", name)
 		}
 		last, drawn = n, d
 		return changeHost(d, name, func(h *cluster.Host) error { return change(d, n, h) })
@@ -106,15 +112,15 @@ func (a *nodesAPI) changeNode(w http.ResponseWriter, r *http.Request,
 	}
 	if v, ok := a.nodeView(snap, name); ok {
 		last = v
-		last.Revision = drawn.at(v.Revision)
+		last.Revision = drawn.RevisionOr(v.Revision)
 	}
-	tag(w, last.Revision)
-	return answer(w, http.StatusOK, last) // it may be gone already
+	respond.SetETag(w, last.Revision)
+	return respond.JSON(w, http.StatusOK, last) // it may be gone already
 }
 
 // changeHost draws a change of the operator's settings of a node, which may not have any yet.
-func changeHost(d *draft, name string, change func(*cluster.Host) error) error {
-	old, ok := d.snap.Host(name)
+func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) error {
+	old, ok := d.Snap.Host(name)
 	next := cluster.Host{Name: name}
 	if ok {
 		next = *old.Value
@@ -126,17 +132,17 @@ func changeHost(d *draft, name string, change func(*cluster.Host) error) error {
 	if ok {
 		before = *old.Value
 	}
-	if action, _ := compare(&before, &next); action == api.ActionNone {
+	if action, _ := draft.Compare(&before, &next); action == api.ActionNone {
 		return nil
 	}
-	key := d.prefix.Host(name)
-	if next.Gone && !registered(d.snap, name) {
+	key := d.Prefix.Host(name)
+	if next.Gone && !registered(d.Snap, name) {
 		// Nothing runs there that anybody knows of: the settings are all that there is to forget.
-		d.remove(key, old.Modified,
+		d.Remove(key, old.Modified,
 			cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})
 		return nil
 	}
-	d.put(key, &next, old.Modified)
+	d.Put(key, &next, old.Modified)
 	return nil
 }
 
@@ -154,55 +160,55 @@ func registered(snap *store.Snapshot, name string) bool {
 }
 
 // actionRoutes are what is done to nodes, besides settings.
-func (a *nodesAPI) actionRoutes() []route {
+func (a *nodesAPI) actionRoutes() []route.Route {
 	const at = "/v1/nodes/{node}/"
 	how, view := reflect.TypeFor[api.NodeAction](), reflect.TypeFor[api.NodeView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "POST", path: at + "cordon", name: "cordonNode", summary: "Keeps new tasks away from a node.",
-			role: cluster.RoleOperator, writes: true, body: how, optional: true, reply: view,
-			serve: a.nodeAction(cordonNode),
+			Method: "POST", Path: at + "cordon", Name: "cordonNode", Summary: "Keeps new tasks away from a node.",
+			Role: cluster.RoleOperator, Writes: true, Body: how, Optional: true, Reply: view,
+			Serve: a.nodeAction(cordonNode),
 		},
 		{
-			method: "POST", path: at +
-				"uncordon", name: "uncordonNode", summary: "Lets new tasks come to a node again.",
-			role: cluster.RoleOperator, writes: true, body: how, optional: true, reply: view,
-			serve: a.nodeAction(uncordonNode),
+			Method: "POST", Path: at +
+				"uncordon", Name: "uncordonNode", Summary: "Lets new tasks come to a node again.",
+			Role: cluster.RoleOperator, Writes: true, Body: how, Optional: true, Reply: view,
+			Serve: a.nodeAction(uncordonNode),
 		},
 		{
-			method: "POST", path: at +
-				"drain", name: "drainNode", summary: "Moves a node's tasks away.", role: cluster.RoleOperator,
-			writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(drainNode),
+			Method: "POST", Path: at +
+				"drain", Name: "drainNode", Summary: "Moves a node's tasks away.", Role: cluster.RoleOperator,
+			Writes: true, Body: how, Optional: true, Reply: view, Serve: a.nodeAction(drainNode),
 		},
 		{
-			method: "POST", path: at + "undrain", name: "undrainNode", summary: "Ends a drain.",
-			role:   cluster.RoleOperator,
-			writes: true, body: how, optional: true, reply: view, serve: a.nodeAction(undrainNode),
+			Method: "POST", Path: at + "undrain", Name: "undrainNode", Summary: "Ends a drain.",
+			Role:   cluster.RoleOperator,
+			Writes: true, Body: how, Optional: true, Reply: view, Serve: a.nodeAction(undrainNode),
 		},
 		{
-			method: "POST", path: at + "forget", name: "forgetNode",
-			summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
-				"records removed. Refused for a node that is not down, unless forced.", role: cluster.RoleOperator,
-			writes: true,
-			body:   how, optional: true, reply: view, serve: a.nodeAction(forgetNode),
+			Method: "POST", Path: at + "forget", Name: "forgetNode",
+			Summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
+				"records removed. Refused for a node that is not down, unless forced.", Role: cluster.RoleOperator,
+			Writes: true,
+			Body:   how, Optional: true, Reply: view, Serve: a.nodeAction(forgetNode),
 		},
 		{
-			method: "POST", path: at + "taint", name: "taintNode",
-			summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of " +
-				"one with the same key and effect is replaced.", role: cluster.RoleOperator, writes: true,
-			body: reflect.TypeFor[api.TaintRequest](), reply: view, serve: a.taintNode,
+			Method: "POST", Path: at + "taint", Name: "taintNode",
+			Summary: "Gives a node taints, which keep tasks away that do not tolerate them. The value of " +
+				"one with the same key and effect is replaced.", Role: cluster.RoleOperator, Writes: true,
+			Body: reflect.TypeFor[api.TaintRequest](), Reply: view, Serve: a.taintNode,
 		},
 		{
-			method: "POST", path: at +
-				"untaint", name: "untaintNode", summary: "Takes taints from a node, by their keys.",
-			role: cluster.RoleOperator, writes: true, body: reflect.TypeFor[api.UntaintRequest](), reply: view,
-			serve: a.untaintNode,
+			Method: "POST", Path: at +
+				"untaint", Name: "untaintNode", Summary: "Takes taints from a node, by their keys.",
+			Role: cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.UntaintRequest](), Reply: view,
+			Serve: a.untaintNode,
 		},
 		{
-			method: "POST", path: at + "pool", name: "poolNode",
-			summary: "Puts a node into a pool, or without one takes it out of its pool.", role: cluster.RoleOperator,
-			writes: true,
-			body:   reflect.TypeFor[api.PoolRequest](), reply: view, serve: a.poolNode,
+			Method: "POST", Path: at + "pool", Name: "poolNode",
+			Summary: "Puts a node into a pool, or without one takes it out of its pool.", Role: cluster.RoleOperator,
+			Writes: true,
+			Body:   reflect.TypeFor[api.PoolRequest](), Reply: view, Serve: a.poolNode,
 		},
 	}
 }

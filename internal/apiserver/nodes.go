@@ -5,6 +5,11 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -17,29 +22,30 @@ type nodesAPI struct {
 }
 
 func (a *nodesAPI) listNodes(w http.ResponseWriter, r *http.Request) error {
-	c := callerOf(r.Context())
-	show := func(snap *store.Snapshot, name string) []item[api.NodeView] {
+	c := access.CallerOf(r.Context())
+	show := func(snap *store.Snapshot, name string) []lists.Item[api.NodeView] {
 		v, ok := a.nodeView(snap, name)
 		if !ok {
 			return nil
 		}
-		c.showNode(&v)
-		return []item[api.NodeView]{{Key: name, Value: v}}
+		c.ShowNode(&v)
+		return []lists.Item[api.NodeView]{{Key: name, Value: v}}
 	}
-	return serveList(a.lists, w, r, source[api.NodeView]{
-		List: "nodes", Topics: nodeTopics, Part: func(i *item[api.NodeView]) string { return i.Key },
-		All: func(snap *store.Snapshot) (all []item[api.NodeView]) {
+	return serveList(a.lists, w, r, lists.Source[api.NodeView]{
+		List: "nodes", Topics: nodeTopics, Part: func(i *lists.Item[api.NodeView]) string { return i.Key },
+		All: func(snap *store.Snapshot) (all []lists.Item[api.NodeView]) {
 			for _, name := range nodeNames(snap) {
 				all = append(all, show(snap, name)...)
 			}
 			return all
 		},
-		Some: func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]item[api.NodeView], whole bool) {
+		Some: func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]lists.Item[api.NodeView],
+			whole bool) {
 			nodes, whole := changedNodes(before, now, c)
 			if whole {
 				return nil, true
 			}
-			parts = make(map[string][]item[api.NodeView], len(nodes))
+			parts = make(map[string][]lists.Item[api.NodeView], len(nodes))
 			for name := range nodes { // order-free: each is computed by itself
 				parts[name] = show(now, name)
 			}
@@ -49,25 +55,25 @@ func (a *nodesAPI) listNodes(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *nodesAPI) readNode(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	name := r.PathValue("node")
 	v, ok := a.nodeView(snap, name)
 	if !ok {
-		return notFound("node", name)
+		return respond.NotFound("node", name)
 	}
-	callerOf(r.Context()).showNode(&v)
-	tag(w, v.Revision)
-	return answer(w, http.StatusOK, v)
+	access.CallerOf(r.Context()).ShowNode(&v)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 func (a *nodesAPI) writeNode(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("node")
 	var host cluster.Host
-	pre, err := readObject(w, r, &host, func() cluster.Faults {
-		faults := named("name", &host.Name, name)
+	pre, err := draft.ReadObject(w, r, &host, func() cluster.Faults {
+		faults := draft.FillName("name", &host.Name, name)
 		if host.Drain != nil {
 			faults = append(faults, cluster.Fault{
 				Path:    "drain",
@@ -85,43 +91,44 @@ func (a *nodesAPI) writeNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var drawn *draft
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+	var drawn *draft.Draft
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
 		object := host
 		drawn = d
-		return d.setHost(&object, pre)
+		return d.SetHost(&object, pre)
 	})
 	if err != nil {
 		return err
 	}
 	v, ok := a.nodeView(snap, name)
 	if !ok {
-		return notFound("node", name)
+		return respond.NotFound("node", name)
 	}
-	v.Revision = drawn.at(v.Revision)
-	tag(w, v.Revision)
-	return answer(w, http.StatusOK, v)
+	v.Revision = drawn.RevisionOr(v.Revision)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
-func (a *nodesAPI) routes() []route {
+func (a *nodesAPI) routes() []route.Route {
 	view := reflect.TypeFor[api.NodeView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/nodes", name: "listNodes", role: cluster.RoleViewer, shared: true,
-			summary: "All nodes.",
-			query:   listParameters(), reply: reflect.TypeFor[api.Page[api.NodeView]](), stream: eventStream,
-			long:  true,
-			serve: a.listNodes,
+			Method: "GET", Path: "/v1/nodes", Name: "listNodes", Role: cluster.RoleViewer, Shared: true,
+			Summary: "All nodes.",
+			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.NodeView]](),
+			Stream: route.MediaEventStream,
+			Long:   true,
+			Serve:  a.listNodes,
 		},
 		{
-			method: "GET", path: "/v1/nodes/{node}", name: "readNode", role: cluster.RoleViewer, shared: true,
-			summary: "One node.",
-			query:   []parameter{consistent()}, reply: view, serve: a.readNode,
+			Method: "GET", Path: "/v1/nodes/{node}", Name: "readNode", Role: cluster.RoleViewer, Shared: true,
+			Summary: "One node.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: view, Serve: a.readNode,
 		},
 		{
-			method: "PUT", path: "/v1/nodes/{node}", name: "writeNode", role: cluster.RoleOperator,
-			summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.",
-			writes:  true, body: reflect.TypeFor[cluster.Host](), reply: view, serve: a.writeNode,
+			Method: "PUT", Path: "/v1/nodes/{node}", Name: "writeNode", Role: cluster.RoleOperator,
+			Summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.",
+			Writes:  true, Body: reflect.TypeFor[cluster.Host](), Reply: view, Serve: a.writeNode,
 		},
 	}
 }

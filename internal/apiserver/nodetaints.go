@@ -7,13 +7,16 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
 
 // taintNode gives a node taints. What it has already changes nothing.
 func (a *nodesAPI) taintNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.TaintRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	// The taints are held to the rules of a node's: no key and effect twice.
@@ -24,9 +27,9 @@ func (a *nodesAPI) taintNode(w http.ResponseWriter, r *http.Request) error {
 		faults = append(faults, cluster.Fault{Path: "taints", Message: "is empty: want at least one taint"})
 	}
 	if len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
-	return a.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
 		return settle(d, h, "tainted "+joined(ask.Taints), func() {
 			h.Taints = slices.Clone(h.Taints) // the tables' own stay as they are
 			for _, t := range ask.Taints {
@@ -39,7 +42,7 @@ func (a *nodesAPI) taintNode(w http.ResponseWriter, r *http.Request) error {
 					h.Taints[at] = t
 				}
 			}
-			d.dateTaints(h)
+			d.DateTaints(h)
 		})
 	})
 }
@@ -47,13 +50,13 @@ func (a *nodesAPI) taintNode(w http.ResponseWriter, r *http.Request) error {
 // untaintNode takes taints from a node. What it does not have is gone already.
 func (a *nodesAPI) untaintNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UntaintRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	if faults := untaintFaults(ask.Taints); len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
-	return a.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
 		var gone []cluster.Taint
 		left := slices.DeleteFunc(slices.Clone(h.Taints), func(t cluster.Taint) bool {
 			named := slices.ContainsFunc(ask.Taints, func(k api.TaintKey) bool {
@@ -92,14 +95,14 @@ func untaintFaults(keys []api.TaintKey) (faults cluster.Faults) {
 // poolNode puts a node into a pool, or takes it out of its pool.
 func (a *nodesAPI) poolNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.PoolRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	asked := cluster.Host{Name: "n", Pool: ask.Pool}
 	if faults := cluster.FaultsOf(asked.Validate()); len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
-	return a.changeNode(w, r, func(d *draft, _ api.NodeView, h *cluster.Host) error {
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
 		message := "put into the pool " + ask.Pool
 		if ask.Pool == "" {
 			message = "taken out of the pool " + h.Pool
@@ -110,17 +113,17 @@ func (a *nodesAPI) poolNode(w http.ResponseWriter, r *http.Request) error {
 
 // settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have
 // is refused.
-func settle(d *draft, h *cluster.Host, message string, change func()) error {
+func settle(d *draft.Draft, h *cluster.Host, message string, change func()) error {
 	change()
 	h.SetDefaults()
 	if faults := cluster.FaultsOf(h.Validate()); len(faults) > 0 {
-		return problemf(http.StatusConflict, "node %s would have what no node may have: %s", h.Name, faults)
+		return respond.Problemf(http.StatusConflict, "node %s would have what no node may have: %s", h.Name, faults)
 	}
 	e := cluster.Event{Type: "node-settings.updated", Node: h.Name, Message: message}
-	if _, ok := d.snap.Host(h.Name); !ok {
+	if _, ok := d.Snap.Host(h.Name); !ok {
 		e.Type = "node-settings.created"
 	}
-	d.instead[d.prefix.Host(h.Name)] = e
+	d.Instead[d.Prefix.Host(h.Name)] = e
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -367,7 +368,8 @@ func TestMassSilence(t *testing.T) {
 	w.want(422, "PUT", "/v1/domain", map[string]any{"name": "other"})
 	w.want(412, "PUT", "/v1/domain", map[string]any{}, "If-Match", `"1"`)
 	at := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)).Revision
-	w.want(200, "PUT", "/v1/domain", map[string]any{"reschedule_until": now.Add(time.Hour)}, "If-Match", etag(at))
+	w.want(200, "PUT", "/v1/domain", map[string]any{"reschedule_until": now.Add(time.Hour)}, "If-Match",
+		respond.ETag(at))
 }
 
 // TestPoolSettings: pools have strategies; another one is told, and none in vain.
@@ -491,9 +493,9 @@ func TestRecovery(t *testing.T) {
 		!strings.Contains(r.Parts["recovery"], "waits for the operator") {
 		t.Errorf("readiness: %+v", r)
 	}
-	w.want(412, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision-1))
+	w.want(412, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", respond.ETag(v.Revision-1))
 	done := read[api.RecoveryView](t,
-		w.want(200, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision)))
+		w.want(200, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", respond.ETag(v.Revision)))
 	if done.Needed || done.Recovery.State != cluster.RecoveryAdopt || done.Recovery.By == "" ||
 		done.Recovery.Decided.IsZero() {
 		t.Errorf("decided: %+v", done.Recovery)

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -24,10 +28,10 @@ type runner struct {
 
 // runnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of
 // clusters that the caller does not see are left out: he is refused later, and moves no login before.
-func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster.Ref][]runner {
+func runnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]runner {
 	by := map[cluster.Ref][]runner{}
 	add := func(in string, ref cluster.Ref, p *cluster.Placement, job bool) {
-		if !c.sees(in) {
+		if !c.Sees(in) {
 			return
 		}
 		r := runner{cluster: in, standing: reconciler.PlacedTask{Placement: p, Job: job}}
@@ -35,7 +39,7 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 			r.standing.Common = e.Value.Constraints
 		}
 		for i := range set {
-			if own := set[i].cluster; own != nil && own.Name == in {
+			if own := set[i].Cluster; own != nil && own.Name == in {
 				r.standing.Common = own.Constraints
 			}
 		}
@@ -44,7 +48,7 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 			return
 		}
 		// who names no version takes the newest, which is the one that is written here
-		for _, d := range definitionsOf(set) {
+		for _, d := range draft.DefinitionsOf(set) {
 			if d.Name == ref.Name {
 				by[d.Ref()] = append(by[d.Ref()], r)
 			}
@@ -57,12 +61,12 @@ func runnersOf(c *caller, snap *store.Snapshot, set []appliedObject) map[cluster
 	}
 	for i := range set {
 		switch m := &set[i]; {
-		case m.service != nil:
-			add(m.service.Cluster, m.service.Definition, &m.service.Placement, false)
-		case m.job != nil:
-			steps(m.job.Cluster, m.job.Steps)
-		case m.cron != nil:
-			steps(m.cron.Cluster, m.cron.Job.Steps)
+		case m.Service != nil:
+			add(m.Service.Cluster, m.Service.Definition, &m.Service.Placement, false)
+		case m.Job != nil:
+			steps(m.Job.Cluster, m.Job.Steps)
+		case m.Cron != nil:
+			steps(m.Cron.Cluster, m.Cron.Job.Steps)
 		}
 	}
 	for _, all := range by { // order-free: each by itself
@@ -99,7 +103,7 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (loo
 
 // imagePins finds out which images the tags in definitions stand for.
 type imagePins struct {
-	tables Tables
+	tables snapshot.Tables
 	agents agentStreams
 	look   func(*store.Snapshot) *look
 }
@@ -159,7 +163,7 @@ func (a *imagePins) pin(ctx context.Context, definitions []*cluster.TaskDefiniti
 			mu.Lock()
 			defer mu.Unlock()
 			if digests[look] = digest; err != nil {
-				reasons[look] = problemOf(err).Detail
+				reasons[look] = respond.ProblemOf(err).Detail
 			}
 		})
 	}
@@ -226,10 +230,10 @@ func (a *imagePins) lookUp(ctx context.Context, look lookup, nodes []string) (di
 			if d := got[0].Digest; d == "" || cluster.ValidImage(name+"@"+d) {
 				return d, nil
 			}
-			err = problemf(http.StatusBadGateway, "node %s answered with no digest", node)
+			err = respond.Problemf(http.StatusBadGateway, "node %s answered with no digest", node)
 		}
 		if ctx.Err() != nil {
-			return "", problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
+			return "", respond.Problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
 		}
 	}
 	return "", err

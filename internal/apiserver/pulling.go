@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 )
 
 // pullFollower tells a client how a pull comes along on the nodes, as lines of JSON. Its methods may be called
@@ -21,10 +23,10 @@ type pullFollower struct {
 
 // followPull returns one for a client that asks for lines, nil for others.
 func followPull(w http.ResponseWriter, r *http.Request) *pullFollower {
-	if !strings.Contains(r.Header.Get("Accept"), lines) {
+	if !strings.Contains(r.Header.Get("Accept"), route.MediaLines) {
 		return nil
 	}
-	w.Header().Set("Content-Type", lines)
+	w.Header().Set("Content-Type", route.MediaLines)
 	w.Header().Set("Cache-Control", "no-store")
 	return &pullFollower{out: json.NewEncoder(w), ctl: http.NewResponseController(w)}
 }
@@ -55,7 +57,7 @@ func (f *pullFollower) send(n *api.ImagePullNews) error {
 	if f.err != nil {
 		return f.err
 	}
-	_ = f.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
+	_ = f.ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout)) // not every writer has deadlines
 	if f.err = f.out.Encode(n); f.err == nil {
 		f.err = f.ctl.Flush()
 	}

@@ -6,6 +6,10 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 )
 
 // FuzzQuery holds that any query is either refused with 400 or read within its bounds.
@@ -19,27 +23,27 @@ func FuzzQuery(f *testing.F) {
 		f.Add(raw)
 	}
 	s := New(Config{})
-	at := slices.IndexFunc(s.routes, func(rt route) bool { return rt.name == "listTasks" })
+	at := slices.IndexFunc(s.routes, func(rt route.Route) bool { return rt.Name == "listTasks" })
 	f.Fuzz(func(t *testing.T, raw string) {
 		r := &http.Request{URL: &url.URL{RawQuery: raw}}
 		refused := func(err error) bool {
 			if err == nil {
 				return false
 			}
-			if p := problemOf(err); p.Status != http.StatusBadRequest || len(p.Faults) == 0 {
+			if p := respond.ProblemOf(err); p.Status != http.StatusBadRequest || len(p.Faults) == 0 {
 				t.Errorf("%q: status %d with %d faults: %v", raw, p.Status, len(p.Faults), err)
 			}
 			return true
 		}
-		if err := checkQuery(&s.routes[at], r); refused(err) {
-			if _, ok := errors.AsType[*problem](err); !ok {
+		if err := route.Check(&s.routes[at], r); refused(err) {
+			if _, ok := errors.AsType[*respond.Problem](err); !ok {
 				t.Errorf("%q: %v is no problem", raw, err)
 			}
 		}
-		if w, err := windowOf(r); !refused(err) && (w.Limit < 0 || w.Limit > maxLimit) {
+		if w, err := lists.WindowOf(r); !refused(err) && (w.Limit < 0 || w.Limit > lists.MaxLimit) {
 			t.Errorf("%q: limit %d", raw, w.Limit)
 		}
-		if d, err := span(r, "wait"); !refused(err) && d < 0 {
+		if d, err := route.Duration(r, "wait"); !refused(err) && d < 0 {
 			t.Errorf("%q: wait %s", raw, d)
 		}
 		if ask, err := logsRequest(r); !refused(err) && (ask.Tail < -1 || ask.Since < 0) {

@@ -8,6 +8,11 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/store"
@@ -17,39 +22,40 @@ import (
 type rebalancingsAPI struct{ backend }
 
 // routes are about lists of moves that are or were carried out. The last one may be named "last".
-func (a *rebalancingsAPI) routes() []route {
+func (a *rebalancingsAPI) routes() []route.Route {
 	const one = "/v1/rebalancings/{rebalancing}"
 	view := reflect.TypeFor[api.RebalancingView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "POST", path: "/v1/rebalance", name: "rebalance", role: cluster.RoleOperator,
-			summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
+			Method: "POST", Path: "/v1/rebalance", Name: "rebalance", Role: cluster.RoleOperator,
+			Summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
 				"policies say. Refused with 409 while others are carried out.",
-			body:   reflect.TypeFor[api.RebalanceRequest](),
-			status: http.StatusCreated, reply: view, serve: a.rebalance,
+			Body:   reflect.TypeFor[api.RebalanceRequest](),
+			Status: http.StatusCreated, Reply: view, Serve: a.rebalance,
 		},
 		{
-			method: "GET", path: "/v1/rebalancings", name: "listRebalancings", role: cluster.RoleViewer,
-			summary: "The rebalancings that run or are remembered, the oldest first.", query: listParameters(),
-			reply: reflect.TypeFor[api.Page[api.RebalancingBrief]](), stream: eventStream, long: true,
-			serve: a.listRebalancings,
+			Method: "GET", Path: "/v1/rebalancings", Name: "listRebalancings", Role: cluster.RoleViewer,
+			Summary: "The rebalancings that run or are remembered, the oldest first.", Query: route.ListParameters(),
+			Reply: reflect.TypeFor[api.Page[api.RebalancingBrief]](), Stream: route.MediaEventStream, Long: true,
+			Serve: a.listRebalancings,
 		},
 		{
-			method: "GET", path: one, name: "readRebalancing", role: cluster.RoleViewer,
-			summary: "How far a rebalancing got, move by move.", query: []parameter{consistent()}, reply: view,
-			serve: a.readRebalancing,
+			Method: "GET", Path: one, Name: "readRebalancing", Role: cluster.RoleViewer,
+			Summary: "How far a rebalancing got, move by move.", Query: []route.Parameter{route.Consistent()},
+			Reply: view,
+			Serve: a.readRebalancing,
 		},
 		{
-			method: "POST", path: one + "/cancel", name: "cancelRebalancing", role: cluster.RoleOperator,
-			summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
-			writes:  true, reply: view, serve: a.cancelRebalancing,
+			Method: "POST", Path: one + "/cancel", Name: "cancelRebalancing", Role: cluster.RoleOperator,
+			Summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
+			Writes:  true, Reply: view, Serve: a.cancelRebalancing,
 		},
 		{
-			method: "POST", path: one + "/undo", name: "undoRebalancing", role: cluster.RoleOperator,
-			summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
+			Method: "POST", Path: one + "/undo", Name: "undoRebalancing", Role: cluster.RoleOperator,
+			Summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
 				"its own; \"last\" is the newest one that was not taken back. Or tells what that would be.",
-			body: reflect.TypeFor[api.UndoRebalanceRequest](), optional: true, status: http.StatusCreated, reply: view,
-			serve: a.undoRebalancing,
+			Body: reflect.TypeFor[api.UndoRebalanceRequest](), Optional: true, Status: http.StatusCreated, Reply: view,
+			Serve: a.undoRebalancing,
 		},
 	}
 }
@@ -57,11 +63,11 @@ func (a *rebalancingsAPI) routes() []route {
 // rebalance makes the record of a list of moves; the control plane carries it out.
 func (a *rebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RebalanceRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	var made *cluster.Rebalancing
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
 		rec, err := newRebalancing(d, a.domain, ask.Parallel)
 		if err != nil {
 			return err
@@ -75,10 +81,11 @@ func (a *rebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 		}
 		faults := identify(d, rec)
 		if err := append(cluster.FaultsOf(rec.Validate()), faults...).Err(); err != nil {
-			return faulty(cluster.FaultsOf(err))
+			return respond.Invalid(cluster.FaultsOf(err))
 		}
 		made = rec
-		putRebalancing(d, rec, fmt.Sprintf("rebalancing %d carries out %s", rec.ID, plural(len(rec.Moves), "move")))
+		putRebalancing(d, rec,
+			fmt.Sprintf("rebalancing %d carries out %s", rec.ID, respond.Plural(len(rec.Moves), "move")))
 		return nil
 	})
 	if err != nil {
@@ -89,27 +96,27 @@ func (a *rebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 
 // newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain
 // runs.
-func newRebalancing(d *draft, domain string, parallel int) (*cluster.Rebalancing, error) {
-	if e, ok := d.snap.RunningRebalancing(domain); ok {
-		return nil, problemf(http.StatusConflict,
+func newRebalancing(d *draft.Draft, domain string, parallel int) (*cluster.Rebalancing, error) {
+	if e, ok := d.Snap.RunningRebalancing(domain); ok {
+		return nil, respond.Problemf(http.StatusConflict,
 			"rebalancing %d runs, and one runs at a time: wait for its end, or cancel it", e.Value.ID)
 	}
 	last := uint64(0)
-	for e := range d.snap.Rebalancings() {
+	for e := range d.Snap.Rebalancings() {
 		last = e.Value.ID
 	}
 	return &cluster.Rebalancing{
-		ID: last + 1, Domain: domain, Created: d.now, By: d.by, State: cluster.RebalancingRunning,
+		ID: last + 1, Domain: domain, Created: d.Now, By: d.By, State: cluster.RebalancingRunning,
 		Parallel: cmp.Or(parallel, cluster.DefaultRebalanceParallel),
 	}, nil
 }
 
 // putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one
 // runs at a time.
-func putRebalancing(d *draft, rec *cluster.Rebalancing, message string) {
-	key := d.prefix.Rebalancing(rec.ID)
-	d.put(key, rec, 0)
-	d.instead[key] = cluster.Event{
+func putRebalancing(d *draft.Draft, rec *cluster.Rebalancing, message string) {
+	key := d.Prefix.Rebalancing(rec.ID)
+	d.Put(key, rec, 0)
+	d.Instead[key] = cluster.Event{
 		Type: "rebalance.started", Reason: cluster.ReasonRebalance, Count: len(rec.Moves),
 		Message: message,
 	}
@@ -117,7 +124,7 @@ func putRebalancing(d *draft, rec *cluster.Rebalancing, message string) {
 
 // identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and
 // nodes.
-func identify(d *draft, rec *cluster.Rebalancing) (faults cluster.Faults) {
+func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) {
 	for i := range rec.Moves[:min(len(rec.Moves), cluster.MaxRebalanceMoves)] {
 		m := &rec.Moves[i]
 		m.State = cluster.MoveWaiting
@@ -129,14 +136,14 @@ func identify(d *draft, rec *cluster.Rebalancing) (faults cluster.Faults) {
 		if !ok {
 			continue // the record's own validation says so
 		}
-		if n, ok := d.snap.Node(m.To); cluster.ValidNodeName(m.To) && (!ok || n.Value.Domain != rec.Domain) {
+		if n, ok := d.Snap.Node(m.To); cluster.ValidNodeName(m.To) && (!ok || n.Value.Domain != rec.Domain) {
 			fault("to", "is %s, and domain %s has no such node", m.To, rec.Domain)
 		}
-		if why := immovable(d.snap, parts, rec.Domain); why != "" {
+		if why := immovable(d.Snap, parts, rec.Domain); why != "" {
 			fault("task", "%s %s", m.Task, why)
 			continue
 		}
-		row := newestRow(d.snap, m.Task)
+		row := newestRow(d.Snap, m.Task)
 		if why := restless(row); why != "" {
 			fault("task", "%s %s", m.Task, why)
 			continue
@@ -208,20 +215,20 @@ func (a *rebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (
 			}
 		}
 		if last.Value == nil {
-			return last, problemf(http.StatusNotFound, "there was no rebalancing yet")
+			return last, respond.Problemf(http.StatusNotFound, "there was no rebalancing yet")
 		}
 		return last, nil
 	}
 	id, _ := strconv.ParseUint(name, 10, 64) // the address was checked
 	e, ok := snap.Rebalancing(id)
 	if !ok {
-		return e, notFound("rebalancing", name)
+		return e, respond.NotFound("rebalancing", name)
 	}
 	return e, nil
 }
 
 func (a *rebalancingsAPI) readRebalancing(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -233,12 +240,12 @@ func (a *rebalancingsAPI) readRebalancing(w http.ResponseWriter, r *http.Request
 }
 
 func (a *rebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, source[api.RebalancingBrief]{
+	return serveList(a.lists, w, r, lists.Source[api.RebalancingBrief]{
 		List: "rebalancings", // rebalancings have no topic
-		All: func(snap *store.Snapshot) (all []item[api.RebalancingBrief]) {
+		All: func(snap *store.Snapshot) (all []lists.Item[api.RebalancingBrief]) {
 			for e := range snap.Rebalancings() {
 				if e.Value.Domain == a.domain {
-					all = append(all, item[api.RebalancingBrief]{Key: e.Key, Value: briefOf(e.Value)})
+					all = append(all, lists.Item[api.RebalancingBrief]{Key: e.Key, Value: briefOf(e.Value)})
 				}
 			}
 			return all
@@ -248,17 +255,17 @@ func (a *rebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Reques
 
 // cancelRebalancing wishes that no further move begins. The control plane writes that it has ended, once it has.
 func (a *rebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Request) error {
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
 	var seen *cluster.Rebalancing
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
-		e, err := a.rebalancingOf(d.snap, r)
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, err := a.rebalancingOf(d.Snap, r)
 		if err != nil {
 			return err
 		}
-		if err := pre.check(e.Modified); err != nil {
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		seen = e.Value
@@ -266,12 +273,12 @@ func (a *rebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Reque
 			return nil
 		}
 		if !e.Value.Running() {
-			return problemf(http.StatusConflict, "rebalancing %d is %s already", e.Value.ID, e.Value.State)
+			return respond.Problemf(http.StatusConflict, "rebalancing %d is %s already", e.Value.ID, e.Value.State)
 		}
 		next := *e.Value
-		next.Cancelled, next.CancelledBy = true, d.by
-		d.put(e.Key, &next, e.Modified)
-		d.instead[e.Key] = cluster.Event{
+		next.Cancelled, next.CancelledBy = true, d.By
+		d.Put(e.Key, &next, e.Modified)
+		d.Instead[e.Key] = cluster.Event{
 			Type: "rebalance.cancelled", Reason: cluster.ReasonCancelled,
 			Message: fmt.Sprintf("rebalancing %d begins no further move", next.ID),
 		}
@@ -288,35 +295,35 @@ func (a *rebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Reque
 func (a *rebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRebalanceRequest
 	if r.ContentLength != 0 {
-		if err := readBody(w, r, &ask); err != nil {
+		if err := strictjson.ReadBody(w, r, &ask); err != nil {
 			return err
 		}
 	}
 	var made *cluster.Rebalancing
 	var left []api.RebalanceLeft
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
 		rec, err := newRebalancing(d, a.domain, ask.Parallel)
 		if err != nil {
 			return err
 		}
-		old, err := a.undoable(d.snap, r)
+		old, err := a.undoable(d.Snap, r)
 		if err != nil {
 			return err
 		}
 		rec.Undoes = old.ID
 		if left = reverse(d, rec, old); len(rec.Moves) == 0 {
-			return problemf(http.StatusConflict,
+			return respond.Problemf(http.StatusConflict,
 				"nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and "+
 					"the tasks of all of them have gone on since",
-				old.ID, plural(len(old.Moves), "move"), old.Counts().Done)
+				old.ID, respond.Plural(len(old.Moves), "move"), old.Counts().Done)
 		}
 		if err := rec.Validate(); err != nil {
-			return faulty(cluster.FaultsOf(err))
+			return respond.Invalid(cluster.FaultsOf(err))
 		}
 		made = rec
 		if !ask.DryRun {
 			putRebalancing(d, rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID,
-				plural(len(rec.Moves), "move"), old.ID))
+				respond.Plural(len(rec.Moves), "move"), old.ID))
 		}
 		return nil
 	})
@@ -350,7 +357,7 @@ func (a *rebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*clus
 		}
 	}
 	if last == nil {
-		return nil, problemf(http.StatusConflict,
+		return nil, respond.Problemf(http.StatusConflict,
 			"there is nothing to take back: no rebalancing that is remembered has moved a task, or all of "+
 				"them were taken back")
 	}
@@ -359,18 +366,18 @@ func (a *rebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*clus
 
 // reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which
 // do not.
-func reverse(d *draft, rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
+func reverse(d *draft.Draft, rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
 	for i := len(old.Moves) - 1; i >= 0; i-- {
 		m := &old.Moves[i]
 		if m.State != cluster.MoveDone {
 			continue
 		}
-		row := newestRow(d.snap, m.Task)
+		row := newestRow(d.Snap, m.Task)
 		why := restless(row)
 		if why == "" && row.Node != m.To {
 			why = "is on node " + row.Node
 		}
-		if _, ok := d.snap.Node(m.From); why == "" && !ok {
+		if _, ok := d.Snap.Node(m.From); why == "" && !ok {
 			why = "was on node " + m.From + ", which is gone"
 		}
 		if why != "" {
@@ -431,6 +438,6 @@ func briefOf(r *cluster.Rebalancing) api.RebalancingBrief {
 }
 
 func answerRebalancing(w http.ResponseWriter, status int, v api.RebalancingView) error {
-	tag(w, v.Revision)
-	return answer(w, status, v)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, status, v)
 }

@@ -5,6 +5,10 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -13,7 +17,7 @@ import (
 type recoveryAPI struct{ backend }
 
 func (a *recoveryAPI) readRecovery(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -28,8 +32,8 @@ func (a *recoveryAPI) answerRecovery(w http.ResponseWriter, snap *store.Snapshot
 	if e, ok := snap.Recovery(a.domain); ok {
 		v.Recovery, v.Needed, v.Revision = e.Value, e.Value.State == cluster.RecoveryNeeded, e.Modified
 	}
-	tag(w, v.Revision)
-	return answer(w, http.StatusOK, v)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // recover takes the operator's decision on a store that went back (P1.7). In one transaction it is written down and the
@@ -37,35 +41,36 @@ func (a *recoveryAPI) answerRecovery(w http.ResponseWriter, snap *store.Snapshot
 // begins with the decision.
 func (a *recoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 	var asked api.RecoveryRequest
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	if err := readBody(w, r, &asked); err != nil {
+	if err := strictjson.ReadBody(w, r, &asked); err != nil {
 		return err
 	}
 	decided, ok := map[api.RecoveryAction]cluster.RecoveryState{
 		api.RecoverAdopt: cluster.RecoveryAdopt, api.RecoverStop: cluster.RecoveryStop,
 	}[asked.Action]
 	if !ok {
-		return faulty(cluster.Faults{
+		return respond.Invalid(cluster.Faults{
 			{Path: "action", Message: "want \"adopt\" (keep what nodes run and the store does not know, " +
 				"where its owner wants it) or \"stop\""},
 		})
 	}
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Recovery(a.domain)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Recovery(a.domain)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		switch {
 		case !ok:
-			return problemf(http.StatusConflict, "the store of domain %s did not go back: there is nothing to recover",
+			return respond.Problemf(http.StatusConflict,
+				"the store of domain %s did not go back: there is nothing to recover",
 				a.domain)
 		case e.Value.State == decided:
 			return nil
 		case e.Value.State != cluster.RecoveryNeeded:
-			return problemf(http.StatusConflict, "it was decided already, at %s: %s",
+			return respond.Problemf(http.StatusConflict, "it was decided already, at %s: %s",
 				e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
 		}
 		recoverStore(d, a.domain, e, decided)
@@ -78,38 +83,39 @@ func (a *recoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 }
 
 // recover draws the decision, and the end of the reign that it was taken in.
-func recoverStore(d *draft, domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
+func recoverStore(d *draft.Draft, domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
 	next := *e.Value
-	next.State, next.Decided, next.By = decided, d.now, d.by
+	next.State, next.Decided, next.By = decided, d.Now, d.By
 	leader := &cluster.Leader{}
-	l, ok := d.snap.Leader(domain)
+	l, ok := d.Snap.Leader(domain)
 	if ok {
 		*leader = *l.Value
 	}
-	leader.Incarnation = max(uint64(d.now.UnixMilli()), next.Shown.Incarnation+1, leader.Incarnation+1)
+	leader.Incarnation = max(uint64(d.Now.UnixMilli()), next.Shown.Incarnation+1, leader.Incarnation+1)
 	leader.Epoch++
-	leader.Holder, leader.Member, leader.Since = "", "", d.now
-	d.put(d.prefix.Recovery(domain), &next, e.Modified)
-	d.put(d.prefix.Leader(domain), leader, l.Modified)
-	d.events = append(d.events, cluster.Event{
+	leader.Holder, leader.Member, leader.Since = "", "", d.Now
+	d.Put(d.Prefix.Recovery(domain), &next, e.Modified)
+	d.Put(d.Prefix.Leader(domain), leader, l.Modified)
+	d.Events = append(d.Events, cluster.Event{
 		Type:    "recovery.decided",
 		Message: "the operator decided on tasks that nodes run and the store does not know: " + string(decided),
 	})
 }
 
-func (a *recoveryAPI) routes() []route {
-	return []route{
+func (a *recoveryAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/recovery", name: "readRecovery",
-			summary: "Whether the store went back behind the agents, and what was decided about it.",
-			role:    cluster.RoleViewer,
-			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.RecoveryView](), serve: a.readRecovery,
+			Method: "GET", Path: "/v1/recovery", Name: "readRecovery",
+			Summary: "Whether the store went back behind the agents, and what was decided about it.",
+			Role:    cluster.RoleViewer,
+			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.RecoveryView](),
+			Serve: a.readRecovery,
 		},
 		{
-			method: "POST", path: "/v1/recovery", name: "recover",
-			summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
-			role:    cluster.RoleAdmin, writes: true, body: reflect.TypeFor[api.RecoveryRequest](),
-			reply: reflect.TypeFor[api.RecoveryView](), serve: a.recover,
+			Method: "POST", Path: "/v1/recovery", Name: "recover",
+			Summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
+			Role:    cluster.RoleAdmin, Writes: true, Body: reflect.TypeFor[api.RecoveryRequest](),
+			Reply: reflect.TypeFor[api.RecoveryView](), Serve: a.recover,
 		},
 	}
 }

@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
@@ -32,40 +37,41 @@ const (
 )
 
 // routes are about what keeps nodes for somebody.
-func (a *reservationsAPI) routes() []route {
+func (a *reservationsAPI) routes() []route.Route {
 	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
 	view := reflect.TypeFor[api.ReservationView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: all, name: "listReservations", role: cluster.RoleViewer,
-			summary: "What keeps nodes for somebody, for a span of time.", query: listParameters(),
-			reply: reflect.TypeFor[api.Page[api.ReservationView]](), stream: eventStream, long: true,
-			serve: a.listReservations,
+			Method: "GET", Path: all, Name: "listReservations", Role: cluster.RoleViewer,
+			Summary: "What keeps nodes for somebody, for a span of time.", Query: route.ListParameters(),
+			Reply: reflect.TypeFor[api.Page[api.ReservationView]](), Stream: route.MediaEventStream, Long: true,
+			Serve: a.listReservations,
 		},
 		{
-			method: "GET", path: one, name: "readReservation", role: cluster.RoleViewer, summary: "One reservation.",
-			query: []parameter{consistent()}, reply: view, serve: a.readReservation,
+			Method: "GET", Path: one, Name: "readReservation", Role: cluster.RoleViewer, Summary: "One reservation.",
+			Query: []route.Parameter{route.Consistent()}, Reply: view, Serve: a.readReservation,
 		},
 		{
-			method: "PUT", path: one, name: "writeReservation", role: cluster.RoleOperator,
-			summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen " +
-				"now; those that it has already stay where they will do.", writes: true,
-			body: reflect.TypeFor[api.Reservation](), reply: view, serve: a.writeReservation,
+			Method: "PUT", Path: one, Name: "writeReservation", Role: cluster.RoleOperator,
+			Summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen " +
+				"now; those that it has already stay where they will do.", Writes: true,
+			Body: reflect.TypeFor[api.Reservation](), Reply: view, Serve: a.writeReservation,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteReservation", role: cluster.RoleOperator,
-			summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.",
-			writes:  true, status: http.StatusNoContent, serve: a.deleteReservation,
+			Method: "DELETE", Path: one, Name: "deleteReservation", Role: cluster.RoleOperator,
+			Summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.",
+			Writes:  true, Status: http.StatusNoContent, Serve: a.deleteReservation,
 		},
 	}
 }
 
 func (a *reservationsAPI) listReservations(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, source[api.ReservationView]{
+	return serveList(a.lists, w, r, lists.Source[api.ReservationView]{
 		List: "reservations", Topics: store.TopicReservations,
-		All: func(snap *store.Snapshot) (all []item[api.ReservationView]) {
+		All: func(snap *store.Snapshot) (all []lists.Item[api.ReservationView]) {
 			for e := range snap.Reservations() {
-				all = append(all, item[api.ReservationView]{Key: e.Value.Name, Value: reservationView(e, a.now())})
+				all = append(all,
+					lists.Item[api.ReservationView]{Key: e.Value.Name, Value: reservationView(e, a.now())})
 			}
 			return all
 		},
@@ -73,7 +79,7 @@ func (a *reservationsAPI) listReservations(w http.ResponseWriter, r *http.Reques
 }
 
 func (a *reservationsAPI) readReservation(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -84,10 +90,10 @@ func (a *reservationsAPI) answerReservation(w http.ResponseWriter, status int, s
 	name string) error {
 	e, ok := snap.Reservation(name)
 	if !ok {
-		return notFound("reservation", name)
+		return respond.NotFound("reservation", name)
 	}
-	tag(w, e.Modified)
-	return answer(w, status, reservationView(e, a.now()))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, reservationView(e, a.now()))
 }
 
 func reservationView(e store.Entry[cluster.Reservation], now time.Time) api.ReservationView {
@@ -104,14 +110,14 @@ func reservationView(e store.Entry[cluster.Reservation], now time.Time) api.Rese
 func (a *reservationsAPI) writeReservation(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("reservation")
 	var asked cluster.Reservation
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	if err := readBody(w, r, &asked, "revision", "state"); err != nil {
+	if err := strictjson.ReadBody(w, r, &asked, "revision", "state"); err != nil {
 		return err
 	}
-	faults := named("name", &asked.Name, name)
+	faults := draft.FillName("name", &asked.Name, name)
 	if asked.Domain != "" && asked.Domain != a.domain {
 		faults = append(faults, cluster.Fault{
 			Path: "domain",
@@ -120,9 +126,9 @@ func (a *reservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 		})
 	}
 	status := http.StatusOK
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
-		e, stands := d.snap.Reservation(name)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, stands := d.Snap.Reservation(name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		status = http.StatusOK
@@ -131,10 +137,10 @@ func (a *reservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 		}
 		next, found := newReservation(d, asked, e.Value, a.domain)
 		if all := append(slices.Clone(faults), found...); len(all) > 0 {
-			return faulty(all)
+			return respond.Invalid(all)
 		}
 		if !stands || !reflect.DeepEqual(*e.Value, *next) {
-			d.put(d.prefix.Reservation(name), next, e.Modified)
+			d.Put(d.Prefix.Reservation(name), next, e.Modified)
 			dropOldReservations(d, name)
 		}
 		return nil
@@ -147,19 +153,19 @@ func (a *reservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 
 func (a *reservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("reservation")
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Reservation(name)
-		if err := pre.check(e.Modified); err != nil {
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Reservation(name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("reservation", name)
+			return respond.NotFound("reservation", name)
 		}
-		d.remove(d.prefix.Reservation(name), e.Modified, cluster.Event{
+		d.Remove(d.Prefix.Reservation(name), e.Modified, cluster.Event{
 			Type: "reservation.deleted", Reason: cluster.ReasonDeleted, Message: "the user deleted the reservation " +
 				name,
 		})
@@ -174,19 +180,20 @@ func (a *reservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Reque
 
 // reservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it. was
 // is what stands, or nil.
-func newReservation(d *draft, asked cluster.Reservation, was *cluster.Reservation, domain string) (*cluster.Reservation,
+func newReservation(d *draft.Draft, asked cluster.Reservation, was *cluster.Reservation,
+	domain string) (*cluster.Reservation,
 	cluster.Faults,
 ) {
 	r := asked
-	r.Domain, r.Created, r.By = domain, d.now, d.by
+	r.Domain, r.Created, r.By = domain, d.Now, d.By
 	r.Nodes, r.Constraints = slices.Clone(asked.Nodes), slices.Clone(asked.Constraints)
-	begins := d.now
+	begins := d.Now
 	if was != nil {
 		r.Created, r.By, begins = was.Created, was.By, was.From
 	}
 	r.SetDefaults(begins)
 	faults := cluster.FaultsOf(r.Validate())
-	if r.Over(d.now) && (was == nil || !was.Until.Equal(r.Until)) && r.Until.After(r.From) {
+	if r.Over(d.Now) && (was == nil || !was.Until.Equal(r.Until)) && r.Until.After(r.From) {
 		faults = append(faults, cluster.Fault{
 			Path:    "until",
 			Message: "lies in the past: want the time when the reservation ends",
@@ -203,7 +210,7 @@ func newReservation(d *draft, asked cluster.Reservation, was *cluster.Reservatio
 	}
 	for i, name := range r.Nodes {
 		at := fmt.Sprintf("nodes[%d]", i)
-		if n, ok := d.snap.Node(name); !ok || n.Value.Domain != domain {
+		if n, ok := d.Snap.Node(name); !ok || n.Value.Domain != domain {
 			faults = append(faults, cluster.Fault{
 				Path:    at,
 				Message: fmt.Sprintf("is %s, and domain %s has no such node", name, domain),
@@ -220,8 +227,8 @@ func newReservation(d *draft, asked cluster.Reservation, was *cluster.Reservatio
 }
 
 // keeps returns another reservation that keeps the node at a time when r would, or nil.
-func keeps(d *draft, node string, r *cluster.Reservation) *cluster.Reservation {
-	for e := range d.snap.Reservations() {
+func keeps(d *draft.Draft, node string, r *cluster.Reservation) *cluster.Reservation {
+	for e := range d.Snap.Reservations() {
 		if o := e.Value; o.Name != r.Name && o.Overlaps(r) {
 			if _, kept := slices.BinarySearch(o.Nodes, node); kept {
 				return o
@@ -233,13 +240,13 @@ func keeps(d *draft, node string, r *cluster.Reservation) *cluster.Reservation {
 
 // choose returns as many nodes as a reservation asks for: those that it has or names first, then such as are ready,
 // then those where the least runs.
-func choose(d *draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
+func choose(d *draft.Draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	type candidate struct {
 		name  string
 		order [3]int
 	}
 	var all []candidate
-	for e := range d.snap.Nodes() {
+	for e := range d.Snap.Nodes() {
 		name := e.Value.Name
 		if e.Value.Domain != r.Domain || !suits(d, r, e.Value) || keeps(d, name, r) != nil {
 			continue
@@ -251,7 +258,7 @@ func choose(d *draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 		if e.Value.State == cluster.NodeReady {
 			c.order[1] = 0
 		}
-		for row := range d.snap.NodeAttempts(name) {
+		for row := range d.Snap.NodeAttempts(name) {
 			if row.Standing() {
 				c.order[2]++
 			}
@@ -261,7 +268,7 @@ func choose(d *draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	if len(all) < r.Count {
 		return nil, cluster.Faults{
 			{Path: "count", Message: fmt.Sprintf("is %d, and %s would do that no other reservation keeps in that time",
-				r.Count, plural(len(all), "node"))},
+				r.Count, respond.Plural(len(all), "node"))},
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
@@ -276,9 +283,9 @@ func choose(d *draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 }
 
 // suits reports whether a node is what a reservation asks for, and is to stay in the fleet.
-func suits(d *draft, r *cluster.Reservation, n *cluster.Node) bool {
-	host, _ := d.snap.Host(n.Name)
-	status, _ := d.snap.NodeStatus(n.Name)
+func suits(d *draft.Draft, r *cluster.Reservation, n *cluster.Node) bool {
+	host, _ := d.Snap.Host(n.Name)
+	status, _ := d.Snap.NodeStatus(n.Name)
 	if host.Value != nil && (host.Value.Gone || host.Value.Drain != nil) {
 		return false
 	}
@@ -288,11 +295,11 @@ func suits(d *draft, r *cluster.Reservation, n *cluster.Node) bool {
 }
 
 // dropOldReservations removes some that are over since long ago, but for the one of that name.
-func dropOldReservations(d *draft, name string) {
+func dropOldReservations(d *draft.Draft, name string) {
 	n := 0
-	for e := range d.snap.Reservations() {
-		if e.Value.Name != name && n < tidyReservations && e.Value.Over(d.now.Add(-keepReservations)) {
-			d.put(d.prefix.Reservation(e.Value.Name), nil, e.Modified)
+	for e := range d.Snap.Reservations() {
+		if e.Value.Name != name && n < tidyReservations && e.Value.Over(d.Now.Add(-keepReservations)) {
+			d.Put(d.Prefix.Reservation(e.Value.Name), nil, e.Modified)
 			n++
 		}
 	}

@@ -1,9 +1,17 @@
 package apiserver
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/berthd/berth/internal/apiserver/route"
+)
+
+// The description of the API is generated from the routes.
+//
+//go:generate go test -count=1 -run ^TestOpenAPI$ . -args -write
 
 // operations returns the routes of all operations, in the order of the API's description.
-func (s *Server) operations() []route {
+func (s *Server) operations() []route.Route {
 	cfg := &s.cfg
 	back := backend{reads: s.reads, writer: s.writer, lists: s.lists, domain: cfg.Domain, now: cfg.Now}
 	work := workloads{backend: back, look: s.look}
@@ -38,7 +46,7 @@ func (s *Server) operations() []route {
 		s.statusRoutes(), s.servers.routes(),
 		(&storeCopyAPI{s.reads, cfg.Engine, s.metrics.streams, cfg.Log}).routes(), (&recoveryAPI{back}).routes(),
 		(&domainAPI{back, s.massSilence}).routes(), (&settingsAPI{cfg.ServerID, cfg.Settings}).routes(),
-		s.events.routes(), (&imagesAPI{cfg.Tables, agents}).routes(), (&volumesAPI{cfg.Tables, agents}).routes(),
+		s.events.Routes(), (&imagesAPI{cfg.Tables, agents}).routes(), (&volumesAPI{cfg.Tables, agents}).routes(),
 		(&tokensAPI{back, cfg.Authority}).routes(), s.joining.routes(),
 		(&secretsAPI{back, cfg.Vault}).routes(), s.masterKeys.routes(),
 	)

@@ -14,6 +14,12 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -44,14 +50,14 @@ func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	if err := a.knownCluster(r, in); err != nil {
 		return err
 	}
-	c := callerOf(r.Context())
-	return serveList(a.lists, w, r, source[api.SecretView]{
+	c := access.CallerOf(r.Context())
+	return serveList(a.lists, w, r, lists.Source[api.SecretView]{
 		List: "secrets", Topics: store.TopicSecrets | store.TopicOwners | store.TopicCrons | store.TopicDefinitions,
-		All: func(snap *store.Snapshot) (all []item[api.SecretView]) {
+		All: func(snap *store.Snapshot) (all []lists.Item[api.SecretView]) {
 			users := usersOf(snap, in)
 			for e := range snap.Secrets(in) {
-				if c.sees(e.Value.Cluster) {
-					all = append(all, item[api.SecretView]{
+				if c.Sees(e.Value.Cluster) {
+					all = append(all, lists.Item[api.SecretView]{
 						Key:   e.Value.Cluster + "/" + e.Value.Name,
 						Value: secretView(e, users),
 					})
@@ -63,17 +69,17 @@ func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *secretsAPI) readSecret(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	in, name := r.PathValue("cluster"), r.PathValue("secret")
 	e, ok := snap.Secret(in, name)
 	if !ok {
-		return notFound("secret", in+"/"+name)
+		return respond.NotFound("secret", in+"/"+name)
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusOK, secretView(e, usersOf(snap, in)))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusOK, secretView(e, usersOf(snap, in)))
 }
 
 func secretView(e store.Entry[cluster.Secret], users map[secretName][]string) api.SecretView {
@@ -135,8 +141,8 @@ func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
 
 // readSecretBody reads a write of a secret. No fault quotes the value.
 func readSecretBody(w http.ResponseWriter, r *http.Request) (ask api.SecretWrite, err error) {
-	err = readBody(w, r, &ask)
-	if p, ok := errors.AsType[*problem](err); ok {
+	err = strictjson.ReadBody(w, r, &ask)
+	if p, ok := errors.AsType[*respond.Problem](err); ok {
 		for i := range p.Faults {
 			if !slices.Contains([]string{"type", "registry", "username"}, p.Faults[i].Path) {
 				p.Faults[i].Message = "is not what is expected here: want value, in base64, and where it is " +
@@ -176,7 +182,7 @@ func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, fault
 }
 
 func (a *secretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
@@ -191,16 +197,16 @@ func (a *secretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	asked.SetDefaults()
 	value, faults := valueOf(&ask, asked.Type)
 	if faults = append(cluster.FaultsOf(asked.Validate()), faults...); len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
 	if a.vault == nil {
-		return problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
+		return respond.Problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
 	}
 	var restarted []string
 	status := http.StatusOK
-	snap, err := a.writer.write(r.Context(), func(d *draft) (err error) {
-		e, stands := d.snap.Secret(asked.Cluster, asked.Name)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) (err error) {
+		e, stands := d.Snap.Secret(asked.Cluster, asked.Name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		status = http.StatusOK
@@ -215,26 +221,26 @@ func (a *secretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	e, ok := snap.Secret(asked.Cluster, asked.Name)
 	if !ok {
-		return notFound("secret", asked.Cluster+"/"+asked.Name) // deleted since
+		return respond.NotFound("secret", asked.Cluster+"/"+asked.Name) // deleted since
 	}
 	v := secretView(e, usersOf(snap, asked.Cluster))
 	v.Restarted = restarted
-	tag(w, e.Modified)
-	return answer(w, status, v)
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, v)
 }
 
 // setSecret draws the write of a secret, and the restarts that its uses ask for. The same value again changes nothing.
-func setSecret(d *draft, vault Vault, next cluster.Secret, value []byte,
+func setSecret(d *draft.Draft, vault Vault, next cluster.Secret, value []byte,
 	e store.Entry[cluster.Secret],
 ) (restarted []string, err error) {
-	if err := d.inCluster(next.Cluster); err != nil {
-		return nil, asProblem(err)
+	if err := d.RequireCluster(next.Cluster); err != nil {
+		return nil, draft.AsProblem(err)
 	}
-	next.Version, next.Created = 1, d.now
+	next.Version, next.Created = 1, d.Now
 	verb := "secret.created"
 	if old := e.Value; old != nil {
 		same := old.Type == next.Type && old.Registry == next.Registry
-		if k, ok := d.snap.SecretKey(old.Key); same && ok {
+		if k, ok := d.Snap.SecretKey(old.Key); same && ok {
 			was, err := vault.Open(k.Value, old)
 			if err != nil {
 				return nil, sealing(err)
@@ -245,7 +251,7 @@ func setSecret(d *draft, vault Vault, next cluster.Secret, value []byte,
 		}
 		next.Version, next.Created, verb = old.Version+1, old.Created, "secret.updated"
 	}
-	next.Stamp, next.Updated, next.Size = newID(8), d.now, len(value)
+	next.Stamp, next.Updated, next.Size = access.NewID(8), d.Now, len(value)
 	if next.Type == cluster.SecretRegistry {
 		next.Size = 0 // that of the login says nothing
 	}
@@ -256,8 +262,8 @@ func setSecret(d *draft, vault Vault, next cluster.Secret, value []byte,
 	if err := vault.Seal(key, &next, value); err != nil {
 		return nil, sealing(err)
 	}
-	d.put(d.prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
-	d.events = append(d.events, cluster.Event{
+	d.Put(d.Prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
+	d.Events = append(d.Events, cluster.Event{
 		Type: verb, Cluster: next.Cluster,
 		Message: fmt.Sprintf("the secret %s has version %d", next.Name, next.Version),
 	})
@@ -266,41 +272,41 @@ func setSecret(d *draft, vault Vault, next cluster.Secret, value []byte,
 
 // sealing is the answer where a value cannot be sealed or opened.
 func sealing(err error) error {
-	return problemf(http.StatusServiceUnavailable, "%v", err)
+	return respond.Problemf(http.StatusServiceUnavailable, "%v", err)
 }
 
 // sealingKey returns the key that secrets are sealed with now, and makes the first one. The draft rests on it: a
 // rotation, which writes the record of the key that it replaces, keeps out whatever was sealed with that meanwhile.
-func sealingKey(d *draft, vault Vault) (*cluster.SecretKey, error) {
-	e, ok := d.snap.NewestSecretKey()
+func sealingKey(d *draft.Draft, vault Vault) (*cluster.SecretKey, error) {
+	e, ok := d.Snap.NewestSecretKey()
 	if ok {
-		d.require(d.prefix.SecretKey(e.Value.ID), e.Modified)
+		d.Require(d.Prefix.SecretKey(e.Value.ID), e.Modified)
 		return e.Value, nil
 	}
-	k, err := vault.NewKey(d.snap.MasterInUse(), 1, d.now)
+	k, err := vault.NewKey(d.Snap.MasterInUse(), 1, d.Now)
 	if err != nil {
 		return nil, sealing(err)
 	}
-	d.put(d.prefix.SecretKey(k.ID), k, 0)
+	d.Put(d.Prefix.SecretKey(k.ID), k, 0)
 	return k, nil
 }
 
 // restartUsers has the services of the cluster replace their tasks whose definitions ask for that, as a restart by hand
 // would, and so by their update policies. Those of which nothing runs need not.
-func restartUsers(d *draft, s *cluster.Secret) (names []string) {
-	for e := range d.snap.Services(s.Cluster) {
-		def, ok := d.snap.Definition(e.Value.Definition)
+func restartUsers(d *draft.Draft, s *cluster.Secret) (names []string) {
+	for e := range d.Snap.Services(s.Cluster) {
+		def, ok := d.Snap.Definition(e.Value.Definition)
 		if !ok || e.Value.Deleted || e.Value.Stopped || !def.Value.RestartsFor(s.Name) ||
-			!standing(d.snap, e.Value.Owner()) {
+			!standing(d.Snap, e.Value.Owner()) {
 			continue
 		}
 		next := *e.Value
-		d.nextVersion(&next)
-		next.Restarted, next.Updated, next.Trace = next.Generation, d.now, d.trace
-		key := d.prefix.Service(next.Cluster, next.Name)
-		d.put(key, &next, e.Modified)
+		d.NextVersion(&next)
+		next.Restarted, next.Updated, next.Trace = next.Generation, d.Now, d.Trace
+		key := d.Prefix.Service(next.Cluster, next.Name)
+		d.Put(key, &next, e.Modified)
 		owner := next.Owner()
-		d.instead[key] = cluster.Event{
+		d.Instead[key] = cluster.Event{
 			Type: "service.updated", Cluster: next.Cluster, Owner: &owner, Reason: cluster.ReasonSecret,
 			Message: "its tasks are replaced: the secret " + s.Name + " has another value",
 		}
@@ -321,25 +327,25 @@ func standing(snap *store.Snapshot, o cluster.OwnerRef) bool {
 
 func (a *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	in, name := r.PathValue("cluster"), r.PathValue("secret")
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Secret(in, name)
-		if err := pre.check(e.Modified); err != nil {
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Secret(in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("secret", in+"/"+name)
+			return respond.NotFound("secret", in+"/"+name)
 		}
-		if users := usersOf(d.snap, in)[secretName{in, name}]; len(users) > 0 && !given(r, "force") {
-			return problemf(http.StatusConflict,
+		if users := usersOf(d.Snap, in)[secretName{in, name}]; len(users) > 0 && !route.Flag(r, "force") {
+			return respond.Problemf(http.StatusConflict,
 				"the secret %s/%s is used by %s: their next tasks would wait for it. Delete these first, or "+
 					"take it out of what they run; with force it is deleted all the same",
 				in, name, someOf(users))
 		}
-		d.remove(d.prefix.Secret(in, name), e.Modified, cluster.Event{
+		d.Remove(d.Prefix.Secret(in, name), e.Modified, cluster.Event{
 			Type: "secret.deleted", Cluster: in, Reason: cluster.ReasonDeleted,
 			Message: "the user deleted the secret " + name,
 		})
@@ -361,36 +367,37 @@ func someOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-func (a *secretsAPI) routes() []route {
+func (a *secretsAPI) routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
 	page, view := reflect.TypeFor[api.Page[api.SecretView]](), reflect.TypeFor[api.SecretView]()
-	force := queryParam("force", "boolean", "even where something uses it")
-	return []route{
+	force := route.QueryParam("force", "boolean", "even where something uses it")
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/secrets", name: "listAllSecrets", role: cluster.RoleViewer, shared: true,
-			summary: "The secrets of all clusters, without their values.", query: listParameters(), reply: page,
-			stream: eventStream, long: true, serve: a.listSecrets,
+			Method: "GET", Path: "/v1/secrets", Name: "listAllSecrets", Role: cluster.RoleViewer, Shared: true,
+			Summary: "The secrets of all clusters, without their values.", Query: route.ListParameters(), Reply: page,
+			Stream: route.MediaEventStream, Long: true, Serve: a.listSecrets,
 		},
 		{
-			method: "GET", path: list, name: "listSecrets", role: cluster.RoleViewer,
-			summary: "The secrets of a cluster, without their values.", query: listParameters(), reply: page,
-			stream: eventStream, long: true, serve: a.listSecrets,
+			Method: "GET", Path: list, Name: "listSecrets", Role: cluster.RoleViewer,
+			Summary: "The secrets of a cluster, without their values.", Query: route.ListParameters(), Reply: page,
+			Stream: route.MediaEventStream, Long: true, Serve: a.listSecrets,
 		},
 		{
-			method: "GET", path: one, name: "readSecret", role: cluster.RoleViewer,
-			summary: "What is known of a secret but its value, which is never told.", query: []parameter{consistent()},
-			reply: view, serve: a.readSecret,
+			Method: "GET", Path: one, Name: "readSecret", Role: cluster.RoleViewer,
+			Summary: "What is known of a secret but its value, which is never told.",
+			Query:   []route.Parameter{route.Consistent()},
+			Reply:   view, Serve: a.readSecret,
 		},
 		{
-			method: "PUT", path: one, name: "writeSecret", role: cluster.RoleOperator,
-			summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
-				"are, in the same transaction.", writes: true, body: reflect.TypeFor[api.SecretWrite](), reply: view,
-			serve: a.writeSecret,
+			Method: "PUT", Path: one, Name: "writeSecret", Role: cluster.RoleOperator,
+			Summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
+				"are, in the same transaction.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
+			Serve: a.writeSecret,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteSecret", role: cluster.RoleOperator,
-			summary: "Deletes a secret. One that something uses is kept, unless forced.", writes: true,
-			query: []parameter{force}, status: http.StatusNoContent, serve: a.deleteSecret,
+			Method: "DELETE", Path: one, Name: "deleteSecret", Role: cluster.RoleOperator,
+			Summary: "Deletes a secret. One that something uses is kept, unless forced.", Writes: true,
+			Query: []route.Parameter{force}, Status: http.StatusNoContent, Serve: a.deleteSecret,
 		},
 	}
 }

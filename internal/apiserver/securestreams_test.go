@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
@@ -83,7 +84,7 @@ func TestStreamOverHTTPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+s.access(cluster.RoleViewer))
-	r.Header.Set("Accept", eventStream)
+	r.Header.Set("Accept", route.MediaEventStream)
 	resp, err := s.plain.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,10 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -85,18 +89,18 @@ func judgeServer(v *api.ServerView, engine *engineAnswer, r Reach, heard bool) (
 	case heard || v.Engine != nil:
 		return api.ServerUp, ""
 	case engine.membersErr != nil:
-		return api.ServerUnknown, "the store could not be asked: " + problemOf(engine.membersErr).Detail
+		return api.ServerUnknown, "the store could not be asked: " + respond.ProblemOf(engine.membersErr).Detail
 	}
 	return api.ServerUnknown, "it was not heard yet"
 }
 
 func (a *serversAPI) listServers(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, source[api.ServerView]{
+	return serveList(a.lists, w, r, lists.Source[api.ServerView]{
 		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
-		All: func(snap *store.Snapshot) (all []item[api.ServerView]) {
+		All: func(snap *store.Snapshot) (all []lists.Item[api.ServerView]) {
 			engine := a.engine.ask(context.Background()) // bounded by itself
 			for _, v := range a.views(snap, &engine) {
-				all = append(all, item[api.ServerView]{Key: v.ID + "/" + v.Member, Value: v})
+				all = append(all, lists.Item[api.ServerView]{Key: v.ID + "/" + v.Member, Value: v})
 			}
 			return all
 		},
@@ -110,12 +114,12 @@ func (a *serversAPI) findServer(snap *store.Snapshot, engine *engineAnswer, id s
 			return v, nil
 		}
 	}
-	return api.ServerView{}, notFound("server", id)
+	return api.ServerView{}, respond.NotFound("server", id)
 }
 
 // target reads what a request about one server names, from what the store holds now.
 func (a *serversAPI) target(r *http.Request) (api.ServerView, engineAnswer, error) {
-	snap, err := a.reads.settled(r.Context())
+	snap, err := a.reads.Settled(r.Context())
 	if err != nil {
 		return api.ServerView{}, engineAnswer{}, err
 	}
@@ -129,7 +133,7 @@ func (a *serversAPI) target(r *http.Request) (api.ServerView, engineAnswer, erro
 }
 
 func (a *serversAPI) readServer(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -138,8 +142,8 @@ func (a *serversAPI) readServer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tag(w, v.Revision)
-	return answer(w, http.StatusOK, v)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 func (a *serversAPI) promoteServer(w http.ResponseWriter, r *http.Request) error {
@@ -149,9 +153,9 @@ func (a *serversAPI) promoteServer(w http.ResponseWriter, r *http.Request) error
 	}
 	switch {
 	case !engine.known:
-		return problemf(http.StatusConflict, "the store runs elsewhere: servers have no votes in it")
+		return respond.Problemf(http.StatusConflict, "the store runs elsewhere: servers have no votes in it")
 	case v.Engine == nil:
-		return problemf(http.StatusConflict, "server %s is not a member of the store", serverName(&v))
+		return respond.Problemf(http.StatusConflict, "server %s is not a member of the store", serverName(&v))
 	case v.Engine.Learner:
 		if err := a.members.Promote(r.Context(), v.Engine.ID); err != nil {
 			return memberProblem(&v, err)
@@ -159,7 +163,7 @@ func (a *serversAPI) promoteServer(w http.ResponseWriter, r *http.Request) error
 		a.engine.changed()
 		v.Engine.Learner = false
 	}
-	return answer(w, http.StatusOK, v)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // removeServer takes a server's member out of the store and deletes its record. The record of the server that answers
@@ -169,7 +173,7 @@ func (a *serversAPI) removeServer(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	if err := a.mayRemove(&v, &engine, given(r, "force")); err != nil {
+	if err := a.mayRemove(&v, &engine, route.Flag(r, "force")); err != nil {
 		return err
 	}
 	steps := []func(context.Context, *api.ServerView) error{a.removeMember, a.removeRecord}
@@ -189,11 +193,12 @@ func (a *serversAPI) removeServer(w http.ResponseWriter, r *http.Request) error 
 func (a *serversAPI) mayRemove(v *api.ServerView, engine *engineAnswer, force bool) error {
 	if !engine.known {
 		if v.Self {
-			return problemf(http.StatusConflict, "server %s is the one that answers: stop it, and ask another one",
+			return respond.Problemf(http.StatusConflict,
+				"server %s is the one that answers: stop it, and ask another one",
 				serverName(v))
 		}
 		if v.State == api.ServerUp && !force {
-			return problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force",
+			return respond.Problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force",
 				serverName(v))
 		}
 		return nil
@@ -204,11 +209,12 @@ func (a *serversAPI) mayRemove(v *api.ServerView, engine *engineAnswer, force bo
 	left, healthy := engine.votes(v.Engine.ID)
 	switch {
 	case left == 0:
-		return problemf(http.StatusConflict, "server %s is the last one: without it there is no store", serverName(v))
+		return respond.Problemf(http.StatusConflict, "server %s is the last one: without it there is no store",
+			serverName(v))
 	case healthy < quorum(left): // with force neither: the store itself would refuse
-		return problemf(http.StatusConflict,
+		return respond.Problemf(http.StatusConflict,
 			"without server %s the store has %s, of which %d must be up and %d would be: "+
-				"it would take no writes. Bring another server up first", serverName(v), plural(left, "member"),
+				"it would take no writes. Bring another server up first", serverName(v), respond.Plural(left, "member"),
 			quorum(left), healthy)
 	}
 	return nil
@@ -226,9 +232,9 @@ func (a *serversAPI) removeRecord(ctx context.Context, v *api.ServerView) error 
 	if v.Revision == 0 {
 		return nil
 	}
-	_, err := a.writer.write(ctx, func(d *draft) error {
-		if e, ok := d.snap.Server(v.ID); ok {
-			d.remove(d.prefix.Server(v.ID), e.Modified, cluster.Event{
+	_, err := a.writer.Write(ctx, func(d *draft.Draft) error {
+		if e, ok := d.Snap.Server(v.ID); ok {
+			d.Remove(d.Prefix.Server(v.ID), e.Modified, cluster.Event{
 				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + serverName(v) +
 					" was taken out of the control plane",
 			})
@@ -242,14 +248,15 @@ func (a *serversAPI) removeRecord(ctx context.Context, v *api.ServerView) error 
 func memberProblem(v *api.ServerView, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotInSync):
-		return problemf(http.StatusConflict, "server %s has not caught up with the store yet: ask again in a moment",
+		return respond.Problemf(http.StatusConflict,
+			"server %s has not caught up with the store yet: ask again in a moment",
 			serverName(v))
 	case errors.Is(err, store.ErrLosesQuorum):
-		return problemf(http.StatusConflict,
+		return respond.Problemf(http.StatusConflict,
 			"the store refuses to let go of server %s: those that are left, and up, would be too few for writes",
 			serverName(v))
 	case errors.Is(err, store.ErrMember):
-		return problemf(http.StatusConflict, "server %s is not a member of the store", serverName(v))
+		return respond.Problemf(http.StatusConflict, "server %s is not a member of the store", serverName(v))
 	}
 	return err
 }
@@ -265,32 +272,33 @@ func serverName(v *api.ServerView) string {
 	return v.Member
 }
 
-func (a *serversAPI) routes() []route {
-	force := queryParam("force", "boolean", "even where what is left would have no quorum, or the server is up")
-	return []route{
+func (a *serversAPI) routes() []route.Route {
+	force := route.QueryParam("force", "boolean", "even where what is left would have no quorum, or the server is up")
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/servers", name: "listServers",
-			summary: "The members of the control plane, with their parts in the store.", role: cluster.RoleViewer,
-			query: listParameters(), reply: reflect.TypeFor[api.Page[api.ServerView]](), stream: eventStream,
-			long:  true,
-			serve: a.listServers,
+			Method: "GET", Path: "/v1/servers", Name: "listServers",
+			Summary: "The members of the control plane, with their parts in the store.", Role: cluster.RoleViewer,
+			Query: route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.ServerView]](),
+			Stream: route.MediaEventStream,
+			Long:   true,
+			Serve:  a.listServers,
 		},
 		{
-			method: "GET", path: "/v1/servers/{server}", name: "readServer",
-			summary: "One member of the control plane, by its id or its member's.", role: cluster.RoleViewer,
-			query: []parameter{consistent()}, reply: reflect.TypeFor[api.ServerView](), serve: a.readServer,
+			Method: "GET", Path: "/v1/servers/{server}", Name: "readServer",
+			Summary: "One member of the control plane, by its id or its member's.", Role: cluster.RoleViewer,
+			Query: []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.ServerView](), Serve: a.readServer,
 		},
 		{
-			method: "POST", path: "/v1/servers/{server}/promote", name: "promoteServer",
-			summary: "Gives a member of the store that only copies it its vote.", role: cluster.RoleAdmin,
-			reply: reflect.TypeFor[api.ServerView](),
-			serve: a.promoteServer,
+			Method: "POST", Path: "/v1/servers/{server}/promote", Name: "promoteServer",
+			Summary: "Gives a member of the store that only copies it its vote.", Role: cluster.RoleAdmin,
+			Reply: reflect.TypeFor[api.ServerView](),
+			Serve: a.promoteServer,
 		},
 		{
-			method: "DELETE", path: "/v1/servers/{server}", name: "removeServer",
-			summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
-				"where what is left would have no quorum.", role: cluster.RoleAdmin, query: []parameter{force},
-			status: http.StatusNoContent, serve: a.removeServer,
+			Method: "DELETE", Path: "/v1/servers/{server}", Name: "removeServer",
+			Summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
+				"where what is left would have no quorum.", Role: cluster.RoleAdmin, Query: []route.Parameter{force},
+			Status: http.StatusNoContent, Serve: a.removeServer,
 		},
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -12,7 +15,7 @@ import (
 type servicesAPI struct{ workloads }
 
 func (a *servicesAPI) stopService(w http.ResponseWriter, r *http.Request) error {
-	return a.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+	return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
 		write := !svc.Stopped
 		svc.Stopped = true
 		return write, nil
@@ -20,72 +23,76 @@ func (a *servicesAPI) stopService(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (a *servicesAPI) startService(w http.ResponseWriter, r *http.Request) error {
-	return a.services().change(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+	return a.services().change(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		if !svc.Stopped {
 			return false, nil
 		}
 		svc.Stopped = false
-		return true, d.still(svc.Cluster, d.permitted(svc.Cluster, svc.Definition, "definition"))
+		return true, d.RequirePermissions(svc.Cluster, d.CheckPermissions(svc.Cluster, svc.Definition, "definition"))
 	})
 }
 
 func (a *servicesAPI) restartService(w http.ResponseWriter, r *http.Request) error {
-	return a.services().change(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+	return a.services().change(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		if svc.Stopped {
-			return false, problemf(http.StatusConflict, "service %s/%s is stopped: start it", svc.Cluster, svc.Name)
+			return false,
+				respond.Problemf(http.StatusConflict, "service %s/%s is stopped: start it", svc.Cluster, svc.Name)
 		}
-		d.nextVersion(svc)
+		d.NextVersion(svc)
 		svc.Restarted = svc.Generation
-		return true, d.still(svc.Cluster, d.permitted(svc.Cluster, svc.Definition, "definition"))
+		return true, d.RequirePermissions(svc.Cluster, d.CheckPermissions(svc.Cluster, svc.Definition, "definition"))
 	})
 }
 
-func (a *servicesAPI) routes() []route {
+func (a *servicesAPI) routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
 	page, view := reflect.TypeFor[api.Page[api.ServiceView]](), reflect.TypeFor[api.ServiceView]()
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/services", name: "listAllServices", role: cluster.RoleViewer, shared: true,
-			summary: "The services of all clusters.", query: listParameters(), reply: page, stream: eventStream,
-			long: true, serve: a.services().list,
+			Method: "GET", Path: "/v1/services", Name: "listAllServices", Role: cluster.RoleViewer, Shared: true,
+			Summary: "The services of all clusters.", Query: route.ListParameters(), Reply: page,
+			Stream: route.MediaEventStream,
+			Long:   true, Serve: a.services().list,
 		},
 		{
-			method: "GET", path: list, name: "listServices", role: cluster.RoleViewer,
-			summary: "The services of a cluster.",
-			query:   listParameters(), reply: page, stream: eventStream, long: true, serve: a.services().list,
+			Method: "GET", Path: list, Name: "listServices", Role: cluster.RoleViewer,
+			Summary: "The services of a cluster.",
+			Query:   route.ListParameters(), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Serve: a.services().list,
 		},
 		{
-			method: "GET", path: one, name: "readService", role: cluster.RoleViewer,
-			summary: "One service with its status.",
-			query:   []parameter{consistent()}, reply: view, serve: a.services().read,
+			Method: "GET", Path: one, Name: "readService", Role: cluster.RoleViewer,
+			Summary: "One service with its status.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: view, Serve: a.services().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeService", role: cluster.RoleSubmitter,
-			summary: "Makes or changes a service.",
-			writes:  true, body: reflect.TypeFor[cluster.Service](), reply: view, serve: a.services().write,
+			Method: "PUT", Path: one, Name: "writeService", Role: cluster.RoleSubmitter,
+			Summary: "Makes or changes a service.",
+			Writes:  true, Body: reflect.TypeFor[cluster.Service](), Reply: view, Serve: a.services().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteService", role: cluster.RoleSubmitter,
-			summary: "Deletes a service: its tasks are stopped, then it is gone.", writes: true,
-			status: http.StatusAccepted, reply: view, serve: a.services().delete,
+			Method: "DELETE", Path: one, Name: "deleteService", Role: cluster.RoleSubmitter,
+			Summary: "Deletes a service: its tasks are stopped, then it is gone.", Writes: true,
+			Status: http.StatusAccepted, Reply: view, Serve: a.services().delete,
 		},
 		{
-			method: "GET", path: one + "/addresses", name: "listAddresses", role: cluster.RoleViewer,
-			summary: "Where the healthy tasks of a service are reached, without those that are to be stopped.",
-			query:   listParameters(), reply: reflect.TypeFor[api.Page[api.Address]](), stream: eventStream, long: true,
-			serve: a.listAddresses,
+			Method: "GET", Path: one + "/addresses", Name: "listAddresses", Role: cluster.RoleViewer,
+			Summary: "Where the healthy tasks of a service are reached, without those that are to be stopped.",
+			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.Address]](),
+			Stream: route.MediaEventStream, Long: true,
+			Serve: a.listAddresses,
 		},
 		{
-			method: "POST", path: one + "/stop", name: "stopService", role: cluster.RoleSubmitter,
-			summary: "Stops all tasks and keeps the service.", writes: true, reply: view, serve: a.stopService,
+			Method: "POST", Path: one + "/stop", Name: "stopService", Role: cluster.RoleSubmitter,
+			Summary: "Stops all tasks and keeps the service.", Writes: true, Reply: view, Serve: a.stopService,
 		},
 		{
-			method: "POST", path: one + "/start", name: "startService", role: cluster.RoleSubmitter,
-			summary: "Starts a stopped service.", writes: true, reply: view, serve: a.startService,
+			Method: "POST", Path: one + "/start", Name: "startService", Role: cluster.RoleSubmitter,
+			Summary: "Starts a stopped service.", Writes: true, Reply: view, Serve: a.startService,
 		},
 		{
-			method: "POST", path: one + "/restart", name: "restartService", role: cluster.RoleSubmitter,
-			summary: "Replaces all tasks, as a rollout does.", writes: true, reply: view, serve: a.restartService,
+			Method: "POST", Path: one + "/restart", Name: "restartService", Role: cluster.RoleSubmitter,
+			Summary: "Replaces all tasks, as a rollout does.", Writes: true, Reply: view, Serve: a.restartService,
 		},
 	}
 }

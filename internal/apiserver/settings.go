@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -33,7 +35,7 @@ func (a *settingsAPI) readConfig(w http.ResponseWriter, _ *http.Request) error {
 			}
 		}
 	}
-	return answer(w, http.StatusOK, v)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // Bounds of a CPU profile, in seconds.
@@ -45,11 +47,11 @@ const (
 // readProfile answers as Go's own handlers of profiles do, so that its tools can read it.
 func (a *settingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error {
 	kind := r.PathValue("profile")
-	seconds, err := number(r, "seconds", profileSeconds)
+	seconds, err := route.Number(r, "seconds", profileSeconds)
 	if err != nil {
 		return err
 	}
-	debug, err := number(r, "debug", 0)
+	debug, err := route.Number(r, "debug", 0)
 	if err != nil {
 		return err
 	}
@@ -64,9 +66,9 @@ func (a *settingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error 
 	} else {
 		p := pprof.Lookup(kind)
 		if p == nil {
-			return notFound("profile", clip(kind))
+			return respond.NotFound("profile", respond.Clip(kind))
 		}
-		if kind == "heap" && given(r, "gc") {
+		if kind == "heap" && route.Flag(r, "gc") {
 			runtime.GC()
 		}
 		if debug > 0 {
@@ -77,7 +79,8 @@ func (a *settingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error 
 		}
 	}
 	h.Set("Cache-Control", "no-store")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
+	// not every writer has deadlines
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
 	_, err = w.Write(out.Bytes())
 	return err
 }
@@ -85,7 +88,7 @@ func (a *settingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error 
 // profileCPU measures the CPU for a while. The process has one such profile at a time.
 func profileCPU(ctx context.Context, out *bytes.Buffer, during time.Duration) error {
 	if err := pprof.StartCPUProfile(out); err != nil {
-		return problemf(http.StatusConflict, "the CPU is being measured already: ask again once that has ended")
+		return respond.Problemf(http.StatusConflict, "the CPU is being measured already: ask again once that has ended")
 	}
 	defer pprof.StopCPUProfile()
 	timer := time.NewTimer(during)
@@ -98,23 +101,23 @@ func profileCPU(ctx context.Context, out *bytes.Buffer, during time.Duration) er
 	}
 }
 
-func (a *settingsAPI) routes() []route {
-	return []route{
+func (a *settingsAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/config", name: "readConfig",
-			summary: "The settings of the server that answers, without what is secret.", role: cluster.RoleOperator,
-			audited: true,
-			reply:   reflect.TypeFor[api.Settings](), serve: a.readConfig,
+			Method: "GET", Path: "/v1/config", Name: "readConfig",
+			Summary: "The settings of the server that answers, without what is secret.", Role: cluster.RoleOperator,
+			Audited: true,
+			Reply:   reflect.TypeFor[api.Settings](), Serve: a.readConfig,
 		},
 		{
-			method: "GET", path: "/debug/pprof/{profile}", name: "readProfile",
-			summary: "A profile of the server that answers: goroutine, heap, allocs, block, mutex, " +
+			Method: "GET", Path: "/debug/pprof/{profile}", Name: "readProfile",
+			Summary: "A profile of the server that answers: goroutine, heap, allocs, block, mutex, " +
 				"threadcreate, or profile, which measures the CPU.",
-			role: cluster.RoleAdmin, audited: true, query: []parameter{
-				queryParam("seconds", "integer", "how long the CPU is measured; default 30, at most 120"),
-				queryParam("debug", "integer", "1 or 2: as text"),
-				queryParam("gc", "integer", "1: collect garbage before a heap profile"),
-			}, stream: "application/octet-stream", long: true, serve: a.readProfile,
+			Role: cluster.RoleAdmin, Audited: true, Query: []route.Parameter{
+				route.QueryParam("seconds", "integer", "how long the CPU is measured; default 30, at most 120"),
+				route.QueryParam("debug", "integer", "1 or 2: as text"),
+				route.QueryParam("gc", "integer", "1: collect garbage before a heap profile"),
+			}, Stream: "application/octet-stream", Long: true, Serve: a.readProfile,
 		},
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -36,11 +40,11 @@ type Simulator interface {
 // simulateLimit is how long a simulation may take, by the clock on the wall.
 const simulateLimit = time.Minute
 
-func (a *simulateAPI) routes() []route {
-	return []route{{
-		method: "POST", path: "/v1/simulate", name: "simulate", role: cluster.RoleViewer, quiet: true,
-		body: reflect.TypeFor[api.SimulateRequest](), reply: reflect.TypeFor[api.Simulation](), serve: a.simulate,
-		summary: "What would become of the domain if changes were made: where tasks would be placed and " +
+func (a *simulateAPI) routes() []route.Route {
+	return []route.Route{{
+		Method: "POST", Path: "/v1/simulate", Name: "simulate", Role: cluster.RoleViewer, Quiet: true,
+		Body: reflect.TypeFor[api.SimulateRequest](), Reply: reflect.TypeFor[api.Simulation](), Serve: a.simulate,
+		Summary: "What would become of the domain if changes were made: where tasks would be placed and " +
 			"moved, what would wait. Nothing is written. " +
 			"A server makes one simulation at a time, and answers others with 429.",
 	}}
@@ -49,21 +53,21 @@ func (a *simulateAPI) routes() []route {
 // simulate has the changes of a request made to a copy of the domain.
 func (a *simulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	var ask api.SimulateRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	// What was to be read is read: the deadline for it would end the request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines
 	if a.simulator == nil {
-		return problemf(http.StatusServiceUnavailable, "this server makes no simulations: ask another one")
+		return respond.Problemf(http.StatusServiceUnavailable, "this server makes no simulations: ask another one")
 	}
 	faults := append(a.simulator.Check(ask), simulateFaults(&ask)...)
 	if len(faults) > 0 {
-		return faulty(faults[:min(len(faults), maxFaults)])
+		return respond.Invalid(faults[:min(len(faults), strictjson.MaxFaults)])
 	}
 	if !a.simulating.TryLock() {
 		w.Header().Set("Retry-After", "5")
-		return problemf(http.StatusTooManyRequests,
+		return respond.Problemf(http.StatusTooManyRequests,
 			"this server is making another simulation, and makes one at a time: ask again, or another server; "+
 				"`berth simulate --snapshot FILE` needs none")
 	}
@@ -74,13 +78,13 @@ func (a *simulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	refused, wrong := errors.AsType[cluster.Faults](err)
 	switch {
 	case err == nil:
-		return answer(w, http.StatusOK, sim)
+		return respond.JSON(w, http.StatusOK, sim)
 	case wrong:
-		return faulty(refused)
+		return respond.Invalid(refused)
 	case errors.Is(err, ErrSimulation):
-		return problemf(http.StatusConflict, "%v", err)
+		return respond.Problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
-		return problemf(http.StatusServiceUnavailable,
+		return respond.Problemf(http.StatusServiceUnavailable,
 			"the simulation takes more than %s, which is all that a server gives it: ask for fewer changes, "+
 				"or save a snapshot "+
 				"(`berth operator snapshot save FILE`) and simulate where time does not matter (`berth simulate "+
@@ -92,12 +96,12 @@ func (a *simulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 // simulateFaults is what is wrong with the objects of a request by themselves, at the paths that they have in it.
 func simulateFaults(ask *api.SimulateRequest) (all cluster.Faults) {
 	for i := range ask.Changes {
-		_, faults := manifests(ask.Changes[i].Run)
+		_, faults := draft.Manifests(ask.Changes[i].Run)
 		for _, f := range faults {
 			f.Path = fmt.Sprintf("changes[%d].run", i) + strings.TrimPrefix(f.Path, "objects")
 			all = append(all, f)
 		}
-		if len(all) > maxFaults {
+		if len(all) > strictjson.MaxFaults {
 			break
 		}
 	}

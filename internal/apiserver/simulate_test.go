@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -124,5 +125,5 @@ func TestAllThatIsWrongWithASimulationIsTold(t *testing.T) {
 		t.Errorf("got the faults %s, want both unknown fields", r.faults())
 	}
 	w.want(400, "POST", "/v1/simulate", `{"changes": [`)
-	w.want(413, "POST", "/v1/simulate", `{"changes": "`+strings.Repeat("x", maxBody)+`"}`)
+	w.want(413, "POST", "/v1/simulate", `{"changes": "`+strings.Repeat("x", strictjson.MaxBody)+`"}`)
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/store"
@@ -15,14 +18,14 @@ import (
 )
 
 func (s *Server) readStatus(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.forRequest(r)
+	snap, err := s.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	engine := s.engine.ask(r.Context())
 	v := s.status(snap, &engine)
-	callerOf(r.Context()).showStatus(&v)
-	return answer(w, http.StatusOK, v)
+	access.CallerOf(r.Context()).ShowStatus(&v)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // status is the state of the whole.
@@ -105,7 +108,7 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 			r.Cause)
 	}
 	if engine.asked && engine.healthErr != nil {
-		say("the store could not be asked: %s", problemOf(engine.healthErr).Detail)
+		say("the store could not be asked: %s", respond.ProblemOf(engine.healthErr).Detail)
 	}
 	if st := v.Store; st != nil {
 		switch {
@@ -204,14 +207,14 @@ func (s *Server) massSilence(snap *store.Snapshot) bool {
 	return watcher.IsMassSilence(verdicts, time.Duration(now.UnixNano()), options)
 }
 
-func (s *Server) statusRoutes() []route {
-	return []route{
+func (s *Server) statusRoutes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/status", name: "readStatus",
-			summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
-			role:    cluster.RoleViewer, shared: true, query: []parameter{consistent()},
-			reply: reflect.TypeFor[api.Status](),
-			serve: s.readStatus,
+			Method: "GET", Path: "/v1/status", Name: "readStatus",
+			Summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
+			Role:    cluster.RoleViewer, Shared: true, Query: []route.Parameter{route.Consistent()},
+			Reply: reflect.TypeFor[api.Status](),
+			Serve: s.readStatus,
 		},
 	}
 }

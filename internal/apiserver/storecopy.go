@@ -10,15 +10,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // storeCopyAPI streams copies of the whole store.
 type storeCopyAPI struct {
-	reads   *snapshotReader
+	reads   *snapshot.Reader
 	engine  store.Engine
 	streams *prometheus.GaugeVec // open ones, by kind
 	log     *slog.Logger
@@ -27,7 +31,7 @@ type storeCopyAPI struct {
 // readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer
 // its sum, so that one that is cut short is never taken for whole.
 func (a *storeCopyAPI) readSnapshot(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.settled(r.Context())
+	snap, err := a.reads.Settled(r.Context())
 	if err != nil {
 		return err
 	}
@@ -69,20 +73,20 @@ func (p *snapshotStream) Write(b []byte) (int, error) {
 		return 0, nil // it would begin the answer
 	}
 	p.began = true
-	_ = p.ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
+	_ = p.ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout)) // not every writer has deadlines
 	n, err := p.w.Write(b)
 	p.sum.Write(b[:n])
 	return n, err
 }
 
-func (a *storeCopyAPI) routes() []route {
-	return []route{
+func (a *storeCopyAPI) routes() []route.Route {
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/snapshot", name: "readSnapshot",
-			summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells " +
+			Method: "GET", Path: "/v1/snapshot", Name: "readSnapshot",
+			Summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells " +
 				"a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.",
-			role:    cluster.RoleOperator,
-			audited: true, stream: "application/octet-stream", long: true, serve: a.readSnapshot,
+			Role:    cluster.RoleOperator,
+			Audited: true, Stream: "application/octet-stream", Long: true, Serve: a.readSnapshot,
 		},
 	}
 }

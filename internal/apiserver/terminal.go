@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -15,69 +17,69 @@ import (
 const inputStall = 10 * time.Minute
 
 // terminalRoutes are what people do at their terminals with one container, each over a websocket.
-func (a *execAPI) terminalRoutes() []route {
-	own := func(more ...parameter) []parameter {
-		return append([]parameter{
-			queryParam("attempt", "integer", "the attempt's number; default the newest"),
-			queryParam("container", "string", "the container's name; default the first essential one"),
+func (a *execAPI) terminalRoutes() []route.Route {
+	own := func(more ...route.Parameter) []route.Parameter {
+		return append([]route.Parameter{
+			route.QueryParam("attempt", "integer", "the attempt's number; default the newest"),
+			route.QueryParam("container", "string", "the container's name; default the first essential one"),
 		}, more...)
 	}
-	path := queryParam(
+	path := route.QueryParam(
 		"path", "string",
 		"the file or folder as the container's program sees it; one that does not begin with / is below the "+
 			"folder that it stands in",
 	)
 	const ws = http.StatusSwitchingProtocols
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/tasks/{task}/terminal", name: "openTerminal", role: cluster.RoleSubmitter,
-			audited: true,
-			status:  ws, long: true,
-			summary: "Runs a command on a terminal in a container, over a websocket. Each binary message " +
+			Method: "GET", Path: "/v1/tasks/{task}/terminal", Name: "openTerminal", Role: cluster.RoleSubmitter,
+			Audited: true,
+			Status:  ws, Long: true,
+			Summary: "Runs a command on a terminal in a container, over a websocket. Each binary message " +
 				"begins with its channel: 0 what is typed, 4 a size of the terminal as JSON, 1 what it " +
 				"shows, 3 the end as JSON.",
-			query: own(queryParam("command", "array", "the command and its arguments, one each"),
-				queryParam("rows", "integer", "the terminal's size"),
-				queryParam("columns", "integer", "the terminal's size"),
-				queryParam("type", "string", "what TERM says, such as xterm-256color")),
-			serve: a.openTerminal,
+			Query: own(route.QueryParam("command", "array", "the command and its arguments, one each"),
+				route.QueryParam("rows", "integer", "the terminal's size"),
+				route.QueryParam("columns", "integer", "the terminal's size"),
+				route.QueryParam("type", "string", "what TERM says, such as xterm-256color")),
+			Serve: a.openTerminal,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/forward", name: "forwardPort", role: cluster.RoleSubmitter,
-			audited: true,
-			status:  ws, long: true,
-			summary: "Carries one connection to a port of a container, over a websocket. Each binary " +
+			Method: "GET", Path: "/v1/tasks/{task}/forward", Name: "forwardPort", Role: cluster.RoleSubmitter,
+			Audited: true,
+			Status:  ws, Long: true,
+			Summary: "Carries one connection to a port of a container, over a websocket. Each binary " +
 				"message begins with its channel: 0 to the port (alone: its end), 1 from the port (alone: " +
 				"its end), 3 the end as JSON.",
-			query: own(queryParam("port", "string", "the name of one of the task's ports, or a number")),
-			serve: a.forwardPort,
+			Query: own(route.QueryParam("port", "string", "the name of one of the task's ports, or a number")),
+			Serve: a.forwardPort,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/copy-out", name: "copyOut", role: cluster.RoleSubmitter,
-			audited: true,
-			status:  ws, long: true,
-			summary: "Sends a file or folder of a container as a tar archive, over a websocket. Each binary " +
+			Method: "GET", Path: "/v1/tasks/{task}/copy-out", Name: "copyOut", Role: cluster.RoleSubmitter,
+			Audited: true,
+			Status:  ws, Long: true,
+			Summary: "Sends a file or folder of a container as a tar archive, over a websocket. Each binary " +
 				"message begins with its channel: 1 the archive, 2 what is left out, a line each, 3 the end as JSON.",
-			query: own(path, queryParam("follow", "boolean", "copy what links point to instead of the links")),
-			serve: a.copyOut,
+			Query: own(path, route.QueryParam("follow", "boolean", "copy what links point to instead of the links")),
+			Serve: a.copyOut,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/copy-in", name: "copyIn", role: cluster.RoleSubmitter,
-			audited: true, status: ws,
-			long: true,
-			summary: "Unpacks a tar archive in a container, over a websocket. Each binary message begins " +
+			Method: "GET", Path: "/v1/tasks/{task}/copy-in", Name: "copyIn", Role: cluster.RoleSubmitter,
+			Audited: true, Status: ws,
+			Long: true,
+			Summary: "Unpacks a tar archive in a container, over a websocket. Each binary message begins " +
 				"with its channel: 0 the archive (alone: its end), 1 what came of it as JSON, 3 the end as JSON.",
-			query: own(path), serve: a.copyIn,
+			Query: own(path), Serve: a.copyIn,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/attach", name: "attach", role: cluster.RoleSubmitter, audited: true,
-			status: ws,
-			long:   true,
-			summary: "The output of a running container as it comes, over a websocket, until it ends. Each " +
+			Method: "GET", Path: "/v1/tasks/{task}/attach", Name: "attach", Role: cluster.RoleSubmitter, Audited: true,
+			Status: ws,
+			Long:   true,
+			Summary: "The output of a running container as it comes, over a websocket, until it ends. Each " +
 				"binary message begins with its channel: 5 a signal for its program such as INT, 1 output, " +
 				"2 error output, 3 the end as JSON.",
-			query: own(queryParam("tail", "integer", "begin with this many of the newest lines; default none")),
-			serve: a.attach,
+			Query: own(route.QueryParam("tail", "integer", "begin with this many of the newest lines; default none")),
+			Serve: a.attach,
 		},
 	}
 }
@@ -89,19 +91,19 @@ func (a *execAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	ask := transport.TerminalRequest{Command: q["command"], Type: q.Get("type")}
 	if len(ask.Command) == 0 || ask.Command[0] == "" {
-		return badQuery("command", "is missing: what is to be run")
+		return route.BadQuery("command", "is missing: what is to be run")
 	}
 	if ask.Type != "" && !terminalTypes.MatchString(ask.Type) {
-		return badQuery("type", "is %q, which is no type of a terminal", clip(ask.Type))
+		return route.BadQuery("type", "is %q, which is no type of a terminal", respond.Clip(ask.Type))
 	}
 	// order-free: either is told of
 	for name, to := range map[string]*uint16{"rows": &ask.Size.Rows, "columns": &ask.Size.Columns} {
-		n, err := number(r, name, 0)
+		n, err := route.Number(r, name, 0)
 		if err != nil {
 			return err
 		}
 		if n > math.MaxUint16 {
-			return badQuery(name, "is %d, at most %d is allowed", n, math.MaxUint16)
+			return route.BadQuery(name, "is %d, at most %d is allowed", n, math.MaxUint16)
 		}
 		*to = uint16(n)
 	}
@@ -114,7 +116,7 @@ func (a *execAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
 func (a *execAPI) forwardPort(w http.ResponseWriter, r *http.Request) error {
 	port := r.URL.Query().Get("port")
 	if port == "" {
-		return badQuery("port", "is missing: a name or a number")
+		return route.BadQuery("port", "is missing: a name or a number")
 	}
 	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
@@ -135,18 +137,18 @@ func (a *execAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 func (a *execAPI) copyFiles(w http.ResponseWriter, r *http.Request, kind transport.StreamKind) error {
 	path := r.URL.Query().Get("path")
 	if path == "" {
-		return badQuery("path", "is missing: a file or folder of the container")
+		return route.BadQuery("path", "is missing: a file or folder of the container")
 	}
 	return a.carryFrames(w, r, carried{
 		StreamRequest: transport.StreamRequest{
 			Kind: kind,
-			Copy: &transport.CopyRequest{Path: path, Follow: given(r, "follow")},
+			Copy: &transport.CopyRequest{Path: path, Follow: route.Flag(r, "follow")},
 		}, stall: inputStall,
 	})
 }
 
 func (a *execAPI) attach(w http.ResponseWriter, r *http.Request) error {
-	tail, err := number(r, "tail", 0)
+	tail, err := route.Number(r, "tail", 0)
 	if err != nil {
 		return err
 	}

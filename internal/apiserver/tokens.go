@@ -15,6 +15,12 @@ import (
 	"unicode"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
@@ -47,11 +53,11 @@ const (
 )
 
 func (a *tokensAPI) listTokens(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, source[api.TokenView]{
+	return serveList(a.lists, w, r, lists.Source[api.TokenView]{
 		List: "tokens", // tokens have no topic
-		All: func(snap *store.Snapshot) (all []item[api.TokenView]) {
+		All: func(snap *store.Snapshot) (all []lists.Item[api.TokenView]) {
 			for e := range snap.Tokens() {
-				all = append(all, item[api.TokenView]{Key: e.Value.ID, Value: tokenView(e, a.now())})
+				all = append(all, lists.Item[api.TokenView]{Key: e.Value.ID, Value: tokenView(e, a.now())})
 			}
 			return all
 		},
@@ -59,16 +65,16 @@ func (a *tokensAPI) listTokens(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *tokensAPI) readToken(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.forRequest(r)
+	snap, err := a.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	e, ok := snap.Token(r.PathValue("token"))
 	if !ok {
-		return notFound("token", r.PathValue("token"))
+		return respond.NotFound("token", r.PathValue("token"))
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusOK, tokenView(e, a.now()))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusOK, tokenView(e, a.now()))
 }
 
 // tokenView shows a token; not even the hash of its secret is shown.
@@ -82,7 +88,7 @@ func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView 
 	switch {
 	case t.Uses > 0 && t.Used >= t.Uses:
 		v.State = tokenUsed
-	case ended(t, now):
+	case access.Expired(t, now):
 		v.State = tokenExpired
 	}
 	return v
@@ -90,19 +96,19 @@ func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView 
 
 func (a *tokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	var ask api.TokenRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	if ask.Purpose == "" {
 		ask.Purpose = cluster.TokenAccess
 	}
 	if faults := checkToken(&ask); len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
 	caHash := ""
 	if ask.Purpose == cluster.TokenJoin {
 		if a.authority == nil {
-			return problemf(http.StatusConflict,
+			return respond.Problemf(http.StatusConflict,
 				"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
 		}
 		sum, err := pki.Fingerprint(a.authority.CertificatePEM())
@@ -116,22 +122,22 @@ func (a *tokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 		ask.Uses = max(ask.Uses, 1)
 	}
 	id, secret := newTokenID(), newSecret()
-	x := exchangeOf(r.Context())
-	x.object = id
-	snap, err := a.writer.write(r.Context(), func(d *draft) error {
+	x := access.ExchangeOf(r.Context())
+	x.Object = id
+	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
 		for _, c := range ask.Clusters {
-			if _, ok := d.snap.Cluster(c); !ok && c != cluster.DefaultCluster {
-				return faulty(cluster.Faults{{Path: "clusters", Message: "there is no cluster " + c}})
+			if _, ok := d.Snap.Cluster(c); !ok && c != cluster.DefaultCluster {
+				return respond.Invalid(cluster.Faults{{Path: "clusters", Message: "there is no cluster " + c}})
 			}
 		}
 		t := &cluster.AccessToken{
 			ID: id, Name: ask.Name, Purpose: ask.Purpose, Role: ask.Role, Clusters: ask.Clusters, For: ask.For,
-			Hash: hashOf(secret), Created: d.now, By: callerOf(r.Context()).by(), Uses: ask.Uses,
+			Hash: hashOf(secret), Created: d.Now, By: access.CallerOf(r.Context()).Signature(), Uses: ask.Uses,
 		}
 		if ask.Life > 0 {
-			t.Expires = d.now.Add(time.Duration(ask.Life))
+			t.Expires = d.Now.Add(time.Duration(ask.Life))
 		}
-		d.put(d.prefix.Token(id), t, 0)
+		d.Put(d.Prefix.Token(id), t, 0)
 		tidyTokens(d)
 		return nil
 	})
@@ -140,14 +146,14 @@ func (a *tokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	e, ok := snap.Token(id)
 	if !ok {
-		return problemf(http.StatusConflict, "the token was revoked at once")
+		return respond.Problemf(http.StatusConflict, "the token was revoked at once")
 	}
 	reply := api.TokenReply{TokenView: tokenView(e, a.now()), Token: id + "." + secret}
 	if ask.Purpose == cluster.TokenJoin {
 		reply.Token = pki.JoinToken{ID: id, Secret: secret, CAHash: caHash}.String()
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusCreated, reply)
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusCreated, reply)
 }
 
 // checkToken returns all that is wrong with a wish for a token.
@@ -166,10 +172,10 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 		return faults
 	}
 	if ask.Purpose != cluster.TokenAccess {
-		fault("purpose", "is %q, want access or join", clip(string(ask.Purpose)))
+		fault("purpose", "is %q, want access or join", respond.Clip(string(ask.Purpose)))
 	}
-	if rank(ask.Role) == 0 {
-		fault("role", "is %q, want admin, operator, submitter or viewer", clip(string(ask.Role)))
+	if access.Rank(ask.Role) == 0 {
+		fault("role", "is %q, want admin, operator, submitter or viewer", respond.Clip(string(ask.Role)))
 	}
 	if ask.Uses != 0 {
 		fault("uses", "is for join tokens only")
@@ -177,7 +183,7 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 	if ask.For != "" {
 		fault("for", "is for join tokens only")
 	}
-	if len(ask.Clusters) > 0 && rank(ask.Role) > rank(cluster.RoleSubmitter) {
+	if len(ask.Clusters) > 0 && access.Rank(ask.Role) > access.Rank(cluster.RoleSubmitter) {
 		fault("clusters", "is for submitters and viewers only: an %s acts on what all clusters share", ask.Role)
 	}
 	if len(ask.Clusters) > maxClusters {
@@ -185,7 +191,7 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 	}
 	for i, c := range ask.Clusters {
 		if !cluster.ValidName(c) || slices.Contains(ask.Clusters[:i], c) {
-			fault(fmt.Sprintf("clusters[%d]", i), "%q is not a name, or stands twice", clip(c))
+			fault(fmt.Sprintf("clusters[%d]", i), "%q is not a name, or stands twice", respond.Clip(c))
 		}
 	}
 	return faults
@@ -193,7 +199,7 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 
 func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args ...any)) {
 	if ask.Role != cluster.RoleNode && ask.Role != cluster.RoleServer {
-		fault("role", "is %q, want node or server", clip(string(ask.Role)))
+		fault("role", "is %q, want node or server", respond.Clip(string(ask.Role)))
 	}
 	if time.Duration(ask.Life) > maxJoinLife {
 		fault("life", "is %s, at most %s are allowed for a join token", ask.Life, cluster.Duration(maxJoinLife))
@@ -205,7 +211,7 @@ func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args 
 		fault("clusters", "is for access tokens only")
 	}
 	if ask.For != "" && !cluster.ValidNodeName(ask.For) {
-		fault("for", "%q cannot be the name of a node or the id of a server", clip(ask.For))
+		fault("for", "%q cannot be the name of a node or the id of a server", respond.Clip(ask.For))
 	}
 }
 
@@ -213,19 +219,19 @@ func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args 
 // does within moments unless it is cut off from the store.
 func (a *tokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("token")
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Token(id)
-		if err := pre.check(e.Modified); err != nil {
+	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Token(id)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("token", id)
+			return respond.NotFound("token", id)
 		}
-		d.put(d.prefix.Token(id), nil, e.Modified)
+		d.Put(d.Prefix.Token(id), nil, e.Modified)
 		return nil
 	})
 	if err != nil {
@@ -236,11 +242,11 @@ func (a *tokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 // tidyTokens removes tokens that ended long ago, a few at a time.
-func tidyTokens(d *draft) {
+func tidyTokens(d *draft.Draft) {
 	n := 0
-	for e := range d.snap.Tokens() {
-		if t := e.Value; n < tidyEnded && ended(t, d.now.Add(-keepEnded)) {
-			d.put(d.prefix.Token(t.ID), nil, e.Modified)
+	for e := range d.Snap.Tokens() {
+		if t := e.Value; n < tidyEnded && access.Expired(t, d.Now.Add(-keepEnded)) {
+			d.Put(d.Prefix.Token(t.ID), nil, e.Modified)
 			n++
 		}
 	}
@@ -265,31 +271,32 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (a *tokensAPI) routes() []route {
+func (a *tokensAPI) routes() []route.Route {
 	const all, one = "/v1/tokens", "/v1/tokens/{token}"
-	return []route{
+	return []route.Route{
 		{
-			method: "GET", path: all, name: "listTokens", role: cluster.RoleAdmin,
-			summary: "All tokens, without their secrets.",
-			query:   listParameters(), reply: reflect.TypeFor[api.Page[api.TokenView]](), stream: eventStream,
-			long:  true,
-			serve: a.listTokens,
+			Method: "GET", Path: all, Name: "listTokens", Role: cluster.RoleAdmin,
+			Summary: "All tokens, without their secrets.",
+			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.TokenView]](),
+			Stream: route.MediaEventStream,
+			Long:   true,
+			Serve:  a.listTokens,
 		},
 		{
-			method: "GET", path: one, name: "readToken", role: cluster.RoleAdmin,
-			summary: "One token, without its secret.",
-			query:   []parameter{consistent()}, reply: reflect.TypeFor[api.TokenView](), serve: a.readToken,
+			Method: "GET", Path: one, Name: "readToken", Role: cluster.RoleAdmin,
+			Summary: "One token, without its secret.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.TokenView](), Serve: a.readToken,
 		},
 		{
-			method: "POST", path: all, name: "createToken", role: cluster.RoleAdmin,
-			summary: "Makes a token. The answer is the only time that it is shown.",
-			body:    reflect.TypeFor[api.TokenRequest](),
-			status:  http.StatusCreated, reply: reflect.TypeFor[api.TokenReply](), serve: a.createToken,
+			Method: "POST", Path: all, Name: "createToken", Role: cluster.RoleAdmin,
+			Summary: "Makes a token. The answer is the only time that it is shown.",
+			Body:    reflect.TypeFor[api.TokenRequest](),
+			Status:  http.StatusCreated, Reply: reflect.TypeFor[api.TokenReply](), Serve: a.createToken,
 		},
 		{
-			method: "DELETE", path: one, name: "revokeToken", role: cluster.RoleAdmin,
-			summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
-				"was traded for stay good.", writes: true, status: http.StatusNoContent, serve: a.revokeToken,
+			Method: "DELETE", Path: one, Name: "revokeToken", Role: cluster.RoleAdmin,
+			Summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
+				"was traded for stay good.", Writes: true, Status: http.StatusNoContent, Serve: a.revokeToken,
 		},
 	}
 }

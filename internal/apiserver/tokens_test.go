@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -85,7 +86,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 
 // behindTables are tables that do not follow the store by themselves, but only when they are asked to settle.
 type behindTables struct {
-	Tables
+	snapshot.Tables
 	mu      sync.Mutex
 	shown   *store.Snapshot
 	settled int
@@ -155,7 +156,7 @@ func TestTokenOfAnotherServer(t *testing.T) {
 		})
 	}
 	guesses.Wait()
-	if asked, most := behind.asked()-before, int(time.Since(began)/freshEvery)+2; asked > most {
+	if asked, most := behind.asked()-before, int(time.Since(began)/snapshot.RareReadPause)+2; asked > most {
 		t.Errorf("300 guesses had the store asked %d times, want at most %d", asked, most)
 	}
 	behind.fail(errors.New("no quorum"))

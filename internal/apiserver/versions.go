@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -122,7 +123,7 @@ func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
 // remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that
 // its rollout's record is about, and those before.
 func (l *look) remembered(svc *cluster.Service) []cluster.Version {
-	return versionsOf(l.snap, svc)
+	return snapshot.VersionsOf(l.snap, svc)
 }
 
 // earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0

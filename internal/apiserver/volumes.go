@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
@@ -16,26 +20,27 @@ import (
 
 // volumesAPI lists and removes volumes on nodes.
 type volumesAPI struct {
-	tables Tables
+	tables snapshot.Tables
 	agents agentStreams
 }
 
 // volumeTimeout is how long a node may take to tell of its volumes, or to remove one.
 const volumeTimeout = 30 * time.Second
 
-func (a *volumesAPI) routes() []route {
-	node := queryParam("node", "string", "the node; default all")
-	return []route{
+func (a *volumesAPI) routes() []route.Route {
+	node := route.QueryParam("node", "string", "the node; default all")
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/volumes", name: "listVolumes", role: cluster.RoleViewer,
-			summary: "The volumes that nodes keep for tasks, and the folders that they declare.",
-			query:   []parameter{node}, reply: reflect.TypeFor[api.VolumesReply](), long: true, serve: a.listVolumes,
+			Method: "GET", Path: "/v1/volumes", Name: "listVolumes", Role: cluster.RoleViewer,
+			Summary: "The volumes that nodes keep for tasks, and the folders that they declare.",
+			Query:   []route.Parameter{node}, Reply: reflect.TypeFor[api.VolumesReply](), Long: true,
+			Serve: a.listVolumes,
 		},
 		{
-			method: "POST", path: "/v1/volumes/remove", name: "removeVolume", role: cluster.RoleOperator,
-			summary: "Has a node remove a volume with its data. One that a task uses is never removed.",
-			body:    reflect.TypeFor[api.VolumeRemove](), reply: reflect.TypeFor[api.VolumeView](), long: true,
-			serve: a.removeVolume,
+			Method: "POST", Path: "/v1/volumes/remove", Name: "removeVolume", Role: cluster.RoleOperator,
+			Summary: "Has a node remove a volume with its data. One that a task uses is never removed.",
+			Body:    reflect.TypeFor[api.VolumeRemove](), Reply: reflect.TypeFor[api.VolumeView](), Long: true,
+			Serve: a.removeVolume,
 		},
 	}
 }
@@ -53,19 +58,19 @@ func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 		func(node string) (all []api.VolumeView, faults cluster.Faults) {
 			got, err := a.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
 			if err != nil {
-				return nil, cluster.Faults{{Path: node, Message: problemOf(err).Detail}}
+				return nil, cluster.Faults{{Path: node, Message: respond.ProblemOf(err).Detail}}
 			}
 			for i := range got {
 				all = append(all, volumeView(snap, node, &got[i]))
 			}
 			return all, nil
 		})
-	return answer(w, http.StatusOK, reply)
+	return respond.JSON(w, http.StatusOK, reply)
 }
 
 func (a *volumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error {
 	var ask api.VolumeRemove
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	snap := a.tables.Snapshot()
@@ -73,21 +78,21 @@ func (a *volumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error 
 	if _, ok := snap.NodeStatus(ask.Node); !ok {
 		faults = append(faults, cluster.Fault{
 			Path:    "node",
-			Message: fmt.Sprintf("there is no node %q", clip(ask.Node)),
+			Message: fmt.Sprintf("there is no node %q", respond.Clip(ask.Node)),
 		})
 	}
 	if strings.Count(ask.Name, "/") != 2 {
 		faults = append(faults, cluster.Fault{
 			Path: "name",
 			Message: fmt.Sprintf("%q is not the name of a volume: want CLUSTER/OWNER/VOLUME, as `berth "+
-				"volume ls` prints it", clip(ask.Name)),
+				"volume ls` prints it", respond.Clip(ask.Name)),
 		})
 	}
 	if len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
 	if owner := volumeOwner(snap, ask.Name); owner != "" && !ask.Force {
-		return problemf(http.StatusConflict,
+		return respond.Problemf(http.StatusConflict,
 			"the volume %s belongs to %s, which is there: its next task would begin with an empty one; "+
 				"force its removal if that is meant", ask.Name, owner)
 	}
@@ -99,9 +104,9 @@ func (a *volumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error 
 	case err != nil:
 		return err
 	case len(got) != 1:
-		return problemf(http.StatusBadGateway, "node %s answered with %d volumes, want one", ask.Node, len(got))
+		return respond.Problemf(http.StatusBadGateway, "node %s answered with %d volumes, want one", ask.Node, len(got))
 	}
-	return answer(w, http.StatusOK, volumeView(snap, ask.Node, &got[0]))
+	return respond.JSON(w, http.StatusOK, volumeView(snap, ask.Node, &got[0]))
 }
 
 // askVolumes asks one node, and closes the stream when ctx ends.

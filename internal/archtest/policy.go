@@ -98,13 +98,44 @@ var layers = map[string][]string{
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
-		"api", "internal/apiserver/rendition", "internal/boottime", "internal/cluster", "internal/enum",
+		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster",
 		"internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/measure", "internal/pki", "internal/plain", "internal/store", "internal/telemetry",
+		"internal/pki", "internal/plain", "internal/store", "internal/telemetry",
 		"internal/timetable", "internal/transport",
 		"internal/version",
 	},
+	"internal/apiserver/access": {
+		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/snapshot", "internal/cluster", "internal/pki", "internal/store", "internal/telemetry",
+		"internal/transport",
+	},
+	"internal/apiserver/audit": {},
+	"internal/apiserver/draft": {
+		"api", "internal/apiserver/access", "internal/apiserver/respond", "internal/apiserver/snapshot",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/measure", "internal/store",
+		"internal/telemetry", "internal/timetable",
+	},
+	"internal/apiserver/eventlog": {
+		"api", "internal/apiserver/access", "internal/apiserver/lists", "internal/apiserver/rendition",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/snapshot", "internal/cluster",
+		"internal/store",
+	},
+	"internal/apiserver/lists": {
+		"api", "internal/apiserver/access", "internal/apiserver/rendition", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/snapshot",
+	},
+	"internal/apiserver/openapi": {
+		"api", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/enum",
+	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
+	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
+	"internal/apiserver/route": {
+		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster",
+	},
+	"internal/apiserver/snapshot": {
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
+	},
+	"internal/apiserver/strictjson": {"api", "internal/apiserver/respond", "internal/cluster"},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
 		"internal/telemetry", "internal/timetable",
@@ -202,13 +233,13 @@ var modules = map[string][]string{
 		"examples/images", "test/e2e",
 	},
 	"github.com/google/uuid": {
-		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
+		"internal/apiserver/...", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
 	},
 	"github.com/klauspost/compress":         {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron":        {"internal/timetable"},
 	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
-	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
+	"github.com/prometheus/client_golang":   {"internal/apiserver/...", "internal/telemetry", "cmd/berth"},
 	"github.com/prometheus/client_model":    {"internal/agent/requests"},
 	"github.com/prometheus/common":          {"internal/agent/requests"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},

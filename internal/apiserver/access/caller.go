@@ -1,0 +1,192 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+)
+
+// Begin notes which route a request took, and what it is about.
+func (x *exchange) Begin(rt *route.Route, r *http.Request) {
+	x.route = rt
+	var parts []string
+	for _, name := range rt.Names() {
+		parts = append(parts, respond.Clip(r.PathValue(name)))
+	}
+	x.Object = strings.Join(parts, "/")
+}
+
+// Caller is who sent a request.
+type Caller struct {
+	Who  string // as AuditLine.Who
+	Name string // what a token is called
+	Role cluster.Role
+	// clusters, unless nil, are the only ones that the caller reaches.
+	Clusters []string
+	// subject is that of the certificate that the connection showed, where that is what the caller is known by.
+	Subject pki.Subject
+	// local says that the caller is on this machine and may do everything, as admin and as any node.
+	local bool
+}
+
+// exchange is a request on its way, for those who look at it from outside of its route.
+type exchange struct {
+	ID     string
+	Caller *Caller
+	route  *route.Route
+	Object string
+	Trace  string // the traceparent that the client sent
+}
+
+// Operation returns what the request's route is called, empty outside of one.
+func (x *exchange) Operation() string {
+	if x.route == nil {
+		return ""
+	}
+	return x.route.Name
+}
+
+type exchangeKey struct{}
+
+// ExchangeOf returns what is known of a request; outside of one it returns an empty exchange.
+func ExchangeOf(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return new(exchange)
+}
+
+// CallerOf returns who sent a request, a stranger without any role where nobody was let in.
+func CallerOf(ctx context.Context) *Caller {
+	if c := ExchangeOf(ctx).Caller; c != nil {
+		return c
+	}
+	return new(Caller)
+}
+
+// Signature names the caller as events do: what it is called, with what it is known by.
+func (c *Caller) Signature() string {
+	if c.Name == "" {
+		return c.Who
+	}
+	return c.Name + " (" + c.Who + ")"
+}
+
+// Rank orders the roles of people; 0 is not one.
+func Rank(r cluster.Role) int {
+	return 1 +
+		slices.Index([]cluster.Role{cluster.RoleViewer, cluster.RoleSubmitter, cluster.RoleOperator,
+			cluster.RoleAdmin}, r)
+}
+
+// MayUse returns a check: nil if a caller may use the route for what the request names.
+//
+// Each route names the least role that it needs, and whether a token that is limited to some clusters may use it. Those
+// of a cluster, or of a task, are refused for any other cluster here; those that are shared have no cluster, or leave
+// out of their answers what is not the caller's to see. All the rest is for callers without a limit.
+func MayUse(rt *route.Route) func(*http.Request, *Caller) error {
+	return func(r *http.Request, c *Caller) error { return c.mayUse(rt, r) }
+}
+
+func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
+	if rt.Role == route.RoleMachine {
+		if c.Subject.Role == "" {
+			return respond.Problemf(http.StatusForbidden, "this is for machines, with their certificate")
+		}
+		return nil
+	}
+	need := rt.Role
+	if Rank(need) == 0 {
+		need = cluster.RoleAdmin // a route that nobody thought about is closed
+	}
+	switch {
+	case Rank(c.Role) == 0:
+		return respond.Problemf(http.StatusForbidden,
+			"the certificate of a %s is good for its own part of the API only; people and programs use tokens", c.Role)
+	case Rank(c.Role) < Rank(need):
+		return respond.Problemf(http.StatusForbidden, "this needs the role %s, and %s has the role %s", need, c.Who,
+			c.Role)
+	case c.Clusters == nil:
+		return nil
+	}
+	in := r.PathValue("cluster")
+	if id := r.PathValue("task"); id != "" {
+		parts, ok := cluster.TaskID(id).Parts()
+		if !ok {
+			return nil // the address is refused for that
+		}
+		in = parts.Cluster
+	}
+	if in == "" && rt.Shared {
+		return nil
+	}
+	return c.reach(in)
+}
+
+// reach refuses a cluster that a caller's token does not reach; "" is what is in no cluster.
+func (c *Caller) reach(in string) error {
+	switch {
+	case c.Clusters == nil || slices.Contains(c.Clusters, in):
+		return nil
+	case in == "":
+		return respond.Problemf(http.StatusForbidden, "%s is limited to %s, and this is about more than that", c.Who,
+			c.limit())
+	}
+	return respond.Problemf(http.StatusForbidden, "%s is limited to %s, and this is about cluster %s", c.Who, c.limit(),
+		respond.Clip(in))
+}
+
+func (c *Caller) limit() string {
+	if len(c.Clusters) == 1 {
+		return "cluster " + c.Clusters[0]
+	}
+	return "the clusters " + strings.Join(c.Clusters, ", ")
+}
+
+// Sees reports whether something of a cluster may be shown to the caller; "" is what is in no cluster.
+func (c *Caller) Sees(in string) bool { return c.Clusters == nil || slices.Contains(c.Clusters, in) }
+
+// Scope names what the caller sees, for what is remembered of answers and shared by those who wait: callers of one
+// scope are shown the same. What else a list leaves out for some callers has to be in it.
+func (c *Caller) Scope() string {
+	scope := "all"
+	if c.Clusters != nil { // an empty list is no cluster at all
+		scope = "only " + strings.Join(c.Clusters, ",")
+	}
+	if !c.reads() {
+		scope += "#" + masked
+	}
+	return scope
+}
+
+// MayApply returns nil if a caller may make these changes: it reaches their clusters, and only an operator makes or
+// changes clusters themselves. A cluster that stays as it is may stand in anybody's manifests.
+func (c *Caller) MayApply(changes []api.Change) error {
+	for i := range changes {
+		change := &changes[i]
+		in := change.Cluster
+		switch change.Kind {
+		case cluster.KindCluster:
+			in = change.Name
+			if change.Action != api.ActionNone && Rank(c.Role) < Rank(cluster.RoleOperator) {
+				return respond.Problemf(http.StatusForbidden,
+					"to make or change cluster %s needs the role %s, and %s has the role %s", change.Name,
+					cluster.RoleOperator,
+					c.Who, c.Role)
+			}
+		case cluster.KindTaskDefinition:
+			continue // they are in no cluster
+		}
+		if err := c.reach(in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
