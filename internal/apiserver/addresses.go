@@ -22,7 +22,7 @@ func (a *servicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) erro
 	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
 		return respond.NotFound("service", owner.Cluster+"/"+owner.Name)
 	}
-	return serveList(a.lists, w, r, lists.Source[api.Address]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.Address]{
 		List: "addresses", Topics: store.TopicOwners | store.TopicNodes,
 		All:     func(snap *store.Snapshot) []lists.Item[api.Address] { return healthyAddresses(snap, owner) },
 		Touches: touchesOwners(func(o cluster.OwnerRef) bool { return o == owner }),

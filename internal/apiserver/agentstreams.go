@@ -8,7 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -33,4 +36,22 @@ func (a agentStreams) open(ctx context.Context, node string, req transport.Strea
 			"node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
 	}
 	return stream, nil
+}
+
+// taskFinder returns the attempt that an address names, with its view. The row is nil for a task that waits.
+type taskFinder func(*store.Snapshot, *http.Request) (api.TaskView, *store.AttemptRow, error)
+
+// Nodes opens byte streams to agents; the dispatcher is one. A node without a session is
+// an error. The stream lives until it is closed or ctx ends. Safe for concurrent use.
+type Nodes interface {
+	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
+}
+
+func attemptParameter() route.Parameter {
+	return route.QueryParam("attempt", "integer", "the attempt's number; default the newest")
+}
+
+func containerParameter() route.Parameter {
+	return route.QueryParam("container", "string",
+		"the container's name; default the first essential one, for logs all")
 }

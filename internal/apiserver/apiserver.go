@@ -22,7 +22,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -50,12 +49,6 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 )
-
-// Nodes opens byte streams to agents; the dispatcher is one. A node without a session is
-// an error. The stream lives until it is closed or ctx ends. Safe for concurrent use.
-type Nodes interface {
-	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
-}
 
 // Reasons tells why a task waits: what the last look of the scheduler found. Safe for concurrent use.
 type Reasons interface {

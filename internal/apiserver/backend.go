@@ -6,7 +6,9 @@ import (
 
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // backend is what most operations read from and write to.
@@ -18,8 +20,17 @@ type backend struct {
 	now    func() time.Time // the wall clock
 }
 
-// serveList answers a list of views, whose fields that change all the time wake nobody.
-func serveList[T any](l *lists.Lists, w http.ResponseWriter, r *http.Request, src lists.Source[T]) error {
-	src.Lasting = lasting[T]()
-	return lists.Serve(l, w, r, src)
+// knownCluster refuses lists of a cluster that does not exist; the default one always does.
+func (b *backend) knownCluster(r *http.Request, name string) error {
+	if name == "" || name == cluster.DefaultCluster {
+		return nil
+	}
+	snap, err := b.reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	if _, ok := snap.Cluster(name); !ok {
+		return respond.NotFound("cluster", name)
+	}
+	return nil
 }

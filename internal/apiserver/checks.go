@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -24,7 +25,8 @@ import (
 
 // checksAPI passes what is said to checks of tasks on to their nodes.
 type checksAPI struct {
-	tasks  *tasksAPI
+	tables snapshot.Tables
+	find   taskFinder
 	agents agentStreams
 }
 
@@ -56,8 +58,8 @@ func (a *checksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	if err := validWord(&word); err != nil {
 		return err
 	}
-	snap := a.tasks.reads.Tables.Snapshot()
-	v, row, err := a.tasks.task(snap, r)
+	snap := a.tables.Snapshot()
+	v, row, err := a.find(snap, r)
 	if err != nil {
 		return err
 	}

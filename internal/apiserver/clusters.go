@@ -19,7 +19,7 @@ type clustersAPI struct{ backend }
 
 func (a *clustersAPI) listClusters(w http.ResponseWriter, r *http.Request) error {
 	c := access.CallerOf(r.Context())
-	return serveList(a.lists, w, r, lists.Source[api.ClusterView]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.ClusterView]{
 		List: "clusters", Topics: store.TopicClusters,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.ClusterView]) {
 			for e := range snap.Clusters() {

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -107,4 +108,25 @@ func (a *diffsAPI) diffDefinition(w http.ResponseWriter, r *http.Request) error 
 		v.Note = "the content is the same"
 	}
 	return respond.JSON(w, http.StatusOK, v)
+}
+
+// changedBy returns the fields in which a definition differs from the one before, or a note why there are none.
+func changedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChange, string) {
+	if before == after {
+		return nil, "the same definition, with tasks begun anew"
+	}
+	a, ok := snap.Definition(before)
+	if !ok {
+		return nil, fmt.Sprintf("%s is not known any more", before)
+	}
+	b, ok := snap.Definition(after)
+	if !ok {
+		return nil, fmt.Sprintf("%s is not known any more", after)
+	}
+	_, fields := draft.Compare(a.Value, b.Value)
+	fields = slices.DeleteFunc(fields, func(f api.FieldChange) bool { return f.Path == "version" })
+	if len(fields) == 0 {
+		return nil, fmt.Sprintf("%s and %s have the same content", before, after)
+	}
+	return fields, ""
 }

@@ -42,7 +42,7 @@ func (a *definitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request)
 	if c.Clusters != nil { // what the caller sees follows from who uses it
 		topics |= store.TopicOwners | store.TopicCrons
 	}
-	return serveList(a.lists, w, r, lists.Source[api.DefinitionView]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.DefinitionView]{
 		List: "definitions", Topics: topics,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.DefinitionView]) {
 			sees := c.VisibleDefinitions(snap)

@@ -13,13 +13,15 @@ import (
 
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
 
 // execAPI carries commands, terminals, ports and files between clients and tasks over websockets.
 type execAPI struct {
-	tasks   *tasksAPI
+	tables  snapshot.Tables
+	find    taskFinder
 	agents  agentStreams
 	streams *prometheus.GaugeVec // open ones, by kind
 }
@@ -56,7 +58,7 @@ func (a *execAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried)
 		return respond.Problemf(http.StatusUpgradeRequired,
 			"this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
 	}
-	v, row, err := a.tasks.task(a.tasks.reads.Tables.Snapshot(), r)
+	v, row, err := a.find(a.tables.Snapshot(), r)
 	if err != nil {
 		return err
 	}

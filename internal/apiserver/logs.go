@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
@@ -23,7 +24,8 @@ import (
 
 // logsAPI reads the output of tasks from their nodes.
 type logsAPI struct {
-	tasks   *tasksAPI
+	tables  snapshot.Tables
+	find    taskFinder
 	agents  agentStreams
 	streams *prometheus.GaugeVec // open ones, by kind
 }
@@ -41,8 +43,8 @@ func (a *logsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	snap := a.tasks.reads.Tables.Snapshot()
-	v, row, err := a.tasks.task(snap, r)
+	snap := a.tables.Snapshot()
+	v, row, err := a.find(snap, r)
 	if err != nil {
 		return err
 	}
@@ -109,18 +111,6 @@ func notBegun(v api.TaskView) error {
 	return respond.Problemf(http.StatusConflict,
 		"nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs",
 		v.ID, v.State, v.Node, text)
-}
-
-func uuidOf(row *store.AttemptRow) string {
-	switch {
-	case row.Desired != nil:
-		return row.Desired.UUID
-	case row.Outcome != nil:
-		return row.Outcome.UUID
-	case row.Observed != nil:
-		return row.Observed.UUID
-	}
-	return ""
 }
 
 // onlyContainer names the container of lines that do not say it, where there is no doubt.

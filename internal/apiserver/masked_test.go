@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/google/go-cmp/cmp"
 )
 
 // TestValuesAreNotForViewers holds that nothing which a viewer may read tells a value of an environment or the content

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -121,3 +123,24 @@ func (a *engineAnswer) votes(without string) (all, healthy int) {
 }
 
 func quorum(voters int) int { return voters/2 + 1 }
+
+// storeView shows what the engine says of its disk; nil where it cannot be asked or did not say.
+func storeView(engine *engineAnswer) *api.StoreView {
+	if !engine.asked || engine.healthErr != nil {
+		return nil
+	}
+	h := &engine.health
+	v := &api.StoreView{
+		Size: cluster.Bytes(h.Size), Used: cluster.Bytes(h.InUse), Quota: cluster.Bytes(h.Quota),
+		Free: cluster.Bytes(h.DiskFree), LowWater: cluster.Bytes(h.LowWater),
+		Writable: h.Writes, Reason: h.Reason, Quorum: h.Quorum, Engine: h.Version,
+	}
+	for _, a := range h.Alarms {
+		text := a.Name
+		if a.Member != "" {
+			text += " of member " + a.Member
+		}
+		v.Alarms = append(v.Alarms, text)
+	}
+	return v
+}

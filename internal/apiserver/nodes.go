@@ -18,7 +18,10 @@ import (
 type nodesAPI struct {
 	backend
 
+	names    func(*store.Snapshot) []string
 	nodeView func(*store.Snapshot, string) (api.NodeView, bool)
+	// lasting leaves out what changes all the time, so that it wakes nobody who waits for the list.
+	lasting func(api.NodeView) api.NodeView
 }
 
 func (a *nodesAPI) listNodes(w http.ResponseWriter, r *http.Request) error {
@@ -31,10 +34,11 @@ func (a *nodesAPI) listNodes(w http.ResponseWriter, r *http.Request) error {
 		c.ShowNode(&v)
 		return []lists.Item[api.NodeView]{{Key: name, Value: v}}
 	}
-	return serveList(a.lists, w, r, lists.Source[api.NodeView]{
-		List: "nodes", Topics: nodeTopics, Part: func(i *lists.Item[api.NodeView]) string { return i.Key },
+	return lists.Serve(a.lists, w, r, lists.Source[api.NodeView]{
+		Lasting: a.lasting,
+		List:    "nodes", Topics: nodeTopics, Part: func(i *lists.Item[api.NodeView]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[api.NodeView]) {
-			for _, name := range nodeNames(snap) {
+			for _, name := range a.names(snap) {
 				all = append(all, show(snap, name)...)
 			}
 			return all

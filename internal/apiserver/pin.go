@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -105,7 +106,8 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (loo
 type imagePins struct {
 	tables snapshot.Tables
 	agents agentStreams
-	look   func(*store.Snapshot) *look
+	// node returns nodes of a snapshot as the scheduler sees them, nil for one that is not known.
+	node func(*store.Snapshot) func(name string) *scheduler.Node
 }
 
 // pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the
@@ -117,7 +119,7 @@ func (a *imagePins) pin(ctx context.Context, definitions []*cluster.TaskDefiniti
 	snap := a.tables.Snapshot()
 	nodes := map[lookup][]string{} // that are asked
 	var fresh []*cluster.TaskDefinition
-	l := a.look(snap)
+	node := a.node(snap)
 	for _, d := range definitions {
 		if _, there := snap.Definition(d.Ref()); there {
 			continue
@@ -127,7 +129,7 @@ func (a *imagePins) pin(ctx context.Context, definitions []*cluster.TaskDefiniti
 			if c := &d.Containers[i]; c.Pinnable() {
 				look, who := lookupOf(snap, c, runners[d.Ref()])
 				if _, known := nodes[look]; !known || len(nodes[look]) == 0 {
-					nodes[look] = pinnersFor(l, who)
+					nodes[look] = pinnersFor(snap, node, who)
 				}
 			}
 		}
@@ -201,12 +203,12 @@ func pinAs(definitions []*cluster.TaskDefinition,
 
 // pinnersFor returns the nodes that are asked: with a secret of an owner's cluster only such as its tasks may stand on,
 // which would get the login with them.
-func pinnersFor(l *look, who *runner) []string {
+func pinnersFor(snap *store.Snapshot, node func(string) *scheduler.Node, who *runner) []string {
 	if who == nil {
-		return pinners(l.snap, nil)
+		return pinners(snap, nil)
 	}
-	return pinners(l.snap, func(name string) bool {
-		n := l.node(name)
+	return pinners(snap, func(name string) bool {
+		n := node(name)
 		if n == nil {
 			return false
 		}

@@ -19,7 +19,12 @@ import (
 )
 
 // rebalancingsAPI lists, begins, cancels and undoes rebalancings.
-type rebalancingsAPI struct{ backend }
+type rebalancingsAPI struct {
+	backend
+
+	// whyLeft says why a task that is to move still stands where it is.
+	whyLeft func(*store.Snapshot, *store.AttemptRow) string
+}
 
 // routes are about lists of moves that are or were carried out. The last one may be named "last".
 func (a *rebalancingsAPI) routes() []route.Route {
@@ -91,7 +96,7 @@ func (a *rebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	return answerRebalancing(w, http.StatusCreated, rebalancingView(snap, made))
+	return answerRebalancing(w, http.StatusCreated, a.rebalancingView(snap, made))
 }
 
 // newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain
@@ -236,11 +241,11 @@ func (a *rebalancingsAPI) readRebalancing(w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return err
 	}
-	return answerRebalancing(w, http.StatusOK, rebalancingView(snap, e.Value))
+	return answerRebalancing(w, http.StatusOK, a.rebalancingView(snap, e.Value))
 }
 
 func (a *rebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, lists.Source[api.RebalancingBrief]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.RebalancingBrief]{
 		List: "rebalancings", // rebalancings have no topic
 		All: func(snap *store.Snapshot) (all []lists.Item[api.RebalancingBrief]) {
 			for e := range snap.Rebalancings() {
@@ -288,7 +293,7 @@ func (a *rebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return err
 	}
-	return answerRebalancing(w, http.StatusOK, rebalancingView(snap, seen))
+	return answerRebalancing(w, http.StatusOK, a.rebalancingView(snap, seen))
 }
 
 // undoRebalancing makes the rebalancing that takes back what another one has moved, or tells what it would be.
@@ -334,7 +339,7 @@ func (a *rebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request
 	if ask.DryRun {
 		made.ID, status = 0, http.StatusOK
 	}
-	v := rebalancingView(snap, made)
+	v := a.rebalancingView(snap, made)
 	v.Left = left
 	return answerRebalancing(w, status, v)
 }
@@ -393,7 +398,7 @@ func reverse(d *draft.Draft, rec, old *cluster.Rebalancing) (left []api.Rebalanc
 }
 
 // rebalancingView shows a rebalancing as the tables have it, or, where they have it not, as it was made.
-func rebalancingView(snap *store.Snapshot, rec *cluster.Rebalancing) api.RebalancingView {
+func (a *rebalancingsAPI) rebalancingView(snap *store.Snapshot, rec *cluster.Rebalancing) api.RebalancingView {
 	v := api.RebalancingView{Rebalancing: *rec}
 	if e, ok := snap.Rebalancing(rec.ID); ok {
 		v.Rebalancing, v.Revision = *e.Value, e.Modified
@@ -404,14 +409,14 @@ func rebalancingView(snap *store.Snapshot, rec *cluster.Rebalancing) api.Rebalan
 			if v.Waits == nil {
 				v.Waits = map[cluster.TaskID]string{}
 			}
-			v.Waits[m.Task] = awaited(snap, m)
+			v.Waits[m.Task] = a.awaited(snap, m)
 		}
 	}
 	return v
 }
 
 // awaited says what an open move waits for.
-func awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
+func (a *rebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
 	row, ok := snap.Attempt(m.Task, m.Attempt)
 	if next := newestRow(snap, m.Task); next != nil && next.Number > m.Attempt {
 		if !next.Observed.Healthy() {
@@ -424,7 +429,7 @@ func awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
 	case !ok || row.Desired == nil:
 		return ""
 	case row.Outcome != nil || row.Desired.Stop != nil:
-		return whyLeft(snap, row)
+		return a.whyLeft(snap, row)
 	}
 	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
 }

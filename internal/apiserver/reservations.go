@@ -66,7 +66,7 @@ func (a *reservationsAPI) routes() []route.Route {
 }
 
 func (a *reservationsAPI) listReservations(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, lists.Source[api.ReservationView]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.ReservationView]{
 		List: "reservations", Topics: store.TopicReservations,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.ReservationView]) {
 			for e := range snap.Reservations() {

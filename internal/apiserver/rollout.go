@@ -296,27 +296,6 @@ func historyView(snap *store.Snapshot, e store.Entry[cluster.Service]) api.Rollo
 	return h
 }
 
-// changedBy returns the fields in which a definition differs from the one before, or a note why there are none.
-func changedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChange, string) {
-	if before == after {
-		return nil, "the same definition, with tasks begun anew"
-	}
-	a, ok := snap.Definition(before)
-	if !ok {
-		return nil, fmt.Sprintf("%s is not known any more", before)
-	}
-	b, ok := snap.Definition(after)
-	if !ok {
-		return nil, fmt.Sprintf("%s is not known any more", after)
-	}
-	_, fields := draft.Compare(a.Value, b.Value)
-	fields = slices.DeleteFunc(fields, func(f api.FieldChange) bool { return f.Path == "version" })
-	if len(fields) == 0 {
-		return nil, fmt.Sprintf("%s and %s have the same content", before, after)
-	}
-	return fields, ""
-}
-
 // rolloutView shows where the rollout of a service's newest version stands.
 func (l *look) rolloutView(e store.Entry[cluster.Service]) api.RolloutView {
 	svc, in := e.Value, l.service(e)

@@ -3,7 +3,10 @@ package apiserver
 import (
 	"slices"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
 )
 
 // The description of the API is generated from the routes.
@@ -16,9 +19,12 @@ func (s *Server) operations() []route.Route {
 	back := backend{reads: s.reads, writer: s.writer, lists: s.lists, domain: cfg.Domain, now: cfg.Now}
 	work := workloads{backend: back, look: s.look}
 	agents := agentStreams{nodes: cfg.Nodes}
-	pins := &imagePins{tables: cfg.Tables, agents: agents, look: s.look}
+	pins := &imagePins{tables: cfg.Tables, agents: agents,
+		node: func(snap *store.Snapshot) func(string) *scheduler.Node {
+			return s.look(snap).node
+		}}
 	s.engine = &engineState{source: cfg.Members, disk: cfg.Health}
-	s.tasks = &tasksAPI{work}
+	s.tasks = &tasksAPI{workloads: work}
 	s.health = &healthAPI{
 		reads: s.reads, domain: cfg.Domain, engine: s.engine, storage: cfg.Engine, prefix: cfg.Prefix, audit: cfg.Audit,
 		backups: cfg.Backups, keeper: cfg.Keeper,
@@ -31,23 +37,31 @@ func (s *Server) operations() []route.Route {
 		backend: back, authority: cfg.Authority, vault: cfg.Vault, joiner: cfg.Join, log: cfg.Log,
 	}
 	s.documents = &documentsAPI{}
-	nodes := &nodesAPI{backend: back, nodeView: s.nodeView}
-	logs := &logsAPI{tasks: s.tasks, agents: agents, streams: s.metrics.streams}
-	exec := &execAPI{tasks: s.tasks, agents: agents, streams: s.metrics.streams}
+	nodes := &nodesAPI{
+		backend: back, names: nodeNames, nodeView: s.nodeView, lasting: lasting[api.NodeView](),
+	}
+	logs := &logsAPI{tables: cfg.Tables, find: s.tasks.task, agents: agents, streams: s.metrics.streams}
+	exec := &execAPI{tables: cfg.Tables, find: s.tasks.task, agents: agents, streams: s.metrics.streams}
 	return slices.Concat(
-		s.health.routes(), s.documents.routes(), (&applyAPI{back, pins}).routes(), (&clustersAPI{back}).routes(),
-		(&definitionsAPI{back, pins}).routes(), (&diffsAPI{back}).routes(), (&servicesAPI{work}).routes(),
+		s.health.routes(), s.documents.routes(), (&applyAPI{backend: back, pins: pins}).routes(),
+		(&clustersAPI{backend: back}).routes(),
+		(&definitionsAPI{backend: back, pins: pins}).routes(), (&diffsAPI{backend: back}).routes(),
+		(&servicesAPI{work}).routes(),
 		(&rolloutsAPI{work}).routes(), (&scalesAPI{work}).routes(), (&jobsAPI{work}).routes(),
 		(&cronsAPI{work}).routes(), s.explainRoutes(), s.rebalanceRoutes(),
-		(&simulateAPI{simulator: cfg.Simulator}).routes(), (&rebalancingsAPI{back}).routes(),
-		(&reservationsAPI{back}).routes(),
-		s.tasks.routes(), logs.routes(), exec.routes(), (&checksAPI{s.tasks, agents}).routes(), exec.terminalRoutes(),
+		(&simulateAPI{simulator: cfg.Simulator}).routes(), (&rebalancingsAPI{backend: back, whyLeft: whyLeft}).routes(),
+		(&reservationsAPI{backend: back}).routes(),
+		s.tasks.routes(), logs.routes(), exec.routes(),
+		(&checksAPI{tables: cfg.Tables, find: s.tasks.task, agents: agents}).routes(), exec.terminalRoutes(),
 		nodes.routes(), nodes.actionRoutes(),
 		s.statusRoutes(), s.servers.routes(),
-		(&storeCopyAPI{s.reads, cfg.Engine, s.metrics.streams, cfg.Log}).routes(), (&recoveryAPI{back}).routes(),
-		(&domainAPI{back, s.massSilence}).routes(), (&settingsAPI{cfg.ServerID, cfg.Settings}).routes(),
-		s.events.Routes(), (&imagesAPI{cfg.Tables, agents}).routes(), (&volumesAPI{cfg.Tables, agents}).routes(),
-		(&tokensAPI{back, cfg.Authority}).routes(), s.joining.routes(),
-		(&secretsAPI{back, cfg.Vault}).routes(), s.masterKeys.routes(),
+		(&storeCopyAPI{reads: s.reads, engine: cfg.Engine, streams: s.metrics.streams, log: cfg.Log}).routes(),
+		(&recoveryAPI{backend: back}).routes(),
+		(&domainAPI{backend: back, massSilence: s.massSilence}).routes(),
+		(&settingsAPI{serverID: cfg.ServerID, settings: cfg.Settings}).routes(),
+		s.events.Routes(), (&imagesAPI{tables: cfg.Tables, agents: agents}).routes(),
+		(&volumesAPI{tables: cfg.Tables, agents: agents}).routes(),
+		(&tokensAPI{backend: back, authority: cfg.Authority}).routes(), s.joining.routes(),
+		(&secretsAPI{backend: back, vault: cfg.Vault}).routes(), s.masterKeys.routes(),
 	)
 }

@@ -51,7 +51,7 @@ func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := access.CallerOf(r.Context())
-	return serveList(a.lists, w, r, lists.Source[api.SecretView]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.SecretView]{
 		List: "secrets", Topics: store.TopicSecrets | store.TopicOwners | store.TopicCrons | store.TopicDefinitions,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.SecretView]) {
 			users := usersOf(snap, in)

@@ -95,7 +95,7 @@ func judgeServer(v *api.ServerView, engine *engineAnswer, r Reach, heard bool) (
 }
 
 func (a *serversAPI) listServers(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, lists.Source[api.ServerView]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.ServerView]{
 		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.ServerView]) {
 			engine := a.engine.ask(context.Background()) // bounded by itself

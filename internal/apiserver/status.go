@@ -73,27 +73,6 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 	return v
 }
 
-// storeView shows what the engine says of its disk; nil where it cannot be asked or did not say.
-func storeView(engine *engineAnswer) *api.StoreView {
-	if !engine.asked || engine.healthErr != nil {
-		return nil
-	}
-	h := &engine.health
-	v := &api.StoreView{
-		Size: cluster.Bytes(h.Size), Used: cluster.Bytes(h.InUse), Quota: cluster.Bytes(h.Quota),
-		Free: cluster.Bytes(h.DiskFree), LowWater: cluster.Bytes(h.LowWater),
-		Writable: h.Writes, Reason: h.Reason, Quorum: h.Quorum, Engine: h.Version,
-	}
-	for _, a := range h.Alarms {
-		text := a.Name
-		if a.Member != "" {
-			text += " of member " + a.Member
-		}
-		v.Alarms = append(v.Alarms, text)
-	}
-	return v
-}
-
 // Shares of a limit from which on somebody should know.
 const (
 	nearQuota    = 0.8 // of the database's quota

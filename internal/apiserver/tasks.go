@@ -109,12 +109,3 @@ func (a *tasksAPI) routes() []route.Route {
 		},
 	}
 }
-
-func attemptParameter() route.Parameter {
-	return route.QueryParam("attempt", "integer", "the attempt's number; default the newest")
-}
-
-func containerParameter() route.Parameter {
-	return route.QueryParam("container", "string",
-		"the container's name; default the first essential one, for logs all")
-}

@@ -53,7 +53,7 @@ const (
 )
 
 func (a *tokensAPI) listTokens(w http.ResponseWriter, r *http.Request) error {
-	return serveList(a.lists, w, r, lists.Source[api.TokenView]{
+	return lists.Serve(a.lists, w, r, lists.Source[api.TokenView]{
 		List: "tokens", // tokens have no topic
 		All: func(snap *store.Snapshot) (all []lists.Item[api.TokenView]) {
 			for e := range snap.Tokens() {

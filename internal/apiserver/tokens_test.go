@@ -22,7 +22,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	s.lines.take()
 	made := s.token(api.TokenRequest{Name: "the build farm", Role: cluster.RoleSubmitter})
 	id, secret, ok := strings.Cut(made.Token, ".")
-	if !ok || id != made.ID || len(secret) < 40 || made.State != tokenGood || made.By != "token-file" ||
+	if !ok || id != made.ID || len(secret) < 40 || made.State != "good" || made.By != "token-file" ||
 		made.Purpose != cluster.TokenAccess {
 		t.Fatalf("made %+v", made.TokenView)
 	}
@@ -182,7 +182,7 @@ func TestTokenExpires(t *testing.T) {
 		"expired") {
 		t.Errorf("a wrong secret: %s", got.body)
 	}
-	if v := read[api.TokenView](t, s.want(200, "GET", "/v1/tokens/"+made.ID, nil)); v.State != tokenExpired {
+	if v := read[api.TokenView](t, s.want(200, "GET", "/v1/tokens/"+made.ID, nil)); v.State != "expired" {
 		t.Errorf("it is shown as %s", v.State)
 	}
 	s.early.Store(int64(keepEnded + 2*time.Hour))

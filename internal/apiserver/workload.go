@@ -121,21 +121,6 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// knownCluster refuses lists of a cluster that does not exist; the default one always does.
-func (b *backend) knownCluster(r *http.Request, name string) error {
-	if name == "" || name == cluster.DefaultCluster {
-		return nil
-	}
-	snap, err := b.reads.ForRequest(r)
-	if err != nil {
-		return err
-	}
-	if _, ok := snap.Cluster(name); !ok {
-		return respond.NotFound("cluster", name)
-	}
-	return nil
-}
-
 // named returns the names in the address.
 func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
 	return r.PathValue("cluster"), r.PathValue(l.noun)
@@ -295,4 +280,10 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 		respond.SetETag(w, e.Modified)
 	}
 	return respond.JSON(w, http.StatusAccepted, last) // it may be gone already
+}
+
+// serveList answers a list of views, whose fields that change all the time wake nobody.
+func serveList[T any](l *lists.Lists, w http.ResponseWriter, r *http.Request, src lists.Source[T]) error {
+	src.Lasting = lasting[T]()
+	return lists.Serve(l, w, r, src)
 }
