@@ -19,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/internal/apiserver"
 	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -298,11 +299,11 @@ func (s *server) dialPeer(string) (*http.Client, error) {
 const peerTimeout = 3 * time.Second
 
 // reach tells how the talk with the other servers goes.
-func (s *server) reach() map[string]apiserver.Reach {
-	all := map[string]apiserver.Reach{}
+func (s *server) reach() map[string]control.Reach {
+	all := map[string]control.Reach{}
 	now := boottime.Now()
 	for _, p := range s.peers.Status() {
-		all[p.Server.ID] = apiserver.Reach{Reached: p.Reached, For: now - p.Since, Problem: p.Problem}
+		all[p.Server.ID] = control.Reach{Reached: p.Reached, For: now - p.Since, Problem: p.Problem}
 	}
 	return all
 }

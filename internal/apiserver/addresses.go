@@ -15,14 +15,14 @@ import (
 // listAddresses lists where the healthy tasks of a service are reached.
 func (a *servicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: r.PathValue("cluster"), Name: r.PathValue("service")}
-	snap, err := a.reads.ForRequest(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
 		return respond.NotFound("service", owner.Cluster+"/"+owner.Name)
 	}
-	return lists.Serve(a.lists, w, r, lists.Source[api.Address]{
+	return lists.Serve(a.Lists, w, r, lists.Source[api.Address]{
 		List: "addresses", Topics: store.TopicOwners | store.TopicNodes,
 		All:     func(snap *store.Snapshot) []lists.Item[api.Address] { return healthyAddresses(snap, owner) },
 		Touches: touchesOwners(func(o cluster.OwnerRef) bool { return o == owner }),

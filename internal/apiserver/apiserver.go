@@ -32,11 +32,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
 	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/eventlog"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/openapi"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
@@ -66,7 +70,7 @@ type Config struct {
 	Domain string
 	// Nodes and Reasons may be nil: then logs, exec and images are answered with 503, and pending tasks
 	// have no sentence.
-	Nodes   Nodes
+	Nodes   agentapi.Nodes
 	Reasons Reasons
 	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this
 	// server does not lead. It may be nil. Safe for concurrent use, and at once.
@@ -83,15 +87,15 @@ type Config struct {
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string
-	Members  Members
+	Members  control.Members
 	// Health is asked how the store is, where Members is nil; it may be nil too.
-	Health Health
+	Health control.Health
 	// Reach tells how the talk with the other servers goes, by their ids, and Holder which server a node's agent is
 	// connected to, "" where that is not known. Both may be nil. Safe for concurrent use, and at once.
-	Reach  func() map[string]Reach
+	Reach  func() map[string]control.Reach
 	Holder func(node string) string
 	// Simulator tells what would become of the domain. It may be nil: then this server tells nobody.
-	Simulator Simulator
+	Simulator planning.Simulator
 	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be
 	// nil.
 	Backups func() error
@@ -108,11 +112,11 @@ type Config struct {
 	// Authority signs certificates; nil answers those who join with 503.
 	Authority *pki.Authority
 	// Vault seals secrets; nil answers who sets one with 503.
-	Vault Vault
+	Vault credentials.Vault
 	// Keys replaces the keys that secrets are sealed with; nil answers who asks for that with 503.
-	Keys Keys
+	Keys credentials.Keys
 	// Join takes servers that join into the store; nil where the store runs elsewhere.
-	Join Joiner
+	Join credentials.Joiner
 	// Peers serves the paths below /peer/, to other servers alone. It may be nil.
 	Peers http.Handler
 	// Audit takes a line for every write and every refusal; nil keeps none.
@@ -147,14 +151,14 @@ type Server struct {
 	lists   *lists.Lists
 	gate    *access.Gate
 	events  *eventlog.API
-	engine  *engineState
+	engine  *control.EngineState
 	// The operations that others of the server ask.
-	health     *healthAPI
+	health     *control.HealthAPI
 	documents  *documentsAPI
 	tasks      *tasksAPI
-	servers    *serversAPI
-	masterKeys *masterKeysAPI
-	joining    *joinAPI
+	servers    *control.ServersAPI
+	masterKeys *credentials.MasterKeysAPI
+	joining    *credentials.JoinAPI
 	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
 	headerWait, bodyWait time.Duration
 	// running counts the requests in flight, those with a connection of their own (exec) among them.

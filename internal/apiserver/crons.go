@@ -121,7 +121,7 @@ func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.writer.Write(r.Context(), func(d *draft.Draft) error {
+	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, ok := d.Snap.Cron(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -167,7 +167,7 @@ func (a *cronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	mine := written[cluster.Job]{}
-	snap, err := a.writer.Write(r.Context(), func(d *draft.Draft) error {
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, ok := d.Snap.Cron(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err

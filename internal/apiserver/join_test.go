@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store/memory"
@@ -61,7 +62,7 @@ func TestNodeJoins(t *testing.T) {
 	s := newSecure(t)
 	s.put(map[string]any{"server/s1": cluster.Server{ID: "s1", API: "https://10.0.0.1:7071"}})
 	made := s.joinToken(cluster.RoleNode, 2)
-	if made.Expires.Sub(made.Created) != joinLife || made.Uses != 2 {
+	if made.Expires.Sub(made.Created) != credentials.DefaultJoinLife || made.Uses != 2 {
 		t.Errorf("made %+v", made.TokenView)
 	}
 	token, err := pki.ParseJoinToken(made.Token)
@@ -304,7 +305,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s.server.joining.joins = joins{} // each has the patience for itself
+			s.server.joining.Joins = credentials.Joins{} // each has the patience for itself
 			got := s.ask(s.plain, "", "POST", "/v1/join", test.ask)
 			if got.status != test.want ||
 				(got.status != 200) == strings.Contains(string(got.body), "CERTIFICATE-----") {
@@ -387,7 +388,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	made := s.joinToken(cluster.RoleNode, 1)
 	csr, _ := request(t, nodeOne)
 	refused := 0
-	for range 3 * joinTries {
+	for range 3 * credentials.MaxJoinTries {
 		got := s.ask(s.plain, "", "POST", "/v1/join",
 			api.JoinRequest{
 				Token: "t1." + strings.Repeat("a", 43) + "." + strings.Repeat("0", 64), Name: "n1",
@@ -404,14 +405,14 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 			t.Fatalf("status %d: %s", got.status, got.body)
 		}
 	}
-	if refused != joinTries {
-		t.Errorf("%d tries were looked at, want %d", refused, joinTries)
+	if refused != credentials.MaxJoinTries {
+		t.Errorf("%d tries were looked at, want %d", refused, credentials.MaxJoinTries)
 	}
 	good := api.JoinRequest{Token: made.Token, Name: "n1", Request: csr}
 	if got := s.ask(s.plain, "", "POST", "/v1/join", good); got.status != 429 {
 		t.Errorf("the right token at once: status %d", got.status)
 	}
-	s.early.Store(int64(joinRegain + time.Second))
+	s.early.Store(int64(credentials.JoinTryDecay + time.Second))
 	if got := s.ask(s.plain, "", "POST", "/v1/join", good); got.status != 200 {
 		t.Errorf("the right token later: status %d: %s", got.status, got.body)
 	}

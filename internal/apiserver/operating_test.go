@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -104,12 +105,12 @@ func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config))
 }
 
 // fresh has the server ask its engine anew.
-func (w *world) fresh() { w.server.engine.changed() }
+func (w *world) fresh() { w.server.engine.Changed() }
 
 func TestServers(t *testing.T) {
 	members := three()
-	reach := map[string]Reach{"s2": {Reached: true, For: time.Minute}, "s3": {Problem: "connection refused"}}
-	w := newFleetWorld(t, members, func(c *Config) { c.Reach = func() map[string]Reach { return reach } })
+	reach := map[string]control.Reach{"s2": {Reached: true, For: time.Minute}, "s3": {Problem: "connection refused"}}
+	w := newFleetWorld(t, members, func(c *Config) { c.Reach = func() map[string]control.Reach { return reach } })
 	type row struct {
 		ID, Name     string
 		State        api.ServerState
@@ -246,8 +247,8 @@ func TestRemoveServer(t *testing.T) {
 
 // TestStoreElsewhere has servers over a store that runs in none of them.
 func TestStoreElsewhere(t *testing.T) {
-	reach := map[string]Reach{"s2": {Reached: true}, "s3": {Problem: "no route"}}
-	w := newWorld(t, func(c *Config) { c.ServerID, c.Reach = "s1", func() map[string]Reach { return reach } })
+	reach := map[string]control.Reach{"s2": {Reached: true}, "s3": {Problem: "no route"}}
+	w := newWorld(t, func(c *Config) { c.ServerID, c.Reach = "s1", func() map[string]control.Reach { return reach } })
 	for _, id := range []string{"s1", "s2", "s3", "s4"} {
 		w.put(map[string]any{"server/" + id: cluster.Server{ID: id, Name: id}})
 	}

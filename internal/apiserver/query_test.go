@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/berthd/berth/internal/apiserver/agentapi"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
@@ -46,7 +47,7 @@ func FuzzQuery(f *testing.F) {
 		if d, err := route.Duration(r, "wait"); !refused(err) && d < 0 {
 			t.Errorf("%q: wait %s", raw, d)
 		}
-		if ask, err := logsRequest(r); !refused(err) && (ask.Tail < -1 || ask.Since < 0) {
+		if ask, err := agentapi.LogsRequest(r); !refused(err) && (ask.Tail < -1 || ask.Since < 0) {
 			t.Errorf("%q: %+v", raw, ask)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/catalog"
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
@@ -64,7 +65,7 @@ func (a *rolloutsAPI) routes() []route.Route {
 }
 
 func (a *rolloutsAPI) readRollout(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.ForRequest(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func (a *rolloutsAPI) readRollout(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (a *rolloutsAPI) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.ForRequest(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -287,7 +288,7 @@ func historyView(snap *store.Snapshot, e store.Entry[cluster.Service]) api.Rollo
 	for i, v := range known {
 		view := api.VersionView{Version: v, Current: v.Generation == svc.Generation}
 		if i+1 < len(known) {
-			view.Fields, view.Note = changedBy(snap, known[i+1].Definition, v.Definition)
+			view.Fields, view.Note = catalog.ChangedBy(snap, known[i+1].Definition, v.Definition)
 		} else {
 			view.Note = "the first version that is remembered"
 		}

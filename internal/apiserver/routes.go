@@ -4,6 +4,13 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/catalog"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/credentials"
+	"github.com/berthd/berth/internal/apiserver/nodeapi"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
@@ -16,52 +23,53 @@ import (
 // operations returns the routes of all operations, in the order of the API's description.
 func (s *Server) operations() []route.Route {
 	cfg := &s.cfg
-	back := backend{reads: s.reads, writer: s.writer, lists: s.lists, domain: cfg.Domain, now: cfg.Now}
-	work := workloads{backend: back, look: s.look}
-	agents := agentStreams{nodes: cfg.Nodes}
-	pins := &imagePins{tables: cfg.Tables, agents: agents,
-		node: func(snap *store.Snapshot) func(string) *scheduler.Node {
+	back := backend.Backend{Reads: s.reads, Writer: s.writer, Lists: s.lists, Domain: cfg.Domain, Now: cfg.Now}
+	work := workloads{Backend: back, look: s.look}
+	agents := agentapi.Streams{Nodes: cfg.Nodes}
+	pins := &agentapi.Pins{Tables: cfg.Tables, Agents: agents,
+		Node: func(snap *store.Snapshot) func(string) *scheduler.Node {
 			return s.look(snap).node
 		}}
-	s.engine = &engineState{source: cfg.Members, disk: cfg.Health}
+	s.engine = &control.EngineState{Source: cfg.Members, Disk: cfg.Health}
 	s.tasks = &tasksAPI{workloads: work}
-	s.health = &healthAPI{
-		reads: s.reads, domain: cfg.Domain, engine: s.engine, storage: cfg.Engine, prefix: cfg.Prefix, audit: cfg.Audit,
-		backups: cfg.Backups, keeper: cfg.Keeper,
+	s.health = &control.HealthAPI{
+		Reads: s.reads, Domain: cfg.Domain, Engine: s.engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
+		Backups: cfg.Backups, Keeper: cfg.Keeper,
 	}
-	s.servers = &serversAPI{
-		backend: back, serverID: cfg.ServerID, members: cfg.Members, reach: cfg.Reach, engine: s.engine,
+	s.servers = &control.ServersAPI{
+		Backend: back, ServerID: cfg.ServerID, Members: cfg.Members, Reach: cfg.Reach, Engine: s.engine,
 	}
-	s.masterKeys = &masterKeysAPI{backend: back, keys: cfg.Keys}
-	s.joining = &joinAPI{
-		backend: back, authority: cfg.Authority, vault: cfg.Vault, joiner: cfg.Join, log: cfg.Log,
+	s.masterKeys = &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Keys}
+	s.joining = &credentials.JoinAPI{
+		Backend: back, Authority: cfg.Authority, Vault: cfg.Vault, Joiner: cfg.Join, Log: cfg.Log,
 	}
 	s.documents = &documentsAPI{}
-	nodes := &nodesAPI{
-		backend: back, names: nodeNames, nodeView: s.nodeView, lasting: lasting[api.NodeView](),
+	nodes := &nodeapi.API{
+		Backend: back, Names: nodeNames, NodeView: s.nodeView, Lasting: lasting[api.NodeView](),
 	}
-	logs := &logsAPI{tables: cfg.Tables, find: s.tasks.task, agents: agents, streams: s.metrics.streams}
-	exec := &execAPI{tables: cfg.Tables, find: s.tasks.task, agents: agents, streams: s.metrics.streams}
+	logs := &agentapi.LogsAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents, Streams: s.metrics.streams}
+	exec := &agentapi.ExecAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents, Streams: s.metrics.streams}
 	return slices.Concat(
-		s.health.routes(), s.documents.routes(), (&applyAPI{backend: back, pins: pins}).routes(),
-		(&clustersAPI{backend: back}).routes(),
-		(&definitionsAPI{backend: back, pins: pins}).routes(), (&diffsAPI{backend: back}).routes(),
+		s.health.Routes(), s.documents.routes(), (&catalog.ApplyAPI{Backend: back, Pins: pins}).Routes(),
+		(&catalog.ClustersAPI{Backend: back}).Routes(),
+		(&catalog.DefinitionsAPI{Backend: back, Pins: pins}).Routes(), (&catalog.DiffsAPI{Backend: back}).Routes(),
 		(&servicesAPI{work}).routes(),
 		(&rolloutsAPI{work}).routes(), (&scalesAPI{work}).routes(), (&jobsAPI{work}).routes(),
 		(&cronsAPI{work}).routes(), s.explainRoutes(), s.rebalanceRoutes(),
-		(&simulateAPI{simulator: cfg.Simulator}).routes(), (&rebalancingsAPI{backend: back, whyLeft: whyLeft}).routes(),
-		(&reservationsAPI{backend: back}).routes(),
-		s.tasks.routes(), logs.routes(), exec.routes(),
-		(&checksAPI{tables: cfg.Tables, find: s.tasks.task, agents: agents}).routes(), exec.terminalRoutes(),
-		nodes.routes(), nodes.actionRoutes(),
-		s.statusRoutes(), s.servers.routes(),
-		(&storeCopyAPI{reads: s.reads, engine: cfg.Engine, streams: s.metrics.streams, log: cfg.Log}).routes(),
-		(&recoveryAPI{backend: back}).routes(),
-		(&domainAPI{backend: back, massSilence: s.massSilence}).routes(),
-		(&settingsAPI{serverID: cfg.ServerID, settings: cfg.Settings}).routes(),
-		s.events.Routes(), (&imagesAPI{tables: cfg.Tables, agents: agents}).routes(),
-		(&volumesAPI{tables: cfg.Tables, agents: agents}).routes(),
-		(&tokensAPI{backend: back, authority: cfg.Authority}).routes(), s.joining.routes(),
-		(&secretsAPI{backend: back, vault: cfg.Vault}).routes(), s.masterKeys.routes(),
+		(&planning.SimulateAPI{Simulator: cfg.Simulator}).Routes(),
+		(&planning.RebalancingsAPI{Backend: back, WhyLeft: whyLeft}).Routes(),
+		(&planning.ReservationsAPI{Backend: back}).Routes(),
+		s.tasks.routes(), logs.Routes(), exec.Routes(),
+		(&agentapi.ChecksAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents}).Routes(), exec.TerminalRoutes(),
+		nodes.Routes(), nodes.ActionRoutes(),
+		s.statusRoutes(), s.servers.Routes(),
+		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
+		(&control.RecoveryAPI{Backend: back}).Routes(),
+		(&control.DomainAPI{Backend: back, MassSilence: s.massSilence}).Routes(),
+		(&control.SettingsAPI{ServerID: cfg.ServerID, Settings: cfg.Settings}).Routes(),
+		s.events.Routes(), (&agentapi.ImagesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
+		(&agentapi.VolumesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
+		(&credentials.TokensAPI{Backend: back, Authority: cfg.Authority}).Routes(), s.joining.Routes(),
+		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Vault}).Routes(), s.masterKeys.Routes(),
 	)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -157,7 +158,7 @@ func (a *scalesAPI) suspendScaling(suspend bool) func(http.ResponseWriter, *http
 }
 
 func (a *scalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.ForRequest(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (l *look) use(row *store.AttemptRow) *cluster.TaskStats {
 	if stats == nil || !onNode(row) {
 		return nil
 	}
-	uuid := uuidOf(row)
+	uuid := snapshot.UUIDOf(row)
 	i, ok := slices.BinarySearchFunc(stats.Each, uuid, func(t cluster.TaskStats, uuid string) int {
 		return strings.Compare(t.UUID, uuid)
 	})

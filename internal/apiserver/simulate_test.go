@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -83,7 +84,7 @@ func TestASimulationThatCannotBeMade(t *testing.T) {
 		status int
 		says   string
 	}{
-		"held":     {fmt.Errorf("%w: the store went back", ErrSimulation), 409, "the store went back"},
+		"held":     {fmt.Errorf("%w: the store went back", planning.ErrSimulation), 409, "the store went back"},
 		"too long": {fmt.Errorf("decide: %w", context.DeadlineExceeded), 503, "berth simulate --snapshot"},
 		"refused":  {cluster.Faults{{Path: "changes[0]", Message: "there is no service web"}}, 422, ""},
 	} {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
@@ -22,17 +24,17 @@ func (s *Server) readStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	engine := s.engine.ask(r.Context())
+	engine := s.engine.Ask(r.Context())
 	v := s.status(snap, &engine)
 	access.CallerOf(r.Context()).ShowStatus(&v)
 	return respond.JSON(w, http.StatusOK, v)
 }
 
 // status is the state of the whole.
-func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
+func (s *Server) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Status {
 	v := api.Status{
 		Server: s.cfg.ServerID, Version: version.Current().Version, Domain: s.cfg.Domain, Index: snap.Revision(),
-		Nodes: s.nodeCounts(snap), MassSilence: s.massSilence(snap), Store: storeView(engine),
+		Nodes: s.nodeCounts(snap), MassSilence: s.massSilence(snap), Store: control.StoreView(engine),
 	}
 	if e, ok := snap.Leader(s.cfg.Domain); ok {
 		v.Leader = &api.LeaderView{
@@ -50,10 +52,10 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 		v.RescheduleUntil = e.Value.RescheduleUntil
 	}
 	if e, ok := snap.RunningRebalancing(s.cfg.Domain); ok {
-		brief := briefOf(e.Value)
+		brief := planning.BriefOf(e.Value)
 		v.Rebalancing = &brief
 	}
-	servers := s.servers.views(snap, engine)
+	servers := s.servers.Views(snap, engine)
 	for i := range servers {
 		v.Servers.Total++
 		if servers[i].State == api.ServerUp {
@@ -66,10 +68,10 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 	if v.Servers.Total == 0 { // a server alone writes no record
 		v.Servers.Total, v.Servers.Up = 1, 1
 	}
-	if voters, _ := engine.votes(""); voters > 0 {
-		v.Servers.Quorum = quorum(voters)
+	if voters, _ := engine.Votes(""); voters > 0 {
+		v.Servers.Quorum = control.Quorum(voters)
 	}
-	v.Alarms = append(s.alarms(&v, servers, engine), s.masterKeys.lackingKeys(snap)...)
+	v.Alarms = append(s.alarms(&v, servers, engine), s.masterKeys.LackingKeys(snap)...)
 	return v
 }
 
@@ -80,14 +82,14 @@ const (
 )
 
 // alarms says in sentences what somebody should read, the worst first.
-func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineAnswer) (all []string) {
+func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r := v.Recovery; r != nil {
 		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`",
 			r.Cause)
 	}
-	if engine.asked && engine.healthErr != nil {
-		say("the store could not be asked: %s", respond.ProblemOf(engine.healthErr).Detail)
+	if engine.Asked && engine.HealthErr != nil {
+		say("the store could not be asked: %s", respond.ProblemOf(engine.HealthErr).Detail)
 	}
 	if st := v.Store; st != nil {
 		switch {
@@ -119,9 +121,9 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 	}
 	for i := range servers {
 		if sv := &servers[i]; sv.State == api.ServerDown {
-			say("server %s is down: %s", serverName(sv), sv.Reason)
+			say("server %s is down: %s", control.ServerName(sv), sv.Reason)
 		} else if sv.State == api.ServerUp && sv.Reason != "" {
-			say("server %s is not reached: %s", serverName(sv), sv.Reason)
+			say("server %s is not reached: %s", control.ServerName(sv), sv.Reason)
 		}
 	}
 	if s.cfg.Backups != nil {

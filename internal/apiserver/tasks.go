@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
@@ -33,7 +34,7 @@ func (a *tasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled",
 			respond.Clip(string(f.state)))
 	}
-	return serveList(a.lists, w, r, lists.Source[api.TaskView]{
+	return serveList(a.Lists, w, r, lists.Source[api.TaskView]{
 		List: "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
 		All: func(snap *store.Snapshot) []lists.Item[api.TaskView] { return a.look(snap).tasks(f) },
 		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]lists.Item[api.TaskView], bool) {
@@ -43,7 +44,7 @@ func (a *tasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *tasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := a.reads.ForRequest(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -104,8 +105,9 @@ func (a *tasksAPI) routes() []route.Route {
 		},
 		{
 			Method: "GET", Path: "/v1/tasks/{task}", Name: "readTask", Role: cluster.RoleViewer,
-			Summary: "The newest attempt of a task.", Query: []route.Parameter{attemptParameter(), route.Consistent()},
-			Reply: reflect.TypeFor[api.TaskView](), Serve: a.readTask,
+			Summary: "The newest attempt of a task.",
+			Query:   []route.Parameter{agentapi.AttemptParameter(), route.Consistent()},
+			Reply:   reflect.TypeFor[api.TaskView](), Serve: a.readTask,
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -185,7 +186,7 @@ func TestTokenExpires(t *testing.T) {
 	if v := read[api.TokenView](t, s.want(200, "GET", "/v1/tokens/"+made.ID, nil)); v.State != "expired" {
 		t.Errorf("it is shown as %s", v.State)
 	}
-	s.early.Store(int64(keepEnded + 2*time.Hour))
+	s.early.Store(int64(credentials.KeepEndedTokens + 2*time.Hour))
 	s.access(cluster.RoleViewer)
 	s.want(404, "GET", "/v1/tokens/"+made.ID, nil)
 }
@@ -238,10 +239,11 @@ func TestTokensThatAreRefused(t *testing.T) {
 func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 	s := newSecure(t)
 	for name, record := range map[string]cluster.AccessToken{
-		"a role of machines": {Purpose: cluster.TokenAccess, Role: cluster.RoleServer, Hash: hashOf("secret")},
-		"no role":            {Purpose: cluster.TokenAccess, Hash: hashOf("secret")},
-		"to join":            {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: hashOf("secret")},
-		"no hash":            {Purpose: cluster.TokenAccess, Role: cluster.RoleAdmin},
+		"a role of machines": {Purpose: cluster.TokenAccess, Role: cluster.RoleServer,
+			Hash: credentials.HashOf("secret")},
+		"no role": {Purpose: cluster.TokenAccess, Hash: credentials.HashOf("secret")},
+		"to join": {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: credentials.HashOf("secret")},
+		"no hash": {Purpose: cluster.TokenAccess, Role: cluster.RoleAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record.ID = "todd"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -281,7 +282,8 @@ func (l *look) absence(node string) watcher.Absence {
 // pressed returns why its node's agent suggests to move an attempt away, nil where it does not.
 func (l *look) pressed(row *store.AttemptRow) *cluster.Pressure {
 	stats := l.stats(row.Node)
-	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" || stats.Pressure.Victim != uuidOf(row) ||
+	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" ||
+		stats.Pressure.Victim != snapshot.UUIDOf(row) ||
 		!onNode(row) {
 		return nil
 	}

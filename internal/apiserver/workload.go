@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/backend"
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
@@ -46,7 +47,7 @@ type head struct {
 
 // workloads makes what the API does with services, jobs and crons.
 type workloads struct {
-	backend
+	backend.Backend
 
 	look func(*store.Snapshot) *look
 }
@@ -81,11 +82,11 @@ func (w workloads) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 
 func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := l.knownCluster(r, in); err != nil {
+	if err := l.KnownCluster(r, in); err != nil {
 		return err
 	}
 	caller := access.CallerOf(r.Context())
-	return serveList(l.lists, w, r, lists.Source[V]{
+	return serveList(l.Lists, w, r, lists.Source[V]{
 		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
 			return (in == "" || o.Cluster == in) && caller.Sees(o.Cluster)
 		}),
@@ -127,7 +128,7 @@ func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
 }
 
 func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
-	snap, err := l.reads.ForRequest(r)
+	snap, err := l.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	}
 	var change api.Change
 	mine := written[T]{}
-	snap, err := l.writer.Write(r.Context(), func(d *draft.Draft) (err error) {
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
 		object := asked
 		change, err = l.set(d, &object, pre)
 		mine = written[T]{&object, d}
@@ -221,7 +222,7 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (b
 	if err != nil {
 		return nil, mine, err
 	}
-	snap, err := l.writer.Write(r.Context(), func(d *draft.Draft) error {
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, ok := l.one(d.Snap, in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -255,7 +256,7 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var last V
-	snap, err := l.writer.Write(r.Context(), func(d *draft.Draft) error {
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, ok := l.one(d.Snap, in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err

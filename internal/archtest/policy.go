@@ -98,10 +98,8 @@ var layers = map[string][]string{
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
-		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster",
-		"internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/pki", "internal/plain", "internal/store", "internal/telemetry",
-		"internal/timetable", "internal/transport",
+		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
+		"internal/manifest", "internal/pki", "internal/store", "internal/telemetry", "internal/transport",
 		"internal/version",
 	},
 	"internal/apiserver/access": {
@@ -109,7 +107,32 @@ var layers = map[string][]string{
 		"internal/apiserver/snapshot", "internal/cluster", "internal/pki", "internal/store", "internal/telemetry",
 		"internal/transport",
 	},
+	"internal/apiserver/agentapi": {
+		"api", "internal/apiserver/access", "internal/apiserver/draft", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/logic/reconciler", "internal/logic/scheduler", "internal/store", "internal/transport",
+	},
 	"internal/apiserver/audit": {},
+	"internal/apiserver/backend": {
+		"internal/apiserver/draft", "internal/apiserver/lists", "internal/apiserver/respond",
+		"internal/apiserver/snapshot", "internal/cluster",
+	},
+	"internal/apiserver/catalog": {
+		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",
+		"internal/apiserver/draft", "internal/apiserver/lists", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/store",
+	},
+	"internal/apiserver/control": {
+		"api", "internal/apiserver/audit", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
+		"internal/store",
+	},
+	"internal/apiserver/credentials": {
+		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/pki", "internal/store",
+	},
 	"internal/apiserver/draft": {
 		"api", "internal/apiserver/access", "internal/apiserver/respond", "internal/apiserver/snapshot",
 		"internal/apiserver/strictjson", "internal/cluster", "internal/measure", "internal/store",
@@ -124,8 +147,18 @@ var layers = map[string][]string{
 		"api", "internal/apiserver/access", "internal/apiserver/rendition", "internal/apiserver/respond",
 		"internal/apiserver/route", "internal/apiserver/snapshot",
 	},
+	"internal/apiserver/nodeapi": {
+		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/store",
+	},
 	"internal/apiserver/openapi": {
 		"api", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/enum",
+	},
+	"internal/apiserver/planning": {
+		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/store",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
@@ -148,9 +181,8 @@ var layers = map[string][]string{
 	// A domain without machines, to find out what would become of it: the control plane and the API server over a
 	// branch of a store.
 	"internal/whatif": {
-		"api", "api/client", "internal/apiserver", "internal/cluster", "internal/controlplane",
-		"internal/logic/scheduler",
-		"internal/store", "internal/thread", "internal/traces",
+		"api", "api/client", "internal/apiserver", "internal/apiserver/planning", "internal/cluster",
+		"internal/controlplane", "internal/logic/scheduler", "internal/store", "internal/thread", "internal/traces",
 	},
 
 	// The edges and the wiring: only cmd/berth names drivers.
@@ -224,7 +256,7 @@ var modules = map[string][]string{
 	"charm.land/bubbletea":               {"cmd/berth"},
 	"github.com/containernetworking/cni": {"internal/agent/network"},
 	"github.com/vishvananda/netlink":     {"internal/agent/network"},
-	"github.com/coder/websocket":         {"api/client", "internal/apiserver", "cmd/berth"},
+	"github.com/coder/websocket":         {"api/client", "internal/apiserver/...", "cmd/berth"},
 	"github.com/containerd":              {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":  {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml":           {"internal/manifest/...", "cmd/berth"},
