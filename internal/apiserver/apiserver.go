@@ -1,12 +1,11 @@
-// Package apiserver is the door through which people and programs talk to Berth: JSON over HTTP
-// under /v1, described by the OpenAPI document that it serves.
+// Package apiserver is the API of Berth for people and programs: JSON over HTTP under /v1, described by the OpenAPI
+// document that it serves.
 //
-// A request lives like this: it is let in or refused (auth.go), matched with a route (routes.go), its
-// body is read strictly, so that everything that is wrong is told at once (decode.go), and then it either
-// reads or writes. A read is computed from one snapshot of the tables, at a stated revision (P2.3). A
-// write is a draft: what the request asks for, computed from one snapshot, with the revisions that it
-// rests on as preconditions; a draft that another writer overtook is drawn anew (write.go). The server
-// writes specs only; what follows from them is the control plane's to decide.
+// The life of a request: package access lets it in or refuses it. The mux finds its route. Package strictjson reads its
+// body, so that all faults are returned at once. A read is computed from one snapshot of the tables, at a stated
+// revision (P2.3). A write is a draft: what the request asks for, computed from one snapshot, with the revisions that
+// it rests on as preconditions. Where another writer changed one of these revisions the draft is computed again
+// (package draft). The server writes specs only; the control plane decides what follows from them.
 //
 // Nothing here starts by itself: New makes the handler, Listen opens a listener under the policy of
 // who may talk, and Serve answers until its context ends.
@@ -78,11 +77,11 @@ type Config struct {
 	// Since returns since when the leader counts deadlines, zero where this server does not lead: views then take the
 	// beginning of the leader's term. It may be nil. Safe for concurrent use, and at once.
 	Since func() time.Time
-	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon,
-	// and not ok where nobody kept it. It may be nil. Safe for concurrent use.
+	// DecisionTrace returns what the leader kept of why an attempt was placed where it was, from wherever it is kept;
+	// soon, and not ok where nobody kept it. It may be nil. Safe for concurrent use.
 	DecisionTrace func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
-	// Worth returns what devices are worth to the leader, nil where this server does not lead. It may be nil. Safe for
-	// concurrent use, and at once.
+	// DeviceValueModel returns what devices are worth to the leader, nil where this server does not lead. It may be
+	// nil. Safe for concurrent use, and at once.
 	DeviceValueModel func() *scheduler.ValueModel
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.

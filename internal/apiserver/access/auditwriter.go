@@ -19,7 +19,7 @@ const MaxAuditDelay = 100 * time.Millisecond
 // Begin makes the exchange of a request, with a writer that puts its line into the audit log. The caller calls end once
 // the request is answered.
 func (s *Gate) Begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, _ *http.Request, end func()) {
-	x := &exchange{ID: NewID(8), Trace: telemetry.Traceparent(r.Header.Get("Traceparent"))}
+	x := &Exchange{ID: NewID(8), Trace: telemetry.Traceparent(r.Header.Get("Traceparent"))}
 	w.Header().Set("X-Request-Id", x.ID)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if s.Audit == nil {
@@ -35,39 +35,39 @@ type auditWriter struct {
 	http.ResponseWriter
 	gate     *Gate
 	request  *http.Request
-	exchange *exchange
-	told     bool
+	exchange *Exchange
+	written  bool
 }
 
 // WriteHeader tells the audit log and then the client.
 func (w *auditWriter) WriteHeader(status int) {
-	if !w.told && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
-		w.tell(status)
+	if !w.written && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		w.writeLine(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write begins an answer, if nothing has.
 func (w *auditWriter) Write(b []byte) (int, error) {
-	if !w.told {
-		w.tell(http.StatusOK)
+	if !w.written {
+		w.writeLine(http.StatusOK)
 	}
 	return w.ResponseWriter.Write(b)
 }
 
 // finish tells of a request that was not answered.
 func (w *auditWriter) finish() {
-	if !w.told {
-		w.tell(0)
+	if !w.written {
+		w.writeLine(0)
 	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *auditWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// tell puts the line of the request into the log where it belongs there: it is a write, or it was refused.
-func (w *auditWriter) tell(status int) {
-	w.told = true
+// writeLine puts the line of the request into the log where it belongs there: it is a write, or it was refused.
+func (w *auditWriter) writeLine(status int) {
+	w.written = true
 	r, x := w.request, w.exchange
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden ||
 		status == http.StatusTooManyRequests
@@ -91,13 +91,13 @@ func (w *auditWriter) tell(status int) {
 	}
 	kept := w.gate.Audit.Put(line)
 	if refused {
-		return // whoever knocks in vain does not make the disk a brake for others
+		return // refused requests do not wait for the disk, so that they cannot slow down others
 	}
-	patience := time.NewTimer(MaxAuditDelay)
-	defer patience.Stop()
+	late := time.NewTimer(MaxAuditDelay)
+	defer late.Stop()
 	select {
 	case <-kept:
-	case <-patience.C:
+	case <-late.C:
 	}
 }
 

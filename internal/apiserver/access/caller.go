@@ -1,3 +1,7 @@
+// Package access finds out who sends a request, and whether it is let in.
+//
+// A Gate identifies the Caller of a request and keeps it in the request's Exchange. A Caller knows its role and the
+// clusters that its token is limited to, and leaves out of views what it may not see.
 package access
 
 import (
@@ -14,7 +18,7 @@ import (
 )
 
 // Begin notes which route a request took, and what it is about.
-func (x *exchange) Begin(rt *route.Route, r *http.Request) {
+func (x *Exchange) Begin(rt *route.Route, r *http.Request) {
 	x.route = rt
 	var parts []string
 	for _, name := range rt.Names() {
@@ -28,16 +32,16 @@ type Caller struct {
 	Who  string // as AuditLine.Who
 	Name string // what a token is called
 	Role cluster.Role
-	// clusters, unless nil, are the only ones that the caller reaches.
+	// Clusters, unless nil, are the only ones that the caller reaches.
 	Clusters []string
-	// subject is that of the certificate that the connection showed, where that is what the caller is known by.
+	// Subject is the subject of the connection's certificate, where the certificate identifies the caller.
 	Subject pki.Subject
 	// local says that the caller is on this machine and may do everything, as admin and as any node.
 	local bool
 }
 
-// exchange is a request on its way, for those who look at it from outside of its route.
-type exchange struct {
+// Exchange is what is known of a request while it is answered: its id, its caller, its route and its object.
+type Exchange struct {
 	ID     string
 	Caller *Caller
 	route  *route.Route
@@ -46,7 +50,7 @@ type exchange struct {
 }
 
 // Operation returns what the request's route is called, empty outside of one.
-func (x *exchange) Operation() string {
+func (x *Exchange) Operation() string {
 	if x.route == nil {
 		return ""
 	}
@@ -56,11 +60,11 @@ func (x *exchange) Operation() string {
 type exchangeKey struct{}
 
 // ExchangeOf returns what is known of a request; outside of one it returns an empty exchange.
-func ExchangeOf(ctx context.Context) *exchange {
-	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+func ExchangeOf(ctx context.Context) *Exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*Exchange); ok {
 		return x
 	}
-	return new(exchange)
+	return new(Exchange)
 }
 
 // CallerOf returns who sent a request, a stranger without any role where nobody was let in.

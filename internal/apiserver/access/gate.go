@@ -25,12 +25,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Who may talk:
+// The rules of admission:
 //
-//   - Whoever can open the unix socket is an admin, for its mode lets only the owner do so.
-//   - On a loopback address, whoever brings the token of the server's token file is an admin.
-//   - Over https, machines show a certificate, which is good for their own part of the API and nothing else.
-//   - Everywhere, people and programs bring an access token, whose record says what they may do (roles.go).
+//   - A client on the unix socket is an admin: the mode of the socket lets only its owner open it.
+//   - On a loopback address, a client with the token of the server's token file is an admin.
+//   - Over https, machines show a certificate, which is valid for their own part of the API only.
+//   - Everywhere, people and programs bring an access token, whose record says what they may do (MayUse).
 //
 // Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the
 // server under a name of its own (DNS rebinding) or across origins.
@@ -239,7 +239,7 @@ func trusted(r *http.Request) bool {
 	return ok && local.Network() == "unix"
 }
 
-// Tokens in headers are not longer than this.
+// maxSecret bounds a token in a header, in bytes.
 const maxSecret = 512
 
 // MatchesHash compares a secret with the hash that is kept of it, in a time that does not depend on either.
@@ -273,6 +273,7 @@ func HostOf(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
+// BaseContext returns the context that a server derives the contexts of its requests from.
 func BaseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }

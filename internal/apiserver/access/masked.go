@@ -32,6 +32,7 @@ func MayReveal(r *http.Request) error {
 	return nil
 }
 
+// Reveal returns the parameter that asks for the values of environments and files.
 func Reveal() route.Parameter {
 	return route.QueryParam(
 		"reveal", "boolean",

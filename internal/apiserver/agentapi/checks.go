@@ -26,13 +26,14 @@ import (
 // ChecksAPI passes what is said to checks of tasks on to their nodes.
 type ChecksAPI struct {
 	Tables snapshot.Tables
-	Find   taskFinder
+	Find   TaskFinder
 	Agents Streams
 }
 
 // wordTimeout bounds how long a word may take to its node and back.
 const wordTimeout = 15 * time.Second
 
+// Routes returns the operations of checks.
 func (a *ChecksAPI) Routes() []route.Route {
 	return []route.Route{{
 		Method: "POST", Path: "/v1/tasks/{task}/checks/{check}", Name: "sayCheck", Role: cluster.RoleSubmitter,

@@ -21,7 +21,7 @@ import (
 // ExecAPI carries commands, terminals, ports and files between clients and tasks over websockets.
 type ExecAPI struct {
 	Tables  snapshot.Tables
-	Find    taskFinder
+	Find    TaskFinder
 	Agents  Streams
 	Streams *prometheus.GaugeVec // open ones, by kind
 }
@@ -170,6 +170,7 @@ func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.Frame
 	}
 }
 
+// Routes returns the operations of commands.
 func (a *ExecAPI) Routes() []route.Route {
 	return []route.Route{
 		{

@@ -157,7 +157,7 @@ func (a *ImagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 		}
 	}()
 	ctl := http.NewResponseController(w)
-	sendErr := sendArchive(patient{r.Body, ctl}, loads)
+	sendErr := sendArchive(slowReader{r.Body, ctl}, loads)
 	if sendErr != nil {
 		return respond.Problemf(http.StatusBadRequest, "the archive did not arrive whole: %v", sendErr)
 	}
@@ -261,18 +261,19 @@ func (l *imageLoad) close() {
 	<-l.done
 }
 
-// patient reads a body of any length whose sender may not stall.
-type patient struct {
+// slowReader reads a body of any length whose sender may not stall.
+type slowReader struct {
 	io.Reader
 	ctl *http.ResponseController
 }
 
 // Read puts the deadline off.
-func (p patient) Read(b []byte) (int, error) {
+func (p slowReader) Read(b []byte) (int, error) {
 	_ = p.ctl.SetReadDeadline(time.Now().Add(imageStall)) // not every connection has deadlines
 	return p.Reader.Read(b)
 }
 
+// Routes returns the operations of images.
 func (a *ImagesAPI) Routes() []route.Route {
 	node := route.QueryParam("node", "string", "the node; default all")
 	return []route.Route{

@@ -25,7 +25,7 @@ import (
 // LogsAPI reads the output of tasks from their nodes.
 type LogsAPI struct {
 	Tables  snapshot.Tables
-	Find    taskFinder
+	Find    TaskFinder
 	Agents  Streams
 	Streams *prometheus.GaugeVec // open ones, by kind
 }
@@ -74,6 +74,7 @@ func (a *LogsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 	return copyLines(w, stream, api.LogLine{Task: id, Container: onlyContainer(snap, r, v.Definition)})
 }
 
+// LogsRequest reads from the query which lines are asked for. What is wrong with it is a problem of status 400.
 func LogsRequest(r *http.Request) (transport.LogsRequest, error) {
 	ask := transport.LogsRequest{Follow: route.Flag(r, "follow"), Tail: -1, Stream: r.URL.Query().Get("stream")}
 	if r.URL.Query().Get("tail") != "" {
@@ -192,6 +193,7 @@ func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) erro
 	return nil
 }
 
+// Routes returns the operations of logs.
 func (a *LogsAPI) Routes() []route.Route {
 	return []route.Route{
 		{

@@ -20,22 +20,22 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// runner is an owner that asks for a version of a definition: with the secrets of its cluster its images are pulled, on
+// Runner is an owner that asks for a version of a definition: with the secrets of its cluster its images are pulled, on
 // nodes where its tasks may stand.
-type runner struct {
+type Runner struct {
 	cluster  string
 	standing reconciler.PlacedTask
 }
 
 // RunnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of
 // clusters that the caller does not see are left out: he is refused later, and moves no login before.
-func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]runner {
-	by := map[cluster.Ref][]runner{}
+func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]Runner {
+	by := map[cluster.Ref][]Runner{}
 	add := func(in string, ref cluster.Ref, p *cluster.Placement, job bool) {
 		if !c.Sees(in) {
 			return
 		}
-		r := runner{cluster: in, standing: reconciler.PlacedTask{Placement: p, Job: job}}
+		r := Runner{cluster: in, standing: reconciler.PlacedTask{Placement: p, Job: job}}
 		if e, ok := snap.Cluster(in); ok {
 			r.standing.Common = e.Value.Constraints
 		}
@@ -71,7 +71,7 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 		}
 	}
 	for _, all := range by { // order-free: each by itself
-		slices.SortStableFunc(all, func(a, b runner) int { return cmp.Compare(a.cluster, b.cluster) })
+		slices.SortStableFunc(all, func(a, b Runner) int { return cmp.Compare(a.cluster, b.cluster) })
 	}
 	return by
 }
@@ -85,7 +85,7 @@ type lookup struct {
 
 // lookupOf returns how the image of a container is looked up: with the secret that it names or that a cluster has for
 // the registry, of the first of the owners whose cluster has one. Who is that owner, or nil.
-func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (look lookup, who *runner) {
+func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (look lookup, who *Runner) {
 	look.image = cluster.NormalImage(c.Image)
 	registry, _, _ := strings.Cut(look.image, "/")
 	for i := range runners {
@@ -106,7 +106,7 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []runner) (loo
 type Pins struct {
 	Tables snapshot.Tables
 	Agents Streams
-	// node returns nodes of a snapshot as the scheduler sees them, nil for one that is not known.
+	// Node returns nodes of a snapshot as the scheduler sees them, nil for one that is not known.
 	Node func(*store.Snapshot) func(name string) *scheduler.Node
 }
 
@@ -114,7 +114,7 @@ type Pins struct {
 // definitions: a version means one image for ever (ADR 0065). A registry for which the cluster has a secret is asked
 // with that, by a node where the tasks may stand. What cannot be found out within pinTime stays as it is.
 func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
-	runners map[cluster.Ref][]runner,
+	runners map[cluster.Ref][]Runner,
 ) Unpinned {
 	snap := a.Tables.Snapshot()
 	nodes := map[lookup][]string{} // that are asked
@@ -203,7 +203,7 @@ func pinAs(definitions []*cluster.TaskDefinition,
 
 // pinnersFor returns the nodes that are asked: with a secret of an owner's cluster only such as its tasks may stand on,
 // which would get the login with them.
-func pinnersFor(snap *store.Snapshot, node func(string) *scheduler.Node, who *runner) []string {
+func pinnersFor(snap *store.Snapshot, node func(string) *scheduler.Node, who *Runner) []string {
 	if who == nil {
 		return pinners(snap, nil)
 	}

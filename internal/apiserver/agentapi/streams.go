@@ -1,3 +1,5 @@
+// Package agentapi holds the operations that agents answer over byte streams: images, volumes, logs, commands,
+// terminals, ports, files and checks.
 package agentapi
 
 import (
@@ -38,8 +40,8 @@ func (a Streams) open(ctx context.Context, node string, req transport.StreamRequ
 	return stream, nil
 }
 
-// taskFinder returns the attempt that an address names, with its view. The row is nil for a task that waits.
-type taskFinder func(*store.Snapshot, *http.Request) (api.TaskView, *store.AttemptRow, error)
+// TaskFinder returns the attempt that an address names, with its view. The row is nil for a task that waits.
+type TaskFinder func(*store.Snapshot, *http.Request) (api.TaskView, *store.AttemptRow, error)
 
 // Nodes opens byte streams to agents; the dispatcher is one. A node without a session is
 // an error. The stream lives until it is closed or ctx ends. Safe for concurrent use.
@@ -47,6 +49,7 @@ type Nodes interface {
 	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
 }
 
+// AttemptParameter returns the parameter that names an attempt of a task.
 func AttemptParameter() route.Parameter {
 	return route.QueryParam("attempt", "integer", "the attempt's number; default the newest")
 }

@@ -27,6 +27,7 @@ type VolumesAPI struct {
 // volumeTimeout is how long a node may take to tell of its volumes, or to remove one.
 const volumeTimeout = 30 * time.Second
 
+// Routes returns the operations of volumes.
 func (a *VolumesAPI) Routes() []route.Route {
 	node := route.QueryParam("node", "string", "the node; default all")
 	return []route.Route{

@@ -1,3 +1,4 @@
+// Package audit keeps the audit log: a line for each write and each refusal, as JSON, in files that are rotated.
 package audit
 
 import (

@@ -1,3 +1,4 @@
+// Package backend joins what operations read from and write to.
 package backend
 
 import (

@@ -1,3 +1,4 @@
+// Package catalog holds the operations of clusters and task definitions, and those that write sets of objects.
 package catalog
 
 import (
@@ -101,6 +102,7 @@ func changed(changes []api.Change) string {
 	return strings.Join(names, ", ")
 }
 
+// Routes returns the operations of sets of objects.
 func (a *ApplyAPI) Routes() []route.Route {
 	return []route.Route{
 		{

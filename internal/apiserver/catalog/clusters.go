@@ -162,6 +162,7 @@ func leaving(l cluster.Lifespan) string {
 	return ""
 }
 
+// Routes returns the operations of clusters.
 func (a *ClustersAPI) Routes() []route.Route {
 	return []route.Route{
 		{

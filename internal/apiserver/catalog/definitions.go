@@ -254,6 +254,7 @@ func userOf(snap *store.Snapshot, c *access.Caller, ref cluster.Ref) string {
 	return " by an earlier version of a service, or out of your sight"
 }
 
+// Routes returns the operations of task definitions.
 func (a *DefinitionsAPI) Routes() []route.Route {
 	return []route.Route{
 		{

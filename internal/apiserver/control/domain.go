@@ -147,6 +147,7 @@ func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []clu
 	return told
 }
 
+// Routes returns the operations of the domain.
 func (a *DomainAPI) Routes() []route.Route {
 	return []route.Route{
 		{

@@ -1,3 +1,4 @@
+// Package control holds the operations of the control plane: its servers, its store, its domain and its health.
 package control
 
 import (
@@ -122,6 +123,7 @@ func (a *EngineAnswer) Votes(without string) (all, healthy int) {
 	return all, healthy
 }
 
+// Quorum returns how many of the voters have to agree.
 func Quorum(voters int) int { return voters/2 + 1 }
 
 // StoreView shows what the engine says of its disk; nil where it cannot be asked or did not say.

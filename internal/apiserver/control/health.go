@@ -85,6 +85,7 @@ func healthText(err error) string {
 	return "ok"
 }
 
+// TablesReady returns an error until the tables have read the store.
 func (a *HealthAPI) TablesReady() error {
 	select {
 	case <-a.Reads.Tables.Synced():
@@ -158,6 +159,7 @@ func (p *probe) ask(ctx context.Context, a *HealthAPI) error {
 	return p.result
 }
 
+// Routes returns the operations of health.
 func (a *HealthAPI) Routes() []route.Route {
 	return []route.Route{
 		{

@@ -83,7 +83,7 @@ func (a *RecoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 	return a.answerRecovery(w, snap)
 }
 
-// recover draws the decision, and the end of the reign that it was taken in.
+// recoverStore writes the decision into a draft, and ends the leadership term in which it was taken.
 func recoverStore(d *draft.Draft, domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
 	next := *e.Value
 	next.State, next.Decided, next.By = decided, d.Now, d.By
@@ -103,6 +103,7 @@ func recoverStore(d *draft.Draft, domain string, e store.Entry[cluster.Recovery]
 	})
 }
 
+// Routes returns the operations of recovery.
 func (a *RecoveryAPI) Routes() []route.Route {
 	return []route.Route{
 		{

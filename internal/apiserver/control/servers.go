@@ -28,7 +28,7 @@ type ServersAPI struct {
 	Engine   *EngineState
 }
 
-// serverViews shows the members of the control plane, ordered by id: those that have a record, and members of the
+// Views shows the members of the control plane, ordered by id: those that have a record, and members of the
 // engine whose server has not written one.
 func (a *ServersAPI) Views(snap *store.Snapshot, engine *EngineAnswer) (all []api.ServerView) {
 	leader, _ := snap.Leader(a.Domain)
@@ -273,6 +273,7 @@ func ServerName(v *api.ServerView) string {
 	return v.Member
 }
 
+// Routes returns the operations of servers.
 func (a *ServersAPI) Routes() []route.Route {
 	force := route.QueryParam("force", "boolean", "even where what is left would have no quorum, or the server is up")
 	return []route.Route{

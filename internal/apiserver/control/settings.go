@@ -101,6 +101,7 @@ func profileCPU(ctx context.Context, out *bytes.Buffer, during time.Duration) er
 	}
 }
 
+// Routes returns the operations of settings and profiles.
 func (a *SettingsAPI) Routes() []route.Route {
 	return []route.Route{
 		{

@@ -79,6 +79,7 @@ func (p *snapshotStream) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Routes returns the operations of copies of the store.
 func (a *StoreCopyAPI) Routes() []route.Route {
 	return []route.Route{
 		{

@@ -457,6 +457,7 @@ func (a *JoinAPI) renew(w http.ResponseWriter, r *http.Request) error {
 		api.RenewReply{Certificate: string(cert), Authority: string(a.Authority.CertificatePEM())})
 }
 
+// Routes returns the operations of joining.
 func (a *JoinAPI) Routes() []route.Route {
 	return []route.Route{
 		{

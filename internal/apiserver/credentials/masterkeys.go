@@ -201,6 +201,7 @@ func stateOf(m *cluster.MasterKey, inUse string, wraps bool) api.MasterKeyState 
 	return api.MasterKept
 }
 
+// Routes returns the operations of master keys.
 func (a *MasterKeysAPI) Routes() []route.Route {
 	return []route.Route{
 		{

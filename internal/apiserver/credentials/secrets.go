@@ -368,6 +368,7 @@ func someOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
+// Routes returns the operations of secrets.
 func (a *SecretsAPI) Routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
 	page, view := reflect.TypeFor[api.Page[api.SecretView]](), reflect.TypeFor[api.SecretView]()

@@ -1,3 +1,4 @@
+// Package credentials holds the operations of tokens, certificates, secrets and the keys that secrets are sealed with.
 package credentials
 
 import (
@@ -267,11 +268,13 @@ func newSecret() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
+// HashOf returns the hash that is kept of a secret, in hex.
 func HashOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
+// Routes returns the operations of tokens.
 func (a *TokensAPI) Routes() []route.Route {
 	const all, one = "/v1/tokens", "/v1/tokens/{token}"
 	return []route.Route{

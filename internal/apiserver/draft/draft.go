@@ -1,3 +1,8 @@
+// Package draft computes and commits writes.
+//
+// A Draft is the set of writes that a request asks for. It is computed from one snapshot, with the revisions that it
+// rests on as preconditions. A Writer commits drafts, and computes a draft again where another writer changed one of
+// these revisions.
 package draft
 
 import (
@@ -49,10 +54,10 @@ func (d *Draft) Put(key string, record any, modified uint64) {
 	d.writes[key] = record
 }
 
-// Remove deletes a record that has the given revision now, and tells of it.
-func (d *Draft) Remove(key string, modified uint64, told cluster.Event) {
+// Remove deletes a record that has the given revision now, with an event that says so.
+func (d *Draft) Remove(key string, modified uint64, event cluster.Event) {
 	d.Put(key, nil, modified)
-	d.Events = append(d.Events, told)
+	d.Events = append(d.Events, event)
 }
 
 // RevisionOr returns the revision of what the draft wrote, where it wrote something: the tables may show what another

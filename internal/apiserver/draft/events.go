@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// told returns the batch of events that tells what a draft writes, or nil where that is of no interest. It is
+// eventBatch returns the events of a draft, or nil where there are none. The batch is
 // written with the draft, in one transaction (P8.1).
-func (d *Draft) told(domain string) (*cluster.EventBatch, error) {
+func (d *Draft) eventBatch(domain string) (*cluster.EventBatch, error) {
 	events := slices.Clone(d.Events)
 	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
 		if e, ok := d.Instead[key]; ok {
@@ -26,7 +26,7 @@ func (d *Draft) told(domain string) (*cluster.EventBatch, error) {
 		}
 	}
 	if len(events) == 0 {
-		return nil, nil //nolint:nilnil // nothing is to be told
+		return nil, nil //nolint:nilnil // there are no events
 	}
 	for i := range events {
 		events[i].By = d.By
@@ -114,7 +114,7 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 
 // putEvents adds the batch that tells of a draft to its transaction.
 func (d *Draft) putEvents(g *store.Group, domain string) error {
-	b, err := d.told(domain)
+	b, err := d.eventBatch(domain)
 	if err != nil || b == nil {
 		return err
 	}

@@ -20,10 +20,12 @@ type conflict struct{ cluster.Fault }
 // Error returns the fault's text.
 func (c *conflict) Error() string { return c.Fault.String() }
 
+// Conflictf returns an error that makes the answer 409: the object cannot be written over what stands.
 func Conflictf(path, format string, args ...any) error {
 	return &conflict{cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)}}
 }
 
+// Faultf returns a fault at a path of the object.
 func Faultf(path, format string, args ...any) error {
 	return cluster.Faults{{Path: path, Message: fmt.Sprintf(format, args...)}}
 }
@@ -312,6 +314,7 @@ func (d *Draft) belongs(o cluster.OwnerRef) error {
 	return nil
 }
 
+// RequireCluster makes the draft rest on a cluster, and creates the default cluster where it does not exist.
 func (d *Draft) RequireCluster(name string) error {
 	if d.clusters[name] != nil {
 		return nil

@@ -16,6 +16,7 @@ type Precondition struct {
 	Absent bool     // If-None-Match: *
 }
 
+// PreconditionOf reads the preconditions of a request from If-Match and If-None-Match.
 func PreconditionOf(r *http.Request) (p Precondition, err error) {
 	switch v := strings.TrimSpace(r.Header.Get("If-None-Match")); v {
 	case "":

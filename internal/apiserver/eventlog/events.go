@@ -1,3 +1,4 @@
+// Package eventlog serves the event log: as pages, to requests that wait, and as a stream.
 package eventlog
 
 import (
@@ -41,7 +42,7 @@ type API struct {
 	tail  *eventTail
 	lost  prometheus.Counter // events that streams left out
 	now   func() time.Time
-	// buffer is how many events may wait for one slow reader of the event stream.
+	// Buffer is how many events may wait for one slow reader of the event stream.
 	Buffer int
 }
 
@@ -235,6 +236,7 @@ func eventPage(snap *store.Snapshot, from logPlace, q eventQuery, limit int) api
 	return page
 }
 
+// Routes returns the operations of the event log.
 func (s *API) Routes() []route.Route {
 	return []route.Route{{
 		Method: "GET", Path: "/v1/events", Name: "listEvents", Role: cluster.RoleViewer, Shared: true,

@@ -1,3 +1,5 @@
+// Package lists answers requests for lists: at once, once the list has changed, or as a stream of server-sent events.
+// Requests that wait for the same list share what is computed (package rendition).
 package lists
 
 import (
@@ -5,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,7 +97,7 @@ func Serve[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T
 		return err
 	}
 	p.Index = snap.Revision()
-	s.sights.note(sightName(r), mark, p.Index)
+	s.history.record(answerName(r), mark, p.Index)
 	return respond.JSON(w, http.StatusOK, p)
 }
 
@@ -126,8 +127,8 @@ func awaitList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sour
 	}
 	v := rendition.Join(s.Views, viewName(r), src)
 	defer v.Leave()
-	name := sightName(r)
-	seen := s.sights.recall(name) // before the list is read, as the view tells what it saw once it can be read
+	name := answerName(r)
+	seen := s.history.of(name) // before the list is read: a view records its content once it can be read
 	now, at, err := v.At(r.Context(), least)
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ func awaitList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sour
 			return err
 		}
 	}
-	s.sights.note(name, mark, at)
+	s.history.record(name, mark, at)
 	return answerPage(w, body, rendition.End(at, next))
 }
 
@@ -171,67 +172,8 @@ func answerPage(w http.ResponseWriter, body, end []byte) error {
 	return err
 }
 
-// sights remembers for lists that were answered between which revisions they did not change. So a list that waits
-// since an index sleeps through what changed elsewhere, also between two requests. What is forgotten
-// costs an answer that says nothing new.
-type sights struct {
-	mu   sync.Mutex
-	seen map[string]sight
-}
-
-// sight is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value is that
-// of a list that was never seen.
-type sight struct{ mark, from, to uint64 }
-
-// same reports whether the content at revision now is known to be what it was at revision then.
-func (s sight) same(mark, then, now uint64) bool {
-	if s != (sight{}) && s.from <= then && then <= s.to {
-		return s.mark == mark // also at one revision: why tasks wait changes without
-	}
-	return then >= now
-}
-
-// maxSights bounds the memory.
-const maxSights = 4096
-
-// recall returns what is remembered of a list.
-func (s *sights) recall(name string) sight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen[name]
-}
-
-func (s *sights) note(name string, mark, revision uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen, ok := s.seen[name]
-	switch {
-	case ok && seen.mark == mark:
-		seen.from, seen.to = min(seen.from, revision), max(seen.to, revision)
-	case ok && revision < seen.to:
-		return
-	default:
-		seen = sight{mark, revision, revision}
-	}
-	if s.seen == nil || len(s.seen) >= maxSights && !ok {
-		s.seen = map[string]sight{}
-	}
-	s.seen[name] = seen
-}
-
-// look notes what a computation found, which nobody was told yet. Where answers at that revision said something else,
-// for why tasks wait changes without one, their word stays: who got them is told.
-func (s *sights) look(name string, mark, revision uint64) {
-	s.mu.Lock()
-	seen, ok := s.seen[name]
-	s.mu.Unlock()
-	if !ok || seen.mark == mark || revision > seen.to {
-		s.note(name, mark, revision)
-	}
-}
-
-// sightName names the answers to a list by all that their content depends on.
-func sightName(r *http.Request) string { return listName(r, "index", "wait", "consistent") }
+// answerName names the answers to a list by all that their content depends on.
+func answerName(r *http.Request) string { return listName(r, "index", "wait", "consistent") }
 
 // viewName names a whole list by all that its content depends on: those who wait for lists of one name share what is
 // computed.
@@ -250,20 +192,20 @@ func listName(r *http.Request, without ...string) string {
 
 // Lists answers requests for lists: at once, when they change, or as streams. Safe for concurrent use.
 type Lists struct {
-	reads  *snapshot.Reader
-	marker rendition.Marker
-	sights sights
+	reads   *snapshot.Reader
+	marker  rendition.Marker
+	history contentHistory
 	// views are the lists that somebody waits for, and waiters bounds who may.
 	Views   *rendition.Pool
-	Waiters *waiters
+	Waiters *Waiters
 }
 
 // NewLists returns lists over the snapshots of the reader. Computed counts the lists that are computed, by list and
 // part. They are closed once nobody waits any more.
-func NewLists(reads *snapshot.Reader, waiters *waiters, computed *prometheus.CounterVec) *Lists {
+func NewLists(reads *snapshot.Reader, waiters *Waiters, computed *prometheus.CounterVec) *Lists {
 	l := &Lists{reads: reads, Waiters: waiters, marker: rendition.NewMarker()}
 	l.Views = rendition.NewPool(rendition.Config{
-		Tables: reads.Tables, Marker: l.marker, Seen: l.sights.look,
+		Tables: reads.Tables, Marker: l.marker, Seen: l.history.recordComputed,
 		Computed: func(list string, whole bool) {
 			part := "changes"
 			if whole {

@@ -27,6 +27,7 @@ type SSE struct {
 	ctl *http.ResponseController
 }
 
+// OpenSSE begins a stream of server-sent events as the answer of a request.
 func OpenSSE(w http.ResponseWriter) (*SSE, error) {
 	h := w.Header()
 	h.Set("Content-Type", route.MediaEventStream)
@@ -71,6 +72,7 @@ func (e *SSE) Send(event, id string, data any) error {
 	return e.Write(AppendEvent(nil, event, id, body))
 }
 
+// Ping sends a comment, which shows the client and the proxies between that the stream lives.
 func (e *SSE) Ping() error {
 	if err := e.Write([]byte(": ping\n\n")); err != nil {
 		return err
@@ -78,6 +80,7 @@ func (e *SSE) Ping() error {
 	return e.Flush()
 }
 
+// Flush sends what was written.
 func (e *SSE) Flush() error { return e.ctl.Flush() }
 
 // Kinds of events in a list that is streamed.
@@ -135,7 +138,7 @@ func streamList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sou
 	}
 	v := rendition.Join(s.Views, viewName(r), src)
 	defer v.Leave()
-	seen := s.sights.recall(viewName(r)) // before the list is read, as in awaitList
+	seen := s.history.of(viewName(r)) // before the list is read, as in awaitList
 	now, at, err := v.At(r.Context(), s.reads.Tables.Snapshot().Revision())
 	if err != nil {
 		return err

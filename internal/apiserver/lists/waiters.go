@@ -27,8 +27,8 @@ const (
 	KindWait   = "wait"
 )
 
-// waiters bounds how many requests wait for changes, in all and for each client. Safe for concurrent use.
-type waiters struct {
+// Waiters bounds how many requests wait for changes, in all and for each client. Safe for concurrent use.
+type Waiters struct {
 	most, mostEach int
 	open           *prometheus.GaugeVec // by kind
 
@@ -38,12 +38,12 @@ type waiters struct {
 }
 
 // NewWaiters returns bounds: most in all, and mostEach for one client. Open counts those that wait, by kind.
-func NewWaiters(most, mostEach int, open *prometheus.GaugeVec) *waiters {
-	return &waiters{most: most, mostEach: mostEach, open: open}
+func NewWaiters(most, mostEach int, open *prometheus.GaugeVec) *Waiters {
+	return &Waiters{most: most, mostEach: mostEach, open: open}
 }
 
 // Count returns how many requests wait now.
-func (s *waiters) Count() int {
+func (s *Waiters) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
@@ -51,7 +51,7 @@ func (s *waiters) Count() int {
 
 // Enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After,
 // in which case nothing is held. Otherwise the caller calls leave once.
-func (s *waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {
+func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {
 	who := access.CallerOf(r.Context()).Who
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,3 +1,4 @@
+// Package nodeapi holds the operations of nodes: to list, read and write them, to cordon, drain, taint and forget them.
 package nodeapi
 
 import (
@@ -21,7 +22,7 @@ type API struct {
 
 	Names    func(*store.Snapshot) []string
 	NodeView func(*store.Snapshot, string) (api.NodeView, bool)
-	// lasting leaves out what changes all the time, so that it wakes nobody who waits for the list.
+	// Lasting leaves out what changes all the time, so that it wakes nobody who waits for the list.
 	Lasting func(api.NodeView) api.NodeView
 }
 
@@ -114,6 +115,7 @@ func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, v)
 }
 
+// Routes returns the operations of nodes.
 func (a *API) Routes() []route.Route {
 	view := reflect.TypeFor[api.NodeView]()
 	return []route.Route{

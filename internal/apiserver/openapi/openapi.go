@@ -1,3 +1,4 @@
+// Package openapi describes routes as an OpenAPI document, with JSON Schemas of the Go types of their messages.
 package openapi
 
 import (

@@ -61,7 +61,7 @@ func (s *Schemas) Of(typ reflect.Type) Object {
 		}
 		if other, taken := s.Types[name]; taken && other != typ {
 			// a fault of this program, which every test sees
-			panic(fmt.Sprintf("two types are told as %s: %v and %v", name, other, typ))
+			panic(fmt.Sprintf("two types have the name %s: %v and %v", name, other, typ))
 		}
 		if _, known := s.Components[name]; !known {
 			if s.Types == nil {

@@ -23,7 +23,7 @@ import (
 type RebalancingsAPI struct {
 	backend.Backend
 
-	// whyLeft says why a task that is to move still stands where it is.
+	// WhyLeft says why a task that is to move still stands where it is.
 	WhyLeft func(*store.Snapshot, *store.AttemptRow) string
 }
 
@@ -435,6 +435,7 @@ func (a *RebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMo
 	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
 }
 
+// BriefOf returns a rebalancing as lists show it.
 func BriefOf(r *cluster.Rebalancing) api.RebalancingBrief {
 	return api.RebalancingBrief{
 		ID: r.ID, State: r.State, Created: r.Created, Ended: r.Ended, By: r.By, Undoes: r.Undoes,

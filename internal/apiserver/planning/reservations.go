@@ -179,8 +179,8 @@ func (a *ReservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Reque
 	return nil
 }
 
-// reservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it. was
-// is what stands, or nil.
+// newReservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it.
+// was is what stands, or nil.
 func newReservation(d *draft.Draft, asked cluster.Reservation, was *cluster.Reservation,
 	domain string) (*cluster.Reservation,
 	cluster.Faults,

@@ -1,3 +1,4 @@
+// Package planning holds the operations of reservations, rebalancings and simulations.
 package planning
 
 import (
@@ -40,6 +41,7 @@ type Simulator interface {
 // simulateLimit is how long a simulation may take, by the clock on the wall.
 const simulateLimit = time.Minute
 
+// Routes returns the operations of simulations.
 func (a *SimulateAPI) Routes() []route.Route {
 	return []route.Route{{
 		Method: "POST", Path: "/v1/simulate", Name: "simulate", Role: cluster.RoleViewer, Quiet: true,

@@ -1,3 +1,4 @@
+// Package respond writes answers: JSON, and problems as RFC 9457 has them.
 package respond
 
 import (
@@ -42,10 +43,12 @@ func Invalid(faults cluster.Faults) *Problem {
 	return p
 }
 
+// NotFound returns the problem of an object that does not exist.
 func NotFound(kind, name string) *Problem {
 	return Problemf(http.StatusNotFound, "there is no %s %s", kind, name)
 }
 
+// Plural returns a number with its noun: "1 task", "2 tasks".
 func Plural(n int, word string) string {
 	if n == 1 {
 		return "1 " + word
@@ -137,6 +140,7 @@ func SetETag(w http.ResponseWriter, revision uint64) {
 	}
 }
 
+// ETag returns the entity tag of a revision.
 func ETag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
 // Clip shortens text from outside for use in a message.
@@ -148,4 +152,5 @@ func Clip(s string) string {
 	return s[:most] + "…"
 }
 
-const WriteTimeout = 30 * time.Second // to write an answer, or one piece of a stream
+// WriteTimeout bounds the time to write an answer, or one piece of a stream.
+const WriteTimeout = 30 * time.Second

@@ -46,6 +46,7 @@ func Duration(r *http.Request, name string) (time.Duration, error) {
 	return d, nil
 }
 
+// BadQuery returns the problem of a query parameter with a wrong value.
 func BadQuery(name, format string, args ...any) *respond.Problem {
 	p := respond.Problemf(http.StatusBadRequest, "the query has a fault")
 	p.Faults = cluster.Faults{{Path: "?" + name, Message: respond.Problemf(0, format, args...).Detail}}

@@ -1,3 +1,4 @@
+// Package route holds the fields of an operation of the API, and reads the parameters of its requests.
 package route
 
 import (
@@ -22,7 +23,7 @@ type Route struct {
 	Writes       bool         // takes If-Match and If-None-Match
 	Open         bool         // answered without credentials
 	Role         cluster.Role // the least that may use it
-	Shared       bool         // also for tokens that are limited to clusters, though it is in none: see roles.go
+	Shared       bool         // also for tokens that are limited to clusters, though it is in none: see access.MayUse
 	Audited      bool         // a line in the audit log, although it is a GET
 	Quiet        bool         // none, although it is not
 	Long         bool         // may take as long as the client likes
@@ -51,6 +52,7 @@ func (rt *Route) Names() []string {
 	return names
 }
 
+// Consistent returns the parameter that asks for a linearizable read.
 func Consistent() Parameter {
 	return QueryParam("consistent", "boolean", "answer from a state that holds all that was written before the request")
 }

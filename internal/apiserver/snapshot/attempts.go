@@ -2,6 +2,7 @@ package snapshot
 
 import "github.com/berthd/berth/internal/store"
 
+// UUIDOf returns the UUID of an attempt, from whichever of its records exists.
 func UUIDOf(row *store.AttemptRow) string {
 	switch {
 	case row.Desired != nil:

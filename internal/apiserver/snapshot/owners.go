@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// VersionsOf returns the versions of a service that its records remember, the newest first.
 func VersionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
 	var all []cluster.Version
 	add := func(v cluster.Version) {
@@ -52,6 +53,7 @@ func Owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
 	}
 }
 
+// KindOf returns the kind of the owner of a task: only tasks of jobs have a step.
 func KindOf(p cluster.TaskParts) cluster.Kind {
 	if p.Step != "" {
 		return cluster.KindJob

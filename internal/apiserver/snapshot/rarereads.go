@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// RareReadPause is the least pause between two rounds, and freshLimit how long one may take.
+	// RareReadPause is the minimum time between the begins of two rounds, and rareReadTimeout bounds a round.
 	RareReadPause   = 100 * time.Millisecond
 	rareReadTimeout = 2 * time.Second
 )
 
-// RareReads lets requests that miss something in the tables look once more at what the store holds now. All that ask
-// while a round runs share the next one, and rounds are rare: so strangers who ask for what does not exist cost the
-// store no more than one read in freshEvery, however many they are. The zero value is ready.
+// RareReads reads the store for requests that miss a record in the tables, such as a new token. Requests that come
+// during a round share the next round. Unknown clients cost the store at most one read in RareReadPause, however many
+// requests they send. The zero value is ready. Safe for concurrent use.
 type RareReads struct {
-	turn sync.Mutex // held by the one whose round runs
-	last time.Time  // when the last one began; the turn's
+	turn sync.Mutex // held by the request that runs a round
+	last time.Time  // begin of the last round; guarded by turn
 
 	mu   sync.Mutex
 	next *round // it has not begun; nil while nobody waits for one
@@ -27,7 +27,7 @@ type RareReads struct {
 
 // round is one linearizable read.
 type round struct {
-	done chan struct{} // closed once the rest stands
+	done chan struct{} // closed once the other fields are set
 	snap *store.Snapshot
 	err  error
 }

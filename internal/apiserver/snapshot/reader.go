@@ -1,3 +1,4 @@
+// Package snapshot gives snapshots of the tables that are as recent as a request asks for.
 package snapshot
 
 import (
@@ -16,7 +17,7 @@ const readTimeout = 15 * time.Second
 // Reader hands out snapshots that are as recent as a request asks for. Safe for concurrent use.
 type Reader struct {
 	Tables Tables
-	// syncWait is how long a request waits until the tables have read the store.
+	// SyncWait is how long a request waits until the tables have read the store.
 	SyncWait time.Duration
 }
 
@@ -90,4 +91,5 @@ func (s *Reader) Synced(ctx context.Context) error {
 	}
 }
 
-const CatchUpTimeout = 10 * time.Second // for the tables to show what was written
+// CatchUpTimeout bounds the time until the tables hold a revision that the store has.
+const CatchUpTimeout = 10 * time.Second

@@ -1,3 +1,5 @@
+// Package strictjson reads JSON strictly. An unknown field, a duplicate field and a value of a wrong type are faults
+// with their paths, and all faults are returned at once.
 package strictjson
 
 import (
@@ -17,9 +19,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// ReadBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the
-// wrong type or out of range is a fault with its path, and all are told at once. Fields of the whole that are to
-// be ignored are named.
+// ReadBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the wrong type
+// or out of range is a fault with its path, and all faults are returned at once. Fields of the whole that are to be
+// ignored are named.
 func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) error {
 	if kind := r.Header.Get("Content-Type"); kind != "" {
 		media, _, _ := strings.Cut(kind, ";")
@@ -106,7 +108,7 @@ func (f *fitting) fault(at *spot, format string, args ...any) {
 	}
 }
 
-func (f *fitting) fit(t *tree, s *shape, at *spot) {
+func (f *fitting) fit(t *tree, s *Shape, at *spot) {
 	if s.Raw {
 		return
 	}
@@ -151,13 +153,13 @@ func (f *fitting) fit(t *tree, s *shape, at *spot) {
 }
 
 // custom asks a type that reads itself.
-func (f *fitting) custom(t *tree, s *shape, at *spot) bool {
+func (f *fitting) custom(t *tree, s *Shape, at *spot) bool {
 	switch {
-	case s.reads:
+	case s.unmarshalsJSON:
 		if v, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(s.typ)); ok {
 			f.misread(at, v.UnmarshalJSON(t.text))
 		}
-	case !s.spelt:
+	case !s.unmarshalsText:
 		return false
 	case t.kind == 'n' || !f.wants(t, '"', "text", at):
 	default:
@@ -197,7 +199,7 @@ func (f *fitting) number(t *tree, at *spot, read func(string) error) {
 	}
 }
 
-func (f *fitting) object(t *tree, s *shape, at *spot) {
+func (f *fitting) object(t *tree, s *Shape, at *spot) {
 	if !f.wants(t, '{', "an object", at) {
 		return
 	}
@@ -222,7 +224,7 @@ func (f *fitting) object(t *tree, s *shape, at *spot) {
 	}
 }
 
-func (f *fitting) entries(t *tree, s *shape, at *spot) {
+func (f *fitting) entries(t *tree, s *Shape, at *spot) {
 	if !f.wants(t, '{', "an object", at) {
 		return
 	}
@@ -296,4 +298,5 @@ func sentence(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-const BodyTimeout = 30 * time.Second // for a request's body to arrive
+// BodyTimeout bounds the time in which the body of a request arrives.
+const BodyTimeout = 30 * time.Second

@@ -11,14 +11,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// shape is what a JSON text has to be like to be read into a type. It never changes and may be shared.
-type shape struct {
-	typ    reflect.Type
-	Raw    bool              // it takes any text as it is
-	reads  bool              // it reads its JSON itself, and
-	spelt  bool              // its text
-	Fields map[string]*shape // of a struct, those of embedded structs included
-	Elem   *shape            // of a pointer, a list or a map
+// Shape is what a JSON text has to be like to be read into a type. It never changes and may be shared.
+type Shape struct {
+	typ            reflect.Type
+	Raw            bool              // it takes any text as it is
+	unmarshalsJSON bool              // it reads its JSON itself, and
+	unmarshalsText bool              // its text
+	Fields         map[string]*Shape // of a struct, those of embedded structs included
+	Elem           *Shape            // of a pointer, a list or a map
 	// nonzero says that 0 is refused, though it is what the field is where it was left out.
 	nonzero bool
 }
@@ -38,7 +38,7 @@ var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // wh
 })
 
 // ShapeOf returns the shape of a type.
-func ShapeOf(typ reflect.Type) *shape {
+func ShapeOf(typ reflect.Type) *Shape {
 	if s, known := knownShapes()[typ]; known {
 		return s
 	}
@@ -46,27 +46,27 @@ func ShapeOf(typ reflect.Type) *shape {
 }
 
 // shapes are made of each other.
-type shapes map[reflect.Type]*shape
+type shapes map[reflect.Type]*Shape
 
-func (all shapes) of(typ reflect.Type) *shape {
+func (all shapes) of(typ reflect.Type) *Shape {
 	if s, known := all[typ]; known {
 		return s
 	}
-	s := &shape{typ: typ, Raw: typ == reflect.TypeFor[json.RawMessage]()}
+	s := &Shape{typ: typ, Raw: typ == reflect.TypeFor[json.RawMessage]()}
 	all[typ] = s
 	if s.Raw {
 		return s
 	}
 	if typ.Kind() != reflect.Pointer {
-		s.reads = reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]())
-		s.spelt = reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+		s.unmarshalsJSON = reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]())
+		s.unmarshalsText = reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 	}
-	if s.reads || s.spelt {
+	if s.unmarshalsJSON || s.unmarshalsText {
 		return s
 	}
 	switch typ.Kind() {
 	case reflect.Struct:
-		s.Fields = map[string]*shape{}
+		s.Fields = map[string]*Shape{}
 		for f := range Fields(typ) {
 			inner := all.of(f.Type)
 			if f.Nonzero {
@@ -82,8 +82,8 @@ func (all shapes) of(typ reflect.Type) *shape {
 	return s
 }
 
-// jsonField is a field of a struct as its JSON form has it.
-type jsonField struct {
+// Field is a field of a struct as its JSON form has it.
+type Field struct {
 	Name     string
 	Type     reflect.Type
 	Optional bool
@@ -91,8 +91,8 @@ type jsonField struct {
 }
 
 // Fields yields the JSON fields of a struct in their order.
-func Fields(typ reflect.Type) func(func(jsonField) bool) {
-	return func(yield func(jsonField) bool) {
+func Fields(typ reflect.Type) func(func(Field) bool) {
+	return func(yield func(Field) bool) {
 		for sf := range typ.Fields() {
 			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
 			if name == "-" || !sf.IsExported() && !sf.Anonymous {
@@ -110,7 +110,7 @@ func Fields(typ reflect.Type) func(func(jsonField) bool) {
 				name = sf.Name
 			}
 			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-			if !yield(jsonField{name, sf.Type, optional, sf.Tag.Get("zero") == "refused"}) {
+			if !yield(Field{name, sf.Type, optional, sf.Tag.Get("zero") == "refused"}) {
 				return
 			}
 		}
