@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/apiserver/openapi"
-	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 var write = flag.Bool("write", false, "write the generated description instead of comparing it")
@@ -93,7 +93,7 @@ func TestOpenAPIEnumerations(t *testing.T) {
 	}
 	seen := map[reflect.Type]bool{}
 	for name, typ := range known.Types {
-		for f := range strictjson.Fields(typ) {
+		for f := range jsonfields.Of(typ) {
 			if f.Type.Kind() != reflect.String || f.Type.PkgPath() == "" {
 				continue
 			}

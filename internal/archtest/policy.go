@@ -52,11 +52,14 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 		"internal/executor/usage", "internal/logs", "internal/pty",
 	},
-	"internal/executor/usage":      {"internal/cluster", "internal/executor"},
-	"internal/heap":                {},
-	"internal/logs":                {"internal/cluster"},
-	"internal/manifest":            {"internal/cluster", "internal/timetable"},
-	"internal/manifest/schemagen":  {"internal/cluster", "internal/enum"},
+	"internal/executor/usage": {"internal/cluster", "internal/executor"},
+	"internal/heap":           {},
+	"internal/jsonfields":     {},
+	"internal/logs":           {"internal/cluster"},
+	"internal/manifest": {
+		"internal/cluster", "internal/jsonfields", "internal/spelling", "internal/timetable",
+	},
+	"internal/manifest/schemagen":  {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/measure":             {"internal/cluster", "internal/egress"},
 	"internal/peers":               {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                 {"internal/cluster"},
@@ -64,6 +67,7 @@ var layers = map[string][]string{
 	"internal/pty":                 {},
 	"internal/secrets":             {"internal/cluster"},
 	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
+	"internal/spelling":            {},
 	"internal/store":               {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":          {"internal/cluster", "internal/store"},
 	"internal/store/etcd/etcdtest": {},
@@ -153,7 +157,7 @@ var layers = map[string][]string{
 		"internal/apiserver/strictjson", "internal/cluster", "internal/store",
 	},
 	"internal/apiserver/openapi": {
-		"api", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/enum",
+		"api", "internal/apiserver/route", "internal/cluster", "internal/enum", "internal/jsonfields",
 	},
 	"internal/apiserver/planning": {
 		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
@@ -168,7 +172,9 @@ var layers = map[string][]string{
 	"internal/apiserver/snapshot": {
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
 	},
-	"internal/apiserver/strictjson": {"api", "internal/apiserver/respond", "internal/cluster"},
+	"internal/apiserver/strictjson": {
+		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
+	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/store",
 		"internal/telemetry", "internal/timetable",

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 // Object is a JSON object whose fields keep their order.
@@ -92,7 +92,7 @@ func (s *Schemas) Of(typ reflect.Type) Object {
 func (s *Schemas) structure(typ reflect.Type) Object {
 	var properties Object
 	var required []any
-	for f := range strictjson.Fields(typ) {
+	for f := range jsonfields.Of(typ) {
 		schema := s.Of(f.Type)
 		if !f.Optional && (f.Type.Kind() == reflect.Slice || f.Type.Kind() == reflect.Map) && schema[0].key == "type" {
 			schema[0].value = []any{schema[0].value, "null"}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/spelling"
 )
 
 // ReadBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the wrong type
@@ -247,40 +248,12 @@ func (t *tree) string() string {
 func Nearest[V any](name string, known map[string]V) string {
 	best, bestName := 1+max(1, len(name)/3), ""
 	for k := range known {
-		d := distance(strings.ToLower(name), k)
+		d := spelling.Distance(strings.ToLower(name), k)
 		if d < best || d == best && bestName != "" && k < bestName {
 			best, bestName = d, k
 		}
 	}
 	return bestName
-}
-
-// distance counts the letters to add, drop, change or swap with a neighbour to make b of a. Long texts are far
-// from all.
-func distance(a, b string) int {
-	const longest = 64
-	if len(a) > longest || len(b) > longest {
-		return longest
-	}
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
 }
 
 // SafeKey shows a key from outside in a path.

@@ -4,11 +4,11 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
-	"strings"
 	"sync"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 // Shape is what a JSON text has to be like to be read into a type. It never changes and may be shared.
@@ -67,7 +67,7 @@ func (all shapes) of(typ reflect.Type) *Shape {
 	switch typ.Kind() {
 	case reflect.Struct:
 		s.Fields = map[string]*Shape{}
-		for f := range Fields(typ) {
+		for f := range jsonfields.Of(typ) {
 			inner := all.of(f.Type)
 			if f.Nonzero {
 				checked := *inner
@@ -80,39 +80,4 @@ func (all shapes) of(typ reflect.Type) *Shape {
 	default:
 	}
 	return s
-}
-
-// Field is a field of a struct as its JSON form has it.
-type Field struct {
-	Name     string
-	Type     reflect.Type
-	Optional bool
-	Nonzero  bool
-}
-
-// Fields yields the JSON fields of a struct in their order.
-func Fields(typ reflect.Type) func(func(Field) bool) {
-	return func(yield func(Field) bool) {
-		for sf := range typ.Fields() {
-			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
-			if name == "-" || !sf.IsExported() && !sf.Anonymous {
-				continue
-			}
-			if sf.Anonymous && name == "" && sf.Type.Kind() == reflect.Struct {
-				for inner := range Fields(sf.Type) {
-					if !yield(inner) {
-						return
-					}
-				}
-				continue
-			}
-			if name == "" {
-				name = sf.Name
-			}
-			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-			if !yield(Field{name, sf.Type, optional, sf.Tag.Get("zero") == "refused"}) {
-				return
-			}
-		}
-	}
 }
