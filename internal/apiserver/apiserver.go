@@ -87,32 +87,31 @@ type Config struct {
 	// the store runs elsewhere.
 	ServerID string
 	Members  control.Members
-	// Health is asked how the store is, where Members is nil; it may be nil too.
+	// Health reports the state of the store where Members is nil; it may be nil too.
 	Health control.Health
-	// Reach tells how the talk with the other servers goes, by their ids, and Holder which server a node's agent is
-	// connected to, "" where that is not known. Both may be nil. Safe for concurrent use, and at once.
+	// Reach returns the state of the connections to the other servers, by their ids. Holder returns the server that a
+	// node's agent is connected to, "" where it is not known. Both may be nil. Safe for concurrent use, and at once.
 	Reach  func() map[string]control.Reach
 	Holder func(node string) string
-	// Simulator tells what would become of the domain. It may be nil: then this server tells nobody.
+	// Simulator computes what would become of the domain. It may be nil: then requests for simulations get 503.
 	Simulator planning.Simulator
-	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be
-	// nil.
+	// Backups returns at once what is wrong with the regular copies of the store that this server makes. It may be nil.
 	Backups func() error
-	// Settings are shown to operators, by the names of flags; nothing in them is secret.
+	// Settings are the values of flags, by their names, as operators see them. They contain no secrets.
 	Settings map[string]string
 	// Agents serves the agents' part of the API, the paths of package transport. It may be nil. It stands behind
 	// the same credentials as all the rest.
 	Agents http.Handler
-	// Token is what requests over TCP must bring as "Authorization: Bearer". Without one no request
-	// over TCP is let in. It is never logged.
+	// Token is the bearer token that requests over loopback TCP must have. Without a token no such request is let in.
+	// The token is never logged.
 	Token string
-	// Keeper holds this server's certificate; nil serves no https address, and takes no certificates.
+	// Keeper holds this server's certificate; with nil the server has no https address and accepts no certificates.
 	Keeper *pki.Keeper
-	// Authority signs certificates; nil answers those who join with 503.
+	// Authority signs certificates; with nil, requests to join get 503.
 	Authority *pki.Authority
-	// Vault seals secrets; nil answers who sets one with 503.
+	// Vault seals secrets; with nil, writes of secrets get 503.
 	Vault credentials.Vault
-	// Keys replaces the keys that secrets are sealed with; nil answers who asks for that with 503.
+	// Keys replaces the keys that secrets are sealed with; with nil, such requests get 503.
 	Keys credentials.Keys
 	// Join takes servers that join into the store; nil where the store runs elsewhere.
 	Join credentials.Joiner
@@ -151,7 +150,7 @@ type Server struct {
 	gate    *access.Gate
 	events  *eventlog.API
 	engine  *control.EngineState
-	// The operations that others of the server ask.
+	// Operations that other parts of the server use.
 	health     *control.HealthAPI
 	documents  *documentsAPI
 	tasks      *tasksAPI
@@ -160,7 +159,7 @@ type Server struct {
 	joining    *credentials.JoinAPI
 	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
 	headerWait, bodyWait time.Duration
-	// running counts the requests in flight, those with a connection of their own (exec) among them.
+	// running counts the requests in flight, also those that took over their connection (exec).
 	running sync.WaitGroup
 }
 

@@ -67,7 +67,7 @@ func ExchangeOf(ctx context.Context) *Exchange {
 	return new(Exchange)
 }
 
-// CallerOf returns who sent a request, a stranger without any role where nobody was let in.
+// CallerOf returns the caller of a request, or a caller without a role where the request was not let in.
 func CallerOf(ctx context.Context) *Caller {
 	if c := ExchangeOf(ctx).Caller; c != nil {
 		return c

@@ -30,7 +30,7 @@ import (
 //   - A client on the unix socket is an admin: the mode of the socket lets only its owner open it.
 //   - On a loopback address, a client with the token of the server's token file is an admin.
 //   - Over https, machines show a certificate, which is valid for their own part of the API only.
-//   - Everywhere, people and programs bring an access token, whose record says what they may do (MayUse).
+//   - Everywhere, people and programs have an access token, whose record holds their role and their clusters (MayUse).
 //
 // Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the
 // server under a name of its own (DNS rebinding) or across origins.
@@ -60,7 +60,7 @@ func NewGate(cfg GateConfig, reads *snapshot.Reader) *Gate {
 	return &Gate{GateConfig: cfg, reads: reads}
 }
 
-// Admit lets in who may talk to the API and satisfies the check.
+// Admit lets in requests that are identified and pass the check, and refuses all others.
 func (s *Gate) Admit(next http.Handler, check func(*http.Request, *Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := s.admission(r)
@@ -90,7 +90,7 @@ func (s *Gate) AdmitAnyone(next http.Handler) http.Handler {
 	})
 }
 
-// enter finds out who sent a request and notes it in its exchange.
+// enter identifies the caller of a request and keeps it in the request's exchange.
 func (s *Gate) enter(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.identify(w, r)
 	if err != nil {
@@ -100,7 +100,8 @@ func (s *Gate) enter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// identify returns who sent a request. What a request says of itself goes before what its connection shows.
+// identify returns the caller of a request. A token in the request has precedence over the certificate of the
+// connection.
 func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error) {
 	if trusted(r) {
 		return &Caller{Who: peerOf(r.Context()), Role: cluster.RoleAdmin, local: true}, nil
@@ -135,7 +136,7 @@ func errToken() error {
 			"`berth token create` makes")
 }
 
-// bearer returns whose token a request brings.
+// bearer returns the caller that the token of a request belongs to.
 func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 	scheme, got, _ := strings.Cut(header, " ")
 	got = strings.TrimSpace(got)

@@ -8,15 +8,15 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Nodes, task definitions and the state of the whole are in no cluster, but tell of what is in clusters. From answers
-// for a token that is limited to some clusters is left out here what the others do.
+// Nodes, task definitions and the status are in no cluster, but they show tasks of clusters. Answers for a token that
+// is limited to some clusters leave out the tasks of other clusters.
 
-// emptied is the reason of a node that is drained, for a caller with a limit: the leader's own tells of the first task
-// that cannot go, whoever's it is.
+// emptied is the reason of a drained node for a caller with a limit. The leader's reason names the first task that
+// cannot be moved, which may be of another cluster.
 const emptied = "its tasks are moved away or stopped"
 
-// ShowNode leaves out of a node's view what is not the caller's to see: tasks of other clusters by name. How many there
-// are, and what they take of the node, everybody sees.
+// ShowNode removes the names of tasks of other clusters from a node's view. Their number, and the resources that they
+// use, every caller sees.
 func (c *Caller) ShowNode(v *api.NodeView) {
 	if c.Clusters == nil {
 		return
@@ -47,7 +47,7 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 	})
 }
 
-// ShowStatus does the same for the state of the whole, whose alarms may name a task.
+// ShowStatus does the same for the status, whose alarms may name a task.
 func (c *Caller) ShowStatus(v *api.Status) {
 	if c.Clusters == nil {
 		return

@@ -49,8 +49,8 @@ type Log struct {
 
 	mu     sync.Mutex
 	queue  []entry
-	gone   uint64 // lines lost since the last that was kept
-	fault  error  // why the disk takes none
+	gone   uint64 // lines lost since the last line that was kept
+	fault  error  // why the disk takes no lines; nil while it does
 	since  time.Time
 	ended  bool // Run is over: Put writes by itself
 	wake   chan struct{}
@@ -108,7 +108,7 @@ func (l *Log) Put(line Line) <-chan struct{} {
 		return kept
 	}
 	if l.fault != nil {
-		close(kept) // it waits in memory, and nobody waits for it
+		close(kept) // the line waits in memory, and no request waits for it
 		l.queue[len(l.queue)-1].kept = nil
 	}
 	select {
@@ -150,7 +150,7 @@ func (l *Log) Run(ctx context.Context) error {
 			return nil
 		case <-l.wake:
 			if retry != nil {
-				continue // it is not tried for every line
+				continue // the disk is tried at intervals, not for every line
 			}
 		case <-retry:
 		}
@@ -168,8 +168,8 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
-// assemble lets those go on whom the same commit woke, for as long as lines come of it: requests that were written
-// together are answered together.
+// assemble yields the processor while new lines come. Requests that one commit finished are answered together, so their
+// lines go to the disk together.
 func (l *Log) assemble() {
 	for before := 0; ; {
 		l.mu.Lock()

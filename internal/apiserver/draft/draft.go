@@ -16,7 +16,7 @@ import (
 )
 
 // Draft is the set of writes that a request asks for, computed from one snapshot, and the
-// revisions that it rests on. What is put into a draft is seen by what is drawn after it.
+// revisions that it rests on. Later steps see what earlier steps put into the draft.
 type Draft struct {
 	Snap   *store.Snapshot
 	Prefix store.Prefix
@@ -27,7 +27,7 @@ type Draft struct {
 	Events   []cluster.Event          // besides what the written objects themselves tell
 	Instead  map[string]cluster.Event // by key: in place of what the written object tells
 	By       string                   // who asks, for the events
-	Caller   *access.Caller           // the same, for what may be told of what stands; nil sees all
+	Caller   *access.Caller           // the same; conflicts show the caller only what it may see; nil sees all
 	Trace    string                   // the traceparent of what is written
 	Revision uint64                   // at which it was written; 0 until then
 	// permissions are those of clusters that are made without naming any.

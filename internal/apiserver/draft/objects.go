@@ -59,7 +59,7 @@ func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	def.Deleted = false
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.Snap.Definition(ref); ok {
-		def.PinAs(old.Value) // who wrote the same again did not write the digests
+		def.PinAs(old.Value) // the same definition, written again, has no digests
 		stands := *old.Value
 		stands.Deleted = false
 		action, fields := Compare(&stands, def)

@@ -34,7 +34,8 @@ func (d *Draft) grant(old, c *cluster.Cluster) error {
 }
 
 // CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not
-// have. What does not exist has none: that is told elsewhere. The draft rests on the cluster's record already.
+// have. A definition or a cluster that does not exist has no such faults: another check refuses it. The draft rests on
+// the cluster's record already.
 func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluster.Faults {
 	def, c := d.Definition(ref), d.clusters[in]
 	if c == nil {

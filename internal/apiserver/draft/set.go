@@ -122,7 +122,7 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	return nil
 }
 
-// Set draws the writes of a set. Faults of all objects are told at once; if all that is wrong are
+// Set draws the writes of a set. Faults of all objects are returned at once; if all that is wrong are
 // conflicts with what stands, the answer is 409.
 func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))

@@ -41,7 +41,7 @@ func eventParameters() []route.Parameter {
 	}
 }
 
-// filterOf reads a filter from a query; now is the server's clock. All faults are told at once.
+// filterOf reads a filter from a query; now is the server's clock. All faults are returned at once.
 func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 	q := r.URL.Query()
 	var faults cluster.Faults

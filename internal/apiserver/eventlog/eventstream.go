@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// liveEvent is an event that has just come, encoded once for all who are sent it.
+// liveEvent is a new event, encoded once for all readers.
 type liveEvent struct {
 	view api.EventView
 	once sync.Once
@@ -37,7 +37,7 @@ func (e *liveEvent) encoded() ([]byte, error) {
 }
 
 // eventQueue is what waits for one reader of the event stream. It is filled as events come and never makes anybody
-// wait: what a slow reader has no room for is counted, and told as a gap.
+// wait: events that do not fit are counted and reported as a gap.
 type eventQueue struct {
 	most  int
 	query eventQuery
@@ -138,7 +138,7 @@ func (t *eventTail) leave(queue *eventQueue) {
 	}
 }
 
-// run reads the log when it changed, at the pace of all that is sent to those who wait.
+// run reads the log when it changed, at the pace that all streams share.
 func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
 	defer t.running.Done()
 	defer follower.Close()

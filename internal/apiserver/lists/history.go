@@ -49,8 +49,8 @@ func (s *contentHistory) record(name string, mark, revision uint64) {
 	s.seen[name] = seen
 }
 
-// recordComputed notes what a computation found, which nobody was told yet. Where answers at that revision said
-// something else, for why tasks wait changes without one, their word stays: who got them is told.
+// recordComputed records the content of a list that was computed and is not answered yet. The reasons why tasks wait
+// change without a revision: an answer at the same revision with another content keeps its record, as a client has it.
 func (s *contentHistory) recordComputed(name string, mark, revision uint64) {
 	s.mu.Lock()
 	seen, ok := s.seen[name]

@@ -195,7 +195,7 @@ type Lists struct {
 	reads   *snapshot.Reader
 	marker  rendition.Marker
 	history contentHistory
-	// views are the lists that somebody waits for, and waiters bounds who may.
+	// views are the lists that requests wait for, and Waiters bounds these requests.
 	Views   *rendition.Pool
 	Waiters *Waiters
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 )
 
-// Bounds of those who wait for changes: streams of lists and events, and lists with ?wait.
+// Bounds of requests that wait for changes: streams of lists and events, and lists with ?wait.
 const (
 	// MaxWaiters is how many a server serves at once, and maxClientWaiters how many of them one token, or one user at
 	// the unix socket, may have, unless the operator says otherwise.

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Route is one operation of the API: how it is reached, how it is described, and who answers it.
+// Route is one operation of the API: its address, its description and its handler.
 type Route struct {
 	Method, Path string
 	Name         string // of the operation, for generated clients
@@ -39,7 +39,7 @@ func QueryParam(name, kind, about string) Parameter {
 	return Parameter{Name: name, Kind: kind, About: about}
 }
 
-// RoleMachine is whoever shows a certificate, for itself.
+// RoleMachine is the role of machines: callers with a certificate, for their own operations only.
 const RoleMachine cluster.Role = "machine"
 
 // Names returns the names of the path's variable parts.

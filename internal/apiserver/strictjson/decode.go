@@ -72,7 +72,7 @@ func Decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {
 	return nil, nil
 }
 
-// MaxFaults bounds an answer; who has that many has no use for more.
+// MaxFaults bounds the faults of one answer.
 const MaxFaults = 100
 
 // fitting collects where a tree does not fit a type.
