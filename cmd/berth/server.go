@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -47,7 +49,7 @@ type server struct {
 	dispatch *dispatcher.Dispatcher
 	peers    *peers.Peers
 	keeper   *pki.Keeper // nil like settings
-	audit    *apiserver.AuditLog
+	audit    *audit.Log
 	tracer   *telemetry.Tracer // nil where no spans are wanted
 	api      *apiserver.Server
 	vault    *secrets.Vault
@@ -149,8 +151,8 @@ func (s *server) wire(token string, authority *pki.Authority) (err error) {
 		Server: s.id, Vault: s.vault, Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain,
 		Leads: s.peers.Leads, Fetch: s.peers.SecretsKey, Log: log,
 	})
-	s.audit, err = apiserver.OpenAudit(
-		apiserver.AuditConfig{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
+	s.audit, err = audit.Open(
+		audit.Config{Path: filepath.Join(s.config.dataDir, "audit.log"), Registry: registry, Log: log})
 	if err != nil {
 		return err
 	}
@@ -297,11 +299,11 @@ func (s *server) dialPeer(string) (*http.Client, error) {
 const peerTimeout = 3 * time.Second
 
 // reach tells how the talk with the other servers goes.
-func (s *server) reach() map[string]apiserver.Reach {
-	all := map[string]apiserver.Reach{}
+func (s *server) reach() map[string]control.Reach {
+	all := map[string]control.Reach{}
 	now := boottime.Now()
 	for _, p := range s.peers.Status() {
-		all[p.Server.ID] = apiserver.Reach{Reached: p.Reached, For: now - p.Since, Problem: p.Problem}
+		all[p.Server.ID] = control.Reach{Reached: p.Reached, For: now - p.Since, Problem: p.Problem}
 	}
 	return all
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/store"
@@ -33,7 +33,7 @@ func (s *simulator) Simulate(ctx context.Context, ask api.SimulateRequest) (*api
 	if n := snap.AttemptCount(); n > simulateMost {
 		return nil, fmt.Errorf("%w: the store holds %d attempts, and a server simulates up to %d; save a "+
 			"snapshot and simulate it with berth simulate --snapshot",
-			apiserver.ErrSimulation, n, simulateMost)
+			planning.ErrSimulation, n, simulateMost)
 	}
 	return whatif.Aside(func() (*api.Simulation, error) {
 		return whatif.Run(ctx, whatif.Config{

@@ -6,40 +6,42 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 // listAddresses lists where the healthy tasks of a service are reached.
-func (s *Server) listAddresses(w http.ResponseWriter, r *http.Request) error {
+func (a *servicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: r.PathValue("cluster"), Name: r.PathValue("service")}
-	snap, err := s.snapshot(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	if _, ok := snap.Service(owner.Cluster, owner.Name); !ok {
-		return notFound("service", owner.Cluster+"/"+owner.Name)
+		return respond.NotFound("service", owner.Cluster+"/"+owner.Name)
 	}
-	return serveList(s, w, r, source[api.Address]{
+	return lists.Serve(a.Lists, w, r, lists.Source[api.Address]{
 		List: "addresses", Topics: store.TopicOwners | store.TopicNodes,
-		All:     func(snap *store.Snapshot) []item[api.Address] { return healthyAddresses(snap, owner) },
+		All:     func(snap *store.Snapshot) []lists.Item[api.Address] { return healthyAddresses(snap, owner) },
 		Touches: touchesOwners(func(o cluster.OwnerRef) bool { return o == owner }),
 	})
 }
 
 // healthyAddresses lists store.HealthyAddresses as users see them.
-func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []item[api.Address]) {
+func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []lists.Item[api.Address]) {
 	canary := uint64(0)
 	if e, ok := snap.Rollout(owner.Cluster, owner.Name); ok && e.Value.State == cluster.RolloutCanary {
 		canary = e.Value.Generation
 	}
 	for _, a := range snap.HealthyAddresses(owner) {
 		parts, _ := a.Task.Parts()
-		list = append(list, item[api.Address]{Key: taskKey(a.Task, a.Attempt), Value: api.Address{
+		list = append(list, lists.Item[api.Address]{Key: taskKey(a.Task, a.Attempt), Value: api.Address{
 			Task: a.Task, Attempt: a.Attempt, Node: a.Node, Address: a.Address, Ports: a.Ports,
 			Definition: a.Definition, Generation: parts.Generation, Canary: canary != 0 && parts.Generation == canary,
 		}})
 	}
-	slices.SortFunc(list, func(a, b item[api.Address]) int { return strings.Compare(a.Key, b.Key) }) // 10 after 9
+	slices.SortFunc(list, func(a, b lists.Item[api.Address]) int { return strings.Compare(a.Key, b.Key) }) // 10 after 9
 	return list
 }

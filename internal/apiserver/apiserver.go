@@ -1,12 +1,11 @@
-// Package apiserver is the door through which people and programs talk to Berth: JSON over HTTP
-// under /v1, described by the OpenAPI document that it serves.
+// Package apiserver is the API of Berth for people and programs: JSON over HTTP under /v1, described by the OpenAPI
+// document that it serves.
 //
-// A request lives like this: it is let in or refused (auth.go), matched with a route (routes.go), its
-// body is read strictly, so that everything that is wrong is told at once (decode.go), and then it either
-// reads or writes. A read is computed from one snapshot of the tables, at a stated revision (P2.3). A
-// write is a draft: what the request asks for, computed from one snapshot, with the revisions that it
-// rests on as preconditions; a draft that another writer overtook is drawn anew (write.go). The server
-// writes specs only; what follows from them is the control plane's to decide.
+// The life of a request: package access lets it in or refuses it. The mux finds its route. Package strictjson reads its
+// body, so that all faults are returned at once. A read is computed from one snapshot of the tables, at a stated
+// revision (P2.3). A write is a draft: what the request asks for, computed from one snapshot, with the revisions that
+// it rests on as preconditions. Where another writer changed one of these revisions the draft is computed again
+// (package draft). The server writes specs only; the control plane decides what follows from them.
 //
 // Nothing here starts by itself: New makes the handler, Listen opens a listener under the policy of
 // who may talk, and Serve answers until its context ends.
@@ -22,7 +21,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -32,7 +30,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/berthd/berth/internal/apiserver/rendition"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/credentials"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/eventlog"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/openapi"
+	"github.com/berthd/berth/internal/apiserver/planning"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -42,12 +53,6 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Nodes opens byte streams to agents; the dispatcher is one. A node without a session is
-// an error. The stream lives until it is closed or ctx ends. Safe for concurrent use.
-type Nodes interface {
-	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
-}
-
 // Reasons returns the reasons of the leader's last decision. Safe for concurrent use.
 type Reasons interface {
 	// Waiting returns why a task waits.
@@ -56,34 +61,18 @@ type Reasons interface {
 	Victims() []cluster.Victim
 }
 
-// Tables is where reads come from; store.Tables is one. Safe for concurrent use.
-type Tables interface {
-	// Snapshot returns the present state, at once.
-	Snapshot() *store.Snapshot
-	// WaitFor returns a snapshot at the revision or after it.
-	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
-	// Synced is closed once the tables have held the whole store.
-	Synced() <-chan struct{}
-	// Follow returns a follower of the topics, of all without. Its caller closes it.
-	Follow(topics ...store.Topic) *store.Follower
-	// Settled returns a snapshot that holds all that the engine held when it was called.
-	Settled(ctx context.Context) (*store.Snapshot, error)
-	// Pulse returns a node's last sign of life.
-	Pulse(node string) (cluster.Pulse, bool)
-}
-
 // Config is what a server is made of.
 type Config struct {
 	// Engine takes the writes; Tables follow it.
 	Engine store.Engine
-	Tables Tables
+	Tables snapshot.Tables
 	// Prefix of all keys; default store.DefaultPrefix.
 	Prefix store.Prefix
 	// Domain whose leader /readyz asks for; default cluster.DefaultDomain.
 	Domain string
 	// Nodes and Reasons may be nil: then logs, exec and images are answered with 503, and pending tasks
 	// have no sentence.
-	Nodes   Nodes
+	Nodes   agentapi.Nodes
 	Reasons Reasons
 	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this
 	// server does not lead. It may be nil. Safe for concurrent use, and at once.
@@ -91,49 +80,48 @@ type Config struct {
 	// Since returns since when the leader counts deadlines, zero where this server does not lead: views then take the
 	// beginning of the leader's term. It may be nil. Safe for concurrent use, and at once.
 	Since func() time.Time
-	// Grounds returns what the leader kept of why an attempt was placed where it was, from wherever it is kept; soon,
-	// and not ok where nobody kept it. It may be nil. Safe for concurrent use.
+	// DecisionTrace returns what the leader kept of why an attempt was placed where it was, from wherever it is kept;
+	// soon, and not ok where nobody kept it. It may be nil. Safe for concurrent use.
 	DecisionTrace func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
-	// Worth returns what devices are worth to the leader, nil where this server does not lead. It may be nil. Safe for
-	// concurrent use, and at once.
+	// DeviceValueModel returns what devices are worth to the leader, nil where this server does not lead. It may be
+	// nil. Safe for concurrent use, and at once.
 	DeviceValueModel func() *scheduler.ValueModel
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string
-	Members  Members
-	// Health is asked how the store is, where Members is nil; it may be nil too.
-	Health Health
-	// Reach tells how the talk with the other servers goes, by their ids, and Holder which server a node's agent is
-	// connected to, "" where that is not known. Both may be nil. Safe for concurrent use, and at once.
-	Reach  func() map[string]Reach
+	Members  control.Members
+	// Health reports the state of the store where Members is nil; it may be nil too.
+	Health control.Health
+	// Reach returns the state of the connections to the other servers, by their ids. Holder returns the server that a
+	// node's agent is connected to, "" where it is not known. Both may be nil. Safe for concurrent use, and at once.
+	Reach  func() map[string]control.Reach
 	Holder func(node string) string
-	// Simulator tells what would become of the domain. It may be nil: then this server tells nobody.
-	Simulator Simulator
-	// Backups returns what is wrong with the regular copies of the store that this server makes, at once. It may be
-	// nil.
+	// Simulator computes what would become of the domain. It may be nil: then requests for simulations get 503.
+	Simulator planning.Simulator
+	// Backups returns at once what is wrong with the regular copies of the store that this server makes. It may be nil.
 	Backups func() error
-	// Settings are shown to operators, by the names of flags; nothing in them is secret.
+	// Settings are the values of flags, by their names, as operators see them. They contain no secrets.
 	Settings map[string]string
 	// Agents serves the agents' part of the API, the paths of package transport. It may be nil. It stands behind
 	// the same credentials as all the rest.
 	Agents http.Handler
-	// Token is what requests over TCP must bring as "Authorization: Bearer". Without one no request
-	// over TCP is let in. It is never logged.
+	// Token is the bearer token that requests over loopback TCP must have. Without a token no such request is let in.
+	// The token is never logged.
 	Token string
-	// Keeper holds this server's certificate; nil serves no https address, and takes no certificates.
+	// Keeper holds this server's certificate; with nil the server has no https address and accepts no certificates.
 	Keeper *pki.Keeper
-	// Authority signs certificates; nil answers those who join with 503.
+	// Authority signs certificates; with nil, requests to join get 503.
 	Authority *pki.Authority
-	// Vault seals secrets; nil answers who sets one with 503.
-	Vault Vault
-	// Keys replaces the keys that secrets are sealed with; nil answers who asks for that with 503.
-	Keys Keys
+	// Vault seals secrets; with nil, writes of secrets get 503.
+	Vault credentials.Vault
+	// Keys replaces the keys that secrets are sealed with; with nil, such requests get 503.
+	Keys credentials.Keys
 	// Join takes servers that join into the store; nil where the store runs elsewhere.
-	Join Joiner
+	Join credentials.Joiner
 	// Peers serves the paths below /peer/, to other servers alone. It may be nil.
 	Peers http.Handler
 	// Audit takes a line for every write and every refusal; nil keeps none.
-	Audit AuditSink
+	Audit audit.Sink
 	// Permissions are those of clusters that are made without naming any.
 	Permissions []cluster.Permission
 	// Origins are web origins such as "http://127.0.0.1:7070" that browsers may talk from, besides the server's own.
@@ -157,27 +145,25 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	mux     *http.ServeMux
-	routes  []route
+	routes  []route.Route
 	metrics *metrics
-	sights  sights
-	marker  rendition.Marker
-	// views are the lists that somebody waits for, and waiters bounds who may.
-	views   *rendition.Pool
-	waiters waiters
-	tail    eventTail
-	// eventsBuffer is how many events may wait for one slow reader of the event stream.
-	eventsBuffer int
+	reads   *snapshot.Reader
+	writer  *draft.Writer
+	lists   *lists.Lists
+	gate    *access.Gate
+	events  *eventlog.API
+	engine  *control.EngineState
+	// Operations that other parts of the server use.
+	health     *control.HealthAPI
+	documents  *documentsAPI
+	tasks      *tasksAPI
+	servers    *control.ServersAPI
+	masterKeys *credentials.MasterKeysAPI
+	joining    *credentials.JoinAPI
 	// headerWait and bodyWait are headerTimeout and bodyTimeout, but for tests.
 	headerWait, bodyWait time.Duration
-	syncWait             time.Duration // readTimeout, but for tests
-	probe                probe
-	simulating           sync.Mutex // held by the simulation that is made
-	joins                joins
-	fresh                fresh
-	engine               engineState
-	// running counts the requests in flight, those with a connection of their own (exec) among them.
+	// running counts the requests in flight, also those that took over their connection (exec).
 	running sync.WaitGroup
-	spec    document
 }
 
 // New returns a server that has started nothing.
@@ -197,8 +183,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.MaxWaiters = cmp.Or(cfg.MaxWaiters, maxWaiters)
-	cfg.MaxClientWaiters = cmp.Or(cfg.MaxClientWaiters, min(maxClientWaiters, cfg.MaxWaiters))
+	cfg.MaxWaiters = cmp.Or(cfg.MaxWaiters, lists.MaxWaiters)
+	cfg.MaxClientWaiters = cmp.Or(cfg.MaxClientWaiters, min(lists.MaxClientWaiters, cfg.MaxWaiters))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -207,25 +193,32 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
-		eventsBuffer: eventsBuffer, headerWait: headerTimeout, bodyWait: bodyTimeout, syncWait: readTimeout,
+		headerWait: headerTimeout, bodyWait: strictjson.BodyTimeout, reads: snapshot.NewReader(cfg.Tables),
 	}
-	s.marker = rendition.NewMarker()
-	s.views = s.newViews()
-	s.waiters.most, s.waiters.mostEach, s.waiters.open = cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams
-	s.tail.server = s
+	s.writer = draft.NewWriter(draft.WriterConfig{
+		Engine: cfg.Engine, Prefix: cfg.Prefix, Domain: cfg.Domain, Permissions: cfg.Permissions, Tracer: cfg.Tracer,
+		Conflicts: s.metrics.conflicts, Now: cfg.Now,
+	}, s.reads)
+	s.gate = access.NewGate(access.GateConfig{
+		Tables: cfg.Tables, Token: cfg.Token, Origins: cfg.Origins, Keeper: cfg.Keeper, Audit: cfg.Audit,
+		Refused: s.metrics.refused, Log: cfg.Log, Now: cfg.Now,
+	}, s.reads)
+	waiting := lists.NewWaiters(cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams)
+	s.lists = lists.NewLists(s.reads, waiting, s.metrics.computed)
+	s.events = eventlog.NewAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
 	cfg.Registry.MustRegister(newGauges(s))
-	s.routes = s.table()
-	s.spec = describe(s.routes)
+	s.routes = s.operations()
+	s.documents.spec = openapi.Describe(s.routes)
 	for i := range s.routes {
-		s.mux.Handle(s.routes[i].method+" "+s.routes[i].path, s.route(&s.routes[i]))
+		s.mux.Handle(s.routes[i].Method+" "+s.routes[i].Path, s.route(&s.routes[i]))
 	}
 	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
-	s.mux.Handle("GET /metrics", s.admit(scrape, (&route{role: viewer}).may))
+	s.mux.Handle("GET /metrics", s.gate.Admit(scrape, access.MayUse(&route.Route{Role: cluster.RoleViewer})))
 	if cfg.Agents != nil {
-		s.mux.Handle("/agent/", s.agents(cfg.Agents))
+		s.mux.Handle("/agent/", s.gate.Agents(cfg.Agents))
 	}
 	if cfg.Peers != nil {
-		s.mux.Handle("/peer/", s.peers(cfg.Peers))
+		s.mux.Handle("/peer/", s.gate.Peers(cfg.Peers))
 	}
 	return s
 }
@@ -237,10 +230,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The deadline of the connection's last answer must not hit this one.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not every writer has deadlines
 	}
-	w, r = s.begin(w, r)
-	if a, ok := w.(*auditWriter); ok {
-		defer a.finish()
-	}
+	w, r, end := s.gate.Begin(w, r)
+	defer end()
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.stray(w, r)
 		return
@@ -250,16 +241,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // stray answers a request that no route takes, to whoever is let in: 404, or 405 with the methods that would do.
 func (s *Server) stray(w http.ResponseWriter, r *http.Request) {
-	s.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.gate.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var seen strayWriter
 		s.mux.ServeHTTP(&seen, r)
 		if allow := seen.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
-			s.fail(w, r, problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
+			respond.WriteProblem(w, r, s.log,
+				respond.Problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
 			return
 		}
-		s.fail(w, r, problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
-			clip(r.URL.Path)))
+		respond.WriteProblem(w, r, s.log,
+			respond.Problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
+				respond.Clip(r.URL.Path)))
 	}), nil).ServeHTTP(w, r)
 }
 
@@ -277,67 +270,46 @@ func (w *strayWriter) WriteHeader(int)             {}
 
 // Timeouts of requests. Streams are bound by slowness, not by length.
 const (
-	headerTimeout = 5 * time.Second  // for a request's headers to arrive
-	bodyTimeout   = 30 * time.Second // for a request's body to arrive
-	idleTimeout   = 2 * time.Minute
-	writeTimeout  = 30 * time.Second // to write an answer, or one piece of a stream
+	headerTimeout = 5 * time.Second // for a request's headers to arrive
+
+	idleTimeout = 2 * time.Minute
 )
 
 // route returns the handler of one route: who may, within what time, and what became of it.
-func (s *Server) route(rt *route) http.Handler {
+func (s *Server) route(rt *route.Route) http.Handler {
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.running.Add(1)
 		defer s.running.Done()
 		began := s.cfg.Now()
 		seen := &statusWriter{ResponseWriter: w}
 		ctl := http.NewResponseController(w)
-		if rt.body != nil {
+		if rt.Body != nil {
 			_ = ctl.SetReadDeadline(time.Now().Add(s.bodyWait)) // not every writer has deadlines
 		}
-		err := checkQuery(rt, r)
-		if err == nil && strings.HasPrefix(rt.path, "/v1/") && rt.path != "/v1/version" {
-			err = s.synced(r.Context())
+		err := route.Check(rt, r)
+		if err == nil && strings.HasPrefix(rt.Path, "/v1/") && rt.Path != "/v1/version" {
+			err = s.reads.Synced(r.Context())
 		}
 		if err == nil {
-			err = rt.serve(seen, r)
+			err = rt.Serve(seen, r)
 		}
 		if err != nil && !seen.began() {
-			_ = ctl.SetWriteDeadline(time.Now().Add(writeTimeout))
-			s.fail(seen, r, err)
+			_ = ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
+			respond.WriteProblem(seen, r, s.log, err)
 		} else if err != nil && r.Context().Err() == nil {
-			s.log.Debug("stream ended", "path", rt.path, "error", err)
+			s.log.Debug("stream ended", "path", rt.Path, "error", err)
 		}
 		s.metrics.request(rt, seen.status, s.cfg.Now().Sub(began))
 	})
-	if rt.open {
-		h = s.admitAnyone(h)
+	if rt.Open {
+		h = s.gate.AdmitAnyone(h)
 	} else {
-		h = s.admit(h, rt.may)
+		h = s.gate.Admit(h, access.MayUse(rt))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		exchangeOf(r.Context()).began(rt, r)
+		access.ExchangeOf(r.Context()).Begin(rt, r)
 		h.ServeHTTP(w, r)
 	})
-}
-
-// synced waits until the tables have read the store: before, they would answer that nothing is there.
-func (s *Server) synced(ctx context.Context) error {
-	select {
-	case <-s.cfg.Tables.Synced():
-		return nil
-	default:
-	}
-	late := time.NewTimer(s.syncWait)
-	defer late.Stop()
-	select {
-	case <-s.cfg.Tables.Synced():
-		return nil
-	case <-late.C:
-		return problemf(http.StatusServiceUnavailable,
-			"the server has just started and is still reading its store: ask again in a moment, or another server")
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // statusWriter remembers the status of an answer.
@@ -380,8 +352,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		ReadHeaderTimeout: s.headerWait,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       baseContext(base),
-		ConnContext:       connContext,
+		BaseContext:       access.BaseContext(base),
+		ConnContext:       access.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	transport.ConfigureServer(srv) // notices agents that are gone
@@ -407,7 +379,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		err = cmp.Or(err, closed(<-ended))
 	}
 	s.running.Wait()
-	s.views.Close()
+	s.lists.Views.Close()
 	return err
 }
 

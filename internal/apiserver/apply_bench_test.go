@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -24,7 +25,7 @@ func BenchmarkApply(b *testing.B) {
 	defer engine.Close()
 	tables := store.NewTables(store.TablesConfig{Engine: engine})
 	go func() { _ = tables.Run(b.Context()) }()
-	audit, err := OpenAudit(AuditConfig{Path: filepath.Join(b.TempDir(), "audit.log")})
+	audit, err := audit.Open(audit.Config{Path: filepath.Join(b.TempDir(), "audit.log")})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func BenchmarkApply(b *testing.B) {
 			b.Fatalf("status %d", w.status)
 		}
 	}
-	apply(b, `{"objects":[{"kind":"TaskDefinition","spec":{"name":"noop","version":1,"containers":[{"name":"main","command":["true"]}]}}]}`)
+	apply(b,
+		`{"objects":[{"kind":"TaskDefinition","spec":{"name":"noop","version":1,"containers":[{"name":"main","command":["true"]}]}}]}`)
 	var n atomic.Int64
 	one := func(b *testing.B) {
 		spec, err := json.Marshal(&cluster.Service{

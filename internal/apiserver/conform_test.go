@@ -15,7 +15,7 @@ import (
 // OpenAPI document.
 func TestAnswersFitTheirDescription(t *testing.T) {
 	w := busy(t)
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.server.spec.json))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.server.documents.spec.JSON))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,170 +1,86 @@
 package apiserver
 
 import (
-	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
-	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/timetable"
 )
+
+// cronsAPI lists, reads, writes, suspends and runs crons.
+type cronsAPI struct{ workloads }
 
 // nextMoments is how many moments a view of a cron names.
 const nextMoments = 5
 
-func (s *Server) cronRoutes() []route {
+func (a *cronsAPI) routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
-	page, view := typeOf[api.Page[api.CronView]](), typeOf[api.CronView]()
-	return []route{
+	page, view := reflect.TypeFor[api.Page[api.CronView]](), reflect.TypeFor[api.CronView]()
+	return []route.Route{
 		{
-			method: "GET", path: "/v1/crons", name: "listAllCrons", role: viewer, shared: true,
-			summary: "The crons of all clusters.", query: listParameters(), reply: page, stream: eventStream,
-			long: true, serve: s.crons().list,
+			Method: "GET", Path: "/v1/crons", Name: "listAllCrons", Role: cluster.RoleViewer, Shared: true,
+			Summary: "The crons of all clusters.", Query: route.ListParameters(), Reply: page,
+			Stream: route.MediaEventStream,
+			Long:   true, Serve: a.crons().list,
 		},
 		{
-			method: "GET", path: list, name: "listCrons", role: viewer, summary: "The crons of a cluster.",
-			query: listParameters(), reply: page, stream: eventStream, long: true, serve: s.crons().list,
+			Method: "GET", Path: list, Name: "listCrons", Role: cluster.RoleViewer, Summary: "The crons of a cluster.",
+			Query: route.ListParameters(), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Serve: a.crons().list,
 		},
 		{
-			method: "GET", path: one, name: "readCron", role: viewer,
-			summary: "One cron with its next moments and its jobs.", query: []parameter{consistent()}, reply: view,
-			serve: s.crons().read,
+			Method: "GET", Path: one, Name: "readCron", Role: cluster.RoleViewer,
+			Summary: "One cron with its next moments and its jobs.", Query: []route.Parameter{route.Consistent()},
+			Reply: view,
+			Serve: a.crons().read,
 		},
 		{
-			method: "PUT", path: one, name: "writeCron", role: submitter,
-			summary: "Makes or changes a cron. Jobs that it made already stay as they are.", writes: true,
-			body: typeOf[cluster.Cron](), reply: view, serve: s.crons().write,
+			Method: "PUT", Path: one, Name: "writeCron", Role: cluster.RoleSubmitter,
+			Summary: "Makes or changes a cron. Jobs that it made already stay as they are.", Writes: true,
+			Body: reflect.TypeFor[cluster.Cron](), Reply: view, Serve: a.crons().write,
 		},
 		{
-			method: "DELETE", path: one, name: "deleteCron", role: submitter,
-			summary: "Deletes a cron. Its jobs stay, and run to their end.", writes: true, status: http.StatusNoContent,
-			serve: s.deleteCron,
+			Method: "DELETE", Path: one, Name: "deleteCron", Role: cluster.RoleSubmitter,
+			Summary: "Deletes a cron. Its jobs stay, and run to their end.", Writes: true, Status: http.StatusNoContent,
+			Serve: a.deleteCron,
 		},
 		{
-			method: "POST", path: one + "/run", name: "runCron", role: submitter,
-			summary: "Makes a job at once, whatever the schedule says.", writes: true, status: http.StatusCreated,
-			reply: typeOf[api.JobView](), serve: s.runCron,
+			Method: "POST", Path: one + "/run", Name: "runCron", Role: cluster.RoleSubmitter,
+			Summary: "Makes a job at once, whatever the schedule says.", Writes: true, Status: http.StatusCreated,
+			Reply: reflect.TypeFor[api.JobView](), Serve: a.runCron,
 		},
 		{
-			method: "POST", path: one + "/suspend", name: "suspendCron", role: submitter,
-			summary: "Has a cron make no jobs.", writes: true, reply: view, serve: s.suspendCron(true),
+			Method: "POST", Path: one + "/suspend", Name: "suspendCron", Role: cluster.RoleSubmitter,
+			Summary: "Has a cron make no jobs.", Writes: true, Reply: view, Serve: a.suspendCron(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeCron", role: submitter,
-			summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
-				"that passed.", writes: true, reply: view, serve: s.suspendCron(false),
+			Method: "POST", Path: one + "/resume", Name: "resumeCron", Role: cluster.RoleSubmitter,
+			Summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
+				"that passed.", Writes: true, Reply: view, Serve: a.suspendCron(false),
 		},
 	}
 }
 
-func (s *Server) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
+func (a *cronsAPI) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
 	return workload[cluster.Cron, *cluster.Cron, api.CronView]{
-		server: s, noun: "cron",
+		workloads: a.workloads, noun: "cron",
 		key:  func(p store.Prefix, c *cluster.Cron) string { return p.Cron(c.Cluster, c.Name) },
 		all:  (*store.Snapshot).Crons,
 		one:  (*store.Snapshot).Cron,
 		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, &c.Lifespan} },
-		set:  (*draft).setCron,
+		set:  (*draft.Draft).SetCron,
 		view: (*look).cronView,
 
 		topics: store.TopicCrons | store.TopicOwners | store.TopicClusters, touched: changedCrons,
 	}
-}
-
-// setCron draws the write of a cron: its references are resolved, as a job's are. Its generation counts the writes.
-func (d *draft) setCron(c *cluster.Cron, pre precondition) (api.Change, error) {
-	change := api.Change{Kind: cluster.KindCron, Cluster: c.Cluster, Name: c.Name, Action: api.ActionCreate}
-	c.Job.Steps = slices.Clone(c.Job.Steps) // references are filled in
-	old, ok := d.snap.Cron(c.Cluster, c.Name)
-	if err := pre.check(old.Modified); err != nil {
-		return change, err
-	}
-	faults := d.resolveSteps(c.Job.Steps, "job.steps")
-	if err := d.inCluster(c.Cluster); err != nil {
-		found, isConflict := faultsOf(err)
-		if isConflict && len(faults) == 0 {
-			return change, err
-		}
-		faults = append(faults, found...)
-	}
-	faults = append(faults, d.permittedSteps(c.Cluster, c.Job.Steps, "job.steps")...)
-	if len(faults) > 0 {
-		return change, faults
-	}
-	var prev *cluster.Cron
-	c.Lifespan = cluster.Lifespan{Generation: 1, Created: d.now, Updated: d.now, Trace: d.trace}
-	if ok {
-		prev = old.Value
-		c.Generation, c.Created = prev.Generation+1, prev.Created
-		change.Revision = old.Modified
-		change.Action, change.Fields = compare(plainCron(prev), plainCron(c))
-	}
-	change.Effect = d.cronEffect(prev, c)
-	if change.Action != api.ActionNone {
-		d.put(d.prefix.Cron(c.Cluster, c.Name), c, old.Modified)
-	}
-	return change, nil
-}
-
-// resolveSteps fills in the references of steps and returns what is wrong with them.
-func (d *draft) resolveSteps(steps []cluster.Step, path string) (faults cluster.Faults) {
-	for i := range steps {
-		if err := d.resolve(&steps[i].Definition, fmt.Sprintf("%s[%d].definition", path, i)); err != nil {
-			faults = append(faults, cluster.FaultsOf(err)...)
-		}
-		if s := &steps[i]; s.Gang != nil && d.gangs != 0 && s.Count > d.gangs {
-			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("%s[%d].gang", path, i), Message: fmt.Sprintf(
-				"is of %d tasks, at most %d can be placed together in the store that the servers use", s.Count,
-				d.gangs)})
-		}
-	}
-	return faults
-}
-
-func plainCron(c *cluster.Cron) *cluster.Cron {
-	plain := *c
-	plain.Lifespan = cluster.Lifespan{}
-	return &plain
-}
-
-// cronEffect says in a sentence what the cluster will do; old is nil for a new cron.
-func (d *draft) cronEffect(old, c *cluster.Cron) string {
-	next := nextOf(c, d.now, 1)
-	switch {
-	case c.Suspended && (old == nil || !old.Suspended):
-		return "makes no jobs while it is suspended"
-	case c.Suspended:
-		return ""
-	case len(next) == 0:
-		return "makes no jobs: its schedules have no moment any more"
-	case old == nil, old.Suspended, !slices.Equal(old.Schedules, c.Schedules), old.Zone != c.Zone:
-		return "makes the next job at " + next[0].UTC().Format(time.RFC3339)
-	}
-	return ""
-}
-
-// nextOf returns the next moments of a cron, in its own time zone.
-func nextOf(c *cluster.Cron, after time.Time, most int) (all []time.Time) {
-	table, err := timetable.ParseAll(c.Schedules, c.Zone)
-	if err != nil { // it was checked when it was written
-		return nil
-	}
-	zone, err := time.LoadLocation(c.Zone)
-	if err != nil {
-		zone = time.UTC
-	}
-	for range most {
-		after = table.Next(after)
-		if after.IsZero() {
-			break
-		}
-		all = append(all, after.In(zone))
-	}
-	return all
 }
 
 func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
@@ -192,28 +108,28 @@ func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
 		st.State = "running"
 	}
 	if !c.Suspended {
-		st.Next = nextOf(c, l.now, nextMoments)
+		st.Next = draft.NextOf(c, l.now, nextMoments)
 	}
 	return v
 }
 
 // deleteCron removes a cron. Nothing runs for it itself, so it goes at once; what the control plane remembers of it
 // follows.
-func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
-	in, name := s.crons().named(r)
-	pre, err := preconditionOf(r)
+func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
+	in, name := a.crons().named(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Cron(in, name)
-		if err := pre.check(e.Modified); err != nil {
+	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Cron(in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("cron", in+"/"+name)
+			return respond.NotFound("cron", in+"/"+name)
 		}
-		d.remove(d.prefix.Cron(in, name), e.Modified, cluster.Event{
+		d.Remove(d.Prefix.Cron(in, name), e.Modified, cluster.Event{
 			Type: "cron.deleted", Cluster: in,
 			Owner:  &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
 			Reason: cluster.ReasonDeleted, Message: "the user deleted it",
@@ -227,12 +143,13 @@ func (s *Server) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
+func (a *cronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.crons().change(w, r, func(d *draft, c *cluster.Cron) (bool, error) {
+		return a.crons().change(w, r, func(d *draft.Draft, c *cluster.Cron) (bool, error) {
 			write := c.Suspended != suspend
 			if write && !suspend {
-				if err := d.still(c.Cluster, d.permittedSteps(c.Cluster, c.Job.Steps, "job.steps")); err != nil {
+				if err := d.RequirePermissions(c.Cluster,
+					d.CheckStepPermissions(c.Cluster, c.Job.Steps, "job.steps")); err != nil {
 					return false, err
 				}
 			}
@@ -243,55 +160,56 @@ func (s *Server) suspendCron(suspend bool) func(http.ResponseWriter, *http.Reque
 }
 
 // runCron makes a job of a cron for now, also of one that is suspended or whose last job still runs.
-func (s *Server) runCron(w http.ResponseWriter, r *http.Request) error {
-	in, name := s.crons().named(r)
-	pre, err := preconditionOf(r)
+func (a *cronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
+	in, name := a.crons().named(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
 	mine := written[cluster.Job]{}
-	snap, err := s.write(r.Context(), func(d *draft) error {
-		e, ok := d.snap.Cron(in, name)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Cron(in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound("cron", in+"/"+name)
+			return respond.NotFound("cron", in+"/"+name)
 		}
-		d.require(d.prefix.Cron(in, name), e.Modified)
-		job, err := d.jobNow(e.Value)
+		d.Require(d.Prefix.Cron(in, name), e.Modified)
+		job, err := jobNow(d, e.Value)
 		if err != nil {
 			return err
 		}
 		mine = written[cluster.Job]{job, d}
-		_, err = d.setJob(job, precondition{})
-		job.Cron, job.At = e.Value.Name, d.now
-		d.events = append(d.events, cluster.Event{
+		_, err = d.SetJob(job, draft.Precondition{})
+		job.Cron, job.At = e.Value.Name, d.Now
+		d.Events = append(d.Events, cluster.Event{
 			Type: "cron.fired", Cluster: in, Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
 			Reason: cluster.ReasonSchedule, Message: "job " + job.Name + " was made because the user asked for it",
 		})
-		return asProblem(err)
+		return draft.AsProblem(err)
 	})
 	if err != nil {
 		return err
 	}
-	exchangeOf(r.Context()).object = "Job " + in + "/" + mine.object.Name
-	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.revision}
-	tag(w, e.Modified)
-	return answer(w, http.StatusCreated, s.look(snap).jobView(e))
+	access.ExchangeOf(r.Context()).Object = "Job " + in + "/" + mine.object.Name
+	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.Revision}
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusCreated, a.look(snap).jobView(e))
 }
 
 // jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is
 // taken the seconds too.
-func (d *draft) jobNow(c *cluster.Cron) (*cluster.Job, error) {
-	name := c.JobName(d.now)
-	if d.taken(c.Cluster, name) {
-		seconds := "-" + d.now.UTC().Format("20060102150405")
+func jobNow(d *draft.Draft, c *cluster.Cron) (*cluster.Job, error) {
+	name := c.JobName(d.Now)
+	if isOwnerName(d, c.Cluster, name) {
+		seconds := "-" + d.Now.UTC().Format("20060102150405")
 		name = c.Name[:min(len(c.Name), cluster.MaxName-len(seconds))] + seconds
 	}
-	if d.taken(c.Cluster, name) {
-		return nil, problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
-			c.Cluster, c.Name, name)
+	if isOwnerName(d, c.Cluster, name) {
+		return nil,
+			respond.Problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
+				c.Cluster, c.Name, name)
 	}
 	job := &cluster.Job{
 		Cluster: c.Cluster, Name: name, Labels: c.Job.Labels, Steps: slices.Clone(c.Job.Steps),
@@ -302,23 +220,8 @@ func (d *draft) jobNow(c *cluster.Cron) (*cluster.Job, error) {
 }
 
 // taken reports whether a name is one of a service or a job.
-func (d *draft) taken(in, name string) bool {
-	_, job := d.snap.Job(in, name)
-	_, service := d.snap.Service(in, name)
+func isOwnerName(d *draft.Draft, in, name string) bool {
+	_, job := d.Snap.Job(in, name)
+	_, service := d.Snap.Service(in, name)
 	return job || service
-}
-
-// unreadableCron returns what is wrong with the schedules and the zone of a cron.
-func unreadableCron(c *cluster.Cron) (faults cluster.Faults) {
-	if c.Zone != "" {
-		if _, err := timetable.Parse("@daily", c.Zone); err != nil {
-			return cluster.Faults{{Path: "zone", Message: err.Error()}}
-		}
-	}
-	for i, text := range c.Schedules {
-		if _, err := timetable.Parse(text, c.Zone); err != nil {
-			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("schedules[%d]", i), Message: err.Error()})
-		}
-	}
-	return faults
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/advice"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -189,7 +191,7 @@ func (s *Server) explainPlace(r *http.Request, l *look, v *api.TaskView, x *api.
 	ask := r.URL.Query().Get("node")
 	p := s.places(r.Context(), l)
 	if e, ok := l.snap.Node(ask); ask != "" && (!ok || e.Value.Domain != l.domain) {
-		return notFound("node", ask)
+		return respond.NotFound("node", ask)
 	}
 	if v.State == cluster.StatePending {
 		pending := l.owner(v.Owner).pending
@@ -205,7 +207,7 @@ func (s *Server) explainPlace(r *http.Request, l *look, v *api.TaskView, x *api.
 			}
 		}
 	}
-	callerOf(r.Context()).showPlace(x)
+	showPlace(access.CallerOf(r.Context()), x)
 	return nil
 }
 
@@ -224,30 +226,30 @@ func (s *Server) advise(r *http.Request, l *look, o cluster.OwnerRef, x *api.Exp
 		}
 		break
 	}
-	callerOf(r.Context()).showPlace(x)
+	showPlace(access.CallerOf(r.Context()), x)
 }
 
 // showPlace takes tasks of clusters that the caller does not see out of suggestions.
-func (c *caller) showPlace(x *api.Explanation) {
-	if c.clusters == nil {
+func showPlace(c *access.Caller, x *api.Explanation) {
+	if c.Clusters == nil {
 		return
 	}
 	for i := range x.Suggestions {
 		sg := &x.Suggestions[i]
-		sg.Text = c.hide(sg.Text)
+		sg.Text = c.Hide(sg.Text)
 		for j := range sg.Changes {
 			ch := &sg.Changes[j]
-			ch.Text = c.hide(ch.Text)
+			ch.Text = c.Hide(ch.Text)
 			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool {
 				parts, _ := id.Parts()
-				return !c.sees(parts.Cluster)
+				return !c.Sees(parts.Cluster)
 			}) {
 				ch.Tasks, ch.Attempts = nil, nil
 			}
 		}
 	}
 	if x.Place != nil {
-		x.Place.Here = c.hide(x.Place.Here)
+		x.Place.Here = c.Hide(x.Place.Here)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -139,8 +140,8 @@ func TestExplainHidesOthers(t *testing.T) {
 			Tasks: []cluster.TaskID{"blue.web.1.0", "red.db.1.0"}, Attempts: []string{"a", "b"},
 		}},
 	}}, Place: &api.PlaceView{Here: "blue.web.1.0 was the first and red.db.1.0 the second"}}
-	c := &caller{clusters: []string{"red"}}
-	c.showPlace(&x)
+	c := &access.Caller{Clusters: []string{"red"}}
+	showPlace(c, &x)
 	want := "free 1 GiB of memory on n1, as the end of a task and red.db.1.0 would"
 	if sg := x.Suggestions[0]; sg.Text != want || sg.Changes[0].Text != want || sg.Changes[0].Tasks != nil ||
 		sg.Changes[0].Attempts != nil {

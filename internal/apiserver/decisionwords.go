@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -100,7 +101,7 @@ func (w placeWords) praise(c *cluster.Candidate) string {
 		case "relation":
 			all = append(all, fmt.Sprintf("%s counts %s", about, weightText(p.Points)))
 		case "siblings":
-			all = append(all, fmt.Sprintf("%s of its own kind there", plural(int(-p.Points), "task")))
+			all = append(all, fmt.Sprintf("%s of its own kind there", respond.Plural(int(-p.Points), "task")))
 		case "images":
 			all = append(all, "images are there already")
 		}
@@ -149,7 +150,7 @@ func (w placeWords) difference(kind string, taken, other *cluster.Candidate, bet
 		return side + ": " + w.wishes(taken, other)
 	case "siblings":
 		return fmt.Sprintf("%s: %s of its own kind there, %d on %s", side,
-			plural(int(-pointsOf(other, "siblings")), "task"), -pointsOf(taken, "siblings"), taken.Node)
+			respond.Plural(int(-pointsOf(other, "siblings")), "task"), -pointsOf(taken, "siblings"), taken.Node)
 	case "worth":
 		return side + ": what is left of its devices would be of " +
 			map[bool]string{true: "more", false: "less"}[better] + " use"

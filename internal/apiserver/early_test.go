@@ -21,7 +21,7 @@ func TestRequestsWaitForTheTables(t *testing.T) {
 	w.web()
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	s := New(Config{Engine: engine, Tables: tables, Token: token})
-	s.syncWait = 20 * time.Millisecond
+	s.reads.SyncWait = 20 * time.Millisecond
 	list := func() *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/v1/services", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -33,7 +33,7 @@ func TestRequestsWaitForTheTables(t *testing.T) {
 		t.Fatalf("before the tables have read the store: status %d, want 503: %s", got.Code, got.Body)
 	}
 
-	s.syncWait = time.Minute
+	s.reads.SyncWait = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- tables.Run(ctx) }()

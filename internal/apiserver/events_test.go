@@ -117,26 +117,10 @@ func TestEventStream(t *testing.T) {
 	}
 }
 
-// TestSlowEventReader fills the queue of a reader that takes nothing: what does not fit is counted, nobody waits.
-func TestSlowEventReader(t *testing.T) {
-	q := newEventQueue(3, eventQuery{})
-	for i := range 10 {
-		q.add(&liveEvent{view: api.EventView{ID: fmt.Sprintf("b.%d", i)}})
-	}
-	items, gap := q.take()
-	if len(items) != 3 || gap != (api.EventGap{Lost: 7, First: "b.3", Last: "b.9"}) {
-		t.Errorf("%d items, %+v", len(items), gap)
-	}
-	q.add(&liveEvent{view: api.EventView{ID: "b.10"}})
-	if items, gap := q.take(); len(items) != 1 || gap.Lost != 0 {
-		t.Errorf("%d items, %+v", len(items), gap)
-	}
-}
-
 // TestEventGap shows the gap on the wire, in its place.
 func TestEventGap(t *testing.T) {
 	w := newWorld(t)
-	w.server.eventsBuffer = 1
+	w.server.events.Buffer = 1
 	s := w.stream("/v1/events?after=now")
 	// What is in the log when the stream begins is sent without a queue: once the first event has come, it has begun.
 	w.put(map[string]any{"event/b0": batch("b0", "node.up")})

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -35,70 +38,70 @@ func weight(about string) int {
 	}, about)
 }
 
-func (s *Server) explainRoutes() []route {
+func (s *Server) explainRoutes() []route.Route {
 	const in = "/v1/clusters/{cluster}/"
-	reply, query := typeOf[api.Explanation](), []parameter{consistent()}
-	return []route{
+	reply, query := reflect.TypeFor[api.Explanation](), []route.Parameter{route.Consistent()}
+	return []route.Route{
 		{
-			method: "GET", path: in + "services/{service}/explain", name: "explainService", role: viewer,
-			summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", query: query,
-			reply: reply, serve: s.explainService,
+			Method: "GET", Path: in + "services/{service}/explain", Name: "explainService", Role: cluster.RoleViewer,
+			Summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", Query: query,
+			Reply: reply, Serve: s.explainService,
 		},
 		{
-			method: "GET", path: in + "jobs/{job}/explain", name: "explainJob", role: viewer,
-			summary: "Why a job is as it is.", query: query, reply: reply, serve: s.explainJob,
+			Method: "GET", Path: in + "jobs/{job}/explain", Name: "explainJob", Role: cluster.RoleViewer,
+			Summary: "Why a job is as it is.", Query: query, Reply: reply, Serve: s.explainJob,
 		},
 		{
-			method: "GET", path: "/v1/tasks/{task}/explain", name: "explainTask", role: viewer,
-			summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; " +
+			Method: "GET", Path: "/v1/tasks/{task}/explain", Name: "explainTask", Role: cluster.RoleViewer,
+			Summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; " +
 				"why it stands where it does, or what would let it in.",
-			query: append(query, parameter{
+			Query: append(query, route.QueryParam(
 				"node", "string",
 				"tell of this node, too: what stands against the task there, or how it compares",
-			}),
-			reply: reply, serve: s.explainTask,
+			)),
+			Reply: reply, Serve: s.explainTask,
 		},
 	}
 }
 
 func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := r.PathValue("cluster"), r.PathValue("service")
 	e, ok := snap.Service(in, name)
 	if !ok {
-		return notFound("service", in+"/"+name)
+		return respond.NotFound("service", in+"/"+name)
 	}
 	l := s.look(snap)
 	x := l.explainService(e)
 	s.advise(r, l, x.Owner, &x)
-	return answer(w, http.StatusOK, x)
+	return respond.JSON(w, http.StatusOK, x)
 }
 
 func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.jobs().named(r)
+	in, name := r.PathValue("cluster"), r.PathValue("job")
 	e, ok := snap.Job(in, name)
 	if !ok {
-		return notFound("job", in+"/"+name)
+		return respond.NotFound("job", in+"/"+name)
 	}
 	l := s.look(snap)
 	x := l.explainJob(e)
 	s.advise(r, l, x.Owner, &x)
-	return answer(w, http.StatusOK, x)
+	return respond.JSON(w, http.StatusOK, x)
 }
 
 func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	v, _, err := s.task(snap, r)
+	v, _, err := s.tasks.task(snap, r)
 	if err != nil {
 		return err
 	}
@@ -107,7 +110,7 @@ func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
 	if err := s.explainPlace(r, l, &v, &x); err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, x)
+	return respond.JSON(w, http.StatusOK, x)
 }
 
 // reasonsWhy collects reasons. What concerns many tasks alike is told once.

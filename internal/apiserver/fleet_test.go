@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -313,7 +314,7 @@ func TestOvertaken(t *testing.T) {
 		b.same(a)
 	}
 	got := a.want(200, "POST", webPath+"/scale", map[string]any{"count": 7})
-	if v := read[api.ServiceView](t, got); v.Count != 7 || etag(v.Revision) != got.header.Get("ETag") {
+	if v := read[api.ServiceView](t, got); v.Count != 7 || respond.ETag(v.Revision) != got.header.Get("ETag") {
 		t.Errorf("answered %d at %d with ETag %s, want what was asked for", v.Count, v.Revision, got.header.Get("ETag"))
 	}
 	a.want(412, "POST", webPath+"/scale", map[string]any{"count": 8}, "If-Match", got.header.Get("ETag"))

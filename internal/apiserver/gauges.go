@@ -67,19 +67,19 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	s := g.server
-	if s.cfg.Tables == nil || s.tablesReady() != nil {
+	if s.cfg.Tables == nil || s.health.TablesReady() != nil {
 		put(g.tablesSynced, 0)
 		return
 	}
 	put(g.tablesSynced, 1)
-	engine := s.askEngine(context.Background()) // bounded by itself
+	engine := s.engine.Ask(context.Background()) // bounded by itself
 	snap := s.cfg.Tables.Snapshot()
 	v := s.status(snap, &engine)
 	for _, state := range cluster.NodeState("").Values() {
 		put(g.nodes, float64(v.Nodes[state]), string(state))
 	}
 	states := map[api.ServerState]int{}
-	for _, sv := range s.serverViews(snap, &engine) {
+	for _, sv := range s.servers.Views(snap, &engine) {
 		states[sv.State]++
 	}
 	for _, state := range api.ServerState("").Values() {

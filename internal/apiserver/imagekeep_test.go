@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/internal/transport"
@@ -185,7 +186,8 @@ func TestPullAndPruneImages(t *testing.T) {
 	}
 	var news []api.ImagePullNews
 	ask := api.ImagePull{Images: []string{"a:1", "b:2"}, Nodes: []string{"n1"}}
-	for line := range strings.Lines(string(w.want(200, "POST", "/v1/images/pull", ask, "Accept", lines).body)) {
+	for line := range strings.Lines(string(w.want(200, "POST", "/v1/images/pull", ask, "Accept",
+		route.MediaLines).body)) {
 		var one api.ImagePullNews
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -162,11 +162,11 @@ func TestBadBodiesEverywhere(t *testing.T) {
 	w.put(map[string]any{"node/n": cluster.Node{Name: "n", State: cluster.NodeReady, Domain: "default"}})
 	before := w.tables.Snapshot().Revision()
 	for _, rt := range w.server.routes {
-		if rt.body == nil || rt.role == machine || rt.open {
+		if rt.Body == nil || rt.Role == route.RoleMachine || rt.Open {
 			continue
 		}
-		path := rt.path
-		for _, name := range rt.names() {
+		path := rt.Path
+		for _, name := range rt.Names() {
 			value := "n"
 			if name == "version" {
 				value = "1"
@@ -177,8 +177,8 @@ func TestBadBodiesEverywhere(t *testing.T) {
 			`{`, `{"name": `, `[]`, `"text"`, `{"no_such_field": 1}`, strings.Repeat(`{"a":`, 10_000),
 			`{"name": {"a": [1]}, "name": 2}`, "\x00\xff",
 		} {
-			if got := w.call(rt.method, path, body); got.status < 400 || got.status >= 500 {
-				t.Errorf("%s %s with %.20q: %d %s", rt.method, path, body, got.status, got.body)
+			if got := w.call(rt.Method, path, body); got.status < 400 || got.status >= 500 {
+				t.Errorf("%s %s with %.20q: %d %s", rt.Method, path, body, got.status, got.body)
 			}
 		}
 	}
@@ -251,58 +251,6 @@ func TestSlowClients(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDecode(t *testing.T) {
-	tests := []struct{ name, text, want string }{
-		{"fits", `{"name": "web", "count": 3, "definition": "web@1", "labels": {"a": "b"}}`, ""},
-		{"null fields", `{"name": null, "count": null, "labels": null, "placement": null}`, ""},
-		{"labels of numbers", `{"labels": {"a": 1}}`, `labels["a"]: is a number, want text`},
-		{"a label twice", `{"labels": {"a": "1", "a": "2"}}`, `labels["a"]: stands twice`},
-		{"a strange key", `{"a b.c": 1}`, `["a b.c"]: is not a known field`},
-		{
-			"in a list", `{"placement": {"constraints": [{}, {"attribut": "x"}]}}`,
-			`placement.constraints[1].attribut: is not a known field; did you mean "attribute"?`,
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var svc cluster.Service
-			faults, err := decode([]byte(test.text), &svc)
-			if err != nil || faults.Error() != test.want {
-				t.Errorf("got %v, %v, want %q", faults, err, test.want)
-			}
-		})
-	}
-}
-
-// FuzzDecode holds that no text makes the decoder panic, and that what it takes without a fault fits the object.
-func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{
-		`{"objects": [{"kind": "Service", "spec": {"name": "web", "definition": "web@1", "count": 3}}]}`,
-		`{"objects": [{"kind": "TaskDefinition", "spec": {"name": "web", "version": 1, "containers": [{"name": "a", "image": "b", "resources": {"cpu": "0.5", "memory": "1GiB"}}]}}], "dry_run": true}`,
-		`{"objects": [{"kind": "Job", "spec": {"steps": [{"name": "a", "definition": "b", "time_limit": "5m"}]}}]}`,
-		`{"objects": [[[[{"a": "\ud800"}]]]]}`, `{"a": 1e309, "a": -0}`, "\xff", `{`, `"`, `{"a"`, `nul`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var ask api.ApplyRequest
-		faults, err := decode(text, &ask)
-		if err != nil {
-			if p := problemOf(err); p.Status != 400 {
-				t.Errorf("status %d: %v", p.Status, err)
-			}
-			return
-		}
-		if len(faults) > 0 {
-			return
-		}
-		set, faults := manifests(ask.Objects)
-		if len(faults) == 0 && len(set) != len(ask.Objects) {
-			t.Errorf("%d objects, %d read", len(ask.Objects), len(set))
-		}
-	})
 }
 
 // TestHeaders shows that too long headers are refused, and that the server lives on.

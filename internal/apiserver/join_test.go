@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store/memory"
@@ -62,7 +62,7 @@ func TestNodeJoins(t *testing.T) {
 	s := newSecure(t)
 	s.put(map[string]any{"server/s1": cluster.Server{ID: "s1", API: "https://10.0.0.1:7071"}})
 	made := s.joinToken(cluster.RoleNode, 2)
-	if made.Expires.Sub(made.Created) != joinLife || made.Uses != 2 {
+	if made.Expires.Sub(made.Created) != credentials.DefaultJoinLife || made.Uses != 2 {
 		t.Errorf("made %+v", made.TokenView)
 	}
 	token, err := pki.ParseJoinToken(made.Token)
@@ -144,7 +144,7 @@ func TestUsesAreCounted(t *testing.T) {
 		t.Errorf("%d joined and %d were refused, of a token for %d", joined.Load(), refused.Load(), uses)
 	}
 	if v := read[api.TokenView](t, one.want(200, "GET", "/v1/tokens/"+made.ID+"?consistent", nil)); v.Used != uses ||
-		v.State != tokenUsed {
+		v.State != "used" {
 		t.Errorf("the token shows %d uses, %s", v.Used, v.State)
 	}
 }
@@ -178,7 +178,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	node := s.joinToken(cluster.RoleNode, 1000)
 	server := s.joinToken(cluster.RoleServer, 1000)
 	named := s.token(api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode, Uses: 10, For: "taken"})
-	access := s.token(api.TokenRequest{Role: admin})
+	access := s.token(api.TokenRequest{Role: cluster.RoleAdmin})
 	other, _ := newAuthority(t)
 	otherSum, err := pki.Fingerprint(other.CertificatePEM())
 	if err != nil {
@@ -305,7 +305,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s.server.joins.tries = nil // each has the patience for itself
+			s.server.joining.Joins = credentials.Joins{} // each has the patience for itself
 			got := s.ask(s.plain, "", "POST", "/v1/join", test.ask)
 			if got.status != test.want ||
 				(got.status != 200) == strings.Contains(string(got.body), "CERTIFICATE-----") {
@@ -388,7 +388,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	made := s.joinToken(cluster.RoleNode, 1)
 	csr, _ := request(t, nodeOne)
 	refused := 0
-	for range 3 * joinTries {
+	for range 3 * credentials.MaxJoinTries {
 		got := s.ask(s.plain, "", "POST", "/v1/join",
 			api.JoinRequest{
 				Token: "t1." + strings.Repeat("a", 43) + "." + strings.Repeat("0", 64), Name: "n1",
@@ -405,49 +405,16 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 			t.Fatalf("status %d: %s", got.status, got.body)
 		}
 	}
-	if refused != joinTries {
-		t.Errorf("%d tries were looked at, want %d", refused, joinTries)
+	if refused != credentials.MaxJoinTries {
+		t.Errorf("%d tries were looked at, want %d", refused, credentials.MaxJoinTries)
 	}
 	good := api.JoinRequest{Token: made.Token, Name: "n1", Request: csr}
 	if got := s.ask(s.plain, "", "POST", "/v1/join", good); got.status != 429 {
 		t.Errorf("the right token at once: status %d", got.status)
 	}
-	s.early.Store(int64(joinRegain + time.Second))
+	s.early.Store(int64(credentials.JoinTryDecay + time.Second))
 	if got := s.ask(s.plain, "", "POST", "/v1/join", good); got.status != 200 {
 		t.Errorf("the right token later: status %d: %s", got.status, got.body)
-	}
-}
-
-func TestTriesAreBounded(t *testing.T) {
-	var j joins
-	now := time.Now()
-	for i := range 3 * joinSources {
-		j.failed(fmt.Sprint(i), now)
-	}
-	if len(j.tries) > joinSources {
-		t.Errorf("%d addresses are remembered", len(j.tries))
-	}
-	if j.blocked("another", now) != 0 {
-		t.Error("an address is slowed down that tried nothing")
-	}
-	j.failed("one more", now.Add(joinRegain))
-	if len(j.tries) > joinSources/2 {
-		t.Errorf("%d addresses are remembered after all were forgiven but one", len(j.tries))
-	}
-	for remote, want := range map[string]string{
-		"192.0.2.1:99": "192.0.2.1", "[::ffff:192.0.2.1]:99": "::ffff:192.0.2.1",
-		"[2001:db8:1:2:3:4:5:6]:99": "2001:db8:1:2::/64", "[fe80::1%eth0]:99": "fe80::/64",
-	} {
-		if got := sourceOf(&http.Request{RemoteAddr: remote}); got != want {
-			t.Errorf("tries of %s count for %s, want %s", remote, got, want)
-		}
-	}
-	// A clock that is set back forgives nothing and blocks nobody for ever.
-	for range 2 * joinTries {
-		j.failed("a", now.Add(time.Hour))
-	}
-	if j.blocked("a", now) == 0 || j.blocked("a", now.Add(3*joinTries*joinRegain)) != 0 {
-		t.Error("a clock that was set back")
 	}
 }
 
@@ -472,7 +439,7 @@ func TestRenewal(t *testing.T) {
 			rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"admin"}}), 422,
 		},
 		"nothing":                {"", "", 422},
-		"with an admin's token":  {s.access(admin), csr, 403},
+		"with an admin's token":  {s.access(cluster.RoleAdmin), csr, 403},
 		"with a token of nobody": {"tx.yyyy", csr, 401},
 	}
 	for name, test := range tests {

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -9,30 +10,6 @@ import (
 // Parts of long lists, so that a change computes what it touches and not the whole. What a list reads besides its own
 // records stands here: whoever adds such a read adds it here as well. What is missed shows up with the next computation
 // of the whole list, after some seconds.
-
-// nodeTopics are what the list of nodes reads.
-const nodeTopics = store.TopicNodes | store.TopicAttempts | store.TopicDefinitions
-
-// changedNodes returns which nodes are shown differently after changes: those with other records, those that attempts
-// came to or left, and those whose drain waits for an attempt elsewhere. Whole says that it may be all.
-func changedNodes(before, now *store.Snapshot, c *store.Changes) (nodes map[string]bool, whole bool) {
-	if len(c.Definitions) > 0 { // what tasks reserve
-		return nil, true
-	}
-	nodes = make(map[string]bool, len(c.Nodes)+len(c.Attempts))
-	for name := range c.Nodes { // order-free: into a set
-		nodes[name] = true
-	}
-	for key := range c.Attempts { // order-free: into a set
-		for _, snap := range []*store.Snapshot{before, now} {
-			for row := range snap.TaskAttempts(key.Task) {
-				nodes[row.Node] = true
-			}
-		}
-	}
-	delete(nodes, "")
-	return nodes, false
-}
 
 // ownerTopics are what lists of services or jobs read.
 const ownerTopics = store.TopicOwners | store.TopicNodes | store.TopicClusters | store.TopicDefinitions
@@ -129,7 +106,7 @@ const taskTopics = store.TopicAttempts | ownerTopics
 func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
 
 // taskPart returns which part of the list a task is in.
-func taskPart(i *item[api.TaskView]) string {
+func taskPart(i *lists.Item[api.TaskView]) string {
 	if i.Value.Attempt == 0 && i.Value.Node == "" {
 		return pendingPart(i.Value.Owner)
 	}
@@ -139,7 +116,7 @@ func taskPart(i *item[api.TaskView]) string {
 // changedTasks computes the parts of a list of tasks that changes touched. Whole says that it may be all.
 func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
 	c *store.Changes,
-) (parts map[string][]item[api.TaskView], whole bool) {
+) (parts map[string][]lists.Item[api.TaskView], whole bool) {
 	owners, whole := changedOwners(l.snap, c)
 	if whole {
 		return nil, true
@@ -153,7 +130,7 @@ func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
 			tasks[row.Task] = true
 		}
 	}
-	parts = map[string][]item[api.TaskView]{}
+	parts = map[string][]lists.Item[api.TaskView]{}
 	for o := range owners { // order-free: each is computed by itself
 		if !f.owner(o) {
 			continue
@@ -168,7 +145,7 @@ func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
 		}
 	}
 	for id := range tasks { // order-free: each is computed by itself
-		var all []item[api.TaskView]
+		var all []lists.Item[api.TaskView]
 		for row := range l.snap.TaskAttempts(id) {
 			if v, ok := l.attemptView(f, row); ok {
 				all = append(all, v)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // TestValuesAreNotForViewers holds that nothing which a viewer may read tells a value of an environment or the content
@@ -25,7 +26,7 @@ func TestValuesAreNotForViewers(t *testing.T) {
 	s.want(201, "PUT", "/v1/definitions/web/2", with(2, "second-secret", "second-file"))
 	s.want(201, "PUT", "/v1/clusters/default/services/web", service("web", "web@1", 1))
 	s.want(200, "PUT", "/v1/clusters/default/services/web", service("web", "web@2", 1))
-	looking, writing := s.access(viewer), s.access(submitter)
+	looking, writing := s.access(cluster.RoleViewer), s.access(cluster.RoleSubmitter)
 	for _, path := range []string{
 		"/v1/definitions", "/v1/definitions/web", "/v1/definitions/web/2", "/v1/definitions/web/2/diff",
 		"/v1/clusters/default/services/web/rollout/history", "/v1/clusters/default/services/web", "/v1/events",

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -152,7 +153,7 @@ func TestStatusTellsOfLackingKeys(t *testing.T) {
 	if got := lacking(); len(got) > 0 {
 		t.Errorf("a new key that was made just now: %q", got)
 	}
-	now = now.Add(2 * handingOut)
+	now = now.Add(2 * credentials.MasterKeyDeadline)
 	if got := lacking(); len(got) != 1 ||
 		!strings.Contains(got[0],
 			"server two lacks the new master key k2 of secrets, which is not used before all have it") {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/internal/apiserver/route"
 )
 
 // metrics are the server's own: berth_apiserver_<name>_<unit>.
@@ -54,9 +56,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-func (m *metrics) request(rt *route, status int, took time.Duration) {
-	m.requests.WithLabelValues(rt.method, rt.path, strconv.Itoa(status)).Inc()
-	if !rt.long {
-		m.durations.WithLabelValues(rt.path).Observe(took.Seconds())
+func (m *metrics) request(rt *route.Route, status int, took time.Duration) {
+	m.requests.WithLabelValues(rt.Method, rt.Path, strconv.Itoa(status)).Inc()
+	if !rt.Long {
+		m.durations.WithLabelValues(rt.Path).Observe(took.Seconds())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 )
@@ -87,7 +88,7 @@ func TestNodeActions(t *testing.T) {
 	w.want(422, "POST", "/v1/nodes/n1/drain", `{"dead": "1h"}`)
 	w.want(412, "POST", "/v1/nodes/n1/cordon", nil, "If-Match", `"1"`)
 	rev := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)).Revision
-	w.want(200, "POST", "/v1/nodes/n1/cordon", nil, "If-Match", etag(rev))
+	w.want(200, "POST", "/v1/nodes/n1/cordon", nil, "If-Match", respond.ETag(rev))
 }
 
 func TestForgetNode(t *testing.T) {
@@ -246,7 +247,7 @@ func TestSoftState(t *testing.T) {
 	pulse.Seq, pulse.At, pulse.Stats = 9, time.Hour, &cluster.NodeStats{CPU: 900}
 	w.tables.SetPulse("n1", pulse)
 	began := time.Now()
-	w.want(200, "GET", "/v1/nodes?wait=300ms&index="+etag(page.Index)[1:len(etag(page.Index))-1], nil)
+	w.want(200, "GET", "/v1/nodes?wait=300ms&index="+respond.ETag(page.Index)[1:len(respond.ETag(page.Index))-1], nil)
 	if waited := time.Since(began); waited < 250*time.Millisecond {
 		t.Errorf("a pulse woke the list after %v", waited)
 	}

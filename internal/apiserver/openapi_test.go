@@ -11,17 +11,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/apiserver/openapi"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 var write = flag.Bool("write", false, "write the generated description instead of comparing it")
 
 func TestOpenAPI(t *testing.T) {
 	const path = "../../api/openapi.yaml"
-	doc := New(Config{}).spec
+	doc := New(Config{}).documents.spec
 	if *write {
-		if err := os.WriteFile(path, doc.yaml, 0o644); err != nil {
+		if err := os.WriteFile(path, doc.YAML, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -30,7 +32,7 @@ func TestOpenAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(doc.yaml)); diff != "" {
+	if diff := cmp.Diff(string(want), string(doc.YAML)); diff != "" {
 		t.Errorf("api/openapi.yaml is not what the server serves; run go generate ./internal/apiserver "+
 			"(-checked in +served):\n%s", diff)
 	}
@@ -42,16 +44,16 @@ func TestOpenAPIIsWhole(t *testing.T) {
 		Paths      map[string]map[string]map[string]any
 		Components struct{ Schemas map[string]any }
 	}
-	if err := json.Unmarshal(s.spec.json, &doc); err != nil {
+	if err := json.Unmarshal(s.documents.spec.JSON, &doc); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, rt := range s.routes {
-		op := doc.Paths[rt.path][strings.ToLower(rt.method)]
+		op := doc.Paths[rt.Path][strings.ToLower(rt.Method)]
 		if op == nil {
-			t.Errorf("%s %s is not described", rt.method, rt.path)
+			t.Errorf("%s %s is not described", rt.Method, rt.Path)
 		}
-		names = append(names, rt.name)
+		names = append(names, rt.Name)
 	}
 	slices.Sort(names)
 	if len(slices.Compact(names)) != len(s.routes) {
@@ -78,30 +80,30 @@ func TestOpenAPIEnumerations(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(s.spec.json, &doc); err != nil {
+	if err := json.Unmarshal(s.documents.spec.JSON, &doc); err != nil {
 		t.Fatal(err)
 	}
-	known := schemas{components: map[string]object{}}
+	known := openapi.Schemas{Components: map[string]openapi.Object{}}
 	for i := range s.routes {
-		for _, typ := range []reflect.Type{s.routes[i].body, s.routes[i].reply} {
+		for _, typ := range []reflect.Type{s.routes[i].Body, s.routes[i].Reply} {
 			if typ != nil {
-				known.of(typ)
+				known.Of(typ)
 			}
 		}
 	}
 	seen := map[reflect.Type]bool{}
-	for name, typ := range known.types {
-		for f := range reflectFields(typ) {
-			if f.typ.Kind() != reflect.String || f.typ.PkgPath() == "" {
+	for name, typ := range known.Types {
+		for f := range jsonfields.Of(typ) {
+			if f.Type.Kind() != reflect.String || f.Type.PkgPath() == "" {
 				continue
 			}
-			want := enum.Words(f.typ)
-			if got := doc.Components.Schemas[name].Properties[f.name].Enum; !slices.Equal(got, want) {
-				t.Errorf("%s.%s: got %v, want the constants of %v: %v", name, f.name, got, f.typ, want)
+			want := enum.Words(f.Type)
+			if got := doc.Components.Schemas[name].Properties[f.Name].Enum; !slices.Equal(got, want) {
+				t.Errorf("%s.%s: got %v, want the constants of %v: %v", name, f.Name, got, f.Type, want)
 			}
-			if seen[f.typ] = true; len(want) == 0 && f.typ != reflect.TypeFor[cluster.TaskID]() &&
-				f.typ != reflect.TypeFor[cluster.ReasonCode]() {
-				t.Errorf("%s.%s: the type %v lists no values", name, f.name, f.typ)
+			if seen[f.Type] = true; len(want) == 0 && f.Type != reflect.TypeFor[cluster.TaskID]() &&
+				f.Type != reflect.TypeFor[cluster.ReasonCode]() {
+				t.Errorf("%s.%s: the type %v lists no values", name, f.Name, f.Type)
 			}
 		}
 	}

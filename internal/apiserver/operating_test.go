@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -103,12 +105,12 @@ func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config))
 }
 
 // fresh has the server ask its engine anew.
-func (w *world) fresh() { w.server.engineChanged() }
+func (w *world) fresh() { w.server.engine.Changed() }
 
 func TestServers(t *testing.T) {
 	members := three()
-	reach := map[string]Reach{"s2": {Reached: true, For: time.Minute}, "s3": {Problem: "connection refused"}}
-	w := newFleetWorld(t, members, func(c *Config) { c.Reach = func() map[string]Reach { return reach } })
+	reach := map[string]control.Reach{"s2": {Reached: true, For: time.Minute}, "s3": {Problem: "connection refused"}}
+	w := newFleetWorld(t, members, func(c *Config) { c.Reach = func() map[string]control.Reach { return reach } })
 	type row struct {
 		ID, Name     string
 		State        api.ServerState
@@ -245,8 +247,8 @@ func TestRemoveServer(t *testing.T) {
 
 // TestStoreElsewhere has servers over a store that runs in none of them.
 func TestStoreElsewhere(t *testing.T) {
-	reach := map[string]Reach{"s2": {Reached: true}, "s3": {Problem: "no route"}}
-	w := newWorld(t, func(c *Config) { c.ServerID, c.Reach = "s1", func() map[string]Reach { return reach } })
+	reach := map[string]control.Reach{"s2": {Reached: true}, "s3": {Problem: "no route"}}
+	w := newWorld(t, func(c *Config) { c.ServerID, c.Reach = "s1", func() map[string]control.Reach { return reach } })
 	for _, id := range []string{"s1", "s2", "s3", "s4"} {
 		w.put(map[string]any{"server/" + id: cluster.Server{ID: id, Name: id}})
 	}
@@ -367,7 +369,8 @@ func TestMassSilence(t *testing.T) {
 	w.want(422, "PUT", "/v1/domain", map[string]any{"name": "other"})
 	w.want(412, "PUT", "/v1/domain", map[string]any{}, "If-Match", `"1"`)
 	at := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)).Revision
-	w.want(200, "PUT", "/v1/domain", map[string]any{"reschedule_until": now.Add(time.Hour)}, "If-Match", etag(at))
+	w.want(200, "PUT", "/v1/domain", map[string]any{"reschedule_until": now.Add(time.Hour)}, "If-Match",
+		respond.ETag(at))
 }
 
 // TestPoolSettings: pools have strategies; another one is told, and none in vain.
@@ -491,9 +494,9 @@ func TestRecovery(t *testing.T) {
 		!strings.Contains(r.Parts["recovery"], "waits for the operator") {
 		t.Errorf("readiness: %+v", r)
 	}
-	w.want(412, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision-1))
+	w.want(412, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", respond.ETag(v.Revision-1))
 	done := read[api.RecoveryView](t,
-		w.want(200, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", etag(v.Revision)))
+		w.want(200, "POST", "/v1/recovery", map[string]any{"action": "adopt"}, "If-Match", respond.ETag(v.Revision)))
 	if done.Needed || done.Recovery.State != cluster.RecoveryAdopt || done.Recovery.By == "" ||
 		done.Recovery.Decided.IsZero() {
 		t.Errorf("decided: %+v", done.Recovery)

@@ -48,7 +48,7 @@ func TestPermissionsAtAdmission(t *testing.T) {
 			t.Parallel()
 			s := newSecure(t, func(c *Config) { c.Permissions = nil })
 			s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop"}`)
-			token := s.access(submitter, "shop")
+			token := s.access(cluster.RoleSubmitter, "shop")
 			for kind, spec := range map[cluster.Kind]string{
 				cluster.KindService: serviceOfD, cluster.KindJob: jobOfD,
 				cluster.KindCron: cronOfD,
@@ -105,16 +105,16 @@ func TestWhoGivesPermissions(t *testing.T) {
 			t.Errorf("the cluster is %+v, want %d permissions", c.Value, want)
 		}
 	}
-	put(operator, with, 403)
-	put(submitter, with, 403)
-	put(operator, without, 201)
+	put(cluster.RoleOperator, with, 403)
+	put(cluster.RoleSubmitter, with, 403)
+	put(cluster.RoleOperator, without, 201)
 	has(0)
-	put(admin, with, 200)
+	put(cluster.RoleAdmin, with, 200)
 	has(1)
-	put(operator, without, 200)
+	put(cluster.RoleOperator, without, 200)
 	has(1)
-	put(operator, none, 403)
-	put(admin, none, 200)
+	put(cluster.RoleOperator, none, 403)
+	put(cluster.RoleAdmin, none, 200)
 	has(0)
 }
 
@@ -128,7 +128,7 @@ func TestPermissionsThatWereTaken(t *testing.T) {
 	s.want(200, "POST", "/v1/clusters/shop/services/s/stop", nil)
 	s.want(200, "POST", "/v1/apply", setOf(privileged()[cluster.PermitRoot], cluster.KindJob, jobOfD))
 	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": []}`)
-	token := s.access(submitter, "shop")
+	token := s.access(cluster.RoleSubmitter, "shop")
 	for _, path := range []string{"services/s/start", "jobs/j/restart"} {
 		if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, nil); got.status < 400 ||
 			!strings.Contains(string(got.body), "needs the permission root") {

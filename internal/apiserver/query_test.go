@@ -1,80 +1,17 @@
 package apiserver
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"testing"
 
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 )
-
-// logOf returns a snapshot of a store that holds batches of so many events, named "b1", "b2" and so on.
-func logOf(f *testing.F, batches ...int) *store.Snapshot {
-	f.Helper()
-	engine := memory.New(memory.Options{})
-	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	var ops []store.Op
-	for i, n := range batches {
-		b := cluster.EventBatch{ID: "b" + string(rune('1'+i))}
-		for range n {
-			b.Events = append(b.Events, cluster.Event{Type: "node.ready", Node: "n1"})
-		}
-		value, err := store.Encode(&b)
-		if err != nil {
-			f.Fatal(err)
-		}
-		ops = append(ops, store.Op{Key: store.Prefix(store.DefaultPrefix).Event(b.ID), Value: value})
-	}
-	if _, err := engine.Commit(f.Context(), []store.Group{{Ops: ops}}); err != nil {
-		f.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	ended.Go(func() { _ = tables.Run(ctx) })
-	f.Cleanup(func() { cancel(); ended.Wait(); _ = engine.Close() })
-	<-tables.Synced()
-	return tables.Snapshot()
-}
-
-// FuzzEventCursor holds that a cursor of any text is answered: with the events after one that is kept, with 410 for one
-// that is not, or with 400.
-func FuzzEventCursor(f *testing.F) {
-	snap := logOf(f, 1, 3, 2)
-	all := []string{"b1.0", "b2.0", "b2.1", "b2.2", "b3.0", "b3.1"}
-	for _, id := range append(slices.Clone(all), "", "now", ".", "b1", "b1.", ".0", "b9.0", "b1.-1",
-		"b1.99999999999999999999", "b1.+0", "b2.7") {
-		f.Add(id)
-	}
-	f.Fuzz(func(t *testing.T, id string) {
-		from, err := find(snap, id)
-		if err != nil {
-			if status := problemOf(err).Status; status != http.StatusBadRequest && status != http.StatusGone {
-				t.Errorf("%q: status %d: %v", id, status, err)
-			}
-			if slices.Contains(all, id) {
-				t.Errorf("%q is in the log: %v", id, err)
-			}
-			return
-		}
-		var rest []string
-		for _, v := range eventsAfter(snap, from, &eventQuery{}) {
-			rest = append(rest, v.ID)
-		}
-		if want := all[len(all)-len(rest):]; !slices.Equal(rest, want) {
-			t.Errorf("after %q: %v, want an end of the log", id, rest)
-		}
-		if i := slices.Index(all, id); i >= 0 && len(rest) != len(all)-i-1 {
-			t.Errorf("after %q: %v", id, rest)
-		}
-	})
-}
 
 // FuzzQuery holds that any query is either refused with 400 or read within its bounds.
 func FuzzQuery(f *testing.F) {
@@ -87,30 +24,30 @@ func FuzzQuery(f *testing.F) {
 		f.Add(raw)
 	}
 	s := New(Config{})
-	at := slices.IndexFunc(s.routes, func(rt route) bool { return rt.name == "listTasks" })
+	at := slices.IndexFunc(s.routes, func(rt route.Route) bool { return rt.Name == "listTasks" })
 	f.Fuzz(func(t *testing.T, raw string) {
 		r := &http.Request{URL: &url.URL{RawQuery: raw}}
 		refused := func(err error) bool {
 			if err == nil {
 				return false
 			}
-			if p := problemOf(err); p.Status != http.StatusBadRequest || len(p.Faults) == 0 {
+			if p := respond.ProblemOf(err); p.Status != http.StatusBadRequest || len(p.Faults) == 0 {
 				t.Errorf("%q: status %d with %d faults: %v", raw, p.Status, len(p.Faults), err)
 			}
 			return true
 		}
-		if err := checkQuery(&s.routes[at], r); refused(err) {
-			if _, ok := errors.AsType[*problem](err); !ok {
+		if err := route.Check(&s.routes[at], r); refused(err) {
+			if _, ok := errors.AsType[*respond.Problem](err); !ok {
 				t.Errorf("%q: %v is no problem", raw, err)
 			}
 		}
-		if w, err := windowOf(r); !refused(err) && (w.Limit < 0 || w.Limit > maxLimit) {
+		if w, err := lists.WindowOf(r); !refused(err) && (w.Limit < 0 || w.Limit > lists.MaxLimit) {
 			t.Errorf("%q: limit %d", raw, w.Limit)
 		}
-		if d, err := span(r, "wait"); !refused(err) && d < 0 {
+		if d, err := route.Duration(r, "wait"); !refused(err) && d < 0 {
 			t.Errorf("%q: wait %s", raw, d)
 		}
-		if ask, err := logsRequest(r); !refused(err) && (ask.Tail < -1 || ask.Since < 0) {
+		if ask, err := agentapi.LogsRequest(r); !refused(err) && (ask.Tail < -1 || ask.Since < 0) {
 			t.Errorf("%q: %+v", raw, ask)
 		}
 	})

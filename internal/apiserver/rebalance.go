@@ -3,11 +3,14 @@ package apiserver
 import (
 	"cmp"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/rebalance"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -23,50 +26,50 @@ const (
 	rebalanceSettle = 5 * time.Minute
 )
 
-func (s *Server) rebalanceRoutes() []route {
-	query := []parameter{
-		{"cluster", "string", "move tasks of this cluster only"},
-		{"max", "integer", "the most moves to find, 0 for all; default 100"},
-		{"min_gain", "integer", "the least that a move has to gain, in points; default 20"},
-		{"settle", "duration", "how long a task must have run to be moved; default 5m"},
-		{
+func (s *Server) rebalanceRoutes() []route.Route {
+	query := []route.Parameter{
+		route.QueryParam("cluster", "string", "move tasks of this cluster only"),
+		route.QueryParam("max", "integer", "the most moves to find, 0 for all; default 100"),
+		route.QueryParam("min_gain", "integer", "the least that a move has to gain, in points; default 20"),
+		route.QueryParam("settle", "duration", "how long a task must have run to be moved; default 5m"),
+		route.QueryParam(
 			"keep_violations", "boolean",
 			"leave tasks in place of which nothing is wrong but that their nodes do not meet their constraints",
-		},
-		consistent(),
+		),
+		route.Consistent(),
 	}
-	return []route{{
-		method: "GET", path: "/v1/rebalance", name: "planRebalance", role: viewer, query: query,
-		reply: typeOf[api.Rebalance](), serve: s.planRebalance,
-		summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
+	return []route.Route{{
+		Method: "GET", Path: "/v1/rebalance", Name: "planRebalance", Role: cluster.RoleViewer, Query: query,
+		Reply: reflect.TypeFor[api.Rebalance](), Serve: s.planRebalance,
+		Summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
 	}}
 }
 
 // planRebalance answers with the moves that are worth it, on the state as the tables have it.
 func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
-	most, err := number(r, "max", rebalanceMoves)
+	most, err := route.Number(r, "max", rebalanceMoves)
 	if err != nil {
 		return err
 	}
-	gain, err := number(r, "min_gain", rebalance.DefaultMinGain)
+	gain, err := route.Number(r, "min_gain", rebalance.DefaultMinGain)
 	if err != nil {
 		return err
 	}
-	settle, err := span(r, "settle")
+	settle, err := route.Duration(r, "settle")
 	if err != nil {
 		return err
 	}
 	if r.URL.Query().Get("settle") == "" {
 		settle = rebalanceSettle
 	}
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
 	in := r.URL.Query().Get("cluster")
 	if in != "" {
 		if _, ok := snap.Cluster(in); !ok {
-			return notFound("cluster", in)
+			return respond.NotFound("cluster", in)
 		}
 	}
 	const bound = 1 << 30
@@ -77,10 +80,10 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	b.gather()
 	found := rebalance.Rebalance(b.input, rebalance.Options{
 		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)),
-		KeepViolations: given(r, "keep_violations"),
+		KeepViolations: route.Flag(r, "keep_violations"),
 		Scheduler:      scheduler.Options{Now: b.now},
 	})
-	return answer(w, http.StatusOK, rebalanceView(snap.Revision(), &b.input, &found))
+	return respond.JSON(w, http.StatusOK, rebalanceView(snap.Revision(), &b.input, &found))
 }
 
 func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result) api.Rebalance {

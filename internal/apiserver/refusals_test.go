@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -58,9 +60,9 @@ func namesPlace(p *api.Problem, place string) bool {
 }
 
 // wellFormed fills the variable parts of a route's path with names of nothing.
-func (rt *route) wellFormed() (path string, values map[string]string) {
-	path, values = rt.path, map[string]string{}
-	for _, name := range rt.names() {
+func wellFormed(rt *route.Route) (path string, values map[string]string) {
+	path, values = rt.Path, map[string]string{}
+	for _, name := range rt.Names() {
 		value := map[string]string{
 			"version": "7", "task": "default.none.1.0", "rebalancing": "7",
 			"profile": "goroutine",
@@ -85,27 +87,27 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 	paths, queries, fields := 0, 0, 0
 	for i := range w.server.routes {
 		rt := &w.server.routes[i]
-		if rt.role == machine || rt.open {
+		if rt.Role == route.RoleMachine || rt.Open {
 			continue
 		}
-		good, _ := rt.wellFormed()
+		good, _ := wellFormed(rt)
 		// 1. Each part of the path.
-		for _, name := range rt.names() {
+		for _, name := range rt.Names() {
 			if name == "profile" {
 				continue
 			}
 			for _, value := range junk {
-				path := rt.path
-				for _, other := range rt.names() {
+				path := rt.Path
+				for _, other := range rt.Names() {
 					fill := url.PathEscape(value)
 					if other != name {
-						_, values := rt.wellFormed()
+						_, values := wellFormed(rt)
 						fill = values[other]
 					}
 					path = strings.ReplaceAll(path, "{"+other+"}", fill)
 				}
-				what := fmt.Sprintf("%s with %s %q", rt.name, name, value)
-				got := w.call(rt.method, path, bodyFor(rt))
+				what := fmt.Sprintf("%s with %s %q", rt.Name, name, value)
+				got := w.call(rt.Method, path, bodyFor(rt))
 				p := refusalOf(t, what, got)
 				if paths++; got.status == 400 && !namesPlace(&p, name) &&
 					!strings.Contains(string(got.body), "not a valid") {
@@ -114,35 +116,35 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 			}
 		}
 		// 2. The query.
-		p := refusalOf(t, rt.name+" with ?nosuch", w.call(rt.method, good+"?nosuch=1", bodyFor(rt)))
+		p := refusalOf(t, rt.Name+" with ?nosuch", w.call(rt.Method, good+"?nosuch=1", bodyFor(rt)))
 		if !namesPlace(&p, "?nosuch") {
-			t.Errorf("%s: nothing is said of ?nosuch: %+v", rt.name, p)
+			t.Errorf("%s: nothing is said of ?nosuch: %+v", rt.Name, p)
 		}
-		for _, q := range rt.query {
-			if q.kind == "string" && rt.method == http.MethodGet && rt.stream == "" {
+		for _, q := range rt.Query {
+			if q.Kind == "string" && rt.Method == http.MethodGet && rt.Stream == "" {
 				continue // names and words: to filter by one that is not there is no fault
 			}
-			if queries++; q.kind == "integer" || q.kind == "number" || q.kind == "boolean" {
-				got := w.call(rt.method, good+"?"+q.name+"=%21x", bodyFor(rt))
-				p := refusalOf(t, rt.name+" with ?"+q.name, got)
-				if got.status == 400 && !namesPlace(&p, "?"+q.name) {
-					t.Errorf("%s: nothing is said of ?%s: %s", rt.name, q.name, clipTest(got.body))
+			if queries++; q.Kind == "integer" || q.Kind == "number" || q.Kind == "boolean" {
+				got := w.call(rt.Method, good+"?"+q.Name+"=%21x", bodyFor(rt))
+				p := refusalOf(t, rt.Name+" with ?"+q.Name, got)
+				if got.status == 400 && !namesPlace(&p, "?"+q.Name) {
+					t.Errorf("%s: nothing is said of ?%s: %s", rt.Name, q.Name, clipTest(got.body))
 				}
 			}
 		}
-		if rt.body == nil {
+		if rt.Body == nil {
 			continue
 		}
 		// 3. The body, each field in turn.
-		for name, field := range shapeOf(rt.body).fields {
-			if field.raw {
+		for name, field := range strictjson.ShapeOf(rt.Body).Fields {
+			if field.Raw {
 				continue
 			}
 			for _, wrong := range []string{`[[{"a": "b"}]]`, `{"no such field": {"a": 1}}`} {
-				got := w.call(rt.method, good, fmt.Sprintf("{%q: %s}", name, wrong))
-				what := fmt.Sprintf("%s with %s: %s", rt.name, name, wrong)
+				got := w.call(rt.Method, good, fmt.Sprintf("{%q: %s}", name, wrong))
+				what := fmt.Sprintf("%s with %s: %s", rt.Name, name, wrong)
 				p := refusalOf(t, what, got)
-				if fields++; got.status == 422 && !namesPlace(&p, name) && field.fields == nil && field.elem == nil {
+				if fields++; got.status == 422 && !namesPlace(&p, name) && field.Fields == nil && field.Elem == nil {
 					t.Errorf("%s: nothing is said of it: %s", what, clipTest(got.body))
 				}
 			}
@@ -158,8 +160,8 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 }
 
 // bodyFor is a body that does not fit, for routes that want one: so that none of them does anything.
-func bodyFor(rt *route) any {
-	if rt.body == nil {
+func bodyFor(rt *route.Route) any {
+	if rt.Body == nil {
 		return nil
 	}
 	return `{"no_such_field": 1}`

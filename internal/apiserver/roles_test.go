@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
@@ -67,24 +70,24 @@ func TestEveryRouteHasARole(t *testing.T) {
 	}
 	s := New(Config{})
 	for _, rt := range s.routes {
-		got := string(rt.role)
-		if rt.open {
+		got := string(rt.Role)
+		if rt.Open {
 			got += "anybody"
 		}
-		if rt.shared {
+		if rt.Shared {
 			got += "*"
 		}
 		if got == "" {
-			t.Errorf("%s (%s %s) has no role: who may use it?", rt.name, rt.method, rt.path)
-		} else if got != want[rt.name] {
-			t.Errorf("%s (%s %s) is for %s, and this list says %q", rt.name, rt.method, rt.path, got, want[rt.name])
+			t.Errorf("%s (%s %s) has no role: who may use it?", rt.Name, rt.Method, rt.Path)
+		} else if got != want[rt.Name] {
+			t.Errorf("%s (%s %s) is for %s, and this list says %q", rt.Name, rt.Method, rt.Path, got, want[rt.Name])
 		}
-		delete(want, rt.name)
+		delete(want, rt.Name)
 	}
 	for name := range want {
 		t.Errorf("%s is in this list and is no route", name)
 	}
-	if rt := (&route{}); rt.may(new(http.Request), &caller{role: operator}) == nil {
+	if access.MayUse(&route.Route{})(new(http.Request), &access.Caller{Role: cluster.RoleOperator}) == nil {
 		t.Error("a route that nobody thought about is open")
 	}
 }
@@ -93,7 +96,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 func TestRolesAtEachRoute(t *testing.T) {
 	s := newSecure(t)
 	s.web()
-	people := []cluster.Role{viewer, submitter, operator, admin}
+	people := []cluster.Role{cluster.RoleViewer, cluster.RoleSubmitter, cluster.RoleOperator, cluster.RoleAdmin}
 	tokens := map[cluster.Role]string{}
 	for _, role := range people {
 		tokens[role] = s.access(role)
@@ -103,25 +106,27 @@ func TestRolesAtEachRoute(t *testing.T) {
 		"{definition}", "web", "{version}", "1",
 		"{task}", "default.none.1.0", "{node}", "n1", "{server}", "s9", "{token}", "tnone", "{profile}", "goroutine")
 	for _, rt := range s.server.routes {
-		path, body := fill.Replace(rt.path), ""
-		if rt.body != nil {
+		path, body := fill.Replace(rt.Path), ""
+		if rt.Body != nil {
 			body = "{}"
 		}
 		for _, role := range people {
-			got := s.ask(s.plain, tokens[role], rt.method, path, body)
-			refused := got.status == 403 || got.status == 401 && rt.name != "join"
-			if may := rt.open || rt.role != machine && rank(role) >= rank(rt.role); may == refused {
-				t.Errorf("%s as %s: status %d: %s", rt.name, role, got.status, got.body)
+			got := s.ask(s.plain, tokens[role], rt.Method, path, body)
+			refused := got.status == 403 || got.status == 401 && rt.Name != "join"
+			if may := rt.Open ||
+				rt.Role != route.RoleMachine && access.Rank(role) >= access.Rank(rt.Role); may == refused {
+				t.Errorf("%s as %s: status %d: %s", rt.Name, role, got.status, got.body)
 			}
 		}
 		// A certificate opens its holder's own part alone, and nothing opens what is not open.
 		for subject, c := range map[pki.Subject]*http.Client{nodeOne: node, serverTwo: server} {
-			if got := s.ask(c, "", rt.method, path, body); (got.status == 403) == (rt.open || rt.role == machine) {
-				t.Errorf("%s with the certificate of %s: status %d: %s", rt.name, subject, got.status, got.body)
+			if got := s.ask(c, "", rt.Method, path,
+				body); (got.status == 403) == (rt.Open || rt.Role == route.RoleMachine) {
+				t.Errorf("%s with the certificate of %s: status %d: %s", rt.Name, subject, got.status, got.body)
 			}
 		}
-		if got := s.ask(s.plain, "", rt.method, path, body); (got.status == 401) == rt.open && rt.name != "join" {
-			t.Errorf("%s without anything: status %d", rt.name, got.status)
+		if got := s.ask(s.plain, "", rt.Method, path, body); (got.status == 401) == rt.Open && rt.Name != "join" {
+			t.Errorf("%s without anything: status %d", rt.Name, got.status)
 		}
 	}
 }
@@ -137,13 +142,13 @@ func TestPartsOfMachines(t *testing.T) {
 	}{
 		{"a node to the agents' part", s.shows(nodeOne), "", transportPath, 200},
 		{"a server to the agents' part", s.shows(serverTwo), "", transportPath, 403},
-		{"an admin to the agents' part", s.plain, s.access(admin), transportPath, 403},
+		{"an admin to the agents' part", s.plain, s.access(cluster.RoleAdmin), transportPath, 403},
 		{"nobody to the agents' part", s.plain, "", transportPath, 401},
 		{"a server to the servers' part", s.shows(serverTwo), "", "/peer/v1/digest", 204},
 		{"a node to the servers' part", s.shows(nodeOne), "", "/peer/v1/digest", 403},
-		{"an admin to the servers' part", s.plain, s.access(admin), "/peer/v1/digest", 403},
-		{"a viewer to the metrics", s.plain, s.access(viewer), "/metrics", 200},
-		{"a viewer of one cluster to the metrics", s.plain, s.access(viewer, "default"), "/metrics", 403},
+		{"an admin to the servers' part", s.plain, s.access(cluster.RoleAdmin), "/peer/v1/digest", 403},
+		{"a viewer to the metrics", s.plain, s.access(cluster.RoleViewer), "/metrics", 200},
+		{"a viewer of one cluster to the metrics", s.plain, s.access(cluster.RoleViewer, "default"), "/metrics", 403},
 		{"a node to the metrics", s.shows(nodeOne), "", "/metrics", 403},
 		{"the token of the token file, from another machine", s.plain, token, "/v1/version", 401},
 		{"a certificate with a wrong token", s.shows(nodeOne), "tabc.wrong", transportPath, 401},
@@ -224,7 +229,7 @@ func TestTokenOfSomeClusters(t *testing.T) {
 		s.want(201, "PUT", "/v1/clusters/"+in+"/services/web", service("web", "web@1", 2))
 		s.want(201, "PUT", "/v1/clusters/"+in+"/jobs/sum", job("sum", "web@1", 1))
 	}
-	red := s.access(submitter, "red")
+	red := s.access(cluster.RoleSubmitter, "red")
 	in := func(name, cluster string) map[string]any {
 		o := service(name, "web@1", 1)
 		o["cluster"] = cluster
@@ -292,9 +297,9 @@ func TestLimitedTokenWaits(t *testing.T) {
 	s := newSecure(t)
 	s.web()
 	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
-	red := s.access(viewer, "red")
+	red := s.access(cluster.RoleViewer, "red")
 	// Both look at the same list, at the same index; each sees another one, and waits for a change of what it sees.
-	all := s.access(viewer)
+	all := s.access(cluster.RoleViewer)
 	for _, token := range []string{red, all} {
 		at := read[struct{ Index uint64 }](t, s.ask(s.plain, token, "GET", "/v1/services", nil)).Index
 		for _, other := range []string{red, all} {
@@ -313,11 +318,11 @@ func TestLimitedTokenWaits(t *testing.T) {
 	}
 }
 
-func etagNumber(n uint64) string { return strings.Trim(etag(n), `"`) }
+func etagNumber(n uint64) string { return strings.Trim(respond.ETag(n), `"`) }
 
 func TestSubmitterMakesNoClusters(t *testing.T) {
 	s := newSecure(t)
-	token := s.access(submitter)
+	token := s.access(cluster.RoleSubmitter)
 	if got := s.ask(s.plain, token, "POST", "/v1/apply",
 		manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 403 {
 		t.Errorf("status %d, want 403: %s", got.status, got.body)
@@ -331,14 +336,15 @@ func TestSubmitterMakesNoClusters(t *testing.T) {
 }
 
 func TestRanks(t *testing.T) {
-	order := []cluster.Role{"", cluster.RoleNode, cluster.RoleServer, machine, "root"}
+	order := []cluster.Role{"", cluster.RoleNode, cluster.RoleServer, route.RoleMachine, "root"}
 	for _, r := range order {
-		if rank(r) != 0 {
-			t.Errorf("rank of %q is %d, want 0", r, rank(r))
+		if access.Rank(r) != 0 {
+			t.Errorf("rank of %q is %d, want 0", r, access.Rank(r))
 		}
 	}
-	people := []cluster.Role{viewer, submitter, operator, admin}
-	if !slices.IsSortedFunc(people, func(a, b cluster.Role) int { return rank(a) - rank(b) }) || rank(viewer) == 0 {
+	people := []cluster.Role{cluster.RoleViewer, cluster.RoleSubmitter, cluster.RoleOperator, cluster.RoleAdmin}
+	if !slices.IsSortedFunc(people, func(a, b cluster.Role) int { return access.Rank(a) - access.Rank(b) }) ||
+		access.Rank(cluster.RoleViewer) == 0 {
 		t.Error("the roles are out of order")
 	}
 }

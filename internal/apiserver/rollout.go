@@ -4,105 +4,117 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/catalog"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) rolloutRoutes() []route {
+// rolloutsAPI shows rollouts of services, pauses and promotes them, and goes back to earlier versions.
+type rolloutsAPI struct{ workloads }
+
+func (a *rolloutsAPI) routes() []route.Route {
 	const one = "/v1/clusters/{cluster}/services/{service}/rollout"
-	view := typeOf[api.RolloutView]()
-	return []route{
+	view := reflect.TypeFor[api.RolloutView]()
+	return []route.Route{
 		{
-			method: "GET", path: one, name: "readRollout", role: viewer,
-			summary: "Where the rollout of a service's newest version stands, and what it waits for.",
-			query:   []parameter{consistent()}, reply: view, serve: s.readRollout,
+			Method: "GET", Path: one, Name: "readRollout", Role: cluster.RoleViewer,
+			Summary: "Where the rollout of a service's newest version stands, and what it waits for.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: view, Serve: a.readRollout,
 		},
 		{
-			method: "GET", path: one + "/history", name: "readRolloutHistory", role: viewer,
-			summary: "The versions of a service that are remembered, with what each changed.",
-			query:   []parameter{consistent()}, reply: typeOf[api.RolloutHistory](), serve: s.readRolloutHistory,
+			Method: "GET", Path: one + "/history", Name: "readRolloutHistory", Role: cluster.RoleViewer,
+			Summary: "The versions of a service that are remembered, with what each changed.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.RolloutHistory](),
+			Serve: a.readRolloutHistory,
 		},
 		{
-			method: "POST", path: one + "/pause", name: "pauseRollout", role: submitter,
-			summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", writes: true,
-			reply: view, serve: s.pauseRollout(true),
+			Method: "POST", Path: one + "/pause", Name: "pauseRollout", Role: cluster.RoleSubmitter,
+			Summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", Writes: true,
+			Reply: view, Serve: a.pauseRollout(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeRollout", role: submitter,
-			summary: "Lets a paused rollout go on.", writes: true, reply: view, serve: s.pauseRollout(false),
+			Method: "POST", Path: one + "/resume", Name: "resumeRollout", Role: cluster.RoleSubmitter,
+			Summary: "Lets a paused rollout go on.", Writes: true, Reply: view, Serve: a.pauseRollout(false),
 		},
 		{
-			method: "POST", path: one + "/promote", name: "promoteRollout", role: submitter,
-			summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those " +
-				"of another generation than the one named.", writes: true, body: typeOf[api.PromoteRequest](),
-			optional: true, reply: view, serve: s.promoteRollout,
+			Method: "POST", Path: one + "/promote", Name: "promoteRollout", Role: cluster.RoleSubmitter,
+			Summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those " +
+				"of another generation than the one named.", Writes: true, Body: reflect.TypeFor[api.PromoteRequest](),
+			Optional: true, Reply: view, Serve: a.promoteRollout,
 		},
 		{
-			method: "POST", path: one + "/undo", name: "undoRollout", role: submitter,
-			summary: "Asks for an earlier version again: one of a generation, or the last one before of " +
-				"which all tasks were healthy.", writes: true, body: typeOf[api.UndoRequest](), optional: true,
-			reply: view, serve: s.undoRollout,
+			Method: "POST", Path: one + "/undo", Name: "undoRollout", Role: cluster.RoleSubmitter,
+			Summary: "Asks for an earlier version again: one of a generation, or the last one before of " +
+				"which all tasks were healthy.", Writes: true, Body: reflect.TypeFor[api.UndoRequest](), Optional: true,
+			Reply: view, Serve: a.undoRollout,
 		},
 	}
 }
 
-func (s *Server) readRollout(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+func (a *rolloutsAPI) readRollout(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := a.services().named(r)
 	e, ok := snap.Service(in, name)
 	if !ok {
-		return notFound("service", in+"/"+name)
+		return respond.NotFound("service", in+"/"+name)
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusOK, s.look(snap).rolloutView(e))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusOK, a.look(snap).rolloutView(e))
 }
 
-func (s *Server) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+func (a *rolloutsAPI) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := a.services().named(r)
 	e, ok := snap.Service(in, name)
 	if !ok {
-		return notFound("service", in+"/"+name)
+		return respond.NotFound("service", in+"/"+name)
 	}
-	tag(w, e.Modified)
+	respond.SetETag(w, e.Modified)
 	h := historyView(snap, e)
 	for i := range h.Versions {
-		h.Versions[i].Fields = callerOf(r.Context()).showFields(h.Versions[i].Fields)
+		h.Versions[i].Fields = access.CallerOf(r.Context()).ShowFields(h.Versions[i].Fields)
 	}
-	return answer(w, http.StatusOK, h)
+	return respond.JSON(w, http.StatusOK, h)
 }
 
 // actOnRollout changes what the user asks of a service's rollout, and answers with where that stands.
-func (s *Server) actOnRollout(w http.ResponseWriter, r *http.Request,
-	do func(*draft, *cluster.Service) (bool, error),
+func (a *rolloutsAPI) actOnRollout(w http.ResponseWriter, r *http.Request,
+	do func(*draft.Draft, *cluster.Service) (bool, error),
 ) error {
-	snap, mine, err := s.services().changed(r, do)
+	snap, mine, err := a.services().changed(r, do)
 	if err != nil {
 		return err
 	}
-	e, err := s.services().after(r, snap, mine)
+	e, err := a.services().after(r, snap, mine)
 	if err != nil {
 		return err
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusOK, s.look(snap).rolloutView(e))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusOK, a.look(snap).rolloutView(e))
 }
 
-func (s *Server) pauseRollout(pause bool) func(http.ResponseWriter, *http.Request) error {
+func (a *rolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+		return a.actOnRollout(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 			if svc.Rollout.Paused == pause {
 				return false, nil
 			}
@@ -111,31 +123,31 @@ func (s *Server) pauseRollout(pause bool) func(http.ResponseWriter, *http.Reques
 			if !pause {
 				kind, about = "service.rollout-resumed", "rollouts go on"
 			}
-			d.tell(svc, kind, about)
+			tellOfRollout(d, svc, kind, about)
 			return true, nil
 		})
 	}
 }
 
 // tell adds an event about what the user asked of a service's rollout.
-func (d *draft) tell(svc *cluster.Service, kind, message string) {
+func tellOfRollout(d *draft.Draft, svc *cluster.Service, kind, message string) {
 	owner := svc.Owner()
-	d.instead[d.prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{
+	d.Instead[d.Prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{
 		Type: kind, Cluster: svc.Cluster, Owner: &owner,
 		Message: message,
 	}
 }
 
-func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
+func (a *rolloutsAPI) promoteRollout(w http.ResponseWriter, r *http.Request) error {
 	var ask api.PromoteRequest
 	if r.ContentLength != 0 {
-		if err := readBody(w, r, &ask); err != nil {
+		if err := strictjson.ReadBody(w, r, &ask); err != nil {
 			return err
 		}
 	}
-	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
+	return a.actOnRollout(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		if ask.Generation != 0 && ask.Generation != svc.Generation {
-			return false, problemf(http.StatusConflict,
+			return false, respond.Problemf(http.StatusConflict,
 				"the canaries of generation %d of service %s/%s are not the newest any more: generation %d "+
 					"with %s was asked for meanwhile; look at that, and promote it",
 				ask.Generation, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
@@ -143,13 +155,14 @@ func (s *Server) promoteRollout(w http.ResponseWriter, r *http.Request) error {
 		if svc.Rollout.Promoted == svc.Generation {
 			return false, nil
 		}
-		e, ok := d.snap.Rollout(svc.Cluster, svc.Name)
+		e, ok := d.Snap.Rollout(svc.Cluster, svc.Name)
 		if why := unpromotable(svc, e.Value); why != "" {
-			return false, problemf(http.StatusConflict, "no canaries of service %s/%s wait: %s", svc.Cluster, svc.Name,
-				why)
+			return false,
+				respond.Problemf(http.StatusConflict, "no canaries of service %s/%s wait: %s", svc.Cluster, svc.Name,
+					why)
 		}
 		if ok { // a rollout that fails meanwhile is not promoted
-			d.require(d.prefix.Rollout(svc.Cluster, svc.Name), e.Modified)
+			d.Require(d.Prefix.Rollout(svc.Cluster, svc.Name), e.Modified)
 		}
 		svc.Rollout.Promoted = svc.Generation
 		return true, nil
@@ -174,15 +187,15 @@ func unpromotable(svc *cluster.Service, record *cluster.Rollout) string {
 }
 
 // undoRollout asks for an earlier version again, as a version of its own. It is not taken back by itself if it fails.
-func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
+func (a *rolloutsAPI) undoRollout(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRequest
 	if r.ContentLength != 0 {
-		if err := readBody(w, r, &ask); err != nil {
+		if err := strictjson.ReadBody(w, r, &ask); err != nil {
 			return err
 		}
 	}
-	return s.actOnRollout(w, r, func(d *draft, svc *cluster.Service) (bool, error) {
-		known := versionsOf(d.snap, svc)
+	return a.actOnRollout(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
+		known := snapshot.VersionsOf(d.Snap, svc)
 		if done, err := undone(known, svc, &ask); done || err != nil {
 			return false, err
 		}
@@ -190,7 +203,7 @@ func (s *Server) undoRollout(w http.ResponseWriter, r *http.Request) error {
 		if !ok {
 			return false, noVersion(svc, known, ask.Generation)
 		}
-		return true, d.undo(svc, to)
+		return true, goBack(d, svc, to)
 	})
 }
 
@@ -206,12 +219,12 @@ func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest)
 		if ask.Generation == 0 && svc.Rollout.Reverted == ask.From || i >= 0 && known[i].Definition == svc.Definition {
 			return true, nil
 		}
-		return false, problemf(http.StatusConflict,
+		return false, respond.Problemf(http.StatusConflict,
 			"generation %d of service %s/%s is not the newest any more: generation %d with %s was asked for "+
 				"meanwhile; look at that, and undo it",
 			ask.From, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
 	case ask.Generation == 0 && svc.Rollout.Reverted != 0 && now.State != cluster.RolloutComplete:
-		return false, problemf(http.StatusConflict,
+		return false, respond.Problemf(http.StatusConflict,
 			"generation %d of service %s/%s takes back generation %d already, and its rollout is %s, not "+
 				"complete: to go somewhere else name the generation, see the rollout's history",
 			svc.Generation, svc.Cluster, svc.Name, svc.Rollout.Reverted, now.State)
@@ -221,23 +234,25 @@ func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest)
 
 // undo makes an earlier version what the service asks for. One that was healthy comes back at once, without canaries
 // and gates, and is not taken back again; one that never was is tried out like any other.
-func (d *draft) undo(svc *cluster.Service, to cluster.Version) error {
+func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
-		return conflictf("generation", "version %d cannot come back: %s", to.Generation, cluster.FaultsOf(err).Error())
+		return draft.Conflictf("generation", "version %d cannot come back: %s", to.Generation,
+			cluster.FaultsOf(err).Error())
 	}
-	if err := d.resolve(&to.Definition, "definition"); err != nil {
+	if err := d.Resolve(&to.Definition, "definition"); err != nil {
 		return refused(err)
 	}
-	if def := d.definition(to.Definition); def != nil {
+	if def := d.Definition(to.Definition); def != nil {
 		if err := svc.CheckDefinition(def); err != nil {
 			return refused(err)
 		}
 	}
-	if err := d.still(svc.Cluster, d.permitted(svc.Cluster, to.Definition, "definition")); err != nil {
+	if err := d.RequirePermissions(svc.Cluster,
+		d.CheckPermissions(svc.Cluster, to.Definition, "definition")); err != nil {
 		return refused(err)
 	}
 	from := svc.Generation
-	d.nextVersion(svc)
+	d.NextVersion(svc)
 	svc.Definition = to.Definition
 	if to.State != cluster.RolloutFailed && to.State != cluster.RolloutRolledBack {
 		svc.Rollout.Reverted = from
@@ -257,7 +272,8 @@ func noVersion(svc *cluster.Service, known []cluster.Version, generation uint64)
 	for _, v := range known {
 		names = append(names, fmt.Sprintf("%d (%s, %s)", v.Generation, v.Definition, v.State))
 	}
-	return problemf(http.StatusConflict, "service %s/%s remembers %s; its generations are %s", svc.Cluster, svc.Name,
+	return respond.Problemf(http.StatusConflict, "service %s/%s remembers %s; its generations are %s", svc.Cluster,
+		svc.Name,
 		what, strings.Join(names, ", "))
 }
 
@@ -268,38 +284,17 @@ func historyView(snap *store.Snapshot, e store.Entry[cluster.Service]) api.Rollo
 		Cluster: svc.Cluster, Service: svc.Name, Revision: e.Modified,
 		Versions: []api.VersionView{},
 	}
-	known := versionsOf(snap, svc)
+	known := snapshot.VersionsOf(snap, svc)
 	for i, v := range known {
 		view := api.VersionView{Version: v, Current: v.Generation == svc.Generation}
 		if i+1 < len(known) {
-			view.Fields, view.Note = changedBy(snap, known[i+1].Definition, v.Definition)
+			view.Fields, view.Note = catalog.ChangedBy(snap, known[i+1].Definition, v.Definition)
 		} else {
 			view.Note = "the first version that is remembered"
 		}
 		h.Versions = append(h.Versions, view)
 	}
 	return h
-}
-
-// changedBy returns the fields in which a definition differs from the one before, or a note why there are none.
-func changedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChange, string) {
-	if before == after {
-		return nil, "the same definition, with tasks begun anew"
-	}
-	a, ok := snap.Definition(before)
-	if !ok {
-		return nil, fmt.Sprintf("%s is not known any more", before)
-	}
-	b, ok := snap.Definition(after)
-	if !ok {
-		return nil, fmt.Sprintf("%s is not known any more", after)
-	}
-	_, fields := compare(a.Value, b.Value)
-	fields = slices.DeleteFunc(fields, func(f api.FieldChange) bool { return f.Path == "version" })
-	if len(fields) == 0 {
-		return nil, fmt.Sprintf("%s and %s have the same content", before, after)
-	}
-	return fields, ""
 }
 
 // rolloutView shows where the rollout of a service's newest version stands.

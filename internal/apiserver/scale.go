@@ -4,56 +4,64 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) scaleRoutes() []route {
+// scalesAPI shows and sets the number of tasks of services.
+type scalesAPI struct{ workloads }
+
+func (a *scalesAPI) routes() []route.Route {
 	const one = "/v1/clusters/{cluster}/services/{service}/scale"
-	view := typeOf[api.ServiceView]()
-	return []route{
+	view := reflect.TypeFor[api.ServiceView]()
+	return []route.Route{
 		{
-			method: "GET", path: one, name: "readScale", role: viewer,
-			summary: "The count of a service, what it is measured by, and how it changed.",
-			query:   []parameter{consistent()}, reply: typeOf[api.ScaleView](), serve: s.readScale,
+			Method: "GET", Path: one, Name: "readScale", Role: cluster.RoleViewer,
+			Summary: "The count of a service, what it is measured by, and how it changed.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.ScaleView](), Serve: a.readScale,
 		},
 		{
-			method: "POST", path: one, name: "scaleService", role: submitter,
-			summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is " +
-				"where it begins anew.", writes: true, body: typeOf[api.ScaleRequest](), reply: view,
-			serve: s.scaleService,
+			Method: "POST", Path: one, Name: "scaleService", Role: cluster.RoleSubmitter,
+			Summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is " +
+				"where it begins anew.", Writes: true, Body: reflect.TypeFor[api.ScaleRequest](), Reply: view,
+			Serve: a.scaleService,
 		},
 		{
-			method: "POST", path: one + "/suspend", name: "suspendScaling", role: submitter,
-			summary: "Leaves the number of tasks where it is, whatever they use.", writes: true, reply: view,
-			serve: s.suspendScaling(true),
+			Method: "POST", Path: one + "/suspend", Name: "suspendScaling", Role: cluster.RoleSubmitter,
+			Summary: "Leaves the number of tasks where it is, whatever they use.", Writes: true, Reply: view,
+			Serve: a.suspendScaling(true),
 		},
 		{
-			method: "POST", path: one + "/resume", name: "resumeScaling", role: submitter,
-			summary: "Lets scaling change the number of tasks again.", writes: true, reply: view,
-			serve: s.suspendScaling(false),
+			Method: "POST", Path: one + "/resume", Name: "resumeScaling", Role: cluster.RoleSubmitter,
+			Summary: "Lets scaling change the number of tasks again.", Writes: true, Reply: view,
+			Serve: a.suspendScaling(false),
 		},
 	}
 }
 
 // scaleService sets what is asked for. The bounds are those that the request sets, or else those that stand.
-func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
+func (a *scalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ScaleRequest
-	if err := readBody(w, r, &ask); err != nil {
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
 	if faults := faultsOfScale(&ask); len(faults) > 0 {
-		return faulty(faults)
+		return respond.Invalid(faults)
 	}
-	return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+	return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
 		if svc.Mode == cluster.ModeDaemon {
-			return false, conflictf("count",
+			return false, draft.Conflictf("count",
 				"service %s/%s is a daemon: it has one task on each node that its constraints allow", svc.Cluster,
 				svc.Name)
 		}
@@ -64,7 +72,7 @@ func (s *Server) scaleService(w http.ResponseWriter, r *http.Request) error {
 		if ask.Count != nil && (svc.Scaling != nil || svc.Count != was.Count) {
 			svc.Recounted++ // the number may be the same, and what scaling made of it is not
 		}
-		action, _ := compare(&was, svc)
+		action, _ := draft.Compare(&was, svc)
 		return action != api.ActionNone, nil
 	})
 }
@@ -98,7 +106,8 @@ func faultsOfScale(ask *api.ScaleRequest) (faults cluster.Faults) {
 func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 	if svc.Scaling == nil {
 		if ask.Min != nil || ask.Max != nil {
-			return conflictf("", "service %s/%s has no scaling, so it has no bounds: give it some with its manifest",
+			return draft.Conflictf("",
+				"service %s/%s has no scaling, so it has no bounds: give it some with its manifest",
 				svc.Cluster, svc.Name)
 		}
 		svc.Count = *ask.Count
@@ -112,10 +121,10 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 		scaling.Max = *ask.Max
 	}
 	if scaling.Max < 1 {
-		return faultf("max", "is %d, want 1 to %d: to run none, stop the service", scaling.Max, cluster.MaxCount)
+		return draft.Faultf("max", "is %d, want 1 to %d: to run none, stop the service", scaling.Max, cluster.MaxCount)
 	}
 	if scaling.Min > scaling.Max {
-		return faultf("min", "is %d, and max is %d", scaling.Min, scaling.Max)
+		return draft.Faultf("min", "is %d, and max is %d", scaling.Min, scaling.Max)
 	}
 	svc.Scaling = &scaling
 	if ask.Count == nil {
@@ -123,7 +132,7 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 		return nil
 	}
 	if *ask.Count < scaling.Min || *ask.Count > scaling.Max {
-		return faultf("count", "is %d, and the scaling of service %s/%s keeps it from %d to %d: change min "+
+		return draft.Faultf("count", "is %d, and the scaling of service %s/%s keeps it from %d to %d: change min "+
 			"or max as well",
 			*ask.Count, svc.Cluster, svc.Name, scaling.Min, scaling.Max)
 	}
@@ -131,11 +140,11 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 	return nil
 }
 
-func (s *Server) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
+func (a *scalesAPI) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return s.services().change(w, r, func(_ *draft, svc *cluster.Service) (bool, error) {
+		return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
 			if svc.Scaling == nil {
-				return false, conflictf("", "service %s/%s has no scaling", svc.Cluster, svc.Name)
+				return false, draft.Conflictf("", "service %s/%s has no scaling", svc.Cluster, svc.Name)
 			}
 			if svc.Scaling.Suspended == suspend {
 				return false, nil
@@ -148,18 +157,18 @@ func (s *Server) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Re
 	}
 }
 
-func (s *Server) readScale(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+func (a *scalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	in, name := s.services().named(r)
+	in, name := a.services().named(r)
 	e, ok := snap.Service(in, name)
 	if !ok {
-		return notFound("service", in+"/"+name)
+		return respond.NotFound("service", in+"/"+name)
 	}
-	tag(w, e.Modified)
-	return answer(w, http.StatusOK, s.look(snap).scaleView(e))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, http.StatusOK, a.look(snap).scaleView(e))
 }
 
 // scaleView shows the count of a service with what changes it.
@@ -217,7 +226,7 @@ func (l *look) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []a
 		return v
 	}
 	mean := sum / float64(n)
-	v.Value, v.At, v.Message = &mean, l.now.UTC(), "the mean of "+plural(n, "task")
+	v.Value, v.At, v.Message = &mean, l.now.UTC(), "the mean of "+respond.Plural(n, "task")
 	if t.Target > 0 {
 		v.Wish = int(math.Ceil(sum / t.Target))
 	}

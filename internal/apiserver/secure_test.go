@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store/memory"
@@ -53,11 +54,11 @@ func (b *lockedBuffer) String() string {
 // memoryAudit keeps lines for a test.
 type memoryAudit struct {
 	mu   sync.Mutex
-	all  []AuditLine
+	all  []audit.Line
 	fail error
 }
 
-func (m *memoryAudit) Put(line AuditLine) <-chan struct{} {
+func (m *memoryAudit) Put(line audit.Line) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all = append(m.all, line)
@@ -73,7 +74,7 @@ func (m *memoryAudit) Health() error {
 }
 
 // take returns the lines since the last call.
-func (m *memoryAudit) take() []AuditLine {
+func (m *memoryAudit) take() []audit.Line {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.all

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
@@ -50,7 +51,7 @@ func TestExecOverHTTPS(t *testing.T) {
 		}
 		return conn, resp.StatusCode
 	}
-	submitting, viewing := s.access(submitter), s.access(viewer)
+	submitting, viewing := s.access(cluster.RoleSubmitter), s.access(cluster.RoleViewer)
 	s.lines.take()
 	if _, status := dial(viewing); status != 403 {
 		t.Errorf("a viewer: status %d", status)
@@ -82,8 +83,8 @@ func TestStreamOverHTTPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+s.access(viewer))
-	r.Header.Set("Accept", eventStream)
+	r.Header.Set("Authorization", "Bearer "+s.access(cluster.RoleViewer))
+	r.Header.Set("Accept", route.MediaEventStream)
 	resp, err := s.plain.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -15,13 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 )
 
 // rarely keeps lists from being computed anew as a whole, so that a test sees what changes alone do.
 func (w *world) rarely() {
-	w.server.views.Whole.Least, w.server.views.Whole.Most = time.Hour, time.Hour
+	w.server.lists.Views.Whole.Least, w.server.lists.Views.Whole.Most = time.Hour, time.Hour
 }
 
 // computed returns how often a list was computed for those who wait.
@@ -61,10 +63,8 @@ func TestOneComputationForAll(t *testing.T) {
 		go func() { answered <- w.call("GET", fmt.Sprintf("/v1/services?index=%d&wait=1m", index), nil) }()
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
-		w.server.waiters.mu.Lock()
-		defer w.server.waiters.mu.Unlock()
-		if w.server.waiters.all != 2*many {
-			return fmt.Errorf("%d wait", w.server.waiters.all)
+		if n := w.server.lists.Waiters.Count(); n != 2*many {
+			return fmt.Errorf("%d wait", n)
 		}
 		return nil
 	})
@@ -83,7 +83,7 @@ func TestOneComputationForAll(t *testing.T) {
 	if n := w.computed("services"); n != 2 {
 		t.Errorf("computed %d times, want twice: at the begin and once for the change", n)
 	}
-	if n := w.server.views.Views(); n != 1 {
+	if n := w.server.lists.Views.Views(); n != 1 {
 		t.Errorf("%d views are held for one list", n)
 	}
 }
@@ -149,7 +149,7 @@ func TestTooManyWaiters(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/tasks", "/v1/events"} {
 		refused(path, "token-file has 2 requests of this server open that wait for changes, which is all "+
-			"that one client may have", "Accept", eventStream)
+			"that one client may have", "Accept", route.MediaEventStream)
 	}
 	refused("/v1/services?index=1&wait=1m", "one client")
 	refused("/v1/events?after=now&wait=1m", "one client")
@@ -162,12 +162,11 @@ func TestTooManyWaiters(t *testing.T) {
 	one, two := "Bearer "+viewer("one"), "Bearer "+viewer("two")
 	third := w.stream("/v1/services", "Authorization", one)
 	third.until(t, "synced")
-	refused("/v1/services", "3 requests wait for changes at this server", "Authorization", two, "Accept", eventStream)
+	refused("/v1/services", "3 requests wait for changes at this server", "Authorization", two, "Accept",
+		route.MediaEventStream)
 	third.cancel()
 	testkit.Eventually(t, 10*time.Second, func() error {
-		w.server.waiters.mu.Lock()
-		defer w.server.waiters.mu.Unlock()
-		if w.server.waiters.all > 2 {
+		if w.server.lists.Waiters.Count() > 2 {
 			return errors.New("the place is still taken")
 		}
 		return nil
@@ -214,10 +213,12 @@ func TestScopesAreNotShared(t *testing.T) {
 	if got := part.until(t, "synced"); kinds(got) != "put synced" || !strings.Contains(got[0].data, `"count":7`) {
 		t.Errorf("%v", got)
 	}
-	if a, b := (&caller{role: viewer}).scope(), (&caller{role: viewer, clusters: []string{}}).scope(); a == b {
+	if a, b := (&access.Caller{Role: cluster.RoleViewer}).Scope(),
+		(&access.Caller{Role: cluster.RoleViewer, Clusters: []string{}}).Scope(); a == b {
 		t.Errorf("who sees all and who sees nothing share %q", a)
 	}
-	if a, b := (&caller{role: viewer}).scope(), (&caller{role: submitter}).scope(); a == b {
+	if a, b := (&access.Caller{Role: cluster.RoleViewer}).Scope(),
+		(&access.Caller{Role: cluster.RoleSubmitter}).Scope(); a == b {
 		t.Errorf("who may read values and who may not share %q", a)
 	}
 }
@@ -400,7 +401,7 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Accept", eventStream)
+	r.Header.Set("Accept", route.MediaEventStream)
 	slow, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/planning"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -82,7 +84,7 @@ func TestASimulationThatCannotBeMade(t *testing.T) {
 		status int
 		says   string
 	}{
-		"held":     {fmt.Errorf("%w: the store went back", ErrSimulation), 409, "the store went back"},
+		"held":     {fmt.Errorf("%w: the store went back", planning.ErrSimulation), 409, "the store went back"},
 		"too long": {fmt.Errorf("decide: %w", context.DeadlineExceeded), 503, "berth simulate --snapshot"},
 		"refused":  {cluster.Faults{{Path: "changes[0]", Message: "there is no service web"}}, 422, ""},
 	} {
@@ -124,5 +126,5 @@ func TestAllThatIsWrongWithASimulationIsTold(t *testing.T) {
 		t.Errorf("got the faults %s, want both unknown fields", r.faults())
 	}
 	w.want(400, "POST", "/v1/simulate", `{"changes": [`)
-	w.want(413, "POST", "/v1/simulate", `{"changes": "`+strings.Repeat("x", maxBody)+`"}`)
+	w.want(413, "POST", "/v1/simulate", `{"changes": "`+strings.Repeat("x", strictjson.MaxBody)+`"}`)
 }

@@ -3,10 +3,16 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/planning"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/store"
@@ -14,21 +20,21 @@ import (
 )
 
 func (s *Server) readStatus(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+	snap, err := s.reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	engine := s.askEngine(r.Context())
+	engine := s.engine.Ask(r.Context())
 	v := s.status(snap, &engine)
-	callerOf(r.Context()).showStatus(&v)
-	return answer(w, http.StatusOK, v)
+	access.CallerOf(r.Context()).ShowStatus(&v)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // status is the state of the whole.
-func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
+func (s *Server) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Status {
 	v := api.Status{
 		Server: s.cfg.ServerID, Version: version.Current().Version, Domain: s.cfg.Domain, Index: snap.Revision(),
-		Nodes: s.nodeCounts(snap), MassSilence: s.massSilence(snap), Store: storeView(engine),
+		Nodes: s.nodeCounts(snap), MassSilence: s.massSilence(snap), Store: control.StoreView(engine),
 	}
 	if e, ok := snap.Leader(s.cfg.Domain); ok {
 		v.Leader = &api.LeaderView{
@@ -46,10 +52,10 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 		v.RescheduleUntil = e.Value.RescheduleUntil
 	}
 	if e, ok := snap.RunningRebalancing(s.cfg.Domain); ok {
-		brief := briefOf(e.Value)
+		brief := planning.BriefOf(e.Value)
 		v.Rebalancing = &brief
 	}
-	servers := s.serverViews(snap, engine)
+	servers := s.servers.Views(snap, engine)
 	for i := range servers {
 		v.Servers.Total++
 		if servers[i].State == api.ServerUp {
@@ -62,31 +68,10 @@ func (s *Server) status(snap *store.Snapshot, engine *engineAnswer) api.Status {
 	if v.Servers.Total == 0 { // a server alone writes no record
 		v.Servers.Total, v.Servers.Up = 1, 1
 	}
-	if voters, _ := engine.votes(""); voters > 0 {
-		v.Servers.Quorum = quorum(voters)
+	if voters, _ := engine.Votes(""); voters > 0 {
+		v.Servers.Quorum = control.Quorum(voters)
 	}
-	v.Alarms = append(s.alarms(&v, servers, engine), s.lackingKeys(snap)...)
-	return v
-}
-
-// storeView shows what the engine says of its disk; nil where it cannot be asked or did not say.
-func storeView(engine *engineAnswer) *api.StoreView {
-	if !engine.asked || engine.healthErr != nil {
-		return nil
-	}
-	h := &engine.health
-	v := &api.StoreView{
-		Size: cluster.Bytes(h.Size), Used: cluster.Bytes(h.InUse), Quota: cluster.Bytes(h.Quota),
-		Free: cluster.Bytes(h.DiskFree), LowWater: cluster.Bytes(h.LowWater),
-		Writable: h.Writes, Reason: h.Reason, Quorum: h.Quorum, Engine: h.Version,
-	}
-	for _, a := range h.Alarms {
-		text := a.Name
-		if a.Member != "" {
-			text += " of member " + a.Member
-		}
-		v.Alarms = append(v.Alarms, text)
-	}
+	v.Alarms = append(s.alarms(&v, servers, engine), s.masterKeys.LackingKeys(snap)...)
 	return v
 }
 
@@ -97,14 +82,14 @@ const (
 )
 
 // alarms says in sentences what somebody should read, the worst first.
-func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineAnswer) (all []string) {
+func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r := v.Recovery; r != nil {
 		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`",
 			r.Cause)
 	}
-	if engine.asked && engine.healthErr != nil {
-		say("the store could not be asked: %s", problemOf(engine.healthErr).Detail)
+	if engine.Asked && engine.HealthErr != nil {
+		say("the store could not be asked: %s", respond.ProblemOf(engine.HealthErr).Detail)
 	}
 	if st := v.Store; st != nil {
 		switch {
@@ -136,9 +121,9 @@ func (s *Server) alarms(v *api.Status, servers []api.ServerView, engine *engineA
 	}
 	for i := range servers {
 		if sv := &servers[i]; sv.State == api.ServerDown {
-			say("server %s is down: %s", serverName(sv), sv.Reason)
+			say("server %s is down: %s", control.ServerName(sv), sv.Reason)
 		} else if sv.State == api.ServerUp && sv.Reason != "" {
-			say("server %s is not reached: %s", serverName(sv), sv.Reason)
+			say("server %s is not reached: %s", control.ServerName(sv), sv.Reason)
 		}
 	}
 	if s.cfg.Backups != nil {
@@ -201,4 +186,16 @@ func (s *Server) massSilence(snap *store.Snapshot) bool {
 	}
 	// On a clock that began long before the oldest silence.
 	return watcher.IsMassSilence(verdicts, time.Duration(now.UnixNano()), options)
+}
+
+func (s *Server) statusRoutes() []route.Route {
+	return []route.Route{
+		{
+			Method: "GET", Path: "/v1/status", Name: "readStatus",
+			Summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
+			Role:    cluster.RoleViewer, Shared: true, Query: []route.Parameter{route.Consistent()},
+			Reply: reflect.TypeFor[api.Status](),
+			Serve: s.readStatus,
+		},
+	}
 }

@@ -2,17 +2,27 @@ package apiserver
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
-func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
+// tasksAPI lists and reads tasks.
+type tasksAPI struct{ workloads }
+
+func (a *tasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	f := taskFilter{
 		cluster: q.Get("cluster"), service: q.Get("service"), job: q.Get("job"), node: q.Get("node"),
-		state: cluster.State(q.Get("state")), all: given(r, "all"), caller: callerOf(r.Context()),
+		state: cluster.State(q.Get("state")), all: route.Flag(r, "all"), caller: access.CallerOf(r.Context()),
 	}
 	switch f.state {
 	case "", cluster.StatePending, cluster.StateAssigned, cluster.StatePreparing, cluster.StateStarting,
@@ -20,35 +30,36 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 		cluster.StateStopping, cluster.StateSucceeded, cluster.StateFailed, cluster.StateRejected, cluster.StateLost,
 		cluster.StateCancelled:
 	default:
-		return badQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, "+
-			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled", clip(string(f.state)))
+		return route.BadQuery("state", "is %q, which is not a state of a task: want pending, assigned, preparing, "+
+			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled",
+			respond.Clip(string(f.state)))
 	}
-	return serveList(s, w, r, source[api.TaskView]{
+	return serveList(a.Lists, w, r, lists.Source[api.TaskView]{
 		List: "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
-		All: func(snap *store.Snapshot) []item[api.TaskView] { return s.look(snap).tasks(f) },
-		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]item[api.TaskView], bool) {
-			return s.look(now).changedTasks(f, before, c)
+		All: func(snap *store.Snapshot) []lists.Item[api.TaskView] { return a.look(snap).tasks(f) },
+		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]lists.Item[api.TaskView], bool) {
+			return a.look(now).changedTasks(f, before, c)
 		},
 	})
 }
 
-func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.snapshot(r)
+func (a *tasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	v, _, err := s.task(snap, r)
+	v, _, err := a.task(snap, r)
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, v)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 // task returns the view of the task that the address names: the attempt that is asked for, else the one that waits
 // or the newest. The row is nil for a task that waits.
-func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
+func (a *tasksAPI) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
-	number, err := number(r, "attempt", 0)
+	number, err := route.Number(r, "attempt", 0)
 	if err != nil {
 		return api.TaskView{}, nil, err
 	}
@@ -59,9 +70,9 @@ func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *sto
 		}
 	}
 	if number == 0 && (row == nil || row.Outcome != nil) {
-		l := s.look(snap)
+		l := a.look(snap)
 		p, _ := id.Parts()
-		o := cluster.OwnerRef{Kind: kindOf(p), Cluster: p.Cluster, Name: p.Owner}
+		o := cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
 		waiting := l.owner(o).pending
 		for i := range waiting {
 			if waiting[i].Task == id {
@@ -70,7 +81,33 @@ func (s *Server) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *sto
 		}
 	}
 	if row == nil {
-		return api.TaskView{}, nil, notFound("task", string(id))
+		return api.TaskView{}, nil, respond.NotFound("task", string(id))
 	}
-	return s.look(snap).taskView(row), row, nil
+	return a.look(snap).taskView(row), row, nil
+}
+
+func (a *tasksAPI) routes() []route.Route {
+	filters := []route.Parameter{
+		route.QueryParam("cluster", "string", "tasks of this cluster"),
+		route.QueryParam("service", "string", "tasks of the services of this name"),
+		route.QueryParam("job", "string", "tasks of the jobs of this name"),
+		route.QueryParam("node", "string", "tasks on this node"),
+		route.QueryParam("state", "string", "tasks in this state"),
+		route.QueryParam("all", "boolean", "every attempt that is known, also ended ones"),
+	}
+	return []route.Route{
+		{
+			Method: "GET", Path: "/v1/tasks", Name: "listTasks", Role: cluster.RoleViewer, Shared: true,
+			Summary: "Tasks that wait or live, and how the tasks of jobs ended.",
+			Query:   route.ListParameters(filters...),
+			Reply:   reflect.TypeFor[api.Page[api.TaskView]](), Stream: route.MediaEventStream, Long: true,
+			Serve: a.listTasks,
+		},
+		{
+			Method: "GET", Path: "/v1/tasks/{task}", Name: "readTask", Role: cluster.RoleViewer,
+			Summary: "The newest attempt of a task.",
+			Query:   []route.Parameter{agentapi.AttemptParameter(), route.Consistent()},
+			Reply:   reflect.TypeFor[api.TaskView](), Serve: a.readTask,
+		},
+	}
 }

@@ -3,36 +3,9 @@ package apiserver
 import (
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 )
-
-// TestAuditAssembles: the lines of requests that are answered at the same moment go to the disk together.
-func TestAuditAssembles(t *testing.T) {
-	l, err := OpenAudit(AuditConfig{Path: filepath.Join(t.TempDir(), "audit.log")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // else others may be late by themselves
-	const n = 32
-	answered := make(chan struct{})
-	for range n {
-		go func() {
-			<-answered
-			l.Put(AuditLine{Method: http.MethodPost})
-		}()
-	}
-	runtime.Gosched() // all wait
-	l.Put(AuditLine{Method: http.MethodPost})
-	close(answered)
-	l.assemble()
-	if b := l.take(); len(b.entries) != n+1 {
-		t.Errorf("the first line went with %d others, want %d", len(b.entries)-1, n)
-	}
-	l.assemble() // nobody is waited for
-}
 
 // deadlineWriter counts what is said about deadlines of writes.
 type deadlineWriter struct {

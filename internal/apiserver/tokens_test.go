@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/credentials"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -19,9 +21,9 @@ import (
 func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	s := newSecure(t)
 	s.lines.take()
-	made := s.token(api.TokenRequest{Name: "the build farm", Role: submitter})
+	made := s.token(api.TokenRequest{Name: "the build farm", Role: cluster.RoleSubmitter})
 	id, secret, ok := strings.Cut(made.Token, ".")
-	if !ok || id != made.ID || len(secret) < 40 || made.State != tokenGood || made.By != "token-file" ||
+	if !ok || id != made.ID || len(secret) < 40 || made.State != "good" || made.By != "token-file" ||
 		made.Purpose != cluster.TokenAccess {
 		t.Fatalf("made %+v", made.TokenView)
 	}
@@ -85,7 +87,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 
 // behindTables are tables that do not follow the store by themselves, but only when they are asked to settle.
 type behindTables struct {
-	Tables
+	snapshot.Tables
 	mu      sync.Mutex
 	shown   *store.Snapshot
 	settled int
@@ -137,7 +139,7 @@ func TestTokenOfAnotherServer(t *testing.T) {
 		c.Tables = behind
 	})
 	behind.Snapshot() // and from now on it shows no other one
-	made := one.token(api.TokenRequest{Role: viewer})
+	made := one.token(api.TokenRequest{Role: cluster.RoleViewer})
 	if got := two.ask(two.plain, made.Token, "GET", "/v1/version", nil); got.status != 200 {
 		t.Errorf("a token that another server made: status %d: %s", got.status, got.body)
 	}
@@ -155,7 +157,7 @@ func TestTokenOfAnotherServer(t *testing.T) {
 		})
 	}
 	guesses.Wait()
-	if asked, most := behind.asked()-before, int(time.Since(began)/freshEvery)+2; asked > most {
+	if asked, most := behind.asked()-before, int(time.Since(began)/snapshot.RareReadPause)+2; asked > most {
 		t.Errorf("300 guesses had the store asked %d times, want at most %d", asked, most)
 	}
 	behind.fail(errors.New("no quorum"))
@@ -166,7 +168,7 @@ func TestTokenOfAnotherServer(t *testing.T) {
 
 func TestTokenExpires(t *testing.T) {
 	s := newSecure(t)
-	made := s.token(api.TokenRequest{Role: viewer, Life: cluster.Duration(time.Hour)})
+	made := s.token(api.TokenRequest{Role: cluster.RoleViewer, Life: cluster.Duration(time.Hour)})
 	s.early.Store(int64(59 * time.Minute))
 	if got := s.ask(s.plain, made.Token, "GET", "/v1/version", nil); got.status != 200 {
 		t.Errorf("before its end: status %d", got.status)
@@ -181,11 +183,11 @@ func TestTokenExpires(t *testing.T) {
 		"expired") {
 		t.Errorf("a wrong secret: %s", got.body)
 	}
-	if v := read[api.TokenView](t, s.want(200, "GET", "/v1/tokens/"+made.ID, nil)); v.State != tokenExpired {
+	if v := read[api.TokenView](t, s.want(200, "GET", "/v1/tokens/"+made.ID, nil)); v.State != "expired" {
 		t.Errorf("it is shown as %s", v.State)
 	}
-	s.early.Store(int64(keepEnded + 2*time.Hour))
-	s.access(viewer)
+	s.early.Store(int64(credentials.KeepEndedTokens + 2*time.Hour))
+	s.access(cluster.RoleViewer)
 	s.want(404, "GET", "/v1/tokens/"+made.ID, nil)
 }
 
@@ -237,10 +239,13 @@ func TestTokensThatAreRefused(t *testing.T) {
 func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 	s := newSecure(t)
 	for name, record := range map[string]cluster.AccessToken{
-		"a role of machines": {Purpose: cluster.TokenAccess, Role: cluster.RoleServer, Hash: hashOf("secret")},
-		"no role":            {Purpose: cluster.TokenAccess, Hash: hashOf("secret")},
-		"to join":            {Purpose: cluster.TokenJoin, Role: admin, Hash: hashOf("secret")},
-		"no hash":            {Purpose: cluster.TokenAccess, Role: admin},
+		"a role of machines": {
+			Purpose: cluster.TokenAccess, Role: cluster.RoleServer,
+			Hash: credentials.HashOf("secret"),
+		},
+		"no role": {Purpose: cluster.TokenAccess, Hash: credentials.HashOf("secret")},
+		"to join": {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: credentials.HashOf("secret")},
+		"no hash": {Purpose: cluster.TokenAccess, Role: cluster.RoleAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record.ID = "todd"
@@ -257,7 +262,7 @@ func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 func TestOriginOverHTTPS(t *testing.T) {
 	s := newSecure(t, func(c *Config) { c.Origins = []string{"https://ui.example"} })
 	host := strings.TrimPrefix(s.https, "https://")
-	viewing := s.access(viewer)
+	viewing := s.access(cluster.RoleViewer)
 	tests := []struct {
 		name, host, origin string
 		want               int

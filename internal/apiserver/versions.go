@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -122,34 +123,7 @@ func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
 // remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that
 // its rollout's record is about, and those before.
 func (l *look) remembered(svc *cluster.Service) []cluster.Version {
-	return versionsOf(l.snap, svc)
-}
-
-func versionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
-	var all []cluster.Version
-	add := func(v cluster.Version) {
-		if !slices.ContainsFunc(all, func(known cluster.Version) bool { return known.Generation == v.Generation }) {
-			all = append(all, v)
-		}
-	}
-	e, ok := snap.Rollout(svc.Cluster, svc.Name)
-	if !ok || e.Value.Generation != svc.Generation {
-		add(cluster.Version{
-			Generation: svc.Generation, Definition: svc.Definition, State: cluster.RolloutRolling, Started: svc.Updated,
-			Message: "the control plane has not looked at it yet",
-		})
-	}
-	if ok {
-		add(e.Value.Version)
-		for _, v := range e.Value.History {
-			add(v)
-		}
-		if e.Value.Healthy != nil {
-			add(*e.Value.Healthy)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b cluster.Version) int { return -cmp.Compare(a.Generation, b.Generation) })
-	return all
+	return snapshot.VersionsOf(l.snap, svc)
 }
 
 // earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0

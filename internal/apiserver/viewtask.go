@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/observe"
@@ -20,12 +23,12 @@ type taskFilter struct {
 	// all asks for every attempt that is known, not only for what lives, waits, or ended a job's task.
 	all bool
 	// caller, unless nil, sees some clusters only.
-	caller *caller
+	caller *access.Caller
 }
 
 func (f *taskFilter) owner(o cluster.OwnerRef) bool {
 	switch {
-	case f.caller != nil && !f.caller.sees(o.Cluster):
+	case f.caller != nil && !f.caller.Sees(o.Cluster):
 		return false
 	case f.cluster != "" && o.Cluster != f.cluster,
 		f.service != "" && (o.Kind != cluster.KindService || o.Name != f.service),
@@ -45,28 +48,28 @@ func taskKey(id cluster.TaskID, attempt int) string {
 }
 
 // tasks lists the views of the tasks that a filter takes.
-func (l *look) tasks(f taskFilter) []item[api.TaskView] {
-	var out []item[api.TaskView]
+func (l *look) tasks(f taskFilter) []lists.Item[api.TaskView] {
+	var out []lists.Item[api.TaskView]
 	for row := range f.rows(l.snap) {
 		if v, ok := l.attemptView(f, row); ok {
 			out = append(out, v)
 		}
 	}
 	if f.takesPending() {
-		for o := range owners(l.snap, f.cluster) {
+		for o := range snapshot.Owners(l.snap, f.cluster) {
 			if f.owner(o) {
 				out = append(out, l.pendingTasks(f, o)...)
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 
 // attemptView shows an attempt; ok is false where the filter leaves it out.
-func (l *look) attemptView(f taskFilter, row *store.AttemptRow) (shown item[api.TaskView], ok bool) {
+func (l *look) attemptView(f taskFilter, row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {
 	owner, known := row.Ref()
-	if known && !f.owner(owner) || !known && f.caller != nil && !f.caller.sees("") || f.node != "" &&
+	if known && !f.owner(owner) || !known && f.caller != nil && !f.caller.Sees("") || f.node != "" &&
 		row.Node != f.node {
 		return shown, false
 	}
@@ -77,7 +80,7 @@ func (l *look) attemptView(f taskFilter, row *store.AttemptRow) (shown item[api.
 	if !f.all && v.State.Terminal() && (v.Owner.Kind != cluster.KindJob || !l.concludes(row)) {
 		return shown, false
 	}
-	return item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v}, true
+	return lists.Item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v}, true
 }
 
 // takesPending reports whether the filter takes any task that waits: these are on no node.
@@ -86,12 +89,12 @@ func (f *taskFilter) takesPending() bool {
 }
 
 // pendingTasks shows the tasks of an owner that wait: they are stored nowhere, but follow from its spec.
-func (l *look) pendingTasks(f taskFilter, o cluster.OwnerRef) (all []item[api.TaskView]) {
+func (l *look) pendingTasks(f taskFilter, o cluster.OwnerRef) (all []lists.Item[api.TaskView]) {
 	pending := l.owner(o).pending
 	for i := range pending {
 		v := l.pendingView(&pending[i])
 		if f.state == "" || v.State == f.state {
-			all = append(all, item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v})
+			all = append(all, lists.Item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v})
 		}
 	}
 	return all
@@ -160,7 +163,7 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	if p, ok := row.Task.Parts(); ok {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
 		if v.Owner.Name == "" {
-			v.Owner = cluster.OwnerRef{Kind: kindOf(p), Cluster: p.Cluster, Name: p.Owner}
+			v.Owner = cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
 		}
 	}
 	if d := row.Desired; d != nil {
@@ -215,29 +218,6 @@ func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
 		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the "+
 			"machine never comes back: `berth node forget %s`", row.Node, row.Node)
-	}
-}
-
-func kindOf(p cluster.TaskParts) cluster.Kind {
-	if p.Step != "" {
-		return cluster.KindJob
-	}
-	return cluster.KindService
-}
-
-// owners yields the services and jobs of a cluster, or of all.
-func owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
-	return func(yield func(cluster.OwnerRef) bool) {
-		for e := range snap.Services(in) {
-			if !yield(e.Value.Owner()) {
-				return
-			}
-		}
-		for e := range snap.Jobs(in) {
-			if !yield(e.Value.Owner()) {
-				return
-			}
-		}
 	}
 }
 

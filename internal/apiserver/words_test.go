@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -17,7 +18,7 @@ func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 		store.ErrNoSpace, store.ErrTooLarge, store.ErrUnknown, store.ErrUnavailable, store.ErrRemoved, store.ErrClosed,
 		context.DeadlineExceeded, errors.New("odd"),
 	} {
-		p := problemOf(err)
+		p := respond.ProblemOf(err)
 		told := false
 		for _, way := range []string{"ask ", "Ask ", "Apply them", "Free space", "`berth ", "its log"} {
 			told = told || strings.Contains(p.Detail, way)

@@ -6,6 +6,11 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -13,14 +18,15 @@ import (
 // workload is what the API does with services, jobs and crons alike: list, read, write, change and delete
 // them. T is the object and V what a read shows of it.
 type workload[T any, P userObject[T], V any] struct {
-	server *Server
-	noun   string // in paths and messages
-	key    func(store.Prefix, *T) string
-	all    func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
-	one    func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
-	head   func(*T) head
-	set    func(*draft, *T, precondition) (api.Change, error)
-	view   func(*look, store.Entry[T]) V
+	workloads
+
+	noun string // in paths and messages
+	key  func(store.Prefix, *T) string
+	all  func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
+	one  func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
+	head func(*T) head
+	set  func(*draft.Draft, *T, draft.Precondition) (api.Change, error)
+	view func(*look, store.Entry[T]) V
 	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says
 	// that it may be all.
 	topics  store.Topic
@@ -30,7 +36,7 @@ type workload[T any, P userObject[T], V any] struct {
 // userObject is a pointer to an object that users write.
 type userObject[T any] interface {
 	*T
-	noun
+	draft.Object
 }
 
 // head points at the fields that all of them have.
@@ -39,28 +45,35 @@ type head struct {
 	life          *cluster.Lifespan
 }
 
-func (s *Server) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
+// workloads makes what the API does with services, jobs and crons.
+type workloads struct {
+	backend.Backend
+
+	look func(*store.Snapshot) *look
+}
+
+func (w workloads) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
 	return workload[cluster.Service, *cluster.Service, api.ServiceView]{
-		server: s, noun: "service",
+		workloads: w, noun: "service",
 		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
 		all:  (*store.Snapshot).Services,
 		one:  (*store.Snapshot).Service,
 		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
-		set:  (*draft).setService,
+		set:  (*draft.Draft).SetService,
 		view: (*look).serviceView,
 
 		topics: ownerTopics, touched: changedNames(cluster.KindService),
 	}
 }
 
-func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
+func (w workloads) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 	return workload[cluster.Job, *cluster.Job, api.JobView]{
-		server: s, noun: "job",
+		workloads: w, noun: "job",
 		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
 		all:  (*store.Snapshot).Jobs,
 		one:  (*store.Snapshot).Job,
 		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
-		set:  (*draft).setJob,
+		set:  (*draft.Draft).SetJob,
 		view: (*look).jobView,
 
 		topics: ownerTopics, touched: changedNames(cluster.KindJob),
@@ -69,59 +82,44 @@ func (s *Server) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
 
 func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := l.server.knownCluster(r, in); err != nil {
+	if err := l.KnownCluster(r, in); err != nil {
 		return err
 	}
-	caller := callerOf(r.Context())
-	return serveList(l.server, w, r, source[V]{
+	caller := access.CallerOf(r.Context())
+	return serveList(l.Lists, w, r, lists.Source[V]{
 		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
-			return (in == "" || o.Cluster == in) && caller.sees(o.Cluster)
+			return (in == "" || o.Cluster == in) && caller.Sees(o.Cluster)
 		}),
-		Part: func(i *item[V]) string { return i.Key },
-		All: func(snap *store.Snapshot) (all []item[V]) {
-			look := l.server.look(snap)
+		Part: func(i *lists.Item[V]) string { return i.Key },
+		All: func(snap *store.Snapshot) (all []lists.Item[V]) {
+			look := l.look(snap)
 			for e := range l.all(snap, in) {
-				if h := l.head(e.Value); caller.sees(*h.cluster) {
-					all = append(all, item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(look, e)})
+				if h := l.head(e.Value); caller.Sees(*h.cluster) {
+					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(look, e)})
 				}
 			}
 			return all
 		},
-		Some: func(_, now *store.Snapshot, c *store.Changes) (parts map[string][]item[V], whole bool) {
+		Some: func(_, now *store.Snapshot, c *store.Changes) (parts map[string][]lists.Item[V], whole bool) {
 			names, whole := l.touched(now, c)
 			if whole {
 				return nil, true
 			}
-			look := l.server.look(now)
-			parts = map[string][]item[V]{}
+			look := l.look(now)
+			parts = map[string][]lists.Item[V]{}
 			for key := range names { // order-free: each is computed by itself
 				of, name, _ := strings.Cut(key, "/")
-				if in != "" && of != in || !caller.sees(of) {
+				if in != "" && of != in || !caller.Sees(of) {
 					continue
 				}
 				parts[key] = nil
 				if e, ok := l.one(now, of, name); ok {
-					parts[key] = []item[V]{{Key: key, Value: l.view(look, e)}}
+					parts[key] = []lists.Item[V]{{Key: key, Value: l.view(look, e)}}
 				}
 			}
 			return parts, false
 		},
 	})
-}
-
-// knownCluster refuses lists of a cluster that does not exist; the default one always does.
-func (s *Server) knownCluster(r *http.Request, name string) error {
-	if name == "" || name == cluster.DefaultCluster {
-		return nil
-	}
-	snap, err := s.snapshot(r)
-	if err != nil {
-		return err
-	}
-	if _, ok := snap.Cluster(name); !ok {
-		return notFound("cluster", name)
-	}
-	return nil
 }
 
 // named returns the names in the address.
@@ -130,7 +128,7 @@ func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
 }
 
 func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
-	snap, err := l.server.snapshot(r)
+	snap, err := l.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -141,40 +139,40 @@ func (l workload[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *
 	in, name := l.named(r)
 	e, ok := l.one(snap, in, name)
 	if !ok {
-		return notFound(l.noun, in+"/"+name)
+		return respond.NotFound(l.noun, in+"/"+name)
 	}
-	tag(w, e.Modified)
-	return answer(w, status, l.view(l.server.look(snap), e))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, l.view(l.look(snap), e))
 }
 
 func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	in, name := l.named(r)
 	var asked T
-	pre, err := readObject(w, r, P(&asked), func() cluster.Faults {
+	pre, err := draft.ReadObject(w, r, P(&asked), func() cluster.Faults {
 		h := l.head(&asked)
-		return append(named("cluster", h.cluster, in), named("name", h.name, name)...)
+		return append(draft.FillName("cluster", h.cluster, in), draft.FillName("name", h.name, name)...)
 	})
 	if err != nil {
 		return err
 	}
 	var change api.Change
 	mine := written[T]{}
-	snap, err := l.server.write(r.Context(), func(d *draft) (err error) {
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
 		object := asked
 		change, err = l.set(d, &object, pre)
 		mine = written[T]{&object, d}
-		return asProblem(err)
+		return draft.AsProblem(err)
 	})
 	if err != nil {
 		return err
 	}
-	return l.answerWrite(w, r, snap, mine, statusOfWrite(change))
+	return l.answerWrite(w, r, snap, mine, draft.StatusOfWrite(change))
 }
 
 // written is an object as a draft has it.
 type written[T any] struct {
 	object *T
-	draft  *draft
+	draft  *draft.Draft
 }
 
 // answerWrite shows an object as it was written, with the revision of that, even where another writer overtook it
@@ -186,25 +184,27 @@ func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, s
 	if err != nil {
 		return err
 	}
-	tag(w, e.Modified)
-	return answer(w, status, l.view(l.server.look(snap), e))
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, l.view(l.look(snap), e))
 }
 
 // after returns an object as it is after a write, see answerWrite.
 func (l workload[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
 	in, name := l.named(r)
 	e, ok := l.one(snap, in, name)
-	switch at := mine.draft.revision; {
+	switch at := mine.draft.Revision; {
 	case at != 0 && (!ok || e.Modified != at):
 		return store.Entry[T]{Value: mine.object, Key: e.Key, Created: e.Created, Modified: at}, nil
 	case !ok:
-		return e, notFound(l.noun, in+"/"+name)
+		return e, respond.NotFound(l.noun, in+"/"+name)
 	}
 	return e, nil
 }
 
 // change writes an object after a change and answers with it; do reports whether there is something to write.
-func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do func(*draft, *T) (bool, error)) error {
+func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request,
+	do func(*draft.Draft, *T) (bool, error),
+) error {
 	snap, mine, err := l.changed(r, do)
 	if err != nil {
 		return err
@@ -213,36 +213,37 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request, do fun
 }
 
 // changed writes an object after a change, see change.
-func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, error)) (*store.Snapshot, written[T],
+func (l workload[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
+	written[T],
 	error,
 ) {
 	in, name := l.named(r)
 	mine := written[T]{}
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return nil, mine, err
 	}
-	snap, err := l.server.write(r.Context(), func(d *draft) error {
-		e, ok := l.one(d.snap, in, name)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := l.one(d.Snap, in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound(l.noun, in+"/"+name)
+			return respond.NotFound(l.noun, in+"/"+name)
 		}
 		next := *e.Value
 		mine = written[T]{&next, d}
 		life := l.head(&next).life
 		if life.Deleted {
-			return problemf(http.StatusConflict,
+			return respond.Problemf(http.StatusConflict,
 				"%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", l.noun, in, name)
 		}
 		write, err := do(d, &next)
 		if err != nil || !write {
-			return asProblem(err)
+			return draft.AsProblem(err)
 		}
-		life.Updated, life.Trace = d.now, d.trace
-		d.put(l.key(d.prefix, &next), &next, e.Modified)
+		life.Updated, life.Trace = d.Now, d.Trace
+		d.Put(l.key(d.Prefix, &next), &next, e.Modified)
 		return nil
 	})
 	return snap, mine, err
@@ -251,34 +252,40 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft, *T) (bool, e
 // delete marks an object; the control plane stops its tasks and then removes the record.
 func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
 	in, name := l.named(r)
-	pre, err := preconditionOf(r)
+	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
 	var last V
-	snap, err := l.server.write(r.Context(), func(d *draft) error {
-		e, ok := l.one(d.snap, in, name)
-		if err := pre.check(e.Modified); err != nil {
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := l.one(d.Snap, in, name)
+		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return notFound(l.noun, in+"/"+name)
+			return respond.NotFound(l.noun, in+"/"+name)
 		}
 		next := *e.Value
 		if life := l.head(&next).life; !life.Deleted {
-			life.Deleted, life.Updated, life.Trace = true, d.now, d.trace
-			d.put(l.key(d.prefix, &next), &next, e.Modified)
+			life.Deleted, life.Updated, life.Trace = true, d.Now, d.Trace
+			d.Put(l.key(d.Prefix, &next), &next, e.Modified)
 		}
 		e.Value = &next
-		last = l.view(l.server.look(d.snap), e)
+		last = l.view(l.look(d.Snap), e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if e, ok := l.one(snap, in, name); ok {
-		last = l.view(l.server.look(snap), e)
-		tag(w, e.Modified)
+		last = l.view(l.look(snap), e)
+		respond.SetETag(w, e.Modified)
 	}
-	return answer(w, http.StatusAccepted, last) // it may be gone already
+	return respond.JSON(w, http.StatusAccepted, last) // it may be gone already
+}
+
+// serveList answers a list of views, whose fields that change all the time wake nobody.
+func serveList[T any](l *lists.Lists, w http.ResponseWriter, r *http.Request, src lists.Source[T]) error {
+	src.Lasting = lasting[T]()
+	return lists.Serve(l, w, r, src)
 }

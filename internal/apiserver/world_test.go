@@ -101,8 +101,9 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	}
 	w.server = New(cfg)
 	w.server.headerWait, w.server.bodyWait = time.Second, time.Second
-	w.server.views.Whole.Least, w.server.views.Changes.Least = 20*time.Millisecond, time.Millisecond
-	w.server.views.Whole.Share, w.server.views.Changes.Share = 1, 1 // on a slow machine tests wait no longer for it
+	w.server.lists.Views.Whole.Least, w.server.lists.Views.Changes.Least = 20*time.Millisecond, time.Millisecond
+	w.server.lists.Views.Whole.Share, w.server.lists.Views.Changes.Share = 1,
+		1 // on a slow machine tests wait no longer for it
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -50,11 +50,14 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 		"internal/executor/usage", "internal/logs", "internal/pty",
 	},
-	"internal/executor/usage":      {"internal/cluster", "internal/executor"},
-	"internal/heap":                {},
-	"internal/logs":                {"internal/cluster"},
-	"internal/manifest":            {"internal/cluster", "internal/timetable"},
-	"internal/manifest/schemagen":  {"internal/cluster", "internal/enum"},
+	"internal/executor/usage": {"internal/cluster", "internal/executor"},
+	"internal/heap":           {},
+	"internal/jsonfields":     {},
+	"internal/logs":           {"internal/cluster"},
+	"internal/manifest": {
+		"internal/cluster", "internal/jsonfields", "internal/spelling", "internal/timetable",
+	},
+	"internal/manifest/schemagen":  {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/measure":             {"internal/cluster", "internal/egress"},
 	"internal/peers":               {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
 	"internal/pki":                 {"internal/cluster"},
@@ -62,6 +65,7 @@ var layers = map[string][]string{
 	"internal/pty":                 {},
 	"internal/secrets":             {"internal/cluster"},
 	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
+	"internal/spelling":            {},
 	"internal/store":               {"internal/clause", "internal/cluster"},
 	"internal/store/etcd":          {"internal/cluster", "internal/store"},
 	"internal/store/etcd/etcdtest": {},
@@ -102,14 +106,80 @@ var layers = map[string][]string{
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
-		"api", "internal/apiserver/rendition", "internal/boottime", "internal/cluster", "internal/enum",
-		"internal/logic/...", "internal/logs", "internal/manifest",
-		"internal/measure", "internal/observe", "internal/pki", "internal/plain", "internal/store",
-		"internal/telemetry",
-		"internal/timetable", "internal/transport",
-		"internal/version",
+		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
+		"internal/manifest", "internal/observe", "internal/pki", "internal/store", "internal/telemetry",
+		"internal/transport", "internal/version",
+	},
+	"internal/apiserver/access": {
+		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/snapshot", "internal/cluster", "internal/pki", "internal/store", "internal/telemetry",
+		"internal/transport",
+	},
+	"internal/apiserver/agentapi": {
+		"api", "internal/apiserver/access", "internal/apiserver/draft", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/logic/reconciler", "internal/logic/scheduler", "internal/observe", "internal/store",
+		"internal/transport",
+	},
+	"internal/apiserver/audit": {},
+	"internal/apiserver/backend": {
+		"internal/apiserver/draft", "internal/apiserver/lists", "internal/apiserver/respond",
+		"internal/apiserver/snapshot", "internal/cluster",
+	},
+	"internal/apiserver/catalog": {
+		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",
+		"internal/apiserver/draft", "internal/apiserver/lists", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/store",
+	},
+	"internal/apiserver/control": {
+		"api", "internal/apiserver/audit", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
+		"internal/store",
+	},
+	"internal/apiserver/credentials": {
+		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/pki", "internal/store",
+	},
+	"internal/apiserver/draft": {
+		"api", "internal/apiserver/access", "internal/apiserver/respond", "internal/apiserver/snapshot",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/measure", "internal/store",
+		"internal/telemetry", "internal/timetable",
+	},
+	"internal/apiserver/eventlog": {
+		"api", "internal/apiserver/access", "internal/apiserver/lists", "internal/apiserver/rendition",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/snapshot", "internal/cluster",
+		"internal/store",
+	},
+	"internal/apiserver/lists": {
+		"api", "internal/apiserver/access", "internal/apiserver/rendition", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/snapshot",
+	},
+	"internal/apiserver/nodeapi": {
+		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/store",
+	},
+	"internal/apiserver/openapi": {
+		"api", "internal/apiserver/route", "internal/cluster", "internal/enum", "internal/jsonfields",
+	},
+	"internal/apiserver/planning": {
+		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/store",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
+	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
+	"internal/apiserver/route": {
+		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster",
+	},
+	"internal/apiserver/snapshot": {
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
+	},
+	"internal/apiserver/strictjson": {
+		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
+	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
 		"internal/store", "internal/telemetry", "internal/timetable",
@@ -122,9 +192,8 @@ var layers = map[string][]string{
 	// A domain without machines, to find out what would become of it: the control plane and the API server over a
 	// branch of a store.
 	"internal/whatif": {
-		"api", "api/client", "internal/apiserver", "internal/cluster", "internal/controlplane",
-		"internal/logic/scheduler",
-		"internal/store", "internal/thread", "internal/traces",
+		"api", "api/client", "internal/apiserver", "internal/apiserver/planning", "internal/cluster",
+		"internal/controlplane", "internal/logic/scheduler", "internal/store", "internal/thread", "internal/traces",
 	},
 
 	// The edges and the wiring: only cmd/berth names drivers.
@@ -197,7 +266,7 @@ var modules = map[string][]string{
 	"charm.land/bubbletea":               {"cmd/berth"},
 	"github.com/containernetworking/cni": {"internal/agent/network"},
 	"github.com/vishvananda/netlink":     {"internal/agent/network"},
-	"github.com/coder/websocket":         {"api/client", "internal/apiserver", "cmd/berth"},
+	"github.com/coder/websocket":         {"api/client", "internal/apiserver/...", "cmd/berth"},
 	"github.com/containerd":              {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":  {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml":           {"internal/manifest/...", "cmd/berth"},
@@ -206,13 +275,13 @@ var modules = map[string][]string{
 		"examples/images", "test/e2e",
 	},
 	"github.com/google/uuid": {
-		"internal/apiserver", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
+		"internal/apiserver/...", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
 	},
 	"github.com/klauspost/compress":         {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron":        {"internal/timetable"},
 	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
-	"github.com/prometheus/client_golang":   {"internal/apiserver", "internal/telemetry", "cmd/berth"},
+	"github.com/prometheus/client_golang":   {"internal/apiserver/...", "internal/telemetry", "cmd/berth"},
 	"github.com/prometheus/client_model":    {"internal/agent/requests"},
 	"github.com/prometheus/common":          {"internal/agent/requests"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},

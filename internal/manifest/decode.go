@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 // decode makes an object of a document's value and validates it.
@@ -423,14 +424,9 @@ type structField struct {
 // always writes is one that a manifest must hold.
 func fieldsOf(t reflect.Type) []structField {
 	var out []structField
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" || !f.IsExported() {
-			continue
-		}
-		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-		kept := len(f.Index) > 1 && t.FieldByIndex(f.Index[:len(f.Index)-1]).Type == reflect.TypeFor[cluster.Lifespan]()
-		out = append(out, structField{name, f.Index, !optional, kept, f.Tag.Get("zero") == "refused"})
+	for f := range jsonfields.Of(t) {
+		kept := f.Owner == reflect.TypeFor[cluster.Lifespan]() && f.Owner != t
+		out = append(out, structField{f.Name, f.Index, !f.Optional, kept, f.Nonzero})
 	}
 	return out
 }

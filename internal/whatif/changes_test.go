@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/whatif"
@@ -142,7 +142,7 @@ func TestNothingIsDecidedWhileTheOperatorIsAsked(t *testing.T) {
 	}
 	_, err = whatif.Run(t.Context(), whatif.Config{Branch: b, Now: midnight},
 		api.SimulateRequest{Changes: []api.SimulateChange{nodes(1)}})
-	if !errors.Is(err, whatif.ErrHeld) || !errors.Is(err, apiserver.ErrSimulation) {
+	if !errors.Is(err, whatif.ErrHeld) || !errors.Is(err, planning.ErrSimulation) {
 		t.Errorf("got %v, want that it is held", err)
 	}
 }

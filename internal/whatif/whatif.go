@@ -29,6 +29,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -40,7 +41,7 @@ import (
 var ErrHeld = fmt.Errorf(
 	"%w: the store went back to an earlier state, and nothing is placed before the operator has said how to "+
 		"go on (berth operator recover)",
-	apiserver.ErrSimulation)
+	planning.ErrSimulation)
 
 // ErrTooLong says that a simulation exceeded its limit of work.
 var ErrTooLong = fmt.Errorf("the simulation takes too long: %w", context.DeadlineExceeded)

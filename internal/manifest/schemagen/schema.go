@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 // address is the schema's own id.
@@ -232,34 +233,26 @@ func (g *generator) plain(t reflect.Type) *schema {
 // object adds the fields of a struct to its schema.
 func (g *generator) object(s *schema, t reflect.Type) {
 	s.Type, s.Additional, s.Properties = "object", false, &properties{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" {
-			continue
-		}
-		owner := t
-		if len(f.Index) > 1 {
-			owner = t.FieldByIndex(f.Index[:len(f.Index)-1]).Type
-		}
+	for f := range jsonfields.Of(t) {
 		field := g.schemaOf(f.Type)
-		field.Description = g.docs[owner.Name()][f.Name]
-		field.ReadOnly = owner == reflect.TypeFor[cluster.Lifespan]() ||
+		field.Description = g.docs[f.Owner.Name()][f.GoName]
+		field.ReadOnly = f.Owner == reflect.TypeFor[cluster.Lifespan]() ||
 			strings.Contains(field.Description, "what a client sends here is ignored") ||
 			strings.Contains(field.Description, "what a manifest holds here is ignored")
-		if name == "name" && field.Type == "string" {
+		if f.Name == "name" && field.Type == "string" {
 			field.Pattern, field.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
 		}
-		if owner == reflect.TypeFor[cluster.Affinity]() && name == "weight" {
-			least := -cluster.MaxWeight // weights are the only negative numbers
+		if f.Owner == reflect.TypeFor[cluster.Affinity]() && f.Name == "weight" {
+			least := -cluster.MaxWeight // the one number that may be below 0
 			field.Minimum = &least
 		}
-		if f.Tag.Get("zero") == "refused" {
+		if f.Nonzero {
 			least := 1
 			field.Minimum = &least
 		}
-		s.Properties.set(name, field)
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
-			s.Required = append(s.Required, name)
+		s.Properties.set(f.Name, field)
+		if !f.Optional {
+			s.Required = append(s.Required, f.Name)
 		}
 	}
 }

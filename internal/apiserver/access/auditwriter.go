@@ -1,0 +1,126 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// MaxAuditDelay is how long an answer waits for its line in the audit log.
+const MaxAuditDelay = 100 * time.Millisecond
+
+// Begin makes the exchange of a request, with a writer that puts its line into the audit log. The caller calls end once
+// the request is answered.
+func (s *Gate) Begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, _ *http.Request, end func()) {
+	x := &Exchange{ID: NewID(8), Trace: telemetry.Traceparent(r.Header.Get("Traceparent"))}
+	w.Header().Set("X-Request-Id", x.ID)
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	if s.Audit == nil {
+		return w, r, func() {}
+	}
+	a := &auditWriter{ResponseWriter: w, gate: s, request: r, exchange: x}
+	return a, r, a.finish
+}
+
+// auditWriter writes the line of a request when its answer begins: a write is in the log before anybody hears that it
+// was done, unless the log takes too long.
+type auditWriter struct {
+	http.ResponseWriter
+	gate     *Gate
+	request  *http.Request
+	exchange *Exchange
+	written  bool
+}
+
+// WriteHeader tells the audit log and then the client.
+func (w *auditWriter) WriteHeader(status int) {
+	if !w.written && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		w.writeLine(status)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write begins an answer, if nothing has.
+func (w *auditWriter) Write(b []byte) (int, error) {
+	if !w.written {
+		w.writeLine(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// finish tells of a request that was not answered.
+func (w *auditWriter) finish() {
+	if !w.written {
+		w.writeLine(0)
+	}
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *auditWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// writeLine puts the line of the request into the log where it belongs there: it is a write, or it was refused.
+func (w *auditWriter) writeLine(status int) {
+	w.written = true
+	r, x := w.request, w.exchange
+	refused := status == http.StatusUnauthorized || status == http.StatusForbidden ||
+		status == http.StatusTooManyRequests
+	writes := x.route != nil && !x.route.Quiet &&
+		(x.route.Audited || r.Method != http.MethodGet && r.Method != http.MethodHead)
+	if !refused && !writes {
+		return
+	}
+	line := audit.Line{
+		Time: w.gate.Now().UTC(), From: RemoteAddress(r), Method: respond.Clip(r.Method), Path: clipPath(r.URL.Path),
+		Object: x.Object, Status: status, Request: x.ID,
+	}
+	if x.route != nil {
+		line.Operation = x.route.Name
+	}
+	if c := x.Caller; c != nil {
+		line.Who, line.Name, line.Role = c.Who, c.Name, string(c.Role)
+	}
+	if tag, err := strconv.Unquote(w.Header().Get("ETag")); err == nil && status < http.StatusBadRequest {
+		line.Revision, _ = strconv.ParseUint(tag, 10, 64)
+	}
+	kept := w.gate.Audit.Put(line)
+	if refused {
+		return // refused requests do not wait for the disk, so that they cannot slow down others
+	}
+	late := time.NewTimer(MaxAuditDelay)
+	defer late.Stop()
+	select {
+	case <-kept:
+	case <-late.C:
+	}
+}
+
+// RemoteAddress is where a request comes from.
+func RemoteAddress(r *http.Request) string {
+	if trusted(r) {
+		return "unix"
+	}
+	return r.RemoteAddr
+}
+
+// clipPath bounds a path from outside; those of routes are far shorter.
+func clipPath(path string) string {
+	const most = 512
+	if len(path) <= most {
+		return path
+	}
+	return path[:most] + "…"
+}
+
+// NewID returns a random name of so many bytes, in hex.
+func NewID(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,75 @@
+package access
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Nodes, task definitions and the status are in no cluster, but they show tasks of clusters. Answers for a token that
+// is limited to some clusters leave out the tasks of other clusters.
+
+// emptied is the reason of a drained node for a caller with a limit. The leader's reason names the first task that
+// cannot be moved, which may be of another cluster.
+const emptied = "its tasks are moved away or stopped"
+
+// ShowNode removes the names of tasks of other clusters from a node's view. Their number, and the resources that they
+// use, every caller sees.
+func (c *Caller) ShowNode(v *api.NodeView) {
+	if c.Clusters == nil {
+		return
+	}
+	v.Reason = c.Hide(v.Reason)
+	if v.State == cluster.NodeDraining {
+		v.Reason = emptied
+	}
+	if v.Used != nil && v.Used.Sweep != nil { // it names images, which may be of other clusters
+		shown := *v.Used // the tables' own stays as it is
+		shown.Sweep = nil
+		v.Used = &shown
+	}
+	if v.Used != nil && v.Used.Pressure != nil {
+		shown := *v.Used // the tables' own stays as it is
+		shown.Pressure = &cluster.Pressure{Since: v.Used.Pressure.Since, Message: c.Hide(v.Used.Pressure.Message)}
+		if parts, ok := v.Used.Pressure.Task.Parts(); ok && c.Sees(parts.Cluster) {
+			shown.Pressure = v.Used.Pressure
+		}
+		v.Used = &shown
+	}
+	if v.Drain == nil {
+		return
+	}
+	v.Drain.Left = slices.DeleteFunc(v.Drain.Left, func(t api.DrainTask) bool {
+		parts, _ := t.ID.Parts()
+		return !c.Sees(parts.Cluster)
+	})
+}
+
+// ShowStatus does the same for the status, whose alarms may name a task.
+func (c *Caller) ShowStatus(v *api.Status) {
+	if c.Clusters == nil {
+		return
+	}
+	if v.Recovery != nil {
+		shown := *v.Recovery // the tables' own stays as it is
+		shown.Cause = c.Hide(shown.Cause)
+		v.Recovery = &shown
+	}
+	for i := range v.Alarms {
+		v.Alarms[i] = c.Hide(v.Alarms[i])
+	}
+}
+
+var taskName = regexp.MustCompile(`[\w-]+(\.[\w-]+){3,4}`)
+
+// Hide takes the names of tasks that the caller does not see out of a sentence.
+func (c *Caller) Hide(text string) string {
+	return taskName.ReplaceAllStringFunc(text, func(word string) string {
+		if parts, ok := cluster.TaskID(word).Parts(); ok && !c.Sees(parts.Cluster) {
+			return "a task"
+		}
+		return word
+	})
+}

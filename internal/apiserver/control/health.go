@@ -1,0 +1,174 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/audit"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/store"
+)
+
+// HealthAPI tells whether the process is up and whether the server can do its work.
+type HealthAPI struct {
+	Reads   *snapshot.Reader
+	Domain  string
+	Engine  *EngineState
+	Storage store.Engine
+	Prefix  store.Prefix
+	Audit   audit.Sink
+	Backups func() error // what is wrong with the copies of the store; nil where there are none
+	Keeper  *pki.Keeper
+	probe   probe
+}
+
+func (a *HealthAPI) live(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := fmt.Fprintln(w, "ok")
+	return err
+}
+
+func (a *HealthAPI) ready(w http.ResponseWriter, r *http.Request) error {
+	state := api.Readiness{Ready: true, Parts: map[string]string{}}
+	for name, err := range map[string]error{
+		"tables": a.TablesReady(),
+		"engine": a.probe.ask(r.Context(), a),
+		"leader": a.leaderReady(),
+	} {
+		state.Parts[name] = "ok"
+		if err != nil {
+			state.Parts[name], state.Ready = err.Error(), false
+		}
+	}
+	// What somebody should look at, and what keeps no server from doing its work.
+	for name, err := range map[string]error{"store": a.storeReady(r.Context()), "recovery": a.recoveryReady()} {
+		state.Parts[name] = "ok"
+		if err != nil {
+			state.Parts[name] = err.Error()
+		}
+	}
+	// These need somebody's attention; requests are answered all the same.
+	if a.Audit != nil {
+		state.Parts["audit"] = healthText(a.Audit.Health())
+	}
+	if a.Backups != nil {
+		state.Parts["snapshots"] = "ok"
+		if a.Backups() != nil { // why, with paths, is for /v1/status
+			state.Parts["snapshots"] = "the store is not copied as it should be"
+		}
+	}
+	if a.Keeper != nil {
+		state.Parts["certificate"] = healthText(a.Keeper.Health())
+	}
+	if !state.Ready {
+		w.Header().Set("Retry-After", "1")
+		return respond.JSON(w, http.StatusServiceUnavailable, state)
+	}
+	return respond.JSON(w, http.StatusOK, state)
+}
+
+func healthText(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
+// TablesReady returns an error until the tables have read the store.
+func (a *HealthAPI) TablesReady() error {
+	select {
+	case <-a.Reads.Tables.Synced():
+		return nil
+	default:
+		return errors.New("the tables have not yet read the store")
+	}
+}
+
+func (a *HealthAPI) leaderReady() error {
+	if l, ok := a.Reads.Tables.Snapshot().Leader(a.Domain); !ok || l.Value.Holder == "" {
+		return errors.New("no server leads yet")
+	}
+	return nil
+}
+
+// storeReady tells of what the engine itself complains about; whether it takes writes is the probe's to find out.
+// Everybody may read it: so paths, addresses and names are left to /v1/status.
+func (a *HealthAPI) storeReady(ctx context.Context) error {
+	engine := a.Engine.Ask(ctx)
+	if engine.HealthErr != nil {
+		return errors.New(respond.ProblemOf(engine.HealthErr).Detail)
+	}
+	if v := StoreView(&engine); v != nil {
+		switch {
+		case !v.Quorum:
+			return errors.New("the store has no quorum")
+		case !v.Writable:
+			return errors.New("the store takes no writes")
+		case len(v.Alarms) > 0:
+			return errors.New("alarms: " + strings.Join(v.Alarms, ", "))
+		}
+	}
+	return nil
+}
+
+func (a *HealthAPI) recoveryReady() error {
+	if e, ok := a.Reads.Tables.Snapshot().Recovery(a.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
+		return errors.New("the store went back and waits for the operator; /v1/recovery says why")
+	}
+	return nil
+}
+
+// probe asks whether the engine takes writes, at most once in a while however often it is asked itself.
+type probe struct {
+	mu     sync.Mutex
+	at     time.Time
+	result error
+}
+
+const (
+	probeEvery   = 2 * time.Second
+	probeTimeout = 2 * time.Second
+)
+
+func (p *probe) ask(ctx context.Context, a *HealthAPI) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.at.IsZero() && time.Since(p.at) < probeEvery {
+		return p.result
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	// Outside of the prefix, so that the tables do not see it.
+	key := strings.TrimSuffix(string(a.Prefix), "/") + "-probe/write"
+	_, err := a.Storage.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("{}")}}}})
+	p.at, p.result = time.Now(), nil
+	if err != nil {
+		p.result = errors.New(respond.ProblemOf(err).Detail)
+	}
+	return p.result
+}
+
+// Routes returns the operations of health.
+func (a *HealthAPI) Routes() []route.Route {
+	return []route.Route{
+		{
+			Method: "GET", Path: "/livez", Name: "live", Summary: "Whether the process is up.", Open: true,
+			Stream: "text/plain", Serve: a.live,
+		},
+		{
+			Method: "GET", Path: "/readyz", Name: "ready", Summary: "Whether the server can do its work, part by part.",
+			Open: true, Reply: reflect.TypeFor[api.Readiness](), Serve: a.ready,
+		},
+	}
+}

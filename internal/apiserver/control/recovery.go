@@ -1,0 +1,123 @@
+package control
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// RecoveryAPI shows that the store went back, and takes the operator's decision on it.
+type RecoveryAPI struct{ backend.Backend }
+
+func (a *RecoveryAPI) readRecovery(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	return a.answerRecovery(w, snap)
+}
+
+func (a *RecoveryAPI) answerRecovery(w http.ResponseWriter, snap *store.Snapshot) error {
+	v := api.RecoveryView{Domain: a.Domain}
+	if l, ok := snap.Leader(a.Domain); ok {
+		v.Incarnation = l.Value.Incarnation
+	}
+	if e, ok := snap.Recovery(a.Domain); ok {
+		v.Recovery, v.Needed, v.Revision = e.Value, e.Value.State == cluster.RecoveryNeeded, e.Modified
+	}
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
+}
+
+// recover takes the operator's decision on a store that went back (P1.7). In one transaction it is written down and the
+// store's incarnation rises above whatever an agent has seen; the leader's epoch ends with it, so that the next leader
+// begins with the decision.
+func (a *RecoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
+	var asked api.RecoveryRequest
+	pre, err := draft.PreconditionOf(r)
+	if err != nil {
+		return err
+	}
+	if err := strictjson.ReadBody(w, r, &asked); err != nil {
+		return err
+	}
+	decided, ok := map[api.RecoveryAction]cluster.RecoveryState{
+		api.RecoverAdopt: cluster.RecoveryAdopt, api.RecoverStop: cluster.RecoveryStop,
+	}[asked.Action]
+	if !ok {
+		return respond.Invalid(cluster.Faults{
+			{Path: "action", Message: "want \"adopt\" (keep what nodes run and the store does not know, " +
+				"where its owner wants it) or \"stop\""},
+		})
+	}
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := d.Snap.Recovery(a.Domain)
+		if err := pre.Check(e.Modified); err != nil {
+			return err
+		}
+		switch {
+		case !ok:
+			return respond.Problemf(http.StatusConflict,
+				"the store of domain %s did not go back: there is nothing to recover",
+				a.Domain)
+		case e.Value.State == decided:
+			return nil
+		case e.Value.State != cluster.RecoveryNeeded:
+			return respond.Problemf(http.StatusConflict, "it was decided already, at %s: %s",
+				e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
+		}
+		recoverStore(d, a.Domain, e, decided)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.answerRecovery(w, snap)
+}
+
+// recoverStore writes the decision into a draft, and ends the leadership term in which it was taken.
+func recoverStore(d *draft.Draft, domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
+	next := *e.Value
+	next.State, next.Decided, next.By = decided, d.Now, d.By
+	leader := &cluster.Leader{}
+	l, ok := d.Snap.Leader(domain)
+	if ok {
+		*leader = *l.Value
+	}
+	leader.Incarnation = max(uint64(d.Now.UnixMilli()), next.Shown.Incarnation+1, leader.Incarnation+1)
+	leader.Epoch++
+	leader.Holder, leader.Member, leader.Since = "", "", d.Now
+	d.Put(d.Prefix.Recovery(domain), &next, e.Modified)
+	d.Put(d.Prefix.Leader(domain), leader, l.Modified)
+	d.Events = append(d.Events, cluster.Event{
+		Type:    "recovery.decided",
+		Message: "the operator decided on tasks that nodes run and the store does not know: " + string(decided),
+	})
+}
+
+// Routes returns the operations of recovery.
+func (a *RecoveryAPI) Routes() []route.Route {
+	return []route.Route{
+		{
+			Method: "GET", Path: "/v1/recovery", Name: "readRecovery",
+			Summary: "Whether the store went back behind the agents, and what was decided about it.",
+			Role:    cluster.RoleViewer,
+			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.RecoveryView](),
+			Serve: a.readRecovery,
+		},
+		{
+			Method: "POST", Path: "/v1/recovery", Name: "recover",
+			Summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
+			Role:    cluster.RoleAdmin, Writes: true, Body: reflect.TypeFor[api.RecoveryRequest](),
+			Reply: reflect.TypeFor[api.RecoveryView](), Serve: a.recover,
+		},
+	}
+}

@@ -1,0 +1,306 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// ServersAPI lists, reads, promotes and removes servers of the control plane.
+type ServersAPI struct {
+	backend.Backend
+
+	ServerID string // this server's own
+	Members  Members
+	Reach    func() map[string]Reach // by the ids of the other servers; nil where that is not known
+	Engine   *EngineState
+}
+
+// Views shows the members of the control plane, ordered by id: those that have a record, and members of the
+// engine whose server has not written one.
+func (a *ServersAPI) Views(snap *store.Snapshot, engine *EngineAnswer) (all []api.ServerView) {
+	leader, _ := snap.Leader(a.Domain)
+	reached := map[string]Reach{}
+	if a.Reach != nil {
+		reached = a.Reach()
+	}
+	seen := map[string]bool{}
+	for e := range snap.Servers() {
+		v := api.ServerView{Server: *e.Value, Revision: e.Modified, Self: e.Value.ID == a.ServerID}
+		v.Leader = leader.Value != nil && leader.Value.Holder == v.ID
+		m := engine.member(v.Member)
+		if m != nil {
+			seen[m.ID] = true
+			v.Engine = engineMember(m)
+		}
+		r, heard := reached[v.ID]
+		v.For = cluster.Duration(r.For)
+		v.State, v.Reason = judgeServer(&v, engine, r, heard)
+		all = append(all, v)
+	}
+	for i := range engine.members {
+		m := &engine.members[i]
+		if seen[m.ID] {
+			continue
+		}
+		v := api.ServerView{Server: cluster.Server{ID: m.Name, Member: m.ID}, Self: m.Self, Engine: engineMember(m)}
+		v.Leader = leader.Value != nil && v.ID != "" && leader.Value.Holder == v.ID
+		v.State, v.Reason = api.ServerJoining,
+			"it has joined the store and is starting; its name and address come in a moment"
+		if m.Name == "" {
+			v.Reason = "it has a place in the store and was not started yet: `berth server` on its machine starts it"
+		}
+		all = append(all, v)
+	}
+	slices.SortStableFunc(all, func(a, b api.ServerView) int {
+		return strings.Compare(a.ID+"/"+a.Member, b.ID+"/"+b.Member)
+	})
+	return all
+}
+
+func engineMember(m *store.Member) *api.EngineMember {
+	return &api.EngineMember{ID: m.ID, Peer: m.PeerURL, Leader: m.Leader, Learner: m.Learner, Healthy: m.Healthy}
+}
+
+// judgeServer tells whether a server can be counted on, with a sentence if it cannot.
+func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, heard bool) (api.ServerState, string) {
+	switch {
+	case v.Self:
+		return api.ServerUp, ""
+	case v.Engine != nil && !v.Engine.Healthy:
+		return api.ServerDown, "its part of the store does not answer"
+	case engine.known && engine.membersErr == nil && v.Engine == nil && v.Member != "":
+		return api.ServerDown, "it is not a member of the store any more: remove it"
+	case heard && !r.Reached && v.Engine == nil:
+		return api.ServerDown, r.Problem
+	case heard && !r.Reached:
+		return api.ServerUp, r.Problem
+	case heard || v.Engine != nil:
+		return api.ServerUp, ""
+	case engine.membersErr != nil:
+		return api.ServerUnknown, "the store could not be asked: " + respond.ProblemOf(engine.membersErr).Detail
+	}
+	return api.ServerUnknown, "it was not heard yet"
+}
+
+func (a *ServersAPI) listServers(w http.ResponseWriter, r *http.Request) error {
+	return lists.Serve(a.Lists, w, r, lists.Source[api.ServerView]{
+		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
+		All: func(snap *store.Snapshot) (all []lists.Item[api.ServerView]) {
+			engine := a.Engine.Ask(context.Background()) // bounded by itself
+			for _, v := range a.Views(snap, &engine) {
+				all = append(all, lists.Item[api.ServerView]{Key: v.ID + "/" + v.Member, Value: v})
+			}
+			return all
+		},
+	})
+}
+
+// findServer returns the server of an id, or of the id of a member of the engine.
+func (a *ServersAPI) findServer(snap *store.Snapshot, engine *EngineAnswer, id string) (api.ServerView, error) {
+	for _, v := range a.Views(snap, engine) {
+		if v.ID == id || v.Engine != nil && v.Engine.ID == id {
+			return v, nil
+		}
+	}
+	return api.ServerView{}, respond.NotFound("server", id)
+}
+
+// target reads what a request about one server names, from what the store holds now.
+func (a *ServersAPI) target(r *http.Request) (api.ServerView, EngineAnswer, error) {
+	snap, err := a.Reads.Settled(r.Context())
+	if err != nil {
+		return api.ServerView{}, EngineAnswer{}, err
+	}
+	a.Engine.Changed() // what is decided on is asked for now
+	engine := a.Engine.Ask(r.Context())
+	if engine.membersErr != nil {
+		return api.ServerView{}, engine, engine.membersErr
+	}
+	v, err := a.findServer(snap, &engine, r.PathValue("server"))
+	return v, engine, err
+}
+
+func (a *ServersAPI) readServer(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	engine := a.Engine.Ask(r.Context())
+	v, err := a.findServer(snap, &engine, r.PathValue("server"))
+	if err != nil {
+		return err
+	}
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
+}
+
+func (a *ServersAPI) promoteServer(w http.ResponseWriter, r *http.Request) error {
+	v, engine, err := a.target(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !engine.known:
+		return respond.Problemf(http.StatusConflict, "the store runs elsewhere: servers have no votes in it")
+	case v.Engine == nil:
+		return respond.Problemf(http.StatusConflict, "server %s is not a member of the store", ServerName(&v))
+	case v.Engine.Learner:
+		if err := a.Members.Promote(r.Context(), v.Engine.ID); err != nil {
+			return memberProblem(&v, err)
+		}
+		a.Engine.Changed()
+		v.Engine.Learner = false
+	}
+	return respond.JSON(w, http.StatusOK, v)
+}
+
+// removeServer takes a server's member out of the store and deletes its record. The record of the server that answers
+// goes first: without its member it could not write any more.
+func (a *ServersAPI) removeServer(w http.ResponseWriter, r *http.Request) error {
+	v, engine, err := a.target(r)
+	if err != nil {
+		return err
+	}
+	if err := a.mayRemove(&v, &engine, route.Flag(r, "force")); err != nil {
+		return err
+	}
+	steps := []func(context.Context, *api.ServerView) error{a.removeMember, a.removeRecord}
+	if v.Self {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(r.Context(), &v); err != nil {
+			return err
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// mayRemove refuses to remove the last server, and what would leave the rest without a quorum.
+func (a *ServersAPI) mayRemove(v *api.ServerView, engine *EngineAnswer, force bool) error {
+	if !engine.known {
+		if v.Self {
+			return respond.Problemf(http.StatusConflict,
+				"server %s is the one that answers: stop it, and ask another one",
+				ServerName(v))
+		}
+		if v.State == api.ServerUp && !force {
+			return respond.Problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force",
+				ServerName(v))
+		}
+		return nil
+	}
+	if v.Engine == nil || v.Engine.Learner {
+		return nil // it has no vote
+	}
+	left, healthy := engine.Votes(v.Engine.ID)
+	switch {
+	case left == 0:
+		return respond.Problemf(http.StatusConflict, "server %s is the last one: without it there is no store",
+			ServerName(v))
+	case healthy < Quorum(left): // with force neither: the store itself would refuse
+		return respond.Problemf(http.StatusConflict,
+			"without server %s the store has %s, of which %d must be up and %d would be: "+
+				"it would take no writes. Bring another server up first", ServerName(v), respond.Plural(left, "member"),
+			Quorum(left), healthy)
+	}
+	return nil
+}
+
+func (a *ServersAPI) removeMember(ctx context.Context, v *api.ServerView) error {
+	if v.Engine == nil || a.Members == nil {
+		return nil
+	}
+	defer a.Engine.Changed()
+	return memberProblem(v, a.Members.Remove(ctx, v.Engine.ID))
+}
+
+func (a *ServersAPI) removeRecord(ctx context.Context, v *api.ServerView) error {
+	if v.Revision == 0 {
+		return nil
+	}
+	_, err := a.Writer.Write(ctx, func(d *draft.Draft) error {
+		if e, ok := d.Snap.Server(v.ID); ok {
+			d.Remove(d.Prefix.Server(v.ID), e.Modified, cluster.Event{
+				Type: "server.removed", Reason: cluster.ReasonDeleted, Message: "server " + ServerName(v) +
+					" was taken out of the control plane",
+			})
+		}
+		return nil
+	})
+	return err
+}
+
+// memberProblem turns an error of a change of the members into its answer.
+func memberProblem(v *api.ServerView, err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotInSync):
+		return respond.Problemf(http.StatusConflict,
+			"server %s has not caught up with the store yet: ask again in a moment",
+			ServerName(v))
+	case errors.Is(err, store.ErrLosesQuorum):
+		return respond.Problemf(http.StatusConflict,
+			"the store refuses to let go of server %s: those that are left, and up, would be too few for writes",
+			ServerName(v))
+	case errors.Is(err, store.ErrMember):
+		return respond.Problemf(http.StatusConflict, "server %s is not a member of the store", ServerName(v))
+	}
+	return err
+}
+
+// ServerName is what people call a server.
+func ServerName(v *api.ServerView) string {
+	switch {
+	case v.Name != "":
+		return v.Name
+	case v.ID != "":
+		return v.ID
+	}
+	return v.Member
+}
+
+// Routes returns the operations of servers.
+func (a *ServersAPI) Routes() []route.Route {
+	force := route.QueryParam("force", "boolean", "even where what is left would have no quorum, or the server is up")
+	return []route.Route{
+		{
+			Method: "GET", Path: "/v1/servers", Name: "listServers",
+			Summary: "The members of the control plane, with their parts in the store.", Role: cluster.RoleViewer,
+			Query: route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.ServerView]](),
+			Stream: route.MediaEventStream,
+			Long:   true,
+			Serve:  a.listServers,
+		},
+		{
+			Method: "GET", Path: "/v1/servers/{server}", Name: "readServer",
+			Summary: "One member of the control plane, by its id or its member's.", Role: cluster.RoleViewer,
+			Query: []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.ServerView](), Serve: a.readServer,
+		},
+		{
+			Method: "POST", Path: "/v1/servers/{server}/promote", Name: "promoteServer",
+			Summary: "Gives a member of the store that only copies it its vote.", Role: cluster.RoleAdmin,
+			Reply: reflect.TypeFor[api.ServerView](),
+			Serve: a.promoteServer,
+		},
+		{
+			Method: "DELETE", Path: "/v1/servers/{server}", Name: "removeServer",
+			Summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
+				"where what is left would have no quorum.", Role: cluster.RoleAdmin, Query: []route.Parameter{force},
+			Status: http.StatusNoContent, Serve: a.removeServer,
+		},
+	}
+}

@@ -1,0 +1,406 @@
+package draft
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// conflict is the fault of an object that cannot be written over what stands; it makes the answer 409.
+type conflict struct{ cluster.Fault }
+
+// Error returns the fault's text.
+func (c *conflict) Error() string { return c.Fault.String() }
+
+// Conflictf returns an error that makes the answer 409: the object cannot be written over what stands.
+func Conflictf(path, format string, args ...any) error {
+	return &conflict{cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)}}
+}
+
+// Faultf returns a fault at a path of the object.
+func Faultf(path, format string, args ...any) error {
+	return cluster.Faults{{Path: path, Message: fmt.Sprintf(format, args...)}}
+}
+
+// SetCluster draws the write of a cluster.
+func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindCluster, Name: c.Name, Action: api.ActionCreate}
+	c.Deleted = false
+	old, ok := d.Snap.Cluster(c.Name)
+	if err := pre.Check(old.Modified); err != nil {
+		return change, err
+	}
+	if err := d.grant(old.Value, c); err != nil {
+		return change, err
+	}
+	if ok {
+		change.Revision = old.Modified
+		change.Action, change.Fields = Compare(old.Value, c)
+	}
+	d.clusters[c.Name] = c
+	d.Require(d.Prefix.Cluster(c.Name), old.Modified)
+	if change.Action != api.ActionNone {
+		d.Put(d.Prefix.Cluster(c.Name), c, old.Modified)
+	}
+	return change, nil
+}
+
+// SetDefinition draws the write of a version of a definition, which is written once.
+func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
+	ref := def.Ref()
+	def.Deleted = false
+	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
+	if old, ok := d.Snap.Definition(ref); ok {
+		def.PinAs(old.Value) // the same definition, written again, has no digests
+		stands := *old.Value
+		stands.Deleted = false
+		action, fields := Compare(&stands, def)
+		if action != api.ActionNone {
+			if d.Caller != nil && !d.Caller.VisibleDefinitions(d.Snap)(ref) {
+				fields = nil // they hold what stands
+			}
+			return change, differs(ref, fields)
+		}
+		change.Action, change.Revision = action, old.Modified
+		d.definitions[ref] = def
+		if old.Value.Deleted { // it is kept
+			d.Put(d.Prefix.Definition(ref), def, old.Modified)
+		}
+		return change, nil
+	}
+	d.definitions[ref] = def
+	d.Put(d.Prefix.Definition(ref), def, 0)
+	newest, rev, _ := d.Snap.NewestDefinition(def.Name)
+	if n := max(newest.Version, d.newest[def.Name]); def.Version > n {
+		d.newest[def.Name] = def.Version
+		d.Put(d.Prefix.NewestDefinition(def.Name), store.Newest{Name: def.Name, Version: def.Version}, rev)
+	}
+	return change, nil
+}
+
+// differs tells that a version stands with another content: one fault for each field.
+func differs(ref cluster.Ref, fields []api.FieldChange) error {
+	p := respond.Problemf(http.StatusConflict,
+		"%s exists with another content, and a version is written once: give the new content another version", ref)
+	for _, f := range fields {
+		p.Faults = append(p.Faults,
+			cluster.Fault{
+				Path:    f.Path,
+				Message: fmt.Sprintf("is %s here and %s in the stored %s", orNothing(f.New), orNothing(f.Old), ref),
+			})
+	}
+	return p
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "not set"
+	}
+	return text
+}
+
+// SetService draws the write of a service: its references are resolved and its generation counted. What the user asked
+// of its rollout stays, but for another definition: that begins a rollout of its own, of which nothing was asked yet
+// but that it waits.
+func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindService, Cluster: svc.Cluster, Name: svc.Name, Action: api.ActionCreate}
+	old, ok := d.Snap.Service(svc.Cluster, svc.Name)
+	if err := pre.Check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
+		return change, err
+	}
+	if err := d.Resolve(&svc.Definition, "definition"); err != nil {
+		return change, err
+	}
+	if def := d.Definition(svc.Definition); def != nil {
+		if err := svc.CheckDefinition(def); err != nil {
+			return change, err
+		}
+	}
+	if err := d.belongs(svc.Owner()); err != nil {
+		return change, err
+	}
+	if faults := d.CheckPermissions(svc.Cluster, svc.Definition, "definition"); len(faults) > 0 {
+		return change, faults
+	}
+	var prev *cluster.Service
+	svc.Lifespan = cluster.Lifespan{Created: d.Now, Updated: d.Now, Trace: d.Trace}
+	svc.Rollout = cluster.RolloutWish{}
+	if ok && !old.Value.Deleted {
+		prev = old.Value
+	}
+	keepCount(svc, prev)
+	if prev == nil {
+		// What is left of an earlier service of the name is not this one's, whatever it runs.
+		if svc.Generation = d.Snap.NextGeneration(svc.Owner()); svc.Generation > 1 {
+			svc.Restarted = svc.Generation
+		}
+		d.forget(svc, ok)
+	} else {
+		svc.Recounted = prev.Recounted
+		if svc.Count != prev.Count || (svc.Scaling == nil) != (prev.Scaling == nil) {
+			svc.Recounted++
+		}
+		svc.Generation, svc.Restarted, svc.Created, svc.Rollout = prev.Generation, prev.Restarted, prev.Created,
+			prev.Rollout
+		if svc.Definition != prev.Definition {
+			d.NextVersion(svc)
+		}
+		change.Revision = old.Modified
+		change.Action, change.Fields = Compare(plainService(prev), plainService(svc))
+	}
+	change.Effect = serviceEffect(prev, svc, d.Definition(svc.Definition))
+	if change.Action != api.ActionNone {
+		d.Put(d.Prefix.Service(svc.Cluster, svc.Name), svc, old.Modified)
+	}
+	return change, nil
+}
+
+// forget drops the records of the rollouts and the scaling of an earlier service of the name: a new one never goes back
+// to a version of that, nor to its count. Where that one is still being deleted nobody may write them meanwhile.
+func (d *Draft) forget(svc *cluster.Service, deleting bool) {
+	drop := func(key string, modified uint64) {
+		switch {
+		case modified != 0:
+			d.Put(key, nil, modified)
+		case deleting:
+			d.Require(key, 0)
+		}
+	}
+	rollout, _ := d.Snap.Rollout(svc.Cluster, svc.Name)
+	drop(d.Prefix.Rollout(svc.Cluster, svc.Name), rollout.Modified)
+	scale, _ := d.Snap.Scale(svc.Cluster, svc.Name)
+	drop(d.Prefix.Scale(svc.Cluster, svc.Name), scale.Modified)
+}
+
+// SetJob draws the write of a job. What changes its steps runs it anew, and so does to take back a cancellation.
+func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindJob, Cluster: job.Cluster, Name: job.Name, Action: api.ActionCreate}
+	job.Steps = slices.Clone(job.Steps) // references are filled in
+	old, ok := d.Snap.Job(job.Cluster, job.Name)
+	if err := pre.Check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
+		return change, err
+	}
+	if faults := d.resolveSteps(job.Steps, "steps"); len(faults) > 0 {
+		return change, faults
+	}
+	if err := d.belongs(job.Owner()); err != nil {
+		return change, err
+	}
+	if faults := d.CheckStepPermissions(job.Cluster, job.Steps, "steps"); len(faults) > 0 {
+		return change, faults
+	}
+	var prev *cluster.Job
+	job.Cron, job.At = "", time.Time{}
+	job.Lifespan = cluster.Lifespan{Created: d.Now, Updated: d.Now, Trace: d.Trace}
+	switch {
+	case !ok || old.Value.Deleted:
+		job.Generation = d.Snap.NextGeneration(job.Owner())
+	default:
+		prev = old.Value
+		job.Generation, job.Created, job.Cron, job.At = prev.Generation, prev.Created, prev.Cron, prev.At
+		if steps, _ := Compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled &&
+			!job.Cancelled {
+			job.Generation = d.Snap.NextGeneration(job.Owner())
+		}
+		change.Revision = old.Modified
+		change.Action, change.Fields = Compare(plainJob(prev), plainJob(job))
+	}
+	change.Effect = jobEffect(prev, job)
+	if change.Action != api.ActionNone {
+		d.Put(d.Prefix.Job(job.Cluster, job.Name), job, old.Modified)
+	}
+	return change, nil
+}
+
+// SetHost draws the write of the operator's settings of a node. A drain, and that the node is gone, stay.
+func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
+	old, ok := d.Snap.Host(h.Name)
+	if err := pre.Check(old.Modified); err != nil {
+		return err
+	}
+	h.Generation = 0
+	d.DateTaints(h)
+	if ok {
+		h.Generation, h.Drain, h.Gone = old.Value.Generation, old.Value.Drain, old.Value.Gone
+		if action, _ := Compare(old.Value, h); action == api.ActionNone {
+			return nil
+		}
+	}
+	d.Put(d.Prefix.Host(h.Name), h, old.Modified)
+	return nil
+}
+
+// visible is the revision of an object that users see as existing, else 0.
+func visible(exists bool, modified uint64) uint64 {
+	if exists {
+		return modified
+	}
+	return 0
+}
+
+// Resolve fills in the newest version of a definition where a reference names none, and makes the draft
+// rest on the definition.
+func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
+	if ref.Version == 0 {
+		newest, rev, ok := d.Snap.NewestDefinition(ref.Name)
+		version := max(newest.Version, d.newest[ref.Name])
+		if version == 0 {
+			return Faultf(path, "there is no task definition %s", ref.Name)
+		}
+		if ok {
+			d.Require(d.Prefix.NewestDefinition(ref.Name), rev)
+		}
+		ref.Version = version
+	}
+	if d.definitions[*ref] != nil {
+		return nil
+	}
+	e, ok := d.Snap.Definition(*ref)
+	if !ok {
+		newest, _, found := d.Snap.NewestDefinition(ref.Name)
+		if found {
+			return Faultf(path, "there is no task definition %s; the newest is %s", *ref, newest)
+		}
+		return Faultf(path, "there is no task definition %s", *ref)
+	}
+	if e.Value.Deleted {
+		return Faultf(path, "task definition %s is being deleted: write it again to keep it", *ref)
+	}
+	// The exact revision: a deletion marks the record first, so it cannot overlook what refers to it meanwhile.
+	d.Require(d.Prefix.Definition(*ref), e.Modified)
+	return nil
+}
+
+// Definition returns a definition that the draft brings or that stands, nil if there is none.
+func (d *Draft) Definition(ref cluster.Ref) *cluster.TaskDefinition {
+	if def := d.definitions[ref]; def != nil {
+		return def
+	}
+	e, _ := d.Snap.Definition(ref)
+	return e.Value
+}
+
+// belongs makes the draft rest on the owner's cluster, which is made where it is the default one, and on there being
+// no object of the other kind under the name: the names of tasks hold no kind.
+func (d *Draft) belongs(o cluster.OwnerRef) error {
+	if err := d.RequireCluster(o.Cluster); err != nil {
+		return err
+	}
+	name := o.Cluster + "/" + o.Name
+	if kind, ok := d.owners[name]; ok && kind != o.Kind {
+		return Conflictf("name", "%s is the name of a service and of a job; the names in a cluster are distinct",
+			o.Name)
+	}
+	d.owners[name] = o.Kind
+	other, kind := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: o.Cluster, Name: o.Name}, "job"
+	_, taken := d.Snap.Job(o.Cluster, o.Name)
+	if o.Kind == cluster.KindJob {
+		other.Kind, kind = cluster.KindService, "service"
+		_, taken = d.Snap.Service(o.Cluster, o.Name)
+	}
+	if taken {
+		return Conflictf("name", "%s is the name of a %s of cluster %s; the names of services and jobs in a "+
+			"cluster are distinct", o.Name, kind, o.Cluster)
+	}
+	d.Require(d.Prefix.Owner(other), 0)
+	return nil
+}
+
+// RequireCluster makes the draft rest on a cluster, and creates the default cluster where it does not exist.
+func (d *Draft) RequireCluster(name string) error {
+	if d.clusters[name] != nil {
+		return nil
+	}
+	if c, ok := d.Snap.Cluster(name); ok {
+		if c.Value.Deleted {
+			return Conflictf("cluster", "cluster %s is being deleted", name)
+		}
+		// The exact revision: a deletion writes the record first, so it cannot overlook what is made meanwhile.
+		d.Require(d.Prefix.Cluster(name), c.Modified)
+		return nil
+	}
+	if name != cluster.DefaultCluster {
+		return Faultf("cluster", "there is no cluster %s", name)
+	}
+	c := &cluster.Cluster{Name: name, Permissions: d.permissions}
+	c.SetDefaults()
+	d.clusters[name] = c
+	d.Put(d.Prefix.Cluster(name), c, 0)
+	return nil
+}
+
+// NextVersion makes a service one of the next generation, whose rollout nobody said anything about yet. A paused
+// service stays paused.
+func (d *Draft) NextVersion(svc *cluster.Service) {
+	svc.Generation = d.Snap.NextGeneration(svc.Owner())
+	svc.Rollout = cluster.RolloutWish{Paused: svc.Rollout.Paused}
+}
+
+func plainService(s *cluster.Service) *cluster.Service {
+	plain := *s
+	plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
+	return &plain
+}
+
+func plainJob(j *cluster.Job) *cluster.Job {
+	plain := *j
+	plain.Lifespan = cluster.Lifespan{}
+	return &plain
+}
+
+func stepsOf(j *cluster.Job) any { return map[string]any{"steps": j.Steps} }
+
+// jobEffect says in a sentence what the cluster will do; old is nil for a new job.
+func jobEffect(old, job *cluster.Job) string {
+	tasks := 0
+	for i := range job.Steps {
+		tasks += job.Steps[i].Count
+	}
+	switch {
+	case job.Cancelled && (old == nil || !old.Cancelled):
+		return "cancels the job"
+	case job.Cancelled:
+		return ""
+	case old == nil:
+		return "runs " + respond.Plural(tasks, "task")
+	case job.Generation != old.Generation:
+		return "runs all " + respond.Plural(tasks, "task") + " anew"
+	}
+	return ""
+}
+
+// Compare returns what a write changes in an object, field by field.
+func Compare(old, next any) (api.Action, []api.FieldChange) {
+	a, _ := json.Marshal(old)  // both are nouns, which marshal
+	b, _ := json.Marshal(next) // always
+	fields := strictjson.Diff(a, b)
+	if len(fields) == 0 {
+		return api.ActionNone, nil
+	}
+	return api.ActionUpdate, fields
+}
+
+// DateTaints says of each taint of a node since when the node has it: now, or since it got that very one.
+func (d *Draft) DateTaints(h *cluster.Host) {
+	old, _ := d.Snap.Host(h.Name)
+	for i := range h.Taints {
+		t := &h.Taints[i]
+		t.Since = d.Now
+		if old.Value == nil {
+			continue
+		}
+		for _, had := range old.Value.Taints {
+			if had.Key == t.Key && had.Value == t.Value && had.Effect == t.Effect {
+				t.Since = had.Since
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package draft
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// What a task may reach beyond itself is a permission of its cluster. A service, job or cron is refused here if its
+// definitions ask for more, and only an admin changes the permissions. Nodes look again at what is theirs: an agent
+// lends no path that its operator did not name.
+
+// grant fills in the permissions of a cluster that names none, and refuses a change of them to callers who are no
+// admin. old is nil for a new cluster.
+func (d *Draft) grant(old, c *cluster.Cluster) error {
+	had := d.permissions
+	if old != nil {
+		had = old.Permissions
+	}
+	if c.Permissions == nil {
+		c.Permissions = had
+	}
+	if d.Caller == nil || access.Rank(d.Caller.Role) >= access.Rank(cluster.RoleAdmin) ||
+		cluster.SamePermissions(had, c.Permissions) {
+		return nil
+	}
+	return respond.Problemf(http.StatusForbidden,
+		"to change the permissions of cluster %s needs the role %s, and %s has the role %s: leave "+
+			"permissions out, or ask an admin",
+		c.Name, cluster.RoleAdmin, d.Caller.Who, d.Caller.Role)
+}
+
+// CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not
+// have. A definition or a cluster that does not exist has no such faults: another check refuses it. The draft rests on
+// the cluster's record already.
+func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluster.Faults {
+	def, c := d.Definition(ref), d.clusters[in]
+	if c == nil {
+		e, _ := d.Snap.Cluster(in)
+		c = e.Value
+	}
+	if def == nil || c == nil {
+		return nil
+	}
+	return c.CheckPermissions(path, def)
+}
+
+// CheckStepPermissions is permitted for the steps of a job, at a path.
+func (d *Draft) CheckStepPermissions(in string, steps []cluster.Step, path string) (faults cluster.Faults) {
+	for i := range steps {
+		faults = append(faults,
+			d.CheckPermissions(in, steps[i].Definition, fmt.Sprintf("%s[%d].definition", path, i))...)
+	}
+	return faults
+}
+
+// RequirePermissions refuses to begin tasks anew of what was written when the cluster had more permissions. The draft
+// rests on the cluster's record from then on.
+func (d *Draft) RequirePermissions(in string, faults cluster.Faults) error {
+	if err := d.RequireCluster(in); err != nil {
+		return err
+	}
+	return faults.Err()
+}

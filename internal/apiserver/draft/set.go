@@ -1,0 +1,227 @@
+package draft
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// maxObjects bounds the objects of one apply.
+const maxObjects = 10_000
+
+// AppliedObject is an object of an apply, read and valid by itself. Only the field of its kind is set.
+type AppliedObject struct {
+	path       string
+	kind       cluster.Kind
+	name       string // unique within its kind
+	Cluster    *cluster.Cluster
+	definition *cluster.TaskDefinition
+	Service    *cluster.Service
+	Job        *cluster.Job
+	Cron       *cluster.Cron
+}
+
+// Manifests reads the objects of an apply and puts them in the order in which they are written: what others refer to
+// comes first.
+func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
+	var faults cluster.Faults
+	if len(objects) > maxObjects {
+		return nil, cluster.Faults{{
+			Path:    "objects",
+			Message: fmt.Sprintf("holds %d objects, at most %d are allowed", len(objects), maxObjects),
+		}}
+	}
+	first := map[string]string{}
+	set := make([]AppliedObject, 0, len(objects))
+	for i, o := range objects {
+		m := AppliedObject{path: fmt.Sprintf("objects[%d]", i), kind: o.Kind}
+		found := m.read(o)
+		faults = append(faults, strictjson.PrefixPaths(found, m.path)...)
+		if len(found) == 0 {
+			if other, ok := first[string(m.kind)+" "+m.name]; ok {
+				faults = append(faults, cluster.Fault{
+					Path:    m.path,
+					Message: fmt.Sprintf("is %s %s again, as %s", m.kind, m.name, other),
+				})
+			}
+			first[string(m.kind)+" "+m.name] = m.path
+		}
+		set = append(set, m)
+		if len(faults) > strictjson.MaxFaults {
+			break
+		}
+	}
+	order := []cluster.Kind{
+		cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
+		cluster.KindCron,
+	}
+	slices.SortStableFunc(set, func(a, b AppliedObject) int {
+		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
+	})
+	return set, faults
+}
+
+// read reads and validates an object of its kind.
+func (m *AppliedObject) read(o api.Object) cluster.Faults {
+	var object Object
+	switch m.kind {
+	case cluster.KindCluster:
+		m.Cluster = new(cluster.Cluster)
+		object = m.Cluster
+	case cluster.KindTaskDefinition:
+		m.definition = new(cluster.TaskDefinition)
+		object = m.definition
+	case cluster.KindService:
+		m.Service = new(cluster.Service)
+		object = m.Service
+	case cluster.KindJob:
+		m.Job = new(cluster.Job)
+		object = m.Job
+	case cluster.KindCron:
+		m.Cron = new(cluster.Cron)
+		object = m.Cron
+	default:
+		return cluster.Faults{{
+			Path: "kind",
+			Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service, Job or Cron",
+				respond.Clip(string(m.kind))),
+		}}
+	}
+	if len(o.Spec) == 0 || string(o.Spec) == "null" {
+		return cluster.Faults{{Path: "spec", Message: "is missing: want the fields of the object"}}
+	}
+	faults, err := strictjson.Decode(o.Spec, object)
+	if err != nil {
+		return cluster.FaultsOf(err)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	if faults := Complete(object); len(faults) > 0 {
+		return faults
+	}
+	switch m.kind {
+	case cluster.KindCluster:
+		m.name = m.Cluster.Name
+	case cluster.KindTaskDefinition:
+		m.name = m.definition.Ref().String()
+	case cluster.KindService:
+		m.name = m.Service.Cluster + "/" + m.Service.Name
+	case cluster.KindJob:
+		m.name = m.Job.Cluster + "/" + m.Job.Name
+	case cluster.KindCron:
+		m.name = m.Cron.Cluster + "/" + m.Cron.Name
+	}
+	return nil
+}
+
+// Set draws the writes of a set. Faults of all objects are returned at once; if all that is wrong are
+// conflicts with what stands, the answer is 409.
+func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
+	changes := make([]api.Change, 0, len(set))
+	var faults cluster.Faults
+	conflicts := 0
+	for _, m := range set {
+		change, err := d.setOne(m)
+		if err != nil {
+			found, isConflict := faultsOf(err)
+			if found == nil {
+				return nil, err
+			}
+			if isConflict {
+				conflicts += len(found)
+			}
+			faults = append(faults, strictjson.PrefixPaths(found, m.path)...)
+		}
+		changes = append(changes, change)
+	}
+	if len(faults) == 0 {
+		return changes, nil
+	}
+	p := respond.Invalid(faults)
+	if conflicts == len(faults) {
+		p.Status, p.Title = http.StatusConflict, http.StatusText(http.StatusConflict)
+		p.Detail = fmt.Sprintf("the objects have %s with what exists; nothing was written",
+			respond.Plural(len(faults), "conflict"))
+	}
+	return nil, p
+}
+
+func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
+	switch m.kind {
+	case cluster.KindCluster:
+		object := *m.Cluster
+		return d.SetCluster(&object, Precondition{})
+	case cluster.KindTaskDefinition:
+		object := *m.definition
+		return d.SetDefinition(&object)
+	case cluster.KindService:
+		object := *m.Service
+		return d.SetService(&object, Precondition{})
+	case cluster.KindJob:
+		object := *m.Job
+		object.Steps = slices.Clone(m.Job.Steps) // references are filled in
+		return d.SetJob(&object, Precondition{})
+	case cluster.KindCron:
+		object := *m.Cron
+		return d.SetCron(&object, Precondition{})
+	}
+	return api.Change{}, fmt.Errorf("unknown kind %q", m.kind)
+}
+
+// faultsOf returns the faults that an error of a draft carries, nil if it is of another kind, and whether they are
+// conflicts with what exists.
+func faultsOf(err error) (faults cluster.Faults, isConflict bool) {
+	var c *conflict
+	var p *respond.Problem
+	switch {
+	case errors.As(err, &c):
+		return cluster.Faults{c.Fault}, true
+	case errors.As(err, &p):
+		if p.Status != http.StatusConflict {
+			return nil, false
+		}
+		if len(p.Faults) == 0 {
+			return cluster.Faults{{Message: p.Detail}}, true
+		}
+		return p.Faults, true
+	case errors.As(err, &faults):
+		return faults, false
+	}
+	return nil, false
+}
+
+// AsProblem turns the faults of a single object's draft into an answer.
+func AsProblem(err error) error {
+	var p *respond.Problem
+	if err == nil || errors.As(err, &p) {
+		return err
+	}
+	faults, isConflict := faultsOf(err)
+	switch {
+	case faults == nil:
+		return err
+	case isConflict:
+		p := respond.Problemf(http.StatusConflict, "%s", faults.Error())
+		p.Faults = faults
+		return p
+	}
+	return respond.Invalid(faults)
+}
+
+// DefinitionsOf returns the definitions of a set.
+func DefinitionsOf(set []AppliedObject) (all []*cluster.TaskDefinition) {
+	for _, m := range set {
+		if m.definition != nil {
+			all = append(all, m.definition)
+		}
+	}
+	return all
+}

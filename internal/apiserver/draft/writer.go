@@ -1,0 +1,200 @@
+package draft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// Bounds of a write.
+const (
+	commitTimeout = 15 * time.Second
+
+	maxRedraws = 8 // of a draft that other writers overtook
+	maxSettles = 3 // of a commit whose result was lost
+)
+
+// Writer commits drafts. Safe for concurrent use.
+type Writer struct {
+	WriterConfig
+
+	reads *snapshot.Reader
+}
+
+// WriterConfig is what a writer is made of.
+type WriterConfig struct {
+	Engine store.Engine
+	Prefix store.Prefix
+	Domain string // whose leader's incarnation events carry
+	// Permissions are those of clusters that are made without naming any.
+	Permissions []cluster.Permission
+	Tracer      *telemetry.Tracer
+	Conflicts   prometheus.Counter // of drafts that another writer overtook
+	Now         func() time.Time
+}
+
+// NewWriter returns a writer that draws from the snapshots of the reader.
+func NewWriter(cfg WriterConfig, reads *snapshot.Reader) *Writer { return &Writer{cfg, reads} }
+
+// Empty returns an empty draft over a snapshot.
+func (s *Writer) Empty(snap *store.Snapshot) *Draft {
+	return &Draft{
+		Snap: snap, Prefix: s.Prefix, Now: s.Now().UTC().Truncate(time.Millisecond),
+		compares:    map[string]uint64{},
+		writes:      map[string]any{},
+		clusters:    map[string]*cluster.Cluster{},
+		definitions: map[cluster.Ref]*cluster.TaskDefinition{},
+		newest:      map[string]int{},
+		owners:      map[string]cluster.Kind{},
+		Instead:     map[string]cluster.Event{},
+		gangs:       s.gangRoom(),
+		permissions: s.Permissions,
+	}
+}
+
+func (s *Writer) gangRoom() int {
+	if s.Engine == nil {
+		return 0
+	}
+	return store.GangRoom(s.Engine.Limits())
+}
+
+// Write draws what a request asks for and commits it, drawing anew when another writer was faster. It
+// returns a snapshot that shows what was written. The drawing checks If-Match, so a draft that is drawn anew
+// over a changed object ends there.
+//
+// The tables may be behind what other servers wrote. What is written compares that, so a stale draft is refused by
+// the engine; but that a request cannot be done, or is done already, is only said of what the engine holds now. So the
+// answers of all servers together tell one history.
+func (s *Writer) Write(ctx context.Context, draw func(*Draft) error) (_ *store.Snapshot, err error) {
+	x := access.ExchangeOf(ctx)
+	span := s.Tracer.Span("api.write", x.Trace, telemetry.About{What: x.Operation()})
+	defer func() { span.End(err) }()
+	snap := s.reads.Tables.Snapshot()
+	for settled, n := false, 0; n < maxRedraws; n++ {
+		d := s.Empty(snap)
+		d.Caller, d.Trace = access.CallerOf(ctx), span.Parent(x.Trace)
+		d.By = d.Caller.Signature()
+		if err := draw(d); err != nil || len(d.writes) == 0 {
+			if settled {
+				return snap, err
+			}
+			now, failed := s.reads.Settled(ctx)
+			if failed != nil {
+				return nil, failed
+			}
+			if now.Revision() == snap.Revision() {
+				return snap, err
+			}
+			snap, settled = now, true
+			continue
+		}
+		settled = false
+		applied, revision, err := s.commit(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		next, err := s.reach(ctx, revision)
+		if err != nil {
+			return nil, err
+		}
+		if applied {
+			d.Revision = revision
+			return next, nil
+		}
+		s.Conflicts.Inc()
+		snap = next
+	}
+	return nil, respond.Problemf(http.StatusConflict,
+		"other writers changed the object %d times meanwhile; nothing was written. Ask again", maxRedraws)
+}
+
+// reach waits until the tables show a revision that the engine has.
+func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, error) {
+	wait, cancel := context.WithTimeout(ctx, snapshot.CatchUpTimeout)
+	defer cancel()
+	snap, err := s.reads.Tables.WaitFor(wait, revision)
+	if err != nil && ctx.Err() == nil {
+		return nil, respond.Problemf(http.StatusServiceUnavailable,
+			"this server's tables are behind the store by more than %s; what was asked to be written is in "+
+				"the store. Look again", snapshot.CatchUpTimeout)
+	}
+	return snap, err
+}
+
+// commit sends a draft to the engine. A result that was lost is settled by sending the same transaction again:
+// it can be applied only once, for it compares what it changes. If it is refused then, the record tells whether
+// the first one was applied.
+func (s *Writer) commit(ctx context.Context, d *Draft) (applied bool, revision uint64, err error) {
+	span := s.Tracer.Span("api.commit", d.Trace, telemetry.About{Count: len(d.writes)})
+	defer func() { span.End(err) }()
+	g, err := d.group()
+	if err == nil {
+		err = d.putEvents(&g, s.Domain)
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	var unknown error
+	for range maxSettles {
+		result, err := s.Engine.Commit(ctx, []store.Group{g})
+		switch {
+		case errors.Is(err, store.ErrUnknown) && errors.Is(err, store.ErrNoSpace) && unknown == nil:
+			return s.atQuota(ctx, g, err)
+		case errors.Is(err, store.ErrUnknown):
+			unknown = err
+			continue
+		case err != nil && unknown != nil:
+			return false, 0, fmt.Errorf("settle a write: %w", unknown)
+		case err != nil:
+			return false, 0, fmt.Errorf("commit: %w", err)
+		case result.Applied[0] || unknown == nil:
+			return result.Applied[0], result.Revision, nil
+		}
+		at, mine, err := s.wrote(ctx, g.Ops[0])
+		if err != nil || !mine {
+			return false, 0, fmt.Errorf("settle a write: %w", unknown)
+		}
+		return true, max(at, 1), nil
+	}
+	return false, 0, fmt.Errorf("settle a write: %w", unknown)
+}
+
+// atQuota settles a write that reached the store's quota, which was applied or refused, and waits no more: its last
+// operation tells. It writes the draft's events, where there are some, and those nobody writes anew.
+func (s *Writer) atQuota(ctx context.Context, g store.Group, unknown error) (applied bool, revision uint64, err error) {
+	at, mine, err := s.wrote(ctx, g.Ops[len(g.Ops)-1])
+	switch {
+	case err != nil:
+		return false, 0, fmt.Errorf("settle a write: %w", unknown)
+	case !mine:
+		return false, 0, fmt.Errorf("commit: %w", store.ErrNoSpace)
+	}
+	return true, max(at, 1), nil
+}
+
+// wrote reports whether a record stands as an operation would have left it, and since which revision.
+func (s *Writer) wrote(ctx context.Context, op store.Op) (at uint64, mine bool, err error) {
+	rec, err := s.Engine.Read(ctx, op.Key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return 0, op.Delete, nil
+	case err != nil:
+		return 0, false, err
+	}
+	return rec.Modified, !op.Delete && bytes.Equal(rec.Value, op.Value), nil
+}

@@ -1,0 +1,253 @@
+// Package eventlog serves the event log: as pages, to requests that wait, and as a stream.
+package eventlog
+
+import (
+	"errors"
+	"iter"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Bounds of event lists and streams.
+const (
+	eventsPage   = 1000
+	eventsBuffer = 4096
+)
+
+// logPlace is a place in the event log: after so many events of a batch. The zero value is the log's beginning.
+type logPlace struct {
+	batch store.Entry[cluster.EventBatch]
+	seen  int
+}
+
+// API answers what is asked of the event log.
+type API struct {
+	reads *snapshot.Reader
+	lists *lists.Lists
+	tail  *eventTail
+	lost  prometheus.Counter // events that streams left out
+	now   func() time.Time
+	// Buffer is how many events may wait for one slow reader of the event stream.
+	Buffer int
+}
+
+// NewAPI returns the operations of the event log. Running takes the goroutine that reads it.
+func NewAPI(reads *snapshot.Reader, lists *lists.Lists, lost prometheus.Counter, now func() time.Time,
+	running *sync.WaitGroup,
+) *API {
+	return &API{
+		reads: reads, lists: lists, lost: lost, now: now, Buffer: eventsBuffer,
+		tail: &eventTail{tables: reads.Tables, views: lists.Views, running: running},
+	}
+}
+
+// eventQuery is what events are asked for.
+type eventQuery struct {
+	after string
+	eventFilter
+	// caller, unless nil, sees some clusters only.
+	caller *access.Caller
+}
+
+// takes reports whether an event of a batch of that time is asked for and the caller's to see.
+func (q *eventQuery) takes(e *cluster.Event, at time.Time) bool {
+	if q.caller != nil && !q.caller.Sees(clusterOf(e)) {
+		return false
+	}
+	return q.eventFilter.takes(e, at)
+}
+
+func (s *API) list(w http.ResponseWriter, r *http.Request) error {
+	q := eventQuery{after: r.URL.Query().Get("after"), caller: access.CallerOf(r.Context())}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		q.after = last
+	}
+	var err error
+	if q.eventFilter, err = filterOf(r, s.now()); err != nil {
+		return err
+	}
+	limit, err := route.Number(r, "limit", eventsPage)
+	if err != nil {
+		return err
+	}
+	wait, err := route.Duration(r, "wait")
+	if err != nil {
+		return err
+	}
+	snap, err := s.reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	from, err := find(snap, q.after)
+	if gone(err) {
+		// Another server may have told of the event before this one's tables held it.
+		if snap, err = s.reads.Settled(r.Context()); err == nil {
+			from, err = find(snap, q.after)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if route.WantsStream(r) {
+		return s.streamEvents(w, r, from, q)
+	}
+	most := int(min(max(limit, 1), lists.MaxLimit))
+	page := eventPage(snap, from, q, most)
+	if len(page.Items) == 0 && wait > 0 {
+		if page,
+			err = s.awaitEvents(w, r, eventWait{q, from, snap.Revision(), most, min(wait, lists.MaxWait)}); err != nil {
+			return err
+		}
+	}
+	return respond.JSON(w, http.StatusOK, page)
+}
+
+// awaitEvents answers with the first events that come after a place, or with none once the time is over.
+func (s *API) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait) (api.Page[api.EventView], error) {
+	leave, err := s.lists.Waiters.Enter(w, r, lists.KindWait)
+	if err != nil {
+		return api.Page[api.EventView]{}, err
+	}
+	defer leave()
+	over := time.NewTimer(e.wait)
+	defer over.Stop()
+	queue := newEventQueue(1, e.query)
+	s.tail.join(queue, e.from, e.revision)
+	defer s.tail.leave(queue)
+	select {
+	case <-r.Context().Done():
+		return api.Page[api.EventView]{}, r.Context().Err()
+	case <-over.C:
+	case <-queue.ended:
+	case <-queue.ready:
+	}
+	return eventPage(s.reads.Tables.Snapshot(), e.from, e.query, e.limit), nil
+}
+
+// eventWait is what a client waits for: events after a place, which it was told of at a revision.
+type eventWait struct {
+	query    eventQuery
+	from     logPlace
+	revision uint64
+	limit    int
+	wait     time.Duration
+}
+
+// find returns the place after the event of that id. An id that is not in the log, because what came with it was
+// trimmed or is of a life of the store that a restore took back, is 410 with the oldest id that is kept (P8.1).
+func find(snap *store.Snapshot, id string) (logPlace, error) {
+	if id == "" {
+		return logPlace{}, nil
+	}
+	if id == "now" {
+		return endOfLog(snap), nil
+	}
+	dot := strings.LastIndexByte(id, '.')
+	position, err := strconv.Atoi(id[dot+1:])
+	if dot < 1 || err != nil || position < 0 {
+		return logPlace{}, route.BadQuery("after", "is %q, which is not the id of an event", respond.Clip(id))
+	}
+	if e, ok := snap.EventBatch(id[:dot]); ok {
+		return logPlace{e, min(position, len(e.Value.Events)-1) + 1}, nil
+	}
+	p := respond.Problemf(http.StatusGone,
+		"the event %s is not in the log any more: what came between it and the oldest kept is lost to you. "+
+			"Begin anew without a cursor", respond.Clip(id))
+	for e := range snap.EventBatches() {
+		p.Oldest = eventID(e.Value.ID, 0)
+		break
+	}
+	return logPlace{}, p
+}
+
+// gone reports whether an error says that a cursor is not in the log.
+func gone(err error) bool {
+	p, ok := errors.AsType[*respond.Problem](err)
+	return ok && p.Status == http.StatusGone
+}
+
+func endOfLog(snap *store.Snapshot) (end logPlace) {
+	for e := range snap.EventBatches() {
+		end = logPlace{e, len(e.Value.Events)}
+	}
+	return end
+}
+
+func eventID(batch string, position int) string { return batch + "." + strconv.Itoa(position) }
+
+// eventsAfter yields the events after a place that the query takes, with the place after each.
+func eventsAfter(snap *store.Snapshot, from logPlace, q *eventQuery) iter.Seq2[logPlace, api.EventView] {
+	return func(yield func(logPlace, api.EventView) bool) {
+		batches := snap.EventBatches()
+		if from.batch.Value != nil {
+			if !yieldBatch(from.batch, from.seen, q, yield) {
+				return
+			}
+			batches = snap.EventBatchesAfter(from.batch)
+		}
+		for e := range batches {
+			if !yieldBatch(e, 0, q, yield) {
+				return
+			}
+		}
+	}
+}
+
+func yieldBatch(e store.Entry[cluster.EventBatch], seen int, q *eventQuery,
+	yield func(logPlace, api.EventView) bool,
+) bool {
+	for i := seen; i < len(e.Value.Events); i++ {
+		event := &e.Value.Events[i]
+		if !q.takes(event, e.Value.At) {
+			continue
+		}
+		v := api.EventView{ID: eventID(e.Value.ID, i), At: e.Value.At, RoutingKey: event.RoutingKey(), Event: *event}
+		if !yield(logPlace{e, i + 1}, v) {
+			return false
+		}
+	}
+	return true
+}
+
+func eventPage(snap *store.Snapshot, from logPlace, q eventQuery, limit int) api.Page[api.EventView] {
+	page := api.Page[api.EventView]{Items: []api.EventView{}, Index: snap.Revision()}
+	for _, v := range eventsAfter(snap, from, &q) {
+		if len(page.Items) == limit {
+			page.Next = page.Items[limit-1].ID
+			break
+		}
+		page.Items = append(page.Items, v)
+	}
+	return page
+}
+
+// Routes returns the operations of the event log.
+func (s *API) Routes() []route.Route {
+	return []route.Route{{
+		Method: "GET", Path: "/v1/events", Name: "listEvents", Role: cluster.RoleViewer, Shared: true,
+		Summary: "The event log, oldest first. A cursor that is older than what is kept gets 410 with the oldest id.",
+		Query: append(eventParameters(), []route.Parameter{
+			route.QueryParam("after", "string", "the id of the last event seen; \"now\" leaves out what has happened; "+
+				"default the oldest that is kept"),
+			route.QueryParam("limit", "integer", "the most events to answer with; default 1000"),
+			route.QueryParam("wait", "duration", "how long to wait for the first event, at most 5m"),
+			route.Consistent(),
+		}...),
+		Reply: reflect.TypeFor[api.Page[api.EventView]](), Stream: route.MediaEventStream, Long: true, Serve: s.list,
+	}}
+}

@@ -1,0 +1,142 @@
+// Package nodeapi holds the operations of nodes: to list, read and write them, to cordon, drain, taint and forget them.
+package nodeapi
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// API lists, reads and writes nodes, cordons, drains, taints and forgets them.
+type API struct {
+	backend.Backend
+
+	Names    func(*store.Snapshot) []string
+	NodeView func(*store.Snapshot, string) (api.NodeView, bool)
+	// Lasting leaves out what changes all the time, so that it wakes nobody who waits for the list.
+	Lasting func(api.NodeView) api.NodeView
+}
+
+func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
+	c := access.CallerOf(r.Context())
+	show := func(snap *store.Snapshot, name string) []lists.Item[api.NodeView] {
+		v, ok := a.NodeView(snap, name)
+		if !ok {
+			return nil
+		}
+		c.ShowNode(&v)
+		return []lists.Item[api.NodeView]{{Key: name, Value: v}}
+	}
+	return lists.Serve(a.Lists, w, r, lists.Source[api.NodeView]{
+		Lasting: a.Lasting,
+		List:    "nodes", Topics: nodeTopics, Part: func(i *lists.Item[api.NodeView]) string { return i.Key },
+		All: func(snap *store.Snapshot) (all []lists.Item[api.NodeView]) {
+			for _, name := range a.Names(snap) {
+				all = append(all, show(snap, name)...)
+			}
+			return all
+		},
+		Some: func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]lists.Item[api.NodeView],
+			whole bool,
+		) {
+			nodes, whole := changedNodes(before, now, c)
+			if whole {
+				return nil, true
+			}
+			parts = make(map[string][]lists.Item[api.NodeView], len(nodes))
+			for name := range nodes { // order-free: each is computed by itself
+				parts[name] = show(now, name)
+			}
+			return parts, false
+		},
+	})
+}
+
+func (a *API) readNode(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	name := r.PathValue("node")
+	v, ok := a.NodeView(snap, name)
+	if !ok {
+		return respond.NotFound("node", name)
+	}
+	access.CallerOf(r.Context()).ShowNode(&v)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
+}
+
+func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("node")
+	var host cluster.Host
+	pre, err := draft.ReadObject(w, r, &host, func() cluster.Faults {
+		faults := draft.FillName("name", &host.Name, name)
+		if host.Drain != nil {
+			faults = append(faults, cluster.Fault{
+				Path:    "drain",
+				Message: "is not set here: POST to " + r.URL.Path + "/drain",
+			})
+		}
+		if host.Gone {
+			faults = append(faults, cluster.Fault{
+				Path:    "gone",
+				Message: "is not set here: POST to " + r.URL.Path + "/forget",
+			})
+		}
+		return faults
+	})
+	if err != nil {
+		return err
+	}
+	var drawn *draft.Draft
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		object := host
+		drawn = d
+		return d.SetHost(&object, pre)
+	})
+	if err != nil {
+		return err
+	}
+	v, ok := a.NodeView(snap, name)
+	if !ok {
+		return respond.NotFound("node", name)
+	}
+	v.Revision = drawn.RevisionOr(v.Revision)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
+}
+
+// Routes returns the operations of nodes.
+func (a *API) Routes() []route.Route {
+	view := reflect.TypeFor[api.NodeView]()
+	return []route.Route{
+		{
+			Method: "GET", Path: "/v1/nodes", Name: "listNodes", Role: cluster.RoleViewer, Shared: true,
+			Summary: "All nodes.",
+			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.NodeView]](),
+			Stream: route.MediaEventStream,
+			Long:   true,
+			Serve:  a.listNodes,
+		},
+		{
+			Method: "GET", Path: "/v1/nodes/{node}", Name: "readNode", Role: cluster.RoleViewer, Shared: true,
+			Summary: "One node.",
+			Query:   []route.Parameter{route.Consistent()}, Reply: view, Serve: a.readNode,
+		},
+		{
+			Method: "PUT", Path: "/v1/nodes/{node}", Name: "writeNode", Role: cluster.RoleOperator,
+			Summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.",
+			Writes:  true, Body: reflect.TypeFor[cluster.Host](), Reply: view, Serve: a.writeNode,
+		},
+	}
+}

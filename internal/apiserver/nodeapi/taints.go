@@ -1,0 +1,136 @@
+package nodeapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// taintNode gives a node taints. What it has already changes nothing.
+func (a *API) taintNode(w http.ResponseWriter, r *http.Request) error {
+	var ask api.TaintRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	// The taints are held to the rules of a node's: no key and effect twice.
+	asked := cluster.Host{Name: "n", Taints: ask.Taints}
+	asked.SetDefaults()
+	faults := cluster.FaultsOf(asked.Validate())
+	if len(ask.Taints) == 0 {
+		faults = append(faults, cluster.Fault{Path: "taints", Message: "is empty: want at least one taint"})
+	}
+	if len(faults) > 0 {
+		return respond.Invalid(faults)
+	}
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
+		return settle(d, h, "tainted "+joined(ask.Taints), func() {
+			h.Taints = slices.Clone(h.Taints) // the tables' own stay as they are
+			for _, t := range ask.Taints {
+				at := slices.IndexFunc(h.Taints, func(o cluster.Taint) bool {
+					return o.Key == t.Key && o.Effect == t.Effect
+				})
+				if at < 0 {
+					h.Taints = append(h.Taints, t)
+				} else {
+					h.Taints[at] = t
+				}
+			}
+			d.DateTaints(h)
+		})
+	})
+}
+
+// untaintNode takes taints from a node. What it does not have is gone already.
+func (a *API) untaintNode(w http.ResponseWriter, r *http.Request) error {
+	var ask api.UntaintRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	if faults := untaintFaults(ask.Taints); len(faults) > 0 {
+		return respond.Invalid(faults)
+	}
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
+		var gone []cluster.Taint
+		left := slices.DeleteFunc(slices.Clone(h.Taints), func(t cluster.Taint) bool {
+			named := slices.ContainsFunc(ask.Taints, func(k api.TaintKey) bool {
+				return k.Key == t.Key && (k.Effect == "" || k.Effect == t.Effect)
+			})
+			if named {
+				gone = append(gone, t)
+			}
+			return named
+		})
+		return settle(d, h, "without the taint "+joined(gone), func() {
+			if h.Taints = left; len(left) == 0 {
+				h.Taints = nil
+			}
+		})
+	})
+}
+
+// untaintFaults holds the keys to what taints can have.
+func untaintFaults(keys []api.TaintKey) (faults cluster.Faults) {
+	for i, k := range keys {
+		one := cluster.Host{Name: "n", Taints: []cluster.Taint{{Key: k.Key, Effect: k.Effect}}}
+		for _, f := range cluster.FaultsOf(one.Validate()) {
+			faults = append(faults, cluster.Fault{
+				Path:    strings.Replace(f.Path, "[0]", fmt.Sprintf("[%d]", i), 1),
+				Message: f.Message,
+			})
+		}
+	}
+	if len(keys) == 0 {
+		faults = append(faults, cluster.Fault{Path: "taints", Message: "is empty: want at least one key"})
+	}
+	return faults
+}
+
+// poolNode puts a node into a pool, or takes it out of its pool.
+func (a *API) poolNode(w http.ResponseWriter, r *http.Request) error {
+	var ask api.PoolRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	asked := cluster.Host{Name: "n", Pool: ask.Pool}
+	if faults := cluster.FaultsOf(asked.Validate()); len(faults) > 0 {
+		return respond.Invalid(faults)
+	}
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
+		message := "put into the pool " + ask.Pool
+		if ask.Pool == "" {
+			message = "taken out of the pool " + h.Pool
+		}
+		return settle(d, h, message, func() { h.Pool = ask.Pool })
+	})
+}
+
+// settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have
+// is refused.
+func settle(d *draft.Draft, h *cluster.Host, message string, change func()) error {
+	change()
+	h.SetDefaults()
+	if faults := cluster.FaultsOf(h.Validate()); len(faults) > 0 {
+		return respond.Problemf(http.StatusConflict, "node %s would have what no node may have: %s", h.Name, faults)
+	}
+	e := cluster.Event{Type: "node-settings.updated", Node: h.Name, Message: message}
+	if _, ok := d.Snap.Host(h.Name); !ok {
+		e.Type = "node-settings.created"
+	}
+	d.Instead[d.Prefix.Host(h.Name)] = e
+	return nil
+}
+
+func joined(taints []cluster.Taint) string {
+	texts := make([]string, len(taints))
+	for i, t := range taints {
+		texts[i] = t.String()
+	}
+	return strings.Join(texts, ", ")
+}

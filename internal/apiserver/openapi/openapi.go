@@ -1,0 +1,256 @@
+// Package openapi describes routes as an OpenAPI document, with JSON Schemas of the Go types of their messages.
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/route"
+)
+
+// The OpenAPI document is made from the table of routes and the Go types of their messages, so it cannot differ
+// from what the server does. It is checked in as api/openapi.yaml, where a test compares it.
+
+// Document is the description of the API, in both forms.
+type Document struct{ JSON, YAML []byte }
+
+// Describe makes the description of a table of routes.
+func Describe(routes []route.Route) Document {
+	d := description(routes)
+	compact, _ := json.Marshal(d) // texts and numbers only
+	return Document{JSON: append(compact, '\n'), YAML: yamlOf(d)}
+}
+
+func description(routes []route.Route) Object {
+	s := &Schemas{Components: map[string]Object{}}
+	problem := s.Of(reflect.TypeFor[api.Problem]())
+	s.Of(reflect.TypeFor[api.LogLine]())
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](),
+		reflect.TypeFor[api.ListRemoval](),
+	} {
+		s.Of(t)
+	}
+	var paths Object
+	for i := range routes {
+		rt := &routes[i]
+		op := field{strings.ToLower(rt.Method), s.operation(rt)}
+		at := slices.IndexFunc(paths, func(f field) bool { return f.key == rt.Path })
+		if at < 0 {
+			paths = append(paths, field{rt.Path, Object{op}})
+			continue
+		}
+		known, _ := paths[at].value.(Object)
+		paths[at].value = append(known, op)
+	}
+	var components Object
+	for _, name := range slices.Sorted(maps.Keys(s.Components)) {
+		components = append(components, field{name, s.Components[name]})
+	}
+	return Object{
+		{"openapi", "3.1.0"},
+		{"info", Object{
+			{"title", "Berth"},
+			{"version", "v1"},
+			{"summary", "Berth places containers on machines, and gets the machines."},
+			{"description", about},
+		}},
+		{"security", []any{Object{{"token", []any{}}}}},
+		{"paths", paths},
+		{"components", Object{
+			{"securitySchemes", Object{
+				{"token", Object{
+					{"type", "http"},
+					{"scheme", "bearer"},
+					{"description", "An access token, whose role is at least the operation's x-role; on " +
+						"loopback also the content of the server's token file. Over the unix socket nothing " +
+						"is needed."},
+				}},
+				{"certificate", Object{
+					{"type", "mutualTLS"},
+					{"description", "The certificate of a machine, from /v1/join."},
+				}},
+			}},
+			{"responses", Object{{"problem", Object{
+				{"description", "What was wrong, all of it at once (RFC 9457)."},
+				{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
+			}}}},
+			{"schemas", components},
+		}},
+	}
+}
+
+const about = `Every object has an ETag, its revision. Writes take If-Match with it, or If-None-Match: * for objects that must not exist; a write that another one overtook gets 412. What a read adds to an object (revision, status) may come back with a write and is ignored.
+A list tells the index that it was read at; with ?index= and ?wait= it is answered once it has changed. With Accept: text/event-stream a list sends a "reset", each element as "put", a "synced" with the index as id, and from then on what changes; "remove" tells of elements that are gone.
+The event stream sends each event with its id; with Last-Event-ID or ?after= it goes on after that one. A reader that is too slow gets a "gap" that counts what was left out.`
+
+func (s *Schemas) operation(rt *route.Route) Object {
+	op := Object{{"operationId", rt.Name}, {"summary", rt.Summary}}
+	if rt.Open {
+		op = append(op, field{"security", []any{}})
+	}
+	switch {
+	case rt.Role == route.RoleMachine:
+		op = append(op, field{"security", []any{Object{{"certificate", []any{}}}}})
+	case rt.Role != "":
+		op = append(op, field{"x-role", string(rt.Role)})
+	}
+	if p := parameters(rt); len(p) > 0 {
+		op = append(op, field{"parameters", p})
+	}
+	switch {
+	case rt.Body != nil:
+		op = append(op, field{"requestBody", Object{{"required", !rt.Optional}, {"content", Object{
+			{"application/json", Object{{"schema", s.Of(rt.Body)}}},
+		}}}})
+	case rt.Upload != "":
+		op = append(op, field{"requestBody", Object{{"required", true}, {"content", Object{{rt.Upload, Object{}}}}}})
+	}
+	return append(op, field{"responses", s.responses(rt)})
+}
+
+func (s *Schemas) responses(rt *route.Route) Object {
+	status := rt.Status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	success := Object{{"description", http.StatusText(status)}}
+	if rt.Writes && rt.Reply != nil {
+		success = append(success, field{"headers", Object{{"ETag", Object{{"schema", Object{{"type", "string"}}}}}}})
+	}
+	var content Object
+	if rt.Reply != nil {
+		content = append(content, field{"application/json", Object{{"schema", s.Of(rt.Reply)}}})
+	}
+	if rt.Stream != "" {
+		content = append(content, field{rt.Stream, Object{}})
+	}
+	if len(content) > 0 {
+		success = append(success, field{"content", content})
+	}
+	all := Object{{strconv.Itoa(status), success}}
+	if rt.Method == http.MethodPut && rt.Path != "/v1/nodes/{node}" && rt.Path != "/v1/domain" {
+		created := slices.Clone(success)
+		created[0].value = http.StatusText(http.StatusCreated)
+		all = append(all, field{"201", created})
+	}
+	return append(all, field{"default", Object{{"$ref", "#/components/responses/problem"}}})
+}
+
+func parameters(rt *route.Route) []any {
+	var all []any
+	for _, name := range rt.Names() {
+		kind := Object{{"type", "string"}}
+		if name == "version" {
+			kind = Object{{"type", "integer"}, {"minimum", 1}}
+		}
+		all = append(all, Object{{"name", name}, {"in", "path"}, {"required", true}, {"schema", kind}})
+	}
+	for _, p := range rt.Query {
+		kind := Object{{"type", p.Kind}}
+		switch p.Kind {
+		case "duration":
+			kind = Object{{"type", "string"}}
+		case "array":
+			kind = Object{{"type", "array"}, {"items", Object{{"type", "string"}}}}
+		}
+		all = append(all, Object{{"name", p.Name}, {"in", "query"}, {"description", p.About}, {"schema", kind}})
+	}
+	if rt.Writes {
+		all = append(all,
+			Object{
+				{"name", "If-Match"},
+				{"in", "header"},
+				{"description", "the revision that the object must have"},
+				{"schema", Object{{"type", "string"}}},
+			},
+			Object{
+				{"name", "If-None-Match"},
+				{"in", "header"},
+				{"description", "*: the object must not exist"},
+				{"schema", Object{{"type", "string"}}},
+			})
+	}
+	return all
+}
+
+// yamlOf writes a value as YAML: one key a line, texts quoted as in JSON where they are not plain words.
+func yamlOf(o Object) []byte {
+	var out strings.Builder
+	writeYAML(&out, o, "")
+	return []byte(out.String())
+}
+
+func writeYAML(out *strings.Builder, v any, indent string) {
+	switch v := v.(type) {
+	case Object:
+		for _, f := range v {
+			out.WriteString(indent + yamlText(f.key) + ":")
+			writeBelow(out, f.value, indent)
+		}
+	case []any:
+		for _, item := range v {
+			out.WriteString(indent + "-")
+			if inner, ok := item.(Object); ok && len(inner) > 0 {
+				// The first key stands beside the dash.
+				var block strings.Builder
+				writeYAML(&block, inner, indent+"  ")
+				out.WriteString(" " + strings.TrimPrefix(block.String(), indent+"  "))
+				continue
+			}
+			writeBelow(out, item, indent)
+		}
+	}
+}
+
+// writeBelow writes a value after its key or dash.
+func writeBelow(out *strings.Builder, v any, indent string) {
+	switch v := v.(type) {
+	case Object:
+		if len(v) == 0 {
+			out.WriteString(" {}\n")
+			return
+		}
+		out.WriteString("\n")
+		writeYAML(out, v, indent+"  ")
+	case []any:
+		if len(v) == 0 {
+			out.WriteString(" []\n")
+			return
+		}
+		out.WriteString("\n")
+		writeYAML(out, v, indent+"  ")
+	case string:
+		out.WriteString(" " + yamlText(v) + "\n")
+	default:
+		fmt.Fprintf(out, " %v\n", v)
+	}
+}
+
+// yamlText writes a text plainly if nothing can take it for something else.
+func yamlText(s string) string {
+	plain := s != ""
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || i == 0 && (c == '/' || c == '$')
+		if !letter && (i == 0 || !strings.ContainsRune("0123456789_-/+.{} ,", rune(c))) {
+			plain = false
+		}
+	}
+	switch strings.ToLower(s) {
+	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
+		plain = false
+	}
+	if plain && !strings.HasSuffix(s, " ") {
+		return s
+	}
+	quoted, _ := json.Marshal(s) // JSON's quoting is YAML's
+	return string(quoted)
+}

@@ -1,0 +1,451 @@
+package planning
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/store"
+)
+
+// RebalancingsAPI lists, begins, cancels and undoes rebalancings.
+type RebalancingsAPI struct {
+	backend.Backend
+
+	// WhyLeft says why a task that is to move still stands where it is.
+	WhyLeft func(*store.Snapshot, *store.AttemptRow) string
+}
+
+// Routes are about lists of moves that are or were carried out. The last one may be named "last".
+func (a *RebalancingsAPI) Routes() []route.Route {
+	const one = "/v1/rebalancings/{rebalancing}"
+	view := reflect.TypeFor[api.RebalancingView]()
+	return []route.Route{
+		{
+			Method: "POST", Path: "/v1/rebalance", Name: "rebalance", Role: cluster.RoleOperator,
+			Summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
+				"policies say. Refused with 409 while others are carried out.",
+			Body:   reflect.TypeFor[api.RebalanceRequest](),
+			Status: http.StatusCreated, Reply: view, Serve: a.rebalance,
+		},
+		{
+			Method: "GET", Path: "/v1/rebalancings", Name: "listRebalancings", Role: cluster.RoleViewer,
+			Summary: "The rebalancings that run or are remembered, the oldest first.", Query: route.ListParameters(),
+			Reply: reflect.TypeFor[api.Page[api.RebalancingBrief]](), Stream: route.MediaEventStream, Long: true,
+			Serve: a.listRebalancings,
+		},
+		{
+			Method: "GET", Path: one, Name: "readRebalancing", Role: cluster.RoleViewer,
+			Summary: "How far a rebalancing got, move by move.", Query: []route.Parameter{route.Consistent()},
+			Reply: view,
+			Serve: a.readRebalancing,
+		},
+		{
+			Method: "POST", Path: one + "/cancel", Name: "cancelRebalancing", Role: cluster.RoleOperator,
+			Summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
+			Writes:  true, Reply: view, Serve: a.cancelRebalancing,
+		},
+		{
+			Method: "POST", Path: one + "/undo", Name: "undoRebalancing", Role: cluster.RoleOperator,
+			Summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
+				"its own; \"last\" is the newest one that was not taken back. Or tells what that would be.",
+			Body: reflect.TypeFor[api.UndoRebalanceRequest](), Optional: true, Status: http.StatusCreated, Reply: view,
+			Serve: a.undoRebalancing,
+		},
+	}
+}
+
+// rebalance makes the record of a list of moves; the control plane carries it out.
+func (a *RebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
+	var ask api.RebalanceRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	var made *cluster.Rebalancing
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		rec, err := newRebalancing(d, a.Domain, ask.Parallel)
+		if err != nil {
+			return err
+		}
+		for i := range ask.Moves {
+			m := &ask.Moves[i]
+			rec.Moves = append(rec.Moves, cluster.RebalancingMove{
+				Task: m.Task, Attempt: m.Attempt, From: m.From, To: m.To,
+				Cause: cluster.ClipRebalanceText(m.Cause), Gain: m.Gain, Message: cluster.ClipRebalanceText(m.Message),
+			})
+		}
+		faults := identify(d, rec)
+		if err := append(cluster.FaultsOf(rec.Validate()), faults...).Err(); err != nil {
+			return respond.Invalid(cluster.FaultsOf(err))
+		}
+		made = rec
+		putRebalancing(d, rec,
+			fmt.Sprintf("rebalancing %d carries out %s", rec.ID, respond.Plural(len(rec.Moves), "move")))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return answerRebalancing(w, http.StatusCreated, a.rebalancingView(snap, made))
+}
+
+// newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain
+// runs.
+func newRebalancing(d *draft.Draft, domain string, parallel int) (*cluster.Rebalancing, error) {
+	if e, ok := d.Snap.RunningRebalancing(domain); ok {
+		return nil, respond.Problemf(http.StatusConflict,
+			"rebalancing %d runs, and one runs at a time: wait for its end, or cancel it", e.Value.ID)
+	}
+	last := uint64(0)
+	for e := range d.Snap.Rebalancings() {
+		last = e.Value.ID
+	}
+	return &cluster.Rebalancing{
+		ID: last + 1, Domain: domain, Created: d.Now, By: d.By, State: cluster.RebalancingRunning,
+		Parallel: cmp.Or(parallel, cluster.DefaultRebalanceParallel),
+	}, nil
+}
+
+// putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one
+// runs at a time.
+func putRebalancing(d *draft.Draft, rec *cluster.Rebalancing, message string) {
+	key := d.Prefix.Rebalancing(rec.ID)
+	d.Put(key, rec, 0)
+	d.Instead[key] = cluster.Event{
+		Type: "rebalance.started", Reason: cluster.ReasonRebalance, Count: len(rec.Moves),
+		Message: message,
+	}
+}
+
+// identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and
+// nodes.
+func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) {
+	for i := range rec.Moves[:min(len(rec.Moves), cluster.MaxRebalanceMoves)] {
+		m := &rec.Moves[i]
+		m.State = cluster.MoveWaiting
+		at := fmt.Sprintf("moves[%d].", i)
+		fault := func(field, format string, args ...any) {
+			faults = append(faults, cluster.Fault{Path: at + field, Message: fmt.Sprintf(format, args...)})
+		}
+		parts, ok := m.Task.Parts()
+		if !ok {
+			continue // the record's own validation says so
+		}
+		if n, ok := d.Snap.Node(m.To); cluster.ValidNodeName(m.To) && (!ok || n.Value.Domain != rec.Domain) {
+			fault("to", "is %s, and domain %s has no such node", m.To, rec.Domain)
+		}
+		if why := immovable(d.Snap, parts, rec.Domain); why != "" {
+			fault("task", "%s %s", m.Task, why)
+			continue
+		}
+		row := newestRow(d.Snap, m.Task)
+		if why := restless(row); why != "" {
+			fault("task", "%s %s", m.Task, why)
+			continue
+		}
+		if m.Attempt != 0 && m.Attempt != row.Number {
+			fault("attempt", "is %d, and attempt %d of the task runs: ask for the list again", m.Attempt, row.Number)
+		}
+		if m.From != row.Node {
+			fault("from", "is %s, and the task is on node %s: ask for the list again", m.From, row.Node)
+		}
+		m.Attempt, m.UUID = row.Number, row.Desired.UUID
+	}
+	return faults
+}
+
+// immovable says why no task of the owner of one is moved, as the end of a sentence that begins with the task; empty if
+// they are.
+func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) string {
+	if parts.Step != "" {
+		return "is of a job: what it has done would be lost"
+	}
+	e, ok := snap.Service(parts.Cluster, parts.Owner)
+	if !ok {
+		return "does not exist: there is no such service"
+	}
+	c, _ := snap.Cluster(parts.Cluster)
+	switch {
+	case e.Value.Mode == cluster.ModeDaemon:
+		return "is of a daemon, which has a task on each of its nodes"
+	case c.Value.InDomain() != domain:
+		return "is of the domain " + c.Value.InDomain()
+	}
+	if def, ok := snap.Definition(e.Value.Definition); ok && len(def.Value.Volumes) > 0 {
+		return "has volumes, which would not move with it"
+	}
+	return ""
+}
+
+// restless says why the newest attempt of a task cannot be moved; empty if it can. There may be none.
+func restless(row *store.AttemptRow) string {
+	switch {
+	case row == nil:
+		return "does not exist"
+	case row.Outcome != nil || row.Desired == nil:
+		return "does not run now"
+	case row.Desired.Stop != nil:
+		return "is to be stopped already"
+	}
+	return ""
+}
+
+// newestRow returns a task's newest attempt, nil where it has none.
+func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.AttemptRow) {
+	for row := range snap.TaskAttempts(task) {
+		newest = row
+	}
+	return newest
+}
+
+// rebalancingOf finds the rebalancing of this domain that a request names.
+func (a *RebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing],
+	error,
+) {
+	name := r.PathValue("rebalancing")
+	if name == "last" {
+		var last store.Entry[cluster.Rebalancing]
+		for e := range snap.Rebalancings() {
+			if e.Value.Domain == a.Domain {
+				last = e
+			}
+		}
+		if last.Value == nil {
+			return last, respond.Problemf(http.StatusNotFound, "there was no rebalancing yet")
+		}
+		return last, nil
+	}
+	id, _ := strconv.ParseUint(name, 10, 64) // the address was checked
+	e, ok := snap.Rebalancing(id)
+	if !ok {
+		return e, respond.NotFound("rebalancing", name)
+	}
+	return e, nil
+}
+
+func (a *RebalancingsAPI) readRebalancing(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	e, err := a.rebalancingOf(snap, r)
+	if err != nil {
+		return err
+	}
+	return answerRebalancing(w, http.StatusOK, a.rebalancingView(snap, e.Value))
+}
+
+func (a *RebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Request) error {
+	return lists.Serve(a.Lists, w, r, lists.Source[api.RebalancingBrief]{
+		List: "rebalancings", // rebalancings have no topic
+		All: func(snap *store.Snapshot) (all []lists.Item[api.RebalancingBrief]) {
+			for e := range snap.Rebalancings() {
+				if e.Value.Domain == a.Domain {
+					all = append(all, lists.Item[api.RebalancingBrief]{Key: e.Key, Value: BriefOf(e.Value)})
+				}
+			}
+			return all
+		},
+	})
+}
+
+// cancelRebalancing wishes that no further move begins. The control plane writes that it has ended, once it has.
+func (a *RebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Request) error {
+	pre, err := draft.PreconditionOf(r)
+	if err != nil {
+		return err
+	}
+	var seen *cluster.Rebalancing
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, err := a.rebalancingOf(d.Snap, r)
+		if err != nil {
+			return err
+		}
+		if err := pre.Check(e.Modified); err != nil {
+			return err
+		}
+		seen = e.Value
+		if e.Value.Cancelled {
+			return nil
+		}
+		if !e.Value.Running() {
+			return respond.Problemf(http.StatusConflict, "rebalancing %d is %s already", e.Value.ID, e.Value.State)
+		}
+		next := *e.Value
+		next.Cancelled, next.CancelledBy = true, d.By
+		d.Put(e.Key, &next, e.Modified)
+		d.Instead[e.Key] = cluster.Event{
+			Type: "rebalance.cancelled", Reason: cluster.ReasonCancelled,
+			Message: fmt.Sprintf("rebalancing %d begins no further move", next.ID),
+		}
+		seen = &next
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return answerRebalancing(w, http.StatusOK, a.rebalancingView(snap, seen))
+}
+
+// undoRebalancing makes the rebalancing that takes back what another one has moved, or tells what it would be.
+func (a *RebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
+	var ask api.UndoRebalanceRequest
+	if r.ContentLength != 0 {
+		if err := strictjson.ReadBody(w, r, &ask); err != nil {
+			return err
+		}
+	}
+	var made *cluster.Rebalancing
+	var left []api.RebalanceLeft
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		rec, err := newRebalancing(d, a.Domain, ask.Parallel)
+		if err != nil {
+			return err
+		}
+		old, err := a.undoable(d.Snap, r)
+		if err != nil {
+			return err
+		}
+		rec.Undoes = old.ID
+		if left = reverse(d, rec, old); len(rec.Moves) == 0 {
+			return respond.Problemf(http.StatusConflict,
+				"nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and "+
+					"the tasks of all of them have gone on since",
+				old.ID, respond.Plural(len(old.Moves), "move"), old.Counts().Done)
+		}
+		if err := rec.Validate(); err != nil {
+			return respond.Invalid(cluster.FaultsOf(err))
+		}
+		made = rec
+		if !ask.DryRun {
+			putRebalancing(d, rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID,
+				respond.Plural(len(rec.Moves), "move"), old.ID))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if ask.DryRun {
+		made.ID, status = 0, http.StatusOK
+	}
+	v := a.rebalancingView(snap, made)
+	v.Left = left
+	return answerRebalancing(w, status, v)
+}
+
+// undoable finds the rebalancing that is to be taken back: the one named, or the newest that is no undo and was not
+// taken back.
+func (a *RebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebalancing, error) {
+	if r.PathValue("rebalancing") != "last" {
+		e, err := a.rebalancingOf(snap, r)
+		return e.Value, err
+	}
+	taken := map[uint64]bool{}
+	for e := range snap.Rebalancings() {
+		taken[e.Value.Undoes] = taken[e.Value.Undoes] || e.Value.Counts().Done > 0
+	}
+	var last *cluster.Rebalancing
+	for e := range snap.Rebalancings() {
+		if v := e.Value; v.Domain == a.Domain && v.Undoes == 0 && !taken[v.ID] && v.Counts().Done > 0 {
+			last = v
+		}
+	}
+	if last == nil {
+		return nil, respond.Problemf(http.StatusConflict,
+			"there is nothing to take back: no rebalancing that is remembered has moved a task, or all of "+
+				"them were taken back")
+	}
+	return last, nil
+}
+
+// reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which
+// do not.
+func reverse(d *draft.Draft, rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
+	for i := len(old.Moves) - 1; i >= 0; i-- {
+		m := &old.Moves[i]
+		if m.State != cluster.MoveDone {
+			continue
+		}
+		row := newestRow(d.Snap, m.Task)
+		why := restless(row)
+		if why == "" && row.Node != m.To {
+			why = "is on node " + row.Node
+		}
+		if _, ok := d.Snap.Node(m.From); why == "" && !ok {
+			why = "was on node " + m.From + ", which is gone"
+		}
+		if why != "" {
+			left = append(left, api.RebalanceLeft{Task: m.Task, Why: why})
+			continue
+		}
+		rec.Moves = append(rec.Moves, cluster.RebalancingMove{
+			Task: m.Task, Attempt: row.Number, UUID: row.Desired.UUID, From: m.To, To: m.From,
+			Cause: m.Cause, Gain: -m.Gain, Message: "back to where it was", State: cluster.MoveWaiting,
+		})
+	}
+	return left
+}
+
+// rebalancingView shows a rebalancing as the tables have it, or, where they have it not, as it was made.
+func (a *RebalancingsAPI) rebalancingView(snap *store.Snapshot, rec *cluster.Rebalancing) api.RebalancingView {
+	v := api.RebalancingView{Rebalancing: *rec}
+	if e, ok := snap.Rebalancing(rec.ID); ok {
+		v.Rebalancing, v.Revision = *e.Value, e.Modified
+	}
+	v.Counts = v.Rebalancing.Counts()
+	for i := range v.Moves {
+		if m := &v.Moves[i]; m.State == cluster.MoveMoving {
+			if v.Waits == nil {
+				v.Waits = map[cluster.TaskID]string{}
+			}
+			v.Waits[m.Task] = a.awaited(snap, m)
+		}
+	}
+	return v
+}
+
+// awaited says what an open move waits for.
+func (a *RebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
+	row, ok := snap.Attempt(m.Task, m.Attempt)
+	if next := newestRow(snap, m.Task); next != nil && next.Number > m.Attempt {
+		if !next.Observed.Healthy() {
+			return fmt.Sprintf("it runs on until attempt %d is healthy on node %s, where it is %s", next.Number,
+				next.Node, lifecycle.Shown(next.Attempt).State)
+		}
+		return fmt.Sprintf("attempt %d is healthy on node %s, and the last one ends", next.Number, next.Node)
+	}
+	switch {
+	case !ok || row.Desired == nil:
+		return ""
+	case row.Outcome != nil || row.Desired.Stop != nil:
+		return a.WhyLeft(snap, row)
+	}
+	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
+}
+
+// BriefOf returns a rebalancing as lists show it.
+func BriefOf(r *cluster.Rebalancing) api.RebalancingBrief {
+	return api.RebalancingBrief{
+		ID: r.ID, State: r.State, Created: r.Created, Ended: r.Ended, By: r.By, Undoes: r.Undoes,
+		Cancelled: r.Cancelled,
+		Moves:     len(r.Moves), Counts: r.Counts(),
+	}
+}
+
+func answerRebalancing(w http.ResponseWriter, status int, v api.RebalancingView) error {
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, status, v)
+}

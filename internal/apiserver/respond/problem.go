@@ -1,0 +1,156 @@
+// Package respond writes answers: JSON, and problems as RFC 9457 has them.
+package respond
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Problem is an error that knows its answer (RFC 9457).
+type Problem struct{ api.Problem }
+
+// Error returns the detail with its faults.
+func (p *Problem) Error() string {
+	if len(p.Faults) > 0 {
+		return p.Detail + ": " + cluster.Faults(p.Faults).Error()
+	}
+	return p.Detail
+}
+
+// Problemf returns a problem with a sentence.
+func Problemf(status int, format string, args ...any) *Problem {
+	return &Problem{api.Problem{
+		Title: http.StatusText(status), Status: status,
+		Detail: fmt.Sprintf(format, args...),
+	}}
+}
+
+// Invalid returns the problem of a request that can be read but is wrong.
+func Invalid(faults cluster.Faults) *Problem {
+	p := Problemf(http.StatusUnprocessableEntity, "the request has %s", Plural(len(faults), "fault"))
+	p.Faults = faults
+	return p
+}
+
+// NotFound returns the problem of an object that does not exist.
+func NotFound(kind, name string) *Problem {
+	return Problemf(http.StatusNotFound, "there is no %s %s", kind, name)
+}
+
+// Plural returns a number with its noun: "1 task", "2 tasks".
+func Plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}
+
+// ProblemOf turns an error into its answer. What is nobody's fault outside is 500 without details.
+func ProblemOf(err error) *Problem {
+	var p *Problem
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &tooLarge):
+		return Problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: send it in parts",
+			cluster.Bytes(tooLarge.Limit))
+	case errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrUnknown):
+		return Problemf(http.StatusInsufficientStorage,
+			"the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
+				"Free space on the disk of the server's data directory: writes go on by themselves then")
+	case errors.Is(err, store.ErrTooLarge):
+		return Problemf(http.StatusRequestEntityTooLarge,
+			"the objects are too many or too large to be written in one transaction; nothing was written. "+
+				"Apply them in parts")
+	case errors.Is(err, store.ErrReaders):
+		_, older, _ := strings.Cut(err.Error(), store.ErrReaders.Error()+": ")
+		return Problemf(http.StatusConflict,
+			"services of the mode daemon, or with scaling, and secrets need every server to be of this "+
+				"build, and these are older: %s. Nothing was written. "+
+				"Upgrade them first; one that is gone for good: `berth server remove`", older)
+	case errors.Is(err, store.ErrUnknown):
+		return Problemf(http.StatusServiceUnavailable,
+			"the store did not confirm the write: it may have happened or not. Look, then ask again")
+	case errors.Is(err, store.ErrUnavailable):
+		return Problemf(http.StatusServiceUnavailable,
+			"the store has no quorum: too few of its servers are up, or reach each other. Nothing was "+
+				"written; running tasks are not touched. "+
+				"`berth server members` tells which are missing")
+	case errors.Is(err, store.ErrRemoved):
+		return Problemf(http.StatusServiceUnavailable,
+			"this server was removed from the control plane: ask another one")
+	case errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
+		return Problemf(http.StatusServiceUnavailable, "the server is stopping: ask another one, or again in a moment")
+	case errors.Is(err, context.DeadlineExceeded):
+		return Problemf(http.StatusServiceUnavailable,
+			"the store did not answer in time: ask again; `berth status` tells how it is")
+	}
+	return Problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
+}
+
+// WriteProblem answers a request with an error. What is nobody's fault outside goes to the log.
+func WriteProblem(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
+	p := ProblemOf(err)
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
+	}
+	body, _ := json.Marshal(p.Problem) // has only text and numbers
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.Status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
+}
+
+// JSON writes a value as JSON.
+func JSON(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(WriteTimeout))
+	w.WriteHeader(status)
+	_, err = w.Write(append(body, '\n'))
+	return err
+}
+
+// SetETag sets the ETag of an object.
+func SetETag(w http.ResponseWriter, revision uint64) {
+	if revision != 0 {
+		w.Header().Set("ETag", ETag(revision))
+	}
+}
+
+// ETag returns the entity tag of a revision.
+func ETag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
+
+// Clip shortens text from outside for use in a message.
+func Clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
+
+// WriteTimeout bounds the time to write an answer, or one piece of a stream.
+const WriteTimeout = 30 * time.Second

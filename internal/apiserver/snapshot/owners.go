@@ -1,0 +1,62 @@
+package snapshot
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// VersionsOf returns the versions of a service that its records remember, the newest first.
+func VersionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
+	var all []cluster.Version
+	add := func(v cluster.Version) {
+		if !slices.ContainsFunc(all, func(known cluster.Version) bool { return known.Generation == v.Generation }) {
+			all = append(all, v)
+		}
+	}
+	e, ok := snap.Rollout(svc.Cluster, svc.Name)
+	if !ok || e.Value.Generation != svc.Generation {
+		add(cluster.Version{
+			Generation: svc.Generation, Definition: svc.Definition, State: cluster.RolloutRolling, Started: svc.Updated,
+			Message: "the control plane has not looked at it yet",
+		})
+	}
+	if ok {
+		add(e.Value.Version)
+		for _, v := range e.Value.History {
+			add(v)
+		}
+		if e.Value.Healthy != nil {
+			add(*e.Value.Healthy)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b cluster.Version) int { return -cmp.Compare(a.Generation, b.Generation) })
+	return all
+}
+
+// Owners yields the services and jobs of a cluster, or of all.
+func Owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
+	return func(yield func(cluster.OwnerRef) bool) {
+		for e := range snap.Services(in) {
+			if !yield(e.Value.Owner()) {
+				return
+			}
+		}
+		for e := range snap.Jobs(in) {
+			if !yield(e.Value.Owner()) {
+				return
+			}
+		}
+	}
+}
+
+// KindOf returns the kind of the owner of a task: only tasks of jobs have a step.
+func KindOf(p cluster.TaskParts) cluster.Kind {
+	if p.Step != "" {
+		return cluster.KindJob
+	}
+	return cluster.KindService
+}

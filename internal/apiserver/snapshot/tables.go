@@ -1,0 +1,24 @@
+package snapshot
+
+import (
+	"context"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Tables is where reads come from; store.Tables is one. Safe for concurrent use.
+type Tables interface {
+	// Snapshot returns the present state, at once.
+	Snapshot() *store.Snapshot
+	// WaitFor returns a snapshot at the revision or after it.
+	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
+	// Synced is closed once the tables have held the whole store.
+	Synced() <-chan struct{}
+	// Follow returns a follower of the topics, of all without. Its caller closes it.
+	Follow(topics ...store.Topic) *store.Follower
+	// Settled returns a snapshot that holds all that the engine held when it was called.
+	Settled(ctx context.Context) (*store.Snapshot, error)
+	// Pulse returns a node's last sign of life.
+	Pulse(node string) (cluster.Pulse, bool)
+}

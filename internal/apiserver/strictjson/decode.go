@@ -1,0 +1,275 @@
+// Package strictjson reads JSON strictly. An unknown field, a duplicate field and a value of a wrong type are faults
+// with their paths, and all faults are returned at once.
+package strictjson
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/spelling"
+)
+
+// ReadBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the wrong type
+// or out of range is a fault with its path, and all faults are returned at once. Fields of the whole that are to be
+// ignored are named.
+func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) error {
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		media, _, _ := strings.Cut(kind, ";")
+		// curl -d calls every body a form unless it is told otherwise.
+		media = strings.ToLower(strings.TrimSpace(media))
+		if media != "application/json" && media != "application/x-www-form-urlencoded" {
+			return respond.Problemf(http.StatusUnsupportedMediaType, "the body is %s; want application/json",
+				respond.Clip(media))
+		}
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+	case errors.As(err, &tooLarge):
+		// A connection that is closed under a client that still writes is reset, and the client never reads the answer.
+		_, _ = io.CopyN(io.Discard, r.Body, drainedBody)
+		return err
+	default:
+		return respond.Problemf(http.StatusRequestTimeout, "the body did not arrive whole within %s", BodyTimeout)
+	}
+	faults, err := Decode(text, v, ignored...)
+	if err != nil {
+		return err
+	}
+	if len(faults) > 0 {
+		return respond.Invalid(faults)
+	}
+	return nil
+}
+
+// Decode reads a JSON text into v. An error says that it is not one JSON value; the faults say what in it
+// does not fit v. With either v is not to be used.
+func Decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {
+	root, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	f := fitting{ignored: ignored}
+	f.fit(root, ShapeOf(reflect.TypeOf(v).Elem()), nil)
+	if len(f.faults) > 0 {
+		return f.faults, nil
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return cluster.Faults{{Message: err.Error()}}, nil
+	}
+	return nil, nil
+}
+
+// MaxFaults bounds the faults of one answer.
+const MaxFaults = 100
+
+// fitting collects where a tree does not fit a type.
+type fitting struct {
+	ignored []string
+	faults  cluster.Faults
+}
+
+// spot is where a value is, below another; nil is the whole. Its path is made for faults only.
+type spot struct {
+	above *spot
+	key   string // of an object's field, or an entry's
+	index int    // of an element
+	how   byte   // '.', 'k' for an entry of a map, '['
+}
+
+func (s *spot) path() string {
+	if s == nil {
+		return ""
+	}
+	switch path := s.above.path(); s.how {
+	case '[':
+		return fmt.Sprintf("%s[%d]", path, s.index)
+	case 'k':
+		return fmt.Sprintf("%s[%q]", path, respond.Clip(s.key))
+	default:
+		return join(path, SafeKey(s.key))
+	}
+}
+
+func (f *fitting) fault(at *spot, format string, args ...any) {
+	if len(f.faults) < MaxFaults {
+		f.faults = append(f.faults, cluster.Fault{Path: at.path(), Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (f *fitting) fit(t *tree, s *Shape, at *spot) {
+	if s.Raw {
+		return
+	}
+	if s.typ.Kind() == reflect.Pointer {
+		if t.kind != 'n' {
+			f.fit(t, s.Elem, at)
+		}
+		return
+	}
+	if f.custom(t, s, at) || t.kind == 'n' {
+		return
+	}
+	switch s.typ.Kind() {
+	case reflect.Struct:
+		f.object(t, s, at)
+	case reflect.Map:
+		f.entries(t, s, at)
+	case reflect.Slice, reflect.Array:
+		if f.wants(t, '[', "a list", at) {
+			for i, v := range t.values {
+				f.fit(v, s.Elem, &spot{above: at, index: i, how: '['})
+			}
+		}
+	case reflect.String:
+		f.wants(t, '"', "text", at)
+	case reflect.Bool:
+		f.wants(t, 't', "true or false", at)
+	case reflect.Float32, reflect.Float64:
+		f.wants(t, '0', "a number", at)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		f.number(t, at, func(text string) error {
+			n, err := strconv.ParseInt(text, 10, s.typ.Bits())
+			if err == nil && n == 0 && s.nonzero {
+				f.fault(at, "%s", cluster.ZeroPriority())
+			}
+			return err
+		})
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		f.number(t, at, func(text string) error { _, err := strconv.ParseUint(text, 10, s.typ.Bits()); return err })
+	default:
+	}
+}
+
+// custom asks a type that reads itself.
+func (f *fitting) custom(t *tree, s *Shape, at *spot) bool {
+	switch {
+	case s.unmarshalsJSON:
+		if v, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(s.typ)); ok {
+			f.misread(at, v.UnmarshalJSON(t.text))
+		}
+	case !s.unmarshalsText:
+		return false
+	case t.kind == 'n' || !f.wants(t, '"', "text", at):
+	default:
+		if v, ok := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(s.typ)); ok {
+			f.misread(at, v.UnmarshalText([]byte(t.string())))
+		}
+	}
+	return true
+}
+
+// misread takes note of what a type that reads itself says.
+func (f *fitting) misread(at *spot, err error) {
+	if err != nil {
+		f.fault(at, "%s", sentence(err))
+	}
+}
+
+func (f *fitting) wants(t *tree, kind byte, word string, at *spot) bool {
+	if t.kind != kind {
+		f.fault(at, "is %s, want %s", t.word(), word)
+		return false
+	}
+	return true
+}
+
+func (f *fitting) number(t *tree, at *spot, read func(string) error) {
+	if !f.wants(t, '0', "a whole number", at) {
+		return
+	}
+	err := read(string(t.text))
+	switch {
+	case err == nil:
+	case errors.Is(err, strconv.ErrRange):
+		f.fault(at, "%s is out of range", respond.Clip(string(t.text)))
+	default:
+		f.fault(at, "%s is not a whole number that fits here", respond.Clip(string(t.text)))
+	}
+}
+
+func (f *fitting) object(t *tree, s *Shape, at *spot) {
+	if !f.wants(t, '{', "an object", at) {
+		return
+	}
+	for i, key := range t.keys {
+		here := &spot{above: at, key: key, how: '.'}
+		field, ok := s.Fields[key]
+		if !ok && at == nil && slices.Contains(f.ignored, key) {
+			continue
+		}
+		if !ok {
+			if near := Nearest(key, s.Fields); near != "" {
+				f.fault(here, "is not a known field; did you mean %q?", near)
+			} else {
+				f.fault(here, "is not a known field")
+			}
+			continue
+		}
+		f.fit(t.values[i], field, here)
+	}
+	for _, key := range t.twice {
+		f.fault(&spot{above: at, key: key, how: '.'}, "stands twice")
+	}
+}
+
+func (f *fitting) entries(t *tree, s *Shape, at *spot) {
+	if !f.wants(t, '{', "an object", at) {
+		return
+	}
+	for i, key := range t.keys {
+		f.fit(t.values[i], s.Elem, &spot{above: at, key: key, how: 'k'})
+	}
+	for _, key := range t.twice {
+		f.fault(&spot{above: at, key: key, how: 'k'}, "stands twice")
+	}
+}
+
+// string returns the text of a string value.
+func (t *tree) string() string {
+	var s string
+	_ = json.Unmarshal(t.text, &s) // it was parsed before
+	return s
+}
+
+// Nearest returns the known name that a misspelt one is closest to, or "" if none is close.
+func Nearest[V any](name string, known map[string]V) string {
+	best, bestName := 1+max(1, len(name)/3), ""
+	for k := range known {
+		d := spelling.Distance(strings.ToLower(name), k)
+		if d < best || d == best && bestName != "" && k < bestName {
+			best, bestName = d, k
+		}
+	}
+	return bestName
+}
+
+// SafeKey shows a key from outside in a path.
+func SafeKey(key string) string {
+	for _, c := range key {
+		if c <= ' ' || c == '.' || c == '[' || c > '~' {
+			return fmt.Sprintf("[%q]", respond.Clip(key))
+		}
+	}
+	return respond.Clip(key)
+}
+
+// sentence is an error's text without the name of its package.
+func sentence(err error) string {
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// BodyTimeout bounds the time in which the body of a request arrives.
+const BodyTimeout = 30 * time.Second

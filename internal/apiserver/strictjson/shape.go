@@ -1,0 +1,83 @@
+package strictjson
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"sync"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/jsonfields"
+)
+
+// Shape is what a JSON text has to be like to be read into a type. It never changes and may be shared.
+type Shape struct {
+	typ            reflect.Type
+	Raw            bool              // it takes any text as it is
+	unmarshalsJSON bool              // it reads its JSON itself, and
+	unmarshalsText bool              // its text
+	Fields         map[string]*Shape // of a struct, those of embedded structs included
+	Elem           *Shape            // of a pointer, a list or a map
+	// nonzero says that 0 is refused, though it is what the field is where it was left out.
+	nonzero bool
+}
+
+// knownShapes are those of the objects that users write and of what they send most.
+var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // what types look like, found out once
+	all := shapes{}
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[api.ApplyRequest](), reflect.TypeFor[cluster.Cluster](),
+		reflect.TypeFor[cluster.TaskDefinition](),
+		reflect.TypeFor[cluster.Service](), reflect.TypeFor[cluster.Job](),
+		reflect.TypeFor[cluster.Cron](), reflect.TypeFor[cluster.Host](),
+	} {
+		all.of(typ)
+	}
+	return all
+})
+
+// ShapeOf returns the shape of a type.
+func ShapeOf(typ reflect.Type) *Shape {
+	if s, known := knownShapes()[typ]; known {
+		return s
+	}
+	return shapes{}.of(typ)
+}
+
+// shapes are made of each other.
+type shapes map[reflect.Type]*Shape
+
+func (all shapes) of(typ reflect.Type) *Shape {
+	if s, known := all[typ]; known {
+		return s
+	}
+	s := &Shape{typ: typ, Raw: typ == reflect.TypeFor[json.RawMessage]()}
+	all[typ] = s
+	if s.Raw {
+		return s
+	}
+	if typ.Kind() != reflect.Pointer {
+		s.unmarshalsJSON = reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]())
+		s.unmarshalsText = reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	}
+	if s.unmarshalsJSON || s.unmarshalsText {
+		return s
+	}
+	switch typ.Kind() {
+	case reflect.Struct:
+		s.Fields = map[string]*Shape{}
+		for f := range jsonfields.Of(typ) {
+			inner := all.of(f.Type)
+			if f.Nonzero {
+				checked := *inner
+				checked.nonzero, inner = true, &checked
+			}
+			s.Fields[f.Name] = inner
+		}
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		s.Elem = all.of(typ.Elem())
+	default:
+	}
+	return s
+}
