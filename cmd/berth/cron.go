@@ -38,7 +38,8 @@ func (a *app) newCronCommand() *cobra.Command {
 			}
 			return a.printTable(a.cronTable(crons))
 		},
-	}, a.cronCommand("status", "Show a cron, its next moments and its jobs", "", a.cronStatus),
+	}, a.cronCommand("status", "Show a cron, its next moments and its jobs", "",
+		func(ctx context.Context, c *client.Client, v api.CronView) error { return a.cronStatus(ctx, c, v) }),
 		a.newCronRunCommand(),
 		a.cronCommand("suspend", "Have a cron make no jobs",
 			"Have a cron make no jobs until it is resumed; those that it made go on.",
@@ -59,7 +60,8 @@ func (a *app) newCronCommand() *cobra.Command {
 				a.tell("%s goes on", cronName(v))
 				return nil
 			}),
-		a.cronCommand("history", "List the jobs that a cron made, the newest first", "", a.cronHistory))
+		a.cronCommand("history", "List the jobs that a cron made, the newest first", "",
+			func(ctx context.Context, c *client.Client, v api.CronView) error { return a.cronHistory(ctx, c, v) }))
 	return cmd
 }
 

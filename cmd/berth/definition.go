@@ -30,7 +30,7 @@ func (a *app) newDefinitionListCommand() *cobra.Command {
 			"use them.\n\n" +
 			"The leader removes versions that nothing uses by itself: of each definition the newest 10 of them stay.",
 		Args:              arguments(0, 1, "a task definition, such as web"),
-		ValidArgsFunction: a.completeDiff,
+		ValidArgsFunction: a.completeDiff(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {

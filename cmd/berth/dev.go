@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,7 +19,7 @@ import (
 // newDevCommand returns `berth dev`.
 func newDevCommand() *cobra.Command {
 	var dataDir, address, socket, traces, level string
-	var node nodeFlags
+	var flags nodeFlags
 	var external serverFlags // those about the store
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -37,7 +38,7 @@ func newDevCommand() *cobra.Command {
 				list.add("--%v", err)
 			}
 			checkTraces(&list, traces)
-			node.check(&list)
+			flags.check(&list)
 			external.checkStore(&list)
 			if err := list.err(cmd); err != nil {
 				return err
@@ -57,7 +58,7 @@ func newDevCommand() *cobra.Command {
 				listen:  []string{"unix://" + socket, address},
 				store:   external.store,
 				traces:  traces,
-				egress:  node.egress.parsed,
+				egress:  flags.egress.parsed,
 				log:     log,
 				command: "berth dev",
 
@@ -67,7 +68,7 @@ func newDevCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x := node.executors
+			x := flags.executors
 			x.dataDir, x.log, x.say = dir, log, cmd.ErrOrStderr()
 			opened, err := openExecutors(cmd.Context(), x)
 			if err != nil {
@@ -81,8 +82,8 @@ func newDevCommand() *cobra.Command {
 				traces:    traces,
 				log:       log,
 			}
-			node.configure(&c)
-			return runDev(cmd, s, c)
+			flags.configure(&c)
+			return runDev(cmd.Context(), s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir(),
@@ -93,8 +94,8 @@ func newDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "",
 		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	node.flags(cmd, true)
-	node.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
+	flags.flags(cmd, true)
+	flags.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
 	external.storeFlags(cmd.Flags())
 	ofMachine(cmd, "data-dir")
 	return cmd
@@ -108,27 +109,28 @@ func devSocket(cmd *cobra.Command, dir string) string {
 	return defaultSocket()
 }
 
-// runDev runs the server and the agent until the command's context ends.
-func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
+// runDev runs the server and the agent until the context ends. It prints the address on stdout once they serve, and on
+// stderr how many tasks go on without them.
+func runDev(ctx context.Context, s *server, n nodeConfig, stdout, stderr io.Writer) error {
 	forget, err := s.remember()
 	if err != nil {
 		n.log.Warn("other terminals will have to be told the address", "error", err)
 	} else {
 		defer forget()
 	}
-	group, ctx := errgroup.WithContext(cmd.Context())
-	group.Go(func() error { return s.run(ctx) })
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.run(within) })
 	group.Go(func() error {
-		if s.ready(ctx) != nil {
+		if s.ready(within) != nil {
 			return nil //nolint:nilerr // run says why the server ended
 		}
-		return runNode(ctx, n)
+		return runNode(within, n)
 	})
 	group.Go(func() error {
-		if s.ready(ctx) != nil || s.joined(ctx, n.name) != nil {
+		if s.ready(within) != nil || s.joined(within, n.name) != nil {
 			return nil //nolint:nilerr // the same
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", preferredURL(s.listeners))
+		fmt.Fprintf(stdout, "berth: ready at %s\n", preferredURL(s.listeners))
 		return nil
 	})
 	err = group.Wait()
@@ -138,10 +140,10 @@ func runDev(cmd *cobra.Command, s *server, n nodeConfig) error {
 		if live == 1 {
 			text = "task goes on running, the next `berth dev` takes it up"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "berth: ended; %d %s again\n", live, text)
+		fmt.Fprintf(stderr, "berth: ended; %d %s again\n", live, text)
 	}
 	if live == 0 {
-		err = errors.Join(err, n.executors.stopAll(cmd.Context()))
+		err = errors.Join(err, n.executors.stopAll(ctx))
 	}
 	return errors.Join(err, n.executors.close())
 }

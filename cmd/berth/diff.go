@@ -33,7 +33,7 @@ func (a *app) newDiffCommand() *cobra.Command {
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
 		Short: "Show what differs between versions, or between what runs and a manifest", Long: diffLong,
 		Args:              arguments(1, -1, "a task definition with up to two versions, or a manifest's file"),
-		ValidArgsFunction: a.completeDiff,
+		ValidArgsFunction: a.completeDiff(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if isFile(args[0]) {
 				return a.diffFiles(cmd.Context(), args)
@@ -60,18 +60,20 @@ func isFile(text string) bool {
 }
 
 // completeDiff completes names of definitions and, for what looks like one, files.
-func (a *app) completeDiff(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 && isFile(args[0]) || isFile(text) {
-		return completeManifests(cmd, args, text)
-	}
-	return a.completing(1, func(ctx context.Context, c *client.Client, _ string) []string {
-		var names []string
-		for _, n := range otherNames(ctx, c, wordDefinition) {
-			own, _, _ := strings.Cut(n, "@")
-			names = append(names, own)
+func (a *app) completeDiff() cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 && isFile(args[0]) || isFile(text) {
+			return completeManifests(cmd, args, text)
 		}
-		return names
-	})(cmd, args, text)
+		return a.completing(1, func(ctx context.Context, c *client.Client, _ string) []string {
+			var names []string
+			for _, n := range otherNames(ctx, c, wordDefinition) {
+				own, _, _ := strings.Cut(n, "@")
+				names = append(names, own)
+			}
+			return names
+		})(cmd, args, text)
+	}
 }
 
 // diffArguments reads a name with up to two versions, of which web@2 holds the first.

@@ -56,18 +56,18 @@ func readSettings(dataDir string) (*serverSettings, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, fmt.Errorf("read the server's settings: %s: %w", path, err)
 	}
-	var list faults
+	var wrong []string
 	if s.Name == "" {
-		list.add("it has no name")
+		wrong = append(wrong, "it has no name")
 	}
 	for what, text := range map[string]string{"api": s.API, "peer": s.Peer} {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "https" || u.Host == "" {
-			list.add("%s %q is not https://host:port", what, text)
+			wrong = append(wrong, fmt.Sprintf("%s %q is not https://host:port", what, text))
 		}
 	}
-	if len(list.list) > 0 {
+	if len(wrong) > 0 {
 		return nil, fmt.Errorf("read the server's settings: %s: %s; `berth server init` or `berth server "+
-			"join` write it", path, list.list[0])
+			"join` write it", path, wrong[0])
 	}
 	return &s, nil
 }
