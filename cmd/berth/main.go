@@ -1,9 +1,8 @@
 // Command berth is Berth: the servers and agents that run services and jobs, and
 // the commands with which people run them.
 //
-// main parses, wires and runs one thing: run is what it calls, and what tests call. The
-// commands that talk to a server (most of the files here) live as long as one
-// question; what they print on standard output is data, all else goes to standard error.
+// main parses, wires and runs one thing: run is what it calls, and what tests call. The commands are in internal/cli,
+// the servers and agents that they start in internal/serve.
 package main
 
 import (
@@ -12,7 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/berthd/berth/internal/cli"
+	"github.com/berthd/berth/internal/cli/session"
 )
+
+//go:generate go run . reference ../../docs/reference/cli.md
 
 func main() {
 	if code, ok := hidden(os.Args[1:]); ok {
@@ -25,12 +29,5 @@ func main() {
 
 // run does what the arguments say and returns the exit code. It ends soon after ctx does.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return newApp(stdin, stdout, stderr).main(ctx, args)
-}
-
-// main runs one command line and returns its exit code.
-func (a *app) main(ctx context.Context, args []string) int {
-	root := a.newRootCommand()
-	root.SetArgs(args)
-	return a.exitCode(ctx, root.ExecuteContext(ctx))
+	return cli.Run(session.New(stdin, stdout, stderr), ctx, args)
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/berthd/berth/internal/cli/clitest"
+	"github.com/berthd/berth/internal/cli/session"
 )
 
 // watchedBuffer calls seen once its text holds a phrase.
@@ -37,7 +40,7 @@ func (b *watchedBuffer) String() string {
 
 // TestRunInterrupted stops the waiting, and nothing else.
 func TestRunInterrupted(t *testing.T) {
-	f := newFake()
+	f := clitest.NewFake()
 	defer f.Close()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -48,7 +51,7 @@ func TestRunInterrupted(t *testing.T) {
 		}
 		return path
 	}
-	err := f.load(write("world", `
+	err := f.Load(write("world", `
 apply: {changes: [{kind: Service, cluster: default, name: web, action: create, revision: 7}]}
 services: [{cluster: default, name: web, definition: web@2, count: 3, revision: 7, status: {desired: 3, state: starting}}]
 `))
@@ -61,17 +64,17 @@ services: [{cluster: default, name: web, definition: web@2, count: 3, revision: 
 	var stdout bytes.Buffer
 	stderr := &watchedBuffer{phrase: "0 of 3 tasks healthy", seen: cancel}
 	code := run(ctx, []string{"--addr", f.URL, "run", file}, strings.NewReader(""), &stdout, stderr)
-	if code != exitInterrupted || stdout.Len() != 0 {
-		t.Errorf("got code %d and stdout %q, want %d and none", code, &stdout, exitInterrupted)
+	if code != session.ExitInterrupted || stdout.Len() != 0 {
+		t.Errorf("got code %d and stdout %q, want %d and none", code, &stdout, session.ExitInterrupted)
 	}
 	for _, want := range []string{"Stopped waiting; what was written goes on.", "berth: interrupted"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("stderr: got %q, want %q in it", stderr, want)
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.calls) != 1 {
-		t.Errorf("changes on the server: got %q, want the apply alone", f.calls)
+	f.Mutex.Lock()
+	defer f.Mutex.Unlock()
+	if len(f.Calls) != 1 {
+		t.Errorf("changes on the server: got %q, want the apply alone", f.Calls)
 	}
 }

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/berthd/berth/internal/cli"
+	"github.com/berthd/berth/internal/cli/clitest"
+	"github.com/berthd/berth/internal/cli/session"
 )
 
 // steady is for how long the time of a command in a script stands still: what it prints of ages must not depend on the
@@ -21,16 +25,16 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"berth-main": main, // with its signals, at the time that it is
 		"berth": func() {
-			a := newApp(os.Stdin, os.Stdout, os.Stderr)
+			a := session.New(os.Stdin, os.Stdout, os.Stderr)
 			began, start := time.Now(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-			a.now = func() time.Time {
+			a.Now = func() time.Time {
 				took := time.Since(began)
 				if took < steady {
 					took = 0 // else ages would grow on a slow machine
 				}
 				return start.Add(took)
 			}
-			os.Exit(a.main(context.Background(), os.Args[1:]))
+			os.Exit(cli.Run(a, context.Background(), os.Args[1:]))
 		},
 	})
 }
@@ -48,7 +52,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("BERTH_TEST_UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
-			f := newFake()
+			f := clitest.NewFake()
 			env.Defer(f.Close)
 			env.Values["fake"] = f
 			env.Setenv("BERTH_ADDR", f.URL)
@@ -64,13 +68,13 @@ func TestScripts(t *testing.T) {
 				for i, a := range args {
 					files[i] = ts.MkAbs(a)
 				}
-				ts.Check(ts.Value("fake").(*fake).load(files...))
+				ts.Check(ts.Value("fake").(*clitest.Fake).Load(files...))
 			},
 			"calls": func(ts *testscript.TestScript, _ bool, args []string) {
-				f := ts.Value("fake").(*fake)
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				got := strings.Join(f.calls, "\n")
+				f := ts.Value("fake").(*clitest.Fake)
+				f.Mutex.Lock()
+				defer f.Mutex.Unlock()
+				got := strings.Join(f.Calls, "\n")
 				if want := strings.TrimSpace(ts.ReadFile(args[0])); got != want {
 					ts.Fatalf("calls:\n got %s\nwant %s", got, want)
 				}

@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/berthd/berth/internal/cli"
+	"github.com/berthd/berth/internal/cli/session"
 )
 
 // compareTold runs the commands of a transcript and compares all that they print with it. A command is a line that
@@ -47,12 +50,12 @@ func compareTold(ts *testscript.TestScript, file string) {
 func runHere(ts *testscript.TestScript, line string) string {
 	var said strings.Builder
 	work := ts.Getenv("WORK")
-	a := newApp(strings.NewReader(""), &said, &said)
-	a.env = ts.Getenv
-	a.now = func() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
+	a := session.New(strings.NewReader(""), &said, &said)
+	a.Env = ts.Getenv
+	a.Now = func() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	code := a.main(ctx, wordsOf(strings.ReplaceAll(line, "$WORK", work)))
+	code := cli.Run(a, ctx, wordsOf(strings.ReplaceAll(line, "$WORK", work)))
 	text := strings.ReplaceAll(said.String(), work, "$WORK")
 	text = strings.ReplaceAll(text, ts.Getenv("BERTH_ADDR"), "$ADDR")
 	return text + fmt.Sprintf("[%d]\n", code)

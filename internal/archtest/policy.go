@@ -196,10 +196,104 @@ var layers = map[string][]string{
 		"internal/controlplane", "internal/logic/scheduler", "internal/store", "internal/thread", "internal/traces",
 	},
 
-	// The edges and the wiring: only cmd/berth names drivers.
-	"api":        {"internal/cluster"},
-	"api/client": {"api"},
-	"cmd/berth":  {"..."},
+	// The edges and the wiring: only internal/serve and the commands that start it name drivers.
+	"api":          {"internal/cluster"},
+	"api/client":   {"api"},
+	"cmd/berth":    {"..."},
+	"internal/cli": {"internal/cli/...", "internal/version"},
+	"internal/cli/apply": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/wait", "internal/cluster", "internal/manifest",
+	},
+	"internal/cli/clitest": {"api", "api/client", "internal/cluster"},
+	"internal/cli/fetch":   {"api", "api/client", "internal/cli/session", "internal/cluster"},
+	"internal/cli/look": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
+		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
+		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cluster",
+		"internal/enum",
+	},
+	"internal/cli/node": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/tables", "internal/cli/top", "internal/cli/trouble", "internal/cluster",
+		"internal/hinted",
+	},
+	"internal/cli/operator": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
+		"internal/cli/session", "internal/cluster", "internal/enum", "internal/hinted", "internal/secrets",
+		"internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/version",
+	},
+	"internal/cli/output": {"api", "internal/cluster", "internal/hinted"},
+	"internal/cli/rebalance": {
+		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
+		"internal/cluster", "internal/hinted",
+	},
+	"internal/cli/redact": {"internal/cluster"},
+	"internal/cli/resource": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/wait", "internal/cluster", "internal/hinted",
+	},
+	"internal/cli/service": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/tables", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
+	},
+	"internal/cli/serving": {
+		"api", "api/client", "internal/agent", "internal/agent/devices", "internal/agent/network",
+		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output",
+		"internal/cli/session", "internal/cluster", "internal/egress", "internal/executor/containerd",
+		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/dev",
+		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/store",
+		"internal/store/etcd",
+	},
+	"internal/cli/session": {
+		"api", "api/client", "internal/cli/output", "internal/cluster", "internal/hinted", "internal/pki",
+		"internal/plain", "internal/serve/datadir", "internal/store", "internal/version",
+	},
+	"internal/cli/simulate": {
+		"api", "api/client", "internal/cli/apply", "internal/cli/output", "internal/cli/session",
+		"internal/cluster", "internal/manifest", "internal/store", "internal/store/etcd", "internal/traces",
+		"internal/whatif",
+	},
+	"internal/cli/stream": {
+		"api", "api/client", "internal/archive", "internal/cli/fetch", "internal/cli/output",
+		"internal/cli/session", "internal/cli/trouble", "internal/cluster", "internal/hinted",
+	},
+	"internal/cli/tables": {
+		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/trouble",
+		"internal/cluster",
+	},
+	"internal/cli/top": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/tables", "internal/cli/trouble", "internal/cluster",
+	},
+	"internal/cli/trouble": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cluster",
+	},
+	"internal/cli/wait": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/tables", "internal/cli/trouble", "internal/cluster",
+	},
+	"internal/hinted":        {},
+	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/store"},
+	"internal/serve/dev":     {"internal/serve/node", "internal/serve/server"},
+	"internal/serve/join": {
+		"api", "internal/cluster", "internal/hinted", "internal/pki", "internal/serve/datadir",
+	},
+	"internal/serve/node": {
+		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/network",
+		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd",
+		"internal/executor/process", "internal/hinted", "internal/pki", "internal/telemetry",
+		"internal/transport", "internal/version",
+	},
+	"internal/serve/server": {
+		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",
+		"internal/apiserver/planning", "internal/backup", "internal/boottime", "internal/cluster",
+		"internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap", "internal/hinted",
+		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
+		"internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/telemetry",
+		"internal/transport", "internal/version", "internal/whatif",
+	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.
 	"examples/demo":          {},
@@ -246,6 +340,7 @@ var layers = map[string][]string{
 
 // proof lists the packages that exist for tests: only tests and each other import them.
 var proof = []string{
+	"internal/cli/clitest",
 	"internal/executor/executortest",
 	"internal/sim",
 	"internal/store/storetest",
@@ -263,45 +358,50 @@ var proof = []string{
 // to replace one is to change one folder.
 var modules = map[string][]string{
 	"cel.dev/cel-go":                     {"internal/measure"},
-	"charm.land/bubbletea":               {"cmd/berth"},
+	"charm.land/bubbletea":               {"internal/cli/top"},
 	"github.com/containernetworking/cni": {"internal/agent/network"},
 	"github.com/vishvananda/netlink":     {"internal/agent/network"},
-	"github.com/coder/websocket":         {"api/client", "internal/apiserver/...", "cmd/berth"},
+	"github.com/coder/websocket":         {"api/client", "internal/apiserver/...", "internal/cli/clitest"},
 	"github.com/containerd":              {"internal/executor/containerd", "internal/bench/latency"},
 	"github.com/distribution/reference":  {"internal/executor/containerd"},
-	"github.com/goccy/go-yaml":           {"internal/manifest/...", "cmd/berth"},
+	"github.com/goccy/go-yaml": {
+		"internal/manifest/...", "internal/cli/clitest", "internal/cli/output", "internal/cli/simulate",
+	},
 	"github.com/google/go-containerregistry": {
 		"internal/executor/containerd", "internal/bench/latency",
 		"examples/images", "test/e2e",
 	},
 	"github.com/google/uuid": {
 		"internal/apiserver/...", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
-		"internal/executor/containerd", "internal/peers", "internal/store/...", "cmd/berth",
+		"internal/executor/containerd", "internal/peers", "internal/store/...", "internal/serve/datadir",
 	},
-	"github.com/klauspost/compress":         {"internal/agent/artifact"},
-	"github.com/netresearch/go-cron":        {"internal/timetable"},
-	"github.com/opencontainers":             {"internal/executor/containerd", "internal/bench/latency"},
-	"github.com/prometheus/client_golang":   {"internal/apiserver/...", "internal/telemetry", "cmd/berth"},
+	"github.com/klauspost/compress":  {"internal/agent/artifact"},
+	"github.com/netresearch/go-cron": {"internal/timetable"},
+	"github.com/opencontainers":      {"internal/executor/containerd", "internal/bench/latency"},
+	"github.com/prometheus/client_golang": {
+		"internal/apiserver/...", "internal/serve/node", "internal/serve/server", "internal/telemetry",
+	},
 	"github.com/prometheus/client_model":    {"internal/agent/requests"},
 	"github.com/prometheus/common":          {"internal/agent/requests"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/manifest/...", "internal/apiserver"},
 	"github.com/sirupsen/logrus":            {"internal/executor/containerd"},
-	"github.com/spf13/cobra":                {"cmd/berth"},
-	"github.com/spf13/pflag":                {"cmd/berth"},
-	"github.com/theory/jsonpath":            {"cmd/berth"},
+	"github.com/spf13/cobra":                {"internal/cli/..."},
+	"github.com/spf13/pflag":                {"internal/cli/..."},
+	"github.com/theory/jsonpath":            {"internal/cli/output"},
 	"github.com/tidwall/btree":              {"internal/store"},
 	"go.etcd.io/bbolt":                      {"internal/agent/state"},
 	"go.etcd.io/etcd":                       {"internal/store/etcd/...", "test/e2e"},
 	"go.opentelemetry.io/otel":              {"internal/telemetry"},
 	"go.uber.org/zap":                       {"internal/store/etcd"},
 	"golang.org/x/net":                      {"internal/agent/names", "test/e2e"},
-	"golang.org/x/sync":                     {"internal/...", "cmd/berth"},
+	"golang.org/x/sync":                     {"internal/..."},
 	"google.golang.org/grpc":                {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},
 	"golang.org/x/sys": {
 		"internal/agent/...", "internal/bench/growth", "internal/boottime",
-		"internal/executor/...", "internal/pty", "cmd/berth", "test/netlab",
+		"internal/executor/...", "internal/pty", "internal/cli/operator", "internal/cli/output",
+		"cmd/berth", "test/netlab",
 	},
-	"golang.org/x/term":                       {"cmd/berth"},
+	"golang.org/x/term":                       {"internal/cli/stream"},
 	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
 }
 

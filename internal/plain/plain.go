@@ -10,7 +10,7 @@
 // its cause unchanged, so errors.Is and operators' logs see it. The reporter puts it into plain words with Text: the
 // command line at its one exit, the agent where an error becomes a record's message or the end of a stream. Errors of
 // containerd's runtime are text and no tree, so their driver translates them where they come in. Advice stands beside
-// the error, by its kind, in cmd/berth; an error with its own hint has precedence. Package api/client does not
+// the error, by its kind, in internal/cli; an error with its own hint has precedence. Package api/client does not
 // translate, because programs want the errors of Go's own packages. Tests find new commands, flags and routes by
 // themselves: a wrong flag is named with the values it accepts, and a route answers nonsense with 4xx, a sentence and
 // the place. A library that words its errors differently makes Text fall back to the library's own words, never to

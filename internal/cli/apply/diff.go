@@ -1,0 +1,361 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/manifest"
+)
+
+const diffLong = `Show what differs, field by field:
+
+  berth diff web           the newest version of definition web and the one before
+  berth diff web 2         version 2 and the newest
+  berth diff web 2 5       version 2 and version 5
+  berth diff web.yaml      what stands and runs, and what a manifest says
+
+FILE is a manifest, a folder of manifests, or - for standard input; a folder is told from a name by a slash, as ./web. Of services it tells
+also how the definition in the file differs from each version that tasks still run, which is not always what was asked for last. What
+'berth run' would do with it tells 'berth plan'; what each rollout of a service changed, 'berth rollout history --diff'.
+
+Exit code 0: nothing differs; 1: something does; 2: it could not be found out.`
+
+func NewDiffCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
+		Short: "Show what differs between versions, or between what runs and a manifest", Long: diffLong,
+		Args:              session.Arguments(1, -1, "a task definition with up to two versions, or a manifest's file"),
+		ValidArgsFunction: fetch.CompleteVersions(sess),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if fetch.IsFile(args[0]) {
+				return diffFiles(cmd.Context(), sess, args)
+			}
+			if len(args) > 3 {
+				return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
+			}
+			ref, versions, err := diffArguments(cmd, args)
+			if err != nil {
+				return err
+			}
+			return diffVersions(cmd.Context(), sess, ref, versions)
+		},
+	}
+}
+
+// diffArguments reads a name with up to two versions, of which web@2 holds the first.
+func diffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int, err error) {
+	n, err := session.ParseName(cmd, args[0], session.KindDefinition)
+	if err != nil {
+		return ref, nil, err
+	}
+	if ref, err = cluster.ParseRef(n.Name); err != nil {
+		return ref, nil, &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}
+	}
+	if ref.Version > 0 {
+		versions = append(versions, ref.Version)
+	}
+	for _, text := range args[1:] {
+		version, err := strconv.Atoi(strings.TrimPrefix(text, ref.Name+"@"))
+		if err != nil || version < 1 {
+			return ref, nil, &session.UsageError{
+				Command: cmd.CommandPath(),
+				Message: fmt.Sprintf("%q is no version: want a number such as 2", text),
+			}
+		}
+		versions = append(versions, version)
+	}
+	if len(versions) > 2 {
+		return ref, nil, &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("%s compares two versions, found also %q", cmd.CommandPath(), args[len(args)-1]),
+		}
+	}
+	return ref, versions, nil
+}
+
+func diffVersions(ctx context.Context, sess *session.Session, ref cluster.Ref, versions []int) error {
+	c, err := sess.Connect()
+	if err != nil {
+		return err
+	}
+	from, to := 0, 0
+	switch len(versions) {
+	case 2:
+		from, to = versions[0], versions[1]
+	case 1:
+		from = versions[0]
+	}
+	if to == 0 {
+		if to, err = fetch.NewestVersion(ctx, c, ref.Name); err != nil {
+			return err
+		}
+	}
+	v, err := c.DiffVersions(ctx, cluster.Ref{Name: ref.Name, Version: to}, from)
+	if err != nil {
+		return err
+	}
+	if sess.WantsData() {
+		err = sess.PrintData(v)
+	} else {
+		sayDefinitionDiff(sess, v, "", "")
+	}
+	if err == nil && len(v.Fields) > 0 {
+		return &session.ExitError{Code: session.ExitNo}
+	}
+	return err
+}
+
+// sayDefinitionDiff prints how two definitions differ; who says who runs the first.
+func sayDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, who string) {
+	if v.From == (cluster.Ref{}) {
+		sess.Printf("%s%s", indent, v.Note)
+		return
+	}
+	sess.Printf("%s%s%s → %s", indent, v.From, who, v.To)
+	for _, f := range v.Fields {
+		sess.Printf("%s    %s: %s", indent, f.Path, output.Difference(f))
+	}
+	if v.Note != "" {
+		sess.Printf("%s    %s", indent, v.Note)
+	}
+}
+
+// objectDiff is how an object in a file differs from what stands.
+type objectDiff struct {
+	Object string     `json:"object"`
+	Action api.Action `json:"action"`
+	// Fields of the object itself, old is what stands.
+	Fields []api.FieldChange `json:"fields,omitempty"`
+	// Definitions is how what the file says it should run differs from each version that stands or runs.
+	Definitions []runningDiff `json:"definitions,omitempty"`
+}
+
+// runningDiff is one of those, with how many tasks run the version that it begins with.
+type runningDiff struct {
+	api.DefinitionDiff
+	Running int `json:"running"`
+}
+
+func (d *objectDiff) differs() bool {
+	return d.Action != api.ActionNone || slices.ContainsFunc(d.Definitions, func(r runningDiff) bool {
+		return len(r.Fields) > 0
+	})
+}
+
+// diffFiles compares what stands and runs with what files say.
+func diffFiles(ctx context.Context, sess *session.Session, files []string) error {
+	objects, err := ReadManifests(sess, files)
+	if err != nil {
+		return err
+	}
+	c, err := sess.Connect()
+	if err != nil {
+		return err
+	}
+	reply, err := send(ctx, sess, c, objects, true)
+	if err != nil {
+		return err
+	}
+	diffs := []objectDiff{}
+	differ := false
+	for _, change := range reply.Changes {
+		if change.Kind == cluster.KindTaskDefinition && slices.ContainsFunc(objects, func(o manifest.Object) bool {
+			return usesDefinition(o, change.Name)
+		}) {
+			continue // it is told with what uses it
+		}
+		d := objectDiff{Object: changeName(change), Action: change.Action, Fields: change.Fields}
+		if d.Definitions, err = runningDiffs(ctx, c, change, objects); err != nil {
+			return err
+		}
+		differ = differ || d.differs()
+		diffs = append(diffs, d)
+	}
+	if sess.WantsData() {
+		err = sess.PrintData(diffs)
+	} else {
+		sayDiffs(sess, diffs)
+	}
+	if err == nil && differ {
+		return &session.ExitError{Code: session.ExitNo}
+	}
+	return err
+}
+
+func sayDiffs(sess *session.Session, diffs []objectDiff) {
+	for _, d := range diffs {
+		switch {
+		case d.Action == api.ActionCreate:
+			sess.Printf("%s is new", d.Object)
+		case !d.differs():
+			sess.Printf("%s is as the file says", d.Object)
+		default:
+			sess.Printf("%s differs", d.Object)
+		}
+		for _, f := range d.Fields {
+			sess.Printf("    %s: %s", f.Path, output.Difference(f))
+		}
+		for _, r := range d.Definitions {
+			if len(r.Fields) == 0 {
+				continue
+			}
+			sayDefinitionDiff(sess, r.DefinitionDiff, "  ", fmt.Sprintf(" (%s)", runsIt(r.Running)))
+		}
+	}
+}
+
+func runsIt(n int) string {
+	switch n {
+	case 0:
+		return "no task runs it"
+	case 1:
+		return "1 task runs it"
+	}
+	return strconv.Itoa(n) + " tasks run it"
+}
+
+// usesDefinition reports whether an object of a file runs a definition.
+func usesDefinition(o manifest.Object, ref string) bool {
+	return slices.ContainsFunc(wantedBy(o), func(r cluster.Ref) bool { return r.String() == ref })
+}
+
+// wantedBy returns the definitions that an object runs.
+func wantedBy(o manifest.Object) []cluster.Ref {
+	switch v := o.Value.(type) {
+	case *cluster.Service:
+		return []cluster.Ref{v.Definition}
+	case *cluster.Job:
+		return fetch.RefsOf(v.Steps)
+	case *cluster.Cron:
+		return fetch.RefsOf(v.Job.Steps)
+	}
+	return nil
+}
+
+// runningDiffs compares what an object of a file is to run with the versions of that definition that stand and run.
+func runningDiffs(ctx context.Context, c *client.Client, change api.Change, objects []manifest.Object) ([]runningDiff,
+	error,
+) {
+	i := slices.IndexFunc(objects, func(o manifest.Object) bool {
+		return o.Kind == change.Kind && o.Name() == change.Name && o.Cluster() == change.Cluster
+	})
+	if i < 0 || change.Action == api.ActionCreate {
+		return nil, nil
+	}
+	standing, err := standingRefs(ctx, c, change)
+	if err != nil {
+		return nil, err
+	}
+	var all []runningDiff
+	for _, want := range wantedBy(objects[i]) {
+		def := definitionIn(objects, want)
+		for _, s := range standing {
+			if s.ref.Name != want.Name {
+				continue
+			}
+			d, err := diffFrom(ctx, c, s.ref, want, def)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, runningDiff{d, s.running})
+		}
+	}
+	return all, nil
+}
+
+// diffFrom compares a version that stands with one that is wanted, which stands too unless the file holds it.
+func diffFrom(ctx context.Context, c *client.Client, from, want cluster.Ref,
+	def *cluster.TaskDefinition,
+) (api.DefinitionDiff, error) {
+	if def != nil {
+		return c.DiffDefinition(ctx, from, *def)
+	}
+	if want.Version == 0 {
+		newest, err := fetch.NewestVersion(ctx, c, want.Name)
+		if err != nil {
+			return api.DefinitionDiff{}, err
+		}
+		want.Version = newest
+	}
+	return c.DiffVersions(ctx, want, from.Version)
+}
+
+// definitionIn returns the definition of a reference from a file, the newest where it names no version, or nil.
+func definitionIn(objects []manifest.Object, ref cluster.Ref) (found *cluster.TaskDefinition) {
+	for _, o := range objects {
+		d, ok := o.Value.(*cluster.TaskDefinition)
+		if ok && d.Name == ref.Name &&
+			(d.Version == ref.Version || ref.Version == 0 && (found == nil || d.Version > found.Version)) {
+			found = d
+		}
+	}
+	return found
+}
+
+// standingRef is a version that an object asks for or has tasks of.
+type standingRef struct {
+	ref     cluster.Ref
+	running int
+}
+
+// standingRefs returns the versions that an object asks for now or that tasks of it run.
+func standingRefs(ctx context.Context, c *client.Client, change api.Change) (all []standingRef, err error) {
+	add := func(ref cluster.Ref, running int) {
+		if i := slices.IndexFunc(all, func(s standingRef) bool { return s.ref == ref }); i >= 0 {
+			all[i].running += running
+		} else {
+			all = append(all, standingRef{ref, running})
+		}
+	}
+	switch change.Kind {
+	case cluster.KindService:
+		v, err := c.Service(ctx, change.Cluster, change.Name)
+		if err != nil {
+			return nil, fetch.NotThere(err)
+		}
+		add(v.Definition, 0)
+		for _, version := range v.Status.Versions {
+			if version.Begun > 0 || version.Definition == v.Definition {
+				add(version.Definition, version.Begun)
+			}
+		}
+	case cluster.KindJob:
+		v, err := c.Job(ctx, change.Cluster, change.Name)
+		if err != nil {
+			return nil, fetch.NotThere(err)
+		}
+		for _, ref := range fetch.RefsOf(v.Steps) {
+			add(ref, 0)
+		}
+		tasks, err := fetch.TasksOf(ctx, c,
+			session.Name{Kind: session.KindJob, Cluster: change.Cluster, Name: change.Name}, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tasks {
+			if t.State == cluster.StateRunning {
+				add(t.Definition, 1)
+			}
+		}
+	case cluster.KindCron:
+		v, err := c.Cron(ctx, change.Cluster, change.Name)
+		if err != nil {
+			return nil, fetch.NotThere(err)
+		}
+		for _, ref := range fetch.RefsOf(v.Job.Steps) {
+			add(ref, 0)
+		}
+	}
+	return all, nil
+}

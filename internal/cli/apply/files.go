@@ -1,0 +1,90 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/manifest"
+)
+
+const filesHelp = `FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), or - for standard input.`
+
+// ReadManifests reads files; an error counts the faults before it tells them.
+func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, error) {
+	objects, err := manifest.Read(sess.Stdin, files...)
+	// each in a line of its own, files that cannot be read among them
+	if _, ok := errors.AsType[manifest.Faults](err); ok {
+		return nil, fmt.Errorf("%s in the manifest\n%w", output.Count(strings.Count(err.Error(), "\n")+1, "fault"), err)
+	}
+	return objects, err
+}
+
+// apply sends the objects of files to the server. What the server finds wrong is told with the
+// place in the files.
+func apply(ctx context.Context, sess *session.Session, files []string, dryRun bool) (api.ApplyReply, error) {
+	objects, err := ReadManifests(sess, files)
+	if err != nil {
+		return api.ApplyReply{}, err
+	}
+	c, err := sess.Connect()
+	if err != nil {
+		return api.ApplyReply{}, err
+	}
+	return send(ctx, sess, c, objects, dryRun)
+}
+
+// send sends objects that were read to the server.
+func send(ctx context.Context, sess *session.Session, c *client.Client, objects []manifest.Object,
+	dryRun bool) (api.ApplyReply,
+	error,
+) {
+	req := api.ApplyRequest{DryRun: dryRun}
+	for _, o := range objects {
+		spec, err := json.Marshal(o.Value)
+		if err != nil {
+			return api.ApplyReply{}, fmt.Errorf("encode %s %s: %w", o.Kind, o.Name(), err)
+		}
+		req.Objects = append(req.Objects, api.Object{Kind: o.Kind, Spec: spec})
+	}
+	reply, err := c.Apply(ctx, req)
+	if refused, ok := errors.AsType[*client.Error](err); ok && len(refused.Faults) > 0 {
+		return reply, fmt.Errorf("%s\n%w", refusalLine(refused), Places(objects, refused.Faults))
+	}
+	return reply, err
+}
+
+func refusalLine(e *client.Error) string {
+	if e.Detail != "" {
+		return e.Detail
+	}
+	return "the server refused the manifest"
+}
+
+// objectPath is how the server names a field of an apply.
+var objectPath = regexp.MustCompile(`^objects\[(\d+)\]\.?(?:spec\.?)?`)
+
+// Places finds the places in the files that the server's faults are about.
+func Places(objects []manifest.Object, faults []cluster.Fault) manifest.Faults {
+	var placed manifest.Faults
+	for _, f := range faults {
+		at, path := manifest.Position{File: "server"}, f.Path
+		if m := objectPath.FindStringSubmatch(f.Path); m != nil {
+			if i, err := strconv.Atoi(m[1]); err == nil && i < len(objects) {
+				path = strings.TrimPrefix(f.Path, m[0])
+				at = objects[i].At(path)
+			}
+		}
+		placed = append(placed, manifest.Fault{Position: at, Path: path, Message: f.Message})
+	}
+	return placed
+}

@@ -1,0 +1,88 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewRunCommand(sess *session.Session) *cobra.Command {
+	var detach bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "run FILE...",
+		Short: "Run what manifests say and wait until it is healthy or has succeeded",
+		Long: `Write the objects of manifests, all or none, and wait until every service in them is healthy and every
+job has succeeded. Exit code 0: all is well; 1: it is not, and why; 2: it could not be written.
+
+A rollout is waited for until it is complete, or has failed and was rolled back, which is told with its cause.
+Canaries that are healthy and wait to be promoted end the waiting well.
+
+Without --timeout a job may take as long as it needs, a rollout as long as its deadlines say, and a service that is
+new is given up after five minutes without progress. Giving up, like interrupting, stops the waiting and nothing else.
+
+` + filesHelp,
+		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
+		ValidArgsFunction: session.CompleteManifests,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return run(cmd.Context(), sess, args, detach, timeout)
+		},
+	}
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up waiting after this `duration`")
+	return cmd
+}
+
+func run(ctx context.Context, sess *session.Session, files []string, detach bool, timeout time.Duration) error {
+	reply, err := apply(ctx, sess, files, false)
+	if err != nil {
+		return err
+	}
+	var targets []*wait.Target
+	for _, c := range reply.Changes {
+		tellChange(sess, c)
+		if c.Kind == cluster.KindService || c.Kind == cluster.KindJob {
+			n := session.Name{Kind: session.KindService, Cluster: c.Cluster, Name: c.Name}
+			if c.Kind == cluster.KindJob {
+				n.Kind = session.KindJob
+			}
+			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision, Moved: sess.Now()})
+		}
+	}
+	if detach || len(targets) == 0 {
+		if sess.WantsData() {
+			return sess.PrintData(reply)
+		}
+		return nil
+	}
+	c, err := sess.Connect()
+	if err != nil {
+		return err
+	}
+	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Timeout: timeout,
+		Progress: wait.NewProgress(sess, targets)}
+	return w.Await(ctx, "what was written goes on. See 'berth status'.")
+}
+
+// tellChange says what was written.
+func tellChange(sess *session.Session, c api.Change) {
+	word := map[api.Action]string{
+		api.ActionCreate: "created", api.ActionUpdate: "updated",
+		api.ActionNone: "unchanged",
+	}[c.Action]
+	text := fmt.Sprintf("%-9s  %s", word, changeName(c))
+	if c.Effect != "" && c.Action == api.ActionUpdate {
+		text += "  (" + c.Effect + ")"
+	}
+	sess.Messagef("%s", text)
+	if c.Note != "" {
+		sess.Messagef("           %s", c.Note)
+	}
+}

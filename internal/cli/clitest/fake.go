@@ -1,0 +1,461 @@
+package clitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+	"github.com/goccy/go-yaml"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// World is what a fake server shows.
+type World struct {
+	Clusters    []api.Cluster                    `json:"clusters"`
+	Definitions []api.TaskDefinition             `json:"definitions"`
+	Services    []api.ServiceView                `json:"services"`
+	Jobs        []api.JobView                    `json:"jobs"`
+	Tasks       []api.TaskView                   `json:"tasks"`
+	Nodes       []api.NodeView                   `json:"nodes"`
+	Events      []api.EventView                  `json:"events"`
+	Images      []api.ImageView                  `json:"images"`
+	Volumes     []api.VolumeView                 `json:"volumes"`
+	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
+	// Rollouts and the others are what services, crons and those who ask why are told.
+	Rollouts     []api.RolloutView     `json:"rollouts"`
+	Histories    []api.RolloutHistory  `json:"histories"`
+	Scales       []api.ScaleView       `json:"scales"`
+	Crons        []api.CronView        `json:"crons"`
+	Reservations []api.ReservationView `json:"reservations"`
+	Explanations []api.Explanation     `json:"explanations"`
+	Rebalance    api.Rebalance         `json:"rebalance"`
+	Simulation   api.Simulation        `json:"simulation"`
+	// Rebalancings are what is answered about them, the first one where none is named; Undo is what would take one
+	// back.
+	Rebalancings []api.RebalancingView `json:"rebalancings"`
+	Undo         api.RebalancingView   `json:"undo"`
+	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
+	// an older server does.
+	Status   *api.Status       `json:"status"`
+	Servers  []api.ServerView  `json:"servers"`
+	Tokens   []api.TokenView   `json:"tokens"`
+	Token    api.TokenReply    `json:"token"`
+	Recovery api.RecoveryView  `json:"recovery"`
+	Domain   api.DomainView    `json:"domain"`
+	Settings map[string]string `json:"settings"`
+	Metrics  string            `json:"metrics"`
+	// Apply is the reply to an apply, and Refuse what is refused instead, by "METHOD /path".
+	Apply api.ApplyReply `json:"apply"`
+	// Diffs are how definitions differ, by what they end with.
+	Diffs  []api.DefinitionDiff   `json:"diffs"`
+	Refuse map[string]api.Problem `json:"refuse"`
+}
+
+// Fake is a server that shows worlds one after the other: each look at a single service or job
+// moves on to the next. It writes down what is changed.
+type Fake struct {
+	*httptest.Server
+
+	Mutex  sync.Mutex
+	Worlds []World
+	Calls  []string
+}
+
+func NewFake() *Fake { return NewFakeAt(nil) }
+
+// NewFakeAt is one that listens where it is told, unless nil.
+func NewFakeAt(listener net.Listener, worlds ...World) *Fake {
+	f := &Fake{Worlds: append(worlds, World{})[:max(len(worlds), 1)]}
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(World, *http.Request) any{
+		"GET /v1/services": func(w World, _ *http.Request) any { return page(w.Services) },
+		"GET /v1/jobs":     func(w World, _ *http.Request) any { return page(w.Jobs) },
+		"GET /v1/clusters/{c}/services": func(w World, r *http.Request) any {
+			return page(slices.DeleteFunc(slices.Clone(w.Services), func(v api.ServiceView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
+		},
+		"GET /v1/clusters/{c}/jobs": func(w World, r *http.Request) any {
+			return page(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
+		},
+		"GET /v1/nodes":               func(w World, _ *http.Request) any { return page(w.Nodes) },
+		"GET /v1/tasks":               func(w World, r *http.Request) any { return page(filterTasks(w.Tasks, r)) },
+		"GET /v1/definitions/{d}/{v}": definition,
+		"GET /v1/definitions/{d}": func(w World, r *http.Request) any {
+			var all []api.DefinitionView
+			for _, d := range w.Definitions {
+				if d.Name == r.PathValue("d") {
+					all = append(all, api.DefinitionView{TaskDefinition: d})
+				}
+			}
+			return page(all)
+		},
+		"GET /v1/definitions/{d}/{v}/diff": func(w World, r *http.Request) any {
+			return one(w.Diffs, func(d api.DefinitionDiff) bool {
+				from := r.URL.Query().Get("from")
+				return d.To.Name == r.PathValue("d") && fmt.Sprint(d.To.Version) == r.PathValue("v") &&
+					(from == "" || from == fmt.Sprint(d.From.Version))
+			})
+		},
+		"POST /v1/definitions/{d}/{v}/diff": func(w World, r *http.Request) any {
+			return one(w.Diffs, func(d api.DefinitionDiff) bool {
+				return d.From.Name == r.PathValue("d") && fmt.Sprint(d.From.Version) == r.PathValue("v")
+			})
+		},
+		"GET /v1/clusters/{c}": func(w World, r *http.Request) any {
+			return one(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
+		},
+		"GET /v1/images":  func(w World, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"GET /v1/volumes": func(w World, _ *http.Request) any { return api.VolumesReply{Items: w.Volumes} },
+		"POST /v1/volumes/remove": func(w World, r *http.Request) any {
+			var ask api.VolumeRemove
+			_ = json.NewDecoder(r.Body).Decode(&ask)
+			return one(w.Volumes, func(v api.VolumeView) bool { return v.Name == ask.Name && v.Node == ask.Node })
+		},
+		"GET /v1/events": f.events,
+		"POST /v1/images": func(w World, _ *http.Request) any {
+			return api.ImagesReply{Items: w.Images}
+		},
+		"POST /v1/apply":                        func(w World, _ *http.Request) any { return w.Apply },
+		"POST /v1/clusters/{c}/{kind}/{n}/{do}": nothing,
+		"DELETE /v1/clusters/{c}/{kind}/{n}":    nothing,
+		"DELETE /v1/clusters/{c}":               nothing,
+		"GET /v1/definitions": func(w World, _ *http.Request) any {
+			return page(views(w.Definitions, func(d api.TaskDefinition) api.DefinitionView {
+				return api.DefinitionView{TaskDefinition: d}
+			}))
+		},
+		"GET /v1/clusters": func(w World, _ *http.Request) any {
+			return page(views(w.Clusters, func(c api.Cluster) api.ClusterView { return api.ClusterView{Cluster: c} }))
+		},
+		"GET /v1/version":               func(World, *http.Request) any { return api.Version{Version: "0.1.0"} },
+		"GET /v1/servers":               func(w World, _ *http.Request) any { return page(w.Servers) },
+		"POST /v1/servers/{s}/promote":  func(w World, r *http.Request) any { return oneServer(w, r.PathValue("s")) },
+		"DELETE /v1/servers/{s}":        nothing,
+		"GET /v1/tokens":                func(w World, _ *http.Request) any { return page(w.Tokens) },
+		"POST /v1/tasks/{t}/checks/{c}": nothing,
+		"POST /v1/tokens":               func(w World, _ *http.Request) any { return w.Token },
+		"DELETE /v1/tokens/{t}":         nothing,
+		"GET /v1/recovery":              func(w World, _ *http.Request) any { return w.Recovery },
+		"POST /v1/recovery":             func(w World, _ *http.Request) any { return w.Recovery },
+		"GET /v1/domain":                func(w World, _ *http.Request) any { return w.Domain },
+		"POST /v1/domain/reschedule":    func(w World, _ *http.Request) any { return w.Domain },
+		"GET /v1/config":                func(w World, _ *http.Request) any { return api.Settings{Values: w.Settings} },
+		"GET /readyz":                   func(World, *http.Request) any { return api.Readiness{Ready: true} },
+		"POST /v1/nodes/{n}/{do}":       oneNode,
+		"GET /v1/nodes/{n}":             oneNode,
+		"GET /v1/status": func(w World, _ *http.Request) any {
+			if w.Status == nil {
+				return nil
+			}
+			return w.Status
+		},
+		"GET /v1/tasks/{id}": func(w World, r *http.Request) any {
+			found := slices.DeleteFunc(slices.Clone(w.Tasks), func(v api.TaskView) bool {
+				return string(v.ID) != r.PathValue("id")
+			})
+			if len(found) == 0 {
+				return nil
+			}
+			slices.SortFunc(found, func(a, b api.TaskView) int { return b.Attempt - a.Attempt })
+			return found[0]
+		},
+	} {
+		mux.HandleFunc(pattern, f.answer(h))
+	}
+	mux.HandleFunc("GET /v1/clusters/{c}/services/{n}", f.answer(func(w World, r *http.Request) any {
+		return one(w.Services, func(v api.ServiceView) bool {
+			return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
+		})
+	}))
+	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w World, r *http.Request) any {
+		return one(w.Jobs, func(v api.JobView) bool {
+			return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
+		})
+	}))
+	f.change(mux)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, f.world().Metrics)
+	})
+	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "profile "+r.PathValue("p"))
+	})
+	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
+	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
+	f.Server = httptest.NewUnstartedServer(mux)
+	if listener != nil {
+		_ = f.Listener.Close() // the other one is used
+		f.Listener = listener
+	}
+	f.Start()
+	return f
+}
+
+// change adds the addresses of services that change, of crons and of explanations. Only those that end in {n} move on
+// to the next world.
+func (f *Fake) change(mux *http.ServeMux) {
+	rollout := func(w World, r *http.Request) any {
+		return one(w.Rollouts, func(v api.RolloutView) bool {
+			return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
+		})
+	}
+	explain := func(w World, r *http.Request) any {
+		return one(w.Explanations, func(v api.Explanation) bool {
+			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" &&
+				v.Owner.Name == r.PathValue("s")
+		})
+	}
+	rebalancing := func(w World, r *http.Request) any {
+		id := r.PathValue("n") + r.PathValue("s")
+		return one(w.Rebalancings, func(v api.RebalancingView) bool {
+			return id == "" || id == "last" || fmt.Sprint(v.ID) == id
+		})
+	}
+	for pattern, h := range map[string]func(World, *http.Request) any{
+		"GET /v1/clusters/{c}/services/{s}/rollout":       rollout,
+		"POST /v1/clusters/{c}/services/{s}/rollout/{do}": rollout,
+		"GET /v1/clusters/{c}/services/{s}/rollout/history": func(w World, r *http.Request) any {
+			return one(w.Histories, func(v api.RolloutHistory) bool {
+				return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
+			})
+		},
+		"GET /v1/clusters/{c}/services/{s}/scale": func(w World, r *http.Request) any {
+			return one(w.Scales, func(v api.ScaleView) bool {
+				return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
+			})
+		},
+		"POST /v1/clusters/{c}/services/{s}/scale/{do}": nothing,
+		"GET /v1/clusters/{c}/services/{s}/explain":     explain,
+		"GET /v1/clusters/{c}/jobs/{s}/explain":         explain,
+		"GET /v1/tasks/{s}/explain":                     explain,
+		"POST /v1/simulate":                             func(w World, _ *http.Request) any { return w.Simulation },
+		"GET /v1/rebalance":                             func(w World, _ *http.Request) any { return w.Rebalance },
+		"POST /v1/rebalance":                            rebalancing,
+		"GET /v1/rebalancings/{n}":                      rebalancing,
+		"POST /v1/rebalancings/{s}/cancel":              rebalancing,
+		"POST /v1/rebalancings/{s}/undo":                func(w World, _ *http.Request) any { return w.Undo },
+		"GET /v1/rebalancings": func(w World, _ *http.Request) any {
+			return page(views(w.Rebalancings, func(v api.RebalancingView) api.RebalancingBrief {
+				return api.RebalancingBrief{
+					ID: v.ID, State: v.State, Created: v.Created, Ended: v.Ended, By: v.By, Undoes: v.Undoes,
+					Moves: len(v.Moves), Counts: v.Counts,
+				}
+			}))
+		},
+		"GET /v1/reservations": func(w World, _ *http.Request) any { return page(w.Reservations) },
+		"GET /v1/reservations/{n}": func(w World, r *http.Request) any {
+			return one(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("n") })
+		},
+		"PUT /v1/reservations/{s}": func(w World, r *http.Request) any {
+			return one(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("s") })
+		},
+		"DELETE /v1/reservations/{s}": nothing,
+		"GET /v1/crons":               func(w World, _ *http.Request) any { return page(w.Crons) },
+		"GET /v1/clusters/{c}/crons": func(w World, r *http.Request) any {
+			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
+		},
+		"GET /v1/clusters/{c}/crons/{n}": func(w World, r *http.Request) any {
+			return one(w.Crons, func(v api.CronView) bool {
+				return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
+			})
+		},
+		"POST /v1/clusters/{c}/crons/{s}/run": func(w World, r *http.Request) any {
+			return one(w.Jobs, func(v api.JobView) bool { return v.Cron == r.PathValue("s") && v.At.IsZero() })
+		},
+	} {
+		mux.HandleFunc(pattern, f.answer(h))
+	}
+}
+
+// Load makes the fake show the worlds of YAML files.
+func (f *Fake) Load(files ...string) error {
+	var worlds []World
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		raw, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		var w World
+		dec := json.NewDecoder(strings.NewReader(string(raw)))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&w); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		worlds = append(worlds, w)
+	}
+	f.Mutex.Lock()
+	defer f.Mutex.Unlock()
+	f.Worlds, f.Calls = worlds, nil
+	return nil
+}
+
+func (f *Fake) next() {
+	f.Mutex.Lock()
+	defer f.Mutex.Unlock()
+	if len(f.Worlds) > 1 {
+		f.Worlds = f.Worlds[1:]
+	}
+}
+
+// deleted reports whether an object was deleted.
+func (f *Fake) deleted(path string) bool {
+	f.Mutex.Lock()
+	defer f.Mutex.Unlock()
+	return slices.Contains(f.Calls, "DELETE "+path)
+}
+
+func (f *Fake) world() World {
+	f.Mutex.Lock()
+	defer f.Mutex.Unlock()
+	return f.Worlds[0]
+}
+
+// answer writes what h returns: nil is 404.
+func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.PathValue("n") != "" {
+			f.next()
+		}
+		now := f.world()
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		if r.Method != http.MethodGet {
+			f.Mutex.Lock()
+			f.Calls = append(f.Calls, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+			f.Mutex.Unlock()
+		}
+		if r.Method == http.MethodGet && f.deleted(r.URL.Path) {
+			Refuse(w, api.Problem{Title: "Not Found", Status: http.StatusNotFound})
+			return
+		}
+		if p, ok := now.Refuse[r.Method+" "+r.URL.Path]; ok {
+			Refuse(w, p)
+			return
+		}
+		v := h(now, r)
+		if v == nil {
+			Refuse(w, api.Problem{
+				Title: "Not Found", Status: http.StatusNotFound,
+				Detail: "there is nothing at " + r.URL.Path,
+			})
+			return
+		}
+		json.NewEncoder(w).Encode(v)
+	}
+}
+
+func Refuse(w http.ResponseWriter, p api.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(p)
+}
+
+func page[T any](items []T) any { return api.Page[T]{Items: items, Index: 1} }
+
+func one[T any](items []T, is func(T) bool) any {
+	if i := slices.IndexFunc(items, is); i >= 0 {
+		return items[i]
+	}
+	return nil
+}
+
+func nothing(World, *http.Request) any { return struct{}{} }
+
+func views[T, V any](items []T, view func(T) V) []V {
+	all := make([]V, len(items))
+	for i, v := range items {
+		all[i] = view(v)
+	}
+	return all
+}
+
+func oneNode(w World, r *http.Request) any {
+	return one(w.Nodes, func(v api.NodeView) bool { return v.Name == r.PathValue("n") })
+}
+
+func oneServer(w World, id string) any {
+	return one(w.Servers, func(v api.ServerView) bool { return v.ID == id || v.Engine != nil && v.Engine.ID == id })
+}
+
+func definition(w World, r *http.Request) any {
+	return one(w.Definitions, func(d api.TaskDefinition) bool {
+		return d.Name == r.PathValue("d") && fmt.Sprint(d.Version) == r.PathValue("v")
+	})
+}
+
+func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
+	q := r.URL.Query()
+	return slices.DeleteFunc(slices.Clone(tasks), func(t api.TaskView) bool {
+		no := func(param, value string) bool { return q.Get(param) != "" && q.Get(param) != value }
+		service, job := t.Owner.Name, ""
+		if t.Owner.Kind == cluster.KindJob {
+			service, job = "", t.Owner.Name
+		}
+		return no("service", service) || no("job", job) || no("node", t.Node) || no("cluster", t.Owner.Cluster) ||
+			no("state", string(t.State)) || q.Get("all") == "" && t.State.Terminal()
+	})
+}
+
+// events answers a list, or streams and ends.
+func (f *Fake) events(w World, r *http.Request) any {
+	q := r.URL.Query()
+	after := q.Get("after")
+	return page(slices.DeleteFunc(slices.Clone(w.Events), func(e api.EventView) bool {
+		no := func(param, value string) bool { return q.Get(param) != "" && q.Get(param) != value }
+		owner := map[cluster.Kind]string{}
+		if e.Owner != nil {
+			owner[e.Owner.Kind] = e.Owner.Name
+		}
+		return after != "" && e.ID <= after || no("node", e.Node) || no("task", string(e.Task)) ||
+			no("cluster", e.Cluster) || no("types", e.Type) ||
+			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) ||
+			no("job", owner[cluster.KindJob]) || no("since", "1h0m0s")
+	}))
+}
+
+func (f *Fake) logs(w http.ResponseWriter, r *http.Request) {
+	for _, l := range f.world().Logs[cluster.TaskID(r.PathValue("id"))] {
+		json.NewEncoder(w).Encode(l)
+	}
+}
+
+// exec runs a command of its own: it tells what it was asked, echoes its input and ends with code 3.
+func (f *Fake) exec(w http.ResponseWriter, r *http.Request) {
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer conn.CloseNow()
+	q := r.URL.Query()
+	send := func(channel byte, text string) {
+		conn.Write(r.Context(), websocket.MessageBinary, append([]byte{channel}, text...))
+	}
+	send(client.ChannelStdout, fmt.Sprintf("%s %s %q\n", r.PathValue("id"), q.Get("container"), q["command"]))
+	for q.Get("stdin") == "true" {
+		_, msg, err := conn.Read(r.Context())
+		if err != nil || len(msg) == 1 {
+			break
+		}
+		send(client.ChannelStderr, string(msg[1:]))
+	}
+	send(client.ChannelExit, `{"code":3}`)
+}

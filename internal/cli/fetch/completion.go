@@ -1,0 +1,37 @@
+package fetch
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// IsFile reports whether an argument is a file: names of definitions hold neither dots nor slashes, but for the word of
+// their kind.
+func IsFile(text string) bool {
+	if kind, _, ok := strings.Cut(text, "/"); ok && session.KindWord(kind) == session.KindDefinition {
+		return false
+	}
+	return text == "-" || strings.ContainsAny(text, "./")
+}
+
+// CompleteVersions completes names of definitions and, for what looks like one, files.
+func CompleteVersions(sess *session.Session) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 && IsFile(args[0]) || IsFile(text) {
+			return session.CompleteManifests(cmd, args, text)
+		}
+		return sess.Completing(1, func(ctx context.Context, c *client.Client, _ string) []string {
+			var names []string
+			for _, n := range session.OtherNames(ctx, c, session.KindDefinition) {
+				own, _, _ := strings.Cut(n, "@")
+				names = append(names, own)
+			}
+			return names
+		})(cmd, args, text)
+	}
+}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// Each word of another system leads to a command that there is, and is none itself.
+func TestForeignWords(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	root := newRootCommand(session.New(strings.NewReader(""), io.Discard, &stderr))
+	for word, command := range session.ForeignWords() {
+		found, rest, err := root.Find(strings.Fields(command))
+		if err != nil || len(rest) > 0 || found.CommandPath() != "berth "+command {
+			t.Errorf("%s leads to %q, which is no command: %v", word, command, err)
+		}
+		if c, rest, err := root.Find(strings.Fields(word)); err == nil && c != root && len(rest) == 0 {
+			t.Errorf("%s is a command", word)
+		}
+	}
+	root.SetArgs([]string{"rollback", "service/web"})
+	if err, want := root.Execute(), `did you mean "berth rollout undo"?`; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}

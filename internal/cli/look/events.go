@@ -1,0 +1,226 @@
+package look
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewEventsCommand(sess *session.Session) *cobra.Command {
+	var follow bool
+	var tail int
+	var o client.EventOptions
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened, the newest last",
+		Long: "Show what happened, the newest last, or with --follow as it happens. What is given in " +
+			"several flags has to hold for all of them; the\n" +
+			"server does the choosing. An owner's events are also those of its tasks; a node's those of the " +
+			"tasks on it.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := eventSubjects(cmd, &o.EventFilter); err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			if o.Since > 0 && !cmd.Flags().Changed("tail") {
+				tail = -1
+			}
+			return events(cmd.Context(), sess, c, o, tail, follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
+	cmd.Flags().IntVar(&tail, "tail", 50, "how many of the newest to begin with; -1 for all that are kept")
+	cmd.Flags().StringVar(&o.After, "after", "", "begin after the event of this `id`")
+	cmd.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these `types`, such as task.failed")
+	cmd.Flags().StringSliceVar(&o.Reasons, "reason", nil, "only events with these `reasons`, such as oom")
+	cmd.Flags().StringVar(&o.Cluster, "cluster", "", "only events about this `cluster` and what is in it")
+	cmd.Flags().StringVar(&o.Service, "service", "", "only events about this `service` and its tasks")
+	cmd.Flags().StringVar(&o.Job, "job", "", "only events about this `job` and its tasks")
+	cmd.Flags().StringVar(&o.Cron, "cron", "", "only events about this `cron`, not those of its jobs")
+	cmd.Flags().StringVar(&o.Task, "task", "", "only events about this `task`")
+	cmd.Flags().StringVar(&o.Node, "node", "", "only events about this `node` and tasks on it")
+	cmd.Flags().DurationVar(&o.Since, "since", 0,
+		"only events of the last `duration`, such as 1h; all of them unless --tail is given too")
+	sess.CompleteFlags(cmd, map[string]string{
+		"cluster": session.KindCluster, "service": session.KindService, "job": session.KindJob,
+		"cron": session.KindCron, "task": session.KindTask,
+		"node": session.KindNode,
+	})
+	return cmd
+}
+
+// eventSubjects reads the names of flags as arguments are read: "prod/web" and "service/prod/web" name the cluster too,
+// "web.1.0" is a task of the default cluster.
+func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
+	for _, flag := range []struct {
+		kind string
+		text *string
+	}{{session.KindService, &f.Service}, {session.KindJob, &f.Job}, {session.KindCron, &f.Cron},
+		{session.KindNode, &f.Node}} {
+		if *flag.text == "" {
+			continue
+		}
+		text := *flag.text
+		if strings.Count(text, "/") == 1 && session.KindWord(text[:strings.Index(text, "/")]) == "" {
+			text = flag.kind + "/" + text
+		}
+		n, err := session.ParseName(cmd, text, flag.kind)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag.kind, err)
+		}
+		*flag.text = n.Name
+		switch {
+		case n.Cluster == "":
+		case f.Cluster != "" && f.Cluster != n.Cluster:
+			return &session.UsageError{
+				Command: cmd.CommandPath(),
+				Message: fmt.Sprintf("--%s names cluster %s, and --cluster %s: leave one of them out", flag.kind,
+					n.Cluster,
+					f.Cluster),
+			}
+		default:
+			f.Cluster = n.Cluster
+		}
+	}
+	if f.Task == "" {
+		return nil
+	}
+	text := strings.TrimPrefix(f.Task, session.KindTask+"/")
+	for _, id := range []string{text, cluster.DefaultCluster + "." + text} {
+		if _, ok := cluster.TaskID(id).Parts(); ok {
+			f.Task = id
+			return nil
+		}
+	}
+	return &session.UsageError{
+		Command: cmd.CommandPath(),
+		Message: fmt.Sprintf("--task %q is no task: want a whole name such as web.1.0 or prod.web.1.0, as 'berth ps "+
+			"--all' lists them", f.Task),
+	}
+}
+
+// events prints the newest events and then, with follow, each as it happens.
+func events(ctx context.Context, sess *session.Session, c *client.Client, o client.EventOptions, tail int,
+	follow bool) error {
+	var kept []api.EventView
+	for more := true; more; {
+		page, err := c.Events(ctx, o, client.ListOptions{})
+		if err != nil {
+			return err
+		}
+		kept = append(kept, page.Items...)
+		if len(page.Items) > 0 {
+			o.After = page.Items[len(page.Items)-1].ID
+		}
+		if tail >= 0 && len(kept) > tail {
+			kept = slices.Clone(kept[len(kept)-tail:])
+		}
+		more = page.Next != ""
+	}
+	if sess.WantsData() && !follow {
+		return sess.PrintData(output.NonNil(kept))
+	}
+	for _, e := range kept {
+		if err := printEvent(sess, e); err != nil {
+			return err
+		}
+	}
+	if !follow {
+		if len(kept) == 0 {
+			sess.Messagef("no event of those that are kept is as asked for")
+		}
+		return nil
+	}
+	o.Lost = func(err error) {
+		sess.Messagef("berth: the stream broke (%s), taking it up again", session.ErrorText(err))
+	}
+	o.Gap = func(g api.EventGap) {
+		sess.Messagef("berth: %s left out: too slow to read", output.Count(g.Lost, "event"))
+	}
+	for e, err := range c.FollowEvents(ctx, o) {
+		if err != nil {
+			return fetch.EndOfStream(err)
+		}
+		if err := printEvent(sess, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printEvent(sess *session.Session, e api.EventView) error {
+	if sess.WantsData() {
+		return sess.PrintItem(e)
+	}
+	at := e.At.Local().Format("15:04:05")
+	if sess.Format == output.OutputWide {
+		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	word := fmt.Sprintf("%-20s", e.Type) // the longest: task.record-restored
+	if sess.Colors(sess.Stdout) {
+		word = output.Colored(word, eventColor(e.Type))
+	}
+	_, err := fmt.Fprintf(sess.Stdout, "%s  %s  %s\n", at, word, strings.Join(eventWords(e), "  "))
+	return err
+}
+
+// eventWords names what an event is about and tells its cause.
+func eventWords(e api.EventView) []string {
+	var words []string
+	subject := ""
+	switch {
+	case e.Task != "":
+		subject = session.ShortTask(e.Task)
+		if e.Attempt > 1 {
+			subject += fmt.Sprintf(" try %d", e.Attempt)
+		}
+	case e.Owner != nil:
+		subject = session.OwnerName(*e.Owner).String()
+	case e.Cluster != "" && e.Node == "":
+		subject = session.KindCluster + "/" + e.Cluster
+	}
+	if e.Count > 1 {
+		subject = strings.TrimSpace(subject + " " + output.Count(e.Count, "task"))
+	}
+	if subject != "" {
+		words = append(words, subject)
+	}
+	if e.Node != "" {
+		words = append(words, "on "+e.Node)
+	}
+	switch {
+	case e.Message != "":
+		words = append(words, output.OneLine(e.Message))
+	case e.Reason != "":
+		words = append(words, string(e.Reason))
+	}
+	if e.By != "" {
+		words = append(words, "(by "+e.By+")")
+	}
+	return words
+}
+
+func eventColor(kind string) string {
+	_, verb, _ := strings.Cut(kind, ".")
+	switch verb {
+	case string(cluster.StateFailed), string(cluster.StateLost), string(cluster.StateRejected), "down", "failing":
+		return output.Red
+	case "healthy", "ready", string(cluster.StateSucceeded):
+		return output.Green
+	}
+	return ""
+}

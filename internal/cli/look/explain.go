@@ -1,0 +1,151 @@
+package look
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/service"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewExplainCommand(sess *session.Session) *cobra.Command {
+	var node string
+	cmd := &cobra.Command{
+		Use:   "explain SERVICE|TASK|job/NAME",
+		Short: "Say why a service, a task or a job is as it is",
+		Long: "Say why a service, a task or a job is as it is, the weightiest reason first: what it waits " +
+			"for, what a stop waits for, why a\n" +
+			"rollout holds, why a task moves away from a node that is short of memory, and how it ends " +
+			"again and again.\n\n" +
+			"Of a task also why it stands where it does, which nodes came next and why it is on no other; " +
+			"of one that waits for a place the\n" +
+			"smallest changes that would let it in, each of which is enough. With --node it tells of one node alone.",
+		Args:              session.Arguments(1, 1, "a service or a task, such as web or web.1.0"),
+		ValidArgsFunction: sess.CompleteNames(session.KindService, session.KindJob, session.KindTask),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := args[0]
+			if !strings.Contains(text, "/") {
+				kind := session.KindService
+				if strings.Contains(text, ".") { // names of services hold none
+					kind = session.KindTask
+				}
+				text = kind + "/" + text
+			}
+			n, err := session.ParseName(cmd, text, session.KindService, session.KindTask, session.KindJob)
+			if err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			if node != "" && n.Kind != session.KindTask {
+				return &session.UsageError{Command: cmd.CommandPath(),
+					Message: "--node goes with a task, such as web.1.0"}
+			}
+			v, err := explanation(cmd.Context(), c, n, node)
+			if err != nil {
+				return err
+			}
+			return printExplanation(sess, v)
+		},
+	}
+	cmd.Flags().StringVar(&node, "node", "", "say of this node why the task is not there, or how it compares")
+	_ = cmd.RegisterFlagCompletionFunc("node",
+		sess.CompleteNames(session.KindNode)) // it fails for a flag that is not there
+	return cmd
+}
+
+// explanation asks the server about a service, a job or a task, and with a node's name about that.
+func explanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
+	if n.Kind == session.KindTask {
+		t, err := session.FindTask(ctx, c, n.Name)
+		if err != nil {
+			return api.Explanation{}, err
+		}
+		if node != "" {
+			return c.ExplainTaskOn(ctx, t.ID, node)
+		}
+		return c.ExplainTask(ctx, t.ID)
+	}
+	n, err := n.Resolve(ctx, c)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	if n.Kind == session.KindJob {
+		return c.ExplainJob(ctx, n.Cluster, n.Name)
+	}
+	return c.ExplainService(ctx, n.Cluster, n.Name)
+}
+
+func printExplanation(sess *session.Session, v api.Explanation) error {
+	if sess.WantsData() {
+		v.Because = output.NonNil(v.Because)
+		return sess.PrintData(v)
+	}
+	about := session.OwnerName(v.Owner).String()
+	if v.Task != "" {
+		about = session.KindTask + "/" + session.ShortTask(v.Task)
+	}
+	head := output.Table{Titles: []string{"", "", ""}, State: 1}
+	room := 0
+	if width := output.TerminalWidth(sess.Stdout); width > 0 {
+		room = width - len(about) - len(v.State) - len("  ")*2
+	}
+	for i, line := range output.Wrap(session.ShortTasks(output.OneLine(v.Summary)), room) {
+		if i == 0 {
+			head.Add(about, v.State, line)
+		} else {
+			head.Add("", "", line)
+		}
+	}
+	if err := sess.PrintTable(head); err != nil {
+		return err
+	}
+	for _, b := range v.Because {
+		sess.Printf("")
+		if err := printBecause(sess, b); err != nil {
+			return err
+		}
+	}
+	if err := printPlace(sess, v.Place, v.State == string(cluster.StatePending)); err != nil {
+		return err
+	}
+	printSuggestions(sess, &v)
+	return nil
+}
+
+// printBecause prints a reason, its times, and the last lines of what crashed.
+func printBecause(sess *session.Session, b api.Because) error {
+	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
+	for i, line := range output.Wrap(service.BecauseText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {
+		title := b.About
+		if i > 0 {
+			title = ""
+		}
+		t.Add(title, line)
+	}
+	var more []string
+	if b.Node != "" {
+		more = append(more, "on "+b.Node)
+	}
+	if !b.Since.IsZero() {
+		more = append(more, "for "+sess.Age(b.Since))
+	}
+	if left := b.Until.Sub(sess.Now()); !b.Until.IsZero() && left > 0 {
+		more = append(more, output.Span(left)+" left")
+	}
+	if len(more) > 0 {
+		t.Add("", strings.Join(more, ", "))
+	}
+	for _, l := range b.Log {
+		t.Add("", "| "+strings.TrimRight(l, "\n"))
+	}
+	return sess.PrintTable(t)
+}

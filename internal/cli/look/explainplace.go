@@ -1,0 +1,109 @@
+package look
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// printPlace prints why a task stands where it does, what came next, and why it is not elsewhere.
+func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
+	if v == nil {
+		return nil
+	}
+	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
+	width := output.TerminalWidth(sess.Stdout) - len("  because  ")
+	add := func(title, text string) {
+		for _, line := range output.Wrap(session.ShortTasks(output.OneLine(text)), width) {
+			t.Add(title, line)
+			title = ""
+		}
+	}
+	g := &v.DecisionTrace
+	if !pending {
+		here := "on " + v.Node
+		if v.Here != "" {
+			here += ": " + v.Here
+		}
+		add("here", here)
+		add("", decided(sess, v))
+	}
+	for i, o := range v.Others {
+		title := ""
+		if i == 0 {
+			title = "next"
+		}
+		add(title, o.Node+" is "+o.Text)
+	}
+	if g.More > 0 {
+		add("", fmt.Sprintf("%s more of kinds that take it", output.Count(g.More, "node")))
+	}
+	for i, text := range v.Refusals {
+		if pending { // what it waits for is told above
+			break
+		}
+		title := ""
+		if i == 0 {
+			title = "not"
+		}
+		add(title, text)
+	}
+	if o := v.Asked; o != nil {
+		add(o.Node, o.Text)
+		for _, text := range o.Against {
+			add("", "- "+text)
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	return sess.PrintTable(t)
+}
+
+// decided says when a place was decided, and with how many others; or that nobody remembers.
+func decided(sess *session.Session, v *api.PlaceView) string {
+	g := &v.DecisionTrace
+	if !v.Recorded {
+		return "what decided it is no longer kept; this is how it would be decided now, among " +
+			output.Count(g.Nodes, "node")
+	}
+	text := "decided " + sess.Age(g.At) + " ago among " + output.Count(g.Nodes, "node")
+	if others := g.Like - 1; others > 0 {
+		text += ", with " + output.Count(others, "task") + " like it"
+	}
+	if g.Before > 0 {
+		text += ", after " + output.Count(g.Before, "task") +
+			" placed in the same moment, whose room is counted as free here"
+	}
+	return text
+}
+
+// printSuggestions prints what would let a task in.
+func printSuggestions(sess *session.Session, v *api.Explanation) {
+	if len(v.Suggestions) == 0 {
+		return
+	}
+	sess.Printf("")
+	what := "it"
+	if v.Task == "" {
+		what = session.ShortTask(v.Waits)
+	}
+	if len(v.Suggestions) == 1 {
+		sess.Printf("  to place %s:", what)
+	} else {
+		sess.Printf("  to place %s, any one of these:", what)
+	}
+	for _, sg := range v.Suggestions {
+		for i, line := range output.Wrap(session.ShortTasks(output.OneLine(sg.Text)),
+			output.TerminalWidth(sess.Stdout)-len("    - ")) {
+			lead := "- "
+			if i > 0 {
+				lead = "  "
+			}
+			sess.Printf("    %s%s", lead, line)
+		}
+	}
+}

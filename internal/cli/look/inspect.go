@@ -1,0 +1,472 @@
+package look
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/redact"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// inspectEvents is how many of the newest events are shown with an object.
+const inspectEvents = 20
+
+// inspected is an object with what belongs to it. Only what belongs to its kind is set.
+type inspected struct {
+	Object   string               `json:"object"`
+	Service  *api.ServiceView     `json:"service,omitempty"`
+	Job      *api.JobView         `json:"job,omitempty"`
+	Cron     *api.CronView        `json:"cron,omitempty"`
+	Node     *api.NodeView        `json:"node,omitempty"`
+	Cluster  *api.ClusterView     `json:"cluster,omitempty"`
+	Attempts []api.TaskView       `json:"attempts,omitempty"` // of a task, the newest first
+	Versions []api.DefinitionView `json:"definitions,omitempty"`
+	Rollout  *api.RolloutView     `json:"rollout,omitempty"`
+	Scale    *api.ScaleView       `json:"scale,omitempty"`
+	Services []string             `json:"services,omitempty"` // by name: of a cluster, or those that use a definition
+	Jobs     []string             `json:"jobs,omitempty"`
+	Crons    []string             `json:"crons,omitempty"`
+	Tasks    []api.TaskView       `json:"tasks,omitempty"`
+	Events   []api.EventView      `json:"events,omitempty"` // the newest last
+	written  []any                // what a user writes of it, in the order in which it is applied
+	refs     map[cluster.Ref]bool // definitions that belong to it
+	filter   client.EventFilter   // of its events
+}
+
+const inspectLong = `Print an object with everything that belongs to it, as YAML or with -o json: the object with its defaults filled in and its status, the
+definitions that it runs, where its rollout and scaling stand, its tasks and its newest events. With --as-written it prints manifests
+instead, without what the defaults fill in: what 'berth run' takes.
+
+Values of environments and files of definitions are left out, and so is what looks like a secret anywhere, as in the bundle of
+'berth operator debug'. With --reveal they are shown to those who may run commands in containers: that needs the role submitter.`
+
+func NewInspectCommand(sess *session.Session) *cobra.Command {
+	var reveal, written bool
+	kinds := []string{session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
+		session.KindCluster, session.KindDefinition}
+	cmd := &cobra.Command{
+		Use: "inspect KIND/NAME", Short: "Print an object with everything that belongs to it", Long: inspectLong,
+		Args:              session.Arguments(1, 1, "an object, such as service/web, task/web.1.0 or definition/web@1"),
+		ValidArgsFunction: sess.CompleteObjects(1, kinds...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := session.ParseName(cmd, args[0], kinds...)
+			if err != nil {
+				return err
+			}
+			if written && (n.Kind == session.KindTask || n.Kind == session.KindNode) {
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: fmt.Sprintf("--as-written: nobody writes a %s; inspect its service, job or definition",
+						n.Kind),
+				}
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v := inspected{refs: map[cluster.Ref]bool{}}
+			if err := v.collect(cmd.Context(), c, n); err != nil {
+				return err
+			}
+			if err := v.definitions(cmd.Context(), c, reveal); err != nil {
+				return err
+			}
+			if written {
+				return printWritten(sess, &v, reveal)
+			}
+			if v.Events, err = eventsAbout(cmd.Context(), c, v.filter); err != nil {
+				return err
+			}
+			return printInspected(sess, &v, reveal)
+		},
+	}
+	cmd.Flags().BoolVar(&reveal, "reveal", false,
+		"show the values of environments and files, and what looks like a secret")
+	cmd.Flags().BoolVar(&written, "as-written", false, "print manifests without what defaults fill in")
+	return cmd
+}
+
+// collect asks for the object and what belongs to it, but for definitions and events.
+func (v *inspected) collect(ctx context.Context, c *client.Client, n session.Name) (err error) {
+	v.Object = n.String()
+	switch n.Kind {
+	case session.KindService:
+		return v.service(ctx, c, n)
+	case session.KindJob:
+		j, err := n.Job(ctx, c)
+		if err != nil {
+			return err
+		}
+		v.Job, v.filter = &j, client.EventFilter{Cluster: j.Cluster, Job: j.Name}
+		plain := j.Job
+		plain.Lifespan = cluster.Lifespan{}
+		v.written = []any{&plain}
+		v.uses(j.Steps)
+		v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name},
+			true)
+		return err
+	case session.KindCron:
+		return v.cron(ctx, c, n)
+	case session.KindTask:
+		return v.task(ctx, c, n.Name)
+	case session.KindNode:
+		node, err := c.Node(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		v.Node, v.filter = &node, client.EventFilter{Node: n.Name}
+		v.Tasks, err = session.AllTasks(ctx, c, client.TaskFilter{Node: n.Name, All: true})
+		return err
+	case session.KindDefinition:
+		return v.definition(ctx, c, n.Name)
+	}
+	in, err := session.ClusterNamed(ctx, c, n.Name)
+	if err != nil {
+		return err
+	}
+	plain := in.Cluster
+	v.Cluster, v.written, v.filter = &in, []any{&plain}, client.EventFilter{Cluster: n.Name}
+	return v.owners(ctx, c, n.Name, func([]cluster.Ref) bool { return true })
+}
+
+func (v *inspected) service(ctx context.Context, c *client.Client, n session.Name) error {
+	s, err := n.Service(ctx, c)
+	if err != nil {
+		return err
+	}
+	v.Service, v.filter = &s, client.EventFilter{Cluster: s.Cluster, Service: s.Name}
+	plain := s.Service
+	plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
+	v.written = []any{&plain}
+	v.refs[s.Definition] = true
+	for _, version := range s.Status.Versions {
+		if version.Begun > 0 {
+			v.refs[version.Definition] = true
+		}
+	}
+	rollout, err := c.Rollout(ctx, s.Cluster, s.Name)
+	switch {
+	case err == nil:
+		v.Rollout = &rollout
+	case client.StatusOf(err) != http.StatusNotFound:
+		return err
+	}
+	if s.Scaling != nil {
+		scale, err := c.Scale(ctx, s.Cluster, s.Name)
+		if err != nil {
+			return err
+		}
+		v.Scale = &scale
+	}
+	v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: session.KindService, Cluster: s.Cluster, Name: s.Name},
+		true)
+	return err
+}
+
+func (v *inspected) cron(ctx context.Context, c *client.Client, n session.Name) error {
+	cr, err := n.Cron(ctx, c)
+	if err != nil {
+		return err
+	}
+	v.Cron, v.filter = &cr, client.EventFilter{Cluster: cr.Cluster, Cron: cr.Name}
+	plain := cr.Cron
+	plain.Lifespan = cluster.Lifespan{}
+	v.written = []any{&plain}
+	v.uses(cr.Job.Steps)
+	jobs, err := fetch.JobsOf(ctx, c, cr)
+	for _, j := range jobs {
+		v.Jobs = append(v.Jobs, session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
+	}
+	return err
+}
+
+func (v *inspected) task(ctx context.Context, c *client.Client, text string) error {
+	found, err := session.FindTask(ctx, c, text)
+	if err != nil {
+		return err
+	}
+	v.Object = session.KindTask + "/" + session.ShortTask(found.ID)
+	v.filter = client.EventFilter{Task: string(found.ID)}
+	v.refs[found.Definition] = true
+	if v.Attempts, err = fetch.AttemptsOf(ctx, c, found); err != nil {
+		return err
+	}
+	owner := session.OwnerName(found.Owner)
+	if owner.Kind == session.KindJob {
+		j, err := c.Job(ctx, owner.Cluster, owner.Name)
+		if err == nil {
+			v.Job = &j
+		}
+		return fetch.NotThere(err)
+	}
+	s, err := c.Service(ctx, owner.Cluster, owner.Name)
+	if err == nil {
+		v.Service = &s
+	}
+	return fetch.NotThere(err)
+}
+
+func (v *inspected) definition(ctx context.Context, c *client.Client, text string) error {
+	ref, err := cluster.ParseRef(text)
+	if err != nil {
+		return err
+	}
+	if ref.Version == 0 {
+		if ref.Version, err = fetch.NewestVersion(ctx, c, ref.Name); err != nil {
+			return err
+		}
+		v.Object = session.KindDefinition + "/" + ref.String()
+	}
+	v.refs[ref] = true
+	return v.owners(ctx, c, "", func(refs []cluster.Ref) bool { return slices.Contains(refs, ref) })
+}
+
+// owners notes the names of the services, jobs and crons of a cluster, or of all, that a function takes by their
+// definitions.
+func (v *inspected) owners(ctx context.Context, c *client.Client, in string, takes func([]cluster.Ref) bool) error {
+	all, err := fetch.All(ctx, c)
+	if err != nil {
+		return err
+	}
+	of := func(own string) bool { return in == "" || own == in }
+	for _, s := range all.Services {
+		refs := []cluster.Ref{s.Definition}
+		for _, version := range s.Status.Versions {
+			refs = append(refs, version.Definition)
+		}
+		if of(s.Cluster) && takes(refs) {
+			v.Services = append(v.Services, session.ServiceName(s).String())
+		}
+	}
+	for _, j := range all.Jobs {
+		if of(j.Cluster) && takes(fetch.RefsOf(j.Steps)) {
+			v.Jobs = append(v.Jobs, session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
+		}
+	}
+	for _, cr := range all.Crons {
+		if of(cr.Cluster) && takes(fetch.RefsOf(cr.Job.Steps)) {
+			v.Crons = append(v.Crons, session.Name{Kind: session.KindCron, Cluster: cr.Cluster, Name: cr.Name}.String())
+		}
+	}
+	for _, names := range [][]string{v.Services, v.Jobs, v.Crons} {
+		slices.Sort(names)
+	}
+	return nil
+}
+
+func (v *inspected) uses(steps []cluster.Step) {
+	for _, ref := range fetch.RefsOf(steps) {
+		v.refs[ref] = true
+	}
+}
+
+// definitions asks for the definitions that belong to the object. One that is gone meanwhile is left out, but for what
+// is inspected itself.
+func (v *inspected) definitions(ctx context.Context, c *client.Client, reveal bool) error {
+	refs := slices.SortedFunc(maps.Keys(v.refs), func(x, y cluster.Ref) int {
+		if x.Name == y.Name {
+			return x.Version - y.Version
+		}
+		return bytes.Compare([]byte(x.Name), []byte(y.Name))
+	})
+	ask := c.Definition
+	if reveal {
+		ask = c.RevealedDefinition
+	}
+	for _, ref := range refs {
+		d, err := ask(ctx, ref)
+		if client.StatusOf(err) == http.StatusNotFound && v.Object != session.KindDefinition+"/"+ref.String() {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v.Versions = append(v.Versions, d)
+	}
+	return nil
+}
+
+// eventsAbout returns the newest events that a filter takes, the newest last. A server that knows no filters has none
+// to tell.
+func eventsAbout(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
+	if reflect.DeepEqual(f, client.EventFilter{}) { // of a definition nothing is told
+		return nil, nil
+	}
+	var kept []api.EventView
+	o := client.EventOptions{EventFilter: f}
+	for {
+		page, err := c.Events(ctx, o, client.ListOptions{})
+		switch {
+		case client.StatusOf(err) == http.StatusBadRequest:
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		kept = append(kept, page.Items...)
+		kept = kept[max(0, len(kept)-inspectEvents):]
+		if page.Next == "" || len(page.Items) == 0 {
+			return kept, nil
+		}
+		o.After = page.Items[len(page.Items)-1].ID
+	}
+}
+
+// printInspected prints all of it, without secrets unless they are asked for.
+func printInspected(sess *session.Session, v *inspected, reveal bool) error {
+	scrub := redact.NewScrubber()
+	if !reveal {
+		for i := range v.Versions {
+			scrub.Definition(&v.Versions[i].TaskDefinition)
+		}
+		for _, list := range [][]api.TaskView{v.Tasks, v.Attempts} {
+			for i := range list {
+				if list[i].LogTail != "" {
+					list[i].LogTail = redact.Removed // what programs print is theirs
+				}
+			}
+		}
+	}
+	plain := *sess
+	if !sess.WantsData() {
+		plain.Format = output.OutputYAML
+	}
+	if reveal {
+		return plain.PrintData(v)
+	}
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode output: %w", err)
+	}
+	if encoded, err = scrub.Texts(encoded); err != nil {
+		return err
+	}
+	return plain.PrintData(json.RawMessage(encoded))
+}
+
+// printWritten prints manifests of the object and its definitions, shortened by what the defaults fill in.
+func printWritten(sess *session.Session, v *inspected, reveal bool) error {
+	var all []any
+	hid := false
+	scrub := redact.NewScrubber()
+	for i := range v.Versions {
+		d := &v.Versions[i].TaskDefinition
+		if !reveal {
+			hid = hid || slices.ContainsFunc(d.Containers, func(c cluster.Container) bool {
+				return len(c.Env)+len(c.Files) > 0
+			})
+			scrub.Definition(d)
+		}
+		all = append(all, d)
+	}
+	plain := *sess
+	if !sess.WantsData() {
+		plain.Format = output.OutputYAML
+	}
+	for i, object := range append(all, v.written...) {
+		short, kind, err := shortened(object)
+		if err != nil {
+			return err
+		}
+		document, err := withKind(kind, short)
+		if err != nil {
+			return err
+		}
+		if plain.Format == output.OutputYAML && i > 0 {
+			sess.Printf("---")
+		}
+		if err := plain.PrintData(json.RawMessage(document)); err != nil {
+			return err
+		}
+	}
+	if hid {
+		sess.Messagef("berth: values of environments and files are left out; --reveal shows them")
+	}
+	return nil
+}
+
+// withKind puts the kind before the fields of an object.
+func withKind(kind cluster.Kind, object []byte) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(object, []byte("{"))
+	if !ok {
+		return nil, fmt.Errorf("write %s: it is no object", kind)
+	}
+	return append(fmt.Appendf(nil, `{"kind":%q,`, kind), rest...), nil
+}
+
+// defaulted is an object that fills in its own defaults.
+type defaulted interface{ SetDefaults() }
+
+// shortened returns an object as JSON without each value that its defaults bring back: what somebody would write.
+func shortened(object any) ([]byte, cluster.Kind, error) {
+	kind := map[reflect.Type]cluster.Kind{
+		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
+		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
+		reflect.TypeFor[*cluster.Service]():        cluster.KindService,
+		reflect.TypeFor[*cluster.Job]():            cluster.KindJob,
+		reflect.TypeFor[*cluster.Cron]():           cluster.KindCron,
+	}[reflect.TypeOf(object)]
+	full, err := json.Marshal(object)
+	if err != nil {
+		return nil, kind, fmt.Errorf("encode %s: %w", kind, err)
+	}
+	var tree map[string]any
+	dec := json.NewDecoder(bytes.NewReader(full))
+	dec.UseNumber()
+	if err := dec.Decode(&tree); err != nil {
+		return nil, kind, fmt.Errorf("read %s: %w", kind, err)
+	}
+	// means returns what a tree means once the defaults are filled in, and the tree's own fields in the order of the
+	// type.
+	means := func() (whole, own []byte) {
+		text, err := json.Marshal(tree)
+		if err != nil {
+			return nil, nil
+		}
+		v := reflect.New(reflect.TypeOf(object).Elem()).Interface()
+		if json.Unmarshal(text, v) != nil {
+			return nil, nil
+		}
+		own, _ = json.Marshal(v)
+		if d, ok := v.(defaulted); ok { // all kinds above are
+			d.SetDefaults()
+		}
+		whole, _ = json.Marshal(v)
+		return whole, own
+	}
+	want, _ := means()
+	var shorten func(any)
+	shorten = func(at any) {
+		switch at := at.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(at)) {
+				value := at[key]
+				delete(at, key)
+				if got, _ := means(); bytes.Equal(got, want) && want != nil {
+					continue
+				}
+				at[key] = value
+				shorten(value)
+			}
+		case []any:
+			for _, e := range at {
+				shorten(e)
+			}
+		}
+	}
+	shorten(tree)
+	_, own := means()
+	return own, kind, nil
+}

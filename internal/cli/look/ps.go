@@ -1,0 +1,85 @@
+package look
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/tables"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/enum"
+)
+
+func NewPsCommand(sess *session.Session) *cobra.Command {
+	var f client.TaskFilter
+	var cron string
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List tasks, trouble first",
+		Long: "List tasks, trouble first. While a service has tasks of several versions it says of each " +
+			"whether it is of the new one, an old one\n" +
+			"or a canary.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			tasks, err := session.AllTasks(cmd.Context(), c, f)
+			if err != nil {
+				return err
+			}
+			if len(tasks) == 0 {
+				if err := session.InQuery(cmd.Context(), c, f.Node, f.Cluster); err != nil {
+					return err
+				}
+			}
+			if cron != "" {
+				if tasks, err = tasksOfCron(cmd, c, tasks, cron); err != nil {
+					return err
+				}
+			}
+			return tables.PrintTasks(sess, tasks, tables.VersionsOf(cmd.Context(), c, tasks))
+		},
+	}
+	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
+	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this `service`")
+	cmd.Flags().StringVar(&f.Job, "job", "", "only tasks of this `job`")
+	cmd.Flags().StringVar(&cron, "cron", "", "only tasks of the jobs that this `cron` made")
+	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
+	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
+	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
+	sess.CompleteFlags(cmd, map[string]string{
+		"cluster": session.KindCluster, "service": session.KindService, "job": session.KindJob,
+		"cron": session.KindCron, "node": session.KindNode,
+	})
+	session.CompleteFlag(cmd, "state",
+		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// tasksOfCron keeps the tasks of jobs that a cron made.
+func tasksOfCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
+	n, err := session.ParseName(cmd, text, session.KindCron)
+	if err != nil {
+		return nil, err
+	}
+	v, err := n.Cron(cmd.Context(), c)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := fetch.JobsOf(cmd.Context(), c, v)
+	if err != nil {
+		return nil, err
+	}
+	made := map[cluster.OwnerRef]bool{}
+	for _, j := range jobs {
+		made[j.Owner()] = true
+	}
+	return slices.DeleteFunc(tasks, func(t api.TaskView) bool { return !made[t.Owner] }), nil
+}

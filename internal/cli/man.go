@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/version"
+)
+
+const manLong = `Write the manual pages of all commands into a folder, as berth-node-drain.1 for 'berth node drain'. They are made from this program, so that
+they tell of it and of no other version:
+
+  berth man --dir /usr/local/share/man/man1
+
+Completion for a shell comes from 'berth completion bash', zsh, fish or powershell.`
+
+func newManCommand(sess *session.Session) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use: "man --dir DIR", Short: "Write manual pages", Long: manLong, Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: cmd.CommandPath() +
+						" needs --dir, the folder to write to, such as /usr/local/share/man/man1",
+				}
+			}
+			return writeManual(sess, cmd.Root(), dir)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "the `folder` to write to; it is made if it is not there")
+	if err := cmd.MarkFlagDirname("dir"); err != nil {
+		panic(err) // it is the flag above
+	}
+	return cmd
+}
+
+// writeManual writes a page for each command that is shown. The same build writes the same bytes.
+func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+		return fmt.Errorf("make the folder of manual pages: %w", err)
+	}
+	root.DisableAutoGenTag = true
+	built := time.Unix(0, 0).UTC()
+	current := version.Current()
+	if at, err := time.Parse(time.RFC3339, current.CommitDate); err == nil {
+		built = at.UTC()
+	}
+	header := &doc.GenManHeader{Section: "1", Source: "Berth " + current.Version, Manual: "Berth", Date: &built}
+	if err := doc.GenManTree(root, header, dir); err != nil {
+		return fmt.Errorf("write manual pages: %w", err)
+	}
+	pages, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look at the manual pages: %w", err)
+	}
+	sess.Messagef("%s in %s: see 'man %s'", output.Count(len(pages), "page"), dir, "-l "+dir+"/berth.1")
+	return nil
+}

@@ -1,0 +1,197 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+)
+
+// nodeCommand returns a command about one node, which is found by its name or the beginning of it.
+func nodeCommand(sess *session.Session, use, short, long string,
+	do func(cmd *cobra.Command, c *client.Client, n api.NodeView) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " NODE", Short: short, Long: long, Args: session.Arguments(1, 1, "the name of a node"),
+		ValidArgsFunction: sess.CompleteNames(session.KindNode),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return toNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error { return do(cmd, c, n) })
+		},
+	}
+}
+
+// toNode does something to the node of a name.
+func toNode(sess *session.Session, cmd *cobra.Command, name string, do func(*client.Client, api.NodeView) error) error {
+	c, err := sess.Connect()
+	if err != nil {
+		return err
+	}
+	n, err := wholeNode(cmd.Context(), c, name)
+	if err != nil {
+		return err
+	}
+	return do(c, n)
+}
+
+// wholeNode returns the node of a name. What is done to a node is meant for it: its whole name is demanded.
+func wholeNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
+	nodes, err := session.AllNodes(ctx, c)
+	if err != nil {
+		return api.NodeView{}, err
+	}
+	text = strings.TrimPrefix(text, session.KindNode+"/")
+	n, err := pickNode(nodes, text)
+	if err == nil && n.Name != text {
+		err = session.Unknown(session.KindNode, text, []string{n.Name})
+	}
+	return n, err
+}
+
+func newNodeCordonCommand(sess *session.Session) *cobra.Command {
+	return nodeCommand(sess, "cordon", "Keep new tasks away from a node", "",
+		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+			v, err := c.CordonNode(cmd.Context(), n.Name, client.Condition{})
+			if err != nil {
+				return err
+			}
+			return tellNode(sess, v, "takes no new tasks; those that run there stay")
+		})
+}
+
+func newNodeUncordonCommand(sess *session.Session) *cobra.Command {
+	return nodeCommand(sess, "uncordon", "Let new tasks come to a node again, and end a drain", "",
+		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+			if n.Drain != nil {
+				if _, err := c.UndrainNode(cmd.Context(), n.Name, client.Condition{}); err != nil {
+					return err
+				}
+			}
+			v, err := c.UncordonNode(cmd.Context(), n.Name, client.Condition{})
+			if err != nil {
+				return err
+			}
+			return tellNode(sess, v, "takes tasks again")
+		})
+}
+
+func newNodeDrainCommand(sess *session.Session) *cobra.Command {
+	var how api.NodeAction
+	var deadline time.Duration
+	var wait bool
+	cmd := nodeCommand(sess, "drain", "Move a node's tasks away, and keep new ones from it",
+		"Moves a node's tasks away and keeps new ones from it. Tasks of services are replaced elsewhere "+
+			"first, as many at a time as their\n"+
+			"services bear; tasks of jobs run to their end. With --deadline what is left by then is "+
+			"stopped; with --force everything is\n"+
+			"stopped at once. `berth node uncordon` ends it.",
+		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+			if deadline < 0 {
+				return &session.UsageError{Command: cmd.CommandPath(),
+					Message: fmt.Sprintf("--deadline %v: want a time from now", deadline)}
+			}
+			how.Deadline = cluster.Duration(deadline)
+			v, err := c.DrainNode(cmd.Context(), n.Name, how, client.Condition{})
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return tellNode(sess, v, "is drained: "+drainText(v))
+			}
+			return waitDrained(cmd.Context(), sess, c, v)
+		})
+	cmd.Flags().DurationVar(&deadline, "deadline", 0,
+		"stop what is left after this long, whatever it costs its services; default never")
+	cmd.Flags().BoolVar(&how.Force, "force", false, "stop everything at once")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node is empty, and tell what holds it up")
+	return cmd
+}
+
+// drainText says how far a drain got.
+func drainText(v api.NodeView) string {
+	switch {
+	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:
+		return "nothing is left on it"
+	case v.Drain == nil:
+		return "it begins"
+	}
+	first := v.Drain.Left[0]
+	text := output.Count(len(v.Drain.Left), "task") + " left, such as " + session.ShortTask(first.ID)
+	if first.Why != "" {
+		text += " (" + output.OneLine(first.Why) + ")"
+	}
+	return text
+}
+
+// waitDrained tells how a drain goes on until the node is empty.
+func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v api.NodeView) error {
+	told := ""
+	for {
+		if text := drainText(v); text != told && !sess.WantsData() {
+			sess.Messagef("%s: %s", v.Name, text)
+			told = text
+		}
+		switch {
+		case v.State == cluster.NodeDrained:
+			return tellNode(sess, v, "is empty")
+		case v.Drain == nil:
+			return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: somebody ended the drain", v.Name)}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+		next, err := c.Node(ctx, v.Name)
+		switch {
+		case err == nil:
+			v = next
+		case client.StatusOf(err) == http.StatusNotFound:
+			return fmt.Errorf("the node %s is forgotten", v.Name)
+		case errors.Is(err, client.ErrUnreachable): // the next try tells; another server may be asked
+		default:
+			return err
+		}
+	}
+}
+
+func newNodeForgetCommand(sess *session.Session) *cobra.Command {
+	var force bool
+	cmd := nodeCommand(sess, "forget", "Declare that a machine never comes back",
+		"Declares that a machine never comes back: its tasks are replaced at once, also those that wait for "+
+			"their node (on_disconnect: wait),\n"+
+			"and its records are removed. If it does come back after all, two of the same task may have "+
+			"run. A node that is not known to be\n"+
+			"down is forgotten only with --force.",
+		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+			v, err := c.ForgetNode(cmd.Context(), n.Name, force, client.Condition{})
+			if client.StatusOf(err) == http.StatusConflict && !force {
+				return &hinted.Error{Err: err, Hint: "If the machine is gone for certain, say so with --force."}
+			}
+			if err != nil {
+				return err
+			}
+			return tellNode(sess, v, "is forgotten: its tasks are replaced, then its records go")
+		})
+	cmd.Flags().BoolVar(&force, "force", false, "also a node that is not known to be down")
+	return cmd
+}
+
+// tellNode says what became of a node.
+func tellNode(sess *session.Session, v api.NodeView, text string) error {
+	if sess.WantsData() {
+		return sess.PrintData(v)
+	}
+	sess.Printf("%s %s", v.Name, text)
+	return nil
+}

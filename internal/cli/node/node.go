@@ -1,0 +1,239 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/tables"
+	"github.com/berthd/berth/internal/cli/top"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewNodeCommand(sess *session.Session) *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs,
+		RunE: sess.Group}
+	cmd.AddCommand(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, trouble first", Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			nodes, err := session.AllNodes(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(output.NonNil(nodes))
+			}
+			if len(nodes) == 0 {
+				sess.Messagef("No nodes. Run 'berth agent' on a machine to make it one.")
+				return nil
+			}
+			return sess.PrintTable(nodeTable(sess, nodes, serverNames(cmd.Context(), sess, c)))
+		},
+	}, &cobra.Command{
+		Use: "status NODE", Short: "Show a node, its facts and its tasks",
+		Args:              session.Arguments(1, 1, "the name of a node"),
+		ValidArgsFunction: sess.CompleteNames(session.KindNode),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			return NodeStatus(cmd.Context(), sess, c, strings.TrimPrefix(args[0], session.KindNode+"/"))
+		},
+	}, top.NewNodeTopCommand(sess), newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess),
+		newNodeForgetCommand(sess),
+		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess), newNodePoolsCommand(sess))
+	return cmd
+}
+
+// serverNames returns what people call the servers, by id, for a wide table; without them ids are shown.
+func serverNames(ctx context.Context, sess *session.Session, c *client.Client) map[string]string {
+	names := map[string]string{}
+	if sess.Format != output.OutputWide {
+		return names
+	}
+	servers, err := fetch.AllServers(ctx, c)
+	if err != nil {
+		return names
+	}
+	for _, v := range servers {
+		names[v.ID] = v.Name
+	}
+	return names
+}
+
+// nodeTable shows nodes, with the server that each is connected to by its name in servers.
+func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]string) output.Table {
+	t := output.Table{State: 1, Titles: []string{
+		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+POOL", "+TAINTS",
+		"+OS", "+KERNEL", "+VERSION", "+SERVER", "MESSAGE",
+	}}
+	for _, n := range nodes {
+		message := output.OneLine(n.Reason)
+		if n.State == cluster.NodeReady {
+			message = "" // how it became so is an event
+		}
+		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks),
+			output.Share(output.CPUs(n.Reserved.CPU), output.CPUs(n.Total.CPU)),
+			output.Share(output.Size(n.Reserved.Memory), output.Size(n.Total.Memory)),
+			output.Share(output.Size(n.Reserved.Disk), output.Size(n.Total.Disk)), n.Facts.Address,
+			executors(n.Facts.Executors),
+			sess.Age(n.Since), n.Pool, taintList(n.Taints),
+			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version,
+			cmp.Or(servers[n.Server], output.ShortID(n.Server)), message)
+	}
+	return t
+}
+
+func executors(facts []cluster.ExecutorFact) string {
+	names := make([]string, len(facts))
+	for i, f := range facts {
+		names[i] = f.Name
+	}
+	return strings.Join(names, ",")
+}
+
+// NodeStatus shows one node.
+func NodeStatus(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
+	nodes, err := session.AllNodes(ctx, c)
+	if err != nil {
+		return err
+	}
+	n, err := pickNode(nodes, text)
+	if err != nil {
+		return err
+	}
+	if sess.WantsData() {
+		return sess.PrintData(n)
+	}
+	tasks, err := session.AllTasks(ctx, c, client.TaskFilter{Node: n.Name})
+	if err != nil {
+		return err
+	}
+	if err := sess.PrintTable(nodeTable(sess, []api.NodeView{n}, serverNames(ctx, sess, c))); err != nil {
+		return err
+	}
+	if err := sess.PrintTable(nodeFacts(sess, n)); err != nil {
+		return err
+	}
+	if err := trouble.PrintOwnTroubles(sess, trouble.NodeTroubles(sess, n), "berth node status "+n.Name); err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	return tables.PrintTasks(sess, tasks, nil)
+}
+
+// nodeFacts is what a node's page says of it.
+func nodeFacts(sess *session.Session, n api.NodeView) output.Table {
+	facts := output.Table{Titles: []string{"", ""}, Indent: "  "}
+	machineFacts(&facts, n)
+	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+		facts.Add("label", k+"="+n.Labels[k])
+	}
+	if n.Pool != "" {
+		facts.Add("pool", n.Pool)
+	}
+	for _, t := range n.Taints {
+		facts.Add("taint", t.String())
+	}
+	facts.Add("agent", n.Facts.Version)
+	if n.Drain != nil {
+		facts.Add("drain", drainText(n))
+	}
+	if h := n.Heartbeat; h != nil {
+		facts.Add("heard", fmt.Sprintf("%s ago, every %s", output.Span(time.Duration(h.Age)),
+			time.Duration(h.Interval)))
+	}
+	if u := n.Used; u != nil {
+		facts.Add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",
+			output.CPUs(u.CPU), output.CPUs(n.Total.CPU), u.Memory, n.Total.Memory, u.Disk, n.Total.Disk, u.Load))
+	}
+	if u := n.Used; u != nil && u.DiskFull != nil {
+		facts.Add("disk full", u.DiskFull.Message)
+	}
+	if trouble.PressureOf(n) != nil {
+		facts.Add("pressure", top.PressureCell(sess, n))
+	}
+	return facts
+}
+
+// machineFacts says what the machine has.
+func machineFacts(facts *output.Table, n api.NodeView) {
+	facts.Add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
+	if len(n.Facts.Addresses) > 0 {
+		facts.Add("addresses", strings.Join(n.Facts.Addresses, ", "))
+	}
+	for _, e := range n.Facts.Executors {
+		facts.Add("executor", strings.TrimSpace(e.Name+" "+e.Version))
+		switch {
+		case e.NoIsolation != "":
+			facts.Add("isolation", "not here: "+e.NoIsolation)
+		case e.Isolation != "":
+			facts.Add("isolation", "by "+e.Isolation)
+		}
+	}
+	if len(n.Facts.ReservedPorts) > 0 {
+		facts.Add("reserved ports", output.PortRanges(n.Facts.ReservedPorts))
+	}
+	for _, f := range n.Facts.Networks {
+		text := string(f.Mode)
+		switch {
+		case f.Lacks != "":
+			text += ", not here: " + f.Lacks
+		case f.Subnet != "":
+			text += " of " + f.Subnet
+		}
+		facts.Add("network", text)
+	}
+	for _, d := range n.Facts.Disks {
+		facts.Add("disk", fmt.Sprintf("%s: %s free of %s", d.Mount, d.Free, d.Total))
+	}
+	for _, line := range tables.DeviceLines(n.Facts.Devices) {
+		facts.Add("devices", line)
+	}
+	for _, d := range n.LostDevices {
+		facts.Add("lost", fmt.Sprintf("device %s is gone, and %s holds it", d.ID, d.Task))
+	}
+}
+
+// pickNode returns the node of a name, or of the only name that begins so.
+func pickNode(nodes []api.NodeView, text string) (found api.NodeView, err error) {
+	var hits, known []string
+	for _, n := range nodes {
+		known = append(known, n.Name)
+		if n.Name == text {
+			return n, nil
+		}
+		if strings.HasPrefix(n.Name, text) {
+			found = n
+			hits = append(hits, n.Name)
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return found, session.Unknown(session.KindNode, text, known)
+	case 1:
+		return found, nil
+	}
+	return found, session.Ambiguous(text, hits)
+}

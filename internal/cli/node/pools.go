@@ -1,0 +1,110 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// poolView is a pool as it is listed.
+type poolView struct {
+	Name     string           `json:"name"`
+	Nodes    int              `json:"nodes"`
+	Strategy cluster.Strategy `json:"strategy,omitempty"`
+}
+
+func newNodePoolsCommand(sess *session.Session) *cobra.Command {
+	strategy := ""
+	cmd := &cobra.Command{
+		Use: "pools [POOL]", Short: "List pools of nodes, or set the strategy of one",
+		Long: "Lists the pools of nodes. With a pool and --strategy it sets the strategy by which nodes are " +
+			"chosen for services and steps that name\n" +
+			"the pool and no strategy: binpack, spread or whole; an empty one takes it back. It goes before " +
+			"the strategy of their cluster.",
+		Args: session.Arguments(0, 1, "the name of a pool"), ValidArgsFunction: sess.CompleteNames(session.KindPool),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := cmd.Flags().Changed("strategy")
+			if set != (len(args) == 1) {
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: cmd.CommandPath() + " needs a pool together with --strategy, or neither",
+				}
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			domain, err := c.Domain(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if set {
+				return setPool(cmd.Context(), sess, c, domain,
+					cluster.PoolSettings{Name: args[0], Strategy: cluster.Strategy(strategy)})
+			}
+			return listPools(cmd.Context(), sess, c, domain)
+		},
+	}
+	cmd.Flags().StringVar(&strategy, "strategy", "",
+		"how nodes are chosen: binpack, spread or whole; empty: as the cluster says")
+	return cmd
+}
+
+// setPool writes the settings of one pool.
+func setPool(ctx context.Context, sess *session.Session, c *client.Client, domain api.DomainView,
+	pool cluster.PoolSettings) error {
+	pools := slices.DeleteFunc(domain.Pools, func(p cluster.PoolSettings) bool { return p.Name == pool.Name })
+	if pool.Strategy != "" {
+		pools = append(pools, pool)
+	}
+	slices.SortFunc(pools, func(x, y cluster.PoolSettings) int { return strings.Compare(x.Name, y.Name) })
+	domain.Pools = pools
+	if _, err := c.PutDomain(ctx, domain.DomainSettings, client.Condition{Revision: domain.Revision}); err != nil {
+		return err
+	}
+	sess.Messagef("the strategy of the pool %s is %s", pool.Name, cmp.Or(string(pool.Strategy), "that of the cluster"))
+	return nil
+}
+
+// listPools shows the pools that have nodes or settings.
+func listPools(ctx context.Context, sess *session.Session, c *client.Client, domain api.DomainView) error {
+	nodes, err := session.AllNodes(ctx, c)
+	if err != nil {
+		return err
+	}
+	pools := map[string]poolView{}
+	for _, p := range domain.Pools {
+		pools[p.Name] = poolView{Name: p.Name, Strategy: p.Strategy}
+	}
+	for _, n := range nodes {
+		if n.Pool != "" {
+			p := pools[n.Pool]
+			p.Name, p.Nodes = n.Pool, p.Nodes+1
+			pools[n.Pool] = p
+		}
+	}
+	list := slices.SortedFunc(maps.Values(pools), func(x, y poolView) int { return strings.Compare(x.Name, y.Name) })
+	if sess.WantsData() {
+		return sess.PrintData(output.NonNil(list))
+	}
+	if len(list) == 0 {
+		sess.Messagef("No pools. 'berth node pool NODE POOL' puts a node into one.")
+		return nil
+	}
+	t := output.Table{Titles: []string{"POOL", "NODES>", "STRATEGY"}}
+	for _, p := range list {
+		t.Add(p.Name, strconv.Itoa(p.Nodes), string(p.Strategy))
+	}
+	return sess.PrintTable(t)
+}

@@ -1,0 +1,242 @@
+package operator
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/redact"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/version"
+)
+
+func newDebugCommand(sess *session.Session) *cobra.Command {
+	var output string
+	var cpu time.Duration
+	var events int
+	cmd := &cobra.Command{
+		Use: "debug", Short: "Write a bundle that tells others what is wrong, with secrets removed",
+		Long: "Writes an archive with the status, servers, nodes, tasks, objects, events, metrics, settings " +
+			"and profiles of the servers that\n" +
+			"--addr names, so that somebody else can find a fault. Values of environment variables and " +
+			"files in manifests are left out, and so is what\n" +
+			"looks like a token or a password anywhere. Look into it before it leaves the house all the same.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output == "" {
+				output = "berth-debug-" + sess.Now().UTC().Format("20060102-150405") + ".tar.gz"
+			}
+			return debug(cmd.Context(), sess, debugOptions{file: output, cpu: cpu, events: events})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write; default berth-debug-<time>.tar.gz")
+	cmd.Flags().DurationVar(&cpu, "cpu", 2*time.Second, "for how long the CPU is profiled; 0 for not at all")
+	cmd.Flags().IntVar(&events, "events", 2000, "how many of the newest events")
+	return cmd
+}
+
+// debugOptions say what a bundle holds.
+type debugOptions struct {
+	file   string
+	cpu    time.Duration
+	events int
+}
+
+// debug writes a bundle. What cannot be had is told in the bundle and left out.
+func debug(ctx context.Context, sess *session.Session, o debugOptions) (err error) {
+	f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the bundle: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(o.file))
+		}
+	}()
+	zipped := gzip.NewWriter(f)
+	b := &bundle{tar: tar.NewWriter(zipped), at: sess.Now(), scrub: redact.NewScrubber()}
+	if err := gather(ctx, sess, b, o); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(b.tar.Close(), zipped.Close(), f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write the bundle: %w", err)
+	}
+	if len(b.faults) > 0 {
+		sess.Messagef("berth: left out: %s", strings.Join(b.faults, "; "))
+	}
+	sess.Printf("%s", o.file)
+	return nil
+}
+
+// bundle is an archive that is being written.
+type bundle struct {
+	tar    *tar.Writer
+	at     time.Time
+	scrub  *redact.Scrubber
+	faults []string
+}
+
+// gather asks for all of it: first for what may hold secrets by its form, so that they are known when the rest is
+// scrubbed.
+func gather(ctx context.Context, sess *session.Session, b *bundle, o debugOptions) error {
+	c, err := sess.Connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Version(ctx); err != nil {
+		return err // there is nobody to ask
+	}
+	definitions, _, err := client.All(ctx, client.ListOptions{}, c.Definitions)
+	if err == nil {
+		for i := range definitions {
+			b.scrub.Definition(&definitions[i].TaskDefinition)
+		}
+	}
+	b.addJSON("definitions.json", definitions, err)
+	b.addJSON("client.json", version.Current(), nil)
+	gatherObjects(ctx, sess, b, c)
+	kept, err := newestEvents(ctx, c, o.events)
+	b.addJSON("events.json", kept, err)
+	for i, addr := range strings.Split(sess.FindAddr(), ",") {
+		if err := gatherServer(ctx, sess, b, fmt.Sprintf("server-%d", i+1), addr, o); err != nil {
+			return err
+		}
+	}
+	b.addText("faults.txt", strings.Join(b.faults, "\n")+"\n")
+	return ctx.Err()
+}
+
+// gatherObjects asks for the objects that all servers show alike.
+func gatherObjects(ctx context.Context, sess *session.Session, b *bundle, c *client.Client) {
+	head, err := c.Status(ctx)
+	b.addJSON("status.json", head, err)
+	servers, err := fetch.AllServers(ctx, c)
+	b.addJSON("servers.json", servers, err)
+	nodes, err := session.AllNodes(ctx, c)
+	b.addJSON("nodes.json", nodes, err)
+	clusters, _, err := client.All(ctx, client.ListOptions{}, c.Clusters)
+	b.addJSON("clusters.json", clusters, err)
+	all, err := fetch.All(ctx, c)
+	b.addJSON("services.json", all.Services, err)
+	b.addJSON("jobs.json", all.Jobs, err)
+	tasks, err := session.AllTasks(ctx, c, client.TaskFilter{All: true})
+	for i := range tasks {
+		if tasks[i].LogTail != "" {
+			tasks[i].LogTail = redact.Removed // what programs print is theirs
+		}
+	}
+	b.addJSON("tasks.json", tasks, err)
+	domain, err := c.Domain(ctx)
+	b.addJSON("domain.json", domain, err)
+	recovery, err := c.Recovery(ctx)
+	b.addJSON("recovery.json", recovery, err)
+}
+
+// gatherServer asks one server about itself.
+func gatherServer(ctx context.Context, sess *session.Session, b *bundle, name, addr string, o debugOptions) error {
+	one := *sess
+	one.Addrs = []string{addr}
+	c, err := one.Connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := c.Version(ctx)
+	b.addJSON(filepath.Join(name, "version.json"), v, err)
+	if err != nil {
+		return ctx.Err() // noted; the others may answer
+	}
+	settings, err := c.Settings(ctx)
+	b.addJSON(filepath.Join(name, "settings.json"), settings, err)
+	ready, err := c.Ready(ctx)
+	b.addJSON(filepath.Join(name, "ready.json"), ready, err)
+	text := func(file string, ask func(io.Writer) error) {
+		var buf bytes.Buffer
+		if err := ask(&buf); err != nil {
+			b.fault(filepath.Join(name, file), err)
+			return
+		}
+		b.addText(filepath.Join(name, file), buf.String())
+	}
+	text("metrics.txt", func(w io.Writer) error { return c.Metrics(ctx, w) })
+	text("goroutines.txt", func(w io.Writer) error { return c.Goroutines(ctx, w) })
+	profile := func(kind string, during time.Duration) {
+		var buf bytes.Buffer
+		if err := c.Profile(ctx, kind, during, &buf); err != nil {
+			b.fault(filepath.Join(name, kind+".pprof"), err)
+			return
+		}
+		b.add(filepath.Join(name, kind+".pprof"), buf.Bytes()) // names of functions, and numbers
+	}
+	profile("heap", 0)
+	if o.cpu > 0 {
+		profile("profile", o.cpu)
+	}
+	return ctx.Err()
+}
+
+// newestEvents returns the newest events that are kept.
+func newestEvents(ctx context.Context, c *client.Client, most int) ([]api.EventView, error) {
+	var kept []api.EventView
+	o := client.EventOptions{}
+	for {
+		page, err := c.Events(ctx, o, client.ListOptions{})
+		if err != nil {
+			return kept, err
+		}
+		kept = append(kept, page.Items...)
+		kept = kept[max(0, len(kept)-most):]
+		if page.Next == "" || len(page.Items) == 0 {
+			return kept, nil
+		}
+		o.After = page.Items[len(page.Items)-1].ID
+	}
+}
+
+func (b *bundle) fault(file string, err error) {
+	b.faults = append(b.faults, b.scrub.Text(fmt.Sprintf("%s: %s", file, output.OneLine(err.Error()))))
+}
+
+// addJSON adds a value, unless there is an error in its place.
+func (b *bundle) addJSON(file string, v any, err error) {
+	if err != nil {
+		b.fault(file, err)
+		return
+	}
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		b.fault(file, err)
+		return
+	}
+	b.addText(file, string(text)+"\n")
+}
+
+// addText adds a text without what is secret in it.
+func (b *bundle) addText(file, text string) { b.add(file, []byte(b.scrub.Text(text))) }
+
+func (b *bundle) add(file string, content []byte) {
+	err := b.tar.WriteHeader(
+		&tar.Header{Name: "berth-debug/" + file, Mode: 0o600, Size: int64(len(content)), ModTime: b.at})
+	if err == nil {
+		_, err = b.tar.Write(content)
+	}
+	if err != nil {
+		b.faults = append(b.faults, fmt.Sprintf("%s: %v", file, err))
+	}
+}

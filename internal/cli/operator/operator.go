@@ -1,0 +1,264 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+// NewOperatorCommand returns `berth operator`, what is done to the whole and not to what runs in it.
+func NewOperatorCommand(sess *session.Session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs,
+		RunE: sess.Group,
+	}
+	snapshot := &cobra.Command{
+		Use: "snapshot", Short: "Save the store, restore it, look into a snapshot",
+		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+	}
+	snapshot.AddCommand(newSnapshotSaveCommand(sess), newSnapshotRestoreCommand(sess), newSnapshotInspectCommand(sess))
+	silence := &cobra.Command{
+		Use: "silence", Short: "Decide what follows when many nodes fall silent",
+		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+	}
+	silence.AddCommand(newSilenceOverrideCommand(sess))
+	cmd.AddCommand(snapshot, newRecoverCommand(sess), silence, newOperatorSecretsCommand(sess), newDebugCommand(sess))
+	return cmd
+}
+
+func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "save FILE", Short: "Save the store to a file",
+		Long: "Saves the whole store to a file, which only this user may read: it holds all that manifests " +
+			"hold. The file is there whole or not\n" +
+			"at all, and is checked before it is said to be good. \"-\" is standard output.",
+		Args: session.Arguments(1, 1, "a file to write"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			if args[0] == "-" {
+				_, err := c.Snapshot(cmd.Context(), sess.Stdout)
+				return err
+			}
+			if _, err := os.Stat(args[0]); err == nil && !force {
+				return &hinted.Error{
+					Err:  fmt.Errorf("%s is there already", args[0]),
+					Hint: "Name another file, or say --force to replace it.",
+				}
+			}
+			info, err := saveSnapshot(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			if !sess.WantsData() {
+				sess.Printf("saved to %s", args[0])
+			}
+			tellSecretsOf(sess, &info)
+			return tellSnapshot(sess, info)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
+	return cmd
+}
+
+// saveSnapshot writes a snapshot beside its place, checks it and moves it there.
+func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd.SnapshotInfo, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".berth-snapshot-")
+	if err != nil {
+		return info, fmt.Errorf("save the snapshot: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name()) // of no use to anyone
+		}
+	}()
+	_, err = c.Snapshot(ctx, f)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return info, err
+	}
+	if info, err = inspectSnapshot(f.Name()); err != nil {
+		return info, err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return info, fmt.Errorf("save the snapshot: %w", err)
+	}
+	return info, nil
+}
+
+func inspectSnapshot(path string) (etcd.SnapshotInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return etcd.SnapshotInfo{}, fmt.Errorf("read the snapshot: %w", err)
+	}
+	defer f.Close()
+	info, err := etcd.Inspect(f)
+	if err != nil {
+		return info, &hinted.Error{
+			Err:  fmt.Errorf("read the snapshot: %s: %w", path, err),
+			Hint: "Name a file that `berth operator snapshot save`, or --snapshot-dir of a server, wrote.",
+		}
+	}
+	return info, nil
+}
+
+func newSnapshotInspectCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect FILE", Short: "Check a snapshot and tell what it holds",
+		Args: session.Arguments(1, 1, "a snapshot's file"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			info, err := inspectSnapshot(args[0])
+			if err != nil {
+				return err
+			}
+			return tellSnapshot(sess, info)
+		},
+	}
+}
+
+// tellSnapshot says what a snapshot holds.
+func tellSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
+	if sess.WantsData() {
+		return sess.PrintData(info)
+	}
+	t := output.Table{Titles: []string{"", ""}}
+	if !info.Taken.IsZero() {
+		t.Add("newest record", info.Taken.UTC().Format(time.RFC3339))
+	}
+	t.Add("size", cluster.Bytes(info.Size).String())
+	t.Add("revision", fmt.Sprint(info.Revision))
+	for _, domain := range slices.Sorted(maps.Keys(info.Leaders)) {
+		l := info.Leaders[domain]
+		t.Add("domain", fmt.Sprintf("%s: incarnation %d, epoch %d", domain, l.Incarnation, l.Epoch))
+	}
+	var parts []string
+	for _, noun := range slices.Sorted(maps.Keys(info.Nouns)) {
+		parts = append(parts, fmt.Sprintf("%s %d", noun, info.Nouns[noun]))
+	}
+	t.Add("records", fmt.Sprintf("%d: %s", info.Keys, strings.Join(parts, ", ")))
+	if len(info.Masters) > 0 {
+		t.Add("secrets keys", strings.Join(info.Masters, ", ")+" (master keys that its secrets need)")
+	}
+	t.Add("sha256", info.Hash)
+	return sess.PrintTable(t)
+}
+
+// decision reads the two flags of which one is wanted.
+func decision(adopt, stop bool) (api.RecoveryAction, bool) {
+	switch {
+	case adopt && !stop:
+		return api.RecoverAdopt, true
+	case stop && !adopt:
+		return api.RecoverStop, true
+	}
+	return "", false
+}
+
+const (
+	adoptUsage = "keep tasks that nodes run and the store does not know, where their owner still wants them"
+	stopUsage  = "stop tasks that nodes run and the store does not know"
+)
+
+func newRecoverCommand(sess *session.Session) *cobra.Command {
+	var adopt, stop bool
+	cmd := &cobra.Command{
+		Use: "recover --adopt|--stop", Short: "Decide about tasks that the store does not know, after it went back",
+		Long: "Decides what becomes of tasks that nodes run and the store does not know, after a snapshot " +
+			"was restored or the store went back\n" +
+			"behind Berth's back. Until then nothing is placed or stopped.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			action, ok := decision(adopt, stop)
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			now, err := c.Recovery(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return &session.UsageError{Command: cmd.CommandPath(),
+					Message: "want one of --adopt and --stop" + causeOf(now)}
+			}
+			v, err := c.Recover(cmd.Context(), action)
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(v)
+			}
+			word := map[api.RecoveryAction]string{
+				api.RecoverAdopt: "kept where their owner still wants them",
+				api.RecoverStop:  "stopped",
+			}[action]
+			sess.Printf("tasks that the store does not know are %s; the store's incarnation is %d", word, v.Incarnation)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
+	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
+	return cmd
+}
+
+// causeOf says why a recovery is needed, or that none is.
+func causeOf(v api.RecoveryView) string {
+	if !v.Needed || v.Recovery == nil {
+		return "; no recovery is needed now"
+	}
+	return ": " + v.Recovery.Cause
+}
+
+func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
+	var during time.Duration
+	cmd := &cobra.Command{
+		Use: "override --for DURATION", Short: "Replace tasks of silent nodes although many are silent",
+		Long: "Where of ten nodes or more over 30 % fall silent within a minute, their tasks are not " +
+			"replaced: it is mostly the network. This lets\n" +
+			"them be replaced all the same, for a while. --for 0s takes it back.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("for") || during < 0 {
+				return &session.UsageError{Command: cmd.CommandPath(),
+					Message: "want --for DURATION, such as --for 10m"}
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := c.Reschedule(cmd.Context(), during)
+			if err != nil {
+				return err
+			}
+			switch {
+			case sess.WantsData():
+				return sess.PrintData(v)
+			case during == 0:
+				sess.Printf("tasks of silent nodes wait again where many nodes are silent")
+			default:
+				sess.Printf("tasks of silent nodes are replaced until %s", v.RescheduleUntil.UTC().Format(time.RFC3339))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&during, "for", 0, "for how long; 0s takes it back")
+	return cmd
+}

@@ -1,0 +1,50 @@
+package output
+
+import (
+	"strings"
+)
+
+// Colours.
+const (
+	Red    = "31"
+	Green  = "32"
+	Yellow = "33"
+	Grey   = "90"
+)
+
+// painted colours the words that tell how something is.
+func painted(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	color := ""
+	switch word {
+	case "healthy", "ready", "succeeded", "create", "complete":
+		color = Green
+	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed",
+		TroubleLost, TroubleGivenUp:
+		color = Red
+	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining",
+		"update", "stopping", "deleting",
+		"rolling", "canary", "paused", "pressure", TroubleHeld, TroubleMissed, TroubleNoMore, TroubleHungry:
+		color = Yellow
+	case "stopped", "cancelled", "drained", "suspended", "superseded":
+		color = Grey
+	}
+	return Colored(text, color)
+}
+
+func Colored(text, color string) string {
+	if color == "" || text == "" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// States of troubles of nodes, crons and services that no state of the server names.
+const (
+	TroubleLost    = "lost-device"
+	TroubleHeld    = "drain-held"
+	TroubleMissed  = "missed"
+	TroubleNoMore  = "no-moments"
+	TroubleGivenUp = "given-up"
+	TroubleHungry  = "hungry"
+)

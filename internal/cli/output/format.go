@@ -1,0 +1,219 @@
+package output
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/theory/jsonpath"
+
+	"github.com/berthd/berth/internal/hinted"
+)
+
+// Outputs that a text of the user's shapes: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}.
+const (
+	outputJSONPath   = "jsonpath"
+	outputGoTemplate = "go-template"
+)
+
+// Template writes a value as the user's text says. The value is that which -o json would print: of objects, lists,
+// texts, whole numbers, other numbers, true, false and null.
+type Template interface {
+	Write(w io.Writer, v any) error
+}
+
+// NewTemplate reads what follows -o, nil where it is no shape. An error names the place in the text.
+func NewTemplate(output string) (Template, error) {
+	kind, text, given := strings.Cut(output, "=")
+	switch {
+	case kind != outputJSONPath && kind != outputGoTemplate:
+		return nil, nil //nolint:nilnil // another output
+	case !given || strings.TrimSpace(text) == "":
+		return nil, fmt.Errorf("-o %s: it is empty: want %s", kind, map[string]string{
+			outputJSONPath:   "a path, such as -o 'jsonpath=$.status.state'",
+			outputGoTemplate: "a template, such as -o 'go-template={{.status.state}}'",
+		}[kind])
+	case kind == outputJSONPath:
+		return newPathShape(text)
+	}
+	return newTemplateShape(text)
+}
+
+// pathShape prints each value that a JSONPath query (RFC 9535) selects on a line of its own, texts without quotes.
+type pathShape struct{ path *jsonpath.Path }
+
+// position is where the library of paths says that it stopped.
+var position = regexp.MustCompile(` at position (\d+)$`)
+
+func newPathShape(text string) (Template, error) {
+	query := rootedPath(text)
+	path, err := jsonpath.Parse(query)
+	if err == nil {
+		return pathShape{path}, nil
+	}
+	message := strings.TrimPrefix(err.Error(), "jsonpath: ")
+	if m := position.FindStringSubmatch(message); m != nil {
+		at, _ := strconv.Atoi(m[1])
+		message += "\n  " + query + "\n  " + strings.Repeat(" ", max(0, at-1)) + "^"
+	}
+	err = fmt.Errorf("-o jsonpath: %s", message)
+	if strings.ContainsAny(query, "{}") {
+		return nil, &hinted.Error{
+			Err: err,
+			Hint: "It takes one path as RFC 9535 has them, without text around it or range: for those there is -o " +
+				"go-template=…",
+		}
+	}
+	return nil, &hinted.Error{Err: err, Hint: "Paths are those of RFC 9535, such as $.nodes[?@.state=='down'].name."}
+}
+
+// rootedPath lets a path be written as others write it: {.status.state} and .status.state are $.status.state.
+func rootedPath(text string) string {
+	text = strings.TrimSpace(text)
+	if inner, ok := strings.CutPrefix(text, "{"); ok && strings.HasSuffix(inner, "}") && strings.Count(text, "{") == 1 {
+		text = strings.TrimSpace(strings.TrimSuffix(inner, "}"))
+	}
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "[") {
+		text = "$" + text
+	}
+	return text
+}
+
+func (s pathShape) Write(w io.Writer, v any) error {
+	var b bytes.Buffer
+	nodes := s.path.SelectLocated(v)
+	// what names several in an order keeps that; else the members of objects come in any
+	if !strings.Contains(s.path.String(), ",") {
+		nodes.Sort()
+	}
+	for _, found := range nodes {
+		text, err := bareText(found.Node)
+		if err != nil {
+			return err
+		}
+		b.WriteString(text + "\n")
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// bareText returns a text as it is and any other value as JSON on one line.
+func bareText(v any) (string, error) {
+	if text, ok := v.(string); ok {
+		return text, nil
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return "", fmt.Errorf("encode output: %w", err)
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
+}
+
+// templateShape prints a value through a template of Go's text/template, with the functions json, join, lower and upper
+// besides its own.
+type templateShape struct{ template *template.Template }
+
+func newTemplateShape(text string) (Template, error) {
+	t, err := template.New(outputGoTemplate).Funcs(template.FuncMap{
+		"json": bareJSON, "join": joinAny, "lower": strings.ToLower, "upper": strings.ToUpper,
+	}).Parse(text)
+	if err != nil {
+		return nil, templateError(err)
+	}
+	return templateShape{t}, nil
+}
+
+func (s templateShape) Write(w io.Writer, v any) error {
+	var b bytes.Buffer
+	if err := s.template.Execute(&b, v); err != nil {
+		return templateError(err)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// place is how a template names where it went wrong: "template: go-template:1:12: …".
+var place = regexp.MustCompile(`^template: ` + outputGoTemplate + `:(\d+)(?::(\d+))?: (?:executing "` +
+	outputGoTemplate + `" )?`)
+
+func templateError(err error) error {
+	text := err.Error()
+	m := place.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("-o go-template: %w", err)
+	}
+	at := "line " + m[1]
+	if column, err := strconv.Atoi(m[2]); err == nil { // counted from 0
+		at += fmt.Sprintf(", column %d", column+1)
+	}
+	return &hinted.Error{
+		Err:  fmt.Errorf("-o go-template: %s: %s", at, text[len(m[0]):]),
+		Hint: "Templates are those of Go's text/template, over what -o json prints.",
+	}
+}
+
+// bareJSON is the function json of templates: any value on one line.
+func bareJSON(v any) (string, error) {
+	if text, ok := v.(string); ok {
+		return strconv.Quote(text), nil
+	}
+	return bareText(v)
+}
+
+// joinAny is the function join of templates: the elements of a list with a separator between.
+func joinAny(sep string, list any) (string, error) {
+	elements, ok := list.([]any)
+	if !ok {
+		return "", errors.New("join takes a list, as in {{join \", \" .zones}}")
+	}
+	texts := make([]string, len(elements))
+	for i, e := range elements {
+		text, err := bareText(e)
+		if err != nil {
+			return "", err
+		}
+		texts[i] = text
+	}
+	return strings.Join(texts, sep), nil
+}
+
+// Decode returns a value of any type as JSON has it. Whole numbers stay whole, whatever their size.
+func Decode(encoded []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(encoded))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, fmt.Errorf("encode output: %w", err)
+	}
+	return numbers(v), nil
+}
+
+// numbers gives the numbers in a value types that templates and paths compare.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v { // order-free: each is replaced in its place
+			v[k] = numbers(e)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = numbers(e)
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		if f, err := v.Float64(); err == nil {
+			return f
+		}
+	}
+	return v
+}

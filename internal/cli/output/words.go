@@ -1,0 +1,93 @@
+package output
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// PortRanges writes ports as the flag reads them: "22,8000-8100".
+func PortRanges(ports []int) string {
+	var parts []string
+	for i := 0; i < len(ports); {
+		j := i
+		for j+1 < len(ports) && ports[j+1] == ports[j]+1 {
+			j++
+		}
+		if part := strconv.Itoa(ports[i]); j == i {
+			parts = append(parts, part)
+		} else {
+			parts = append(parts, fmt.Sprintf("%s-%d", part, ports[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// ShortID is as much of an id as people need.
+func ShortID(id string) string { return id[:min(len(id), 8)] }
+
+func Share(part, whole string) string { return part + "/" + whole }
+
+// CPUs writes CPUs with at most two decimals: "0.5", "4".
+func CPUs(m cluster.MilliCPU) string {
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.2f", float64(m)/1000), "0"), ".")
+}
+
+// Size writes a size without a space: "512MiB".
+func Size(b cluster.Bytes) string {
+	if b == 0 {
+		return "0"
+	}
+	return strings.ReplaceAll(b.String(), " ", "")
+}
+
+func Percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
+
+func Span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + "s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + "m"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + "h"
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + "d"
+}
+
+// Count says "1 task", "2 tasks".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// JoinNonEmpty joins the parts that are not empty.
+func JoinNonEmpty(sep string, parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, sep)
+}
+
+// OneLine joins the lines of a text.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// NonNil makes an empty list of nil, so that programs read [] and not null.
+func NonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }

@@ -1,0 +1,352 @@
+package rebalance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+)
+
+// applyRebalance hands in the list that was found, and follows it.
+func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client, v api.Rebalance,
+	o *rebalanceFlags) error {
+	if len(v.Moves) > cluster.MaxRebalanceMoves {
+		v.Moves, v.More = v.Moves[:cluster.MaxRebalanceMoves], true
+		sess.Messagef("A rebalancing has at most %d moves: these are the first.", cluster.MaxRebalanceMoves)
+	}
+	if !sess.WantsData() {
+		if err := printRebalance(sess, v); err != nil {
+			return err
+		}
+		sess.Printf("")
+	}
+	made, err := c.ApplyRebalance(ctx, api.RebalanceRequest{Moves: v.Moves, Parallel: o.parallel})
+	if err != nil {
+		return hintRunning(sess, err)
+	}
+	sess.Messagef("rebalancing %d: carrying out %s", made.ID, output.Count(len(made.Moves), "move"))
+	return followRebalancing(ctx, sess, c, made, o.detach)
+}
+
+// undoRebalance takes a rebalancing back, or shows what that would be; 0 is the last one.
+func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client, id uint64, o *rebalanceFlags) error {
+	v, err := c.UndoRebalancing(ctx, id, api.UndoRebalanceRequest{Parallel: o.parallel, DryRun: o.dry})
+	if err != nil {
+		return hintRunning(sess, err)
+	}
+	if sess.WantsData() && (o.dry || o.detach) {
+		return sess.PrintData(v)
+	}
+	if !sess.WantsData() {
+		if err := printUndo(sess, v); err != nil || o.dry {
+			return err
+		}
+		sess.Printf("")
+	}
+	sess.Messagef("rebalancing %d: taking back %s of rebalancing %d", v.ID, output.Count(len(v.Moves), "move"),
+		v.Undoes)
+	return followRebalancing(ctx, sess, c, v, o.detach)
+}
+
+// hintRunning adds how to see what is in the way.
+func hintRunning(sess *session.Session, err error) error {
+	if client.StatusOf(err) == http.StatusConflict {
+		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
+	}
+	return err
+}
+
+// printUndo shows the moves that take others back, and which tasks are left where they are.
+func printUndo(sess *session.Session, v api.RebalancingView) error {
+	t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>"}}
+	for i := range v.Moves {
+		m := &v.Moves[i]
+		t.Add(session.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain))
+	}
+	if err := sess.PrintTable(t); err != nil {
+		return err
+	}
+	for _, l := range v.Left {
+		sess.Printf("%s stays: it %s", session.ShortTask(l.Task), l.Why)
+	}
+	if v.ID == 0 {
+		sess.Printf("")
+		sess.Printf("%s of rebalancing %d would be taken back", output.Count(len(v.Moves), "move"), v.Undoes)
+	}
+	return nil
+}
+
+// followRebalancing shows progress until the rebalancing has ended, and then how.
+func followRebalancing(ctx context.Context, sess *session.Session, c *client.Client, v api.RebalancingView,
+	detach bool) error {
+	if detach {
+		if sess.WantsData() {
+			return sess.PrintData(v)
+		}
+		sess.Messagef("See 'berth rebalance status'; 'berth rebalance cancel' ends it.")
+		return nil
+	}
+	v, err := awaitRebalancing(ctx, sess, c, v)
+	if err != nil {
+		if ctx.Err() != nil {
+			sess.Messagef("Stopped waiting; rebalancing %d goes on. See 'berth rebalance status'; 'berth rebalance "+
+				"cancel' ends it.", v.ID)
+		}
+		return err
+	}
+	if sess.WantsData() {
+		if err := sess.PrintData(v); err != nil {
+			return err
+		}
+	} else if err := reportRebalancing(sess, v); err != nil {
+		return err
+	}
+	return rebalancingExit(v)
+}
+
+// rebalancingExit asks for an exit code where nothing was carried out, or somebody ended it before its time.
+func rebalancingExit(v api.RebalancingView) error {
+	if v.State == cluster.RebalancingCancelled || v.State == cluster.RebalancingDone && v.Counts.Done == 0 {
+		return &session.ExitError{Code: session.ExitNo}
+	}
+	return nil
+}
+
+// awaitRebalancing shows progress until the rebalancing has ended.
+func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Client,
+	v api.RebalancingView) (api.RebalancingView,
+	error,
+) {
+	t := &wait.Target{Name: session.Name{Kind: "rebalancing", Name: strconv.FormatUint(v.ID, 10)}}
+	p := wait.NewProgress(sess, []*wait.Target{t})
+	defer p.End()
+	var outage time.Time
+	for {
+		t.Brief, t.Line = countsText(&v), progressText(&v)
+		p.Show()
+		if v.State != cluster.RebalancingRunning {
+			return v, nil
+		}
+		select {
+		case <-ctx.Done():
+			return v, ctx.Err()
+		case <-time.After(wait.LongestPause):
+		}
+		next, err := c.Rebalancing(ctx, v.ID)
+		switch {
+		case err == nil:
+			v, outage = next, time.Time{}
+		case ctx.Err() != nil:
+			return v, ctx.Err()
+		case !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) != http.StatusServiceUnavailable:
+			return v, err
+		case outage.IsZero():
+			outage = sess.Now()
+			p.Note(session.ErrorText(err) + "; trying again")
+		case sess.Now().Sub(outage) > wait.OutagePatience:
+			return v, err
+		}
+	}
+}
+
+// countsText says how far it got: "3 of 12 moves done, 2 on their way, 1 passed over".
+func countsText(v *api.RebalancingView) string {
+	text := fmt.Sprintf("%d of %s done", v.Counts.Done, output.Count(len(v.Moves), "move"))
+	if n := v.Counts.Moving; n == 1 {
+		text += ", 1 on its way"
+	} else if n > 1 {
+		text += fmt.Sprintf(", %d on their way", n)
+	}
+	if v.Counts.Passed > 0 {
+		text += fmt.Sprintf(", %d passed over", v.Counts.Passed)
+	}
+	return text
+}
+
+// BriefText says in a line that a rebalancing runs, and how far it got.
+func BriefText(b *api.RebalancingBrief) string {
+	v := api.RebalancingView{Counts: b.Counts}
+	v.Moves = make([]cluster.RebalancingMove, b.Moves)
+	return fmt.Sprintf("Rebalancing %d is carried out: %s", b.ID, countsText(&v))
+}
+
+// progressText adds what the first move that is open waits for.
+func progressText(v *api.RebalancingView) string {
+	text := countsText(v)
+	if v.Cancelled && v.State == cluster.RebalancingRunning {
+		text += "; cancelled, it ends with those on their way"
+	}
+	for i := range v.Moves {
+		if m := &v.Moves[i]; m.State == cluster.MoveMoving {
+			if why := v.Waits[m.Task]; why != "" {
+				return fmt.Sprintf("%s; %s to %s: %s", text, session.ShortTask(m.Task), m.To,
+					session.ShortTasks(output.OneLine(why)))
+			}
+			return fmt.Sprintf("%s; %s to %s", text, session.ShortTask(m.Task), m.To)
+		}
+	}
+	return text
+}
+
+// reportRebalancing says how it ended, and what was passed over.
+func reportRebalancing(sess *session.Session, v api.RebalancingView) error {
+	sess.Printf("rebalancing %d is %s: %s, a gain of %d points", v.ID, v.State, countsText(&v), v.Counts.Gain)
+	if v.Counts.Passed == 0 {
+		return nil
+	}
+	sess.Printf("")
+	sess.Printf("passed over:")
+	t := output.Table{Indent: "  ", Titles: []string{"TASK", "FROM", "TO", "REASON", "WHY"}}
+	for i := range v.Moves {
+		if m := &v.Moves[i]; m.State == cluster.MovePassed {
+			t.Add(session.ShortTask(m.Task), m.From, m.To, string(m.Reason), session.ShortTasks(output.OneLine(m.Why)))
+		}
+	}
+	return sess.PrintTable(t)
+}
+
+// rebalancingCommand returns a command about one rebalancing: the one that is named, or the newest.
+func rebalancingCommand(sess *session.Session, use, short, long string,
+	do func(context.Context, *client.Client, uint64) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " [ID]", Short: short, Long: long, Args: session.Arguments(0, 1, "the number of a rebalancing"),
+		ValidArgsFunction: sess.CompleteNames(session.KindRebalancing),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := uint64(0)
+			if len(args) > 0 {
+				var err error
+				if id, err = parseRebalancing(args[0]); err != nil {
+					return &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}
+				}
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), c, id)
+		},
+	}
+}
+
+func newRebalanceStatusCommand(sess *session.Session) *cobra.Command {
+	var watch bool
+	cmd := rebalancingCommand(sess, "status", "Show how far a rebalancing got, move by move",
+		"Show how far a rebalancing got, move by move: the one with the ID, or the newest. With --watch it "+
+			"shows progress until the end.",
+		func(ctx context.Context, c *client.Client, id uint64) error {
+			v, err := c.Rebalancing(ctx, id)
+			if err != nil {
+				return err
+			}
+			if watch {
+				return followRebalancing(ctx, sess, c, v, false)
+			}
+			return printRebalancing(sess, v)
+		})
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show progress until it has ended")
+	return cmd
+}
+
+// printRebalancing shows a rebalancing with its moves.
+func printRebalancing(sess *session.Session, v api.RebalancingView) error {
+	if sess.WantsData() {
+		v.Moves = output.NonNil(v.Moves)
+		return sess.PrintData(v)
+	}
+	about := ""
+	if v.Undoes != 0 {
+		about = fmt.Sprintf(", which takes back rebalancing %d,", v.Undoes)
+	}
+	sess.Printf("rebalancing %d%s is %s: %s, a gain of %d points", v.ID, about, v.State, countsText(&v), v.Counts.Gain)
+	if v.Cancelled && v.State == cluster.RebalancingRunning {
+		sess.Printf("it was cancelled, and ends with what is on its way")
+	}
+	sess.Printf("")
+	t := output.Table{State: 4, Titles: []string{"TASK", "FROM", "TO", "GAIN>", "STATE", "AGE>", "WHY"}}
+	for i := range v.Moves {
+		m := &v.Moves[i]
+		why := m.Message
+		switch m.State {
+		case cluster.MovePassed:
+			why = m.Why
+		case cluster.MoveMoving:
+			why = v.Waits[m.Task]
+		}
+		t.Add(session.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), sess.Age(m.At),
+			session.ShortTasks(output.OneLine(why)))
+	}
+	return sess.PrintTable(t)
+}
+
+func newRebalanceCancelCommand(sess *session.Session) *cobra.Command {
+	return rebalancingCommand(sess, "cancel", "End a rebalancing before its time",
+		"End a rebalancing, the one that runs or the one with the ID: no further move begins, and those "+
+			"that are on their way get there. What\n"+
+			"was moved stays where it is; 'berth rebalance --undo' takes it back.",
+		func(ctx context.Context, c *client.Client, id uint64) error {
+			v, err := c.CancelRebalancing(ctx, id, client.Condition{})
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(v)
+			}
+			sess.Printf("rebalancing %d begins no further move: %s", v.ID, countsText(&v))
+			return nil
+		})
+}
+
+func newRebalanceListCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the rebalancings that run or are remembered, the newest first",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			all, _, err := client.All(cmd.Context(), client.ListOptions{}, c.Rebalancings)
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(output.NonNil(all))
+			}
+			if len(all) == 0 {
+				sess.Messagef("There was no rebalancing yet.")
+				return nil
+			}
+			t := output.Table{State: 1, Titles: []string{
+				"ID", "STATE", "MOVES>", "DONE>", "PASSED OVER>", "GAIN>", "UNDOES",
+				"AGE>", "TOOK>", "BY",
+			}}
+			for i := len(all) - 1; i >= 0; i-- {
+				v := &all[i]
+				took, undoes := "", ""
+				if !v.Ended.IsZero() {
+					took = output.Span(v.Ended.Sub(v.Created))
+				}
+				if v.Undoes != 0 {
+					undoes = strconv.FormatUint(v.Undoes, 10)
+				}
+				t.Add(strconv.FormatUint(v.ID, 10), string(v.State), strconv.Itoa(v.Moves), strconv.Itoa(v.Counts.Done),
+					strconv.Itoa(v.Counts.Passed),
+					strconv.Itoa(v.Counts.Gain), undoes, sess.Age(v.Created), took, v.By)
+			}
+			return sess.PrintTable(t)
+		},
+	}
+}

@@ -1,0 +1,69 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Texts takes what is secret out of the texts in a JSON value, whose form and order stay as they are.
+func (s *Scrubber) Texts(encoded []byte) ([]byte, error) {
+	dec := json.NewDecoder(bytes.NewReader(encoded))
+	dec.UseNumber()
+	var out bytes.Buffer
+	// Each open list or object: whether it is an object, how many tokens of it were written, and whether the next value
+	// is secret.
+	type level struct {
+		object, secret bool
+		n              int
+	}
+	var stack []level
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return out.Bytes(), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what is to be scrubbed: %w", err)
+		}
+		delim, isDelim := token.(json.Delim)
+		if isDelim && (delim == '}' || delim == ']') {
+			stack = stack[:len(stack)-1]
+			out.WriteRune(rune(delim))
+			continue
+		}
+		key, secret := false, false
+		if len(stack) > 0 {
+			top := &stack[len(stack)-1]
+			key = top.object && top.n%2 == 0
+			secret = top.secret && !key
+			switch {
+			case top.object && !key:
+				out.WriteByte(':')
+			case top.n > 0:
+				out.WriteByte(',')
+			}
+			top.n++
+		}
+		text, isText := token.(string)
+		switch {
+		case isDelim:
+			out.WriteRune(rune(delim))
+			stack = append(stack, level{object: delim == '{'})
+			continue
+		case key:
+			stack[len(stack)-1].secret = secretName.MatchString(text)
+		case isText && secret && text != "":
+			token = Removed
+		case isText:
+			token = s.Text(text)
+		}
+		value, err := json.Marshal(token)
+		if err != nil {
+			return nil, fmt.Errorf("write what was scrubbed: %w", err)
+		}
+		out.Write(value)
+	}
+}

@@ -1,0 +1,158 @@
+package resource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewDefinitionCommand(sess *session.Session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "definition", Aliases: []string{"definitions", "def"}, Short: "List and remove task definitions",
+		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+	}
+	cmd.AddCommand(newDefinitionListCommand(sess), newDefinitionRemoveCommand(sess))
+	return cmd
+}
+
+func newDefinitionListCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls [NAME]", Aliases: []string{"list"}, Short: "List the versions of task definitions, and what uses them",
+		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that " +
+			"use them.\n\n" +
+			"The leader removes versions that nothing uses by itself: of each definition the newest 10 of them stay.",
+		Args:              session.Arguments(0, 1, "a task definition, such as web"),
+		ValidArgsFunction: fetch.CompleteVersions(sess),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			ask := c.Definitions
+			if len(args) > 0 {
+				ask = func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
+					return c.DefinitionVersions(ctx, args[0], o)
+				}
+			}
+			all, _, err := client.All(cmd.Context(), client.ListOptions{}, ask)
+			switch {
+			case client.StatusOf(err) == http.StatusNotFound:
+				return session.UnknownDefinition(cmd.Context(), c, cluster.Ref{Name: args[0]})
+			case err != nil:
+				return err
+			case sess.WantsData():
+				return sess.PrintData(output.NonNil(all))
+			case len(all) == 0:
+				sess.Messagef("No task definitions.")
+				return nil
+			}
+			users, err := definitionUsers(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			t := output.Table{Titles: []string{"DEFINITION", "VERSION>", "CONTAINERS", "USED BY"}}
+			for _, v := range all {
+				by := users[v.Ref()]
+				slices.Sort(by)
+				t.Add(v.Name, fmt.Sprint(v.Version), containerNames(v.Containers),
+					strings.Join(slices.Compact(by), ", "))
+			}
+			return sess.PrintTable(t)
+		},
+	}
+}
+
+// containerNames tells what containers run: "web (nginx:1.27), beat".
+func containerNames(containers []cluster.Container) string {
+	var names []string
+	for i := range containers {
+		text := containers[i].Name
+		if containers[i].Image != "" {
+			text += " (" + containers[i].Image + ")"
+		}
+		names = append(names, text)
+	}
+	return strings.Join(names, ", ")
+}
+
+// definitionUsers returns the names of the services, jobs and crons that refer to each version, as far as the caller
+// sees them.
+func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
+	all, err := fetch.All(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	users := map[cluster.Ref][]string{}
+	use := func(n session.Name, refs ...cluster.Ref) {
+		for _, ref := range refs {
+			users[ref] = append(users[ref], n.String())
+		}
+	}
+	for _, s := range all.Services {
+		use(session.ServiceName(s), s.Definition)
+		for _, version := range s.Status.Versions {
+			use(session.ServiceName(s), version.Definition)
+		}
+	}
+	for _, j := range all.Jobs {
+		use(session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}, fetch.RefsOf(j.Steps)...)
+	}
+	for _, cr := range all.Crons {
+		use(session.Name{Kind: session.KindCron, Cluster: cr.Cluster, Name: cr.Name}, fetch.RefsOf(cr.Job.Steps)...)
+	}
+	return users, nil
+}
+
+func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME@VERSION...", Short: "Remove versions of task definitions that nothing uses",
+		Long: "Remove versions of task definitions. One that a service, a job, a cron, a rollout or a task " +
+			"uses is not removed: 'berth definition ls' shows\n" +
+			"who uses which. A version that was removed can be written again.",
+		Args:              session.Arguments(1, -1, "a version of a task definition, such as web@1"),
+		ValidArgsFunction: sess.CompleteNames(session.KindDefinition),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var refs []cluster.Ref
+			for _, text := range args {
+				n, err := session.ParseName(cmd, text, session.KindDefinition)
+				if err != nil {
+					return err
+				}
+				ref, err := cluster.ParseRef(n.Name)
+				if err == nil && ref.Version == 0 {
+					err = fmt.Errorf("%s names no version: want one such as %s@1", text, ref.Name)
+				}
+				if err != nil {
+					return &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}
+				}
+				refs = append(refs, ref)
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			for _, ref := range refs {
+				err := c.DeleteDefinition(cmd.Context(), ref, client.Condition{})
+				if client.StatusOf(err) == http.StatusNotFound {
+					return session.UnknownDefinition(cmd.Context(), c, ref)
+				}
+				if err != nil {
+					return err
+				}
+				sess.Messagef("Removed %s.", ref)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,117 @@
+package resource
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewImageCommand(sess *session.Session) *cobra.Command {
+	var node string
+	cmd := &cobra.Command{
+		Use: "image", Short: "Load, list, pull and remove the nodes' images",
+		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+	}
+	load := &cobra.Command{
+		Use:   "load FILE",
+		Short: "Send an archive of images (tar of docker save or OCI, - for standard input) to nodes",
+		Args:  session.Arguments(1, 1, "one archive, - for standard input"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := sess.Stdin
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				if info, err := f.Stat(); err == nil && info.IsDir() {
+					return fmt.Errorf("%s is a folder: want one archive, as docker save or an OCI tool writes it",
+						args[0])
+				}
+				in = f
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			reply, err := c.LoadImages(cmd.Context(), node, io.NopCloser(in))
+			if err != nil {
+				return err
+			}
+			return printImages(sess, reply)
+		},
+	}
+	list := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			reply, err := c.Images(cmd.Context(), node)
+			if err != nil {
+				return err
+			}
+			return printImages(sess, reply)
+		},
+	}
+	for _, c := range []*cobra.Command{load, list} {
+		c.Flags().StringVar(&node, "node", "", "only this `node`; default all")
+		session.CompleteFlag(c, "node", sess.CompleteNames(session.KindNode))
+		cmd.AddCommand(c)
+	}
+	cmd.AddCommand(newImagePullCommand(sess), newImagePruneCommand(sess))
+	return cmd
+}
+
+// printImages prints images and, as an error, the nodes that could not do it.
+func printImages(sess *session.Session, reply api.ImagesReply) error {
+	slices.SortStableFunc(reply.Items, func(x, y api.ImageView) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Node, y.Node))
+	})
+	switch {
+	case sess.WantsData():
+		if err := sess.PrintData(output.NonNil(reply.Items)); err != nil {
+			return err
+		}
+	case len(reply.Items) > 0:
+		t := imageTable(sess, reply.Items)
+		if err := sess.PrintTable(t); err != nil {
+			return err
+		}
+	case len(reply.Faults) == 0:
+		sess.Messagef("No images.")
+	}
+	return tellImageFaults(sess, reply.Faults, "could not be asked")
+}
+
+// tellImageFaults tells what nodes say against a request, and returns it as an error.
+func tellImageFaults(sess *session.Session, faults []cluster.Fault, what string) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	nodes := map[string]bool{}
+	for _, f := range faults {
+		sess.Messagef("%s", f)
+		nodes[f.Path] = true
+	}
+	return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s %s", output.Count(len(nodes), "node"), what)}
+}
+
+// shortDigest keeps what tells one image from another.
+func shortDigest(digest string) string {
+	const length = len("sha256:") + 12
+	if len(digest) > length {
+		return digest[:length]
+	}
+	return digest
+}

@@ -1,0 +1,165 @@
+package resource
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func newImagePullCommand(sess *session.Session) *cobra.Command {
+	var p api.ImagePull
+	cmd := &cobra.Command{
+		Use:   "pull IMAGE...",
+		Short: "Have nodes pull images before tasks need them",
+		Long: "Have nodes pull images, with their own logins, before tasks need them; it waits until they " +
+			"are there, and shows how far each node is. An image that a node has\n" +
+			"already is looked up in its registry again, and pulled if the name stands for another one now.\n\n" +
+			"With --keep the images are pinned: a node that needs room on its disk does not remove them, " +
+			"only `berth image prune --all` does.",
+		Args: session.Arguments(1, -1, "an image, such as registry.example/app:1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			p.Images = args
+			board := wait.NewPullBoard(sess)
+			reply, err := c.FollowPull(cmd.Context(), p, board.Take)
+			board.End()
+			if cmd.Context().Err() != nil {
+				board.ReportLeft()
+			}
+			if err != nil {
+				return err
+			}
+			faults := reply.Faults
+			if reply.Faults = nil; len(reply.Items) > 0 || len(faults) == 0 {
+				if err := printImages(sess, reply); err != nil {
+					return err
+				}
+			}
+			return tellImageFaults(sess, faults, "could not pull all images")
+		},
+	}
+	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
+	cmd.Flags().BoolVar(&p.Keep, "keep", false, "pin the images: they are not removed to make room")
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	return cmd
+}
+
+func newImagePruneCommand(sess *session.Session) *cobra.Command {
+	var p api.ImagePrune
+	var unused time.Duration
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove images that nothing uses from nodes",
+		Long: "Remove images that no task of the node uses, those first that were not used for the longest, " +
+			"and tell of each what it frees or what keeps\n" +
+			"it. Images that were loaded by hand or pinned stay unless --all is given; one that a task uses " +
+			"or is about to use always stays.\n\n" +
+			"Agents do so by themselves where the disk of the images becomes full: see --image-high of " +
+			"berth agent and berth dev.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			p.Unused = cluster.Duration(unused)
+			reply, err := c.PruneImages(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			return printPruned(sess, reply, p.DryRun)
+		},
+	}
+	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
+	cmd.Flags().BoolVarP(&p.All, "all", "a", false, "remove also what was loaded by hand or pinned")
+	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "remove nothing; tell what would go")
+	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what was not used for this `duration`")
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	return cmd
+}
+
+// printPruned prints what came of each image.
+func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) error {
+	if sess.WantsData() {
+		if err := sess.PrintData(output.NonNil(reply.Items)); err != nil {
+			return err
+		}
+		return tellImageFaults(sess, reply.Faults, "could not be asked")
+	}
+	fate := "removed"
+	if dry {
+		fate = "would be removed"
+	}
+	t := output.Table{Titles: []string{"IMAGE", "NODE", "FREES>", "USED>", "FATE"}}
+	var freed cluster.Bytes
+	gone := 0
+	for i := range reply.Items {
+		v := &reply.Items[i]
+		end := "stays: " + v.Kept
+		if v.Removed {
+			end = fate
+			freed += v.Size
+			gone++
+		}
+		t.Add(imageNames(v.Names, sess.Format == output.OutputWide), v.Node, output.Size(v.Size), sess.Age(v.Used), end)
+	}
+	if len(reply.Items) > 0 {
+		if err := sess.PrintTable(t); err != nil {
+			return err
+		}
+	}
+	if len(reply.Items) > 0 || len(reply.Faults) == 0 {
+		sess.Messagef("%s %s, %s.", output.Count(gone, "image"), fate, output.Size(freed))
+	}
+	return tellImageFaults(sess, reply.Faults, "could not be asked")
+}
+
+// imageNames returns the names of an image in one line: that by its digest only where there is no other, or all are
+// wanted.
+func imageNames(names []string, all bool) string {
+	plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.Contains(n, "@") })
+	switch {
+	case all || len(plain) == 0 && len(names) == 1:
+		return strings.Join(names, " ")
+	case len(plain) == 0:
+		return names[0]
+	}
+	return strings.Join(plain, " ")
+}
+
+// imageTable lists images. Of one that has a name, its other one by the digest is left out unless all is wanted.
+func imageTable(sess *session.Session, items []api.ImageView) output.Table {
+	wide := sess.Format == output.OutputWide
+	type place struct{ node, digest string }
+	named := map[place]bool{}
+	for i := range items {
+		if !strings.Contains(items[i].Name, "@") {
+			named[place{node: items[i].Node, digest: items[i].Digest}] = true
+		}
+	}
+	t := output.Table{Titles: []string{"IMAGE", "NODE", "SIZE>", "USED>", "DIGEST", "KEPT BY"}}
+	for i := range items {
+		v := &items[i]
+		if !wide && strings.Contains(v.Name, "@") && named[place{node: v.Node, digest: v.Digest}] {
+			continue
+		}
+		digest := v.Digest
+		if !wide {
+			digest = shortDigest(digest)
+		}
+		t.Add(v.Name, v.Node, output.Size(v.Size), sess.Age(v.Used), digest, cmp.Or(v.Kept, "-"))
+	}
+	return t
+}

@@ -1,0 +1,244 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewReservationCommand(sess *session.Session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "reservation", Aliases: []string{"reservations"}, Short: "Keep nodes for somebody, for a span of time",
+		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+	}
+	cmd.AddCommand(newReservationCreateCommand(sess), newReservationLsCommand(sess), newReservationShowCommand(sess),
+		newReservationRmCommand(sess))
+	return cmd
+}
+
+// reservationFlags are the flags of create.
+type reservationFlags struct {
+	api.Reservation
+	constraints, labels []string
+	from, until         string
+	length, lead        time.Duration
+}
+
+func newReservationCreateCommand(sess *session.Session) *cobra.Command {
+	var o reservationFlags
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Keep nodes for somebody, or change what is kept",
+		Long: "Keeps nodes, named with --node or chosen by --count, for a span of time: from --from, by " +
+			"default now, until --until or for --for. In\n" +
+			"that time tasks of others are not placed on them; those that run there stay, or with --evict " +
+			"move away. It is for the services and\n" +
+			"jobs of --cluster and with --label, or else for those that name it (placement.reservation). " +
+			"For a while before it begins (--lead) no\n" +
+			"task is placed on the nodes that has no time limit; one with a time limit is placed there as " +
+			"long as it ends in time.\n\n" +
+			"What is said of a reservation that exists replaces it.",
+		Args: session.Arguments(1, 1, "a name for the reservation"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name = args[0]
+			r, err := o.reservation(cmd, sess.Now())
+			if err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := c.PutReservation(cmd.Context(), r, client.Condition{})
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(v)
+			}
+			sess.Printf("reservation %s keeps %s from %s until %s: %s", v.Name, output.Count(len(v.Nodes), "node"),
+				output.Stamp(v.From),
+				output.Stamp(v.Until), strings.Join(v.Nodes, ", "))
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Nodes, "node", nil, "a `node` to keep; may be given more than once")
+	f.IntVar(&o.Count, "count", 0, "keep so many nodes, which are chosen")
+	f.StringVar(&o.Pool, "pool", "", "choose nodes of this `pool`")
+	f.StringArrayVar(&o.constraints, "constraint", nil,
+		"choose nodes that meet it, such as label.gpu=a100; may be given more than once")
+	f.StringVar(&o.from, "from", "", "when it begins, such as 2026-12-01T08:00:00Z; default now")
+	f.StringVar(&o.until, "until", "", "when it ends")
+	f.DurationVar(&o.length, "for", 0, "how long it lasts, instead of --until")
+	f.DurationVar(&o.lead, "lead", 0, "for how long before no task without a time limit is placed there (default 1h)")
+	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
+	sess.CompleteFlags(cmd, map[string]string{"cluster": session.KindCluster})
+	f.StringArrayVar(&o.labels, "label", nil,
+		"for services and jobs with this label, as `key=value`; may be given more than once")
+	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
+	_ = cmd.RegisterFlagCompletionFunc("node",
+		sess.CompleteNames(session.KindNode)) // it fails for a flag that is not there
+	return cmd
+}
+
+// reservation returns what the flags ask for, or all that is wrong with them.
+func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.Reservation, error) {
+	var list session.Faults
+	r := o.Reservation
+	moment := func(flag, text string) time.Time {
+		if text == "" {
+			return time.Time{}
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			list.Add("--%s %q is not a time: want one such as 2026-12-01T08:00:00Z", flag, text)
+		}
+		return at
+	}
+	r.From, r.Until, r.Lead = moment("from", o.from), moment("until", o.until), cluster.Duration(o.lead)
+	if (o.length != 0) == (o.until != "") {
+		list.Add("want --until or --for, to say when it ends")
+	}
+	if o.length < 0 {
+		list.Add("--for is %s, want a time that lasts", o.length)
+	}
+	if o.length > 0 {
+		if r.From.IsZero() {
+			r.From = now.UTC().Truncate(time.Second)
+		}
+		r.Until = r.From.Add(o.length)
+	}
+	for _, text := range o.constraints {
+		attribute, value, ok := strings.Cut(text, "=")
+		if !ok {
+			list.Add("--constraint %q: want attribute=value, such as label.zone=a", text)
+		}
+		r.Constraints = append(r.Constraints,
+			cluster.Constraint{Attribute: attribute, Op: cluster.OpEqual, Value: value})
+	}
+	labels, err := session.ParseLabels(o.labels)
+	list.Check("--label", err)
+	if len(labels) > 0 {
+		r.Labels = labels
+	}
+	return r, list.Err(cmd)
+}
+
+func newReservationLsCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List reservations", Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			all, _, err := client.All(cmd.Context(), client.ListOptions{}, c.Reservations)
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(output.NonNil(all))
+			}
+			if len(all) == 0 {
+				sess.Messagef("No reservations. 'berth reservation create' makes one.")
+				return nil
+			}
+			t := output.Table{State: 1,
+				Titles: []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"}}
+			for i := range all {
+				v := &all[i]
+				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.Stamp(v.From), output.Stamp(v.Until),
+					reservedFor(v), v.By)
+			}
+			return sess.PrintTable(t)
+		},
+	}
+}
+
+// reservedFor says whom a reservation is for.
+func reservedFor(v *api.ReservationView) string {
+	var parts []string
+	if len(v.Clusters) > 0 {
+		parts = append(parts, strings.Join(v.Clusters, ","))
+	}
+	if len(v.Labels) > 0 {
+		for _, key := range slices.Sorted(maps.Keys(v.Labels)) {
+			parts = append(parts, key+"="+v.Labels[key])
+		}
+	}
+	if len(parts) == 0 {
+		return "who names it"
+	}
+	return strings.Join(parts, " ")
+}
+
+func newReservationShowCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Aliases: []string{"status"}, Short: "Show a reservation",
+		Args:              session.Arguments(1, 1, "the name of a reservation"),
+		ValidArgsFunction: sess.CompleteNames(session.KindReservation),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := c.Reservation(cmd.Context(), args[0])
+			if client.StatusOf(err) == 404 {
+				return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", args[0])
+			}
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(v)
+			}
+			sess.Printf("reservation %s is %s", v.Name, v.State)
+			sess.Printf("  from    %s", output.Stamp(v.From))
+			sess.Printf("  until   %s", output.Stamp(v.Until))
+			sess.Printf("  lead    %s", v.Lead)
+			sess.Printf("  for     %s", reservedFor(&v))
+			sess.Printf("  nodes   %s", strings.Join(v.Nodes, ", "))
+			if v.Evict {
+				sess.Printf("  tasks of others move away when it begins")
+			}
+			return nil
+		},
+	}
+}
+
+func newReservationRmCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Give nodes that are kept to everybody",
+		Args:              session.Arguments(1, -1, "the name of a reservation"),
+		ValidArgsFunction: sess.CompleteMany(session.KindReservation),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			for _, name := range args {
+				if err := c.DeleteReservation(cmd.Context(), name, client.Condition{}); err != nil {
+					if client.StatusOf(err) == 404 {
+						return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", name)
+					}
+					return err
+				}
+				if !sess.WantsData() {
+					sess.Printf("reservation %s is gone", name)
+				}
+			}
+			return nil
+		},
+	}
+}

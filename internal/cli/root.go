@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/apply"
+	"github.com/berthd/berth/internal/cli/look"
+	"github.com/berthd/berth/internal/cli/node"
+	"github.com/berthd/berth/internal/cli/operator"
+	"github.com/berthd/berth/internal/cli/rebalance"
+	"github.com/berthd/berth/internal/cli/resource"
+	"github.com/berthd/berth/internal/cli/service"
+	"github.com/berthd/berth/internal/cli/serving"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/simulate"
+	"github.com/berthd/berth/internal/cli/stream"
+	"github.com/berthd/berth/internal/cli/top"
+	"github.com/berthd/berth/internal/cli/wait"
+)
+
+const rootLong = `Berth runs services and jobs as containers on machines.
+
+  berth dev                    start a whole Berth on this machine
+  berth run web.yaml           run what a manifest says, and wait until it is well
+  berth status                 see how everything is, trouble first
+  berth explain web            hear why it is so
+
+The server is found by --addr, BERTH_ADDR, the socket berth/api.sock in
+XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (berth dev
+writes it), /run/berth/api.sock, and at last http://127.0.0.1:7373. Several addresses, with commas between,
+stand for each other. Over http and https the token is that of --token-file, BERTH_TOKEN,
+BERTH_TOKEN_FILE or, on this machine, the file berth/token in the configuration folder.
+Over https the servers' authority is named by --ca-file or --ca-hash.
+
+Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout status: failed or
+rolled back, plan: something to change, validate: a fault, wait: it did not come); 2 it could not be done (wrong arguments, no server, refused);
+130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it; 'berth attach' as the container does.`
+
+// newRootCommand builds the whole tree of commands.
+func newRootCommand(sess *session.Session) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "berth",
+		Short:         "Run services and jobs on machines",
+		Long:          rootLong,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          sess.Group,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := session.CheckFlags(cmd); err != nil {
+				return err
+			}
+			return sess.CheckOutput(cmd)
+		},
+	}
+	root.SetIn(sess.Stdin)
+	root.SetOut(sess.Stdout)
+	root.SetErr(sess.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the command is wrong before the flag is
+			return sess.Group(cmd, args)
+		}
+		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
+			strings.HasSuffix(err.Error(), "'f' in -f") {
+			return &session.UsageError{Command: cmd.CommandPath(),
+				Message: "give the file without -f: " + cmd.CommandPath() + " FILE"}
+		}
+		return &session.UsageError{Command: cmd.CommandPath(), Message: session.WrongFlag(cmd, err)}
+	})
+	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
+		"address of a server, https://host:port, http://host:port or unix:///path; several stand for each "+
+			"other (BERTH_ADDR)")
+	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
+		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
+	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",
+		"file with the certificate of the servers' authority (BERTH_CA_FILE)")
+	root.PersistentFlags().StringVar(&sess.CAHash, "ca-hash", "",
+		"SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
+	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
+		"how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
+	session.CompleteFlag(root, "output",
+		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
+			cobra.ShellCompDirectiveNoFileComp))
+	session.CompleteFlag(root, "addr", cobra.NoFileCompletions)
+	session.CompleteFlag(root, "ca-hash", cobra.NoFileCompletions)
+
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
+		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
+		apply.NewValidateCommand(sess),
+		wait.NewWaitCommand(sess))
+	add("look", look.NewStatusCommand(sess), look.NewPsCommand(sess), look.NewExplainCommand(sess),
+		stream.NewLogsCommand(sess), look.NewEventsCommand(sess),
+		look.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
+	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
+		service.NewRestartCommand(sess),
+		service.NewRolloutCommand(sess), service.NewPromoteCommand(sess), rebalance.NewRebalanceCommand(sess),
+		resource.NewReservationCommand(sess),
+		resource.NewSecretCommand(sess), service.NewCronCommand(sess), resource.NewDefinitionCommand(sess),
+		service.NewDeleteCommand(sess),
+		stream.NewExecCommand(sess),
+		stream.NewCheckCommand(sess), stream.NewAttachCommand(sess), stream.NewPortForwardCommand(sess),
+		stream.NewCopyCommand(sess), resource.NewImageCommand(sess),
+		resource.NewVolumeCommand(sess))
+	add("serve", serving.NewDevCommand(), serving.NewServerCommand(sess), serving.NewAgentCommand(sess),
+		operator.NewTokenCommand(sess),
+		operator.NewOperatorCommand(sess))
+	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
+	addExamples(root, commandExamples())
+	topics(sess, root)
+	return root
+}
+
+// Run runs one command line and returns its exit code.
+func Run(sess *session.Session, ctx context.Context, args []string) int {
+	root := newRootCommand(sess)
+	root.SetArgs(args)
+	return sess.ExitCode(ctx, root.ExecuteContext(ctx))
+}
+
+// topics has the commands of cobra's own, help and completion, refuse what they do not know as all others do.
+func topics(sess *session.Session, root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Run = nil
+			cmd.RunE = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					if found == nil {
+						found = root
+					}
+					return sess.Group(found, rest)
+				}
+				found.InitDefaultHelpFlag()
+				return found.Help()
+			}
+		case "completion":
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, sess.Group
+			for _, shell := range cmd.Commands() {
+				shell.Args = session.Arguments(0, 0, "")
+			}
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
+)
+
+// change is a command that does one thing to one object.
+type change struct {
+	use, short, long string
+	kinds            []string
+	do               func(context.Context, *client.Client, session.Name) error
+	done             string // told after it, with the name
+	// after, unless nil, follows what was told.
+	after func(context.Context, *client.Client, session.Name) error
+}
+
+func newChangeCommand(sess *session.Session, ch change) *cobra.Command {
+	return &cobra.Command{
+		Use: ch.use, Short: ch.short, Long: ch.long,
+		Args:              session.Arguments(1, 1, "one object, such as "+ch.kinds[0]+"/web"),
+		ValidArgsFunction: sess.CompleteNames(ch.kinds...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := session.ParseName(cmd, args[0], ch.kinds...)
+			if err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			if n, err = n.Resolve(cmd.Context(), c); err != nil {
+				return err
+			}
+			if err := ch.do(cmd.Context(), c, n); err != nil {
+				return err
+			}
+			sess.Messagef(ch.done, n)
+			if ch.after == nil {
+				return nil
+			}
+			return ch.after(cmd.Context(), c, n)
+		},
+	}
+}
+
+func NewStopCommand(sess *session.Session) *cobra.Command {
+	return newChangeCommand(sess, change{
+		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
+		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or " +
+			"suspend a cron: it makes no jobs\n" +
+			"until it is started again; those that it made go on.",
+		kinds: []string{session.KindService, session.KindJob, session.KindCron},
+		do: func(ctx context.Context, c *client.Client, n session.Name) error {
+			switch n.Kind {
+			case session.KindJob:
+				return c.StopJob(ctx, n.Cluster, n.Name)
+			case session.KindCron:
+				return c.SuspendCron(ctx, n.Cluster, n.Name, client.Condition{})
+			}
+			return c.StopService(ctx, n.Cluster, n.Name)
+		},
+		done: "stopping %s",
+	})
+}
+
+func NewStartCommand(sess *session.Session) *cobra.Command {
+	return newChangeCommand(sess, change{
+		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
+		kinds: []string{session.KindService, session.KindCron},
+		do: func(ctx context.Context, c *client.Client, n session.Name) error {
+			if n.Kind == session.KindCron {
+				return c.ResumeCron(ctx, n.Cluster, n.Name, client.Condition{})
+			}
+			return c.StartService(ctx, n.Cluster, n.Name)
+		},
+		done: "starting %s",
+	})
+}
+
+func NewRestartCommand(sess *session.Session) *cobra.Command {
+	var detach bool
+	var least uint64 // the generation that the restart begins
+	cmd := newChangeCommand(sess, change{
+		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks as a rollout does, or run a job anew",
+		long: "Replace every task of a service by a new one, as a rollout does and as its update policy " +
+			"says, and wait until that is done; or\n" +
+			"run a job anew, without waiting. Exit code 1: the rollout failed. Interrupting it stops the " +
+			"waiting and nothing else.",
+		kinds: []string{session.KindService, session.KindJob},
+		do: func(ctx context.Context, c *client.Client, n session.Name) error {
+			if n.Kind == session.KindJob {
+				return c.RestartJob(ctx, n.Cluster, n.Name)
+			}
+			v, err := c.Service(ctx, n.Cluster, n.Name)
+			if err != nil {
+				return err
+			}
+			least = v.Generation + 1
+			return c.RestartService(ctx, n.Cluster, n.Name)
+		},
+		done: "restarting %s",
+		after: func(ctx context.Context, c *client.Client, n session.Name) error {
+			if detach || n.Kind == session.KindJob {
+				return nil
+			}
+			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, Least: least})
+		},
+	})
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
+}
+
+func NewDeleteCommand(sess *session.Session) *cobra.Command {
+	var detach bool
+	cmd := newChangeCommand(sess, change{
+		use: "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
+		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that " +
+			"holds none of these. It returns once\n" +
+			"nothing of it runs any more; interrupting it stops the waiting and nothing else.",
+		kinds: []string{session.KindService, session.KindJob, session.KindCron, session.KindCluster},
+		do: func(ctx context.Context, c *client.Client, n session.Name) error {
+			switch n.Kind {
+			case session.KindJob:
+				return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
+			case session.KindCluster:
+				return c.DeleteCluster(ctx, n.Name, client.Condition{})
+			case session.KindCron:
+				return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
+			}
+			return c.DeleteService(ctx, n.Cluster, n.Name, client.Condition{})
+		},
+		done: "deleting %s",
+		after: func(ctx context.Context, c *client.Client, n session.Name) error {
+			if detach || n.Kind == session.KindCluster {
+				return nil
+			}
+			return awaitGone(ctx, sess, c, n)
+		},
+	})
+	cmd.Aliases = []string{"rm"}
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
+}
+
+// awaitGone waits until a deleted service, job or cron is gone, with all of its tasks.
+func awaitGone(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
+	for pause := wait.ShortestPause; ; pause = min(pause*5/4, wait.LongestPause) {
+		var deleted bool
+		var err error
+		switch n.Kind {
+		case session.KindJob:
+			v, e := c.Job(ctx, n.Cluster, n.Name)
+			deleted, err = v.Deleted, e
+		case session.KindCron:
+			v, e := c.Cron(ctx, n.Cluster, n.Name)
+			deleted, err = v.Deleted, e
+		default:
+			v, e := c.Service(ctx, n.Cluster, n.Name)
+			deleted, err = v.Deleted, e
+		}
+		switch {
+		case client.StatusOf(err) == http.StatusNotFound, err == nil && !deleted: // or made anew by somebody
+			sess.Messagef("%s is gone", n)
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			sess.Messagef("Stopped waiting; the deletion goes on.")
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/tables"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewCronCommand(sess *session.Session) *cobra.Command {
+	cmd := &cobra.Command{Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs,
+		RunE: sess.Group}
+	cmd.AddCommand(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one whose moment comes next first",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			crons, err := session.AllCrons(cmd.Context(), c, "")
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(output.NonNil(crons))
+			}
+			if len(crons) == 0 {
+				sess.Messagef("No crons.")
+				return nil
+			}
+			return sess.PrintTable(CronTable(sess, crons))
+		},
+	}, cronCommand(sess, "status", "Show a cron, its next moments and its jobs", "",
+		func(ctx context.Context, c *client.Client, v api.CronView) error { return CronStatus(ctx, sess, c, v) }),
+		newCronRunCommand(sess),
+		cronCommand(sess, "suspend", "Have a cron make no jobs",
+			"Have a cron make no jobs until it is resumed; those that it made go on.",
+			func(ctx context.Context, c *client.Client, v api.CronView) error {
+				if err := c.SuspendCron(ctx, v.Cluster, v.Name, client.Condition{}); err != nil {
+					return err
+				}
+				sess.Messagef("%s is suspended", session.CronName(v))
+				return nil
+			}),
+		cronCommand(sess, "resume", "Have a suspended cron go on",
+			"Have a suspended cron go on. What it makes of the moments that passed meanwhile, its policy "+
+				"for missed ones says.",
+			func(ctx context.Context, c *client.Client, v api.CronView) error {
+				if err := c.ResumeCron(ctx, v.Cluster, v.Name, client.Condition{}); err != nil {
+					return err
+				}
+				sess.Messagef("%s goes on", session.CronName(v))
+				return nil
+			}),
+		cronCommand(sess, "history", "List the jobs that a cron made, the newest first", "",
+			func(ctx context.Context, c *client.Client, v api.CronView) error { return cronHistory(ctx, sess, c, v) }))
+	return cmd
+}
+
+// cronCommand returns a command about one cron.
+func cronCommand(sess *session.Session, use, short, long string,
+	do func(context.Context, *client.Client, api.CronView) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " CRON", Short: short, Long: long,
+		Args:              session.Arguments(1, 1, "a cron, such as backup or cron/prod/backup"),
+		ValidArgsFunction: sess.CompleteNames(session.KindCron),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := session.ParseName(cmd, args[0], session.KindCron)
+			if err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := n.Cron(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), c, v)
+		},
+	}
+}
+
+func newCronRunCommand(sess *session.Session) *cobra.Command {
+	var detach bool
+	cmd := cronCommand(sess, "run", "Make a job of a cron at once",
+		"Make a job of a cron at once, whatever its schedules say and also while it is suspended, and wait "+
+			"until it has succeeded.\n"+
+			"Exit code 1: it failed. Interrupting it stops the waiting and nothing else.",
+		func(ctx context.Context, c *client.Client, v api.CronView) error {
+			j, err := c.RunCron(ctx, v.Cluster, v.Name)
+			if err != nil {
+				return err
+			}
+			n := session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}
+			sess.Messagef("%s: made %s", session.CronName(v), n)
+			if detach {
+				return sess.DataOf(j)
+			}
+			targets := []*wait.Target{{Name: n, Revision: j.Revision, Moved: sess.Now()}}
+			w := wait.Waiter{Session: sess, Client: c, Targets: targets, Progress: wait.NewProgress(sess, targets)}
+			return w.Await(ctx, "the job goes on. See 'berth status "+n.String()+"'.")
+		})
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
+}
+
+// CronTable shows crons in the order given.
+func CronTable(sess *session.Session, crons []api.CronView) output.Table {
+	t := output.Table{State: 1, Titles: []string{
+		"CRON", "STATE", "SCHEDULE", "ZONE", "NEXT", "LAST JOB", "AGE>", "RUNNING>", "SUCCEEDED>", "FAILED>",
+		"+CONCURRENCY", "+MISSED", "MESSAGE",
+	}}
+	for _, v := range crons {
+		s := v.Status
+		next := ""
+		if at := session.NextOf(v); !at.IsZero() {
+			next = momentText(sess, v, at)
+		}
+		t.Add(session.CronName(v).Short(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
+			sess.Age(s.Made),
+			trouble.Above(len(s.Running), 0),
+			trouble.Above(s.Succeeded, 0), trouble.Above(s.Failed, 0), string(v.Concurrency), string(v.Missed),
+			output.OneLine(s.Message))
+	}
+	return t
+}
+
+// momentText says when a moment is: how long it is until then, and by the clock of the cron's zone.
+func momentText(sess *session.Session, v api.CronView, at time.Time) string {
+	zone, err := time.LoadLocation(cmp.Or(v.Zone, "UTC"))
+	if err != nil { // this machine does not know it
+		zone = time.UTC
+	}
+	return "in " + output.Span(at.Sub(sess.Now())) + ", " + at.In(zone).Format("Mon 15:04")
+}
+
+// CronStatus shows one cron.
+func CronStatus(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
+	if sess.WantsData() {
+		return sess.PrintData(v)
+	}
+	if err := sess.PrintTable(CronTable(sess, []api.CronView{v})); err != nil {
+		return err
+	}
+	facts := output.Table{Titles: []string{"", ""}, Indent: "  "}
+	for i, at := range v.Status.Next {
+		title := ""
+		if i == 0 {
+			title = "next"
+		}
+		facts.Add(title, at.UTC().Format("2006-01-02T15:04Z")+"  "+momentText(sess, v, at))
+	}
+	if v.Suspended {
+		facts.Add("suspended", "'berth cron resume "+session.CronName(v).Argument()+"' goes on")
+	}
+	facts.Add("while one runs", concurrencyText(v.Concurrency))
+	facts.Add("missed moments", missedText(v))
+	if err := sess.PrintTable(facts); err != nil {
+		return err
+	}
+	if t := trouble.CronTrouble(v); t != nil {
+		if err := trouble.PrintOwnTroubles(sess, []trouble.Trouble{*t},
+			"berth cron status "+session.CronName(v).Argument()); err != nil {
+			return err
+		}
+	}
+	jobs, err := fetch.JobsOf(ctx, c, v)
+	if err != nil || len(jobs) == 0 {
+		return err
+	}
+	sess.Printf("")
+	return sess.PrintTable(tables.JobTable(sess, jobs))
+}
+
+// cronHistory lists the jobs of a cron with the moments that they are for.
+func cronHistory(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
+	jobs, err := fetch.JobsOf(ctx, c, v)
+	if err != nil {
+		return err
+	}
+	if sess.WantsData() {
+		return sess.PrintData(output.NonNil(jobs))
+	}
+	if len(jobs) == 0 {
+		sess.Messagef("%s has made no jobs, or none of them is kept.", session.CronName(v))
+		return nil
+	}
+	t := output.Table{State: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}
+	for _, j := range jobs {
+		moment, late, took := "by hand", "", ""
+		if !j.At.IsZero() && j.At.Equal(j.At.Truncate(time.Minute)) { // moments are whole minutes
+			moment = j.At.UTC().Format("2006-01-02T15:04Z")
+			if d := j.Created.Sub(j.At); d >= time.Minute {
+				late = output.Span(d)
+			}
+		}
+		if !j.Status.Finished.IsZero() {
+			took = output.Span(j.Status.Finished.Sub(j.Created))
+		}
+		t.Add(session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}.Short(), j.Status.State, moment,
+			late,
+			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
+			session.ShortTasks(output.OneLine(j.Status.Message)))
+	}
+	return sess.PrintTable(t)
+}
+
+func concurrencyText(c cluster.CronConcurrency) string {
+	switch c {
+	case cluster.CronAllow:
+		return "the next one runs beside it"
+	case cluster.CronReplace:
+		return "it is cancelled for the next one"
+	case cluster.CronForbid:
+	}
+	return "the next moment is missed"
+}
+
+func missedText(v api.CronView) string {
+	within := time.Duration(cmp.Or(v.Within, cluster.DefaultCronWithin))
+	switch v.Missed {
+	case cluster.CronSkip:
+		return "are skipped"
+	case cluster.CronAll:
+		return "each get a job, if they are no older than " + within.String()
+	case cluster.CronOnce:
+	}
+	return "get one job for all of them, if the newest is no older than " + within.String()
+}

@@ -1,0 +1,397 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewRolloutCommand(sess *session.Session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rollout", Short: "Look at how a service goes from version to version, and steer it",
+		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+	}
+	cmd.AddCommand(newRolloutStatusCommand(sess), newRolloutPauseCommand(sess), newRolloutResumeCommand(sess),
+		newRolloutUndoCommand(sess),
+		newRolloutHistoryCommand(sess))
+	return cmd
+}
+
+// serviceCommand returns a command about one service.
+func serviceCommand(sess *session.Session, use, short, long string,
+	do func(context.Context, *client.Client, api.ServiceView) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " SERVICE", Short: short, Long: long,
+		Args:              session.Arguments(1, 1, "a service, such as web or service/prod/web"),
+		ValidArgsFunction: sess.CompleteNames(session.KindService),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := session.ParseName(cmd, args[0], session.KindService)
+			if err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := n.Service(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), c, v)
+		},
+	}
+}
+
+func newRolloutStatusCommand(sess *session.Session) *cobra.Command {
+	var watch bool
+	cmd := serviceCommand(sess, "status", "Show where the rollout of a service's newest version stands",
+		"Show where the rollout of a service's newest version stands: how many tasks of each version there "+
+			"are, its canaries and gates, and\n"+
+			"what it waits for. With --watch it shows progress until the rollout has ended, however long "+
+			"that takes.\n\n"+
+			"Exit code 0: it is complete or goes on; 1: it failed or was rolled back.",
+		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
+			if watch {
+				return watchRollout(ctx, sess, c, v)
+			}
+			return rolloutStatus(ctx, sess, c, v.Cluster, v.Name)
+		})
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show progress until it has ended")
+	return cmd
+}
+
+// rolloutStatus shows a rollout, and returns an error that only asks for an exit code where it did not end well.
+func rolloutStatus(ctx context.Context, sess *session.Session, c *client.Client, in, own string) error {
+	v, err := c.Rollout(ctx, in, own)
+	if err != nil {
+		return err
+	}
+	back, err := rolledBack(ctx, c, v)
+	if err != nil {
+		return err
+	}
+	if err := printRollout(sess, v, back); err != nil {
+		return err
+	}
+	if back != nil || v.State.Ended() && v.State != cluster.RolloutComplete {
+		return &session.ExitError{Code: session.ExitNo}
+	}
+	return nil
+}
+
+// rolledBack returns the version that failed and that the present one takes back by itself, or nil: then what was asked
+// for is not what runs. A user's own undo is none.
+func rolledBack(ctx context.Context, c *client.Client, v api.RolloutView) (*api.VersionView, error) {
+	if v.Reverted == 0 {
+		return nil, nil //nolint:nilnil // nothing failed
+	}
+	h, err := c.RolloutHistory(ctx, v.Cluster, v.Service)
+	if err != nil {
+		return nil, err
+	}
+	for _, old := range h.Versions {
+		if old.Generation == v.Reverted && old.State == cluster.RolloutRolledBack {
+			return &old, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // nothing failed
+}
+
+// watchRollout shows progress until the rollout has ended, and then how it stands.
+func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
+	t := &wait.Target{Name: session.ServiceName(v), Watch: true, Moved: sess.Now()}
+	targets := []*wait.Target{t}
+	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Progress: wait.NewProgress(sess, targets)}
+	if err := w.Wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			sess.Messagef("Stopped watching; the rollout goes on.")
+		}
+		return err
+	}
+	if t.Failure == "" {
+		return rolloutStatus(ctx, sess, c, v.Cluster, v.Name)
+	}
+	if err := rolloutStatus(ctx, sess, c, v.Cluster, v.Name); err != nil {
+		if exit, ok := err.(*session.ExitError); !ok ||
+			exit.Err != nil { //nolint:errorlint // it comes from the line above
+			return err
+		}
+	}
+	if err := w.Explain(ctx, t); err != nil {
+		return err
+	}
+	return &session.ExitError{Code: session.ExitNo}
+}
+
+func newRolloutPauseCommand(sess *session.Session) *cobra.Command {
+	return serviceCommand(sess, "pause", "Hold a service's rollout where it is",
+		"Hold a service's rollout where it is: no task is begun or given up for it, and a later version "+
+			"waits as well. Tasks that end are\n"+
+			"replaced as before.",
+		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
+			r, err := c.PauseRollout(ctx, v.Cluster, v.Name, client.Condition{})
+			return tellRollout(sess, r, err, "paused")
+		})
+}
+
+func newRolloutResumeCommand(sess *session.Session) *cobra.Command {
+	return serviceCommand(sess, "resume", "Let a paused rollout go on", "",
+		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
+			r, err := c.ResumeRollout(ctx, v.Cluster, v.Name, client.Condition{})
+			return tellRollout(sess, r, err, "goes on")
+		})
+}
+
+// tellRollout says what was done to a rollout.
+func tellRollout(sess *session.Session, v api.RolloutView, err error, what string) error {
+	if err != nil {
+		return err
+	}
+	if sess.WantsData() {
+		return sess.PrintData(v)
+	}
+	sess.Messagef("%s: %s, %s", session.Name{Kind: session.KindService, Cluster: v.Cluster, Name: v.Service}, what,
+		trouble.HealthyOf(v.Versions))
+	return nil
+}
+
+func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
+	var to uint64
+	var detach bool
+	cmd := serviceCommand(sess, "undo", "Ask for an earlier version of a service again",
+		"Ask for an earlier version of a service again, as a rollout of its own: by default the last "+
+			"version before the present one of which\n"+
+			"all tasks were healthy, with --to one of those that 'berth rollout history' lists. Tasks of "+
+			"that version that still run stay. It\n"+
+			"waits for the end, as 'berth run' does; an undo that fails is not taken back, but one to a "+
+			"version that failed before is tried out like\n"+
+			"a new one. An undo that is still on its way is undone with --to alone.",
+		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
+			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to, From: v.Generation},
+				client.Condition{})
+			if err != nil {
+				return err
+			}
+			sess.Messagef("%s: %s → %s (generation %d)", session.ServiceName(v), v.Definition, r.Definition,
+				r.Generation)
+			if detach {
+				return sess.DataOf(r)
+			}
+			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: session.ServiceName(v), Least: r.Generation})
+		})
+	cmd.Flags().Uint64Var(&to, "to", 0, "the `generation` of the version to go back to")
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
+}
+
+func NewPromoteCommand(sess *session.Session) *cobra.Command {
+	var detach bool
+	cmd := serviceCommand(sess, "promote", "Go on with a rollout whose canaries wait",
+		"Go on with a rollout whose canaries are healthy and wait, and wait for its end, as 'berth run' does.",
+		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
+			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation},
+				client.Condition{})
+			if err != nil {
+				return err
+			}
+			sess.Messagef("%s: promoted %s (generation %d)", session.ServiceName(v), r.Definition, r.Generation)
+			if detach {
+				return sess.DataOf(r)
+			}
+			return wait.AwaitService(ctx, sess, c,
+				&wait.Target{Name: session.ServiceName(v), Least: r.Generation, Promoted: true})
+		})
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	return cmd
+}
+
+func newRolloutHistoryCommand(sess *session.Session) *cobra.Command {
+	var diff bool
+	cmd := serviceCommand(sess, "history", "List the versions of a service, the newest first",
+		"List the versions of a service that are remembered, the newest first, each with how its rollout "+
+			"ended. With --diff it tells what each\n"+
+			"changed in the task definition.",
+		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
+			h, err := c.RolloutHistory(ctx, v.Cluster, v.Name)
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				h.Versions = output.NonNil(h.Versions)
+				return sess.PrintData(h)
+			}
+			return printHistory(sess, h, diff)
+		})
+	cmd.Flags().BoolVar(&diff, "diff", false, "what each version changed")
+	return cmd
+}
+
+func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error {
+	if len(h.Versions) == 0 {
+		sess.Messagef("No version of service/%s is remembered yet.", h.Service)
+		return nil
+	}
+	t := output.Table{State: 2,
+		Titles: []string{"GENERATION", "DEFINITION", "STATE", "NOW", "AGE>", "TOOK>", "MESSAGE"}}
+	for _, v := range h.Versions {
+		took, now := "", ""
+		if !v.Ended.IsZero() {
+			took = output.Span(v.Ended.Sub(v.Started))
+		}
+		if v.Current {
+			now = "asked for"
+		}
+		t.Add(fmt.Sprint(v.Generation), v.Definition.String(), string(v.State), now, sess.Age(v.Started), took,
+			session.ShortTasks(output.OneLine(v.Message)))
+	}
+	if !diff {
+		return sess.PrintTable(t)
+	}
+	for i, v := range h.Versions {
+		row := t
+		row.Rows = t.Rows[i : i+1]
+		if i > 0 {
+			sess.Printf("")
+		}
+		if err := sess.PrintTable(row); err != nil {
+			return err
+		}
+		for _, f := range v.Fields {
+			sess.Printf("    %s: %s", f.Path, output.Difference(f))
+		}
+		switch {
+		case v.Note != "":
+			sess.Printf("    %s", v.Note)
+		case len(v.Fields) == 0:
+			sess.Printf("    the definition is the same")
+		}
+	}
+	return nil
+}
+
+// printRollout shows where a rollout stands, and the failed version that it takes back, if there is one.
+func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionView) error {
+	if sess.WantsData() {
+		return sess.PrintData(v)
+	}
+	n := session.Name{Kind: session.KindService, Cluster: v.Cluster, Name: v.Service}
+	state := string(v.State)
+	if v.Paused && !v.State.Ended() {
+		state += " paused"
+	}
+	head := output.Table{State: 1, Titles: []string{"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE"}}
+	head.Add(n.Short(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
+		session.ShortTasks(output.OneLine(v.Message)))
+	if err := sess.PrintTable(head); err != nil {
+		return err
+	}
+	sess.Printf("")
+	if err := sess.PrintTable(versionTable(v.Versions)); err != nil {
+		return err
+	}
+	facts := output.Table{Titles: []string{"", ""}, Indent: "  "}
+	width := output.TerminalWidth(sess.Stdout) - 14
+	fact := func(title, text string) {
+		for _, line := range output.Wrap(text, width) {
+			facts.Add(title, line)
+			title = ""
+		}
+	}
+	if back != nil {
+		fact("takes back", output.JoinNonEmpty(": ",
+			fmt.Sprintf("%s (generation %d), which failed", back.Definition, back.Generation),
+			session.ShortTasks(output.OneLine(back.Message))))
+	}
+	if !v.State.Ended() {
+		fact("limits", fmt.Sprintf("at most %s, at least %d healthy, %d at a time",
+			output.Count(v.Desired+v.Surge, "task"),
+			v.Least, v.Parallelism))
+		if !v.Deadline.IsZero() && !v.Paused && v.State != cluster.RolloutCanary {
+			fact("deadline", deadlineText(v.Deadline.Sub(sess.Now())))
+		}
+		if c := v.Canaries; c != nil {
+			fact("canaries", canaryText(*c, n))
+		}
+		for _, g := range v.Gates {
+			fact("gate", gateText(g))
+		}
+		for _, w := range v.Waits {
+			fact("waits", BecauseText(w))
+		}
+	}
+	if v.LastHealthy != nil && v.State != cluster.RolloutComplete {
+		fact("goes back to", fmt.Sprintf("%s (generation %d)", v.LastHealthy.Definition, v.LastHealthy.Generation))
+	}
+	if len(facts.Rows) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	return sess.PrintTable(facts)
+}
+
+// versionTable counts the tasks of each version.
+func versionTable(versions []api.VersionCount) output.Table {
+	t := output.Table{Titles: []string{"VERSION", "GENERATION>", "WANTED>", "BEGUN>", "RUNNING>", "HEALTHY>"}}
+	for _, v := range versions {
+		label := v.Definition.String()
+		if v.Newest {
+			label += " (newest)"
+		}
+		t.Add(label, fmt.Sprint(v.Generation), fmt.Sprint(v.Desired), fmt.Sprint(v.Begun), fmt.Sprint(v.Running),
+			fmt.Sprint(v.Healthy))
+	}
+	return t
+}
+
+func deadlineText(left time.Duration) string {
+	if left <= 0 {
+		return "has passed: the control plane is about to see it"
+	}
+	return "another task has to become healthy within " + output.Span(left)
+}
+
+func canaryText(c api.CanaryView, n session.Name) string {
+	text := fmt.Sprintf("%d of %d healthy", c.Healthy, c.Count)
+	switch {
+	case c.Promoted:
+		return text + ", promoted"
+	case c.Waiting && c.Auto:
+		return text + ", promoted once all gates pass"
+	case c.Waiting:
+		return text + ", wait: 'berth promote " + n.Argument() + "' goes on"
+	}
+	return text
+}
+
+func gateText(g api.GateView) string {
+	text := g.Name + ": " + string(g.State)
+	if g.Result != nil {
+		text = output.JoinNonEmpty(", ", text, output.OneLine(g.Result.Message))
+		if g.Result.Failures > 0 && g.Failures > 0 {
+			text += fmt.Sprintf(" (%d of %s that end the rollout)", g.Result.Failures,
+				output.Count(g.Failures, "failure"))
+		}
+	}
+	return text
+}
+
+// BecauseText writes a reason with what it is about.
+func BecauseText(b api.Because) string {
+	text := session.ShortTasks(output.OneLine(b.Message))
+	if b.Task != "" && !strings.Contains(text, session.ShortTask(b.Task)) {
+		text = session.ShortTask(b.Task) + ": " + text
+	}
+	return text
+}

@@ -1,0 +1,254 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// scaling is what `berth scale` was asked for; nothing of it shows how the service is scaled.
+type scaling struct {
+	api.ScaleRequest
+	suspend, resume bool
+}
+
+func NewScaleCommand(sess *session.Session) *cobra.Command {
+	var least, most int
+	var s scaling
+	cmd := &cobra.Command{
+		Use:   "scale SERVICE [COUNT]",
+		Short: "Set how many tasks a service runs, or between which bounds; or show what changes it",
+		Long: "Set how many tasks a service runs, or the bounds between which its scaling changes that. " +
+			"With a service alone it shows the\n" +
+			"count, the targets with what was last measured, and the last changes. A service with scaling " +
+			"begins anew from the count that is\n" +
+			"set. With --suspend the count stays where it is until --resume.",
+		Args:              session.Arguments(1, 2, "a service and a count, such as web 3"),
+		ValidArgsFunction: sess.CompleteNames(session.KindService),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := session.ParseName(cmd, args[0], session.KindService)
+			if err != nil {
+				return err
+			}
+			if err := s.read(cmd, args[1:], &least, &most); err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := n.Service(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if s == (scaling{}) {
+				return showScale(cmd.Context(), sess, c, v)
+			}
+			return scale(cmd.Context(), sess, c, v, s)
+		},
+	}
+	cmd.Flags().IntVar(&least, "min", 0, "the least `count` that scaling goes down to")
+	cmd.Flags().IntVar(&most, "max", 0, "the most `count` that scaling goes up to")
+	cmd.Flags().BoolVar(&s.suspend, "suspend", false, "leave the count where it is")
+	cmd.Flags().BoolVar(&s.resume, "resume", false, "let scaling change the count again")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// A count below 0 looks like a flag.
+		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
+			return &session.UsageError{Command: cmd.CommandPath(), Message: noCount("-" + text)}
+		}
+		return &session.UsageError{Command: cmd.CommandPath(), Message: session.WrongFlag(cmd, err)}
+	})
+	return cmd
+}
+
+func noCount(text string) string {
+	return fmt.Sprintf("%q is no count: want a whole number from 0 up", text)
+}
+
+// read fills in what the command line says, and refuses what does not go together.
+func (s *scaling) read(cmd *cobra.Command, args []string, least, most *int) error {
+	var list session.Faults
+	if len(args) > 0 {
+		to, err := strconv.Atoi(args[0])
+		if err != nil || to < 0 {
+			return &session.UsageError{Command: cmd.CommandPath(), Message: noCount(args[0])}
+		}
+		s.Count = &to
+	}
+	for _, bound := range []struct {
+		flag  string
+		value *int
+		to    **int
+	}{{"min", least, &s.Min}, {"max", most, &s.Max}} {
+		if !cmd.Flags().Changed(bound.flag) {
+			continue
+		}
+		if *bound.value < 0 {
+			list.Add("--%s %d: want a whole number from 0 up", bound.flag, *bound.value)
+		}
+		*bound.to = bound.value
+	}
+	if s.Min != nil && s.Max != nil && *s.Min > *s.Max {
+		list.Add("--min %d is more than --max %d", *s.Min, *s.Max)
+	}
+	if s.suspend && s.resume {
+		list.Add("--suspend and --resume: want one of the two")
+	}
+	return list.Err(cmd)
+}
+
+// scale does what was asked for: bounds and count in one write, then the switch.
+func scale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView, s scaling) error {
+	n := session.ServiceName(v)
+	if s.ScaleRequest != (api.ScaleRequest{}) {
+		if err := c.SetScale(ctx, n.Cluster, n.Name, s.ScaleRequest, client.Condition{}); err != nil {
+			return err
+		}
+	}
+	if s.Count != nil {
+		sess.Messagef("%s: %d → %s", n, v.Count, output.Count(*s.Count, "task"))
+	}
+	switch {
+	case s.Min != nil && s.Max != nil:
+		sess.Messagef("%s: scaling keeps it between %d and %d", n, *s.Min, *s.Max)
+	case s.Min != nil:
+		sess.Messagef("%s: scaling keeps it at %d at the least", n, *s.Min)
+	case s.Max != nil:
+		sess.Messagef("%s: scaling keeps it at %d at the most", n, *s.Max)
+	}
+	switch {
+	case s.suspend:
+		if err := c.SuspendScaling(ctx, n.Cluster, n.Name, client.Condition{}); err != nil {
+			return err
+		}
+		sess.Messagef("%s: scaling is suspended, the count stays", n)
+	case s.resume:
+		if err := c.ResumeScaling(ctx, n.Cluster, n.Name, client.Condition{}); err != nil {
+			return err
+		}
+		sess.Messagef("%s: scaling goes on", n)
+	}
+	return nil
+}
+
+// showScale shows the count of a service and what changes it.
+func showScale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
+	s, err := c.Scale(ctx, v.Cluster, v.Name)
+	if err != nil {
+		return err
+	}
+	if sess.WantsData() {
+		return sess.PrintData(s)
+	}
+	bounds := ""
+	if s.Min != nil && s.Max != nil {
+		bounds = fmt.Sprintf("%d to %d", *s.Min, *s.Max)
+	}
+	how := "by hand"
+	switch {
+	case v.Mode == cluster.ModeDaemon:
+		how = "one on each node"
+	case s.Suspended:
+		how = "suspended"
+	case s.Scaling != nil:
+		how = "by itself"
+	}
+	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
+	head.Add(session.ServiceName(v).Short(), strconv.Itoa(s.Count), strconv.Itoa(s.Running), strconv.Itoa(s.Healthy),
+		bounds,
+		how, output.OneLine(s.Message))
+	if err := sess.PrintTable(head); err != nil {
+		return err
+	}
+	return errors.Join(printTargetsOf(sess, s), printSchedules(sess, s), printChanges(sess, s), printUses(sess, s))
+}
+
+func printTargetsOf(sess *session.Session, s api.ScaleView) error {
+	if len(s.Targets) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	t := output.Table{Titles: []string{"TARGET", "WANT>", "NOW>", "ASKS FOR>", "AGE>", "MESSAGE"}}
+	for _, v := range s.Targets {
+		now, wish := "?", ""
+		if v.Value != nil {
+			now = metricText(v.Metric, *v.Value)
+			wish = strconv.Itoa(v.Wish)
+		}
+		t.Add(string(v.Metric), metricText(v.Metric, v.Target), now, wish, sess.Age(v.At), output.OneLine(v.Message))
+	}
+	return sess.PrintTable(t)
+}
+
+// metricText writes a value as people think of it: percent for shares of what is reserved.
+func metricText(m cluster.ScaleMetric, value float64) string {
+	text := strconv.FormatFloat(value, 'g', 4, 64)
+	switch m {
+	case cluster.ScaleCPU, cluster.ScaleMemory:
+		return text + "%"
+	case cluster.ScaleRequests:
+		return text + "/s"
+	}
+	return text
+}
+
+func printSchedules(sess *session.Session, s api.ScaleView) error {
+	if s.Scaling == nil || len(s.Scaling.Schedules) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	t := output.Table{Titles: []string{"SCHEDULE", "ZONE", "MIN>", "MAX>", "COUNT>"}}
+	for _, v := range s.Scaling.Schedules {
+		t.Add(v.Cron, v.Zone, optional(v.Min), optional(v.Max), optional(v.Count))
+	}
+	return sess.PrintTable(t)
+}
+
+// optional writes a number that may be missing.
+func optional(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
+}
+
+func printChanges(sess *session.Session, s api.ScaleView) error {
+	if len(s.Recent) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	t := output.Table{Titles: []string{"CHANGED", "AGE>"}}
+	for _, v := range s.Recent {
+		t.Add(fmt.Sprintf("%d → %d", v.From, v.To), sess.Age(v.At))
+	}
+	return sess.PrintTable(t)
+}
+
+func printUses(sess *session.Session, s api.ScaleView) error {
+	if len(s.Tasks) == 0 {
+		return nil
+	}
+	sess.Printf("")
+	t := output.Table{Titles: []string{"TASK", "NODE", "CPU>", "MEMORY>", "GROWTH>", "REQUESTS>"}}
+	for _, v := range s.Tasks {
+		growth, requests := "", ""
+		if v.Growth != 0 {
+			growth = output.Size(v.Growth) + "/min"
+		}
+		if v.Requests > 0 {
+			requests = strconv.FormatFloat(v.Requests, 'f', 1, 64) + "/s"
+		}
+		t.Add(session.ShortTask(v.Task), v.Node, output.CPUs(v.CPU), output.Size(v.Memory), growth, requests)
+	}
+	return sess.PrintTable(t)
+}

@@ -1,0 +1,225 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/join"
+	"github.com/berthd/berth/internal/serve/node"
+)
+
+// agentFlags are the flags of `berth agent`.
+type agentFlags struct {
+	servers              []string
+	tokenFile, joinToken string
+	dataDir, name, level string
+	address, traces      string
+	secretsDir           string
+	labels               []string
+	node                 nodeFlags
+	log                  *slog.Logger
+	parsedLabels         cluster.Labels
+}
+
+func (f *agentFlags) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringSliceVar(&f.servers, "server", []string{"unix://" + datadir.DefaultSocket()},
+		"address of a server, https://host:port, unix:///path or http://host:port; several stand for each "+
+			"other, and the others are learned from them (default "+datadir.SocketText+")")
+	fs.StringVar(&f.tokenFile, "token-file", "", "file with the token for a server on loopback HTTP")
+	fs.StringVar(&f.joinToken, "join-token-file", "",
+		"`FILE` with what `berth token create --join --role node` printed; needed until the node has its certificate")
+	fs.StringVar(&f.dataDir, "data-dir", datadir.DefaultDataDir(),
+		"folder for the agent's state, logs and volumes (default "+datadir.DataDirText+")")
+	fs.StringVar(&f.name, "name", datadir.MachineName(), "name of the node (default the machine's)")
+	fs.StringVar(&f.address, "address", "",
+		"`IP` address that the node's ports are reached at; default the one that leads to the network")
+	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
+	fs.StringVar(&f.traces, "trace-endpoint", "",
+		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
+	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&f.secretsDir, "secrets-dir", "",
+		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run "+
+			"directory or /dev/shm, whichever is in memory")
+	f.node.flags(cmd, false)
+	f.node.egress.flags(cmd)
+	session.OfMachine(cmd, "server", "data-dir", "name")
+}
+
+// check reads what is made of the flags, and returns all that is wrong at once.
+func (f *agentFlags) check(cmd *cobra.Command) (err error) {
+	var list session.Faults
+	if !cluster.ValidNodeName(f.name) {
+		list.Add("--name %q: want lower-case letters, digits, \"-\" and \".\"", f.name)
+	}
+	f.servers = session.SplitList(f.servers)
+	if len(f.servers) == 0 {
+		list.Add("--server is empty: want the address of a server")
+	}
+	for _, s := range f.servers {
+		if host, ok := strings.CutPrefix(s, "https://"); ok {
+			_, err := hostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+			list.Check("--server", err)
+		} else if !strings.HasPrefix(s, "http://") && !strings.HasPrefix(s, "unix://") {
+			list.Add("--server %q: want https://host:port, unix:///path or http://host:port", s)
+		}
+	}
+	if f.address != "" && net.ParseIP(f.address) == nil {
+		list.Add("--address %q: want an IP address", f.address)
+	}
+	checkTraces(&list, f.traces)
+	if f.parsedLabels, err = session.ParseLabels(f.labels); err != nil {
+		list.Add("--label %v", err)
+	}
+	f.node.check(&list)
+	if f.log, err = datadir.NewLogger(cmd.ErrOrStderr(), f.level); err != nil {
+		list.Add("--%v", err)
+	}
+	return list.Err(cmd)
+}
+
+// NewAgentCommand returns `berth agent`.
+func NewAgentCommand(sess *session.Session) *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the agent of this machine",
+		Long: "Runs the agent of this machine: it connects to a server, runs the tasks that are placed here " +
+			"and reports on them.\n" +
+			"Ending it ends no task; the next agent with the same data directory finds them.\n\n" +
+			"Servers on other machines are reached over https. The first start trades the join token for " +
+			"the node's certificate, which renews\n" +
+			"itself from then on; later starts need no token.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			c, err := f.config(cmd.Context())
+			if err != nil {
+				return err
+			}
+			x := f.node.executors
+			x.DataDir, x.Log, x.Say = f.dataDir, f.log, cmd.ErrOrStderr()
+			if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
+				return err
+			}
+			err = node.Run(cmd.Context(), c)
+			if c.Executors.Idle(cmd.Context()) {
+				err = errors.Join(err, c.Executors.StopAll(cmd.Context()))
+			}
+			return errors.Join(err, c.Executors.Close())
+		},
+	}
+	f.flags(cmd)
+	return cmd
+}
+
+// config makes the agent's configuration, all but the executors; it joins where the node has to.
+func (f *agentFlags) config(ctx context.Context) (c node.Config, err error) {
+	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil { // supervisors have a folder of their own
+		return c, err
+	}
+	c = node.Config{
+		Name: f.name, DataDir: filepath.Join(f.dataDir, "agent"), Servers: f.servers, Labels: f.parsedLabels,
+		Address: f.address, Traces: f.traces, Log: f.log,
+		SecretsDir: f.secretsDir,
+	}
+	f.node.configure(&c)
+	if f.tokenFile != "" {
+		if c.Token, err = datadir.ReadSecret("the token file", f.tokenFile); err != nil {
+			return c, err
+		}
+	}
+	known := &node.ServerList{Given: f.servers}
+	if c.Keeper, err = f.identity(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All); c.Keeper != nil {
+		c.Known = known
+	}
+	return c, err
+}
+
+// identity returns the keeper of the node's certificate, which it joins for where there is none, or where it has
+// expired and there is a token. It is renewed at any of the known servers. Without a server that is reached over https
+// it returns nil.
+func (f *agentFlags) identity(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
+	if !slices.ContainsFunc(f.servers, func(s string) bool { return strings.HasPrefix(s, "https://") }) {
+		return nil, nil //nolint:nilnil // no certificate is needed
+	}
+	open := func() (*pki.Keeper, error) {
+		var k *pki.Keeper
+		var err error
+		k, err = pki.OpenKeeper(pki.KeeperConfig{
+			Dir: dir, Log: f.log,
+			Renew: join.RenewAt(func() *tls.Config { return k.ClientTLS() }, known),
+		})
+		return k, err
+	}
+	self := pki.Subject{Role: cluster.RoleNode, Name: f.name}
+	keeper, err := open()
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && f.joinToken == "":
+		return nil, &hinted.Error{
+			Err: errors.New("a server that is reached over https wants this node's certificate, and there is none yet"),
+			Hint: "Join once with --join-token-file FILE; `berth token create --join --role node` on a server " +
+				"makes the token.",
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		return f.joinNode(ctx, dir, self, open)
+	case err != nil:
+		return nil, err
+	case keeper.Subject() != self:
+		return nil, &hinted.Error{
+			Err: fmt.Errorf("the certificate in %s is that of the %s, not of the node %s", dir, keeper.Subject(),
+				f.name),
+			Hint: "Start with --name " + keeper.Subject().Name + ", or use another data directory for another node.",
+		}
+	}
+	health := keeper.Health()
+	if !errors.Is(health, pki.ErrExpired) {
+		return keeper, nil
+	}
+	// The tasks of the node need the agent, with or without servers, so it goes on whatever becomes of this. A
+	// certificate that somebody puts into the folder later is taken.
+	if f.joinToken != "" {
+		joined, err := f.joinNode(ctx, dir, self, open)
+		if err == nil {
+			return joined, nil
+		}
+		health = fmt.Errorf("%w; joining anew did not work: %w", health, err)
+	}
+	f.log.Error("this node cannot reach the servers any more", "error", health,
+		"remedy", "start once with --join-token-file and a new token from `berth token create --join --role node`")
+	return keeper, nil
+}
+
+// joinNode trades the token for a certificate.
+func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
+	open func() (*pki.Keeper, error),
+) (*pki.Keeper, error) {
+	token, err := datadir.ReadSecret("--join-token-file", f.joinToken)
+	if err != nil {
+		return nil, err
+	}
+	j := join.Joiner{Dir: dir, Self: self, Servers: f.servers, Token: token}
+	if _, err := j.Join(ctx); err != nil {
+		return nil, join.Advise(err, cluster.RoleNode)
+	}
+	f.log.Info("joined", "node", self.Name)
+	keeper, err := open()
+	return keeper, errors.Join(err, j.Done())
+}

@@ -1,0 +1,72 @@
+package serving
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// deviceFlags say what tasks can reserve of this machine beside CPU time and memory.
+type deviceFlags struct {
+	stated []string
+	cores  string
+	cdi    []string       // folders with specifications; none for the usual ones
+	finder devices.Finder // what was made of them
+	cpus   []int          // all that tasks run on, where cores are offered
+}
+
+func (f *deviceFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.stated, "device", nil,
+		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: "+
+			"type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
+	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
+		"`FOLDER` with specifications of devices (CDI); may be given several times; default "+strings.Join(
+			devices.DefaultCDIDirs(), " and "))
+	cmd.Flags().StringVar(&f.cores, "cores", "",
+		"`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
+}
+
+// check reads the flags and notes what is wrong with them.
+func (f *deviceFlags) check(list *session.Faults) {
+	for _, dir := range f.cdi {
+		if info, err := os.Stat(dir); err != nil {
+			list.Add("--cdi-spec-dir: %v", err)
+		} else if !info.IsDir() {
+			list.Add("--cdi-spec-dir %s: it is no folder", dir)
+		}
+	}
+	f.finder = devices.Finder{SMI: devices.SMI, CDIDirs: f.cdi}
+	for _, text := range f.stated {
+		s, err := devices.ParseStated(text)
+		if err != nil {
+			list.Add("--device %s: %v", text, err)
+		}
+		f.finder.Stated = append(f.finder.Stated, s)
+	}
+	if f.cores == "" {
+		return
+	}
+	usable, err := devices.Usable()
+	if err != nil {
+		list.Add("--cores: %v", err)
+		return
+	}
+	f.cpus, f.finder.Cores = usable, usable
+	if f.cores == "all" {
+		return
+	}
+	if f.finder.Cores, err = devices.ParseCPUs(f.cores); err != nil {
+		list.Add("--cores: %v", err)
+	}
+	if foreign := slices.DeleteFunc(slices.Clone(f.finder.Cores), func(cpu int) bool {
+		return slices.Contains(usable, cpu)
+	}); len(foreign) > 0 {
+		list.Add("--cores %s: this process may not use %s, but %s", f.cores, devices.FormatCPUs(foreign),
+			devices.FormatCPUs(usable))
+	}
+}

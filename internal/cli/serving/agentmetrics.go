@@ -1,0 +1,49 @@
+package serving
+
+import (
+	"net"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/serve/datadir"
+)
+
+// metricsFlags say where an agent shows the metrics of its tasks: nowhere, unless it is told.
+type metricsFlags struct{ listen, tokenFile string }
+
+func (m *metricsFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
+		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On "+
+			"other than loopback addresses it wants --metrics-token-file")
+	cmd.Flags().StringVar(&m.tokenFile, "metrics-token-file", "",
+		"`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
+}
+
+// check notes what is wrong with the flags, and reads the token.
+func (m *metricsFlags) check(list *session.Faults) (token string) {
+	if m.listen == "" {
+		if m.tokenFile != "" {
+			list.Add("--metrics-token-file is of use only with --metrics-listen")
+		}
+		return ""
+	}
+	host, port, err := net.SplitHostPort(m.listen)
+	n, noNumber := strconv.Atoi(port)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil || noNumber != nil || n < 0 || n > 65535 || host != "" && host != "localhost" && ip == nil:
+		list.Add("--metrics-listen %q: want an IP address and a port, such as 127.0.0.1:7374 or :7374 for "+
+			"all addresses", m.listen)
+	case m.tokenFile == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		list.Add("--metrics-listen %q: other machines reach this address, so give --metrics-token-file too, "+
+			"or listen on 127.0.0.1", m.listen)
+	}
+	if m.tokenFile == "" {
+		return ""
+	}
+	token, err = datadir.ReadSecret("--metrics-token-file", m.tokenFile)
+	list.Check("--metrics-token-file", err)
+	return token
+}

@@ -1,0 +1,79 @@
+package serving
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// defaultNames is where an agent answers the programs of its machine for names; namesOff is nowhere.
+const (
+	defaultNames = "127.0.0.1:7053"
+	namesOff     = "off"
+	dnsPort      = 53
+)
+
+// nameFlags say how an agent answers questions for names.
+type nameFlags struct {
+	listen    string
+	upstreams []string
+	parsed    agent.NamesConfig
+}
+
+func (f *nameFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultNames,
+		"`ADDRESS:PORT` where programs of this machine, and its own resolver, ask for names of services (DNS); "+
+			namesOff+
+			" for nowhere. Tasks with network bridge have theirs without it")
+	cmd.Flags().StringSliceVar(&f.upstreams, "dns-upstream", nil,
+		"`ADDRESS` of a resolver that is asked for names which are not Berth's; may be given several times "+
+			"(default those of the machine's /etc/resolv.conf, but not its own loopback)")
+}
+
+// check reads the flags and notes what is wrong with them.
+func (f *nameFlags) check(list *session.Faults) {
+	f.parsed = agent.NamesConfig{}
+	if f.listen != namesOff {
+		at, err := netip.ParseAddrPort(f.listen)
+		switch {
+		case err != nil || at.Port() == 0:
+			list.Add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultNames,
+				namesOff)
+		case at.Addr().IsUnspecified():
+			list.Add("--dns-listen %q: want one address: answers would come from another than was asked", f.listen)
+		}
+		f.parsed.Listen = at
+	}
+	for _, u := range session.SplitList(f.upstreams) {
+		at, err := parseUpstream(u)
+		if err != nil {
+			list.Add("--dns-upstream %v", err)
+			continue
+		}
+		if at == f.parsed.Listen {
+			list.Add("--dns-upstream %s: it is the agent's own --dns-listen", u)
+		}
+		f.parsed.Upstreams = append(f.parsed.Upstreams, at)
+	}
+}
+
+// parseUpstream reads the address of a resolver, with or without a port.
+func parseUpstream(text string) (netip.AddrPort, error) {
+	host, port := text, strconv.Itoa(dnsPort)
+	if h, p, err := net.SplitHostPort(text); err == nil {
+		host, port = h, p
+	}
+	addr, err := netip.ParseAddr(host)
+	number, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || number == 0 || addr.IsUnspecified() {
+		return netip.AddrPort{}, fmt.Errorf("%q: want the IP address of a resolver, with a port unless that is %d",
+			text, dnsPort)
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), nil
+}

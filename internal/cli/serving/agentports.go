@@ -1,0 +1,55 @@
+package serving
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+const (
+	highestPort = 65535
+	// maxReservedPorts bounds how many ports a node keeps from tasks: the leader holds each of them for each node.
+	maxReservedPorts = 4096
+)
+
+// portFlags say which ports of a machine tasks never get.
+type portFlags struct {
+	text     string
+	reserved []int // ordered, each once
+}
+
+func (f *portFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.text, "reserved-ports", "",
+		"`PORTS` of this machine that tasks never get, fixed or assigned, such as 22,8000-8100")
+}
+
+// check reads the flag and notes what is wrong with it.
+func (f *portFlags) check(list *session.Faults) {
+	if f.text == "" {
+		return
+	}
+	for part := range strings.SplitSeq(f.text, ",") {
+		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		low, err := strconv.Atoi(from)
+		high := low
+		if err == nil && isRange {
+			high, err = strconv.Atoi(to)
+		}
+		if err != nil || low < 1 || high > highestPort || high < low {
+			list.Add("--reserved-ports: %q is no port and no range of ports: want numbers from 1 to %d, "+
+				"such as 22,8000-8100", part, highestPort)
+			return
+		}
+		for p := low; p <= high; p++ {
+			f.reserved = append(f.reserved, p)
+		}
+	}
+	slices.Sort(f.reserved)
+	if f.reserved = slices.Compact(f.reserved); len(f.reserved) > maxReservedPorts {
+		list.Add("--reserved-ports names %d ports, at most %d are allowed", len(f.reserved), maxReservedPorts)
+	}
+}

@@ -1,0 +1,76 @@
+package serving
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Values of --host-path that lend nothing and anything.
+const (
+	noHostPaths  = "none"
+	anyHostPaths = "/"
+)
+
+// volumeFlags say what a node lends to tasks of its own folders.
+type volumeFlags struct {
+	declared, paths []string
+	volumes         []agent.HostVolume // what was made of them
+	lent            []string
+}
+
+func (f *volumeFlags) flags(cmd *cobra.Command, local bool) {
+	paths := []string{noHostPaths}
+	if local {
+		paths = []string{anyHostPaths}
+	}
+	cmd.Flags().StringArrayVar(&f.declared, "host-volume", nil,
+		"folder of this machine that definitions can name, as `NAME=PATH`, or NAME=PATH:ro to lend it for "+
+			"reading only; may be given several times")
+	cmd.Flags().StringArrayVar(&f.paths, "host-path", paths,
+		"`PATH` below which tasks of clusters with the permission host-path may have any folder of this "+
+			"machine (host of a volume), or none; may be given several times; / is as good as root's rights "+
+			"to whoever writes such tasks")
+}
+
+// check reads the flags and notes what is wrong with them.
+func (f *volumeFlags) check(list *session.Faults) {
+	for _, text := range f.declared {
+		name, path, ok := strings.Cut(text, "=")
+		path, readOnly := strings.CutSuffix(path, ":ro")
+		v := agent.HostVolume{Name: name, Path: path, ReadOnly: readOnly}
+		switch {
+		case !ok || !cluster.ValidName(name):
+			list.Add("--host-volume %q: want NAME=PATH, the name of lower-case letters, digits and \"-\"", text)
+		case !filepath.IsAbs(path):
+			list.Add("--host-volume %q: want an absolute path", text)
+		case slices.ContainsFunc(f.volumes, func(o agent.HostVolume) bool { return o.Name == name }):
+			list.Add("--host-volume %q: %s is declared twice", text, name)
+		default:
+			v.Path = filepath.Clean(path)
+			f.volumes = append(f.volumes, v)
+		}
+	}
+	if len(f.volumes) > cluster.MaxHostVolumes {
+		list.Add("--host-volume is given %d times, at most %d are allowed", len(f.volumes), cluster.MaxHostVolumes)
+	}
+	if len(f.paths) == 1 && f.paths[0] == noHostPaths {
+		return
+	}
+	for _, path := range f.paths {
+		if !filepath.IsAbs(path) || !cluster.CleanPath(filepath.Clean(path)) {
+			list.Add("--host-path %q: want an absolute path, or none alone", path)
+			continue
+		}
+		f.lent = append(f.lent, filepath.Clean(path))
+	}
+	if len(f.paths) > cluster.MaxHostPaths {
+		list.Add("--host-path is given %d times, at most %d are allowed", len(f.paths), cluster.MaxHostPaths)
+	}
+}

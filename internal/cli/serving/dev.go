@@ -1,0 +1,111 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
+	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/dev"
+	"github.com/berthd/berth/internal/serve/node"
+	"github.com/berthd/berth/internal/serve/server"
+)
+
+// NewDevCommand returns `berth dev`.
+func NewDevCommand() *cobra.Command {
+	var dataDir, address, socket, traces, level string
+	var flags nodeFlags
+	var external serverFlags // those about the store
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a control plane and an agent in one process",
+		Long: "Runs a control plane and an agent in one process, on this machine: all of Berth to try, or " +
+			"for a single server.\n" +
+			"It prints one line once it serves. Ctrl-C ends Berth but no task: the next `berth dev` with the same\n" +
+			"data directory finds them running. `berth delete` ends them.\n\n" +
+			"With --store it keeps nothing but that in the data directory, and remembers it there: the next " +
+			"start goes on with the same store.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list session.Faults
+			log, err := datadir.NewLogger(cmd.ErrOrStderr(), level)
+			if err != nil {
+				list.Add("--%v", err)
+			}
+			checkTraces(&list, traces)
+			flags.check(&list)
+			external.checkStore(&list)
+			if err := list.Err(cmd); err != nil {
+				return err
+			}
+			dir, err := filepath.Abs(dataDir)
+			if err != nil {
+				return err
+			}
+			if socket == "" {
+				socket = devSocket(cmd, dir)
+			}
+			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+				return fmt.Errorf("make the folder of the socket: %w", err)
+			}
+			s, err := server.Open(cmd.Context(), server.Config{
+				DataDir: dir,
+				Listen:  []string{"unix://" + socket, address},
+				Store:   external.Store,
+				Traces:  traces,
+				Egress:  flags.egress.parsed,
+				Log:     log,
+				Command: "berth dev",
+
+				Permissions: cluster.Permissions(), // it is its user's own machine
+				Say:         func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
+			})
+			if err != nil {
+				return err
+			}
+			x := flags.executors
+			x.DataDir, x.Log, x.Say = dir, log, cmd.ErrOrStderr()
+			opened, err := node.OpenExecutors(cmd.Context(), x)
+			if err != nil {
+				return errors.Join(err, s.Close())
+			}
+			c := node.Config{
+				Name:      datadir.MachineName(),
+				DataDir:   filepath.Join(dir, "agent"),
+				Servers:   []string{"unix://" + socket},
+				Executors: opened,
+				Traces:    traces,
+				Log:       log,
+			}
+			flags.configure(&c)
+			return dev.Run(cmd.Context(), s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
+		"folder for everything that Berth keeps (default "+datadir.DataDirText+")")
+	cmd.Flags().StringVar(&address, "http", datadir.DefaultHTTP, "loopback address to serve HTTP on")
+	cmd.Flags().StringVar(&socket, "socket", "",
+		"unix socket to serve; default: in the run directory, or in a data directory that was given")
+	cmd.Flags().StringVar(&traces, "trace-endpoint", "",
+		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
+	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	flags.flags(cmd, true)
+	flags.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
+	external.storeFlags(cmd.Flags())
+	session.OfMachine(cmd, "data-dir")
+	return cmd
+}
+
+// devSocket puts the socket into a data directory that was given, so that several can run side by side.
+func devSocket(cmd *cobra.Command, dir string) string {
+	if cmd.Flags().Changed("data-dir") {
+		return filepath.Join(dir, "api.sock")
+	}
+	return datadir.DefaultSocket()
+}

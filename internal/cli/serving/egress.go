@@ -1,0 +1,40 @@
+package serving
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/egress"
+)
+
+// egressFlags say which addresses Berth asks on behalf of what users write.
+type egressFlags struct {
+	allow, deny []string
+	parsed      egress.Policy
+}
+
+// flags adds the flags. Allowed are addresses that are allowed unless the operator says otherwise.
+func (f *egressFlags) flags(cmd *cobra.Command, allowed ...string) {
+	standard := "none"
+	if len(allowed) > 0 {
+		standard = strings.Join(allowed, ", ")
+	}
+	cmd.Flags().StringSliceVar(&f.allow, "egress-allow", allowed,
+		"`ADDRESS` or prefix that gates, queries for scaling and artifacts may ask though it is the "+
+			"machine's own or a cloud's metadata service; may be given several times (default "+standard+")")
+	cmd.Flags().StringSliceVar(&f.deny, "egress-deny", nil,
+		"`ADDRESS` or prefix that they, and pulls of images, never ask, such as 10.0.0.0/8; may be given "+
+			"several times (default none)")
+}
+
+// check reads the flags and notes what is wrong with them.
+func (f *egressFlags) check(list *session.Faults) {
+	var err error
+	if f.parsed, err = egress.New(f.allow, f.deny); err != nil {
+		for fault := range strings.SplitSeq(err.Error(), "\n") {
+			list.Add("--egress-%s", fault)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package serving
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/executor/containerd"
+)
+
+// imageFlags say how an agent keeps images.
+type imageFlags struct {
+	high, low float64
+	pulls     int
+}
+
+func (f *imageFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().Float64Var(&f.high, "image-high", agent.DefaultImageHigh,
+		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that "+
+			"nothing uses; 100 for never")
+	cmd.Flags().Float64Var(&f.low, "image-low", agent.DefaultImageLow,
+		"`PERCENT` of that disk down to which they are removed then")
+	cmd.Flags().IntVar(&f.pulls, "pulls", containerd.DefaultPulls,
+		"how many images are pulled at a time; one slot is kept from the registry that is pulled from most, "+
+			"so that a slow one does not hold up all")
+}
+
+// check notes what is wrong with the flags.
+func (f *imageFlags) check(list *session.Faults) {
+	if !(f.high > 0 && f.high <= 100) { // also what is no number
+		list.Add("--image-high %v: want a percentage above 0, 100 at the most", f.high)
+	}
+	if !(f.low > 0 && f.low <= f.high) {
+		list.Add("--image-low %v: want a percentage above 0, that of --image-high at the most", f.low)
+	}
+	if f.pulls < 1 || f.pulls > 100 {
+		list.Add("--pulls %d: want 1 to 100", f.pulls)
+	}
+}

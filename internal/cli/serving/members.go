@@ -1,0 +1,222 @@
+package serving
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/hinted"
+)
+
+func newServerMembersCommand(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use: "members", Aliases: []string{"ls"}, Short: "List the servers and their parts in the store",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			servers, err := fetch.AllServers(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(output.NonNil(servers))
+			}
+			return sess.PrintTable(serverTable(sess, servers))
+		},
+	}
+}
+
+func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
+	t := output.Table{State: 2, Titles: []string{
+		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+WIRE", "+RECORDS", "+MEMBER",
+		"+PEER ADDRESS", "MESSAGE",
+	}}
+	for _, v := range servers {
+		member, peer := v.Member, ""
+		if v.Engine != nil {
+			member, peer = v.Engine.ID, v.Engine.Peer
+		}
+		t.Add(cmp.Or(v.Name, output.ShortID(v.ID), member), output.ShortID(v.ID), string(v.State), serverRole(v),
+			cmp.Or(v.API, peer),
+			sess.Age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records),
+			member,
+			peer, output.OneLine(v.Reason))
+	}
+	return t
+}
+
+// versions shows a range of versions of a server; one that has not started yet has none.
+func versions(v api.ServerView, oldest, newest int) string {
+	if v.Version == "" {
+		return ""
+	}
+	oldest, newest = max(oldest, 1), max(newest, 1)
+	if oldest == newest {
+		return strconv.Itoa(newest)
+	}
+	return strconv.Itoa(oldest) + "-" + strconv.Itoa(newest)
+}
+
+// serverRole says what part a server has: who leads the domain, who leads or only copies the store.
+func serverRole(v api.ServerView) string {
+	var parts []string
+	if v.Leader {
+		parts = append(parts, "leads")
+	}
+	if e := v.Engine; e != nil {
+		switch {
+		case e.Leader:
+			parts = append(parts, "store leader")
+		case e.Learner:
+			parts = append(parts, "learner")
+		case v.State == api.ServerJoining: // it has not taken part yet
+		default:
+			parts = append(parts, "voter")
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// findServer returns the server of a name, an id or the beginning of an id.
+func findServer(ctx context.Context, c *client.Client, text string) (api.ServerView, error) {
+	servers, err := fetch.AllServers(ctx, c)
+	if err != nil {
+		return api.ServerView{}, err
+	}
+	var hits []api.ServerView
+	var known []string
+	for _, v := range servers {
+		member := v.Member
+		if v.Engine != nil {
+			member = v.Engine.ID
+		}
+		known = append(known, cmp.Or(v.Name, output.ShortID(v.ID), member))
+		if v.Name == text || v.ID == text || member == text || len(text) >= 4 && strings.HasPrefix(v.ID, text) {
+			hits = append(hits, v)
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return api.ServerView{}, session.Unknown("server", text, known)
+	case 1:
+		return hits[0], nil
+	}
+	var candidates []string
+	for _, v := range hits {
+		candidates = append(candidates, v.Name+" ("+v.ID+")")
+	}
+	return api.ServerView{}, session.Ambiguous(text, candidates)
+}
+
+// memberID is what the API calls a server: its id, or its member's where it has not started yet.
+func memberID(v api.ServerView) string {
+	if v.ID == "" && v.Engine != nil {
+		return v.Engine.ID
+	}
+	return v.ID
+}
+
+// serverCommand returns a command about one server.
+func serverCommand(sess *session.Session, use, short, long string,
+	do func(cmd *cobra.Command, c *client.Client, v api.ServerView) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " SERVER", Short: short, Long: long, Args: session.Arguments(1, 1, "the name or the id of a server"),
+		ValidArgsFunction: sess.CompleteNames(session.KindServer),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			v, err := findServer(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return do(cmd, c, v)
+		},
+	}
+}
+
+func newServerPromoteCommand(sess *session.Session) *cobra.Command {
+	return serverCommand(sess, "promote", "Give a server that copies the store its vote",
+		"Gives a learner its vote in the store. Servers that joined get it by themselves once they have "+
+			"caught up; this is for\n"+
+			"when one does not, and says why.",
+		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
+			now, err := c.PromoteServer(cmd.Context(), memberID(v))
+			if err != nil {
+				return err
+			}
+			if sess.WantsData() {
+				return sess.PrintData(now)
+			}
+			sess.Printf("%s has a vote", cmp.Or(v.Name, memberID(v)))
+			return nil
+		})
+}
+
+func newServerRemoveCommand(sess *session.Session) *cobra.Command {
+	var force bool
+	cmd := serverCommand(sess, "remove", "Take a server out for good",
+		"Takes a server out of the store's members and deletes its record; if it is up it ends by itself. "+
+			"Its data directory is of no more use:\n"+
+			"to let the machine join again, empty it first. Refused where those that are left would have no quorum.",
+		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
+			err := c.RemoveServer(cmd.Context(), memberID(v), force)
+			if hint := removeHint(v); client.StatusOf(err) == http.StatusConflict && (!force || v.Engine != nil) {
+				return &hinted.Error{Err: err, Hint: hint}
+			}
+			if err != nil {
+				return err
+			}
+			if !sess.WantsData() {
+				sess.Printf("%s is removed", cmp.Or(v.Name, memberID(v)))
+			}
+			return nil
+		})
+	cmd.Flags().BoolVar(&force, "force", false,
+		"even where it is up, and the store runs elsewhere, so that it does not end by itself")
+	return cmd
+}
+
+// removeHint says how a server is removed that may not be as things are.
+func removeHint(v api.ServerView) string {
+	switch {
+	case v.Engine != nil:
+		return "Bring another server up first: no store lets its quorum go. If more than half of the " +
+			"servers are lost for good, stop what is left\n" +
+			"and go on with one of them: berth server recover-quorum."
+	case v.Self: // the store runs elsewhere, and it does not end itself
+		return "Stop it, and ask another server: name that with --addr."
+	}
+	return "Stop it on its machine first, or say --force if that is meant."
+}
+
+// ServersLine says in a line how the servers are.
+func ServersLine(s api.Status) string {
+	leader := "nobody leads"
+	if s.Leader != nil && s.Leader.ID != "" {
+		leader = cmp.Or(s.Leader.Name, output.ShortID(s.Leader.ID)) + " leads"
+	}
+	text := fmt.Sprintf("%s: %d up, %s", output.Count(s.Servers.Total, "server"), s.Servers.Up, leader)
+	if s.Servers.Learners > 0 {
+		text += fmt.Sprintf(", %s", output.Count(s.Servers.Learners, "learner"))
+	}
+	if q := s.Servers.Quorum; q > 0 && s.Servers.Total > 1 {
+		text += fmt.Sprintf("; writes need %d", q)
+	}
+	return text
+}

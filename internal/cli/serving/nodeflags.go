@@ -1,0 +1,72 @@
+package serving
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/serve/node"
+)
+
+// nodeFlags say what a node is like, whether `berth agent` or `berth dev` runs it.
+type nodeFlags struct {
+	executors node.ExecutorConfig
+	pressure  pressureFlags
+	metrics   metricsFlags
+	network   networkFlags
+	names     nameFlags
+	devices   deviceFlags
+	images    imageFlags
+	volumes   volumeFlags
+	egress    egressFlags
+	ports     portFlags
+
+	metricsToken string
+}
+
+// flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may,
+// unless a flag says otherwise.
+func (f *nodeFlags) flags(cmd *cobra.Command, local bool) {
+	executorFlags(&f.executors, cmd, local)
+	f.pressure.flags(cmd)
+	f.metrics.flags(cmd)
+	f.network.flags(cmd)
+	f.names.flags(cmd)
+	f.devices.flags(cmd)
+	f.images.flags(cmd)
+	f.volumes.flags(cmd, local)
+	f.ports.flags(cmd)
+}
+
+// check notes what is wrong with the flags.
+func (f *nodeFlags) check(list *session.Faults) {
+	if err := f.executors.Validate(); err != nil {
+		for fault := range strings.SplitSeq(err.Error(), "\n") {
+			list.Add("--%s", fault)
+		}
+	}
+	f.pressure.check(list)
+	f.metricsToken = f.metrics.check(list)
+	f.network.check(list)
+	f.names.check(list)
+	f.devices.check(list)
+	f.images.check(list)
+	f.volumes.check(list)
+	f.egress.check(list)
+	f.executors.Egress = f.egress.parsed
+	f.ports.check(list)
+	f.executors.Pulls, f.executors.CDI = f.images.pulls, f.devices.cdi
+}
+
+// configure writes what the flags say into a node's configuration.
+func (f *nodeFlags) configure(c *node.Config) {
+	c.PressureStall, c.PressureFree = f.pressure.stall, f.pressure.free
+	c.ImageHigh, c.ImageLow = f.images.high, f.images.low
+	c.MetricsListen, c.MetricsToken = f.metrics.listen, f.metricsToken
+	c.Finder, c.CPUs = f.devices.finder, f.devices.cpus
+	c.Subnet, c.Names = f.network.parsed, f.names.parsed
+	c.Egress = f.egress.parsed
+	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.lent
+	c.ReservedPorts = f.ports.reserved
+}

@@ -1,0 +1,32 @@
+package serving
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// pressureFlags say when a node counts as short of memory.
+type pressureFlags struct{ stall, free float64 }
+
+func (p *pressureFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().Float64Var(&p.stall, "pressure-stall", agent.DefaultPressureStall,
+		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a "+
+			"task away, where the kernel tells")
+	cmd.Flags().Float64Var(&p.free, "pressure-free", agent.DefaultPressureFree,
+		"`PERCENT` of the memory that is free below which the node is short of it, where the kernel does "+
+			"not tell how long tasks wait")
+}
+
+// check notes what is wrong with the flags: 0 would mean their defaults.
+func (p *pressureFlags) check(list *session.Faults) {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"stall", p.stall}, {"free", p.free}} {
+		if !(f.value > 0 && f.value <= 100) { // also what is no number
+			list.Add("--pressure-%s %v: want a percentage above 0, 100 at the most", f.name, f.value)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berthd/berth/internal/backup"
+	"github.com/berthd/berth/internal/cli/operator"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/server"
+)
+
+// serverFlags are the flags of `berth server`.
+type serverFlags struct {
+	server.Config
+	storeURL       string
+	level, profile string
+	asked          egressFlags
+	grants         string // the permissions as they were written
+}
+
+func (f *serverFlags) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.DataDir, "data-dir", datadir.DefaultDataDir(),
+		"folder for the store, the token, certificates and the server's id (default "+datadir.DataDirText+")")
+	fs.StringArrayVar(&f.Listen, "listen", []string{"unix://" + datadir.DefaultSocket(), datadir.DefaultHTTP},
+		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several "+
+			"times (default "+datadir.SocketText+
+			" and http://"+datadir.DefaultHTTP+fmt.Sprintf(
+			"; a server that others reach serves https://0.0.0.0:%d besides unless an https address is given)",
+			datadir.PortAPI))
+	fs.StringVar(&f.ListenPeers, "listen-peers", "",
+		"`HOST:PORT` to serve the other members of the store on; default the advertised port on all interfaces")
+	f.storeFlags(fs)
+	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the store is saved; 0 for never")
+	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots are kept")
+	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
+	fs.StringVar(&f.grants, "default-permissions", "",
+		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; "+
+			"default none, so that no task reaches more than its own")
+	fs.StringVar(&f.Traces, "trace-endpoint", "",
+		"`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
+	f.asked.flags(cmd)
+	fs.IntVar(&f.Waiters, "max-waiters", 1024,
+		"how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; "+
+			"more are answered with 429")
+	fs.IntVar(&f.ClientWaiters, "max-client-waiters", 256,
+		"how many of them one token may have, or one user at the unix socket")
+	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
+	fs.DurationVar(&f.CertificateLife, "certificate-life", 0,
+		"how long the certificates last that this server signs; for tests")
+	_ = fs.MarkHidden("certificate-life") // it is there
+	session.OfMachine(cmd, "data-dir", "listen")
+}
+
+// check reads what is made of several flags, and returns all that is wrong at once.
+func (f *serverFlags) check(cmd *cobra.Command) error {
+	var list session.Faults
+	f.checkStore(&list)
+	if f.Snapshots.Every < 0 || f.Snapshots.Every > 0 && f.Snapshots.Every < backup.LeastEvery {
+		list.Add("--snapshot-every %v: want at least %v, or 0 for never", f.Snapshots.Every, backup.LeastEvery)
+	}
+	if f.Snapshots.Keep < 1 {
+		list.Add("--snapshot-keep %d: want at least 1", f.Snapshots.Keep)
+	}
+	if f.Snapshots.Dir == "" {
+		f.Snapshots.Dir = filepath.Join(f.DataDir, "snapshots")
+	}
+	var err error
+	f.Permissions, err = cluster.ParsePermissions(f.grants)
+	list.Check("--default-permissions", err)
+	if f.Waiters < 1 {
+		list.Add("--max-waiters %d: want at least 1", f.Waiters)
+	}
+	if f.ClientWaiters < 1 {
+		list.Add("--max-client-waiters %d: want at least 1", f.ClientWaiters)
+	}
+	checkTraces(&list, f.Traces)
+	f.asked.check(&list)
+	f.Egress = f.asked.parsed
+	if f.ListenPeers != "" {
+		list.Check("--listen-peers", listenable(f.ListenPeers))
+	}
+	if len(f.Listen) == 0 {
+		list.Add("--listen is empty: want at least one address")
+	}
+	if f.Log, err = datadir.NewLogger(cmd.ErrOrStderr(), f.level); err != nil {
+		list.Add("--%v", err)
+	}
+	f.Values = map[string]string{}
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // names of files, never what is in them
+		if flag.Name != "help" && !flag.Hidden {
+			f.Values[flag.Name] = flag.Value.String()
+		}
+	})
+	return list.Err(cmd)
+}
+
+// checkTraces notes what is wrong with where traces are sent.
+func checkTraces(list *session.Faults, endpoint string) {
+	if u, err := url.Parse(endpoint); endpoint != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		list.Add("--trace-endpoint %q: want http://host:port or https://host:port", endpoint)
+	}
+}
+
+// plainPathError says what is wrong with a file without the name of the call.
+func plainPathError(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Sprintf("%s: %v", e.Path, e.Err)
+	}
+	return err.Error()
+}
+
+// NewServerCommand returns `berth server`.
+func NewServerCommand(sess *session.Session) *cobra.Command {
+	var f serverFlags
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a control plane: store, decisions and API",
+		Long: "Runs a control plane: the store, the decisions and the API. Agents on this machine connect " +
+			"to one of its addresses.\n" +
+			"On unix sockets and loopback addresses only it serves this machine alone; loopback wants the " +
+			"token of <data-dir>/token.\n" +
+			"A data directory that `berth server init` or `berth server join` made is that of a server " +
+			"which other machines reach: over\n" +
+			"https with mutual TLS, as one of several that hold the store together.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("listen") {
+				if err := os.MkdirAll(filepath.Dir(datadir.DefaultSocket()), 0o700); err != nil {
+					return fmt.Errorf("make the folder of the socket: %w", err)
+				}
+			}
+			stop, err := server.ProfileCPU(f.profile)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			s, err := server.Open(cmd.Context(), f.Config)
+			if err != nil {
+				return err
+			}
+			group, ctx := errgroup.WithContext(cmd.Context())
+			group.Go(func() error { return s.Run(ctx) })
+			group.Go(func() error {
+				if err := s.Ready(ctx); err != nil {
+					return nil //nolint:nilerr // run says why the server ended
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
+				return nil
+			})
+			return group.Wait()
+		},
+	}
+	f.flags(cmd)
+	cmd.AddCommand(newServerInitCommand(sess), newServerJoinCommand(sess), newServerMembersCommand(sess),
+		newServerPromoteCommand(sess),
+		newServerRemoveCommand(sess), operator.NewServerRecoverCommand(sess))
+	return cmd
+}

@@ -1,0 +1,205 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/secrets"
+	"github.com/berthd/berth/internal/serve/datadir"
+)
+
+// advertised is what the flags of `berth server init` and `join` say about the server itself.
+type advertised struct {
+	dataDir, name string
+	address       string // HOST[:PORT] of the API
+	peers         string // HOST[:PORT] of the store's member; default the same host
+}
+
+func (v *advertised) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&v.dataDir, "data-dir", datadir.DefaultDataDir(),
+		"folder for all that the server keeps (default "+datadir.DataDirText+")")
+	cmd.Flags().StringVar(&v.address, "advertise", "",
+		fmt.Sprintf("`HOST[:PORT]` that agents, people and other servers reach this one at; port %d by default",
+			datadir.PortAPI))
+	cmd.Flags().StringVar(&v.peers, "advertise-peers", "",
+		fmt.Sprintf("`HOST[:PORT]` for the other members of the store; default the same host, port %d",
+			datadir.PortPeers))
+	cmd.Flags().StringVar(&v.name, "name", datadir.ServerName(),
+		"name of the server, for people (default the machine's)")
+	session.OfMachine(cmd, "data-dir", "name")
+}
+
+// settings returns what the flags say, and notes every fault.
+func (v *advertised) settings(list *session.Faults) datadir.Settings {
+	if !datadir.ValidServerName(v.name) {
+		list.Add("--name %q: want lower-case letters, digits, \"-\" and \".\"", v.name)
+	}
+	if v.address == "" {
+		list.Add("--advertise is missing: the HOST[:PORT] that other machines reach this one at")
+		return datadir.Settings{}
+	}
+	api, err := hostPort(v.address, datadir.PortAPI)
+	list.Check("--advertise", err)
+	peers := v.peers
+	if peers == "" && err == nil {
+		host, _, _ := net.SplitHostPort(api) // hostPort made it
+		peers = net.JoinHostPort(host, fmt.Sprint(datadir.PortPeers))
+	}
+	if err == nil || v.peers != "" {
+		peers, err = hostPort(peers, datadir.PortPeers)
+		list.Check("--advertise-peers", err)
+	}
+	if api != "" && api == peers {
+		list.Add("--advertise and --advertise-peers are both %s: want two ports", api)
+	}
+	return datadir.Settings{Name: v.name, API: "https://" + api, Peer: "https://" + peers}
+}
+
+func newServerInitCommand(sess *session.Session) *cobra.Command {
+	var v advertised
+	cmd := &cobra.Command{
+		Use:   "init --advertise HOST[:PORT]",
+		Short: "Make the first server of several: certificate authority, certificate, settings",
+		Long: "Makes a data directory that of a server which other machines reach: a certificate authority, " +
+			"this server's certificate and its\n" +
+			"settings. A store that is there already is kept. Nothing runs yet: `berth server` starts it. " +
+			"Doing it again changes nothing;\n" +
+			"keys are never overwritten. The other servers are made with `berth server join`.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list session.Faults
+			want := v.settings(&list)
+			if err := list.Err(cmd); err != nil {
+				return err
+			}
+			return initServer(sess, v.dataDir, want)
+		},
+	}
+	v.flags(cmd)
+	return cmd
+}
+
+// initServer makes what `berth server init` makes. Each step may be found done: one that was interrupted is taken up
+// again.
+func initServer(sess *session.Session, dataDir string, want datadir.Settings) error {
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	// 1. What stands there is what is asked for, or nothing.
+	have, err := datadir.ReadSettings(dataDir)
+	if err != nil {
+		return err
+	}
+	if have != nil {
+		if err := have.Same(want, dataDir); err != nil {
+			return err
+		}
+	}
+	// 2. The authority and this server's certificate.
+	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(dataDir, datadir.PKIDir)
+	now := sess.Now()
+	if err := pki.CreateAuthority(dir, now); err != nil {
+		return err
+	}
+	authority, err := pki.OpenAuthority(dir)
+	if err != nil {
+		return err
+	}
+	if err := ownCertificate(dir, authority, id, want.Hosts(), now); err != nil {
+		return err
+	}
+	if have == nil { // a server of an earlier build makes its key when it starts, as the others do
+		if _, err := secrets.Create(dataDir); err != nil {
+			return err
+		}
+	}
+	// 3. The settings, last: with them it is a server. Where its store ran before, it runs on.
+	if have == nil {
+		if want.Store, err = datadir.ReadStore(dataDir); err != nil {
+			return err
+		}
+		want.External = want.Store != nil
+		if err := want.Write(dataDir); err != nil {
+			return err
+		}
+	}
+	return tellInit(sess, dataDir, want, authority, have != nil)
+}
+
+// ownCertificate signs a server's certificate unless there is one.
+func ownCertificate(dir string, authority *pki.Authority, id string, hosts []string, now time.Time) error {
+	_, err := os.Stat(filepath.Join(dir, "self.crt"))
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	self := pki.Subject{Role: cluster.RoleServer, Name: id}
+	request, key, err := pki.NewRequest(self, hosts)
+	if err != nil {
+		return err
+	}
+	cert, err := authority.Sign(request, self, hosts, now)
+	if err != nil {
+		return err
+	}
+	return pki.WriteIdentity(dir, authority.CertificatePEM(), cert, key)
+}
+
+// tellInit says what to do next.
+func tellInit(sess *session.Session, dataDir string, s datadir.Settings, authority *pki.Authority, again bool) error {
+	hash, err := pki.Fingerprint(authority.CertificatePEM())
+	if err != nil {
+		return err
+	}
+	if sess.WantsData() {
+		return sess.PrintData(struct {
+			Name    string `json:"name"`
+			API     string `json:"api"`
+			Peer    string `json:"peer"`
+			DataDir string `json:"data_dir"`
+			CAHash  string `json:"ca_hash"`
+			CAFile  string `json:"ca_file"`
+		}{s.Name, s.API, s.Peer, dataDir, hash, filepath.Join(dataDir, datadir.PKIDir, "ca.crt")})
+	}
+	word := "is now"
+	if again {
+		word = "was already"
+	}
+	flag := ""
+	if dataDir != datadir.DefaultDataDir() {
+		flag = " --data-dir " + dataDir
+	}
+	sess.Printf("%s %s a server, reached at %s", dataDir, word, s.API)
+	sess.Printf("CA hash  %s", hash)
+	sess.Printf("")
+	sess.Printf("Start it here:")
+	sess.Printf("  berth server%s", flag)
+	sess.Printf("Let another server join: make a token here, and take it to that machine:")
+	sess.Printf("  berth token create --join --role server >FILE")
+	sess.Printf("  berth server join --server %s --token-file FILE --advertise HOST && berth server", s.API)
+	sess.Printf("Let a node join, the same way:")
+	sess.Printf("  berth token create --join --role node >FILE")
+	sess.Printf("  berth agent --server %s --join-token-file FILE", s.API)
+	sess.Printf("Let people in from elsewhere: give them a token and %s",
+		filepath.Join(dataDir, datadir.PKIDir, "ca.crt"))
+	sess.Printf("  berth token create --role operator >FILE")
+	sess.Printf("  berth --addr %s --ca-file ca.crt --token-file FILE status", s.API)
+	sess.Printf("Keep a copy of %s in a safe place: who has it is trusted by all servers and nodes.",
+		filepath.Join(dataDir, datadir.PKIDir, "ca.key"))
+	sess.Printf("Keep a copy of %s as well, apart from snapshots of the store: without it nobody can read the "+
+		"secrets in them.", filepath.Join(dataDir, secrets.File))
+	return nil
+}

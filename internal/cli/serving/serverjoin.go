@@ -1,0 +1,162 @@
+package serving
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/secrets"
+	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/join"
+	"github.com/berthd/berth/internal/store"
+)
+
+func newServerJoinCommand(sess *session.Session) *cobra.Command {
+	var v advertised
+	var servers []string
+	var tokenFile string
+	var external bool
+	var f serverFlags
+	cmd := &cobra.Command{
+		Use:   "join --server https://HOST:7071 --token-file FILE --advertise HOST[:PORT]",
+		Short: "Make another server of a control plane",
+		Long: "Trades a join token for this server's certificate and writes its settings to an empty data " +
+			"directory. Nothing runs yet: `berth\n" +
+			"server` starts it; it copies the store and gets its vote by itself. If it is interrupted, do " +
+			"it again with the same token.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list session.Faults
+			want := v.settings(&list)
+			servers = session.SplitList(servers)
+			checkServers(&list, servers)
+			token := ""
+			if tokenFile == "" {
+				list.Add("--token-file is missing: a file with what `berth token create --join --role server` printed")
+			} else {
+				var err error
+				if token, err = datadir.ReadSecret("--token-file", tokenFile); err != nil {
+					list.Add("%s", session.ErrorText(err))
+				}
+			}
+			f.checkStore(&list)
+			if err := list.Err(cmd); err != nil {
+				return err
+			}
+			var err error
+			if want.Store, err = f.Store.Remembered(); err != nil {
+				return err
+			}
+			want.External = external || want.Store != nil
+			return joinServer(cmd.Context(), sess, v.dataDir, want, join.Joiner{Servers: servers, Token: token})
+		},
+	}
+	v.flags(cmd)
+	cmd.Flags().StringSliceVar(&servers, "server", nil,
+		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
+	cmd.Flags().BoolVar(&external, "external-store", false,
+		"the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
+	f.storeFlags(cmd.Flags())
+	return cmd
+}
+
+// checkServers notes what is wrong with addresses of servers that are reached over https.
+func checkServers(list *session.Faults, servers []string) {
+	if len(servers) == 0 {
+		list.Add("--server is missing: https://HOST:%d of a server", datadir.PortAPI)
+	}
+	for _, s := range servers {
+		host, ok := strings.CutPrefix(s, "https://")
+		if !ok {
+			list.Add("--server %q: want https://HOST:%d", s, datadir.PortAPI)
+			continue
+		}
+		_, err := hostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+		list.Check("--server", err)
+	}
+}
+
+// joinServer makes what `berth server join` makes. Each step may be found done.
+func joinServer(ctx context.Context, sess *session.Session, dataDir string, want datadir.Settings,
+	j join.Joiner) error {
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	// 1. The settings come last: where they stand, all is done.
+	have, err := datadir.ReadSettings(dataDir)
+	if err != nil {
+		return err
+	}
+	j.Dir = filepath.Join(dataDir, datadir.PKIDir)
+	if have != nil {
+		if err := have.Same(want, dataDir); err != nil {
+			return err
+		}
+		return errors.Join(j.Done(), tellJoined(sess, dataDir, have, true))
+	}
+	if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err == nil {
+		return &hinted.Error{
+			Err:  fmt.Errorf("%s holds a store of its own already, which would be lost by joining another", dataDir),
+			Hint: "Join from an empty data directory.",
+		}
+	}
+	// 2. The certificate, the authority, a place among the store's members.
+	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
+	if err != nil {
+		return err
+	}
+	j.Self = pki.Subject{Role: cluster.RoleServer, Name: id}
+	j.Hosts, j.Name = want.Hosts(), want.Name
+	if !want.External {
+		j.PeerURL = want.Peer
+	}
+	reply, err := j.Join(ctx)
+	if err != nil {
+		return join.Advise(err, cluster.RoleServer)
+	}
+	// servers of earlier builds have one or none; without, it follows from the authority's key
+	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" {
+		if err := secrets.Write(dataDir, keys); err != nil {
+			return err
+		}
+	}
+	// 3. The settings, with the members to join.
+	if len(reply.Members) == 0 {
+		want.External = true // the others hold no store together, so there is none to join and none to begin
+	}
+	for _, m := range reply.Members {
+		want.Join = append(want.Join, store.Member{ID: m.ID, Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})
+	}
+	if err := want.Write(dataDir); err != nil {
+		return err
+	}
+	return errors.Join(j.Done(), tellJoined(sess, dataDir, &want, false))
+}
+
+func tellJoined(sess *session.Session, dataDir string, s *datadir.Settings, again bool) error {
+	if sess.WantsData() {
+		return sess.PrintData(s)
+	}
+	word := "has joined"
+	if again {
+		word = "had joined already"
+	}
+	flag := datadir.DataDirFlag(dataDir)
+	if s.External {
+		flag += s.Store.Flags()
+	}
+	sess.Printf("%s %s; it will be reached at %s", dataDir, word, s.API)
+	sess.Printf("Start it:  berth server%s", flag)
+	return nil
+}

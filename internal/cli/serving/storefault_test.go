@@ -1,0 +1,87 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/server"
+)
+
+// TestStoreOfTheLastStart: `berth dev` goes on with the store that runs elsewhere where the last start was on that, and
+// says so; it neither leaves a store of its own nor another prefix for --store without a word.
+func TestStoreOfTheLastStart(t *testing.T) {
+	t.Parallel()
+	start := func(dir string, c server.StoreConfig) (*server.Server, string, error) {
+		said := ""
+		s := &server.Server{Config: server.Config{
+			DataDir: dir, Store: c, Log: slog.New(slog.DiscardHandler),
+			Command: "berth dev", Say: func(text string) { said += text },
+		}}
+		return s, said, s.ChooseStore()
+	}
+	there := server.StoreConfig{Endpoints: []string{"http://h:2379"}, Prefix: "prod/"}
+	dir := t.TempDir()
+	s, said, err := start(dir, there)
+	if err != nil || said != "" {
+		t.Fatalf("first: %v, and it said %q", err, said)
+	}
+	if err := s.RememberStore(); err != nil {
+		t.Fatal(err)
+	}
+	s = &server.Server{Config: server.Config{DataDir: dir, Log: slog.New(slog.DiscardHandler), Say: func(text string) {
+		said += text
+	}}}
+	if err := s.ChooseStore(); err != nil || fmt.Sprint(s.Config.Store) != fmt.Sprint(there) {
+		t.Errorf("without --store: %v, and the store is %+v", err, s.Config.Store)
+	}
+	for _, word := range []string{"etcd://h:2379", "as at the last start", "--data-dir"} {
+		if !strings.Contains(said, word) {
+			t.Errorf("it said %q, want %q in it", said, word)
+		}
+	}
+	var hinted *hinted.Error
+	if _, _, err = start(dir, server.StoreConfig{Endpoints: there.Endpoints}); !errors.As(err, &hinted) ||
+		!strings.Contains(hinted.Hint, "berth dev --data-dir "+dir+" --store etcd://h:2379 --store-prefix prod/") {
+		t.Errorf("another prefix: got %v", err)
+	}
+	if _, _, err := start(dir, server.StoreConfig{Endpoints: []string{"http://i:2379"}, Prefix: "prod/"}); err != nil {
+		t.Errorf("the same store at another address: %v", err)
+	}
+	// A server that is made of it keeps its store.
+	want := datadir.Settings{Name: "s1", API: "https://127.0.0.1:1", Peer: "https://127.0.0.1:2"}
+	if err := initServer(session.New(nil, io.Discard, io.Discard), dir, want); err != nil {
+		t.Fatal(err)
+	}
+	if have, err := datadir.ReadSettings(dir); err != nil || !have.External || have.Store == nil ||
+		have.Store.Prefix != "prod/" {
+		t.Errorf("the server's settings: %+v, %v", have, err)
+	}
+	// One that has a store of its own does not leave it for another.
+	own := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(own, datadir.StoreDir, "member"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = start(own, there); !errors.As(err, &hinted) ||
+		!strings.Contains(err.Error(), "--store names another") ||
+		!strings.Contains(hinted.Hint, "another --data-dir") {
+		t.Errorf("with a store of its own: got %v", err)
+	}
+	// A file that cannot be read is not taken for none.
+	torn := t.TempDir()
+	if err := os.WriteFile(filepath.Join(torn, datadir.StoreFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = start(torn, server.StoreConfig{}); !errors.As(err, &hinted) ||
+		!strings.Contains(err.Error(), datadir.StoreFile) {
+		t.Errorf("with a torn file: got %v", err)
+	}
+}

@@ -1,0 +1,68 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func ParseLabels(list []string) (cluster.Labels, error) {
+	labels := cluster.Labels{}
+	for _, l := range list {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("%q: want key=value", l)
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}
+
+// CompleteFlag registers the completion of a flag, which exists.
+func CompleteFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err)
+	}
+}
+
+// Arguments demands a number of arguments, most < 0 meaning any, and tells what they are.
+func Arguments(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least && what != "":
+			return &UsageError{cmd.CommandPath(), fmt.Sprintf("%s needs %s", cmd.CommandPath(), what)}
+		case most == 0 && len(args) > 0:
+			return &UsageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + subcommand(cmd, args[0]),
+			}
+		case most >= 0 && len(args) > most:
+			return &UsageError{
+				cmd.CommandPath(),
+				fmt.Sprintf("%s takes %s, found also %q", cmd.CommandPath(), what, args[most]),
+			}
+		}
+		return nil
+	}
+}
+
+// CompleteManifests completes files.
+func CompleteManifests(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// OfMachine marks a flag whose default depends on the machine: its usage tells it, not its value.
+func OfMachine(cmd *cobra.Command, names ...string) {
+	for _, n := range names {
+		cmd.Flags().Lookup(n).DefValue = ""
+	}
+}
+
+// InCluster adds the flag that says where a secret is.
+func (s *Session) InCluster(cmd *cobra.Command, in *string) {
+	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
+	s.CompleteFlags(cmd, map[string]string{"cluster": KindCluster})
+}

@@ -1,0 +1,250 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+)
+
+// completeTimeout bounds how long a shell waits for names.
+const completeTimeout = time.Second
+
+// Kinds that arguments name by their own name alone, besides those of names.go.
+const (
+	KindServer      = "server"
+	KindReservation = "reservation"
+	KindRebalancing = "rebalancing"
+	KindToken       = "token"
+	KindPool        = "pool"
+)
+
+// CompleteNames completes the first argument with names of the kinds as the command takes them: where it takes several
+// kinds KIND/NAME for all but tasks, which go by their own; where it takes one, the name alone.
+func (s *Session) CompleteNames(kinds ...string) cobra.CompletionFunc {
+	return s.Completing(1, func(ctx context.Context, c *client.Client, text string) []string {
+		if len(kinds) > 1 {
+			return argumentsOf(ctx, c, kinds)
+		}
+		if plain := plainNames(ctx, c, kinds[0]); len(matching(plain, text)) > 0 ||
+			!strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
+			return plain
+		}
+		return argumentsOf(ctx, c, kinds)
+	})
+}
+
+// CompleteObjects completes all arguments with KIND/NAME of the kinds, tasks and nodes among them.
+func (s *Session) CompleteObjects(most int, kinds ...string) cobra.CompletionFunc {
+	return s.Completing(most, func(ctx context.Context, c *client.Client, _ string) []string {
+		var names []string
+		for _, kind := range kinds {
+			for _, n := range namesOf(ctx, c, kind) {
+				names = append(names, n.String())
+			}
+		}
+		return names
+	})
+}
+
+// CompleteMany completes any number of arguments with the names of a kind.
+func (s *Session) CompleteMany(kind string) cobra.CompletionFunc {
+	return s.Completing(-1, func(ctx context.Context, c *client.Client, _ string) []string {
+		return plainNames(ctx, c, kind)
+	})
+}
+
+// CompleteFlags completes flags with names of a kind each, without cluster and the kind's word.
+func (s *Session) CompleteFlags(cmd *cobra.Command, kinds map[string]string) {
+	for flag, kind := range kinds { // order-free: each flag has a completion of its own
+		complete := s.Completing(0, func(ctx context.Context, c *client.Client, _ string) []string {
+			var names []string
+			for _, n := range namesOf(ctx, c, kind) {
+				names = append(names, n.Name)
+			}
+			return names
+		})
+		CompleteFlag(cmd, flag, complete)
+	}
+}
+
+// Completing completes up to most arguments, 0 for the value of a flag and -1 for any number, with what a server that
+// is asked for no longer than completeTimeout knows. Those that stand on the line are left out; a shell is not told of
+// errors.
+func (s *Session) Completing(most int,
+	know func(ctx context.Context, c *client.Client, text string) []string,
+) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		if most > 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		c, err := s.Connect()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer c.Close()
+		names := matching(know(ctx, c, text), text)
+		if most != 0 {
+			names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteNodeThen completes a node first and then, up to most arguments in all, what is known of it.
+func (s *Session) CompleteNodeThen(most int,
+	know func(context.Context, *client.Client, api.NodeView) []string,
+) cobra.CompletionFunc {
+	node := s.CompleteNames(KindNode)
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return node(cmd, args, text)
+		}
+		return s.Completing(most, func(ctx context.Context, c *client.Client, _ string) []string {
+			v, err := c.Node(ctx, args[0])
+			if err != nil {
+				return nil
+			}
+			return know(ctx, c, v)
+		})(cmd, args, text)
+	}
+}
+
+// TaintKeys returns the keys of a node's taints.
+func TaintKeys(_ context.Context, _ *client.Client, v api.NodeView) []string {
+	var keys []string
+	for _, t := range v.Taints {
+		keys = append(keys, t.Key)
+	}
+	return keys
+}
+
+// PoolNames returns the pools that nodes are in.
+func PoolNames(ctx context.Context, c *client.Client, _ api.NodeView) []string {
+	return plainNames(ctx, c, KindPool)
+}
+
+// matching returns the names that begin with text, ordered, each once.
+func matching(names []string, text string) []string {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, text) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// argumentsOf returns names as commands take them that are about several kinds: tasks, which no other name can be taken
+// for, by their own.
+func argumentsOf(ctx context.Context, c *client.Client, kinds []string) []string {
+	var names []string
+	for _, kind := range kinds {
+		for _, n := range namesOf(ctx, c, kind) {
+			if kind == KindTask {
+				names = append(names, n.Name)
+			} else {
+				names = append(names, n.String())
+			}
+		}
+	}
+	return names
+}
+
+// plainNames returns the names of a kind as a command takes them that is about it alone.
+func plainNames(ctx context.Context, c *client.Client, kind string) []string {
+	var names []string
+	for _, n := range namesOf(ctx, c, kind) {
+		names = append(names, n.Argument())
+	}
+	return names
+}
+
+// namesOf returns the names that a server knows of a kind, none where it does not answer.
+func namesOf(ctx context.Context, c *client.Client, kind string) []Name {
+	var names []Name
+	add := func(in, own string) { names = append(names, Name{kind, in, own}) }
+	none := client.ListOptions{}
+	switch kind {
+	case KindService:
+		page, _ := c.Services(ctx, "", none)
+		for _, v := range page.Items {
+			add(v.Cluster, v.Name)
+		}
+	case KindJob:
+		page, _ := c.Jobs(ctx, "", none)
+		for _, v := range page.Items {
+			add(v.Cluster, v.Name)
+		}
+	case KindCron:
+		page, _ := c.Crons(ctx, "", none)
+		for _, v := range page.Items {
+			add(v.Cluster, v.Name)
+		}
+	case KindNode:
+		page, _ := c.Nodes(ctx, none)
+		for _, v := range page.Items {
+			add("", v.Name)
+		}
+	case KindTask:
+		page, _ := c.Tasks(ctx, client.TaskFilter{}, none)
+		for _, v := range page.Items {
+			add("", ShortTask(v.ID))
+		}
+	default:
+		for _, n := range OtherNames(ctx, c, kind) {
+			add("", n)
+		}
+	}
+	return names
+}
+
+// OtherNames returns the names of a kind that is in no cluster and does not run.
+func OtherNames(ctx context.Context, c *client.Client, kind string) []string {
+	var names []string
+	none := client.ListOptions{}
+	switch kind {
+	case KindDefinition:
+		page, _ := c.Definitions(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Ref().String())
+		}
+	case KindCluster:
+		page, _ := c.Clusters(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Name)
+		}
+	case KindServer:
+		page, _ := c.Servers(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Name)
+		}
+	case KindReservation:
+		page, _ := c.Reservations(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Name)
+		}
+	case KindRebalancing:
+		page, _ := c.Rebalancings(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, strconv.FormatUint(v.ID, 10))
+		}
+	case KindToken:
+		page, _ := c.Tokens(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.ID)
+		}
+	case KindPool:
+		page, _ := c.Nodes(ctx, none)
+		for _, v := range page.Items {
+			if v.Pool != "" {
+				names = append(names, v.Pool)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,59 @@
+package session
+
+// ForeignWords are the words that other systems have for what a command does, each with the path of that command below
+// "berth".
+func ForeignWords() map[string]string {
+	byCommand := map[string][]string{
+		"run":                       {"apply", "create", "deploy", "sbatch", "submit", "up", "update", "upgrade"},
+		"plan":                      {"dry-run", "preview"},
+		"validate":                  {"config", "lint"},
+		"simulate":                  {"forecast", "predict", "what-if", "whatif"},
+		"status":                    {"deployments", "get", "health", "service", "services", "job", "jobs"},
+		"ps":                        {"alloc", "allocs", "list", "ls", "pods", "squeue", "task", "tasks"},
+		"explain":                   {"describe", "why"},
+		"logs":                      {"log", "tail"},
+		"events":                    {"history", "monitor"},
+		"inspect":                   {"show"},
+		"top":                       {"stats", "usage"},
+		"scale":                     {"autoscale", "resize"},
+		"stop":                      {"cancel", "kill", "scancel"},
+		"restart":                   {"reload", "rerun"},
+		"rollout undo":              {"revert", "rollback", "rollout cancel", "rollout abort", "rollout rollback"},
+		"rollout status":            {"deployment"},
+		"rebalance":                 {"balance", "defrag", "optimize"},
+		"delete":                    {"destroy", "down", "purge", "remove"},
+		"exec":                      {"bash", "console", "sh", "shell", "ssh"},
+		"port-forward":              {"forward", "proxy"},
+		"cp":                        {"copy", "scp"},
+		"secret set":                {"configmap", "credential", "var"},
+		"image ls":                  {"images"},
+		"image pull":                {"pull"},
+		"image load":                {"load", "push"},
+		"node ls":                   {"hosts", "nodes", "sinfo"},
+		"node cordon":               {"cordon"},
+		"node drain":                {"drain", "evacuate"},
+		"node forget":               {"forget", "node delete", "node remove", "node rm"},
+		"node taint":                {"taint"},
+		"node uncordon":             {"uncordon"},
+		"token create":              {"join", "login"},
+		"server":                    {"master"},
+		"operator debug":            {"debug", "support"},
+		"operator snapshot save":    {"backup", "snapshot"},
+		"operator snapshot restore": {"restore"},
+
+		// Below a command.
+		"cron status":      {"cron next"},
+		"image prune":      {"image rm", "image gc", "image remove", "image delete"},
+		"rebalance status": {"rebalance show"},
+		"server members":   {"operator members", "operator raft", "server list", "server status"},
+		"server remove":    {"server rm", "server delete", "server leave"},
+		"token revoke":     {"token rm", "token delete", "token remove"},
+	}
+	words := map[string]string{}
+	for command, foreign := range byCommand { // order-free: no word has two commands
+		for _, w := range foreign {
+			words[w] = command
+		}
+	}
+	return words
+}

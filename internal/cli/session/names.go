@@ -1,0 +1,417 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// CronName returns the argument that names a cron.
+func CronName(v api.CronView) Name { return Name{KindCron, v.Cluster, v.Name} }
+
+// AllCrons returns the crons of a cluster, or of all, the one whose moment comes next first and those without one last.
+func AllCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
+	crons, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
+			return c.Crons(ctx, in, o)
+		})
+	slices.SortStableFunc(crons, func(x, y api.CronView) int {
+		p, q := NextOf(x), NextOf(y)
+		return cmp.Or(-BoolCompare(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
+			cmp.Compare(x.Name, y.Name))
+	})
+	return crons, err
+}
+
+// NextOf returns the next moment of a cron, zero for none.
+func NextOf(v api.CronView) time.Time {
+	if len(v.Status.Next) == 0 {
+		return time.Time{}
+	}
+	return v.Status.Next[0]
+}
+
+func ServerRank(v api.ServerView) int {
+	return slices.Index([]api.ServerState{api.ServerDown, api.ServerUnknown, api.ServerJoining, api.ServerUp}, v.State)
+}
+
+// Words for kinds in arguments.
+const (
+	KindService    = "service"
+	KindJob        = "job"
+	KindDefinition = "definition"
+	KindCluster    = "cluster"
+	KindNode       = "node"
+	KindTask       = "task"
+	KindCron       = "cron"
+)
+
+// Name is an argument KIND/NAME or KIND/CLUSTER/NAME.
+type Name struct {
+	Kind    string
+	Cluster string // "" is any
+	Name    string
+}
+
+// String returns the argument that the name stands for.
+func (n Name) String() string {
+	if n.Cluster == "" || n.Cluster == cluster.DefaultCluster {
+		return n.Kind + "/" + n.Name
+	}
+	return n.Kind + "/" + n.Cluster + "/" + n.Name
+}
+
+// Short returns the name without its kind, for tables of one kind.
+func (n Name) Short() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
+
+// ParseName reads an argument of one of the kinds. Where there is only one, its word may be left out.
+func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
+	want := make([]string, len(kinds))
+	for i, k := range kinds {
+		want[i] = k + "/NAME"
+	}
+	wrong := func(format string, args ...any) (Name, error) {
+		return Name{}, &UsageError{
+			cmd.CommandPath(),
+			fmt.Sprintf(format, args...) + ": want " + strings.Join(want, " or "),
+		}
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) == 1 && len(kinds) == 1 && text != "" {
+		return Name{Kind: kinds[0], Name: text}, nil
+	}
+	if len(parts) == 1 || parts[0] == "" {
+		return wrong("%q names no kind", text)
+	}
+	n := Name{Kind: KindWord(parts[0]), Name: parts[len(parts)-1]}
+	owned := n.Kind == KindService || n.Kind == KindJob || n.Kind == KindCron
+	switch {
+	case n.Kind == "":
+		return wrong("%q is no kind", parts[0])
+	case !slices.Contains(kinds, n.Kind):
+		return wrong("%s does not take a %s", cmd.CommandPath(), n.Kind)
+	case len(parts) == 3 && owned:
+		n.Cluster = parts[1]
+	case len(parts) != 2:
+		return wrong("%q is no name", text)
+	}
+	if n.Name == "" || len(parts) == 3 && n.Cluster == "" {
+		return wrong("%q has an empty name", text)
+	}
+	return n, nil
+}
+
+// KindWord returns the kind that a word means, or "".
+func KindWord(s string) string {
+	switch strings.ToLower(s) {
+	case KindService, "services", "svc":
+		return KindService
+	case KindJob, "jobs":
+		return KindJob
+	case KindDefinition, "definitions", "def", "taskdefinition":
+		return KindDefinition
+	case KindCluster, "clusters":
+		return KindCluster
+	case KindNode, "nodes":
+		return KindNode
+	case KindTask, "tasks":
+		return KindTask
+	case KindCron, "crons":
+		return KindCron
+	}
+	return ""
+}
+
+// Ambiguous is the error of a name that means several things.
+func Ambiguous(text string, candidates []string) error {
+	const most = 10
+	slices.Sort(candidates)
+	if rest := len(candidates) - most; rest > 0 {
+		candidates = append(candidates[:most], fmt.Sprintf("and %d more", rest))
+	}
+	return fmt.Errorf("%q is ambiguous: it may be %s; name one of them in full", text, strings.Join(candidates, ", "))
+}
+
+// ErrUnknown is what unknown returns, whatever it names.
+var ErrUnknown = errors.New("there is no")
+
+// Unknown is the error of a name that means nothing, with those that it may have been meant for.
+func Unknown(kind, text string, known []string) error {
+	err := fmt.Errorf("%w %s %q", ErrUnknown, kind, text)
+	known = slices.Sorted(slices.Values(known))
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k, text) })
+	switch {
+	case len(near) > 0 && len(near) <= 5:
+		return fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
+	case len(known) > 0 && len(known) <= 10:
+		return fmt.Errorf("%w: there is %s", err, strings.Join(known, ", "))
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("%w: there is none at all", err)
+	}
+	return fmt.Errorf("%w: 'berth status' lists what there is", err)
+}
+
+// similar reports whether one name may have been meant by another.
+func similar(known, text string) bool {
+	known = known[strings.LastIndex(known, "/")+1:]
+	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
+		strings.HasPrefix(known, text[:1]) && len(known) == len(text))
+}
+
+// Service returns the service that an argument names.
+func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
+	all, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+			return c.Services(ctx, n.Cluster, o)
+		})
+	if err != nil {
+		return v, err
+	}
+	return pick(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+}
+
+// Job returns the job that an argument names.
+func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
+	all, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+			return c.Jobs(ctx, n.Cluster, o)
+		})
+	if err != nil {
+		return v, err
+	}
+	return pick(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+}
+
+// Cron returns the cron that an argument names.
+func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
+	all, err := AllCrons(ctx, c, n.Cluster)
+	if err != nil {
+		return v, err
+	}
+	return pick(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+}
+
+// Resolve fills in the cluster of a service, job or cron.
+func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
+	switch n.Kind {
+	case KindService:
+		v, err := n.Service(ctx, c)
+		n.Cluster = v.Cluster
+		return n, err
+	case KindJob:
+		v, err := n.Job(ctx, c)
+		n.Cluster = v.Cluster
+		return n, err
+	case KindCron:
+		v, err := n.Cron(ctx, c)
+		n.Cluster = v.Cluster
+		return n, err
+	}
+	return n, nil
+}
+
+// pick returns the one element that is named: names are exact, for what is done to an object is meant for it.
+func pick[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
+	var hits, known []string
+	for _, v := range all {
+		in, own := nameOf(v)
+		if own == n.Name {
+			found = v
+			hits = append(hits, n.Kind+"/"+in+"/"+own)
+		}
+		known = append(known, Name{n.Kind, in, own}.String())
+	}
+	switch len(hits) {
+	case 0:
+		return found, Unknown(n.Kind, strings.TrimPrefix(n.String(), n.Kind+"/"), known)
+	case 1:
+		return found, nil
+	}
+	return found, Ambiguous(n.Kind+"/"+n.Name, hits)
+}
+
+// ShortTask returns a task's id as people write it: without the default cluster.
+func ShortTask(id cluster.TaskID) string {
+	return strings.TrimPrefix(string(id), cluster.DefaultCluster+".")
+}
+
+// ShortTasks writes the tasks that a sentence of the server names as people write them.
+func ShortTasks(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		id := strings.TrimRight(w, ":;,.")
+		if _, ok := cluster.TaskID(id).Parts(); ok {
+			words[i] = ShortTask(cluster.TaskID(id)) + w[len(id):]
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// FindTask returns the newest attempt of the task that text names: its id, with or without the
+// default cluster, the id of its attempt, or the beginning of one of them.
+func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
+	for _, id := range []cluster.TaskID{cluster.TaskID(text), cluster.TaskID(cluster.DefaultCluster + "." + text)} {
+		if _, ok := id.Parts(); !ok {
+			continue
+		}
+		t, err := c.Task(ctx, id)
+		if client.StatusOf(err) == http.StatusNotFound {
+			continue
+		}
+		return t, err
+	}
+	tasks, err := AllTasks(ctx, c, client.TaskFilter{All: true})
+	if err != nil {
+		return api.TaskView{}, err
+	}
+	var hits []api.TaskView
+	var known []string
+	for _, t := range Newest(tasks) {
+		known = append(known, ShortTask(t.ID))
+		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(ShortTask(t.ID), text) ||
+			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
+			hits = append(hits, t)
+		}
+	}
+	if len(hits) > 1 { // a task that lives is meant before those that have ended
+		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool {
+			return t.State.Terminal()
+		}); len(alive) == 1 {
+			hits = alive
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return api.TaskView{}, Unknown(KindTask, text, known)
+	case 1:
+		return hits[0], nil
+	}
+	var candidates []string
+	for _, t := range hits {
+		candidates = append(candidates, ShortTask(t.ID))
+	}
+	return api.TaskView{}, Ambiguous(text, candidates)
+}
+
+// AllTasks returns all pages of a list of tasks.
+func AllTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
+	tasks, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
+			return c.Tasks(ctx, f, o)
+		})
+	return tasks, err
+}
+
+// Newest keeps the newest attempt of each task, ordered by id.
+func Newest(tasks []api.TaskView) []api.TaskView {
+	tasks = slices.Clone(tasks)
+	slices.SortStableFunc(tasks, func(a, b api.TaskView) int {
+		return cmp.Or(CompareTasks(a, b), cmp.Compare(b.Attempt, a.Attempt))
+	})
+	return slices.CompactFunc(tasks, func(a, b api.TaskView) bool { return a.ID == b.ID })
+}
+
+// CompareTasks orders by id, numbers as numbers.
+func CompareTasks(a, b api.TaskView) int {
+	p, _ := a.ID.Parts()
+	q, _ := b.ID.Parts()
+	return cmp.Or(cmp.Compare(p.Cluster, q.Cluster), cmp.Compare(p.Owner, q.Owner),
+		cmp.Compare(p.Generation, q.Generation), cmp.Compare(p.Step, q.Step),
+		cmp.Compare(p.Index, q.Index), cmp.Compare(a.ID, b.ID))
+}
+
+// OwnerName returns the argument that names an owner.
+func OwnerName(o cluster.OwnerRef) Name {
+	switch o.Kind {
+	case cluster.KindJob:
+		return Name{KindJob, o.Cluster, o.Name}
+	case cluster.KindCron:
+		return Name{KindCron, o.Cluster, o.Name}
+	default:
+		return Name{KindService, o.Cluster, o.Name}
+	}
+}
+
+// ClusterNamed returns a cluster; where it is not there, the error tells which there are.
+func ClusterNamed(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
+	v, err := c.Cluster(ctx, text)
+	if client.StatusOf(err) == http.StatusNotFound {
+		return v, Unknown(KindCluster, text, OtherNames(ctx, c, KindCluster))
+	}
+	return v, err
+}
+
+// UnknownDefinition is the error of a reference to a task definition, or to a version of it, that is not there.
+func UnknownDefinition(ctx context.Context, c *client.Client, ref cluster.Ref) error {
+	known := OtherNames(ctx, c, KindDefinition)
+	own := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, ref.Name+"@") })
+	if ref.Version > 0 && len(own) > 0 {
+		return fmt.Errorf("%w %s %q: there is %s", ErrUnknown, KindDefinition, ref, strings.Join(own, ", "))
+	}
+	return Unknown(KindDefinition, ref.Name, known)
+}
+
+func AllNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
+	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
+	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
+		return cmp.Or(cmp.Compare(nodeRank(x), nodeRank(y)), cmp.Compare(x.Name, y.Name))
+	})
+	return nodes, err
+}
+
+func nodeRank(n api.NodeView) int {
+	switch n.State {
+	case cluster.NodeDown:
+		return 0
+	case cluster.NodeSuspect:
+		return 1
+	case cluster.NodeReady:
+		return 3
+	}
+	return 2
+}
+
+// ServiceName returns the argument that names a service.
+func ServiceName(v api.ServiceView) Name { return Name{KindService, v.Cluster, v.Name} }
+
+// Argument returns the name as commands take it that are about services alone: without the kind where that is clear.
+func (n Name) Argument() string {
+	if n.Cluster == "" || n.Cluster == cluster.DefaultCluster {
+		return n.Name
+	}
+	return n.String()
+}
+
+// StateRank orders the states of services and jobs by how much they need somebody's attention.
+func StateRank(state string) int {
+	order := []string{
+		"failing", "failed", "degraded", "pending", "starting", "rolling-out", "stopping", "deleting", "running",
+		"healthy", "succeeded", "stopped", "cancelled",
+	}
+	if i := slices.Index(order, state); i >= 0 {
+		return i
+	}
+	return len(order)
+}
+
+func BoolCompare(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return 1
+	}
+	return -1
+}

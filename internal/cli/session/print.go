@@ -1,0 +1,117 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/output"
+)
+
+func (s *Session) CheckOutput(cmd *cobra.Command) error {
+	known := []string{output.OutputTable, output.OutputWide, output.OutputJSON, output.OutputYAML}
+	if slices.Contains(known, s.Format) {
+		return nil
+	}
+	var err error
+	if s.Template, err = output.NewTemplate(s.Format); s.Template != nil || err != nil {
+		return err
+	}
+	return &UsageError{
+		cmd.CommandPath(),
+		fmt.Sprintf("-o %s: want one of %s, jsonpath=PATH, go-template=TEMPLATE", s.Format, strings.Join(known, ", ")),
+	}
+}
+
+// WantsData reports whether values are printed for programs, not tables for people.
+func (s *Session) WantsData() bool {
+	return s.Format == output.OutputJSON || s.Format == output.OutputYAML || s.Template != nil
+}
+
+// PrintData prints a value as JSON or YAML, or as the user's path or template says.
+func (s *Session) PrintData(v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode output: %w", err)
+	}
+	out := b.Bytes()
+	if s.Template != nil {
+		value, err := output.Decode(out)
+		if err != nil {
+			return err
+		}
+		return s.Template.Write(s.Stdout, value)
+	}
+	if s.Format == output.OutputYAML {
+		text, err := output.ToYAML(out)
+		if err != nil {
+			return err
+		}
+		out = text
+	}
+	_, err := s.Stdout.Write(out)
+	return err
+}
+
+// PrintItem prints a value of a stream as one line of JSON, as a YAML document, or as the user's path or template says
+// with the line ended.
+func (s *Session) PrintItem(v any) error {
+	if s.Format == output.OutputYAML {
+		if _, err := io.WriteString(s.Stdout, "---\n"); err != nil {
+			return err
+		}
+		return s.PrintData(v)
+	}
+	if s.Template != nil {
+		var b bytes.Buffer
+		one := *s
+		one.Stdout = &b
+		if err := one.PrintData(v); err != nil {
+			return err
+		}
+		if text := b.Bytes(); len(text) > 0 && text[len(text)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+		_, err := s.Stdout.Write(b.Bytes())
+		return err
+	}
+	return json.NewEncoder(s.Stdout).Encode(v)
+}
+
+// PrintTable prints a table to standard output.
+func (s *Session) PrintTable(t output.Table) error {
+	_, err := io.WriteString(s.Stdout, t.Render(output.Layout{
+		Wide: s.Format == output.OutputWide, Color: s.Colors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
+	}))
+	return err
+}
+
+// Colors reports whether output to w is coloured.
+func (s *Session) Colors(w io.Writer) bool {
+	return s.Env("NO_COLOR") == "" && s.Env("TERM") != "dumb" && output.TerminalWidth(w) > 0
+}
+
+// Age says how long ago something was: "5s", "3m", "2h", "4d"; "" for never.
+func (s *Session) Age(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return output.Span(s.Now().Sub(at))
+}
+
+// DataOf prints a value for programs, and for people nothing.
+func (s *Session) DataOf(v any) error {
+	if s.WantsData() {
+		return s.PrintData(v)
+	}
+	return nil
+}

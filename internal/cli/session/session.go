@@ -1,0 +1,74 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/internal/cli/output"
+)
+
+// Session is what the commands share: the streams, the environment and the global flags.
+type Session struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Env            func(string) string
+	Now            func() time.Time
+
+	Addrs                     []string
+	TokenFile, CAFile, CAHash string
+	Format                    string
+	Template                  output.Template // what the output's own text makes of values, or nil
+}
+
+func New(stdin io.Reader, stdout, stderr io.Writer) *Session {
+	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now}
+}
+
+// Messagef prints a message for people.
+func (s *Session) Messagef(format string, args ...any) {
+	fmt.Fprintf(s.Stderr, format+"\n", args...)
+}
+
+// Printf prints a line of data.
+func (s *Session) Printf(format string, args ...any) {
+	fmt.Fprintf(s.Stdout, format+"\n", args...)
+}
+
+// Group is the action of commands that only hold others.
+func (s *Session) Group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return &UsageError{
+		cmd.CommandPath(),
+		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0]),
+	}
+}
+
+// slips counts the slips of the keyboard between two words: a letter too many, too few, wrong, or two that changed
+// places (the optimal string alignment distance).
+func slips(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		for j := range rows[i] {
+			if i == 0 || j == 0 {
+				rows[i][j] = i + j
+				continue
+			}
+			wrong := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				wrong++
+			}
+			rows[i][j] = min(wrong, rows[i-1][j]+1, rows[i][j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}

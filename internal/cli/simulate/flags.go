@@ -1,0 +1,262 @@
+package simulate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/apply"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// changeFlag is a flag that adds a change each time that it is given: so changes are made in the order of the flags.
+type changeFlag struct {
+	name, kind, usage string
+	read              func(text string) error
+	wrong             *session.Faults
+}
+
+// Set is part of pflag.Value. What is wrong is kept, so that all of it is told at once.
+func (c *changeFlag) Set(text string) error {
+	if err := c.read(text); err != nil {
+		c.wrong.Add("--%s %s: %s", c.name, text,
+			strings.TrimPrefix(strings.TrimPrefix(session.ErrorText(err), strconv.Quote(text)+": "), text+": "))
+	}
+	return nil
+}
+
+// String is part of pflag.Value.
+func (c *changeFlag) String() string { return "" }
+
+// Type is part of pflag.Value.
+func (c *changeFlag) Type() string { return c.kind }
+
+// changes returns the flags that are changes.
+func (s *simulation) changes() []*changeFlag {
+	add := func(c api.SimulateChange) error { //nolint:unparam // nil, for the flags to return
+		s.ask.Changes = append(s.ask.Changes, c)
+		return nil
+	}
+	object := func(text string) api.SimulateObject {
+		kind, in, name := splitOwner(text)
+		return api.SimulateObject{Kind: kind, Cluster: in, Name: name}
+	}
+	all := []*changeFlag{
+		{
+			name: "add-nodes", kind: "NODES",
+			usage: "nodes that join, such as 3:cpu=8,memory=32GiB; repeatable, as all changes are",
+			read: func(text string) error {
+				n, err := parseNodes(text)
+				if err != nil {
+					return err
+				}
+				return add(api.SimulateChange{AddNodes: n})
+			},
+		},
+		{
+			name: "remove-node", kind: "NODE", usage: "a machine that dies and never comes back",
+			read: func(text string) error { return add(api.SimulateChange{RemoveNode: text}) },
+		},
+		{name: "drain-node", kind: "NODE", usage: "a node that is drained", read: func(text string) error {
+			return add(api.SimulateChange{DrainNode: text})
+		}},
+		{name: "cordon-node", kind: "NODE", usage: "a node that is cordoned", read: func(text string) error {
+			return add(api.SimulateChange{CordonNode: text})
+		}},
+		{
+			name: "run", kind: "FILE", usage: "a manifest that is run: a file, a folder or - for standard input",
+			read: s.addManifest,
+		},
+		{name: "scale", kind: "SERVICE=N", usage: "a service whose count is set", read: func(text string) error {
+			service, number, _ := strings.Cut(text, "=")
+			n, err := strconv.Atoi(number)
+			if service == "" || err != nil {
+				return fmt.Errorf("%q: want a service and its count, such as web=5", text)
+			}
+			o := object(service)
+			return add(api.SimulateChange{Scale: &api.SimulateScale{Cluster: o.Cluster, Service: o.Name, Count: n}})
+		}},
+		{
+			name: "restart", kind: "SERVICE", usage: "a service whose tasks are all replaced",
+			read: func(text string) error {
+				o := object(text)
+				return add(api.SimulateChange{Restart: &o})
+			},
+		},
+		{name: "delete", kind: "NAME", usage: "a service that is deleted, or job/NAME", read: func(text string) error {
+			o := object(text)
+			return add(api.SimulateChange{Delete: &o})
+		}},
+		{
+			name: "changes", kind: "FILE",
+			usage: "a list of changes, as YAML or JSON in the form of POST /v1/simulate; where a change " +
+				"says file, its manifest is run", read: s.addFile,
+		},
+	}
+	for _, c := range all {
+		c.wrong = &s.wrong
+	}
+	return all
+}
+
+// splitOwner reads NAME, KIND/NAME or KIND/CLUSTER/NAME, or CLUSTER/NAME of a service.
+func splitOwner(text string) (kind cluster.Kind, in, name string) {
+	kind = cluster.KindService
+	parts := strings.Split(text, "/")
+	of := map[string]cluster.Kind{
+		session.KindService: cluster.KindService, session.KindJob: cluster.KindJob,
+		session.KindCron: cluster.KindCron,
+	}
+	if k, ok := of[parts[0]]; ok && len(parts) > 1 {
+		kind, parts = k, parts[1:]
+	}
+	name = parts[len(parts)-1]
+	return kind, strings.Join(parts[:len(parts)-1], "/"), name
+}
+
+// addManifest adds the change that is to run a manifest.
+func (s *simulation) addManifest(path string) error {
+	objects, err := apply.ReadManifests(s.Session, []string{path})
+	if err != nil {
+		return err
+	}
+	run, err := specs(objects)
+	if err != nil {
+		return err
+	}
+	if len(run) == 0 {
+		return fmt.Errorf("%s holds no objects", path)
+	}
+	s.objects[len(s.ask.Changes)] = objects
+	s.ask.Changes = append(s.ask.Changes, api.SimulateChange{Run: run})
+	return nil
+}
+
+// fileChange is a change as a file has it.
+type fileChange struct {
+	api.SimulateChange
+	// File is a manifest that is run.
+	File string `json:"file,omitempty"`
+}
+
+// addFile adds the changes of a file.
+func (s *simulation) addFile(path string) error {
+	var text []byte
+	var err error
+	if path == "-" {
+		text, err = io.ReadAll(s.Stdin)
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return err
+	}
+	var raw []json.RawMessage
+	plain, err := yaml.YAMLToJSON(text)
+	if err == nil {
+		err = json.Unmarshal(plain, &raw)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: want a list of changes: %w", path, err)
+	}
+	var wrong []error
+	for i, one := range raw {
+		var c fileChange
+		d := json.NewDecoder(bytes.NewReader(one))
+		d.DisallowUnknownFields()
+		err := d.Decode(&c)
+		switch {
+		case err != nil:
+			wrong = append(wrong, fmt.Errorf("%s: change %d: %w", path, i+1, err))
+		case c.File != "":
+			if err := s.addManifest(c.File); err != nil {
+				wrong = append(wrong, fmt.Errorf("%s: change %d: %w", path, i+1, err))
+			}
+		default:
+			s.ask.Changes = append(s.ask.Changes, c.SimulateChange)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// parseNodes reads "3", "2:like=n3" and "4:cpu=16,memory=64GiB,label.zone=a".
+func parseNodes(text string) (*api.SimulateNodes, error) {
+	number, rest, more := strings.Cut(text, ":")
+	count, err := strconv.Atoi(number)
+	if err != nil || count < 1 {
+		return nil, fmt.Errorf("%q: want how many nodes, and after a colon what they are, such as 3:cpu=8,memory=32GiB",
+			text)
+	}
+	n := &api.SimulateNodes{Count: count}
+	if !more {
+		return n, nil
+	}
+	var wrong []error
+	for part := range strings.SplitSeq(rest, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || value == "" {
+			wrong = append(wrong, fmt.Errorf("%q: want key=value", part))
+			continue
+		}
+		label, isLabel := strings.CutPrefix(key, "label.")
+		device, isDevice := strings.CutPrefix(key, "device.")
+		switch {
+		case isLabel:
+			if n.Labels == nil {
+				n.Labels = cluster.Labels{}
+			}
+			n.Labels[label] = value
+		case isDevice, key == cluster.DefaultDeviceType:
+			if !isDevice {
+				device = key
+			}
+			g, err := parseDevices(device, value)
+			if err != nil {
+				wrong = append(wrong, err)
+			}
+			n.Devices = append(n.Devices, g)
+		case key == "taint":
+			n.Taints = append(n.Taints, value)
+		default:
+			to := map[string]*string{
+				"name": &n.Name, "like": &n.Like, "cpu": &n.CPU, "memory": &n.Memory, "disk": &n.Disk, "arch": &n.Arch,
+				"pool": &n.Pool,
+			}[key]
+			if to == nil {
+				wrong = append(wrong, fmt.Errorf(
+					"%q is not known: want name, like, cpu, memory, disk, arch, pool, label.KEY, taint, gpu "+
+						"or device.TYPE", key))
+				continue
+			}
+			*to = value
+		}
+	}
+	return n, errors.Join(wrong...)
+}
+
+// parseDevices reads "4", "4:A100" and "4:A100:80GiB".
+func parseDevices(kind, text string) (api.SimulateGPUs, error) {
+	parts := strings.SplitN(text, ":", 3)
+	n, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return api.SimulateGPUs{},
+			fmt.Errorf("%s=%s: want how many, and after colons model and memory, such as 4:A100:80GiB", kind, text)
+	}
+	g := api.SimulateGPUs{Type: kind, Count: n}
+	if len(parts) > 1 {
+		g.Model = parts[1]
+	}
+	if len(parts) > 2 {
+		g.Memory = parts[2]
+	}
+	return g, nil
+}

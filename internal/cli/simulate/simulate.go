@@ -1,0 +1,241 @@
+package simulate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/apply"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/whatif"
+)
+
+// simulation is a command on its way.
+type simulation struct {
+	*session.Session
+	ask api.SimulateRequest
+	// objects are those of each change that runs a manifest, for the places of what is wrong with them.
+	objects  map[int][]manifest.Object
+	snapshot string
+	show     []string
+	trace    *whatif.Replay // nil for none
+	wrong    session.Faults // with the flags
+}
+
+// noSnapshot is said instead of a snapshot's file to begin with a domain that holds nothing.
+const noSnapshot = "none"
+
+func NewSimulateCommand(sess *session.Session) *cobra.Command {
+	s := &simulation{Session: sess, objects: map[int][]manifest.Object{}}
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Show what would become of all tasks if nodes, manifests or counts changed, or a trace came",
+		Long: `Show what would become of all tasks if nodes came or went, manifests were run or counts changed. Nothing is changed: the servers' own code
+makes the changes to a copy of what the store holds, in the order of the flags, each once the one before has come to rest.
+
+Tasks are taken to become healthy at once, gates to pass, jobs to run on, and crons to make no jobs.
+
+NODES is how many, and how they differ from most nodes, or from the one that they are like: "3", "2:like=n3",
+"4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big".
+
+TRACE is a record of what was asked of another cluster, which is replayed after all changes: "swf:FILE" is a log of a batch queue in the Standard
+Workload Format, "openb:FILE" a list of pods of the openb traces. Behind it may stand, each after a comma, nodes=FILE (openb: the list of its
+machines, which join), fill (openb: pods come one after the other and none ends), cpu=N and memory=SIZE (swf: what a task for one
+processor asks for), strategy=NAME, and tasks=N and time=DURATION, the most that is replayed. It is replayed here, on a snapshot
+that the server is asked for.
+
+Exit code 0: everything finds a place; 1: tasks wait that did not wait before, or a rollout fails; 2: it could not be found out.`,
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	f := cmd.Flags()
+	for _, c := range s.changes() {
+		f.Var(c, c.name, c.usage)
+	}
+	f.Var(s.traceFlag(), "trace",
+		"what was asked of another cluster: openb:FILE or swf:FILE, with options after commas")
+	f.StringVar(&s.snapshot, "snapshot", "",
+		"ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
+	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
+	session.CompleteFlag(cmd, "show",
+		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
+		session.CompleteFlag(cmd, name, sess.CompleteNames(session.KindNode))
+	}
+	return cmd
+}
+
+// run finds out and prints.
+func (s *simulation) run(cmd *cobra.Command) error {
+	list := s.wrong
+	if len(s.ask.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
+		list.Add("nothing is to change: want --add-nodes, --remove-node, --run, --trace or another change")
+	}
+	for _, part := range s.show {
+		if !slices.Contains([]string{"summary", "tasks", "nodes"}, part) {
+			list.Add("--show is %q, want summary, tasks or nodes", part)
+		}
+	}
+	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	sim, err := s.find(cmd.Context())
+	if err != nil {
+		return s.placed(err)
+	}
+	if s.trace != nil && !cmd.Flags().Changed("show") {
+		s.show = []string{"summary"} // where thousands of tasks stand says little
+	}
+	if err := s.print(sim); err != nil {
+		return err
+	}
+	if !sim.Fits {
+		return &session.ExitError{Code: session.ExitNo}
+	}
+	return nil
+}
+
+// find asks a server, or looks into a snapshot.
+func (s *simulation) find(ctx context.Context) (*whatif.Traced, error) {
+	if s.snapshot == "" && s.trace == nil {
+		c, err := s.Connect()
+		if err != nil {
+			return nil, err
+		}
+		v, err := c.Simulate(ctx, s.ask)
+		return &whatif.Traced{Simulation: &v}, err
+	}
+	branch, now, err := s.branch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := whatif.Config{Branch: branch, Now: now}
+	if s.trace != nil {
+		s.trace.Progress = s.progress()
+		return whatif.RunTrace(ctx, c, s.ask, *s.trace)
+	}
+	v, err := whatif.Run(ctx, c, s.ask)
+	return &whatif.Traced{Simulation: v}, err
+}
+
+// branch returns the store of a snapshot, and the time of its newest record. Without a file it is that of the server.
+func (s *simulation) branch(ctx context.Context) (*store.Branch, time.Time, error) {
+	var records []store.Record
+	info := etcd.SnapshotInfo{Revision: 1}
+	var err error
+	name := s.snapshot
+	switch name {
+	case noSnapshot:
+	case "":
+		name = "of the server"
+		records, info, err = s.download(ctx)
+	default:
+		var file *os.File
+		if file, err = os.Open(name); err != nil {
+			return nil, time.Time{}, fmt.Errorf("read the snapshot: %w", err)
+		}
+		defer file.Close()
+		records, info, err = etcd.ReadSnapshot(file)
+	}
+	var branch *store.Branch
+	if err == nil {
+		branch, err = store.LoadBranch(records, info.Revision, store.DefaultPrefix, slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the snapshot: %s: %w", name, err)
+	}
+	if info.Taken.IsZero() {
+		info.Taken = s.Now()
+	}
+	return branch, info.Taken, nil
+}
+
+// download reads a snapshot from the server. Nothing of it stays.
+func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.SnapshotInfo, error) {
+	c, err := s.Connect()
+	if err != nil {
+		return nil, etcd.SnapshotInfo{}, err
+	}
+	from, to := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Snapshot(ctx, to)
+		_ = to.CloseWithError(err) // it never fails
+		sent <- err
+	}()
+	records, info, err := etcd.ReadSnapshot(from)
+	_ = from.CloseWithError(err) // the same
+	if refused := <-sent; refused != nil && !errors.Is(refused, io.ErrClosedPipe) {
+		return nil, info, refused
+	}
+	return records, info, err
+}
+
+// placed says where in the files what was refused stands, and names changes as the command line does.
+func (s *simulation) placed(err error) error {
+	var all []cluster.Fault
+	refused, online := errors.AsType[*client.Error](err)
+	offline, wrong := errors.AsType[cluster.Faults](err)
+	switch {
+	case online && len(refused.Faults) > 0:
+		all = refused.Faults
+	case wrong:
+		all = offline
+	default:
+		return err
+	}
+	var lines []string
+	for _, f := range all {
+		lines = append(lines, s.fault(f))
+	}
+	return fmt.Errorf("%s in the changes\n%s", output.Count(len(lines), "fault"), strings.Join(lines, "\n"))
+}
+
+// fault says what is wrong with a change.
+func (s *simulation) fault(f cluster.Fault) string {
+	var i, k int
+	if n, _ := fmt.Sscanf(f.Path, "changes[%d].run[%d]", &i, &k); n == 2 && k < len(s.objects[i]) {
+		path := strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d].run[%d]", i, k))
+		path = strings.TrimPrefix(strings.TrimPrefix(path, "."), "spec.")
+		return apply.Places(s.objects[i],
+			[]cluster.Fault{{Path: fmt.Sprintf("objects[%d].%s", k, path), Message: f.Message}}).Error()
+	}
+	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.ask.Changes) {
+		what := whatif.Describe(&s.ask.Changes[i])
+		path := strings.TrimPrefix(strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d]", i)), ".")
+		if path != "" {
+			what += ": " + path
+		}
+		return what + ": " + f.Message
+	}
+	return f.String()
+}
+
+// specs encodes the objects of manifests for the API.
+func specs(objects []manifest.Object) ([]api.Object, error) {
+	var out []api.Object
+	for _, o := range objects {
+		spec, err := json.Marshal(o.Value)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s %s: %w", o.Kind, o.Name(), err)
+		}
+		out = append(out, api.Object{Kind: o.Kind, Spec: spec})
+	}
+	return out, nil
+}

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+// saved returns the snapshot of a store with these records, by their keys.
+func saved(t *testing.T, records map[string]any) []byte {
+	t.Helper()
+	e, err := etcd.Open(t.Context(), etcd.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for key, record := range records { // order-free: each is written by itself
+		value, raw := record.([]byte)
+		if !raw {
+			if value, err = store.Encode(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var snapshot bytes.Buffer
+	if err := e.Snapshot(t.Context(), &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	return snapshot.Bytes()
+}
+
+// small are a leader and a machine with room for two tasks of a CPU.
+func small() map[string]any {
+	prefix := store.Prefix(store.DefaultPrefix)
+	taken := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	return map[string]any{
+		prefix.Leader(cluster.DefaultDomain): &cluster.Leader{Epoch: 3, Incarnation: 1, Holder: "s1", Since: taken},
+		prefix.NodeStatus("n1"): &cluster.NodeStatus{
+			Name: "n1", Session: 1, Registered: taken, Synced: true,
+			Facts: cluster.Facts{
+				OS: "linux", Arch: "amd64", CPU: 2000, Memory: 8 * cluster.GiB, Disk: cluster.TiB,
+				Executors: []cluster.ExecutorFact{{Name: "containerd"}},
+			},
+		},
+	}
+}
+
+// TestReadSnapshot reads snapshots back, and what is none.
+func TestReadSnapshot(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	want := small()
+	whole := saved(t, want)
+	records, info, err := etcd.ReadSnapshot(bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := uint64(0)
+	for i, r := range records {
+		if i > 0 && r.Key <= records[i-1].Key {
+			t.Errorf("%s comes behind %s, want them by their keys", r.Key, records[i-1].Key)
+		}
+		if record, ok := want[r.Key]; ok {
+			value, err := store.Encode(record)
+			if err != nil || !bytes.Equal(value, r.Value) || r.Created == 0 || r.Modified < r.Created {
+				t.Errorf("%s: got %s of the revisions %d and %d, want %s", r.Key, r.Value, r.Created, r.Modified, value)
+			}
+			delete(want, r.Key)
+		}
+		last = max(last, r.Modified)
+	}
+	if len(want) > 0 || info.Revision < last || info.Keys != len(records) || info.Taken.Hour() != 9 {
+		t.Errorf("left of the records: %v; got %+v for %d records up to revision %d", want, info, len(records), last)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	for name, data := range map[string][]byte{
+		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-sha256.Size],
+		"damaged":                             flipped,
+		"not a snapshot":                      []byte("sn,cpu_milli\n"),
+		"not a snapshot, of the right length": hashed(bytes.Repeat([]byte{7}, 1000*512)),
+	} {
+		records, _, err := etcd.ReadSnapshot(bytes.NewReader(data))
+		if !errors.Is(err, store.ErrInvalid) || len(records) > 0 {
+			t.Errorf("%s: got %d records and error %v, want ErrInvalid", name, len(records), err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "berth-snapshot-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+}
+
+// hashed puts the hash behind data, as a snapshot has it.
+func hashed(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return append(data, sum[:]...)
+}
+
+// TestSimulateFromSnapshots simulates what files hold, and what a server has.
+func TestSimulateFromSnapshots(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	whole := saved(t, small())
+	newer := small()
+	newer[store.Prefix(store.DefaultPrefix).Node("n1")] = []byte(`{"v":99,"name":"n1"}`)
+	trace := "swf:" + write("queue.swf",
+		[]byte("; MaxProcs: 3\n1 0 0 60 2 -1 -1 2 60 -1 1 1\n2 10 0 60 1 -1 -1 1 60 -1 1 1\n"))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/snapshot" {
+			http.NotFound(w, r)
+			return
+		}
+		sum := sha256.Sum256(whole)
+		w.Header().Set(api.SnapshotRevision, "3")
+		w.Header().Set("Trailer", api.SnapshotSum)
+		_, _ = w.Write(whole)
+		w.Header().Set(api.SnapshotSum, hex.EncodeToString(sum[:]))
+	}))
+	defer server.Close()
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"title":"Forbidden","status":403,"detail":"it takes the role operator"}`))
+	}))
+	defer refuses.Close()
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string // in what is printed
+	}{
+		"a file": {
+			[]string{"--snapshot", write("good", whole), "--remove-node", "n1"},
+			0,
+			"nodes 1 → 0",
+		},
+		"a trace on a file": {
+			[]string{"--snapshot", write("good", whole), "--trace", trace},
+			0,
+			"replay " + trace + "       3      0      3        0",
+		},
+		"a trace on the server's": {
+			[]string{"--addr", server.URL, "--trace", trace},
+			0,
+			"replay " + trace + "       3      0      3        0",
+		},
+		"a server that refuses": {
+			[]string{"--addr", refuses.URL, "--trace", trace},
+			2,
+			"it takes the role operator",
+		},
+		"cut short": {
+			[]string{"--snapshot", write("short", whole[:len(whole)/2]), "--trace", trace},
+			2, "short: it is no snapshot, or is cut short",
+		},
+		"not a snapshot": {
+			[]string{"--snapshot", write("text", []byte("text")), "--trace", trace},
+			2,
+			"text: it is no snapshot, or is cut short",
+		},
+		"of a newer build": {
+			[]string{"--snapshot", write("newer", saved(t, newer)), "--trace", trace},
+			2,
+			"newer: node/n1: ",
+		},
+		"a change that is not there": {[]string{
+			"--snapshot", write("good", whole), "--drain-node", "n9", "--trace",
+			trace,
+		}, 2, "there is no node n9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			a := session.New(strings.NewReader(""), &out, &out)
+			a.Env = func(string) string { return "" }
+			if code := Run(a, context.Background(), append([]string{"simulate"}, c.args...)); code != c.code ||
+				!strings.Contains(out.String(), c.want) {
+				t.Errorf("code %d, want %d, and %q in:\n%s", code, c.code, c.want, out.String())
+			}
+		})
+	}
+}
+
+// TestGuideShowsRealSimulations makes the simulations that docs/guide/simulating.md shows with --snapshot none, with
+// the files that it shows, and compares what it says that they print. BERTH_TEST_UPDATE=1 writes that anew.
+func TestGuideShowsRealSimulations(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "guide", "simulating.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err = filepath.Abs(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	blocks := strings.Split(string(text), "```") // every other one stands between fences
+	made, named := 0, regexp.MustCompile("this `([a-z.]+)`:?\\s*$")
+	for i := 1; i+2 < len(blocks); i += 2 {
+		_, body, _ := strings.Cut(blocks[i], "\n")
+		if file := named.FindStringSubmatch(blocks[i-1]); file != nil {
+			if err := os.WriteFile(file[1], []byte(body), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.Contains(body, "--snapshot none") {
+			continue
+		}
+		var out, told bytes.Buffer
+		a := session.New(strings.NewReader(""), &out, &told)
+		a.Env = func(string) string { return "" }
+		Run(a, t.Context(), strings.Fields(body)[1:])
+		if want, got := blocks[i+2], "\n"+out.String(); got != want {
+			if os.Getenv("BERTH_TEST_UPDATE") == "" {
+				t.Errorf("%s\n got:%s%s\nwant:%s", strings.TrimSpace(body), got, told.String(), want)
+			}
+			blocks[i+2] = got
+		}
+		made++
+	}
+	if made != 2 {
+		t.Errorf("made %d simulations, want those that the page shows", made)
+	}
+	if os.Getenv("BERTH_TEST_UPDATE") != "" {
+		if err := os.WriteFile(page, []byte(strings.Join(blocks, "```")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// TestStoreFlags reads flags about an etcd that runs elsewhere which make no sense: each is named, and no password is
+// repeated.
+func TestStoreFlags(t *testing.T) {
+	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard}
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--store-user", "u"}, []string{"--store-user is only for", "--store is missing"}},
+		{[]string{"--store-prefix", "p/"}, []string{"--store-prefix is only for"}},
+		{[]string{"--store", "etcd://u:hidden@h"}, []string{"--store-user", "--store-password-file"}},
+		{
+			[]string{"--store", "etcd://h", "--store-user", "u"},
+			[]string{"--store-user u wants a password", "BERTH_STORE_PASSWORD"},
+		},
+		{[]string{"--store", "etcd://h", "--store-password-file", file}, []string{"--store-user is not"}},
+		{
+			[]string{
+				"--store", "etcd://h", "--store-user", "u", "--store-password-file", file + "-none",
+				"--store-prefix", "p",
+			},
+			[]string{"--store-password-file " + file + "-none: no such file", `--store-prefix "p"`, "slash at the end"},
+		},
+		{
+			[]string{"--store", "etcd://h", "--store-cert", file, "--store-ca", "system"},
+			[]string{"--store-cert and --store-key belong together"},
+		},
+	} {
+		for _, command := range []string{"server", "dev"} {
+			root := newRootCommand(a)
+			root.SetArgs(append([]string{command, "--data-dir", t.TempDir()}, c.args...))
+			err := root.ExecuteContext(t.Context())
+			if err == nil {
+				t.Errorf("berth %s %v: got no error", command, c.args)
+				continue
+			}
+			for _, want := range c.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("berth %s %v: got error %v, want %q in it", command, c.args, err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "hidden") {
+				t.Errorf("berth %s %v: the error tells a password: %v", command, c.args, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/archive"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewCopyCommand(sess *session.Session) *cobra.Command {
+	var o client.CopyOptions
+	cmd := &cobra.Command{
+		Use:   "cp [-c CONTAINER] [-L] TASK:PATH PATH | PATH TASK:PATH",
+		Short: "Copy files and folders from or to a container of a task",
+		Long: `Copy a file or a folder from or to a running container. What is copied is put into the target if that is a folder, else it
+gets the target's name; what is there is written over. PATH/. means what a folder holds. Permissions, times and links are kept,
+owners are not: in a container everything is read and written with the rights of its program, and belongs to its user.
+In a container a path that does not begin with / is below the folder that its program stands in.
+
+A link that points out of what is copied is refused: -L copies what links point to instead. Here a path that holds
+a colon is written with a slash before it, as in ./a:b.`,
+		Args: session.Arguments(2, 2, "a source and a target, one of them in a task, such as web.1.0:/etc/hosts ."),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, fromTask := inTask(args[0])
+			to, toTask := inTask(args[1])
+			if (fromTask == "") == (toTask == "") {
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: "one of source and target has to be in a task, as in web.1.0:/etc/hosts",
+				}
+			}
+			if from == "" || to == "" {
+				return &session.UsageError{Command: cmd.CommandPath(),
+					Message: "a path is missing, as in web.1.0:/etc/hosts"}
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			t, err := session.FindTask(cmd.Context(), c, fromTask+toTask)
+			if err != nil {
+				return err
+			}
+			var done client.Copied
+			o.LeftOut = sess.Stderr
+			if fromTask != "" {
+				o.Path = from
+				done, err = copyFrom(cmd.Context(), c, t.ID, o, to)
+			} else {
+				o.Path = to
+				done, err = copyTo(cmd.Context(), c, t.ID, o, from)
+			}
+			if err != nil {
+				return fmt.Errorf("copy %s: %w", args[0], err)
+			}
+			sess.Messagef("%s copied, %s", output.Count(done.Files, "file"), cluster.Bytes(done.Bytes))
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
+		"the `container`; default the task's first essential one")
+	cmd.Flags().BoolVarP(&o.Follow, "follow-links", "L", false, "copy what links point to instead of the links")
+	return cmd
+}
+
+// inTask cuts a task from the path in it; a path of this machine has none.
+func inTask(text string) (path, task string) {
+	task, path, found := strings.Cut(text, ":")
+	if !found || task == "" || strings.ContainsAny(task, "/") || strings.HasPrefix(task, ".") {
+		return text, ""
+	}
+	return path, task
+}
+
+// copyFrom copies from a container to this machine.
+func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, to string) (client.Copied,
+	error,
+) {
+	root, dest, err := openTarget(to)
+	if err != nil {
+		return client.Copied{}, err
+	}
+	defer root.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := c.CopyOut(ctx, id, o, w)
+		_ = w.CloseWithError(err)
+		sent <- err
+	}()
+	done, err := archive.Unpack(r, root, dest)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // to the last word of the node
+	}
+	_ = r.CloseWithError(err)
+	if err != nil {
+		cancel() // its own error would only tell that nobody reads any more
+	}
+	if broken := <-sent; err == nil {
+		err = broken
+	}
+	return client.Copied(done), err
+}
+
+// openTarget opens the folder that a target is, or that it stands in or will stand in, and returns its path there.
+func openTarget(to string) (root *os.Root, dest string, err error) {
+	info, err := os.Stat(to)
+	if err == nil && info.IsDir() {
+		root, err = os.OpenRoot(to)
+		return root, "/", err
+	}
+	if err == nil { // a link to a file is written through, as cp does
+		if to, err = filepath.EvalSymlinks(strings.TrimRight(to, "/")); err != nil {
+			return nil, "", err
+		}
+	}
+	whole, err := filepath.Abs(to)
+	if err != nil {
+		return nil, "", err
+	}
+	dest = "/" + filepath.Base(whole)
+	if strings.HasSuffix(to, "/") {
+		dest += "/"
+	}
+	root, err = os.OpenRoot(filepath.Dir(whole))
+	return root, dest, err
+}
+
+// copyTo copies from this machine to a container.
+func copyTo(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, from string) (client.Copied,
+	error,
+) {
+	whole, err := filepath.Abs(from)
+	if err != nil {
+		return client.Copied{}, err
+	}
+	info, err := os.Lstat(whole)
+	if err != nil {
+		return client.Copied{}, err
+	}
+	dir, path := filepath.Dir(whole), "/"+filepath.Base(whole)
+	if o.Follow || info.Mode()&os.ModeSymlink != 0 { // which may lead anywhere
+		dir, path = "/", whole
+	}
+	if strings.HasSuffix(from, "/.") || from == "." {
+		path += "/."
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return client.Copied{}, err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	packed := make(chan struct{})
+	go func() {
+		defer close(packed)
+		_ = w.CloseWithError(archive.Pack(w, archive.Packing{
+			Root: root, Path: path, Follow: o.Follow,
+			LeftOut: func(name, what string) { _, _ = fmt.Fprintf(o.LeftOut, "%q is %s\n", name, what) },
+		}))
+	}()
+	done, err := c.CopyIn(ctx, id, o, r)
+	_ = r.CloseWithError(err)
+	<-packed
+	return done, err
+}

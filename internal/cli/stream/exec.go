@@ -1,0 +1,109 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NewExecCommand(sess *session.Session) *cobra.Command {
+	var container string
+	var input, terminal bool
+	cmd := &cobra.Command{
+		Use:   "exec [-c CONTAINER] [-i] [-t] TASK COMMAND [ARG...]",
+		Short: "Run a command in a container of a task",
+		Long: `Run a command in a container of a running task. Its output is this command's, and with -i its
+input too. With -it the command has a terminal, and this one is it: keys such as Ctrl-C go to the command, and so does
+the size. The exit code is the command's, or 125 if it could not be run or the connection broke, which ends the
+command. What follows TASK belongs to the command, flags too; a -- may stand between them.`,
+		Args:              execArguments,
+		ValidArgsFunction: sess.CompleteNames(session.KindTask),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := client.ExecOptions{Container: container, Command: commandOf(args), Stdout: sess.Stdout,
+				Stderr: sess.Stderr}
+			if input {
+				o.Stdin = sess.Stdin
+			}
+			if terminal {
+				restore, err := onTerminal(cmd.Context(), sess, &o)
+				if err != nil {
+					return &session.ExitError{Code: session.ExitExec, Err: err}
+				}
+				defer restore() // before the error is printed
+			}
+			code, err := exec(cmd.Context(), sess, args[0], o)
+			if errors.Is(err, context.Canceled) {
+				return err
+			}
+			if err != nil || code != 0 {
+				return &session.ExitError{Code: code, Err: err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the task's first essential one")
+	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
+	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal, which is this one")
+	cmd.Flags().SetInterspersed(false) // what follows the task is not ours to read
+	return cmd
+}
+
+// execArguments demands a task and a command.
+func execArguments(cmd *cobra.Command, args []string) error {
+	command := args
+	if len(args) > 0 {
+		command = commandOf(args)
+	}
+	switch {
+	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("the flags of berth exec stand before the task, found %s after it", args[1]),
+		}
+	case len(command) == 0:
+		return session.Arguments(2, -1, "a task and a command, such as web.1.0 ls /")(cmd, nil)
+	}
+	return nil
+}
+
+// commandOf returns what stands after the task, without the "--" that may begin it.
+func commandOf(args []string) []string {
+	if len(args) > 1 && args[1] == "--" {
+		return args[2:]
+	}
+	return args[1:]
+}
+
+// exec runs a command in a task and returns its exit code, or exitExec with an error.
+func exec(ctx context.Context, sess *session.Session, task string, o client.ExecOptions) (int, error) {
+	return withTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
+		return c.Exec(ctx, id, o)
+	})
+}
+
+// withTask reaches into a task and returns the exit code of what it did there, or exitExec with an error.
+func withTask(ctx context.Context, sess *session.Session, task string,
+	do func(*client.Client, cluster.TaskID) (int, error)) (int,
+	error,
+) {
+	c, err := sess.Connect()
+	if err != nil {
+		return session.ExitExec, err
+	}
+	t, err := session.FindTask(ctx, c, task)
+	if err != nil {
+		return session.ExitExec, err
+	}
+	code, err := do(c, t.ID)
+	if err != nil {
+		return session.ExitExec, err
+	}
+	return code, nil
+}

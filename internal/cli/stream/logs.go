@@ -1,0 +1,351 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// lookForTasks is how often following an owner's logs looks for new tasks, at most.
+const lookForTasks = time.Second
+
+func NewLogsCommand(sess *session.Session) *cobra.Command {
+	var o client.LogOptions
+	var stamps bool
+	cmd := &cobra.Command{
+		Use:   "logs TASK|service/NAME|job/NAME",
+		Short: "Show the output of a task, or of all tasks of a service or job",
+		Long: `Show the output of a task, or of all tasks of a service or job, joined by time. TASK is an id as
+'berth ps' shows it, or the beginning of one. Each line of several tasks begins with its task.`,
+		Args:              session.Arguments(1, 1, "a task, or a service or job such as service/web"),
+		ValidArgsFunction: sess.CompleteNames(session.KindTask, session.KindService, session.KindJob),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			p := &logPrinter{app: sess, stamps: stamps}
+			if !strings.Contains(args[0], "/") {
+				return taskLogs(cmd.Context(), sess, c, p, args[0], o)
+			}
+			n, err := session.ParseName(cmd, args[0], session.KindTask, session.KindService, session.KindJob)
+			if err != nil {
+				return err
+			}
+			if n.Kind == session.KindTask {
+				return taskLogs(cmd.Context(), sess, c, p, n.Name, o)
+			}
+			if n, err = n.Resolve(cmd.Context(), c); err != nil {
+				return err
+			}
+			return ownerLogs(cmd.Context(), sess, c, p, n, o)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with new lines until interrupted")
+	cmd.Flags().IntVar(&o.Tail, "tail", -1, "how many `lines` of each task to begin with; -1 for all that are kept")
+	cmd.Flags().DurationVar(&o.Since, "since", 0, "only lines that are not older than this `duration`, such as 10m")
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "only this `container`")
+	cmd.Flags().StringVar(&o.Stream, "stream", "", "only this `stream`: stdout or stderr")
+	cmd.Flags().BoolVarP(&stamps, "timestamps", "t", false, "begin each line with its time")
+	return cmd
+}
+
+// taskLogs prints one task's output.
+func taskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, text string,
+	o client.LogOptions) error {
+	t, err := session.FindTask(ctx, c, text)
+	if err != nil {
+		return err
+	}
+	if err := hasContainer(ctx, c, t, o.Container); err != nil {
+		return err
+	}
+	if t.State == cluster.StatePending && !o.Follow {
+		return p.kept(ctx, c, t)
+	}
+	none := true
+	for line, err := range lines(ctx, sess, c, t.ID, o) {
+		if err != nil {
+			return fetch.EndOfStream(err)
+		}
+		none = false
+		if err := p.print(t.ID, line); err != nil {
+			return err
+		}
+	}
+	if none {
+		return p.kept(ctx, c, t)
+	}
+	return nil
+}
+
+// hasContainer demands that a task has the container that its output is asked of. Where its definition is not to be
+// had, nothing is said.
+func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
+	if container == "" {
+		return nil
+	}
+	def, err := c.Definition(ctx, t.Definition)
+	if err != nil {
+		return nil //nolint:nilerr // it is there to help
+	}
+	known := make([]string, len(def.Containers))
+	for i := range known {
+		known[i] = def.Containers[i].Name
+	}
+	if len(known) == 0 || slices.Contains(known, container) {
+		return nil
+	}
+	return fmt.Errorf("task %s: %w", session.ShortTask(t.ID), session.Unknown("container", container, known))
+}
+
+// lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
+func lines(ctx context.Context, sess *session.Session, c *client.Client, id cluster.TaskID,
+	o client.LogOptions,
+) iter.Seq2[api.LogLine, error] {
+	if !o.Follow {
+		return c.Logs(ctx, id, o)
+	}
+	told := false
+	return c.FollowLogs(ctx, id, o, func(err error) {
+		if !told && err != nil {
+			sess.Messagef("berth: %s: %s; trying again", session.ShortTask(id), session.ErrorText(err))
+		}
+		told = err != nil
+	})
+}
+
+// ownerLogs prints the output of all tasks of a service or job.
+func ownerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
+	o client.LogOptions) error {
+	tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == session.KindJob)
+	if err != nil {
+		return err
+	}
+	tasks = session.Newest(tasks)
+	p.prefix = true
+	if o.Follow {
+		return followLogs(ctx, sess, c, p, n, o)
+	}
+	if len(tasks) == 0 {
+		sess.Messagef("%s has no tasks.", n)
+		return nil
+	}
+	if err := hasContainer(ctx, c, tasks[0], o.Container); err != nil {
+		return err
+	}
+	var failed []error
+	for some := range slices.Chunk(tasks, mostSources) {
+		failed = append(failed, mergeLogs(ctx, sess, c, p, some, o))
+	}
+	return errors.Join(failed...)
+}
+
+// mostSources is how many logs are read at a time; those of more tasks stand after one another.
+const mostSources = 64
+
+// source is the log of a task, read line by line.
+type source struct {
+	task api.TaskView
+	next func() (api.LogLine, error, bool)
+	line api.LogLine
+}
+
+// mergeLogs prints the lines of several tasks in the order of their times, holding one line of each.
+func mergeLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, tasks []api.TaskView,
+	o client.LogOptions,
+) error {
+	var failed []error
+	var open []*source
+	// advance reads a source's next line and reports whether there is one.
+	advance := func(s *source) bool {
+		line, err, more := s.next()
+		if more && err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", session.ShortTask(s.task.ID), err))
+			return false
+		}
+		s.line = line
+		return more
+	}
+	for _, t := range tasks {
+		if t.State == cluster.StatePending {
+			failed = append(failed, p.kept(ctx, c, t))
+			continue
+		}
+		next, stop := iter.Pull2(c.Logs(ctx, t.ID, o))
+		defer stop()
+		s := &source{task: t, next: next}
+		before := len(failed)
+		if advance(s) {
+			open = append(open, s)
+		} else if len(failed) == before {
+			failed = append(failed, p.kept(ctx, c, t))
+		}
+	}
+	for len(open) > 0 {
+		s := slices.MinFunc(open, func(x, y *source) int { return x.line.Time.Compare(y.line.Time) })
+		if err := p.print(s.task.ID, s.line); err != nil {
+			return err
+		}
+		if !advance(s) {
+			open = slices.DeleteFunc(open, func(x *source) bool { return x == s })
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// followLogs prints the output of an owner's tasks as it comes, of tasks that begin later too. It ends
+// with ctx, or when a job is done and all of its output is printed.
+func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
+	o client.LogOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	seen := map[string]bool{}
+	for {
+		done := n.Kind == session.KindJob && jobDone(ctx, c, n) // asked first, so that no task is missed
+		tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == session.KindJob)
+		if err != nil {
+			return fetch.EndOfStream(err)
+		}
+		for _, t := range session.Newest(tasks) {
+			if t.Node == "" || seen[t.UUID] {
+				continue
+			}
+			seen[t.UUID] = true
+			from := o
+			running.Go(func() { followTask(ctx, sess, c, p, t.ID, from) })
+		}
+		if done {
+			running.Wait()
+			return nil
+		}
+		o.Tail = -1 // a task that begins later is shown from its beginning
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookForTasks):
+		}
+	}
+}
+
+// followTask prints one task's output until it or ctx ends; what is wrong with one hides no other.
+func followTask(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, id cluster.TaskID,
+	o client.LogOptions) {
+	for line, err := range lines(ctx, sess, c, id, o) {
+		if err == nil {
+			err = p.print(id, line)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				sess.Messagef("berth: %s: %s", session.ShortTask(id), session.ErrorText(err))
+			}
+			return
+		}
+	}
+}
+
+func jobDone(ctx context.Context, c *client.Client, n session.Name) bool {
+	v, err := c.Job(ctx, n.Cluster, n.Name)
+	return err == nil && v.Status.Done()
+}
+
+// logPrinter prints lines of several tasks, each whole. It is safe for concurrent use.
+type logPrinter struct {
+	app            *session.Session
+	stamps, prefix bool
+
+	mu sync.Mutex
+}
+
+// kept prints what the server itself has of the output of a task whose node has none any more: the end of
+// that of its newest attempt that failed.
+func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView) error {
+	if !t.State.Terminal() && t.State != cluster.StatePending {
+		if trouble.NeverRan(t) {
+			p.notBegun(t, "it is "+string(t.State))
+		}
+		return nil
+	}
+	attempts, err := fetch.AttemptsOf(ctx, c, t)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(attempts, func(v api.TaskView) bool { return v.LogTail != "" })
+	ran := slices.ContainsFunc(attempts, func(v api.TaskView) bool { return !trouble.NeverRan(v) })
+	if i < 0 && t.State == cluster.StatePending && !ran {
+		p.notBegun(t, "it waits to be placed")
+		return nil
+	}
+	if i < 0 && !ran {
+		p.app.Messagef("berth: %s never ran, so it has no output: %s", session.ShortTask(t.ID),
+			cmp.Or(output.OneLine(trouble.ReasonOf(t)), string(t.State)))
+		p.app.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
+		return nil
+	}
+	if i < 0 {
+		p.app.Messagef("berth: no output of %s is kept", session.ShortTask(t.ID))
+		return nil
+	}
+	p.app.Messagef("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt,
+		session.ShortTask(t.ID))
+	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
+		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notBegun tells why there is no output of a task yet.
+func (p *logPrinter) notBegun(t api.TaskView, usual string) {
+	p.app.Messagef("berth: %s has not begun: %s", session.ShortTask(t.ID),
+		cmp.Or(output.OneLine(trouble.ReasonOf(t)), usual))
+	p.app.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
+}
+
+func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.app.WantsData() {
+		line.Task = task
+		return p.app.PrintItem(line)
+	}
+	if line.Lost > 0 {
+		p.app.Messagef("berth: %s of %s left out: too slow to read", output.Count(line.Lost, "line"),
+			session.ShortTask(task))
+		return nil
+	}
+	var b strings.Builder
+	if p.stamps {
+		b.WriteString(line.Time.UTC().Format("2006-01-02T15:04:05.000Z "))
+	}
+	if p.prefix {
+		who := session.ShortTask(task)
+		if line.Container != "" {
+			who += "/" + line.Container
+		}
+		b.WriteString(who + " | ")
+	}
+	b.WriteString(strings.TrimRight(line.Text, "\r\n") + "\n")
+	_, err := io.WriteString(p.app.Stdout, b.String())
+	return err
+}

@@ -1,0 +1,364 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+)
+
+const (
+	// mostForwarded bounds the connections that are open at a time, of all ports of a command; further ones wait to be
+	// taken.
+	mostForwarded = 64
+	// lookAtForwarded is how often it is looked whether what is forwarded to is still there.
+	lookAtForwarded = 3 * time.Second
+)
+
+func NewPortForwardCommand(sess *session.Session) *cobra.Command {
+	f := &forwarding{app: sess}
+	cmd := &cobra.Command{
+		Use:   "port-forward [-c CONTAINER] [--address ADDRESS] TASK|SERVICE [LOCAL:]PORT...",
+		Short: "Carry connections on this machine to ports of a task or service",
+		Long: `Listen on ports of this machine and carry each connection to a port of a task, through the servers and the node's agent:
+no port of the node has to be open. PORT is the name of one of the task's ports or a number, of any port on which
+the container listens, also on its loopback address only. LOCAL is the number here: without it the same as there, 0 or nothing
+for any that is free. The addresses are printed once they are taken.
+
+A service's connections go to its healthy tasks, one after the other, whichever these are at that moment. For a task
+the command ends with the task. At most 64 connections are carried at a time; others wait.`,
+		Args:              session.Arguments(2, -1, "a task or service and a port, such as web 8080:http"),
+		ValidArgsFunction: sess.CompleteNames(session.KindTask, session.KindService),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			f.client = c
+			if err := f.find(cmd, args[0]); err != nil {
+				return err
+			}
+			return f.run(cmd, args[1:])
+		},
+	}
+	cmd.Flags().StringVarP(&f.container, "container", "c", "",
+		"the `container`; default the task's first essential one")
+	cmd.Flags().StringVar(&f.address, "address", "127.0.0.1", "the `address` of this machine to listen on")
+	return cmd
+}
+
+// forwarding is one berth port-forward.
+type forwarding struct {
+	app                *session.Session
+	client             *client.Client
+	container, address string
+	task               cluster.TaskID // or
+	service            session.Name
+
+	mu    sync.Mutex
+	turn  int    // of the service's tasks
+	last  string // the trouble that was told last
+	slots chan struct{}
+}
+
+func (f *forwarding) String() string {
+	if f.task != "" {
+		return "task " + session.ShortTask(f.task)
+	}
+	return f.service.String()
+}
+
+// find reads the target: service/NAME, a task, or a service by its name alone.
+func (f *forwarding) find(cmd *cobra.Command, text string) error {
+	ctx := cmd.Context()
+	if strings.Contains(text, "/") {
+		n, err := session.ParseName(cmd, text, session.KindService, session.KindTask)
+		if err != nil {
+			return err
+		}
+		if n.Kind == session.KindTask {
+			t, err := session.FindTask(ctx, f.client, n.Name)
+			f.task = t.ID
+			return err
+		}
+		f.service, err = n.Resolve(ctx, f.client)
+		return err
+	}
+	if _, dotted := cluster.TaskID(cluster.DefaultCluster + "." + text).Parts(); !dotted {
+		n, err := session.Name{Kind: session.KindService, Name: text}.Resolve(ctx, f.client)
+		if err == nil {
+			f.service = n
+			return nil
+		}
+	}
+	t, err := session.FindTask(ctx, f.client, text)
+	f.task = t.ID
+	return err
+}
+
+// mapping is a port here and one there.
+type mapping struct {
+	local  int
+	remote string
+}
+
+// mappings reads "PORT" and "LOCAL:PORT".
+func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[string]int) ([]mapping, error) {
+	var all []mapping
+	for _, arg := range args {
+		local, remote, two := strings.Cut(arg, ":")
+		if !two {
+			local, remote = "", arg
+		}
+		wrong := func(format string, more ...any) error {
+			return &session.UsageError{
+				Command: cmd.CommandPath(),
+				Message: fmt.Sprintf("%q: ", arg) + fmt.Sprintf(format, more...) +
+					": want [LOCAL:]PORT such as 8080:http",
+			}
+		}
+		number, err := strconv.Atoi(remote)
+		named, known := there[remote]
+		switch {
+		case known:
+			number = named
+		case err != nil && len(there) == 0:
+			return nil, wrong("%q is no number, and %s names no ports", remote, f)
+		case err != nil:
+			return nil, wrong("%q is neither a number nor a port of %s, which has %s", remote, f,
+				strings.Join(sorted(there), ", "))
+		case number < 1 || number > 65535:
+			return nil, wrong("%d is not the number of a port", number)
+		}
+		m := mapping{number, remote}
+		if two {
+			if m.local, err = strconv.Atoi(cmp.Or(local, "0")); err != nil || m.local < 0 || m.local > 65535 {
+				return nil, wrong("%q is not the number of a port", local)
+			}
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+func sorted(ports map[string]int) []string {
+	var all []string
+	for name := range ports { // order-free: sorted below
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// run listens and carries until the context or the task ends.
+func (f *forwarding) run(cmd *cobra.Command, args []string) error {
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	t, err := f.choose(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := f.mappings(cmd, args, t.Ports)
+	if err != nil {
+		return err
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	f.slots = make(chan struct{}, mostForwarded)
+	listeners := make([]net.Listener, len(all))
+	defer func() {
+		cancel(nil)
+		for _, l := range listeners {
+			if l != nil {
+				_ = l.Close()
+			}
+		}
+	}()
+	for i, m := range all {
+		var config net.ListenConfig
+		listeners[i], err = config.Listen(ctx, "tcp", net.JoinHostPort(f.address, strconv.Itoa(m.local)))
+		if err != nil {
+			return &hinted.Error{
+				Err: fmt.Errorf("listen for %s: %w", args[i], err),
+				Hint: "Choose another port of this machine, as in 8081:" + m.remote + ", or any free one with 0:" +
+					m.remote +
+					".",
+			}
+		}
+	}
+	for i, m := range all {
+		f.app.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
+		work.Go(func() { f.listen(ctx, listeners[i], m.remote, &work) })
+	}
+	work.Go(func() { cancel(f.watch(ctx)) })
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return &session.ExitError{Code: session.ExitNo, Err: err}
+	}
+	return ctx.Err()
+}
+
+// choose returns the task that the next connection goes to.
+func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
+	if f.task != "" {
+		t, err := f.client.Task(ctx, f.task)
+		if err == nil && t.State.Terminal() {
+			err = fmt.Errorf("task %s has ended: it %s", session.ShortTask(t.ID), t.State)
+		}
+		return t, err
+	}
+	tasks, err := session.AllTasks(ctx, f.client,
+		client.TaskFilter{Cluster: f.service.Cluster, Service: f.service.Name})
+	if err != nil {
+		return api.TaskView{}, err
+	}
+	tasks = slices.DeleteFunc(session.Newest(tasks), func(t api.TaskView) bool {
+		return t.State != cluster.StateRunning
+	})
+	well := slices.DeleteFunc(slices.Clone(tasks), func(t api.TaskView) bool {
+		return t.Health == cluster.HealthFailing || t.Health == cluster.HealthUnknown
+	})
+	if len(well) > 0 { // else whoever runs: somebody may want to see why it is not well
+		tasks = well
+	}
+	if len(tasks) == 0 {
+		return api.TaskView{}, fmt.Errorf("no task of %s runs", f.service)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turn++
+	return tasks[f.turn%len(tasks)], nil
+}
+
+// watch returns once what is forwarded to is gone for good, or ctx ends.
+func (f *forwarding) watch(ctx context.Context) error {
+	tick := time.NewTicker(lookAtForwarded)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if f.task == "" {
+			if _, err := f.service.Service(ctx, f.client); err != nil && !errors.Is(err, client.ErrUnreachable) &&
+				client.StatusOf(err) == 0 && ctx.Err() == nil {
+				return err // it was deleted
+			}
+			continue
+		}
+		t, err := f.client.Task(ctx, f.task)
+		switch {
+		case client.StatusOf(err) == http.StatusNotFound:
+			return fmt.Errorf("task %s is gone", session.ShortTask(f.task))
+		case err == nil && t.State.Terminal():
+			return fmt.Errorf("task %s has ended: it %s", session.ShortTask(f.task), t.State)
+		}
+	}
+}
+
+// listen carries the connections of one port.
+func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, work *sync.WaitGroup) {
+	for {
+		select {
+		case f.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		local, err := l.Accept()
+		if err != nil {
+			<-f.slots
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(100 * time.Millisecond) // out of files, say
+			continue
+		}
+		work.Go(func() {
+			defer func() { <-f.slots }()
+			defer local.Close()
+			if err := f.carry(ctx, local, port); err != nil && ctx.Err() == nil {
+				f.tell(err)
+			}
+		})
+	}
+}
+
+// tell prints a trouble, once for each that is new.
+func (f *forwarding) tell(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err.Error() != f.last {
+		f.last = err.Error()
+		f.app.Messagef("berth: a connection to %s: %v", f, err)
+	}
+}
+
+// carry carries one connection until both directions have ended, or either end breaks.
+func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) error {
+	t, err := f.choose(ctx)
+	if err != nil {
+		return err
+	}
+	remote, err := f.client.Forward(ctx, t.ID, client.ForwardOptions{Container: f.container, Port: port})
+	if err != nil {
+		return err
+	}
+	defer remote.Close()
+	defer context.AfterFunc(ctx, func() { _ = local.Close() })()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if _, err := io.Copy(struct{ io.Writer }{remote}, local); err != nil {
+			_ = remote.Close() // whoever connected is gone
+			return
+		}
+		_ = remote.CloseWrite() // a broken connection is seen by what reads
+	}()
+	near := &localEnd{Writer: local}
+	_, err = io.Copy(near, struct{ io.Reader }{remote})
+	if err == nil {
+		if half, ok := local.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		err = remote.Wait()
+	}
+	if errors.Is(err, context.Canceled) || near.err != nil {
+		err = nil // whoever connected went away
+	}
+	if tcp, ok := local.(*net.TCPConn); ok && err != nil {
+		_ = tcp.SetLinger(0) // whoever connected sees that it broke
+	}
+	_ = local.Close()
+	<-sent
+	return err
+}
+
+// localEnd tells an error of whoever connected from one of the other end.
+type localEnd struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (l *localEnd) Write(b []byte) (n int, err error) {
+	n, err = l.Writer.Write(b)
+	l.err = err
+	return n, err
+}

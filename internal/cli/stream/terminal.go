@@ -1,0 +1,75 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/hinted"
+)
+
+// onTerminal makes this terminal that of a command. Where input is sent, it passes each key on from now on and gives
+// none a meaning of its own, until restore is called.
+func onTerminal(ctx context.Context, sess *session.Session, o *client.ExecOptions) (restore func(), err error) {
+	in, ok := sess.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return nil, &hinted.Error{
+			Err:  errors.New("-t needs a terminal on standard input, and there is none"),
+			Hint: "Leave out -t: in scripts and pipes a command needs none, and -i alone sends it standard input.",
+		}
+	}
+	fd := int(in.Fd())
+	size := func() (s client.Size) {
+		columns, rows, err := term.GetSize(fd)
+		if err == nil {
+			s = client.Size{Rows: uint16(rows), Columns: uint16(columns)}
+		}
+		return s
+	}
+	resized := make(chan client.Size, 1)
+	o.Terminal = &client.Terminal{Size: size(), Type: sess.Env("TERM"), Resized: resized}
+	var before *term.State
+	if o.Stdin != nil {
+		if before, err = term.MakeRaw(fd); err != nil {
+			return nil, err
+		}
+	}
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, syscall.SIGWINCH, syscall.SIGCONT)
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case sig := <-changes:
+				if sig == syscall.SIGCONT && before != nil {
+					_, _ = term.MakeRaw(fd) // the shell that stopped this program made the terminal its own meanwhile
+				}
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-resized: // only the newest counts
+			default:
+			}
+			resized <- size() // has room: nobody else writes
+		}
+	})
+	return sync.OnceFunc(func() {
+		signal.Stop(changes)
+		close(done)
+		watch.Wait()
+		if before != nil {
+			_ = term.Restore(fd, before) // there is nothing that could be done
+		}
+	}), nil
+}

@@ -1,0 +1,114 @@
+package tables
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func NodeState(n api.NodeView) string {
+	switch {
+	case n.Gone:
+		return string(n.State) + " forgotten"
+	case n.Cordon && n.Drain == nil:
+		return string(n.State) + " cordoned"
+	}
+	return string(n.State)
+}
+
+// DeviceLines tells which devices a node has, those that are alike in one line: "4 × gpu A100, 80 GiB".
+func DeviceLines(devices []cluster.Device) []string {
+	var lines []string
+	counts := map[string]int{}
+	for _, d := range devices {
+		text := strings.TrimSpace(d.Type + " " + d.Model)
+		if d.Memory > 0 {
+			text += ", " + d.Memory.String()
+		}
+		if counts[text]++; counts[text] == 1 {
+			lines = append(lines, text)
+		}
+	}
+	for i, text := range lines {
+		lines[i] = fmt.Sprintf("%d × %s", counts[text], text)
+	}
+	return lines
+}
+
+// NodesLine counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
+func NodesLine(nodes []api.NodeView) string {
+	if len(nodes) == 0 {
+		return "No nodes."
+	}
+	states := map[cluster.NodeState]int{}
+	var total, reserved cluster.Demand
+	for _, n := range nodes {
+		states[n.State]++
+		if n.State == cluster.NodeReady {
+			total, reserved = total.Add(n.Total), reserved.Add(n.Reserved)
+		}
+	}
+	var parts []string
+	for _, s := range []cluster.NodeState{
+		cluster.NodeReady, cluster.NodeDown, cluster.NodeSuspect, cluster.NodeJoining, cluster.NodeDraining,
+		cluster.NodeDrained,
+		cluster.NodeAbsent,
+	} {
+		if states[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
+		}
+	}
+	return fmt.Sprintf("%s: %s; reserved %s of %s CPUs, %s of %s memory", output.Count(len(nodes), "node"),
+		strings.Join(parts, ", "),
+		output.CPUs(reserved.CPU), output.CPUs(total.CPU), reserved.Memory, total.Memory)
+}
+
+// ServiceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions
+// while there are several.
+func ServiceTable(sess *session.Session, services []api.ServiceView) output.Table {
+	t := output.Table{State: 1, Titles: []string{
+		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>",
+		"+PRIORITY>", "MESSAGE",
+	}}
+	for _, v := range services {
+		s := v.Status
+		mode, versions := strings.TrimPrefix(string(v.Mode), string(cluster.ModeReplicas)), ""
+		if mode == "" && v.Scaling != nil {
+			mode = "scaled"
+		}
+		if len(s.Versions) > 1 {
+			versions = trouble.HealthyOf(s.Versions)
+		}
+		t.Add(session.ServiceName(v).Short(), s.State,
+			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
+			sess.Age(v.Created),
+			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
+			session.ShortTasks(output.OneLine(s.Message)))
+	}
+	return t
+}
+
+// JobTable shows jobs in the order given.
+func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
+	t := output.Table{State: 1, Titles: []string{
+		"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>",
+		"+CANCELLED>", "+PRIORITY>", "MESSAGE",
+	}}
+	for _, v := range jobs {
+		s := v.Status
+		t.Add(strings.TrimPrefix(session.Name{Kind: session.KindJob, Cluster: v.Cluster, Name: v.Name}.String(),
+			session.KindJob+"/"), s.State,
+			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), trouble.Above(s.Running, 0),
+			trouble.Above(s.Failed, 0),
+			sess.Age(v.Created),
+			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority),
+			session.ShortTasks(output.OneLine(s.Message)))
+	}
+	return t
+}

@@ -1,0 +1,122 @@
+package tables
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// VersionsOf returns the status of services of which several versions run, by owner. It is there to tell versions
+// apart, so a server that does not answer is no fault.
+func VersionsOf(ctx context.Context, c *client.Client, tasks []api.TaskView) map[cluster.OwnerRef]api.ServiceView {
+	first := map[cluster.OwnerRef]uint64{}
+	mixed := map[cluster.OwnerRef]api.ServiceView{}
+	for _, t := range tasks {
+		if t.Owner.Kind != cluster.KindService || t.State.Terminal() {
+			continue
+		}
+		switch g, ok := first[t.Owner]; {
+		case !ok:
+			first[t.Owner] = t.Generation
+		case g != t.Generation:
+			mixed[t.Owner] = api.ServiceView{}
+		}
+	}
+	for o := range mixed {
+		v, err := c.Service(ctx, o.Cluster, o.Name)
+		if err != nil || len(v.Status.Versions) < 2 {
+			delete(mixed, o)
+			continue
+		}
+		mixed[o] = v
+	}
+	return mixed
+}
+
+// versionWord says whether a task is of its service's newest version, while there are several.
+func versionWord(t api.TaskView, v api.ServiceView) string {
+	i := slices.IndexFunc(v.Status.Versions, func(v api.VersionCount) bool { return v.Generation == t.Generation })
+	switch {
+	case t.State.Terminal() || len(v.Status.Versions) == 0:
+		return ""
+	case t.Generation != v.Generation && (i < 0 || !v.Status.Versions[i].Newest):
+		return "old"
+	case v.Update.Canaries != nil && v.Rollout.Promoted != v.Generation && !v.Status.Rollout.Ended():
+		return "canary"
+	}
+	return "new"
+}
+
+// PrintTasks prints tasks, trouble first, with their version where their service is among those given.
+func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) error {
+	last := map[cluster.TaskID]int{}
+	for _, t := range tasks {
+		last[t.ID] = max(last[t.ID], t.Attempt)
+	}
+	urgency := func(t api.TaskView) int {
+		if t.Attempt < last[t.ID] && t.State != cluster.StatePending {
+			return replaced
+		}
+		return trouble.Rank(t)
+	}
+	slices.SortStableFunc(tasks, func(x, y api.TaskView) int {
+		return cmp.Or(cmp.Compare(urgency(x), urgency(y)), session.CompareTasks(x, y),
+			cmp.Compare(y.Attempt, x.Attempt))
+	})
+	if sess.WantsData() {
+		return sess.PrintData(output.NonNil(tasks))
+	}
+	if len(tasks) == 0 {
+		sess.Messagef("No tasks.")
+		return nil
+	}
+	return sess.PrintTable(TaskTable(sess, tasks, mixed))
+}
+
+// replaced is the rank of attempts that a newer one stands for.
+const replaced = 8
+
+// TaskTable shows tasks in the order given.
+func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) output.Table {
+	t := output.Table{State: 1, Titles: []string{
+		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED",
+		"+ATTEMPT ID", "MESSAGE",
+	}}
+	for _, v := range tasks {
+		started := ""
+		if !v.Started.IsZero() {
+			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
+		}
+		t.Add(session.ShortTask(v.ID), trouble.ShownState(v), v.Node, addresses(v), v.Definition.String(),
+			versionWord(v, mixed[v.Owner]), trouble.Above(v.Attempt, 1),
+			trouble.Above(v.Restarts, 0), sess.Age(trouble.Since(v)), started, v.UUID,
+			output.OneLine(trouble.ReasonOf(v)))
+	}
+	return t
+}
+
+// addresses returns where a task's ports are reached.
+func addresses(v api.TaskView) string {
+	if v.State.Terminal() {
+		return ""
+	}
+	var all []string
+	for _, port := range slices.Sorted(maps.Keys(v.Ports)) {
+		at := v.Address + ":" + strconv.Itoa(v.Ports[port])
+		if len(v.Ports) > 1 {
+			at = port + "=" + at
+		}
+		all = append(all, at)
+	}
+	return strings.Join(all, " ")
+}

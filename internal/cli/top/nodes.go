@@ -1,0 +1,81 @@
+package top
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/tables"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// nodeShare returns the share of a node that is used, by an order; without a measurement what is reserved.
+func nodeShare(by string) func(api.NodeView) float64 {
+	return func(n api.NodeView) float64 {
+		used := usedOf(n)
+		switch by {
+		case "cpu":
+			return ratio(used.CPU, n.Total.CPU)
+		case "memory":
+			return ratio(used.Memory, n.Total.Memory)
+		case "disk":
+			return ratio(used.Disk, n.Total.Disk)
+		case "tasks":
+			return float64(n.Tasks)
+		}
+		return 0
+	}
+}
+
+func usedOf(n api.NodeView) cluster.Demand {
+	if n.Used == nil {
+		return n.Reserved
+	}
+	return cluster.Demand{CPU: n.Used.CPU, Memory: n.Used.Memory, Disk: n.Used.Disk}
+}
+
+func ratio[T ~int | ~int64](part, whole T) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// topTable shows used, reserved and total of each resource, and the share that is used.
+func topTable(sess *session.Session, nodes []api.NodeView) output.Table {
+	t := output.Table{State: 1, Titles: []string{
+		"NODE", "STATE", "TASKS>", "CPU USED>", "RESERVED>", "TOTAL>", "USE>", "MEMORY USED>", "RESERVED>", "TOTAL>",
+		"USE>",
+		"DISK USED>", "TOTAL>", "LOAD>", "HEARD>", "+EVERY>", "+SERVER", "PRESSURE",
+	}}
+	for _, n := range nodes {
+		cpu, cpuUse, memory, memoryUse, disk, load := "?", "", "?", "", "?", ""
+		if u := n.Used; u != nil {
+			cpu, cpuUse = output.CPUs(u.CPU), output.Percent(ratio(u.CPU, n.Total.CPU))
+			memory, memoryUse = output.Size(u.Memory), output.Percent(ratio(u.Memory, n.Total.Memory))
+			disk, load = output.Size(u.Disk), strconv.FormatFloat(u.Load, 'f', 2, 64)
+		}
+		heard, every := "", ""
+		if h := n.Heartbeat; h != nil {
+			heard, every = output.Span(time.Duration(h.Age)), time.Duration(h.Interval).String()
+		}
+		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks), cpu, output.CPUs(n.Reserved.CPU),
+			output.CPUs(n.Total.CPU), cpuUse,
+			memory, output.Size(n.Reserved.Memory), output.Size(n.Total.Memory), memoryUse, disk,
+			output.Size(n.Total.Disk), load, heard,
+			every, n.Server, PressureCell(sess, n))
+	}
+	return t
+}
+
+// PressureCell says for how long a node has been short of memory, and why.
+func PressureCell(sess *session.Session, n api.NodeView) string {
+	p := trouble.PressureOf(n)
+	if p == nil {
+		return ""
+	}
+	return output.JoinNonEmpty(": ", "for "+sess.Age(p.Since), trouble.PressureText(p))
+}

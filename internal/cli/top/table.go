@@ -1,0 +1,266 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/tables"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// ownerUse is what the tasks of one service or job use together.
+type ownerUse struct {
+	cluster.OwnerRef
+	Tasks int `json:"tasks"`
+	// Measured is how many of them somebody measured: of the others nothing is in the sums.
+	Measured int `json:"measured"`
+	// Detailed is the same for the rates.
+	Detailed int              `json:"detailed"`
+	CPU      cluster.MilliCPU `json:"cpu"`
+	Memory   cluster.Bytes    `json:"memory"`
+	// Most is the memory of the one that uses the most.
+	Most cluster.Bytes `json:"most_memory"`
+	// Requests is how many a second they answer, where they are counted.
+	Requests float64 `json:"requests"`
+	cluster.Rates
+}
+
+// owners sums tasks by their owner, ordered by its name.
+func owners(tasks []api.TaskView) (all []ownerUse) {
+	byOwner := map[cluster.OwnerRef]int{}
+	for i := range tasks {
+		t := &tasks[i]
+		at, known := byOwner[t.Owner]
+		if !known {
+			at = len(all)
+			byOwner[t.Owner] = at
+			all = append(all, ownerUse{OwnerRef: t.Owner, Requests: -1})
+		}
+		o := &all[at]
+		o.Tasks++
+		u := t.Used
+		if u == nil {
+			continue
+		}
+		o.Measured++
+		o.CPU += u.CPU
+		o.Memory += u.Memory
+		o.Most = max(o.Most, u.Memory)
+		if u.Requests >= 0 {
+			o.Requests = max(o.Requests, 0) + u.Requests
+		}
+		if u.Detail != nil {
+			o.Detailed++
+			o.Rates = o.With(u.Detail.Rates, false)
+		}
+	}
+	slices.SortFunc(all, func(x, y ownerUse) int {
+		return cmp.Compare(session.OwnerName(x.OwnerRef).String(), session.OwnerName(y.OwnerRef).String())
+	})
+	return all
+}
+
+// sort orders what was found by an order of its view, the most first, or the least.
+func (l topLook) sort(by string, least bool) {
+	switch l.view {
+	case topNodes:
+		sortBy(l.nodes, least, nodeShare(by), func(n api.NodeView) string { return n.Name })
+	case topServices:
+		sortBy(l.owned, least, func(o ownerUse) float64 {
+			return amount(by, o.CPU, o.Memory, 0, o.Requests, o.Tasks, o.Rates)
+		},
+			func(o ownerUse) string { return session.OwnerName(o.OwnerRef).String() })
+	default:
+		sortBy(l.tasks, least, func(t api.TaskView) float64 {
+			u := t.Used
+			if u == nil {
+				return math.Inf(-1)
+			}
+			var r cluster.Rates
+			if u.Detail != nil {
+				r = u.Detail.Rates
+			}
+			return amount(by, u.CPU, u.Memory, u.Growth, u.Requests, 1, r)
+		}, func(t api.TaskView) string { return string(t.ID) })
+	}
+}
+
+// sortBy orders by an amount, the most first unless least says otherwise, and what is equal by its name.
+func sortBy[T any](all []T, least bool, amount func(T) float64, name func(T) string) {
+	slices.SortStableFunc(all, func(x, y T) int {
+		c := cmp.Or(cmp.Compare(amount(y), amount(x)), cmp.Compare(name(x), name(y)))
+		if least {
+			return -c
+		}
+		return c
+	})
+}
+
+// amount is what tasks are ordered by; of an order by name all are equal.
+func amount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, requests float64, tasks int,
+	r cluster.Rates,
+) float64 {
+	switch by {
+	case "cpu":
+		return float64(cpu)
+	case "memory":
+		return float64(memory)
+	case "growth":
+		return float64(growth)
+	case "requests":
+		return requests
+	case "tasks":
+		return float64(tasks)
+	case "throttled":
+		return r.Throttled
+	case "network":
+		if r.Network != nil {
+			return float64(r.Network.Received + r.Network.Sent)
+		}
+		return -1
+	case "disk":
+		if r.Disk != nil {
+			return float64(r.Disk.Read + r.Disk.Written)
+		}
+		return -1
+	case "stall":
+		if r.Stall != nil {
+			return max(r.Stall.CPU, r.Stall.Memory, r.Stall.IO)
+		}
+		return -1
+	}
+	return 0
+}
+
+// headline says in a line what the view shows.
+func (l topLook) headline() string {
+	if l.view == topNodes {
+		return tables.NodesLine(l.nodes)
+	}
+	var cpu cluster.MilliCPU
+	var memory cluster.Bytes
+	tasks := len(l.tasks)
+	for i := range l.tasks {
+		if u := l.tasks[i].Used; u != nil {
+			cpu, memory = cpu+u.CPU, memory+u.Memory
+		}
+	}
+	for i := range l.owned {
+		tasks, cpu, memory = tasks+l.owned[i].Tasks, cpu+l.owned[i].CPU, memory+l.owned[i].Memory
+	}
+	what := output.Count(tasks, "task")
+	if l.view == topServices {
+		what += " of " + output.Count(len(l.owned), "service or job")
+		if len(l.owned) != 1 {
+			what = output.Count(tasks, "task") + " of " + strconv.Itoa(len(l.owned)) + " services and jobs"
+		}
+	}
+	return fmt.Sprintf("%s: %s CPUs, %s memory in use", what, output.CPUs(cpu), memory)
+}
+
+// topTableOf shows what was found, in the order that it has; the columns stand in the order of their weight.
+func topTableOf(sess *session.Session, l topLook, containers bool) output.Table {
+	switch l.view {
+	case topNodes:
+		return topTable(sess, l.nodes)
+	case topServices:
+		return ownerTable(l.owned)
+	}
+	return taskUseTable(l.tasks, containers)
+}
+
+// rateTitles are the columns of rates.
+func rateTitles() []string {
+	return []string{
+		"THROTTLED>", "NET IN/S>", "NET OUT/S>", "READ/S>", "WRITE/S>", "CPU STALL>", "MEM STALL>",
+		"IO STALL>", "+READS/S>", "+WRITES/S>",
+	}
+}
+
+// rateCells shows rates; known is false where nothing was told of any.
+func rateCells(r cluster.Rates, known bool) []string {
+	cells := slices.Repeat([]string{"-"}, len(rateTitles()))
+	if !known {
+		return cells
+	}
+	cells[0] = whole(r.Throttled) + "%"
+	switch {
+	case r.Network != nil:
+		cells[1], cells[2] = output.Size(r.Network.Received), output.Size(r.Network.Sent)
+	case r.HostNetwork:
+		cells[1], cells[2] = "host", "host"
+	}
+	if d := r.Disk; d != nil {
+		cells[3], cells[4], cells[8], cells[9] = output.Size(d.Read), output.Size(d.Written), whole(d.Reads),
+			whole(d.Writes)
+	}
+	if s := r.Stall; s != nil {
+		cells[5], cells[6], cells[7] = whole(s.CPU)+"%", whole(s.Memory)+"%", whole(s.IO)+"%"
+	}
+	return cells
+}
+
+func whole(f float64) string { return strconv.Itoa(int(math.Round(f))) }
+
+// taskUseTable shows what tasks use, and of those with several containers each one, if that is wanted.
+func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
+	t := output.Table{State: 1,
+		Titles: append([]string{"TASK", "STATE", "NODE", "CPU>", "MEMORY>", "GROWTH/M>", "REQ/S>"},
+			rateTitles()...)}
+	row := func(cells []string, r cluster.Rates, known bool) { t.Add(append(cells, rateCells(r, known)...)...) }
+	for i := range tasks {
+		v := &tasks[i]
+		u := v.Used
+		if u == nil {
+			row([]string{session.ShortTask(v.ID), trouble.ShownState(*v), v.Node, "?", "?", "", ""}, cluster.Rates{},
+				false)
+			continue
+		}
+		growth, requests := "", ""
+		if u.Growth >= cluster.MiB || u.Growth <= -cluster.MiB {
+			growth = output.Size(u.Growth)
+		}
+		if u.Requests >= 0 {
+			requests = whole(u.Requests)
+		}
+		d := u.Detail
+		if d == nil {
+			d = &cluster.UseDetail{}
+		}
+		row([]string{session.ShortTask(v.ID), trouble.ShownState(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
+			growth, requests}, d.Rates,
+			u.Detail != nil)
+		for _, c := range d.Containers {
+			if containers {
+				row([]string{"  " + c.Name, "", "", output.CPUs(c.CPU), output.Size(c.Memory), "", ""}, c.Rates, true)
+			}
+		}
+	}
+	return t
+}
+
+// ownerTable shows what services and jobs use.
+func ownerTable(all []ownerUse) output.Table {
+	t := output.Table{Titles: append([]string{"SERVICE OR JOB", "TASKS>", "CPU>", "MEMORY>", "MOST BY ONE>", "REQ/S>"},
+		rateTitles()...)}
+	for _, o := range all {
+		cpu, memory, most, requests := "?", "?", "", ""
+		if o.Measured > 0 {
+			cpu, memory, most = output.CPUs(o.CPU), output.Size(o.Memory), output.Size(o.Most)
+		}
+		if o.Requests >= 0 {
+			requests = whole(o.Requests)
+		}
+		t.Add(append([]string{session.OwnerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most,
+			requests},
+			rateCells(o.Rates, o.Detailed > 0)...)...)
+	}
+	return t
+}

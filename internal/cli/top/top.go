@@ -1,0 +1,241 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Views of `berth top`.
+const (
+	topNodes    = "nodes"
+	topServices = "services"
+	topTasks    = "tasks"
+)
+
+func topViews() []string { return []string{topNodes, topServices, topTasks} }
+
+// topOrders returns what a view can be ordered by.
+func topOrders(view string) []string {
+	switch view {
+	case topNodes:
+		return []string{"cpu", "memory", "disk", "tasks", "name"}
+	case topServices:
+		return []string{"cpu", "memory", "throttled", "network", "disk", "tasks", "name"}
+	}
+	return []string{"cpu", "memory", "throttled", "network", "disk", "stall", "growth", "requests", "name"}
+}
+
+// topOptions is what `berth top` shows, how often and in which order.
+type topOptions struct {
+	view, by   string
+	every      time.Duration
+	times      int // 0 is without end
+	filter     client.TaskFilter
+	containers bool
+}
+
+func NewTopCommand(sess *session.Session) *cobra.Command {
+	var o topOptions
+	cmd := &cobra.Command{
+		Use:   "top [nodes|services|tasks]",
+		Short: "Show what nodes, services and tasks use now",
+		Long: "Shows what tasks use, or services and jobs, or nodes, as their agents reported it last: CPU, " +
+			"memory, for how long a CPU limit held them\n" +
+			"back, for how long they waited for a resource, their network and disks; of nodes also what " +
+			"tasks have reserved.\n\n" +
+			"On a terminal it is a live screen: tab goes to the next view, s to the next order, q ends it. " +
+			"Elsewhere, and with -n or -o json, it prints\n" +
+			"tables. What is not counted is -, and host is a task on the network of its node, where nobody " +
+			"counts what is whose.",
+		Args: session.Arguments(0, 1, "one of "+strings.Join(topViews(), ", ")), ValidArgs: topViews(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.view = topTasks
+			if len(args) > 0 {
+				o.view = args[0]
+			}
+			return runTop(sess, cmd, o)
+		},
+	}
+	topFlags(cmd, &o, topTasks)
+	cmd.Flags().StringVar(&o.filter.Cluster, "cluster", "", "only tasks of this `cluster`")
+	cmd.Flags().StringVar(&o.filter.Service, "service", "", "only tasks of this `service`")
+	cmd.Flags().StringVar(&o.filter.Job, "job", "", "only tasks of this `job`")
+	cmd.Flags().StringVar(&o.filter.Node, "node", "", "only tasks on this `node`")
+	cmd.Flags().BoolVar(&o.containers, "containers", false, "of tasks with several containers each one too")
+	sess.CompleteFlags(cmd, map[string]string{
+		"cluster": session.KindCluster, "service": session.KindService, "job": session.KindJob,
+		"node": session.KindNode,
+	})
+	return cmd
+}
+
+func NewNodeTopCommand(sess *session.Session) *cobra.Command {
+	o := topOptions{view: topNodes}
+	cmd := &cobra.Command{
+		Use: "top", Short: "Show what nodes have, what is reserved and what is used: 'berth top nodes'",
+		Long: "Shows for each node what it has, what tasks have reserved, what the machine uses, and which " +
+			"nodes are short of memory. It is the same as\n" +
+			"'berth top nodes'.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(sess, cmd, o) },
+	}
+	topFlags(cmd, &o, topNodes)
+	return cmd
+}
+
+// topFlags adds the flags of every view.
+func topFlags(cmd *cobra.Command, o *topOptions, view string) {
+	cmd.Flags().DurationVar(&o.every, "interval", 2*time.Second, "how often to look")
+	cmd.Flags().IntVarP(&o.times, "times", "n", 0,
+		"print so many looks, and end; default a live screen on a terminal, else 1")
+	what := alternatives(topOrders(view))
+	if view == topTasks {
+		what += "; of services also tasks, of nodes cpu, memory, disk, tasks or name"
+	}
+	cmd.Flags().StringVar(&o.by, "sort", "cpu", "what to order by, the most first: "+what)
+	session.CompleteFlag(cmd, "sort", cobra.FixedCompletions(topOrders(view), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// alternatives joins words: "a, b or c".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+func runTop(sess *session.Session, cmd *cobra.Command, o topOptions) error {
+	var list session.Faults
+	if !slices.Contains(topViews(), o.view) {
+		list.Add("%q: want one of %s", o.view, alternatives(topViews()))
+	} else if !slices.Contains(topOrders(o.view), o.by) {
+		list.Add("--sort %q: want one of %s", o.by, alternatives(topOrders(o.view)))
+	}
+	if o.every < 100*time.Millisecond {
+		list.Add("--interval %v: want at least 100ms", o.every)
+	}
+	if o.times < 0 {
+		list.Add("-n %d: want 1 or more", o.times)
+	}
+	if f := o.filter; o.view == topNodes && f != (client.TaskFilter{}) {
+		list.Add("nodes are not chosen by --cluster, --service, --job or --node: these are for services and tasks")
+	}
+	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	c, err := sess.Connect()
+	if err != nil {
+		return err
+	}
+	if o.times == 0 && screen(sess) {
+		return liveTop(cmd.Context(), sess, c, o)
+	}
+	o.times = max(o.times, 1)
+	return printTop(cmd.Context(), sess, c, o)
+}
+
+// screen reports whether a live screen can be shown.
+func screen(sess *session.Session) bool {
+	return output.TerminalWidth(sess.Stdout) > 0 && sess.Env("TERM") != "dumb" && !sess.WantsData()
+}
+
+// printTop looks and prints, so often.
+func printTop(ctx context.Context, sess *session.Session, c *client.Client, o topOptions) error {
+	for n := 1; ; n++ {
+		look, err := o.look(ctx, c)
+		if err != nil {
+			return fetch.EndOfStream(err)
+		}
+		look.sort(o.by, false)
+		switch {
+		case sess.WantsData():
+			if err := sess.PrintData(look.data()); err != nil {
+				return err
+			}
+		case look.empty() != "":
+			sess.Messagef("%s", look.empty())
+		default:
+			sess.Printf("%s", look.headline())
+			if err := sess.PrintTable(topTableOf(sess, look, o.containers)); err != nil {
+				return err
+			}
+		}
+		if n == o.times {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.every):
+		}
+	}
+}
+
+// topLook is what one look found, for one view.
+type topLook struct {
+	view  string
+	nodes []api.NodeView
+	tasks []api.TaskView
+	owned []ownerUse
+}
+
+// look asks the server for what a view shows.
+func (o topOptions) look(ctx context.Context, c *client.Client) (topLook, error) {
+	look := topLook{view: o.view}
+	var err error
+	if o.view == topNodes {
+		look.nodes, err = session.AllNodes(ctx, c)
+		return look, err
+	}
+	tasks, err := session.AllTasks(ctx, c, o.filter)
+	// What runs, and what still uses something.
+	look.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool {
+		return t.Used == nil && t.State != cluster.StateRunning
+	})
+	if o.view == topServices {
+		look.owned, look.tasks = owners(look.tasks), nil
+	}
+	return look, err
+}
+
+// data is what programs are given.
+func (l topLook) data() any {
+	switch l.view {
+	case topNodes:
+		return output.NonNil(l.nodes)
+	case topServices:
+		return output.NonNil(l.owned)
+	}
+	return output.NonNil(l.tasks)
+}
+
+// empty says that there is nothing to show.
+func (l topLook) empty() string {
+	switch {
+	case l.view == topNodes && len(l.nodes) == 0:
+		return "No nodes. Run 'berth agent' on a machine to make it one."
+	case l.view != topNodes && len(l.tasks)+len(l.owned) == 0:
+		return "Nothing runs."
+	}
+	return ""
+}
+
+// lostServer says in a line that the server does not answer.
+func lostServer(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	if errors.Is(err, client.ErrUnreachable) {
+		return fmt.Sprintf("%s; it is looked for again", text)
+	}
+	return text
+}

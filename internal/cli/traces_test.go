@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// TestTraceEndpointIsChecked gives every command that sends traces an address that is none.
+func TestTraceEndpointIsChecked(t *testing.T) {
+	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard}
+	for _, command := range []string{"dev", "server", "agent"} {
+		root := newRootCommand(a)
+		root.SetArgs([]string{command, "--data-dir", t.TempDir(), "--trace-endpoint", "nowhere"})
+		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--trace-endpoint") {
+			t.Errorf("berth %s: got error %v, want that the address of the traces is wrong", command, err)
+		}
+	}
+}

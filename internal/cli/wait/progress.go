@@ -1,0 +1,113 @@
+package wait
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// progress shows on standard error how the targets of run come along: on a terminal in place, elsewhere
+// a line for each change.
+type progress struct {
+	app     *session.Session
+	targets []*Target
+	width   int // of the terminal, 0 without one
+	label   int // width of the longest name
+	drawn   int // lines that stand on the terminal
+	told    map[*Target]telling
+}
+
+// telling is what was last told of a target.
+type telling struct {
+	brief, line string
+	at          time.Time
+}
+
+// retell is how often a change of words alone is worth a line.
+const retell = 10 * time.Second
+
+func NewProgress(sess *session.Session, targets []*Target) *progress {
+	p := &progress{app: sess, targets: targets, told: map[*Target]telling{}}
+	if sess.Env("TERM") != "dumb" {
+		p.width = output.TerminalWidth(sess.Stderr)
+	}
+	for _, t := range targets {
+		p.label = max(p.label, utf8.RuneCountInString(t.Name.String()))
+	}
+	return p
+}
+
+// Show shows what changed since it was last called.
+func (p *progress) Show() {
+	if p.width == 0 {
+		for _, t := range p.targets {
+			line, last, now := p.line(t), p.told[t], p.app.Now()
+			if t.Line == "" || line == last.line || t.Brief == last.brief && now.Sub(last.at) < retell {
+				continue
+			}
+			p.told[t] = telling{t.Brief, line, now}
+			p.app.Messagef("%s", line)
+		}
+		return
+	}
+	const most = 20 // lines; what needs attention is shown before what is done
+	var lines []string
+	for _, done := range []bool{false, true} {
+		for _, t := range p.targets {
+			if t.done == done && len(lines) < most {
+				lines = append(lines, output.Truncate(p.mark(t)+" "+p.line(t), p.width-1))
+			}
+		}
+	}
+	var b strings.Builder
+	p.erase(&b)
+	for _, l := range lines {
+		b.WriteString(l + "\n")
+	}
+	p.drawn = len(lines)
+	fmt.Fprint(p.app.Stderr, b.String())
+}
+
+// Note tells something in between.
+func (p *progress) Note(text string) {
+	var b strings.Builder
+	p.erase(&b)
+	fmt.Fprintf(p.app.Stderr, "%sberth: %s\n", b.String(), text)
+}
+
+// End leaves a terminal without the lines that are drawn: the report follows.
+func (p *progress) End() {
+	var b strings.Builder
+	p.erase(&b)
+	fmt.Fprint(p.app.Stderr, b.String())
+}
+
+// erase moves up over the lines that are drawn and clears them.
+func (p *progress) erase(b *strings.Builder) {
+	if p.drawn > 0 {
+		fmt.Fprintf(b, "\x1b[%dA\x1b[J", p.drawn)
+		p.drawn = 0
+	}
+}
+
+func (p *progress) line(t *Target) string {
+	text := t.Line
+	if text == "" {
+		text = "waiting for the server"
+	}
+	return fmt.Sprintf("%-*s  %s", p.label, t.Name, text)
+}
+
+func (p *progress) mark(t *Target) string {
+	switch {
+	case t.Failure != "":
+		return "✗"
+	case t.done:
+		return "✓"
+	}
+	return "…"
+}

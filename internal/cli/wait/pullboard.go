@@ -1,0 +1,61 @@
+package wait
+
+import (
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// mostLeft is how many nodes are named that were not done when somebody stopped waiting.
+const mostLeft = 10
+
+// pullBoard shows on standard error how nodes pull images: on a terminal a line for each in place, elsewhere a line for
+// each change, and how much has come every few seconds.
+type pullBoard struct {
+	*progress
+	by map[string]*Target
+}
+
+func NewPullBoard(sess *session.Session) *pullBoard {
+	return &pullBoard{NewProgress(sess, nil), map[string]*Target{}}
+}
+
+// Take takes in what a node does.
+func (b *pullBoard) Take(n api.ImagePullNews) {
+	t := b.by[n.Node]
+	if t == nil {
+		t = &Target{Name: session.Name{Kind: session.KindNode, Name: n.Node}}
+		b.by[n.Node] = t
+		b.targets = append(b.targets, t)
+		b.label = max(b.label, len(t.Name.String()))
+	}
+	if t.Line = output.OneLine(n.Message); n.Done {
+		t.done, t.Line = true, "done"
+	}
+	t.Brief = t.Line
+	if what, _, counts := strings.Cut(t.Line, ": "); counts && strings.Contains(t.Line, " layers, ") {
+		t.Brief = what // that more has come is told less often than that something else goes on
+	}
+	b.Show()
+}
+
+// ReportLeft tells what goes on once nobody waits any more.
+func (b *pullBoard) ReportLeft() {
+	var left []*Target
+	for _, t := range b.targets {
+		if !t.done {
+			left = append(left, t)
+		}
+	}
+	a := b.app
+	a.Messagef("stopped waiting: nodes that are not done pull these images no more, unless a task there wants " +
+		"one; what has come is kept for an hour, and the next pull goes on from it")
+	for _, t := range left[:min(len(left), mostLeft)] {
+		a.Messagef("  %s", b.line(t))
+	}
+	if rest := len(left) - mostLeft; rest > 0 {
+		a.Messagef("  and %s more", output.Count(rest, "node"))
+	}
+}

@@ -1,0 +1,43 @@
+package wait
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+// Without a terminal there is a line for each change of what a node does, and one for more bytes only every few
+// seconds; who stops waiting hears what goes on.
+func TestPullBoard(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	a := &session.Session{Stderr: &out, Now: func() time.Time { return now }, Env: func(string) string { return "" }}
+	b := NewPullBoard(a)
+	say := func(node, text string) { b.Take(api.ImagePullNews{Node: node, Message: text}) }
+	say("n1", "pulling a:1: 0 of 2 layers, 0.0 of 8.0 MiB")
+	say("n2", "pulling a:1")
+	say("n1", "pulling a:1: 0 of 2 layers, 3.0 of 8.0 MiB, 1.0 MiB/s")
+	say("n2", "pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)")
+	now = now.Add(retell)
+	say("n1", "pulling a:1: 1 of 2 layers, 6.0 of 8.0 MiB, 1.0 MiB/s")
+	b.Take(api.ImagePullNews{Node: "n1", Done: true})
+	b.End()
+	b.ReportLeft()
+	want := `node/n1  pulling a:1: 0 of 2 layers, 0.0 of 8.0 MiB
+node/n2  pulling a:1
+node/n2  pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)
+node/n1  pulling a:1: 1 of 2 layers, 6.0 of 8.0 MiB, 1.0 MiB/s
+node/n1  done
+`
+	left := "  node/n2  pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)\n"
+	got := out.String()
+	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, left) ||
+		!strings.Contains(got[len(want):], "stopped waiting: nodes that are not done") {
+		t.Errorf("got\n%s\nwant\n%s…\n%s", got, want, left)
+	}
+}

@@ -1,0 +1,183 @@
+package wait
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// AwaitService waits until a service is as it should be, with the progress of its rollout, and reports how it is.
+func AwaitService(ctx context.Context, sess *session.Session, c *client.Client, t *Target) error {
+	t.Moved = sess.Now()
+	targets := []*Target{t}
+	w := Waiter{Session: sess, Client: c, Targets: targets, Progress: NewProgress(sess, targets)}
+	return w.Await(ctx, "the rollout goes on. See 'berth rollout status "+t.Name.Argument()+"'.")
+}
+
+// rolling reports whether a rollout goes on that has something to go back to, so that it may take as long as its
+// deadlines say; a server that does not keep them is given up all the same. One that is watched may take for ever.
+func (t *Target) rolling(now time.Time) bool {
+	if t.rollout == nil || t.rollout.State.Ended() {
+		return t.Watch
+	}
+	if t.Watch {
+		return true
+	}
+	late := !t.rollout.Deadline.IsZero() && now.After(t.rollout.Deadline.Add(patience))
+	return !late && (len(t.rollout.Versions) > 1 || t.rollout.LastHealthy != nil)
+}
+
+// fell reports whether the target's rollout failed, or was taken back.
+func (t *Target) fell() bool {
+	return t.rollout != nil &&
+		(t.rollout.State == cluster.RolloutFailed || t.rollout.State == cluster.RolloutRolledBack)
+}
+
+// lookAtRollout reads where the rollout of the service's generation stands. What it finds is in t.rollout, and how it
+// ended in t.done.
+func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.Time) error {
+	s := t.service
+	if t.generation == 0 {
+		t.generation = s.Generation
+		// it was taken back before it was looked at
+		if !t.Watch && s.Rollout.Reverted >= max(t.Least, 1) && s.Revision > t.Revision {
+			t.generation = s.Rollout.Reverted
+		}
+	}
+	t.rollout = nil
+	if s.Status.Rollout == "" && s.Generation == t.generation {
+		return nil
+	}
+	if s.Status.Rollout == cluster.RolloutComplete && s.Generation == t.generation {
+		return nil
+	}
+	v, err := c.Rollout(ctx, t.Name.Cluster, t.Name.Name)
+	switch {
+	case client.StatusOf(err) == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return err
+	}
+	t.rollout = &v
+	if v.Generation != t.generation {
+		return t.superseded(ctx, c)
+	}
+	if len(v.Versions) > 1 || v.Canaries != nil || v.State.Ended() {
+		t.Brief, t.Line = fmt.Sprintf("%s %s", v.State, trouble.HealthyOf(v.Versions)), rolloutLine(v)
+	}
+	t.remember(ctx, c, now)
+	switch {
+	case v.State == cluster.RolloutFailed || v.State == cluster.RolloutRolledBack:
+		t.giveUp("its rollout " + rolloutEnd(v.Version))
+	case v.State == cluster.RolloutSuperseded:
+		t.giveUp("another version was asked for meanwhile")
+	case v.State.Ended():
+		t.rollout = nil
+	case t.Watch:
+	case v.Paused:
+		t.giveUp("its rollout is paused; 'berth rollout resume " + t.Name.Argument() + "' lets it go on")
+	case v.State == cluster.RolloutCanary && !t.Promoted && (v.Canaries == nil || !v.Canaries.Auto):
+		t.done = true
+		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.Argument() +
+			"' goes on, 'berth rollout undo " +
+			t.Name.Argument() + "' goes back"
+	}
+	return nil
+}
+
+// tailEvery is how often the output of a new task that is not well is looked at.
+const tailEvery = 2 * time.Second
+
+// remember keeps the last lines of a task of the rollout that is not well yet. What cannot be read is told by nobody.
+func (t *Target) remember(ctx context.Context, c *client.Client, now time.Time) {
+	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailAt) < tailEvery {
+		return
+	}
+	t.tailAt = now
+	tasks, err := fetch.TasksOf(ctx, c, t.Name, false)
+	if err != nil {
+		return
+	}
+	tasks = slices.DeleteFunc(session.Newest(tasks), func(v api.TaskView) bool { return v.Generation != t.generation })
+	worst := trouble.WorstTask(tasks)
+	if worst == nil || trouble.NeverRan(*worst) {
+		return
+	}
+	if lines := trouble.TailOf(ctx, c, *worst); len(lines) > 0 {
+		t.tail, t.tailOf = lines, worst.ID
+	}
+}
+
+// superseded says how the generation that was waited for ended, once another one is the newest.
+func (t *Target) superseded(ctx context.Context, c *client.Client) error {
+	h, err := c.RolloutHistory(ctx, t.Name.Cluster, t.Name.Name)
+	if err != nil && client.StatusOf(err) != http.StatusNotFound {
+		return err
+	}
+	i := slices.IndexFunc(h.Versions, func(v api.VersionView) bool { return v.Generation == t.generation })
+	if i < 0 || h.Versions[i].State != cluster.RolloutRolledBack && h.Versions[i].State != cluster.RolloutFailed {
+		t.rollout = nil
+		t.giveUp("another version was asked for meanwhile")
+		return nil
+	}
+	back := t.rollout.Version // what is asked for instead
+	t.rollout.Version = h.Versions[i].Version
+	t.Brief, t.Line = string(t.rollout.State),
+		fmt.Sprintf("%-11s  %s", t.rollout.State, session.ShortTasks(output.OneLine(t.rollout.Message)))
+	t.giveUp(fmt.Sprintf("its rollout %s; %s is asked for again", rolloutEnd(t.rollout.Version), back.Definition))
+	return nil
+}
+
+// rolloutEnd says that a version failed, or that it was rolled back.
+func rolloutEnd(v cluster.Version) string {
+	if v.State == cluster.RolloutRolledBack {
+		return "of " + v.Definition.String() + " failed and was rolled back"
+	}
+	return "of " + v.Definition.String() + " failed"
+}
+
+// rolloutLine says in a line where a rollout stands: "rolling  web@2: 1 of 3 healthy, web@1: 3 healthy; …".
+func rolloutLine(v api.RolloutView) string {
+	text := trouble.HealthyOf(v.Versions)
+	switch {
+	case v.State.Ended():
+		text = output.JoinNonEmpty("; ", text, session.ShortTasks(output.OneLine(v.Message)))
+	case v.Paused:
+		text += "; paused"
+	case len(v.Waits) > 0:
+		text += "; " + session.ShortTasks(output.OneLine(v.Waits[0].Message))
+	}
+	return fmt.Sprintf("%-11s  %s", v.State, text)
+}
+
+// rolloutTrouble tells why a rollout failed, with the task of the failed version that tells most.
+func rolloutTrouble(t *Target, tasks []api.TaskView) *trouble.Trouble {
+	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool {
+		return v.Generation != t.rollout.Generation
+	})
+	tr := trouble.Trouble{
+		Object: t.Name.String(), State: string(t.rollout.State),
+		Cause: session.ShortTasks(output.OneLine(t.rollout.Message)),
+		Next:  "berth rollout history " + t.Name.Argument() + " --diff",
+	}
+	if told := trouble.NamedTask(t.rollout.Message, failed); told != nil {
+		tr.Task = told
+	} else if len(failed) > 0 {
+		slices.SortStableFunc(failed, func(x, y api.TaskView) int { return trouble.Rank(x) - trouble.Rank(y) })
+		tr.Task = &failed[0]
+	}
+	if tr.Cause == "" {
+		tr.Cause = rolloutEnd(t.rollout.Version)
+	}
+	return &tr
+}

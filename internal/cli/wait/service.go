@@ -1,0 +1,68 @@
+package wait
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+)
+
+func (t *Target) lookAtService(ctx context.Context, c *client.Client, now time.Time) error {
+	v, err := c.Service(ctx, t.Name.Cluster, t.Name.Name)
+	if err != nil || v.Revision < t.Revision || v.Generation < t.Least {
+		return err
+	}
+	s := v.Status
+	t.service = &v
+	t.best = max(t.best, min(s.Healthy, s.Updated))
+	t.Brief = fmt.Sprintf("%s %d", s.State, s.Healthy)
+	t.Line = fmt.Sprintf("%-11s  %s", s.State, session.ShortTasks(output.OneLine(s.Message)))
+	if s.Message == "" {
+		t.Line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, output.Count(s.Desired, "task"))
+	}
+	switch {
+	case s.State != "failing":
+		t.failing = time.Time{}
+	case t.failing.IsZero():
+		t.failing = now
+	}
+	if err := t.lookAtRollout(ctx, c, now); err != nil || t.done {
+		return err
+	}
+	switch s.State {
+	case "stopped":
+		t.done = true
+	case "healthy":
+		t.done = s.Healthy >= s.Desired && s.Updated >= s.Desired && t.rollout == nil
+	case "deleting":
+		t.giveUp("was deleted")
+	}
+	return nil
+}
+
+func (t *Target) lookAtJob(ctx context.Context, c *client.Client) error {
+	v, err := c.Job(ctx, t.Name.Cluster, t.Name.Name)
+	if err != nil || v.Revision < t.Revision {
+		return err
+	}
+	s := v.Status
+	t.job = &v
+	t.Line = fmt.Sprintf("%-11s  %d of %s done", s.State, s.Succeeded, output.Count(s.Total, "task"))
+	if s.Running > 0 {
+		t.Line += fmt.Sprintf(", %d running", s.Running)
+	}
+	if s.Failed > 0 {
+		t.Line += fmt.Sprintf(", %d failed", s.Failed)
+	}
+	t.Brief = t.Line
+	switch {
+	case s.State == "succeeded":
+		t.done = true
+	case s.Done() || s.State == "deleting":
+		t.giveUp(s.State)
+	}
+	return nil
+}

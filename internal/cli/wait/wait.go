@@ -1,0 +1,465 @@
+package wait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// What may be waited for.
+const (
+	untilHealthy = "healthy"
+	untilDone    = "done"
+	untilRunning = "running"
+	untilGone    = "gone"
+)
+
+// waitable says for which kinds something may be waited for.
+func waitable(until string) []string {
+	switch until {
+	case untilHealthy:
+		return []string{session.KindService, session.KindTask, session.KindNode}
+	case untilDone:
+		return []string{session.KindService, session.KindJob, session.KindTask}
+	case untilRunning:
+		return []string{session.KindService, session.KindJob, session.KindTask}
+	case untilGone:
+		return []string{session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
+			session.KindCluster}
+	}
+	return nil
+}
+
+const waitLong = `Wait until objects are as --for says, all of them:
+
+  healthy  a service: all its tasks are healthy and of its newest version; a task: it runs and its checks pass; a node: it is ready
+  done     a job or task: it succeeded; a service: the rollout of its newest version is complete
+  running  a service: as many tasks run as it wants; a job: a task of it runs, or all have succeeded; a task: it runs
+  gone     it is deleted and nothing of it is left; a task: no attempt of it lives
+
+Without --for that is done for jobs and healthy for all others. It looks at what is so now and changes nothing.
+
+Exit code 0: so it is; 1: it is not so by the end of --timeout, or can never come, and why: the job failed, the rollout was rolled back, the
+service is stopped or was deleted; 2: it could not be found out.`
+
+func NewWaitCommand(sess *session.Session) *cobra.Command {
+	var until string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "wait OBJECT...", Short: "Wait until objects are healthy, done, running or gone", Long: waitLong,
+		Args: session.Arguments(1, -1,
+			"an object, such as service/web, job/squares, task/web.1.0 or node/n1"),
+		ValidArgsFunction: sess.CompleteObjects(-1, session.KindService, session.KindJob, session.KindTask,
+			session.KindNode, session.KindCron, session.KindCluster),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			targets, err := awaited(cmd, until, args)
+			if err != nil {
+				return err
+			}
+			c, err := sess.Connect()
+			if err != nil {
+				return err
+			}
+			return await(cmd.Context(), sess, c, targets, timeout)
+		},
+	}
+	all := []string{untilHealthy, untilDone, untilRunning, untilGone}
+	cmd.Flags().StringVar(&until, "for", "",
+		"what to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration`; default never")
+	session.CompleteFlag(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// awaited reads the arguments of a wait. All faults are told at once.
+func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, error) {
+	var targets []*waitTarget
+	var faults []string
+	if until != "" && waitable(until) == nil {
+		return nil, &session.UsageError{Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("--for %s: want healthy, done, running or gone", until)}
+	}
+	for _, text := range args {
+		n, err := session.ParseName(cmd, text, session.KindService, session.KindJob, session.KindTask, session.KindNode,
+			session.KindCron, session.KindCluster)
+		if err != nil {
+			faults = append(faults, err.Error())
+			continue
+		}
+		t := &waitTarget{Target: &Target{Name: n}, until: until}
+		if t.until == "" {
+			t.until = untilHealthy
+			if n.Kind == session.KindJob {
+				t.until = untilDone
+			}
+		}
+		if kinds := waitable(t.until); !slices.Contains(kinds, n.Kind) {
+			var ways []string
+			for _, u := range []string{untilHealthy, untilDone, untilRunning, untilGone} {
+				if slices.Contains(waitable(u), n.Kind) {
+					ways = append(ways, u)
+				}
+			}
+			faults = append(faults, fmt.Sprintf("%s: a %s is never %s: wait --for %s", text, n.Kind, t.until,
+				strings.Join(ways, " or ")))
+		}
+		targets = append(targets, t)
+	}
+	if len(faults) > 0 {
+		return nil, &session.UsageError{Command: cmd.CommandPath(), Message: strings.Join(faults, "\n  ")}
+	}
+	return targets, nil
+}
+
+// waitTarget is an object that is waited for. The target in it is what progress shows.
+type waitTarget struct {
+	*Target
+	until string
+	seen  bool // it was there once
+	// trouble is what stands in the way as far as is known, or nil.
+	trouble *trouble.Trouble
+	id      cluster.TaskID // the whole id of a task
+}
+
+// waitResult is what a wait tells programs of an object.
+type waitResult struct {
+	Object string `json:"object"`
+	For    string `json:"for"`
+	Met    bool   `json:"met"`
+	State  string `json:"state,omitempty"`
+	Why    string `json:"why,omitempty"`
+	Next   string `json:"next,omitempty"`
+}
+
+// await looks at the targets until each is as it should be or never will be, and says why those are not that are not.
+func await(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget,
+	timeout time.Duration) error {
+	shown := make([]*Target, len(targets))
+	for i, t := range targets {
+		shown[i] = t.Target
+	}
+	began, pause, outage := sess.Now(), ShortestPause, time.Time{}
+	p := NewProgress(sess, shown)
+	for {
+		open, err := lookAtTargets(ctx, c, targets, sess.Now())
+		switch {
+		case ctx.Err() != nil:
+			p.End()
+			return ctx.Err()
+		case err == nil:
+			outage = time.Time{}
+		case !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) != http.StatusServiceUnavailable:
+			p.End()
+			return err
+		case outage.IsZero():
+			outage = sess.Now()
+			p.Note(session.ErrorText(err) + "; trying again")
+		case sess.Now().Sub(outage) > OutagePatience:
+			p.End()
+			return err
+		}
+		if late := timeout > 0 && sess.Now().Sub(began) >= timeout; late && open {
+			for _, t := range targets {
+				if !t.done {
+					t.giveUp(fmt.Sprintf("not %s after %v", t.until, timeout))
+				}
+			}
+			open = false
+		}
+		p.Show()
+		if !open {
+			p.End()
+			return reportWait(ctx, sess, c, targets)
+		}
+		pause = min(pause*5/4, LongestPause)
+		select {
+		case <-ctx.Done():
+			p.End()
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// lookAtTargets looks at those that are open and reports whether any still is.
+func lookAtTargets(ctx context.Context, c *client.Client, targets []*waitTarget, now time.Time) (open bool, err error) {
+	for _, t := range targets {
+		if t.done {
+			continue
+		}
+		if e := t.look(ctx, c, now); e != nil {
+			err = e
+		}
+		open = open || !t.done
+	}
+	return open, err
+}
+
+// look reads the object once. What is not there is gone; for anything else it is a fault, unless it was there before.
+func (t *waitTarget) look(ctx context.Context, c *client.Client, now time.Time) error {
+	err := t.lookAt(ctx, c, now)
+	if client.StatusOf(err) != http.StatusNotFound && !errors.Is(err, session.ErrUnknown) {
+		if err == nil {
+			t.seen = true
+		}
+		return err
+	}
+	switch {
+	case t.until == untilGone:
+		t.done, t.trouble = true, nil
+		t.set("gone", "")
+	case t.seen:
+		t.trouble = nil
+		t.set("gone", "")
+		t.giveUp("it was deleted meanwhile")
+	default:
+		return err
+	}
+	return nil
+}
+
+func (t *waitTarget) lookAt(ctx context.Context, c *client.Client, now time.Time) error {
+	switch t.Name.Kind {
+	case session.KindService:
+		return t.lookAtService(ctx, c)
+	case session.KindJob:
+		return t.lookAtJob(ctx, c)
+	case session.KindTask:
+		return t.lookAtTask(ctx, c, now)
+	case session.KindNode:
+		return t.lookAtNode(ctx, c)
+	case session.KindCron:
+		v, err := t.Name.Cron(ctx, c)
+		t.set(v.Status.State, "")
+		return err
+	}
+	_, err := c.Cluster(ctx, t.Name.Name)
+	t.set("there", "")
+	return err
+}
+
+// set notes how the object is, in a word and a sentence.
+func (t *waitTarget) set(state, message string) {
+	t.Brief, t.Line = state, state
+	if message != "" {
+		t.Line = fmt.Sprintf("%-11s  %s", state, message)
+	}
+}
+
+// first finds an object by its name where nothing is known of it yet, and then looks at that one.
+func first[T any](known *T, find, look func() (T, error)) (T, error) {
+	if known == nil {
+		return find()
+	}
+	return look()
+}
+
+func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error {
+	v, err := first(t.service, func() (api.ServiceView, error) { return t.Name.Service(ctx, c) },
+		func() (api.ServiceView, error) { return c.Service(ctx, t.Name.Cluster, t.Name.Name) })
+	if err != nil {
+		return err
+	}
+	t.Name.Cluster = v.Cluster
+	t.service = &v
+	s := v.Status
+	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, output.Count(s.Desired, "task"))
+	t.set(s.State, output.JoinNonEmpty("; ", counts, session.ShortTasks(output.OneLine(s.Message))))
+	stopped := s.State == "stopped" || s.State == "stopping"
+	settled := s.Rollout == "" || s.Rollout == cluster.RolloutComplete
+	switch {
+	case t.until == untilGone:
+	case s.State == "deleting":
+		t.giveUp("it is being deleted")
+	case stopped:
+		t.trouble = &trouble.Trouble{
+			Cause: "its tasks are stopped until somebody starts it",
+			Next:  "berth start " + t.Name.String(),
+		}
+		t.giveUp("it is " + s.State)
+	case s.Rollout == cluster.RolloutFailed && t.until != untilRunning,
+		s.Rollout == cluster.RolloutRolledBack && t.until == untilDone:
+		t.giveUp("its rollout " + rolloutEnd(cluster.Version{Definition: v.Definition, State: s.Rollout}))
+	case t.until == untilDone && v.Rollout.Reverted != 0 && v.Rollout.Reverted != v.Generation && t.generation != 0 &&
+		v.Generation != t.generation:
+		t.giveUp("its rollout failed and was rolled back: " + v.Definition.String() + " is asked for again")
+	case t.until == untilRunning:
+		t.done = s.Running >= s.Desired
+	case t.until == untilDone:
+		t.done = settled && s.Updated >= s.Desired
+	default:
+		t.done = s.State == "healthy" && s.Healthy >= s.Desired && s.Updated >= s.Desired && settled
+	}
+	if t.generation == 0 {
+		t.generation = v.Generation
+	}
+	return nil
+}
+
+func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
+	v, err := first(t.job, func() (api.JobView, error) { return t.Name.Job(ctx, c) },
+		func() (api.JobView, error) { return c.Job(ctx, t.Name.Cluster, t.Name.Name) })
+	if err != nil {
+		return err
+	}
+	t.Name.Cluster = v.Cluster
+	t.job = &v
+	s := v.Status
+	counts := fmt.Sprintf("%d of %s done", s.Succeeded, output.Count(s.Total, "task"))
+	t.set(s.State, output.JoinNonEmpty("; ", counts, session.ShortTasks(output.OneLine(s.Message))))
+	switch {
+	case t.until == untilGone:
+	case s.State == string(cluster.StateSucceeded), t.until == untilRunning && s.Running > 0:
+		t.done = true
+	case s.Done(), s.State == "deleting":
+		t.giveUp("it is " + s.State)
+	}
+	return nil
+}
+
+func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.Time) error {
+	var v api.TaskView
+	var err error
+	if t.id == "" {
+		v, err = session.FindTask(ctx, c, t.Name.Name)
+		t.id = v.ID
+	} else {
+		v, err = c.Task(ctx, t.id)
+	}
+	if err != nil {
+		return err
+	}
+	t.set(trouble.ShownState(v), output.OneLine(trouble.ReasonOf(v)))
+	switch {
+	case !v.State.Terminal():
+		t.failing = time.Time{}
+	case t.failing.IsZero():
+		t.failing = now
+	}
+	switch {
+	case t.until == untilGone:
+		t.done = v.State.Terminal()
+	case v.State == cluster.StateSucceeded && t.until != untilHealthy:
+		t.done = true
+	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failing) >= failingPatience:
+		t.trouble = trouble.TaskTrouble(v)
+		t.giveUp("it has ended, and no next attempt is on its way: " + string(v.State))
+	case t.until == untilRunning:
+		t.done = v.State == cluster.StateRunning && !trouble.Unreachable(v)
+	case t.until == untilHealthy:
+		t.done = v.State == cluster.StateRunning && v.Health == cluster.HealthHealthy && !trouble.Unreachable(v)
+	}
+	if !t.done {
+		t.trouble = trouble.TaskTrouble(v)
+	}
+	return nil
+}
+
+func (t *waitTarget) lookAtNode(ctx context.Context, c *client.Client) error {
+	v, err := c.Node(ctx, t.Name.Name)
+	if err != nil {
+		return err
+	}
+	t.set(string(v.State), output.OneLine(v.Reason))
+	if t.until == untilHealthy {
+		t.done = v.State == cluster.NodeReady
+		t.trouble = nil
+		if !t.done && v.Reason != "" {
+			t.trouble = &trouble.Trouble{Cause: output.OneLine(v.Reason), Next: "berth node status " + v.Name}
+		}
+		if v.Gone {
+			t.giveUp("the operator forgot it")
+		}
+	}
+	return nil
+}
+
+// reportWait says how it ended: for people on standard error, for programs as a list.
+func reportWait(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget) error {
+	failed := 0
+	results := make([]waitResult, len(targets))
+	for i, t := range targets {
+		results[i] = waitResult{Object: t.Name.String(), For: t.until, Met: t.Failure == "", State: t.Brief}
+		if t.Failure == "" {
+			if !sess.WantsData() {
+				sess.Messagef("%s is %s", t.Name, t.until)
+			}
+			continue
+		}
+		failed++
+		tr, err := troubleOf(ctx, sess, c, t)
+		if err != nil {
+			return err
+		}
+		results[i].Why = output.JoinNonEmpty(": ", t.Failure, session.ShortTasks(tr.Cause))
+		results[i].Next = tr.Next
+		if sess.WantsData() {
+			continue
+		}
+		sess.Messagef("%s: %s", t.Name, t.Failure)
+		if tr.Cause != "" {
+			sess.Messagef("  %s", session.ShortTasks(tr.Cause))
+		} else if t.Line != "" {
+			sess.Messagef("  it is %s", output.JoinNonEmpty(": ", t.Brief,
+				strings.TrimSpace(strings.TrimPrefix(output.OneLine(t.Line), t.Brief))))
+		}
+		if tr.Task != nil {
+			trouble.PrintLines(sess.Stderr, tr.Task.ID, trouble.TailOf(ctx, c, *tr.Task))
+		}
+		sess.Messagef("  → %s", tr.Next)
+	}
+	if sess.WantsData() {
+		if err := sess.PrintData(results); err != nil {
+			return err
+		}
+	}
+	if failed == 0 {
+		return nil
+	}
+	return &session.ExitError{Code: session.ExitNo,
+		Err: fmt.Errorf("%d of %s not as waited for", failed, output.Count(len(targets), "object"))}
+}
+
+// troubleOf says why a target is not as it should be, and what to do next.
+func troubleOf(ctx context.Context, sess *session.Session, c *client.Client, t *waitTarget) (trouble.Trouble, error) {
+	found := t.trouble
+	if found == nil && (t.service != nil || t.job != nil) && t.Line != "gone" {
+		tasks, err := fetch.TasksOf(ctx, c, t.Name, true)
+		if err != nil {
+			return trouble.Trouble{}, err
+		}
+		if tasks = session.Newest(tasks); t.service != nil {
+			found = trouble.ServiceTrouble(*t.service, tasks)
+		} else {
+			found = trouble.JobTrouble(*t.job, tasks)
+		}
+	}
+	if found == nil {
+		found = &trouble.Trouble{}
+	}
+	if found.Next == "" {
+		found.Next = "berth events --" + t.Name.Kind + " " + t.Name.Name
+		switch {
+		case t.Line == "gone": // what happened is told by events alone
+		case t.Name.Kind == session.KindNode:
+			found.Next = "berth node status " + t.Name.Name
+		default:
+			found.Next = "berth status " + t.Name.String()
+		}
+	}
+	return *found, nil
+}

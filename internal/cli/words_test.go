@@ -1,0 +1,325 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// everyCommand returns the commands that users see.
+func everyCommand() []*cobra.Command {
+	var all []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			if !sub.Hidden {
+				all = append(all, sub)
+				walk(sub)
+			}
+		}
+	}
+	walk(newRootCommand(session.New(strings.NewReader(""), nil, nil)))
+	return all
+}
+
+// wrongUse runs a wrong command line, and returns what it was told. It holds that the exit code is 2, that nothing is
+// printed but the fault, and that the last line says where to look.
+func wrongUse(t *testing.T, words ...string) string {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	a := session.New(strings.NewReader(""), &stdout, &stderr)
+	a.Env = func(name string) string {
+		if name == "BERTH_ADDR" {
+			return "unix:///nowhere/berth.sock" // nothing is to get so far
+		}
+		return ""
+	}
+	code := Run(a, t.Context(), words)
+	line := "berth " + strings.Join(words, " ")
+	if code != session.ExitFault || stdout.Len() > 0 {
+		t.Errorf("%s: exit code %d, want %d; it prints %q", line, code, session.ExitFault, stdout.String())
+	}
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(lines[0], "berth: ") ||
+		!strings.HasPrefix(last, "See 'berth ") || !strings.HasSuffix(last, " --help'.") {
+		t.Errorf("%s: want a line that begins with berth: and one that says where to look:\n%s", line, stderr.String())
+	}
+	return stderr.String()
+}
+
+// TestEveryCommandRefusesWrongFlags gives each command each of its flags wrongly, and some that it has not.
+func TestEveryCommandRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
+	looked, near := 0, 0
+	for _, c := range everyCommand() {
+		words := strings.Fields(c.CommandPath())[1:]
+		if words[0] == "help" || words[0] == "completion" {
+			continue
+		}
+		told := wrongUse(t, append(slices.Clone(words), "--no-such-flag=1")...)
+		if !strings.Contains(told, "unknown flag: --no-such-flag") ||
+			!strings.Contains(told, "See '"+c.CommandPath()+" --help'.") {
+			t.Errorf("%s --no-such-flag: %s", c.CommandPath(), told)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || f.Name == "help" {
+				return
+			}
+			looked++
+			// A value that is missing, where there has to be one.
+			if f.NoOptDefVal == "" {
+				if told := wrongUse(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(told,
+					"--"+f.Name+" needs a value: ") {
+					t.Errorf("%s --%s: %s", c.CommandPath(), f.Name, told)
+				}
+			}
+			// A value of another type.
+			if slices.Contains([]string{"bool", "int", "uint64", "float64", "duration"}, f.Value.Type()) {
+				told := wrongUse(t, append(slices.Clone(words), "--"+f.Name+"=some")...)
+				if !strings.Contains(told, fmt.Sprintf("--%s %q: want ", f.Name, "some")) &&
+					!strings.Contains(told, `"some" is no count`) {
+					t.Errorf("%s --%s=some: %s", c.CommandPath(), f.Name, told)
+				}
+			}
+			// A time in the past.
+			if f.Value.Type() == "duration" {
+				if told := wrongUse(t, append(slices.Clone(words), "--"+f.Name+"=-1s")...); !strings.Contains(told,
+					"--"+f.Name) && !strings.Contains(told, "needs") {
+					t.Errorf("%s --%s=-1s: %s", c.CommandPath(), f.Name, told)
+				}
+			}
+			// A slip of the keyboard.
+			if len(f.Name) > 5 {
+				slip := f.Name[:2] + f.Name[3:]
+				if told := wrongUse(t, append(slices.Clone(words), "--"+slip+"=x")...); strings.Contains(told,
+					"did you mean --") {
+					near++
+				}
+			}
+		})
+	}
+	if looked < 100 || near < 60 {
+		t.Errorf("looked at %d flags, and for %d misspelt ones another was suggested: the test does not see "+
+			"the commands", looked, near)
+	}
+}
+
+// TestEveryCommandRefusesWrongArguments gives commands that take none an argument, groups a command that they do not
+// have, and those that need arguments none.
+func TestEveryCommandRefusesWrongArguments(t *testing.T) {
+	t.Parallel()
+	for _, c := range everyCommand() {
+		words := strings.Fields(c.CommandPath())[1:]
+		if words[0] == "help" {
+			continue
+		}
+		none, one := c.ValidateArgs(nil), c.ValidateArgs([]string{"no-such-thing"})
+		switch {
+		case c.HasSubCommands(), one != nil:
+			told := wrongUse(t, append(slices.Clone(words), "no-such-thing")...)
+			if one == nil && !strings.Contains(told, "no-such-thing") {
+				t.Errorf("%s no-such-thing: %s", c.CommandPath(), told)
+			}
+		case none != nil:
+			if told := wrongUse(t, words...); !strings.Contains(told, c.CommandPath()+" needs ") {
+				t.Errorf("%s: %s", c.CommandPath(), told)
+			}
+		}
+	}
+	for _, words := range [][]string{
+		{"help", "stauts"},
+		{"completion", "tcsh"},
+		{"stauts"},
+		{"node", "lst"},
+		{"token", "rm", "x"},
+		{"server", "rm", "s1"},
+	} {
+		wrongUse(t, words...)
+	}
+}
+
+// TestSystemFaultsSayTheWayOut holds that what the system of this machine refuses is told in plain words with what to
+// do.
+func TestSystemFaultsSayTheWayOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, missing := os.ReadFile(filepath.Join(dir, "none"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, taken := net.Listen("tcp", l.Addr().String())
+	fault := func(number syscall.Errno) error {
+		return fmt.Errorf("write it: %w", &fs.PathError{Op: "write", Path: "/data/x", Err: number})
+	}
+	refused := func(status int, detail string, faults ...cluster.Fault) error {
+		return &client.Error{Problem: api.Problem{Status: status, Detail: detail, Faults: faults}}
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"no file", missing, "berth: " + dir + "/none: no such file or directory\nSee how the path is written.\n"},
+		{"a port", fmt.Errorf("listen: %w", taken), "berth: listen: another program listens at " + l.Addr().String() +
+			" (address already in use)\n'ss -ltnp' tells which program it is: end it, or choose another address.\n"},
+		{
+			"a full disk", fault(syscall.ENOSPC),
+			"berth: write it: /data/x: no space left on device\nThe disk is full: free some of it ('df -h' " +
+				"tells which), or name a folder on another one.\n",
+		},
+		{
+			"no right", fault(syscall.EACCES),
+			"berth: write it: /data/x: permission denied\nThis user may not: run it as a user that may, " +
+				"root perhaps, or name another file or folder.\n",
+		},
+		{
+			"a disk for reading", fault(syscall.EROFS),
+			"berth: write it: /data/x: read-only file system\nThat file system is for reading only: name a " +
+				"folder on another one.\n",
+		},
+		{"one fault", refused(422, "the request has 1 fault",
+			cluster.Fault{Path: "count", Message: "is -1, want 0 to 9"}), "berth: count: is -1, want 0 to 9\n"},
+		{
+			"a parameter", refused(400, "the query has a fault", cluster.Fault{Path: "?tail", Message: "is \"x\""}),
+			"berth: --tail: is \"x\"\n",
+		},
+		{
+			"two faults", refused(422, "the request has 2 faults", cluster.Fault{Path: "a", Message: "is missing"},
+				cluster.Fault{Path: "b", Message: "is 7"}),
+			"berth: the request has 2 faults:\n  a: is missing\n  b: is 7\n",
+		},
+		{
+			"a role", refused(403, "this needs the role operator"),
+			"berth: this needs the role operator\nUse a token that may (--token-file, BERTH_TOKEN, " +
+				"BERTH_TOKEN_FILE): an admin makes one with `berth token create`.\n",
+		},
+		{
+			"a lost answer", fmt.Errorf("%w: %w", client.ErrUncertain, errors.New("it ended")),
+			"berth: the write may have happened or not: it ended\nLook with 'berth status' what became of " +
+				"it before you ask again.\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stderr strings.Builder
+			a := session.New(nil, nil, &stderr)
+			if a.ExitCode(t.Context(), c.err); stderr.String() != c.want {
+				t.Errorf("\n got %q\nwant %q", stderr.String(), c.want)
+			}
+		})
+	}
+}
+
+// TestStrangeServersAreTold asks what is no Berth server, or not all of one: each is told with what to do.
+func TestStrangeServersAreTold(t *testing.T) {
+	t.Parallel()
+	const foreign = "What answers at ADDR is another program, or a proxy before the server: name the server " +
+		"with --addr or BERTH_ADDR.\n"
+	raw := func(answer string) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = c.Write([]byte(answer))
+			_ = c.Close()
+		}
+	}
+	plainHTTP := func(status, kind, body string, length int) func(net.Conn) {
+		return raw(fmt.Sprintf("HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			status, kind, length, body))
+	}
+	for _, c := range []struct {
+		name, scheme string
+		words        []string
+		answer       func(net.Conn)
+		want         string
+	}{
+		{
+			"another protocol", "http",
+			[]string{"ps"},
+			raw("SSH-2.0-x\r\n"),
+			"berth: no server at ADDR: what answers there does not speak HTTP\n" + foreign,
+		},
+		{
+			"cut off", "http",
+			[]string{"ps"},
+			plainHTTP("200 OK", "application/json", `{"items":[`, 1000),
+			"berth: read the answer to GET /v1/tasks from ADDR: it ended in the middle\nThe connection was " +
+				"cut, or the server ended: ask again.\n",
+		},
+		{
+			"a page", "http",
+			[]string{"ps"},
+			plainHTTP("200 OK", "text/html", "<html></html>", 13),
+			"berth: read the answer to GET /v1/tasks from ADDR: it is not JSON (invalid character '<' " +
+				"looking for beginning of value)\n" + foreign,
+		},
+		{
+			"led elsewhere", "http",
+			[]string{"ps"},
+			plainHTTP("302 Found", "text/plain", "", 0),
+			"berth: the answer is not of a Berth server: 302 Found\n" + foreign,
+		},
+		{
+			"a proxy", "http",
+			[]string{"ps"},
+			plainHTTP("502 Bad Gateway", "text/html", "<html>", 6),
+			"berth: the answer is not of a Berth server: 502 Bad Gateway\n" + foreign,
+		},
+		{
+			"no TLS", "https",
+			[]string{"ps"},
+			raw("HTTP/1.1 400 Bad Request\r\n\r\n"),
+			"berth: no server at ADDR: http: server gave HTTP response to HTTPS client\n" +
+				"What answers there does not speak https. Other machines are served on port 7071; http is " +
+				"for loopback addresses.\n",
+		},
+		{
+			"a write whose answer is lost", "http",
+			[]string{"token", "create", "--role", "viewer"},
+			plainHTTP("200 OK", "application/json", `{"token":`, 1000),
+			"berth: the write may have happened or not: read the answer to POST /v1/tokens from ADDR: it " +
+				"ended in the middle\nLook with 'berth status' what became of it before you ask again.\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go c.answer(conn)
+				}
+			}()
+			addr := c.scheme + "://" + l.Addr().String()
+			var stdout, stderr strings.Builder
+			a := session.New(strings.NewReader(""), &stdout, &stderr)
+			a.Env = func(name string) string { return map[string]string{"BERTH_ADDR": addr, "BERTH_TOKEN": "x"}[name] }
+			code := Run(a, t.Context(), c.words)
+			if got := strings.ReplaceAll(stderr.String(), addr, "ADDR"); code != session.ExitFault || got != c.want {
+				t.Errorf("exit code %d\n got %q\nwant %q", code, got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,53 @@
+package datadir
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+)
+
+// DefaultHTTP is the loopback address that is served.
+const DefaultHTTP = "127.0.0.1:7373"
+
+// What the defaults are on any machine.
+const (
+	DataDirText = "/var/lib/berth for root, else ~/.local/share/berth"
+	SocketText  = "unix:///run/berth/api.sock for root"
+)
+
+// DefaultDataDir is where everything is kept: the machine's folder for root, else the user's.
+func DefaultDataDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/berth"
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "berth")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "berth-data"
+	}
+	return filepath.Join(home, ".local", "share", "berth")
+}
+
+// DefaultSocket is the unix socket that is served.
+func DefaultSocket() string {
+	if os.Geteuid() == 0 {
+		return "/run/berth/api.sock"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "berth", "api.sock")
+	}
+	return filepath.Join(DefaultDataDir(), "api.sock")
+}
+
+// NewLogger returns a logger to w at the named level.
+func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("log-level %q: want debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}

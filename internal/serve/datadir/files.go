@@ -1,0 +1,48 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ReadSecret reads a file with one secret, named by a flag or a variable.
+func ReadSecret(what, path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", what, err)
+	}
+	secret := strings.TrimSpace(string(raw))
+	if secret == "" {
+		return "", fmt.Errorf("read %s: %s is empty", what, path)
+	}
+	return secret, nil
+}
+
+// ReplaceFile writes a file that only this user reads, all or nothing, and survives a loss of power.
+func ReplaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".berth-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes what was renamed in a folder survive a loss of power.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

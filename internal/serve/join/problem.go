@@ -1,0 +1,40 @@
+package join
+
+import (
+	"errors"
+	"net"
+	"net/url"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/pki"
+)
+
+// Advise adds what to do about a join that came to nothing.
+func Advise(err error, role cluster.Role) error {
+	create := "`berth token create --join --role " + string(role) + "` on a server makes a new token."
+	if e, ok := errors.AsType[*refusedError](err); ok {
+		if e.status == 401 || e.status == 403 {
+			return &hinted.Error{Err: err, Hint: create}
+		}
+		return err
+	}
+	if errors.Is(err, pki.ErrJoinToken) {
+		return &hinted.Error{Err: err, Hint: create}
+	}
+	if hint := hinted.TLS(err); hint != "" {
+		return &hinted.Error{Err: err, Hint: hint}
+	}
+	return err
+}
+
+// plainNetError leaves out the names of the calls in between.
+func plainNetError(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
+		err = e.Err
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// taskMetrics serves the metrics of a node's tasks, and those of the agent's own process.
+type taskMetrics struct {
+	listener net.Listener
+	server   *http.Server
+	tasks    *telemetry.Tasks
+}
+
+// openMetrics listens where the flags say; nil is that nobody wants metrics.
+func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logger) (*taskMetrics, error) {
+	if listen == "" {
+		return nil, nil //nolint:nilnil // it is off
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return nil, &hinted.Error{
+			Err:  fmt.Errorf("serve metrics: %w", err),
+			Hint: "Choose another --metrics-listen, or leave it out.",
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &taskMetrics{listener: listener, tasks: telemetry.NewTasks(node, registry)}
+	mux := http.NewServeMux()
+	// One scrape at a time, and one that waits: who asks more often is told so.
+	mux.Handle("GET /metrics",
+		bearer(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
+	m.server = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	log.Info("metrics of tasks are served", "at", "http://"+listener.Addr().String()+"/metrics")
+	return m, nil
+}
+
+// bearer lets in who shows the token; an empty one lets in everybody.
+func bearer(token string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if token != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "show the token of --metrics-token-file as \"Authorization: Bearer TOKEN\"",
+				http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// run serves until the context ends.
+func (m *taskMetrics) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = m.server.Close() })()
+	if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

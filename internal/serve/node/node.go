@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/network"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/telemetry"
+	"github.com/berthd/berth/internal/transport"
+	"github.com/berthd/berth/internal/version"
+)
+
+// Config is what an agent needs.
+type Config struct {
+	Name      string
+	DataDir   string
+	Servers   []string // addresses
+	Token     string
+	Keeper    *pki.Keeper // of the node's certificate; nil where no server is reached over https
+	Known     *ServerList // the keeper's; nil like it
+	Executors *Executors
+	Labels    cluster.Labels
+	Address   string // of the node, instead of the one that it finds
+	Traces    string // where spans are sent; "" is nowhere
+	// When the node counts as short of memory, in percent: 0 is the agent's own default.
+	PressureStall, PressureFree float64
+	// How full the disk of the images may be, in percent: 0 is the agent's own default.
+	ImageHigh, ImageLow float64
+	// Finder finds devices; cpus are all that tasks run on, where it offers cores.
+	Finder devices.Finder
+	CPUs   []int
+	// Where the metrics of tasks are shown, "" for nowhere, and the token that they are shown for.
+	MetricsListen, MetricsToken string
+	// Subnet is what the addresses of tasks are of that have a network of their own.
+	Subnet netip.Prefix
+	// Names says how questions for names are answered.
+	Names agent.NamesConfig
+	// SecretsDir is the folder in memory for secrets, "" for the agent's own choice.
+	SecretsDir string
+	// What the node lends of its folders.
+	HostVolumes []agent.HostVolume
+	HostPaths   []string
+	// Egress is for the artifacts of tasks.
+	Egress egress.Policy
+	// ReservedPorts are never given to tasks.
+	ReservedPorts []int
+
+	Log *slog.Logger
+}
+
+// ServerList is the servers that an agent knows: those that it was given, and once it talks to one of them all others.
+type ServerList struct {
+	Given  []string
+	client atomic.Pointer[transport.Client]
+}
+
+func (l *ServerList) All() []string {
+	if c := l.client.Load(); c != nil {
+		return c.Servers()
+	}
+	return l.Given
+}
+
+// Run runs an agent until the context ends.
+func Run(ctx context.Context, c Config) error {
+	config := transport.ClientConfig{Addresses: c.Servers, Token: c.Token}
+	if c.Keeper != nil {
+		config.TLS = c.Keeper.ClientTLS()
+	}
+	client, err := transport.NewClient(config)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if c.Known != nil {
+		c.Known.client.Store(client)
+	}
+	tracer, err := telemetry.OpenTracer(ctx,
+		telemetry.TracerConfig{Endpoint: c.Traces, Instance: c.Name, Version: version.String(), Log: c.Log})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = tracer.Close(sending) // spans that nobody takes are of no matter
+	}()
+	metrics, err := openMetrics(ctx, c.MetricsListen, c.MetricsToken, c.Name, c.Log)
+	if err != nil {
+		return err
+	}
+	var samples func([]telemetry.ContainerSample)
+	if metrics != nil {
+		samples = metrics.tasks.Take
+		defer func() { _ = metrics.listener.Close() }()
+	}
+	a, err := agent.New(agent.Config{
+		Samples:   samples,
+		Name:      c.Name,
+		DataDir:   c.DataDir,
+		Source:    agent.FromClient(client),
+		Executors: c.Executors.list,
+		Retired:   c.Executors.retired,
+
+		Credentials: c.Executors.logins,
+		Logger:      c.Log,
+		Labels:      c.Labels,
+		Address:     c.Address,
+		Version:     version.String(),
+		Tracer:      tracer,
+
+		Devices: c.Finder.Find,
+		Networks: network.New(
+			network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
+		Names:         c.Names,
+		CPUs:          c.CPUs,
+		SecretsDir:    c.SecretsDir,
+		HostVolumes:   c.HostVolumes,
+		HostPaths:     c.HostPaths,
+		Artifacts:     artifact.Config{Egress: c.Egress},
+		ReservedPorts: c.ReservedPorts,
+		PressureStall: c.PressureStall,
+		PressureFree:  c.PressureFree,
+		ImageHigh:     c.ImageHigh,
+		ImageLow:      c.ImageLow,
+	})
+	if err != nil {
+		return err
+	}
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.Run(within) })
+	if metrics != nil {
+		group.Go(func() error { return metrics.run(within) })
+	}
+	if c.Keeper != nil {
+		group.Go(func() error { return c.Keeper.Run(within) })
+	}
+	err = group.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

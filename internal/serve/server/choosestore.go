@@ -1,0 +1,89 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/serve/datadir"
+)
+
+// lastStore returns whether the store ran elsewhere at the last start, and where; nil where it is not known yet.
+func (s *Server) lastStore() (elsewhere bool, at *datadir.ExternalStore, err error) {
+	if s.settings != nil {
+		return s.settings.External, s.settings.Store, nil
+	}
+	at, err = datadir.ReadStore(s.Config.DataDir)
+	return at != nil, at, err
+}
+
+// ChooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what the
+// last start left in the data directory. A server of a store that runs elsewhere must never begin one of its own: under
+// the same authority it would lead a control plane beside the others, and one that only serves its own machine would
+// know nothing of what runs there.
+func (s *Server) ChooseStore() error {
+	c := &s.Config.Store
+	own := filepath.Join(s.Config.DataDir, datadir.StoreDir)
+	_, err := os.Stat(filepath.Join(own, "member"))
+	hasOwn := err == nil
+	elsewhere, at, err := s.lastStore()
+	if err != nil {
+		return err
+	}
+	command := cmp.Or(s.Config.Command, "berth server") + datadir.DataDirFlag(s.Config.DataDir)
+	switch {
+	case len(c.Endpoints) > 0 && hasOwn && !elsewhere:
+		hint := "Start it without --store; or move that folder away if the server is to leave its store for " +
+			"the other one."
+		if s.settings == nil {
+			hint = "Start it without --store to go on with that one. For the other one name another " +
+				"--data-dir, or move that folder away: what it holds is then not known here."
+		}
+		return &hinted.Error{Err: fmt.Errorf("%s is the store of this server, and --store names another", own),
+			Hint: hint}
+	case len(c.Endpoints) > 0 && elsewhere && at != nil && at.Prefix != c.Prefix:
+		return &hinted.Error{
+			Err: fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would "+
+				"begin another one", at.Prefix, c.Prefix),
+			Hint: "Start it as before:  " + command + at.Flags(),
+		}
+	case len(c.Endpoints) == 0 && elsewhere && at == nil:
+		return &hinted.Error{
+			Err: fmt.Errorf("the store of the server in %s runs elsewhere, and --store is missing: it must not "+
+				"begin one of its own", s.Config.DataDir),
+			Hint: "Name it as the other servers do:  " + command + at.Flags(),
+		}
+	case len(c.Endpoints) == 0 && elsewhere:
+		c.Endpoints, c.CA, c.Cert, c.Key = slices.Clone(at.Endpoints), at.CA, at.Cert, at.Key
+		c.User, c.PasswordFile, c.Prefix = at.User, at.PasswordFile, at.Prefix
+		s.Config.Log.Info("the store runs elsewhere, as at the last start", "store", at.URL())
+		if s.Config.Say != nil {
+			s.Config.Say(fmt.Sprintf(
+				"the store is %s, as at the last start; for a store of its own name another --data-dir", at.URL()))
+		}
+	}
+	return nil
+}
+
+// RememberStore writes down that the store runs elsewhere, and where it was reached.
+func (s *Server) RememberStore() error {
+	now, err := s.Config.Store.Remembered()
+	if err != nil || now == nil {
+		return err
+	}
+	elsewhere, had, err := s.lastStore()
+	if err != nil {
+		return err
+	}
+	if elsewhere && had != nil && had.Flags() == now.Flags() && slices.Equal(had.Endpoints, now.Endpoints) {
+		return nil
+	}
+	if s.settings == nil {
+		return now.Write(s.Config.DataDir)
+	}
+	s.settings.External, s.settings.Store = true, now
+	return s.settings.Write(s.Config.DataDir)
+}

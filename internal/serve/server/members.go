@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+// memberships takes servers that join into the store.
+type memberships struct {
+	engine *etcd.Engine
+	log    *slog.Logger
+}
+
+// AddServer is part of apiserver.Joiner.
+func (m *memberships) AddServer(ctx context.Context, name, peerURL string) ([]api.ServerMember, error) {
+	all, err := m.engine.AddLearner(ctx, name, peerURL)
+	if err != nil {
+		return nil, err
+	}
+	members := make([]api.ServerMember, len(all))
+	for i, v := range all {
+		members[i] = api.ServerMember{ID: v.ID, Name: v.Name, PeerURL: v.PeerURL, Learner: v.Learner}
+	}
+	return members, nil
+}
+
+// promoteEvery is how often the store's leader looks for members that have caught up.
+const promoteEvery = time.Second
+
+// promoteLearners gives servers that joined their vote once they have caught up. Only the store's leader knows that, so
+// all others wait. It runs until the context ends.
+func (m *memberships) promoteLearners(ctx context.Context) error {
+	tick := time.NewTicker(promoteEvery)
+	defer tick.Stop()
+	told := map[string]string{} // faults by member, so that each is told once
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if leader, self, _ := m.engine.EngineLeader(); self == "" || leader != self {
+			continue
+		}
+		members, err := m.engine.Members(ctx)
+		if err != nil {
+			continue // the store is busy, or about to end
+		}
+		for _, v := range members {
+			if !v.Learner || !v.Healthy {
+				continue
+			}
+			err := m.engine.Promote(ctx, v.ID)
+			switch {
+			case err == nil:
+				m.log.Info("a server has its vote in the store now", "server", v.Name, "member", v.ID)
+			case errors.Is(err, store.ErrNotInSync), ctx.Err() != nil, told[v.ID] == err.Error():
+			default:
+				told[v.ID] = err.Error()
+				m.log.Warn("a server does not get its vote in the store", "server", v.Name, "member", v.ID, "error",
+					err)
+			}
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+)
+
+// ProfileCPU writes a profile to a file until the returned function is called. No name means none.
+func ProfileCPU(name string) (stop func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("make the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile: %w", err), f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close() // the profile is for looking at; a torn one shows
+	}, nil
+}

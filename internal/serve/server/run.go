@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// stageLimit is how long one stage of a server's parts may take to end before the next is told to: longer than the API
+// lets requests in flight go on.
+const stageLimit = 6 * time.Second
+
+// Run serves until the context ends or a part cannot go on, then ends the parts in an order that hurts least and closes
+// everything: first the leadership, so that another server takes over at once; then the agents' sessions, so that they
+// move to others; at last the rest, on which those two rest.
+func (s *Server) Run(ctx context.Context) error {
+	first := make(chan error, len(s.parts)+3)
+	stage := func(parts ...part) (end func()) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		var running sync.WaitGroup
+		for _, p := range parts {
+			running.Go(func() {
+				if err := p.run(ctx); err != nil && ctx.Err() == nil {
+					first <- fmt.Errorf("%s: %w", p.name, err)
+				}
+			})
+		}
+		return func() {
+			cancel()
+			ended := make(chan struct{})
+			go func() {
+				running.Wait()
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(stageLimit):
+				s.Config.Log.Warn("a part of the server takes long to end", "part", parts[0].name)
+			}
+		}
+	}
+	rest := stage(append(s.parts, part{"the API", func(ctx context.Context) error {
+		return s.api.Serve(ctx, s.Listeners...)
+	}})...)
+	agents := stage(part{"the agents' sessions", s.dispatch.Run})
+	lead := stage(part{"the control plane", s.plane.Run})
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-first:
+	}
+	lead()
+	s.handOver(ctx)
+	agents()
+	rest()
+	if err := s.Close(); err != nil {
+		s.Config.Log.Error("the store was not closed cleanly", "error", err)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// handOver leaves the domain without a holder if this server led it and others are there: they need not wait for its
+// silence then (P1.3). Nothing of this server's writes any more, and what is on its way is refused (P1.4).
+func (s *Server) handOver(ctx context.Context) {
+	if s.settings == nil && len(s.Config.Store.Endpoints) == 0 {
+		return // it is alone
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	key := s.tables.Prefix().Leader(cluster.DefaultDomain)
+	record, err := s.engine.Read(ctx, key)
+	if err != nil {
+		return // they find out by its silence
+	}
+	leader, err := store.Decode[cluster.Leader](record.Value)
+	if err != nil || leader.Holder != s.ID {
+		return
+	}
+	leader.Holder, leader.Member = "", ""
+	value, err := store.Encode(leader)
+	if err != nil {
+		return
+	}
+	_, err = s.engine.Commit(ctx, []store.Group{{
+		Compares: []store.Compare{{Key: key, Modified: record.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
+	}})
+	if err != nil {
+		s.Config.Log.Info("the leadership could not be handed over; others take it once this server is silent", "error",
+			err)
+	}
+}
