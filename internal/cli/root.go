@@ -66,8 +66,10 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		}
 		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
 			strings.HasSuffix(err.Error(), "'f' in -f") {
-			return &session.UsageError{Command: cmd.CommandPath(),
-				Message: "give the file without -f: " + cmd.CommandPath() + " FILE"}
+			return &session.UsageError{
+				Command: cmd.CommandPath(),
+				Message: "give the file without -f: " + cmd.CommandPath() + " FILE",
+			}
 		}
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.WrongFlag(cmd, err)}
 	})

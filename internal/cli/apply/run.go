@@ -66,8 +66,10 @@ func run(ctx context.Context, sess *session.Session, files []string, detach bool
 	if err != nil {
 		return err
 	}
-	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Timeout: timeout,
-		Progress: wait.NewProgress(sess, targets)}
+	w := wait.Waiter{
+		Session: sess, Client: c, Targets: targets, Timeout: timeout,
+		Progress: wait.NewProgress(sess, targets),
+	}
 	return w.Await(ctx, "what was written goes on. See 'berth status'.")
 }
 

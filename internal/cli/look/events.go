@@ -69,8 +69,12 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	for _, flag := range []struct {
 		kind string
 		text *string
-	}{{session.KindService, &f.Service}, {session.KindJob, &f.Job}, {session.KindCron, &f.Cron},
-		{session.KindNode, &f.Node}} {
+	}{
+		{session.KindService, &f.Service},
+		{session.KindJob, &f.Job},
+		{session.KindCron, &f.Cron},
+		{session.KindNode, &f.Node},
+	} {
 		if *flag.text == "" {
 			continue
 		}
@@ -115,7 +119,8 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 
 // events prints the newest events and then, with follow, each as it happens.
 func events(ctx context.Context, sess *session.Session, c *client.Client, o client.EventOptions, tail int,
-	follow bool) error {
+	follow bool,
+) error {
 	var kept []api.EventView
 	for more := true; more; {
 		page, err := c.Events(ctx, o, client.ListOptions{})

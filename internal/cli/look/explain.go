@@ -46,8 +46,10 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if node != "" && n.Kind != session.KindTask {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: "--node goes with a task, such as web.1.0"}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: "--node goes with a task, such as web.1.0",
+				}
 			}
 			v, err := explanation(cmd.Context(), c, n, node)
 			if err != nil {

@@ -55,8 +55,10 @@ Values of environments and files of definitions are left out, and so is what loo
 
 func NewInspectCommand(sess *session.Session) *cobra.Command {
 	var reveal, written bool
-	kinds := []string{session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
-		session.KindCluster, session.KindDefinition}
+	kinds := []string{
+		session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
+		session.KindCluster, session.KindDefinition,
+	}
 	cmd := &cobra.Command{
 		Use: "inspect KIND/NAME", Short: "Print an object with everything that belongs to it", Long: inspectLong,
 		Args:              session.Arguments(1, 1, "an object, such as service/web, task/web.1.0 or definition/web@1"),

@@ -259,7 +259,8 @@ type ownerTasks struct {
 
 // ownerStatus shows an owner, its trouble with the end of the output that tells of it, and its tasks.
 func ownerStatus(ctx context.Context, sess *session.Session, c *client.Client, head output.Table, tasks ownerTasks,
-	tr *trouble.Trouble) error {
+	tr *trouble.Trouble,
+) error {
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}

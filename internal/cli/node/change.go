@@ -97,8 +97,10 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 			"stopped at once. `berth node uncordon` ends it.",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			if deadline < 0 {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: fmt.Sprintf("--deadline %v: want a time from now", deadline)}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: fmt.Sprintf("--deadline %v: want a time from now", deadline),
+				}
 			}
 			how.Deadline = cluster.Duration(deadline)
 			v, err := c.DrainNode(cmd.Context(), n.Name, how, client.Condition{})

@@ -24,8 +24,10 @@ import (
 )
 
 func NewNodeCommand(sess *session.Session) *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group}
+	cmd := &cobra.Command{
+		Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs,
+		RunE: sess.Group,
+	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, trouble first", Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -63,7 +63,8 @@ func newNodePoolsCommand(sess *session.Session) *cobra.Command {
 
 // setPool writes the settings of one pool.
 func setPool(ctx context.Context, sess *session.Session, c *client.Client, domain api.DomainView,
-	pool cluster.PoolSettings) error {
+	pool cluster.PoolSettings,
+) error {
 	pools := slices.DeleteFunc(domain.Pools, func(p cluster.PoolSettings) bool { return p.Name == pool.Name })
 	if pool.Strategy != "" {
 		pools = append(pools, pool)

@@ -110,8 +110,10 @@ func newNodePoolCommand(sess *session.Session) *cobra.Command {
 		ValidArgsFunction: sess.CompleteNodeThen(2, session.PoolNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 2) == none {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: cmd.CommandPath() + " needs the name of a pool, or --none"}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: cmd.CommandPath() + " needs the name of a pool, or --none",
+				}
 			}
 			pool := ""
 			if len(args) == 2 {

@@ -183,7 +183,8 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 
 // tellRekeyed says what is done and what is left to do.
 func tellRekeyed(ctx context.Context, sess *session.Session, c *client.Client, id string, all []api.MasterKeyView,
-	drop bool) error {
+	drop bool,
+) error {
 	var kept []string
 	var now api.MasterKeyView
 	for i := range all {

@@ -190,8 +190,10 @@ func unused(dir string) error {
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return &hinted.Error{Err: fmt.Errorf("the store in %s is in use by another process", dir),
-			Hint: "Stop the server first."}
+		return &hinted.Error{
+			Err:  fmt.Errorf("the store in %s is in use by another process", dir),
+			Hint: "Stop the server first.",
+		}
 	}
 	return nil
 }

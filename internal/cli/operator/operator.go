@@ -196,8 +196,10 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if !ok {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: "want one of --adopt and --stop" + causeOf(now)}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: "want one of --adopt and --stop" + causeOf(now),
+				}
 			}
 			v, err := c.Recover(cmd.Context(), action)
 			if err != nil {
@@ -237,8 +239,10 @@ func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("for") || during < 0 {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: "want --for DURATION, such as --for 10m"}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: "want --for DURATION, such as --for 10m",
+				}
 			}
 			c, err := sess.Connect()
 			if err != nil {

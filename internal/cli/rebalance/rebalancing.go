@@ -21,7 +21,8 @@ import (
 
 // applyRebalance hands in the list that was found, and follows it.
 func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client, v api.Rebalance,
-	o *rebalanceFlags) error {
+	o *rebalanceFlags,
+) error {
 	if len(v.Moves) > cluster.MaxRebalanceMoves {
 		v.Moves, v.More = v.Moves[:cluster.MaxRebalanceMoves], true
 		sess.Messagef("A rebalancing has at most %d moves: these are the first.", cluster.MaxRebalanceMoves)
@@ -90,7 +91,8 @@ func printUndo(sess *session.Session, v api.RebalancingView) error {
 
 // followRebalancing shows progress until the rebalancing has ended, and then how.
 func followRebalancing(ctx context.Context, sess *session.Session, c *client.Client, v api.RebalancingView,
-	detach bool) error {
+	detach bool,
+) error {
 	if detach {
 		if sess.WantsData() {
 			return sess.PrintData(v)

@@ -154,8 +154,10 @@ func newReservationLsCommand(sess *session.Session) *cobra.Command {
 				sess.Messagef("No reservations. 'berth reservation create' makes one.")
 				return nil
 			}
-			t := output.Table{State: 1,
-				Titles: []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"}}
+			t := output.Table{
+				State:  1,
+				Titles: []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"},
+			}
 			for i := range all {
 				v := &all[i]
 				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.Stamp(v.From), output.Stamp(v.Until),

@@ -179,9 +179,11 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 				case client.StatusOf(err) == 409 && !force:
 					return &hinted.Error{Err: err, Hint: "With --force it is deleted all the same."}
 				case client.StatusOf(err) == http.StatusNotFound:
-					return &hinted.Error{Err: err,
+					return &hinted.Error{
+						Err: err,
 						Hint: "'berth secret ls' lists those that there are; --cluster names " +
-							"another cluster."}
+							"another cluster.",
+					}
 				case err != nil:
 					return err
 				case !sess.WantsData():

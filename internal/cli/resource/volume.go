@@ -66,8 +66,10 @@ func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
 		Args: session.Arguments(1, -1, "a volume, such as default/db/data"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.Node == "" {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: "--node is missing: several nodes may keep a volume of one name"}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: "--node is missing: several nodes may keep a volume of one name",
+				}
 			}
 			c, err := sess.Connect()
 			if err != nil {

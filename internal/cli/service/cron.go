@@ -21,8 +21,10 @@ import (
 )
 
 func NewCronCommand(sess *session.Session) *cobra.Command {
-	cmd := &cobra.Command{Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group}
+	cmd := &cobra.Command{
+		Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs,
+		RunE: sess.Group,
+	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one whose moment comes next first",
 		Args: session.Arguments(0, 0, ""),

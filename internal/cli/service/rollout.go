@@ -243,8 +243,10 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 		sess.Messagef("No version of service/%s is remembered yet.", h.Service)
 		return nil
 	}
-	t := output.Table{State: 2,
-		Titles: []string{"GENERATION", "DEFINITION", "STATE", "NOW", "AGE>", "TOOK>", "MESSAGE"}}
+	t := output.Table{
+		State:  2,
+		Titles: []string{"GENERATION", "DEFINITION", "STATE", "NOW", "AGE>", "TOOK>", "MESSAGE"},
+	}
 	for _, v := range h.Versions {
 		took, now := "", ""
 		if !v.Ended.IsZero() {

@@ -246,8 +246,10 @@ func TestAgentIdentity(t *testing.T) {
 	// One that has expired: the agent runs on and says what to do; with a token it joins anew.
 	f.name, f.joinToken = "n1", ""
 	s.authority.Life = time.Millisecond
-	j := join.Joiner{Dir: dir, Self: pki.Subject{Role: cluster.RoleNode, Name: "n1"}, Servers: f.servers,
-		Token: s.token(t)}
+	j := join.Joiner{
+		Dir: dir, Self: pki.Subject{Role: cluster.RoleNode, Name: "n1"}, Servers: f.servers,
+		Token: s.token(t),
+	}
 	if _, err := j.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}

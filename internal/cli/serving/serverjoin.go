@@ -89,7 +89,8 @@ func checkServers(list *session.Faults, servers []string) {
 
 // joinServer makes what `berth server join` makes. Each step may be found done.
 func joinServer(ctx context.Context, sess *session.Session, dataDir string, want datadir.Settings,
-	j join.Joiner) error {
+	j join.Joiner,
+) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}

@@ -109,8 +109,10 @@ func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 
 // printNodes prints how full the nodes are, before and after.
 func (s *simulation) printNodes(v *api.Simulation) (bool, error) {
-	t := output.Table{Titles: []string{"NODE", "STATE", "CHANGE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "DEVICES>"},
-		State: 1}
+	t := output.Table{
+		Titles: []string{"NODE", "STATE", "CHANGE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "DEVICES>"},
+		State:  1,
+	}
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		b, a := n.Before, n.After

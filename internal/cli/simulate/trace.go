@@ -176,8 +176,10 @@ func (s *simulation) printReplayed(v *whatif.Replayed) (bool, error) {
 	if v == nil {
 		return false, nil
 	}
-	t := output.Table{Titles: []string{"TRACE", "JOBS>", "TASKS>", "BEGUN>", "ENDED>", "RUNNING>", "WAITING>",
-		"LASTED>"}}
+	t := output.Table{Titles: []string{
+		"TRACE", "JOBS>", "TASKS>", "BEGUN>", "ENDED>", "RUNNING>", "WAITING>",
+		"LASTED>",
+	}}
 	number := strconv.Itoa
 	t.Add(v.Trace, number(v.Jobs), number(v.Tasks), number(v.Begun), number(v.Ended), number(v.Running),
 		number(v.Waiting), v.Lasted.String())

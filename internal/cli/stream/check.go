@@ -54,7 +54,8 @@ func newWordCommand(sess *session.Session, word cluster.TTLUpdate, short string)
 
 // sayCheck says a word to a check of a task. It prints nothing: programs say it every few seconds.
 func sayCheck(ctx context.Context, sess *session.Session, task string, attempt int, check string,
-	word api.CheckWord) error {
+	word api.CheckWord,
+) error {
 	c, err := sess.Connect()
 	if err != nil {
 		return err

@@ -40,8 +40,10 @@ a colon is written with a slash before it, as in ./a:b.`,
 				}
 			}
 			if from == "" || to == "" {
-				return &session.UsageError{Command: cmd.CommandPath(),
-					Message: "a path is missing, as in web.1.0:/etc/hosts"}
+				return &session.UsageError{
+					Command: cmd.CommandPath(),
+					Message: "a path is missing, as in web.1.0:/etc/hosts",
+				}
 			}
 			c, err := sess.Connect()
 			if err != nil {

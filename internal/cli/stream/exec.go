@@ -26,8 +26,10 @@ command. What follows TASK belongs to the command, flags too; a -- may stand bet
 		Args:              execArguments,
 		ValidArgsFunction: sess.CompleteNames(session.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := client.ExecOptions{Container: container, Command: commandOf(args), Stdout: sess.Stdout,
-				Stderr: sess.Stderr}
+			o := client.ExecOptions{
+				Container: container, Command: commandOf(args), Stdout: sess.Stdout,
+				Stderr: sess.Stderr,
+			}
 			if input {
 				o.Stdin = sess.Stdin
 			}

@@ -69,7 +69,8 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 
 // taskLogs prints one task's output.
 func taskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, text string,
-	o client.LogOptions) error {
+	o client.LogOptions,
+) error {
 	t, err := session.FindTask(ctx, c, text)
 	if err != nil {
 		return err
@@ -134,7 +135,8 @@ func lines(ctx context.Context, sess *session.Session, c *client.Client, id clus
 
 // ownerLogs prints the output of all tasks of a service or job.
 func ownerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
-	o client.LogOptions) error {
+	o client.LogOptions,
+) error {
 	tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == session.KindJob)
 	if err != nil {
 		return err
@@ -214,7 +216,8 @@ func mergeLogs(ctx context.Context, sess *session.Session, c *client.Client, p *
 // followLogs prints the output of an owner's tasks as it comes, of tasks that begin later too. It ends
 // with ctx, or when a job is done and all of its output is printed.
 func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
-	o client.LogOptions) error {
+	o client.LogOptions,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -249,7 +252,8 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 
 // followTask prints one task's output until it or ctx ends; what is wrong with one hides no other.
 func followTask(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, id cluster.TaskID,
-	o client.LogOptions) {
+	o client.LogOptions,
+) {
 	for line, err := range lines(ctx, sess, c, id, o) {
 		if err == nil {
 			err = p.print(id, line)

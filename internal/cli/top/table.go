@@ -211,9 +211,11 @@ func whole(f float64) string { return strconv.Itoa(int(math.Round(f))) }
 
 // taskUseTable shows what tasks use, and of those with several containers each one, if that is wanted.
 func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
-	t := output.Table{State: 1,
+	t := output.Table{
+		State: 1,
 		Titles: append([]string{"TASK", "STATE", "NODE", "CPU>", "MEMORY>", "GROWTH/M>", "REQ/S>"},
-			rateTitles()...)}
+			rateTitles()...),
+	}
 	row := func(cells []string, r cluster.Rates, known bool) { t.Add(append(cells, rateCells(r, known)...)...) }
 	for i := range tasks {
 		v := &tasks[i]
@@ -234,8 +236,10 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 		if d == nil {
 			d = &cluster.UseDetail{}
 		}
-		row([]string{session.ShortTask(v.ID), trouble.ShownState(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
-			growth, requests}, d.Rates,
+		row([]string{
+			session.ShortTask(v.ID), trouble.ShownState(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
+			growth, requests,
+		}, d.Rates,
 			u.Detail != nil)
 		for _, c := range d.Containers {
 			if containers {
@@ -258,8 +262,10 @@ func ownerTable(all []ownerUse) output.Table {
 		if o.Requests >= 0 {
 			requests = whole(o.Requests)
 		}
-		t.Add(append([]string{session.OwnerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most,
-			requests},
+		t.Add(append([]string{
+			session.OwnerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most,
+			requests,
+		},
 			rateCells(o.Rates, o.Detailed > 0)...)...)
 	}
 	return t

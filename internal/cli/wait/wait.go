@@ -38,8 +38,10 @@ func waitable(until string) []string {
 	case untilRunning:
 		return []string{session.KindService, session.KindJob, session.KindTask}
 	case untilGone:
-		return []string{session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
-			session.KindCluster}
+		return []string{
+			session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
+			session.KindCluster,
+		}
 	}
 	return nil
 }
@@ -90,8 +92,10 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 	var targets []*waitTarget
 	var faults []string
 	if until != "" && waitable(until) == nil {
-		return nil, &session.UsageError{Command: cmd.CommandPath(),
-			Message: fmt.Sprintf("--for %s: want healthy, done, running or gone", until)}
+		return nil, &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("--for %s: want healthy, done, running or gone", until),
+		}
 	}
 	for _, text := range args {
 		n, err := session.ParseName(cmd, text, session.KindService, session.KindJob, session.KindTask, session.KindNode,
@@ -147,7 +151,8 @@ type waitResult struct {
 
 // await looks at the targets until each is as it should be or never will be, and says why those are not that are not.
 func await(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget,
-	timeout time.Duration) error {
+	timeout time.Duration,
+) error {
 	shown := make([]*Target, len(targets))
 	for i, t := range targets {
 		shown[i] = t.Target
@@ -430,8 +435,10 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 	if failed == 0 {
 		return nil
 	}
-	return &session.ExitError{Code: session.ExitNo,
-		Err: fmt.Errorf("%d of %s not as waited for", failed, output.Count(len(targets), "object"))}
+	return &session.ExitError{
+		Code: session.ExitNo,
+		Err:  fmt.Errorf("%d of %s not as waited for", failed, output.Count(len(targets), "object")),
+	}
 }
 
 // troubleOf says why a target is not as it should be, and what to do next.

@@ -161,8 +161,10 @@ func (w *Waiter) report(ctx context.Context) error {
 	if failed == 1 {
 		verb = "is"
 	}
-	return &session.ExitError{Code: session.ExitNo,
-		Err: fmt.Errorf("%d of %d %s not well", failed, len(w.Targets), verb)}
+	return &session.ExitError{
+		Code: session.ExitNo,
+		Err:  fmt.Errorf("%d of %d %s not well", failed, len(w.Targets), verb),
+	}
 }
 
 // Explain tells why a target is not well.

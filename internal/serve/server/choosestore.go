@@ -42,8 +42,10 @@ func (s *Server) ChooseStore() error {
 			hint = "Start it without --store to go on with that one. For the other one name another " +
 				"--data-dir, or move that folder away: what it holds is then not known here."
 		}
-		return &hinted.Error{Err: fmt.Errorf("%s is the store of this server, and --store names another", own),
-			Hint: hint}
+		return &hinted.Error{
+			Err:  fmt.Errorf("%s is the store of this server, and --store names another", own),
+			Hint: hint,
+		}
 	case len(c.Endpoints) > 0 && elsewhere && at != nil && at.Prefix != c.Prefix:
 		return &hinted.Error{
 			Err: fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would "+

@@ -184,10 +184,12 @@ func (e *carefulEngine) Commit(ctx context.Context, groups []store.Group) (store
 func (s *Server) runTables(ctx context.Context) error {
 	err := s.tables.Run(ctx)
 	if errors.As(err, new(*store.NewerError)) {
-		return &hinted.Error{Err: err,
+		return &hinted.Error{
+			Err: err,
 			Hint: "Start the newer build of berth here, as on the other servers. To go back " +
 				"to this one, first take away what only the newer one knows:\n" +
-				"`berth server members` there shows the versions, and the sentence above names a record."}
+				"`berth server members` there shows the versions, and the sentence above names a record.",
+		}
 	}
 	return err
 }
