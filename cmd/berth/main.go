@@ -29,5 +29,5 @@ func main() {
 
 // run does what the arguments say and returns the exit code. It ends soon after ctx does.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return cli.Run(session.New(stdin, stdout, stderr), ctx, args)
+	return cli.Run(ctx, session.New(stdin, stdout, stderr), args)
 }

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 				}
 				return start.Add(took)
 			}
-			os.Exit(cli.Run(a, context.Background(), os.Args[1:]))
+			os.Exit(cli.Run(context.Background(), a, os.Args[1:]))
 		},
 	})
 }

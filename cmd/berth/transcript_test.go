@@ -55,7 +55,7 @@ func runHere(ts *testscript.TestScript, line string) string {
 	a.Now = func() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	code := cli.Run(a, ctx, wordsOf(strings.ReplaceAll(line, "$WORK", work)))
+	code := cli.Run(ctx, a, wordsOf(strings.ReplaceAll(line, "$WORK", work)))
 	text := strings.ReplaceAll(said.String(), work, "$WORK")
 	text = strings.ReplaceAll(text, ts.Getenv("BERTH_ADDR"), "$ADDR")
 	return text + fmt.Sprintf("[%d]\n", code)

@@ -72,7 +72,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 	var out, faults strings.Builder
 	a := session.New(nil, &out, &faults)
 	a.Addrs = []string{f.URL, "http://127.0.0.1:1"}
-	if code := Run(a, t.Context(),
+	if code := Run(t.Context(), a,
 		[]string{"--addr", f.URL + ",http://127.0.0.1:1", "operator", "debug", "-o", file, "--cpu", "1s"}); code != 0 {
 		t.Fatalf("exit code %d: %s", code, faults.String())
 	}
@@ -117,7 +117,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 			}
 		}
 	}
-	if code := Run(a, t.Context(), []string{"--addr", f.URL, "operator", "debug", "-o", file}); code != 2 {
+	if code := Run(t.Context(), a, []string{"--addr", f.URL, "operator", "debug", "-o", file}); code != 2 {
 		t.Errorf("a second bundle over the first: exit code %d, want 2", code)
 	}
 }

@@ -15,8 +15,8 @@ func newReferenceCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "reference FILE", Short: "Write the reference of all commands", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.WriteFile(args[0], reference(cmd.Root()),
-				0o644); err != nil { //nolint:gosec // a page of the documentation
+			//nolint:gosec // a page of the documentation
+			if err := os.WriteFile(args[0], reference(cmd.Root()), 0o644); err != nil {
 				return fmt.Errorf("write the reference: %w", err)
 			}
 			return nil

@@ -124,7 +124,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 }
 
 // Run runs one command line and returns its exit code.
-func Run(sess *session.Session, ctx context.Context, args []string) int {
+func Run(ctx context.Context, sess *session.Session, args []string) int {
 	root := newRootCommand(sess)
 	root.SetArgs(args)
 	return sess.ExitCode(ctx, root.ExecuteContext(ctx))

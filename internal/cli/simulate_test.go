@@ -195,7 +195,7 @@ func TestSimulateFromSnapshots(t *testing.T) {
 			var out bytes.Buffer
 			a := session.New(strings.NewReader(""), &out, &out)
 			a.Env = func(string) string { return "" }
-			if code := Run(a, context.Background(), append([]string{"simulate"}, c.args...)); code != c.code ||
+			if code := Run(context.Background(), a, append([]string{"simulate"}, c.args...)); code != c.code ||
 				!strings.Contains(out.String(), c.want) {
 				t.Errorf("code %d, want %d, and %q in:\n%s", code, c.code, c.want, out.String())
 			}
@@ -231,7 +231,7 @@ func TestGuideShowsRealSimulations(t *testing.T) {
 		var out, told bytes.Buffer
 		a := session.New(strings.NewReader(""), &out, &told)
 		a.Env = func(string) string { return "" }
-		Run(a, t.Context(), strings.Fields(body)[1:])
+		Run(t.Context(), a, strings.Fields(body)[1:])
 		if want, got := blocks[i+2], "\n"+out.String(); got != want {
 			if os.Getenv("BERTH_TEST_UPDATE") == "" {
 				t.Errorf("%s\n got:%s%s\nwant:%s", strings.TrimSpace(body), got, told.String(), want)

@@ -49,7 +49,7 @@ func wrongUse(t *testing.T, words ...string) string {
 		}
 		return ""
 	}
-	code := Run(a, t.Context(), words)
+	code := Run(t.Context(), a, words)
 	line := "berth " + strings.Join(words, " ")
 	if code != session.ExitFault || stdout.Len() > 0 {
 		t.Errorf("%s: exit code %d, want %d; it prints %q", line, code, session.ExitFault, stdout.String())
@@ -316,7 +316,7 @@ func TestStrangeServersAreTold(t *testing.T) {
 			var stdout, stderr strings.Builder
 			a := session.New(strings.NewReader(""), &stdout, &stderr)
 			a.Env = func(name string) string { return map[string]string{"BERTH_ADDR": addr, "BERTH_TOKEN": "x"}[name] }
-			code := Run(a, t.Context(), c.words)
+			code := Run(t.Context(), a, c.words)
 			if got := strings.ReplaceAll(stderr.String(), addr, "ADDR"); code != session.ExitFault || got != c.want {
 				t.Errorf("exit code %d\n got %q\nwant %q", code, got, c.want)
 			}

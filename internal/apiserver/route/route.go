@@ -66,6 +66,7 @@ func ListParameters(own ...Parameter) []Parameter {
 		QueryParam("cursor", "string", "the page's next, to go on from there"))
 }
 
+// Media types of answers that are streams.
 const (
 	MediaEventStream = "text/event-stream"
 	MediaLines       = "application/x-ndjson"

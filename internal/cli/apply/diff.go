@@ -31,6 +31,7 @@ also how the definition in the file differs from each version that tasks still r
 
 Exit code 0: nothing differs; 1: something does; 2: it could not be found out.`
 
+// NewDiffCommand returns the command `berth diff`.
 func NewDiffCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
@@ -163,7 +164,7 @@ func diffFiles(ctx context.Context, sess *session.Session, files []string) error
 	if err != nil {
 		return err
 	}
-	reply, err := send(ctx, sess, c, objects, true)
+	reply, err := send(ctx, c, objects, true)
 	if err != nil {
 		return err
 	}

@@ -40,11 +40,11 @@ func apply(ctx context.Context, sess *session.Session, files []string, dryRun bo
 	if err != nil {
 		return api.ApplyReply{}, err
 	}
-	return send(ctx, sess, c, objects, dryRun)
+	return send(ctx, c, objects, dryRun)
 }
 
 // send sends objects that were read to the server.
-func send(ctx context.Context, sess *session.Session, c *client.Client, objects []manifest.Object,
+func send(ctx context.Context, c *client.Client, objects []manifest.Object,
 	dryRun bool) (api.ApplyReply,
 	error,
 ) {

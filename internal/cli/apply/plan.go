@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewPlanCommand returns the command `berth plan`.
 func NewPlanCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "plan FILE...",

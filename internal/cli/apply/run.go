@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewRunCommand returns the command `berth run`.
 func NewRunCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	var timeout time.Duration

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/manifest"
 )
 
+// NewValidateCommand returns the command `berth validate`.
 func NewValidateCommand(sess *session.Session) *cobra.Command {
 	var schema bool
 	cmd := &cobra.Command{

@@ -72,10 +72,11 @@ type Fake struct {
 	Calls  []string
 }
 
+// NewFake returns a fake server on a free port of loopback.
 func NewFake() *Fake { return NewFakeAt(nil) }
 
 // NewFakeAt is one that listens where it is told, unless nil.
-func NewFakeAt(listener net.Listener, worlds ...World) *Fake {
+func NewFakeAt(listener net.Listener, worlds ...World) *Fake { //nolint:funlen // one row a path
 	f := &Fake{Worlds: append(worlds, World{})[:max(len(worlds), 1)]}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(World, *http.Request) any{
@@ -188,10 +189,10 @@ func NewFakeAt(listener net.Listener, worlds ...World) *Fake {
 	}))
 	f.change(mux)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, f.world().Metrics)
+		_, _ = io.WriteString(w, f.world().Metrics)
 	})
 	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "profile "+r.PathValue("p"))
+		_, _ = io.WriteString(w, "profile "+r.PathValue("p")) //nolint:gosec // a test asks it
 	})
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
@@ -359,14 +360,15 @@ func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
 			})
 			return
 		}
-		json.NewEncoder(w).Encode(v)
+		_ = json.NewEncoder(w).Encode(v)
 	}
 }
 
+// Refuse answers with a problem.
 func Refuse(w http.ResponseWriter, p api.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	json.NewEncoder(w).Encode(p)
+	_ = json.NewEncoder(w).Encode(p)
 }
 
 func page[T any](items []T) any { return api.Page[T]{Items: items, Index: 1} }
@@ -434,7 +436,7 @@ func (f *Fake) events(w World, r *http.Request) any {
 
 func (f *Fake) logs(w http.ResponseWriter, r *http.Request) {
 	for _, l := range f.world().Logs[cluster.TaskID(r.PathValue("id"))] {
-		json.NewEncoder(w).Encode(l)
+		_ = json.NewEncoder(w).Encode(l)
 	}
 }
 
@@ -444,10 +446,10 @@ func (f *Fake) exec(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.CloseNow()
+	defer func() { _ = conn.CloseNow() }()
 	q := r.URL.Query()
 	send := func(channel byte, text string) {
-		conn.Write(r.Context(), websocket.MessageBinary, append([]byte{channel}, text...))
+		_ = conn.Write(r.Context(), websocket.MessageBinary, append([]byte{channel}, text...))
 	}
 	send(client.ChannelStdout, fmt.Sprintf("%s %s %q\n", r.PathValue("id"), q.Get("container"), q["command"]))
 	for q.Get("stdin") == "true" {

@@ -29,6 +29,7 @@ func NewestVersion(ctx context.Context, c *client.Client, own string) (newest in
 	return newest, err
 }
 
+// RefsOf returns the definitions of the steps, in their order.
 func RefsOf(steps []cluster.Step) (refs []cluster.Ref) {
 	for i := range steps {
 		refs = append(refs, steps[i].Definition)

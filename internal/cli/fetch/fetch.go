@@ -57,6 +57,7 @@ type Everything struct {
 	Crons    []api.CronView    `json:"crons,omitempty"`
 }
 
+// All reads everything that the status page shows. A server without a status answers with the objects alone.
 func All(ctx context.Context, c *client.Client) (all Everything, err error) {
 	none := client.ListOptions{}
 	switch head, err := c.Status(ctx); {

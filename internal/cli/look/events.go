@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewEventsCommand returns the command `berth events`.
 func NewEventsCommand(sess *session.Session) *cobra.Command {
 	var follow bool
 	var tail int

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewExplainCommand returns the command `berth explain`.
 func NewExplainCommand(sess *session.Session) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{

@@ -53,6 +53,7 @@ instead, without what the defaults fill in: what 'berth run' takes.
 Values of environments and files of definitions are left out, and so is what looks like a secret anywhere, as in the bundle of
 'berth operator debug'. With --reveal they are shown to those who may run commands in containers: that needs the role submitter.`
 
+// NewInspectCommand returns the command `berth inspect`.
 func NewInspectCommand(sess *session.Session) *cobra.Command {
 	var reveal, written bool
 	kinds := []string{

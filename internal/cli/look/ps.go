@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/enum"
 )
 
+// NewPsCommand returns the command `berth ps`.
 func NewPsCommand(sess *session.Session) *cobra.Command {
 	var f client.TaskFilter
 	var cron string

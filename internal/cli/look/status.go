@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewStatusCommand returns the command `berth status`.
 func NewStatusCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [KIND/NAME]",
@@ -66,7 +67,7 @@ func statusOf(ctx context.Context, sess *session.Session, c *client.Client, n se
 	case session.KindTask:
 		return taskStatus(ctx, sess, c, n.Name)
 	case session.KindNode:
-		return node.NodeStatus(ctx, sess, c, n.Name)
+		return node.Show(ctx, sess, c, n.Name)
 	case session.KindDefinition:
 		ref, err := cluster.ParseRef(n.Name)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewNodeCommand returns the command `berth node`.
 func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs,
@@ -57,7 +58,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return NodeStatus(cmd.Context(), sess, c, strings.TrimPrefix(args[0], session.KindNode+"/"))
+			return Show(cmd.Context(), sess, c, strings.TrimPrefix(args[0], session.KindNode+"/"))
 		},
 	}, top.NewNodeTopCommand(sess), newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess),
 		newNodeForgetCommand(sess),
@@ -113,7 +114,7 @@ func executors(facts []cluster.ExecutorFact) string {
 }
 
 // NodeStatus shows one node.
-func NodeStatus(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
+func Show(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
 	nodes, err := session.AllNodes(ctx, c)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func gather(ctx context.Context, sess *session.Session, b *bundle, o debugOption
 	}
 	b.addJSON("definitions.json", definitions, err)
 	b.addJSON("client.json", version.Current(), nil)
-	gatherObjects(ctx, sess, b, c)
+	gatherObjects(ctx, b, c)
 	kept, err := newestEvents(ctx, c, o.events)
 	b.addJSON("events.json", kept, err)
 	for i, addr := range strings.Split(sess.FindAddr(), ",") {
@@ -123,7 +123,7 @@ func gather(ctx context.Context, sess *session.Session, b *bundle, o debugOption
 }
 
 // gatherObjects asks for the objects that all servers show alike.
-func gatherObjects(ctx context.Context, sess *session.Session, b *bundle, c *client.Client) {
+func gatherObjects(ctx context.Context, b *bundle, c *client.Client) {
 	head, err := c.Status(ctx)
 	b.addJSON("status.json", head, err)
 	servers, err := fetch.AllServers(ctx, c)

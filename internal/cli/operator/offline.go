@@ -218,6 +218,7 @@ func tellRestored(sess *session.Session, dataDir, became, aside string, action a
 	return nil
 }
 
+// NewServerRecoverCommand returns the command `berth server recover-quorum`.
 func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 	var dataDir string
 	var yes bool

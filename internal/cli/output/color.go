@@ -32,6 +32,7 @@ func painted(text string) string {
 	return Colored(text, color)
 }
 
+// Colored returns a text in a colour of a terminal; the text itself if either is empty.
 func Colored(text, color string) string {
 	if color == "" || text == "" {
 		return text

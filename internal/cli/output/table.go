@@ -28,6 +28,7 @@ type Table struct {
 	State int
 }
 
+// Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // Brief empties the messages, so that they are left out: what stands beside the table tells the same.

@@ -30,6 +30,7 @@ func PortRanges(ports []int) string {
 // ShortID is as much of an id as people need.
 func ShortID(id string) string { return id[:min(len(id), 8)] }
 
+// Share writes a part of a whole: "2/3".
 func Share(part, whole string) string { return part + "/" + whole }
 
 // CPUs writes CPUs with at most two decimals: "0.5", "4".
@@ -45,8 +46,10 @@ func Size(b cluster.Bytes) string {
 	return strings.ReplaceAll(b.String(), " ", "")
 }
 
+// Percent writes a share, 0 to 1, in whole percent: "42%".
 func Percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
 
+// Span writes a duration in its largest whole unit, of which there are at least two: "90s", "3h", "12d".
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -90,4 +93,5 @@ func NonNil[T any](list []T) []T {
 	return list
 }
 
+// Stamp writes a time to the minute, in UTC.
 func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }

@@ -27,6 +27,7 @@ type rebalanceFlags struct {
 	parallel int
 }
 
+// NewRebalanceCommand returns the command `berth rebalance`.
 func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 	o := rebalanceFlags{most: 100, settle: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
 	cmd := &cobra.Command{

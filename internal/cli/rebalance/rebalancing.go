@@ -35,7 +35,7 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 	}
 	made, err := c.ApplyRebalance(ctx, api.RebalanceRequest{Moves: v.Moves, Parallel: o.parallel})
 	if err != nil {
-		return hintRunning(sess, err)
+		return hintRunning(err)
 	}
 	sess.Messagef("rebalancing %d: carrying out %s", made.ID, output.Count(len(made.Moves), "move"))
 	return followRebalancing(ctx, sess, c, made, o.detach)
@@ -45,7 +45,7 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client, id uint64, o *rebalanceFlags) error {
 	v, err := c.UndoRebalancing(ctx, id, api.UndoRebalanceRequest{Parallel: o.parallel, DryRun: o.dry})
 	if err != nil {
-		return hintRunning(sess, err)
+		return hintRunning(err)
 	}
 	if sess.WantsData() && (o.dry || o.detach) {
 		return sess.PrintData(v)
@@ -62,7 +62,7 @@ func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client,
 }
 
 // hintRunning adds how to see what is in the way.
-func hintRunning(sess *session.Session, err error) error {
+func hintRunning(err error) error {
 	if client.StatusOf(err) == http.StatusConflict {
 		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewDefinitionCommand returns the command `berth definition`.
 func NewDefinitionCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "definition", Aliases: []string{"definitions", "def"}, Short: "List and remove task definitions",

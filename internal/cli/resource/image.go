@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewImageCommand returns the command `berth image`.
 func NewImageCommand(sess *session.Session) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewReservationCommand returns the command `berth reservation`.
 func NewReservationCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reservation", Aliases: []string{"reservations"}, Short: "Keep nodes for somebody, for a span of time",

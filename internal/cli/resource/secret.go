@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
+// NewSecretCommand returns the command `berth secret`.
 func NewSecretCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secret", Aliases: []string{"secrets"}, Short: "Keep passwords, keys and certificates for tasks, sealed",

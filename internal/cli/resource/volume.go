@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
+// NewVolumeCommand returns the command `berth volume`.
 func NewVolumeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "volume", Short: "List and remove the volumes that nodes keep",

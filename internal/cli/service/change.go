@@ -51,6 +51,7 @@ func newChangeCommand(sess *session.Session, ch change) *cobra.Command {
 	}
 }
 
+// NewStopCommand returns the command `berth `.
 func NewStopCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(sess, change{
 		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
@@ -71,6 +72,7 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 	})
 }
 
+// NewStartCommand returns the command `berth `.
 func NewStartCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(sess, change{
 		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
@@ -85,6 +87,7 @@ func NewStartCommand(sess *session.Session) *cobra.Command {
 	})
 }
 
+// NewRestartCommand returns the command `berth `.
 func NewRestartCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	var least uint64 // the generation that the restart begins
@@ -118,6 +121,7 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// NewDeleteCommand returns the command `berth `.
 func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	cmd := newChangeCommand(sess, change{

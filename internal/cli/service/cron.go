@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewCronCommand returns the command `berth cron`.
 func NewCronCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs,

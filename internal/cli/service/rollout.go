@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewRolloutCommand returns the command `berth rollout`.
 func NewRolloutCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollout", Short: "Look at how a service goes from version to version, and steer it",
@@ -124,8 +126,7 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 		return rolloutStatus(ctx, sess, c, v.Cluster, v.Name)
 	}
 	if err := rolloutStatus(ctx, sess, c, v.Cluster, v.Name); err != nil {
-		if exit, ok := err.(*session.ExitError); !ok ||
-			exit.Err != nil { //nolint:errorlint // it comes from the line above
+		if exit, ok := errors.AsType[*session.ExitError](err); !ok || exit.Err != nil {
 			return err
 		}
 	}
@@ -196,6 +197,7 @@ func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// NewPromoteCommand returns the command `berth `.
 func NewPromoteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	cmd := serviceCommand(sess, "promote", "Go on with a rollout whose canaries wait",

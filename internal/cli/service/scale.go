@@ -22,6 +22,7 @@ type scaling struct {
 	suspend, resume bool
 }
 
+// NewScaleCommand returns the command `berth scale`.
 func NewScaleCommand(sess *session.Session) *cobra.Command {
 	var least, most int
 	var s scaling

@@ -153,7 +153,7 @@ func tellJoined(sess *session.Session, dataDir string, s *datadir.Settings, agai
 	if again {
 		word = "had joined already"
 	}
-	flag := datadir.DataDirFlag(dataDir)
+	flag := datadir.Flag(dataDir)
 	if s.External {
 		flag += s.Store.Flags()
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// ParseLabels reads labels, each as key=value.
 func ParseLabels(list []string) (cluster.Labels, error) {
 	labels := cluster.Labels{}
 	for _, l := range list {

@@ -42,6 +42,7 @@ func NextOf(v api.CronView) time.Time {
 	return v.Status.Next[0]
 }
 
+// ServerRank orders servers by their state, those that are down first.
 func ServerRank(v api.ServerView) int {
 	return slices.Index([]api.ServerState{api.ServerDown, api.ServerUnknown, api.ServerJoining, api.ServerUp}, v.State)
 }
@@ -363,6 +364,7 @@ func UnknownDefinition(ctx context.Context, c *client.Client, ref cluster.Ref) e
 	return Unknown(KindDefinition, ref.Name, known)
 }
 
+// AllNodes reads all nodes, those that are not well first, then by name.
 func AllNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
 	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
 	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
@@ -406,6 +408,7 @@ func StateRank(state string) int {
 	return len(order)
 }
 
+// BoolCompare orders false before true.
 func BoolCompare(x, y bool) int {
 	switch {
 	case x == y:

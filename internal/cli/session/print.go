@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 )
 
+// CheckOutput refuses a wrong --output, and compiles a template or a path that it holds.
 func (s *Session) CheckOutput(cmd *cobra.Command) error {
 	known := []string{output.OutputTable, output.OutputWide, output.OutputJSON, output.OutputYAML}
 	if slices.Contains(known, s.Format) {

@@ -24,6 +24,7 @@ type Session struct {
 	Template                  output.Template // what the output's own text makes of values, or nil
 }
 
+// New returns a session of a process with these streams. The flags fill its fields.
 func New(stdin io.Reader, stdout, stderr io.Writer) *Session {
 	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now}
 }

@@ -41,6 +41,7 @@ type simulation struct {
 // noSnapshot is said instead of a snapshot's file to begin with a domain that holds nothing.
 const noSnapshot = "none"
 
+// NewSimulateCommand returns the command `berth simulate`.
 func NewSimulateCommand(sess *session.Session) *cobra.Command {
 	s := &simulation{Session: sess, objects: map[int][]manifest.Object{}}
 	cmd := &cobra.Command{

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewAttachCommand returns the command `berth attach`.
 func NewAttachCommand(sess *session.Session) *cobra.Command {
 	o := client.AttachOptions{Stdout: sess.Stdout, Stderr: sess.Stderr}
 	var signals bool

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewCheckCommand returns the command `berth check`.
 func NewCheckCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewCopyCommand returns the command `berth cp`.
 func NewCopyCommand(sess *session.Session) *cobra.Command {
 	var o client.CopyOptions
 	cmd := &cobra.Command{

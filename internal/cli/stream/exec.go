@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NewExecCommand returns the command `berth exec`.
 func NewExecCommand(sess *session.Session) *cobra.Command {
 	var container string
 	var input, terminal bool

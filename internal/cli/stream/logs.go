@@ -26,6 +26,7 @@ import (
 // lookForTasks is how often following an owner's logs looks for new tasks, at most.
 const lookForTasks = time.Second
 
+// NewLogsCommand returns the command `berth logs`.
 func NewLogsCommand(sess *session.Session) *cobra.Command {
 	var o client.LogOptions
 	var stamps bool
@@ -155,7 +156,7 @@ func ownerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *
 	}
 	var failed []error
 	for some := range slices.Chunk(tasks, mostSources) {
-		failed = append(failed, mergeLogs(ctx, sess, c, p, some, o))
+		failed = append(failed, mergeLogs(ctx, c, p, some, o))
 	}
 	return errors.Join(failed...)
 }
@@ -171,7 +172,7 @@ type source struct {
 }
 
 // mergeLogs prints the lines of several tasks in the order of their times, holding one line of each.
-func mergeLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, tasks []api.TaskView,
+func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView,
 	o client.LogOptions,
 ) error {
 	var failed []error

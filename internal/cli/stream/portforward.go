@@ -31,6 +31,7 @@ const (
 	lookAtForwarded = 3 * time.Second
 )
 
+// NewPortForwardCommand returns the command `berth port-forward`.
 func NewPortForwardCommand(sess *session.Session) *cobra.Command {
 	f := &forwarding{app: sess}
 	cmd := &cobra.Command{

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// NodeState returns the state of a node in the words of tables.
 func NodeState(n api.NodeView) string {
 	switch {
 	case n.Gone:

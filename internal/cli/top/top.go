@@ -47,6 +47,7 @@ type topOptions struct {
 	containers bool
 }
 
+// NewTopCommand returns the command `berth top`.
 func NewTopCommand(sess *session.Session) *cobra.Command {
 	var o topOptions
 	cmd := &cobra.Command{
@@ -82,6 +83,7 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// NewNodeTopCommand returns the command `berth node top`.
 func NewNodeTopCommand(sess *session.Session) *cobra.Command {
 	o := topOptions{view: topNodes}
 	cmd := &cobra.Command{

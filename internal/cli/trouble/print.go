@@ -71,6 +71,7 @@ func TailOf(ctx context.Context, c *client.Client, t api.TaskView) []string {
 	return slices.Clone(lines[max(0, len(lines)-tailLines):])
 }
 
+// PrintLines prints the last lines of the output of a task; nothing for none.
 func PrintLines(to io.Writer, id cluster.TaskID, lines []string) {
 	if len(lines) == 0 {
 		return

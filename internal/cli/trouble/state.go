@@ -62,6 +62,7 @@ func ReasonOf(v api.TaskView) string {
 	return string(v.Reason)
 }
 
+// ExitText says how a container ended.
 func ExitText(e cluster.Exit) string {
 	switch {
 	case e.Unknown:

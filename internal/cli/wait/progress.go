@@ -12,7 +12,7 @@ import (
 
 // progress shows on standard error how the targets of run come along: on a terminal in place, elsewhere
 // a line for each change.
-type progress struct {
+type Progress struct {
 	app     *session.Session
 	targets []*Target
 	width   int // of the terminal, 0 without one
@@ -30,8 +30,9 @@ type telling struct {
 // retell is how often a change of words alone is worth a line.
 const retell = 10 * time.Second
 
-func NewProgress(sess *session.Session, targets []*Target) *progress {
-	p := &progress{app: sess, targets: targets, told: map[*Target]telling{}}
+// NewProgress returns the progress of the targets on the session's standard error.
+func NewProgress(sess *session.Session, targets []*Target) *Progress {
+	p := &Progress{app: sess, targets: targets, told: map[*Target]telling{}}
 	if sess.Env("TERM") != "dumb" {
 		p.width = output.TerminalWidth(sess.Stderr)
 	}
@@ -42,7 +43,7 @@ func NewProgress(sess *session.Session, targets []*Target) *progress {
 }
 
 // Show shows what changed since it was last called.
-func (p *progress) Show() {
+func (p *Progress) Show() {
 	if p.width == 0 {
 		for _, t := range p.targets {
 			line, last, now := p.line(t), p.told[t], p.app.Now()
@@ -73,28 +74,28 @@ func (p *progress) Show() {
 }
 
 // Note tells something in between.
-func (p *progress) Note(text string) {
+func (p *Progress) Note(text string) {
 	var b strings.Builder
 	p.erase(&b)
 	fmt.Fprintf(p.app.Stderr, "%sberth: %s\n", b.String(), text)
 }
 
 // End leaves a terminal without the lines that are drawn: the report follows.
-func (p *progress) End() {
+func (p *Progress) End() {
 	var b strings.Builder
 	p.erase(&b)
 	fmt.Fprint(p.app.Stderr, b.String())
 }
 
 // erase moves up over the lines that are drawn and clears them.
-func (p *progress) erase(b *strings.Builder) {
+func (p *Progress) erase(b *strings.Builder) {
 	if p.drawn > 0 {
 		fmt.Fprintf(b, "\x1b[%dA\x1b[J", p.drawn)
 		p.drawn = 0
 	}
 }
 
-func (p *progress) line(t *Target) string {
+func (p *Progress) line(t *Target) string {
 	text := t.Line
 	if text == "" {
 		text = "waiting for the server"
@@ -102,7 +103,7 @@ func (p *progress) line(t *Target) string {
 	return fmt.Sprintf("%-*s  %s", p.label, t.Name, text)
 }
 
-func (p *progress) mark(t *Target) string {
+func (p *Progress) mark(t *Target) string {
 	switch {
 	case t.Failure != "":
 		return "✗"

@@ -13,17 +13,18 @@ const mostLeft = 10
 
 // pullBoard shows on standard error how nodes pull images: on a terminal a line for each in place, elsewhere a line for
 // each change, and how much has come every few seconds.
-type pullBoard struct {
-	*progress
+type PullBoard struct {
+	*Progress
 	by map[string]*Target
 }
 
-func NewPullBoard(sess *session.Session) *pullBoard {
-	return &pullBoard{NewProgress(sess, nil), map[string]*Target{}}
+// NewPullBoard returns a board without pulls.
+func NewPullBoard(sess *session.Session) *PullBoard {
+	return &PullBoard{NewProgress(sess, nil), map[string]*Target{}}
 }
 
 // Take takes in what a node does.
-func (b *pullBoard) Take(n api.ImagePullNews) {
+func (b *PullBoard) Take(n api.ImagePullNews) {
 	t := b.by[n.Node]
 	if t == nil {
 		t = &Target{Name: session.Name{Kind: session.KindNode, Name: n.Node}}
@@ -42,7 +43,7 @@ func (b *pullBoard) Take(n api.ImagePullNews) {
 }
 
 // ReportLeft tells what goes on once nobody waits any more.
-func (b *pullBoard) ReportLeft() {
+func (b *PullBoard) ReportLeft() {
 	var left []*Target
 	for _, t := range b.targets {
 		if !t.done {

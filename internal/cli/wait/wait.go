@@ -58,6 +58,7 @@ Without --for that is done for jobs and healthy for all others. It looks at what
 Exit code 0: so it is; 1: it is not so by the end of --timeout, or can never come, and why: the job failed, the rollout was rolled back, the
 service is stopped or was deleted; 2: it could not be found out.`
 
+// NewWaitCommand returns the command `berth wait`.
 func NewWaitCommand(sess *session.Session) *cobra.Command {
 	var until string
 	var timeout time.Duration
@@ -406,7 +407,7 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 			continue
 		}
 		failed++
-		tr, err := troubleOf(ctx, sess, c, t)
+		tr, err := troubleOf(ctx, c, t)
 		if err != nil {
 			return err
 		}
@@ -442,7 +443,7 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 }
 
 // troubleOf says why a target is not as it should be, and what to do next.
-func troubleOf(ctx context.Context, sess *session.Session, c *client.Client, t *waitTarget) (trouble.Trouble, error) {
+func troubleOf(ctx context.Context, c *client.Client, t *waitTarget) (trouble.Trouble, error) {
 	found := t.trouble
 	if found == nil && (t.service != nil || t.job != nil) && t.Line != "gone" {
 		tasks, err := fetch.TasksOf(ctx, c, t.Name, true)

@@ -35,7 +35,7 @@ type Waiter struct {
 	Client   *client.Client
 	Targets  []*Target
 	Timeout  time.Duration
-	Progress *progress
+	Progress *Progress
 }
 
 // Await waits for the targets and reports how they are; an interruption is told with what goes on without it.

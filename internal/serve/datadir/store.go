@@ -99,7 +99,7 @@ func (m *ExternalStore) Write(dataDir string) error {
 }
 
 // DataDirFlag is the flag that names a data directory, with a blank before it; empty for the usual one.
-func DataDirFlag(dataDir string) string {
+func Flag(dataDir string) string {
 	if dataDir == DefaultDataDir() {
 		return ""
 	}

@@ -67,6 +67,7 @@ type ServerList struct {
 	client atomic.Pointer[transport.Client]
 }
 
+// All returns the addresses of the servers. It may be called at any time from any goroutine.
 func (l *ServerList) All() []string {
 	if c := l.client.Load(); c != nil {
 		return c.Servers()

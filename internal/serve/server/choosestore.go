@@ -33,7 +33,7 @@ func (s *Server) ChooseStore() error {
 	if err != nil {
 		return err
 	}
-	command := cmp.Or(s.Config.Command, "berth server") + datadir.DataDirFlag(s.Config.DataDir)
+	command := cmp.Or(s.Config.Command, "berth server") + datadir.Flag(s.Config.DataDir)
 	switch {
 	case len(c.Endpoints) > 0 && hasOwn && !elsewhere:
 		hint := "Start it without --store; or move that folder away if the server is to leave its store for " +

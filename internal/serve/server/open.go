@@ -133,7 +133,7 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 
 // lostStore says how to go on where a server's store is missing.
 func (s *Server) lostStore(dir string) error {
-	flag := datadir.DataDirFlag(s.Config.DataDir)
+	flag := datadir.Flag(s.Config.DataDir)
 	hint := "If it was only moved or not mounted, put it back.\n" +
 		"If other servers go on: `berth server remove " + s.settings.Name +
 		"` there, then `berth server join` here from an empty data directory.\n" +

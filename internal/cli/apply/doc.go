@@ -1,0 +1,2 @@
+// Package apply has the commands that read manifests: run, plan, validate and diff.
+package apply

@@ -1,0 +1,2 @@
+// Package fetch reads what several commands need from the API.
+package fetch

@@ -1,0 +1,2 @@
+// Package look has the commands that show: status, ps, explain, inspect and events.
+package look

@@ -1,0 +1,2 @@
+// Package node has the commands of nodes.
+package node

@@ -1,0 +1,2 @@
+// Package rebalance has the commands of rebalancing.
+package rebalance

@@ -1,0 +1,2 @@
+// Package redact hides values that nobody should read in what commands print.
+package redact

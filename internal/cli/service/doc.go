@@ -1,0 +1,2 @@
+// Package service has the commands that change services and crons.
+package service

@@ -1,0 +1,2 @@
+// Package simulate has the command that shows what would become of a domain.
+package simulate

@@ -1,0 +1,2 @@
+// Package tables makes the tables of objects that several commands print.
+package tables

@@ -1,0 +1,2 @@
+// Package hinted has errors that carry advice: what happened, and what to do next.
+package hinted

@@ -1,0 +1,2 @@
+// Package node runs an agent with its executors.
+package node
