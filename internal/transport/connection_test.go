@@ -335,8 +335,7 @@ func TestUnreadStreamHoldsUpNoReport(t *testing.T) {
 		last = n
 		return errors.New("something is still being written")
 	})
-	brief, stop := context.WithTimeout(t.Context(), 5*time.Second)
-	defer stop()
+	brief := testkit.Context(t, 5*time.Second)
 	for i := range 10 {
 		if _, err := c.Report(brief, Report{Node: strings.Repeat("n", 100_000), Seq: uint64(i)}); err != nil {
 			t.Fatalf("a report beside streams that nobody reads: %v", err)
