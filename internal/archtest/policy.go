@@ -247,7 +247,8 @@ var layers = map[string][]string{
 	},
 	"internal/cli/session": {
 		"api", "api/client", "internal/cli/output", "internal/cluster", "internal/hinted", "internal/pki",
-		"internal/plain", "internal/serve/datadir", "internal/store", "internal/version",
+		"internal/plain", "internal/serve/datadir", "internal/spelling",
+		"internal/store", "internal/version",
 	},
 	"internal/cli/simulate": {
 		"api", "api/client", "internal/cli/apply", "internal/cli/output", "internal/cli/session",

@@ -49,27 +49,3 @@ func (s *Session) Group(cmd *cobra.Command, args []string) error {
 		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0]),
 	}
 }
-
-// slips counts the slips of the keyboard between two words: a letter too many, too few, wrong, or two that changed
-// places (the optimal string alignment distance).
-func slips(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		for j := range rows[i] {
-			if i == 0 || j == 0 {
-				rows[i][j] = i + j
-				continue
-			}
-			wrong := rows[i-1][j-1]
-			if a[i-1] != b[j-1] {
-				wrong++
-			}
-			rows[i][j] = min(wrong, rows[i-1][j]+1, rows[i][j-1]+1)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
-}

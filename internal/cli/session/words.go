@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/plain"
+	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -138,7 +139,7 @@ func nearFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 	}
 	best, least := "", min(2, len(word)-1)+1
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { // in the order of their names
-		n := slips(word, f.Name)
+		n := spelling.Distance(word, f.Name)
 		if strings.HasPrefix(f.Name, word) {
 			n = min(n, 1)
 		}
@@ -199,7 +200,7 @@ func subcommand(cmd *cobra.Command, word string) string {
 	if len(near) == 0 {
 		return ""
 	}
-	slices.SortStableFunc(near, func(a, b string) int { return slips(word, a) - slips(word, b) })
+	slices.SortStableFunc(near, func(a, b string) int { return spelling.Distance(word, a) - spelling.Distance(word, b) })
 	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
 }
 
