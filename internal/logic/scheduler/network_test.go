@@ -44,8 +44,8 @@ func TestNetworks(t *testing.T) {
 		{cluster.NetworkNone, "b"},
 		{
 			cluster.NetworkBridge,
-			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent is of a build " +
-				"that does not offer it; upgrade the agent",
+			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent is too old for it; " +
+				"upgrade the agent",
 		},
 	} {
 		if got := decide(c.mode); got != c.want {
