@@ -200,7 +200,9 @@ func subcommand(cmd *cobra.Command, word string) string {
 	if len(near) == 0 {
 		return ""
 	}
-	slices.SortStableFunc(near, func(a, b string) int { return spelling.Distance(word, a) - spelling.Distance(word, b) })
+	slices.SortStableFunc(near, func(a, b string) int {
+		return spelling.Distance(word, a) - spelling.Distance(word, b)
+	})
 	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
 }
 
