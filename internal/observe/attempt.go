@@ -174,17 +174,20 @@ func RebalancingLeave(r *cluster.Rebalancing, m *cluster.RebalancingMove) *recon
 // IsRelieving reports whether an attempt is leaving the node because of memory pressure.
 func IsRelieving(snap *store.Snapshot, node string) bool {
 	for row := range snap.NodeAttempts(node) {
-		if !HoldsRoom(row) {
-			continue
-		}
-		if o := row.Outcome; o != nil && o.Reason == cluster.ReasonPressure {
-			return true
-		}
-		if d := row.Desired; d != nil && d.Stop != nil && d.Stop.Reason == cluster.ReasonPressure {
+		if HoldsRoom(row) && relieves(row) {
 			return true
 		}
 	}
 	return false
+}
+
+// relieves reports whether an attempt leaves its node, or is to stop there, because of memory pressure.
+func relieves(row *store.AttemptRow) bool {
+	if o := row.Outcome; o != nil && o.Reason == cluster.ReasonPressure {
+		return true
+	}
+	d := row.Desired
+	return d != nil && d.Stop != nil && d.Stop.Reason == cluster.ReasonPressure
 }
 
 // UUID returns the UUID of an attempt; empty if no record holds it.

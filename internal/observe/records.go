@@ -242,7 +242,7 @@ func (r *Records) Stats(node string) *cluster.NodeStats {
 func (r *Records) Pressure(row *store.AttemptRow) *cluster.Pressure {
 	stats := r.Stats(row.Node)
 	if stats == nil || stats.Pressure == nil || stats.Pressure.Victim == "" || stats.Pressure.Victim != UUID(row) ||
-		!HoldsRoom(row) {
+		!HoldsRoom(row) || !relieves(row) && IsRelieving(r.config.Snapshot, row.Node) {
 		return nil
 	}
 	return stats.Pressure
