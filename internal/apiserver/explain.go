@@ -295,7 +295,7 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 			row.Task, orElse(p.Why, "its agent suggests it"))
 		why.add(about)
 	}
-	l.misfitWhy(row, b, why)
+	l.violationWhy(row, b, why)
 	d := row.Desired
 	if d != nil && d.Stop != nil && row.Live() {
 		b.About, b.Reason = aboutStop, d.Stop.Reason

@@ -41,8 +41,8 @@ func (l *look) nowhere(row *store.AttemptRow) string {
 	return " once there is a place for it, and there is none: " + w.Sentence
 }
 
-// misfitWhy tells that an attempt stands where it should not.
-func (l *look) misfitWhy(row *store.AttemptRow, b api.Because, why *reasonsWhy) {
+// violationWhy tells that an attempt stands where it should not.
+func (l *look) violationWhy(row *store.AttemptRow, b api.Because, why *reasonsWhy) {
 	text := l.misplaced(row)
 	if text == "" {
 		return
