@@ -214,8 +214,9 @@ type NodeView struct {
 
 // LostDevice is a device that is gone while a task holds it.
 type LostDevice struct {
-	ID   string `json:"id"`
-	Task TaskID `json:"task"`
+	ID string `json:"id"`
+	// Task is the task that holds it; "" where the caller does not see the task's cluster.
+	Task TaskID `json:"task,omitempty"`
 }
 
 // EventView is one event with its place in the log.

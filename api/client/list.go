@@ -18,6 +18,8 @@ type ListOptions struct {
 	// Limit bounds the page, 0 for no bound. Cursor is the Next of the page before.
 	Limit  int
 	Cursor string
+	// Name, unless empty, asks for the elements of that name. Lists of services, jobs, crons and nodes have it.
+	Name string
 }
 
 // add writes the options into a query.
@@ -31,6 +33,9 @@ func (o ListOptions) add(q url.Values) url.Values {
 	}
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Name != "" {
+		q.Set("name", o.Name)
 	}
 	if o.Cursor != "" {
 		q.Set("cursor", o.Cursor)
@@ -56,7 +61,7 @@ func All[T any](ctx context.Context, o ListOptions, list func(context.Context, L
 		if page.Next == "" {
 			return items, index, nil
 		}
-		o = ListOptions{Limit: o.Limit, Cursor: page.Next}
+		o = ListOptions{Limit: o.Limit, Cursor: page.Next, Name: o.Name}
 	}
 }
 

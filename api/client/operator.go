@@ -25,6 +25,27 @@ func (c *Client) Status(ctx context.Context) (v api.Status, err error) {
 	return v, err
 }
 
+// TroubleFilter chooses the objects whose troubles are listed; an empty field chooses all.
+type TroubleFilter struct {
+	// Kind is "service", "job", "cron", "node" or "task".
+	Kind string
+	// Cluster is the cluster of services, jobs and crons.
+	Cluster string
+	// Name is the name of the objects, of a task its whole id. The kind "task" needs a name.
+	Name string
+}
+
+// Troubles lists the objects that are not as they should be, the most urgent first.
+func (c *Client) Troubles(ctx context.Context, f TroubleFilter, o ListOptions) (api.Page[api.Trouble], error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"kind": f.Kind, "cluster": f.Cluster, "name": f.Name} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return list[api.Trouble](ctx, c, get("troubles").with(q), o)
+}
+
 // Servers lists the members of the control plane, by their ids.
 func (c *Client) Servers(ctx context.Context, o ListOptions) (api.Page[api.ServerView], error) {
 	return list[api.ServerView](ctx, c, get("servers"), o)

@@ -24,6 +24,10 @@ type TaskFilter struct {
 
 // Tasks lists tasks, those that wait among them.
 func (c *Client) Tasks(ctx context.Context, f TaskFilter, o ListOptions) (api.Page[api.TaskView], error) {
+	return list[api.TaskView](ctx, c, get("tasks").with(f.query()), o)
+}
+
+func (f TaskFilter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
 		"cluster": f.Cluster, "service": f.Service, "job": f.Job, "node": f.Node, "state": f.State,
@@ -35,7 +39,7 @@ func (c *Client) Tasks(ctx context.Context, f TaskFilter, o ListOptions) (api.Pa
 	if f.All {
 		q.Set("all", "true")
 	}
-	return list[api.TaskView](ctx, c, get("tasks").with(q), o)
+	return q
 }
 
 // Task returns the newest attempt of a task, or how it waits for one.

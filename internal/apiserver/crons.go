@@ -27,13 +27,13 @@ func (a *cronsAPI) routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/crons", Name: "listAllCrons", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The crons of all clusters.", Query: route.ListParameters(), Reply: page,
+			Summary: "The crons of all clusters.", Query: route.ListParameters(route.ByName()), Reply: page,
 			Stream: route.MediaEventStream,
 			Long:   true, Serve: a.crons().list,
 		},
 		{
 			Method: "GET", Path: list, Name: "listCrons", Role: cluster.RoleViewer, Summary: "The crons of a cluster.",
-			Query: route.ListParameters(), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Query: route.ListParameters(route.ByName()), Reply: page, Stream: route.MediaEventStream, Long: true,
 			Serve: a.crons().list,
 		},
 		{

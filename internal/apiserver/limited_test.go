@@ -96,13 +96,14 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 	s, red, _ := limits(t)
 	on := func(task cluster.TaskID) *cluster.Desired {
 		d := desired(task, 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
-		d.Node = "n1"
+		d.Node, d.Devices = "n1", []cluster.DeviceUse{{ID: "gpu-" + string(task[:1])}}
 		return &d
 	}
 	s.put(map[string]any{
 		"host/n1":               cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}},
 		"state/n1/red.web.1.0":  on("red.web.1.0"),
 		"state/n1/blue.web.1.0": on("blue.web.1.0"),
+		"status/n1":             cluster.NodeStatus{Name: "n1"},
 		"recovery/default": cluster.Recovery{
 			State: cluster.RecoveryNeeded,
 			Cause: "the store lost writes: node n1 runs blue.web.1.7, which plan 9 placed",
@@ -114,7 +115,7 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 		cluster.NodeSuspect: "blue.web.1.0 of a job blue.sum.1.add.0, and red.web.1.0, on 10.0.0.1",
 	} {
 		s.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: state, Domain: "default", Reason: reason}})
-		for _, path := range []string{"/v1/nodes", "/v1/nodes/n1", "/v1/status"} {
+		for _, path := range []string{"/v1/nodes", "/v1/nodes/n1", "/v1/status", "/v1/troubles"} {
 			got := s.ask(s.plain, red, "GET", path, nil)
 			if got.status != 200 || strings.Contains(string(got.body), "blue") {
 				t.Errorf("%s, %s: status %d: %s", state, path, got.status, got.body)

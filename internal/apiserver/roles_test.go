@@ -28,6 +28,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listClusters": "viewer*", "readCluster": "viewer",
 		"listDefinitions": "viewer*", "listVersions": "viewer*", "readDefinition": "viewer*",
 		"diffVersions": "viewer*", "diffDefinition": "submitter*",
+		"listTroubles":    "viewer*",
 		"listAllServices": "viewer*", "listServices": "viewer", "readService": "viewer", "listAddresses": "viewer",
 		"listAllJobs": "viewer*", "listJobs": "viewer", "readJob": "viewer",
 		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",

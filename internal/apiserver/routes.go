@@ -64,7 +64,7 @@ func (s *Server) operations() []route.Route {
 		s.tasks.routes(), logs.Routes(), exec.Routes(),
 		(&agentapi.ChecksAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents}).Routes(), exec.TerminalRoutes(),
 		nodes.Routes(), nodes.ActionRoutes(),
-		s.statusRoutes(), s.servers.Routes(),
+		s.statusRoutes(), (&troublesAPI{work, s.nodeView}).routes(), s.servers.Routes(),
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),
 		(&control.DomainAPI{Backend: back, MassSilence: s.massSilence}).Routes(),

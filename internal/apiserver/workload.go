@@ -85,16 +85,16 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	if err := l.KnownCluster(r, in); err != nil {
 		return err
 	}
-	caller := access.CallerOf(r.Context())
+	caller, only := access.CallerOf(r.Context()), r.URL.Query().Get("name")
 	return serveList(l.Lists, w, r, lists.Source[V]{
 		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
-			return (in == "" || o.Cluster == in) && caller.Sees(o.Cluster)
+			return (in == "" || o.Cluster == in) && (only == "" || o.Name == only) && caller.Sees(o.Cluster)
 		}),
 		Part: func(i *lists.Item[V]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[V]) {
 			look := l.look(snap)
 			for e := range l.all(snap, in) {
-				if h := l.head(e.Value); caller.Sees(*h.cluster) {
+				if h := l.head(e.Value); caller.Sees(*h.cluster) && (only == "" || *h.name == only) {
 					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(look, e)})
 				}
 			}
@@ -109,7 +109,7 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			parts = map[string][]lists.Item[V]{}
 			for key := range names { // order-free: each is computed by itself
 				of, name, _ := strings.Cut(key, "/")
-				if in != "" && of != in || !caller.Sees(of) {
+				if in != "" && of != in || only != "" && name != only || !caller.Sees(of) {
 					continue
 				}
 				parts[key] = nil

@@ -98,7 +98,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 		"nodes.json", "recovery.json",
 		"server-1/goroutines.txt", "server-1/heap.pprof", "server-1/metrics.txt", "server-1/profile.pprof",
 		"server-1/ready.json", "server-1/settings.json",
-		"server-1/version.json", "servers.json", "services.json", "tasks.json",
+		"server-1/version.json", "servers.json", "services.json", "status.json", "tasks.json",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(files))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

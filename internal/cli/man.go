@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/version"
+	"github.com/berthd/berth/internal/wording"
 )
 
 const manLong = `Write the manual pages of all commands into a folder, as berth-node-drain.1 for 'berth node drain'. They are made from this program, so that
@@ -61,6 +61,6 @@ func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at the manual pages: %w", err)
 	}
-	sess.Messagef("%s in %s: see 'man %s'", output.Count(len(pages), "page"), dir, "-l "+dir+"/berth.1")
+	sess.Messagef("%s in %s: see 'man %s'", wording.Count(len(pages), "page"), dir, "-l "+dir+"/berth.1")
 	return nil
 }

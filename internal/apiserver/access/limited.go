@@ -38,6 +38,11 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 		}
 		v.Used = &shown
 	}
+	for i := range v.LostDevices {
+		if parts, _ := v.LostDevices[i].Task.Parts(); !c.Sees(parts.Cluster) {
+			v.LostDevices[i].Task = ""
+		}
+	}
 	if v.Drain == nil {
 		return
 	}

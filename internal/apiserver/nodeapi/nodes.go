@@ -27,8 +27,11 @@ type API struct {
 }
 
 func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
-	c := access.CallerOf(r.Context())
+	c, only := access.CallerOf(r.Context()), r.URL.Query().Get("name")
 	show := func(snap *store.Snapshot, name string) []lists.Item[api.NodeView] {
+		if only != "" && name != only {
+			return nil
+		}
 		v, ok := a.NodeView(snap, name)
 		if !ok {
 			return nil
@@ -123,7 +126,7 @@ func (a *API) Routes() []route.Route {
 		{
 			Method: "GET", Path: "/v1/nodes", Name: "listNodes", Role: cluster.RoleViewer, Shared: true,
 			Summary: "All nodes.",
-			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.NodeView]](),
+			Query:   route.ListParameters(route.ByName()), Reply: reflect.TypeFor[api.Page[api.NodeView]](),
 			Stream: route.MediaEventStream,
 			Long:   true,
 			Serve:  a.listNodes,

@@ -66,6 +66,9 @@ func ListParameters(own ...Parameter) []Parameter {
 		QueryParam("cursor", "string", "the page's next, to go on from there"))
 }
 
+// ByName returns the parameter that chooses the elements of one name.
+func ByName() Parameter { return QueryParam("name", "string", "only elements of this name") }
+
 // Media types of answers that are streams.
 const (
 	MediaEventStream = "text/event-stream"

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/wording"
 )
 
 const diffLong = `Show what differs, field by field:
@@ -56,7 +57,7 @@ func NewDiffCommand(sess *session.Session) *cobra.Command {
 
 // diffArguments reads a name with up to two versions, of which web@2 holds the first.
 func diffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int, err error) {
-	n, err := session.ParseName(cmd, args[0], session.KindDefinition)
+	n, err := session.ParseName(cmd, args[0], wording.KindDefinition)
 	if err != nil {
 		return ref, nil, err
 	}
@@ -340,7 +341,7 @@ func standingRefs(ctx context.Context, c *client.Client, change api.Change) (all
 			add(ref, 0)
 		}
 		tasks, err := fetch.TasksOf(ctx, c,
-			session.Name{Kind: session.KindJob, Cluster: change.Cluster, Name: change.Name}, false)
+			session.Name{Kind: wording.KindJob, Cluster: change.Cluster, Name: change.Name}, false)
 		if err != nil {
 			return nil, err
 		}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/wording"
 )
 
 const filesHelp = `FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), or - for standard input.`
@@ -24,7 +24,8 @@ func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, er
 	objects, err := manifest.Read(sess.Stdin, files...)
 	// each in a line of its own, files that cannot be read among them
 	if _, ok := errors.AsType[manifest.Faults](err); ok {
-		return nil, fmt.Errorf("%s in the manifest\n%w", output.Count(strings.Count(err.Error(), "\n")+1, "fault"), err)
+		faults := wording.Count(strings.Count(err.Error(), "\n")+1, "fault")
+		return nil, fmt.Errorf("%s in the manifest\n%w", faults, err)
 	}
 	return objects, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewPlanCommand returns the command `berth plan`.
@@ -97,8 +98,8 @@ func are(n int) string {
 // changeName names the object of a change as arguments do.
 func changeName(c api.Change) string {
 	kind := map[cluster.Kind]string{
-		cluster.KindCluster: session.KindCluster, cluster.KindTaskDefinition: session.KindDefinition,
-		cluster.KindService: session.KindService, cluster.KindJob: session.KindJob, cluster.KindCron: session.KindCron,
+		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,
+		cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob, cluster.KindCron: wording.KindCron,
 	}[c.Kind]
 	return session.Name{Kind: kind, Cluster: c.Cluster, Name: c.Name}.String()
 }

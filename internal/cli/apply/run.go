@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewRunCommand returns the command `berth run`.
@@ -50,11 +51,11 @@ func run(ctx context.Context, sess *session.Session, files []string, detach bool
 	for _, c := range reply.Changes {
 		tellChange(sess, c)
 		if c.Kind == cluster.KindService || c.Kind == cluster.KindJob {
-			n := session.Name{Kind: session.KindService, Cluster: c.Cluster, Name: c.Name}
+			n := session.Name{Kind: wording.KindService, Cluster: c.Cluster, Name: c.Name}
 			if c.Kind == cluster.KindJob {
-				n.Kind = session.KindJob
+				n.Kind = wording.KindJob
 			}
-			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision, Moved: sess.Now()})
+			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision})
 		}
 	}
 	if detach || len(targets) == 0 {
@@ -67,10 +68,7 @@ func run(ctx context.Context, sess *session.Session, files []string, detach bool
 	if err != nil {
 		return err
 	}
-	w := wait.Waiter{
-		Session: sess, Client: c, Targets: targets, Timeout: timeout,
-		Progress: wait.NewProgress(sess, targets),
-	}
+	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Timeout: timeout}
 	return w.Await(ctx, "what was written goes on. See 'berth status'.")
 }
 

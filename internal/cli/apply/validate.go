@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewValidateCommand returns the command `berth validate`.
@@ -39,7 +39,7 @@ func NewValidateCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sess.Messagef("%s: all well", output.Count(len(objects), "object"))
+			sess.Messagef("%s: all well", wording.Count(len(objects), "object"))
 			return nil
 		},
 	}

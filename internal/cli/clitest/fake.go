@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,14 +12,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/goccy/go-yaml"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/apiserver/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
+
+// Start is the time at which a fake server finds troubles, and at which tests let commands run.
+var Start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // World is what a fake server shows.
 type World struct {
@@ -45,8 +52,7 @@ type World struct {
 	// back.
 	Rebalancings []api.RebalancingView `json:"rebalancings"`
 	Undo         api.RebalancingView   `json:"undo"`
-	// Status and the others are what servers and operators ask for; without a status its address answers 404, as
-	// an older server does.
+	// Status and the others are what servers and operators ask for.
 	Status   *api.Status       `json:"status"`
 	Servers  []api.ServerView  `json:"servers"`
 	Tokens   []api.TokenView   `json:"tokens"`
@@ -70,6 +76,7 @@ type Fake struct {
 	Mutex  sync.Mutex
 	Worlds []World
 	Calls  []string
+	read   chan struct{} // closed and replaced when an object is read
 }
 
 // NewFake returns a fake server on a free port of loopback.
@@ -77,7 +84,7 @@ func NewFake() *Fake { return NewFakeAt(nil) }
 
 // NewFakeAt is one that listens where it is told, unless nil.
 func NewFakeAt(listener net.Listener, worlds ...World) *Fake { //nolint:funlen // one row a path
-	f := &Fake{Worlds: append(worlds, World{})[:max(len(worlds), 1)]}
+	f := &Fake{Worlds: append(worlds, World{})[:max(len(worlds), 1)], read: make(chan struct{})}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(World, *http.Request) any{
 		"GET /v1/services": func(w World, _ *http.Request) any { return page(w.Services) },
@@ -158,9 +165,10 @@ func NewFakeAt(listener net.Listener, worlds ...World) *Fake { //nolint:funlen /
 		"GET /readyz":                   func(World, *http.Request) any { return api.Readiness{Ready: true} },
 		"POST /v1/nodes/{n}/{do}":       oneNode,
 		"GET /v1/nodes/{n}":             oneNode,
+		"GET /v1/troubles":              troubles,
 		"GET /v1/status": func(w World, _ *http.Request) any {
 			if w.Status == nil {
-				return nil
+				return api.Status{Servers: api.ServerCount{Total: 1, Up: 1}}
 			}
 			return w.Status
 		},
@@ -312,6 +320,8 @@ func (f *Fake) Load(files ...string) error {
 func (f *Fake) next() {
 	f.Mutex.Lock()
 	defer f.Mutex.Unlock()
+	close(f.read)
+	f.read = make(chan struct{})
 	if len(f.Worlds) > 1 {
 		f.Worlds = f.Worlds[1:]
 	}
@@ -335,6 +345,10 @@ func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.PathValue("n") != "" {
 			f.next()
+		}
+		if r.Header.Get("Accept") == "text/event-stream" && !strings.HasSuffix(r.URL.Path, "/events") {
+			f.streamChanges(w, r)
+			return
 		}
 		now := f.world()
 		body, _ := io.ReadAll(r.Body)
@@ -362,6 +376,64 @@ func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
 		}
 		_ = json.NewEncoder(w).Encode(v)
 	}
+}
+
+// streamChanges says that a list changed: at once, and whenever an object has been read, so that a client that waits
+// reads again and sees the next world.
+func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for index := 1; ; index++ {
+		f.Mutex.Lock()
+		read := f.read
+		f.Mutex.Unlock()
+		fmt.Fprintf(w, "event: synced\nid: %d\ndata: {}\n\n", index)
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-read:
+		}
+	}
+}
+
+// troubles answers with the troubles of a world, as a server finds them.
+func troubles(w World, r *http.Request) any {
+	kind, in, name := r.URL.Query().Get("kind"), r.URL.Query().Get("cluster"), r.URL.Query().Get("name")
+	tasks := func(job bool, wanted func(*api.TaskView) bool) (all []api.TaskView) {
+		for _, v := range w.Tasks {
+			if !wanted(&v) || !job && v.State.Terminal() {
+				continue
+			}
+			if i := slices.IndexFunc(all, func(a api.TaskView) bool { return a.ID == v.ID }); i < 0 {
+				all = append(all, v)
+			} else if v.Attempt > all[i].Attempt {
+				all[i] = v
+			}
+		}
+		return all
+	}
+	if kind == "task" {
+		found := tasks(true, func(v *api.TaskView) bool { return string(v.ID) == name })
+		if len(found) == 0 || trouble.OfTask(found[0]) == nil {
+			return page([]api.Trouble{})
+		}
+		return page([]api.Trouble{*trouble.OfTask(found[0])})
+	}
+	w.Services = slices.SortedFunc(slices.Values(w.Services), func(x, y api.ServiceView) int {
+		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
+	})
+	o := trouble.Objects{
+		Now: Start, Nodes: w.Nodes, Services: w.Services, Jobs: w.Jobs, Crons: w.Crons,
+		Tasks: func(o cluster.OwnerRef) []api.TaskView {
+			return tasks(o.Kind == cluster.KindJob, func(v *api.TaskView) bool { return v.Owner == o })
+		},
+		Misplaced: func(o cluster.OwnerRef) []api.TaskView {
+			return tasks(false, func(v *api.TaskView) bool { return v.Owner == o && v.Misplaced != "" })
+		},
+	}
+	return page(slices.DeleteFunc(trouble.Find(&o), func(t api.Trouble) bool {
+		return kind != "" && t.Object != wording.Object(kind, in, name)
+	}))
 }
 
 // Refuse answers with a problem.

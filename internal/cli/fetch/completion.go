@@ -8,12 +8,13 @@ import (
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // IsFile reports whether an argument is a file: names of definitions hold neither dots nor slashes, but for the word of
 // their kind.
 func IsFile(text string) bool {
-	if kind, _, ok := strings.Cut(text, "/"); ok && session.KindWord(kind) == session.KindDefinition {
+	if kind, _, ok := strings.Cut(text, "/"); ok && session.KindWord(kind) == wording.KindDefinition {
 		return false
 	}
 	return text == "-" || strings.ContainsAny(text, "./")
@@ -27,7 +28,7 @@ func CompleteVersions(sess *session.Session) cobra.CompletionFunc {
 		}
 		return sess.Completing(1, func(ctx context.Context, c *client.Client, _ string) []string {
 			var names []string
-			for _, n := range session.OtherNames(ctx, c, session.KindDefinition) {
+			for _, n := range session.OtherNames(ctx, c, wording.KindDefinition) {
 				own, _, _ := strings.Cut(n, "@")
 				names = append(names, own)
 			}

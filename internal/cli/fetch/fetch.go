@@ -3,13 +3,14 @@ package fetch
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // JobsOf returns the jobs that a cron made, the newest first.
@@ -38,7 +39,7 @@ func AllServers(ctx context.Context, c *client.Client) ([]api.ServerView, error)
 // TasksOf returns the tasks of an owner.
 func TasksOf(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
 	f := client.TaskFilter{Cluster: n.Cluster, All: all}
-	if n.Kind == session.KindJob {
+	if n.Kind == wording.KindJob {
 		f.Job = n.Name
 	} else {
 		f.Service = n.Name
@@ -46,26 +47,49 @@ func TasksOf(ctx context.Context, c *client.Client, n session.Name, all bool) ([
 	return session.AllTasks(ctx, c, f)
 }
 
-// Everything is what an overview shows, and prints as JSON.
+// Everything is what an overview shows, and prints as data.
 type Everything struct {
-	// Status is the head: alarms, servers, the store; nil where the server is too old to tell.
-	Status   *api.Status       `json:"status,omitempty"`
+	// Status is the head: alarms, servers, the store.
+	Status api.Status `json:"status"`
+	// Troubles are what is not as it should be, the most urgent first.
+	Troubles []api.Trouble     `json:"troubles"`
 	Services []api.ServiceView `json:"services"`
 	Jobs     []api.JobView     `json:"jobs"`
 	Nodes    []api.NodeView    `json:"nodes"`
-	Tasks    []api.TaskView    `json:"tasks"`
-	Crons    []api.CronView    `json:"crons,omitempty"`
+	Crons    []api.CronView    `json:"crons"`
 }
 
-// All reads everything that the status page shows. A server without a status answers with the objects alone.
+// All reads everything that the overview shows: what needs attention comes first in each list.
 func All(ctx context.Context, c *client.Client) (all Everything, err error) {
-	none := client.ListOptions{}
-	switch head, err := c.Status(ctx); {
-	case err == nil:
-		all.Status = &head
-	case client.StatusOf(err) != http.StatusNotFound:
+	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
 	}
+	all.Troubles, _, err = client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.Trouble], error) {
+			return c.Troubles(ctx, client.TroubleFilter{}, o)
+		})
+	if err != nil {
+		return all, err
+	}
+	if all.Nodes, err = session.AllNodes(ctx, c); err != nil {
+		return all, err
+	}
+	owners, err := AllOwners(ctx, c)
+	all.Services, all.Jobs, all.Crons = owners.Services, owners.Jobs, owners.Crons
+	all.Troubles, all.Nodes = output.NonNil(all.Troubles), output.NonNil(all.Nodes)
+	return all, err
+}
+
+// Owners are all services, jobs and crons.
+type Owners struct {
+	Services []api.ServiceView
+	Jobs     []api.JobView
+	Crons    []api.CronView
+}
+
+// AllOwners reads all services, jobs and crons; those that need attention come first.
+func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
+	none := client.ListOptions{}
 	if all.Services, _, err = client.All(ctx, none,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
 			return c.Services(ctx, "", o)
@@ -78,15 +102,9 @@ func All(ctx context.Context, c *client.Client) (all Everything, err error) {
 		}); err != nil {
 		return all, err
 	}
-	// an older server has none
-	if all.Crons, err = session.AllCrons(ctx, c, ""); err != nil && client.StatusOf(err) != http.StatusNotFound {
+	if all.Crons, err = session.AllCrons(ctx, c, ""); err != nil {
 		return all, err
 	}
-	if all.Nodes, err = session.AllNodes(ctx, c); err != nil {
-		return all, err
-	}
-	tasks, err := session.AllTasks(ctx, c, client.TaskFilter{})
-	all.Tasks = session.Newest(tasks)
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {
 		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
@@ -95,7 +113,8 @@ func All(ctx context.Context, c *client.Client) (all Everything, err error) {
 		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
-	return all, err
+	all.Services, all.Jobs, all.Crons = output.NonNil(all.Services), output.NonNil(all.Jobs), output.NonNil(all.Crons)
+	return all, nil
 }
 
 // AttemptsOf returns all attempts of a task that are known: one that it waits for first, then the newest.

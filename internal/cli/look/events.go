@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewEventsCommand returns the command `berth events`.
@@ -57,9 +58,9 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().DurationVar(&o.Since, "since", 0,
 		"only events of the last `duration`, such as 1h; all of them unless --tail is given too")
 	sess.CompleteFlags(cmd, map[string]string{
-		"cluster": session.KindCluster, "service": session.KindService, "job": session.KindJob,
-		"cron": session.KindCron, "task": session.KindTask,
-		"node": session.KindNode,
+		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
+		"cron": wording.KindCron, "task": wording.KindTask,
+		"node": wording.KindNode,
 	})
 	return cmd
 }
@@ -71,10 +72,10 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 		kind string
 		text *string
 	}{
-		{session.KindService, &f.Service},
-		{session.KindJob, &f.Job},
-		{session.KindCron, &f.Cron},
-		{session.KindNode, &f.Node},
+		{wording.KindService, &f.Service},
+		{wording.KindJob, &f.Job},
+		{wording.KindCron, &f.Cron},
+		{wording.KindNode, &f.Node},
 	} {
 		if *flag.text == "" {
 			continue
@@ -104,7 +105,7 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	if f.Task == "" {
 		return nil
 	}
-	text := strings.TrimPrefix(f.Task, session.KindTask+"/")
+	text := strings.TrimPrefix(f.Task, wording.KindTask+"/")
 	for _, id := range []string{text, cluster.DefaultCluster + "." + text} {
 		if _, ok := cluster.TaskID(id).Parts(); ok {
 			f.Task = id
@@ -155,7 +156,7 @@ func events(ctx context.Context, sess *session.Session, c *client.Client, o clie
 		sess.Messagef("berth: the stream broke (%s), taking it up again", session.ErrorText(err))
 	}
 	o.Gap = func(g api.EventGap) {
-		sess.Messagef("berth: %s left out: too slow to read", output.Count(g.Lost, "event"))
+		sess.Messagef("berth: %s left out: too slow to read", wording.Count(g.Lost, "event"))
 	}
 	for e, err := range c.FollowEvents(ctx, o) {
 		if err != nil {
@@ -190,17 +191,17 @@ func eventWords(e api.EventView) []string {
 	subject := ""
 	switch {
 	case e.Task != "":
-		subject = session.ShortTask(e.Task)
+		subject = wording.ShortTask(e.Task)
 		if e.Attempt > 1 {
 			subject += fmt.Sprintf(" try %d", e.Attempt)
 		}
 	case e.Owner != nil:
 		subject = session.OwnerName(*e.Owner).String()
 	case e.Cluster != "" && e.Node == "":
-		subject = session.KindCluster + "/" + e.Cluster
+		subject = wording.KindCluster + "/" + e.Cluster
 	}
 	if e.Count > 1 {
-		subject = strings.TrimSpace(subject + " " + output.Count(e.Count, "task"))
+		subject = strings.TrimSpace(subject + " " + wording.Count(e.Count, "task"))
 	}
 	if subject != "" {
 		words = append(words, subject)
@@ -210,7 +211,7 @@ func eventWords(e api.EventView) []string {
 	}
 	switch {
 	case e.Message != "":
-		words = append(words, output.OneLine(e.Message))
+		words = append(words, wording.OneLine(e.Message))
 	case e.Reason != "":
 		words = append(words, string(e.Reason))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cli/service"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewExplainCommand returns the command `berth explain`.
@@ -28,17 +29,17 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			"of one that waits for a place the\n" +
 			"smallest changes that would let it in, each of which is enough. With --node it tells of one node alone.",
 		Args:              session.Arguments(1, 1, "a service or a task, such as web or web.1.0"),
-		ValidArgsFunction: sess.CompleteNames(session.KindService, session.KindJob, session.KindTask),
+		ValidArgsFunction: sess.CompleteNames(wording.KindService, wording.KindJob, wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := args[0]
 			if !strings.Contains(text, "/") {
-				kind := session.KindService
+				kind := wording.KindService
 				if strings.Contains(text, ".") { // names of services hold none
-					kind = session.KindTask
+					kind = wording.KindTask
 				}
 				text = kind + "/" + text
 			}
-			n, err := session.ParseName(cmd, text, session.KindService, session.KindTask, session.KindJob)
+			n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask, wording.KindJob)
 			if err != nil {
 				return err
 			}
@@ -46,7 +47,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if node != "" && n.Kind != session.KindTask {
+			if node != "" && n.Kind != wording.KindTask {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
 					Message: "--node goes with a task, such as web.1.0",
@@ -61,13 +62,13 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&node, "node", "", "say of this node why the task is not there, or how it compares")
 	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(session.KindNode)) // it fails for a flag that is not there
+		sess.CompleteNames(wording.KindNode)) // it fails for a flag that is not there
 	return cmd
 }
 
 // explanation asks the server about a service, a job or a task, and with a node's name about that.
 func explanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
-	if n.Kind == session.KindTask {
+	if n.Kind == wording.KindTask {
 		t, err := session.FindTask(ctx, c, n.Name)
 		if err != nil {
 			return api.Explanation{}, err
@@ -81,7 +82,7 @@ func explanation(ctx context.Context, c *client.Client, n session.Name, node str
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	if n.Kind == session.KindJob {
+	if n.Kind == wording.KindJob {
 		return c.ExplainJob(ctx, n.Cluster, n.Name)
 	}
 	return c.ExplainService(ctx, n.Cluster, n.Name)
@@ -94,14 +95,14 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 	}
 	about := session.OwnerName(v.Owner).String()
 	if v.Task != "" {
-		about = session.KindTask + "/" + session.ShortTask(v.Task)
+		about = wording.KindTask + "/" + wording.ShortTask(v.Task)
 	}
 	head := output.Table{Titles: []string{"", "", ""}, State: 1}
 	room := 0
 	if width := output.TerminalWidth(sess.Stdout); width > 0 {
 		room = width - len(about) - len(v.State) - len("  ")*2
 	}
-	for i, line := range output.Wrap(session.ShortTasks(output.OneLine(v.Summary)), room) {
+	for i, line := range output.Wrap(wording.ShortTasks(wording.OneLine(v.Summary)), room) {
 		if i == 0 {
 			head.Add(about, v.State, line)
 		} else {
@@ -142,7 +143,7 @@ func printBecause(sess *session.Session, b api.Because) error {
 		more = append(more, "for "+sess.Age(b.Since))
 	}
 	if left := b.Until.Sub(sess.Now()); !b.Until.IsZero() && left > 0 {
-		more = append(more, output.Span(left)+" left")
+		more = append(more, wording.Span(left)+" left")
 	}
 	if len(more) > 0 {
 		t.Add("", strings.Join(more, ", "))

@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // printPlace prints why a task stands where it does, what came next, and why it is not elsewhere.
@@ -16,7 +17,7 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
 	width := output.TerminalWidth(sess.Stdout) - len("  because  ")
 	add := func(title, text string) {
-		for _, line := range output.Wrap(session.ShortTasks(output.OneLine(text)), width) {
+		for _, line := range output.Wrap(wording.ShortTasks(wording.OneLine(text)), width) {
 			t.Add(title, line)
 			title = ""
 		}
@@ -38,7 +39,7 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 		add(title, o.Node+" is "+o.Text)
 	}
 	if g.More > 0 {
-		add("", fmt.Sprintf("%s more of kinds that take it", output.Count(g.More, "node")))
+		add("", fmt.Sprintf("%s more of kinds that take it", wording.Count(g.More, "node")))
 	}
 	for i, text := range v.Refusals {
 		if pending { // what it waits for is told above
@@ -68,14 +69,14 @@ func decided(sess *session.Session, v *api.PlaceView) string {
 	g := &v.DecisionTrace
 	if !v.Recorded {
 		return "what decided it is no longer kept; this is how it would be decided now, among " +
-			output.Count(g.Nodes, "node")
+			wording.Count(g.Nodes, "node")
 	}
-	text := "decided " + sess.Age(g.At) + " ago among " + output.Count(g.Nodes, "node")
+	text := "decided " + sess.Age(g.At) + " ago among " + wording.Count(g.Nodes, "node")
 	if others := g.Like - 1; others > 0 {
-		text += ", with " + output.Count(others, "task") + " like it"
+		text += ", with " + wording.Count(others, "task") + " like it"
 	}
 	if g.Before > 0 {
-		text += ", after " + output.Count(g.Before, "task") +
+		text += ", after " + wording.Count(g.Before, "task") +
 			" placed in the same moment, whose room is counted as free here"
 	}
 	return text
@@ -89,7 +90,7 @@ func printSuggestions(sess *session.Session, v *api.Explanation) {
 	sess.Printf("")
 	what := "it"
 	if v.Task == "" {
-		what = session.ShortTask(v.Waits)
+		what = wording.ShortTask(v.Waits)
 	}
 	if len(v.Suggestions) == 1 {
 		sess.Printf("  to place %s:", what)
@@ -97,7 +98,7 @@ func printSuggestions(sess *session.Session, v *api.Explanation) {
 		sess.Printf("  to place %s, any one of these:", what)
 	}
 	for _, sg := range v.Suggestions {
-		for i, line := range output.Wrap(session.ShortTasks(output.OneLine(sg.Text)),
+		for i, line := range output.Wrap(wording.ShortTasks(wording.OneLine(sg.Text)),
 			output.TerminalWidth(sess.Stdout)-len("    - ")) {
 			lead := "- "
 			if i > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/cli/redact"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // inspectEvents is how many of the newest events are shown with an object.
@@ -57,8 +58,8 @@ Values of environments and files of definitions are left out, and so is what loo
 func NewInspectCommand(sess *session.Session) *cobra.Command {
 	var reveal, written bool
 	kinds := []string{
-		session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
-		session.KindCluster, session.KindDefinition,
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
+		wording.KindCluster, wording.KindDefinition,
 	}
 	cmd := &cobra.Command{
 		Use: "inspect KIND/NAME", Short: "Print an object with everything that belongs to it", Long: inspectLong,
@@ -69,7 +70,7 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if written && (n.Kind == session.KindTask || n.Kind == session.KindNode) {
+			if written && (n.Kind == wording.KindTask || n.Kind == wording.KindNode) {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
 					Message: fmt.Sprintf("--as-written: nobody writes a %s; inspect its service, job or definition",
@@ -106,9 +107,9 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 func (v *inspected) collect(ctx context.Context, c *client.Client, n session.Name) (err error) {
 	v.Object = n.String()
 	switch n.Kind {
-	case session.KindService:
+	case wording.KindService:
 		return v.service(ctx, c, n)
-	case session.KindJob:
+	case wording.KindJob:
 		j, err := n.Job(ctx, c)
 		if err != nil {
 			return err
@@ -118,14 +119,14 @@ func (v *inspected) collect(ctx context.Context, c *client.Client, n session.Nam
 		plain.Lifespan = cluster.Lifespan{}
 		v.written = []any{&plain}
 		v.uses(j.Steps)
-		v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name},
+		v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name},
 			true)
 		return err
-	case session.KindCron:
+	case wording.KindCron:
 		return v.cron(ctx, c, n)
-	case session.KindTask:
+	case wording.KindTask:
 		return v.task(ctx, c, n.Name)
-	case session.KindNode:
+	case wording.KindNode:
 		node, err := c.Node(ctx, n.Name)
 		if err != nil {
 			return err
@@ -133,7 +134,7 @@ func (v *inspected) collect(ctx context.Context, c *client.Client, n session.Nam
 		v.Node, v.filter = &node, client.EventFilter{Node: n.Name}
 		v.Tasks, err = session.AllTasks(ctx, c, client.TaskFilter{Node: n.Name, All: true})
 		return err
-	case session.KindDefinition:
+	case wording.KindDefinition:
 		return v.definition(ctx, c, n.Name)
 	}
 	in, err := session.ClusterNamed(ctx, c, n.Name)
@@ -174,7 +175,7 @@ func (v *inspected) service(ctx context.Context, c *client.Client, n session.Nam
 		}
 		v.Scale = &scale
 	}
-	v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: session.KindService, Cluster: s.Cluster, Name: s.Name},
+	v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: wording.KindService, Cluster: s.Cluster, Name: s.Name},
 		true)
 	return err
 }
@@ -191,7 +192,7 @@ func (v *inspected) cron(ctx context.Context, c *client.Client, n session.Name) 
 	v.uses(cr.Job.Steps)
 	jobs, err := fetch.JobsOf(ctx, c, cr)
 	for _, j := range jobs {
-		v.Jobs = append(v.Jobs, session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
+		v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 	}
 	return err
 }
@@ -201,14 +202,14 @@ func (v *inspected) task(ctx context.Context, c *client.Client, text string) err
 	if err != nil {
 		return err
 	}
-	v.Object = session.KindTask + "/" + session.ShortTask(found.ID)
+	v.Object = wording.KindTask + "/" + wording.ShortTask(found.ID)
 	v.filter = client.EventFilter{Task: string(found.ID)}
 	v.refs[found.Definition] = true
 	if v.Attempts, err = fetch.AttemptsOf(ctx, c, found); err != nil {
 		return err
 	}
 	owner := session.OwnerName(found.Owner)
-	if owner.Kind == session.KindJob {
+	if owner.Kind == wording.KindJob {
 		j, err := c.Job(ctx, owner.Cluster, owner.Name)
 		if err == nil {
 			v.Job = &j
@@ -231,7 +232,7 @@ func (v *inspected) definition(ctx context.Context, c *client.Client, text strin
 		if ref.Version, err = fetch.NewestVersion(ctx, c, ref.Name); err != nil {
 			return err
 		}
-		v.Object = session.KindDefinition + "/" + ref.String()
+		v.Object = wording.KindDefinition + "/" + ref.String()
 	}
 	v.refs[ref] = true
 	return v.owners(ctx, c, "", func(refs []cluster.Ref) bool { return slices.Contains(refs, ref) })
@@ -240,7 +241,7 @@ func (v *inspected) definition(ctx context.Context, c *client.Client, text strin
 // owners notes the names of the services, jobs and crons of a cluster, or of all, that a function takes by their
 // definitions.
 func (v *inspected) owners(ctx context.Context, c *client.Client, in string, takes func([]cluster.Ref) bool) error {
-	all, err := fetch.All(ctx, c)
+	all, err := fetch.AllOwners(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -256,12 +257,12 @@ func (v *inspected) owners(ctx context.Context, c *client.Client, in string, tak
 	}
 	for _, j := range all.Jobs {
 		if of(j.Cluster) && takes(fetch.RefsOf(j.Steps)) {
-			v.Jobs = append(v.Jobs, session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
+			v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 		}
 	}
 	for _, cr := range all.Crons {
 		if of(cr.Cluster) && takes(fetch.RefsOf(cr.Job.Steps)) {
-			v.Crons = append(v.Crons, session.Name{Kind: session.KindCron, Cluster: cr.Cluster, Name: cr.Name}.String())
+			v.Crons = append(v.Crons, session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name}.String())
 		}
 	}
 	for _, names := range [][]string{v.Services, v.Jobs, v.Crons} {
@@ -291,7 +292,7 @@ func (v *inspected) definitions(ctx context.Context, c *client.Client, reveal bo
 	}
 	for _, ref := range refs {
 		d, err := ask(ctx, ref)
-		if client.StatusOf(err) == http.StatusNotFound && v.Object != session.KindDefinition+"/"+ref.String() {
+		if client.StatusOf(err) == http.StatusNotFound && v.Object != wording.KindDefinition+"/"+ref.String() {
 			continue
 		}
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewPsCommand returns the command `berth ps`.
@@ -56,8 +57,8 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
 	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
 	sess.CompleteFlags(cmd, map[string]string{
-		"cluster": session.KindCluster, "service": session.KindService, "job": session.KindJob,
-		"cron": session.KindCron, "node": session.KindNode,
+		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
+		"cron": wording.KindCron, "node": wording.KindNode,
 	})
 	session.CompleteFlag(cmd, "state",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
@@ -66,7 +67,7 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 
 // tasksOfCron keeps the tasks of jobs that a cron made.
 func tasksOfCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
-	n, err := session.ParseName(cmd, text, session.KindCron)
+	n, err := session.ParseName(cmd, text, wording.KindCron)
 	if err != nil {
 		return nil, err
 	}

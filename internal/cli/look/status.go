@@ -3,7 +3,6 @@ package look
 import (
 	"context"
 	"net/http"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +18,8 @@ import (
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewStatusCommand returns the command `berth status`.
@@ -29,9 +30,9 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 		Long: "Show how everything is, trouble first with its cause and what to do next; or " +
 			"one service, job, cron, task, node, cluster or definition.",
 		Args: session.Arguments(0, 1, "at most one object, such as service/web"),
-		ValidArgsFunction: sess.CompleteObjects(1, session.KindService, session.KindJob, session.KindCron,
-			session.KindTask, session.KindNode, session.KindCluster,
-			session.KindDefinition),
+		ValidArgsFunction: sess.CompleteObjects(1, wording.KindService, wording.KindJob, wording.KindCron,
+			wording.KindTask, wording.KindNode, wording.KindCluster,
+			wording.KindDefinition),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -40,9 +41,9 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 			if len(args) == 0 {
 				return overview(cmd.Context(), sess, c)
 			}
-			n, err := session.ParseName(cmd, args[0], session.KindService, session.KindJob, session.KindCron,
-				session.KindTask, session.KindNode, session.KindCluster,
-				session.KindDefinition)
+			n, err := session.ParseName(cmd, args[0], wording.KindService, wording.KindJob, wording.KindCron,
+				wording.KindTask, wording.KindNode, wording.KindCluster,
+				wording.KindDefinition)
 			if err != nil {
 				return err
 			}
@@ -54,21 +55,21 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 // statusOf shows one object.
 func statusOf(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	switch n.Kind {
-	case session.KindService:
+	case wording.KindService:
 		return serviceStatus(ctx, sess, c, n)
-	case session.KindJob:
+	case wording.KindJob:
 		return jobStatus(ctx, sess, c, n)
-	case session.KindCron:
+	case wording.KindCron:
 		v, err := n.Cron(ctx, c)
 		if err != nil {
 			return err
 		}
 		return service.CronStatus(ctx, sess, c, v)
-	case session.KindTask:
+	case wording.KindTask:
 		return taskStatus(ctx, sess, c, n.Name)
-	case session.KindNode:
+	case wording.KindNode:
 		return node.Show(ctx, sess, c, n.Name)
-	case session.KindDefinition:
+	case wording.KindDefinition:
 		ref, err := cluster.ParseRef(n.Name)
 		if err != nil {
 			return err
@@ -124,9 +125,6 @@ func definitionStatus(ctx context.Context, sess *session.Session, c *client.Clie
 	}{cluster.KindTaskDefinition, v.TaskDefinition})
 }
 
-// mostCauses bounds for how many failed jobs the overview looks for the task that tells why.
-const mostCauses = 5
-
 // overview shows everything.
 func overview(ctx context.Context, sess *session.Session, c *client.Client) error {
 	all, err := fetch.All(ctx, c)
@@ -134,26 +132,12 @@ func overview(ctx context.Context, sess *session.Session, c *client.Client) erro
 		return err
 	}
 	if sess.WantsData() {
-		return sess.PrintData(fetch.Everything{
-			Status: all.Status, Services: output.NonNil(all.Services), Jobs: output.NonNil(all.Jobs),
-			Nodes: output.NonNil(all.Nodes),
-			Tasks: output.NonNil(all.Tasks), Crons: all.Crons,
-		})
+		return sess.PrintData(all)
 	}
-	for i, v := range all.Jobs {
-		if v.Status.State != "failed" || i >= mostCauses {
-			continue
-		}
-		tasks, err := fetch.TasksOf(ctx, c, session.Name{Kind: session.KindJob, Cluster: v.Cluster, Name: v.Name}, true)
-		if err != nil {
-			return err
-		}
-		all.Tasks = append(all.Tasks, session.Newest(tasks)...)
-	}
-	printAlarms(sess, all.Status)
-	if troubles := trouble.AllTroubles(sess, all); len(troubles) > 0 {
+	printAlarms(sess, &all.Status)
+	if len(all.Troubles) > 0 {
 		sess.Printf("Trouble:")
-		if err := trouble.PrintTroubles(sess, troubles); err != nil {
+		if err := trouble.Print(sess, all.Troubles); err != nil {
 			return err
 		}
 		sess.Printf("")
@@ -180,23 +164,23 @@ func overview(ctx context.Context, sess *session.Session, c *client.Client) erro
 		sess.Printf("Nothing runs here yet: start something with 'berth run FILE'.")
 	}
 	sess.Printf("%s", tables.NodesLine(all.Nodes))
-	if s := all.Status; s != nil && s.Rebalancing != nil {
-		sess.Printf("%s; see 'berth rebalance status'", rebalance.BriefText(s.Rebalancing))
+	if b := all.Status.Rebalancing; b != nil {
+		sess.Printf("%s; see 'berth rebalance status'", rebalance.BriefText(b))
 	}
-	if s := all.Status; s != nil && (s.Servers.Total > 1 || s.Servers.Up < s.Servers.Total) {
-		sess.Printf("%s", serving.ServersLine(*s))
+	if n := all.Status.Servers; n.Total > 1 || n.Up < n.Total {
+		sess.Printf("%s", serving.ServersLine(all.Status))
 	}
 	return nil
 }
 
-// printAlarms says first what concerns the whole.
+// printAlarms prints the alarms of the whole fleet.
 func printAlarms(sess *session.Session, s *api.Status) {
-	if s == nil || len(s.Alarms) == 0 {
+	if len(s.Alarms) == 0 {
 		return
 	}
 	sess.Printf("Alarms:")
 	for _, text := range s.Alarms {
-		for i, line := range output.Wrap(output.OneLine(text), output.TerminalWidth(sess.Stdout)-len("  ! ")) {
+		for i, line := range output.Wrap(wording.OneLine(text), output.TerminalWidth(sess.Stdout)-len("  ! ")) {
 			mark := "  ! "
 			if i > 0 {
 				mark = "    "
@@ -227,11 +211,7 @@ func serviceStatus(ctx context.Context, sess *session.Session, c *client.Client,
 	if len(v.Status.Versions) > 1 {
 		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
 	}
-	found := trouble.ServiceTrouble(v, tasks)
-	if found == nil && !slices.Contains([]string{"stopped", "stopping", "deleting"}, v.Status.State) {
-		found = trouble.QuietTrouble(v)
-	}
-	return ownerStatus(ctx, sess, c, tables.ServiceTable(sess, []api.ServiceView{v}), ownerTasks{tasks, mixed}, found)
+	return ownerStatus(ctx, sess, c, n, tables.ServiceTable(sess, []api.ServiceView{v}), ownerTasks{tasks, mixed})
 }
 
 func jobStatus(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
@@ -248,8 +228,7 @@ func jobStatus(ctx context.Context, sess *session.Session, c *client.Client, n s
 		return err
 	}
 	tasks = session.Newest(tasks)
-	return ownerStatus(ctx, sess, c, tables.JobTable(sess, []api.JobView{v}), ownerTasks{tasks, nil},
-		trouble.JobTrouble(v, tasks))
+	return ownerStatus(ctx, sess, c, n, tables.JobTable(sess, []api.JobView{v}), ownerTasks{tasks, nil})
 }
 
 // ownerTasks are the tasks of an owner, and the owner where tasks of several versions are to be told apart.
@@ -258,27 +237,31 @@ type ownerTasks struct {
 	mixed map[cluster.OwnerRef]api.ServiceView
 }
 
-// ownerStatus shows an owner, its trouble with the end of the output that tells of it, and its tasks.
-func ownerStatus(ctx context.Context, sess *session.Session, c *client.Client, head output.Table, tasks ownerTasks,
-	tr *trouble.Trouble,
+// ownerStatus shows an owner, its trouble with the output that shows the cause, and its tasks.
+func ownerStatus(ctx context.Context, sess *session.Session, c *client.Client, n session.Name, head output.Table,
+	tasks ownerTasks,
 ) error {
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}
+	tr, err := trouble.Of(ctx, c, n)
+	if err != nil {
+		return err
+	}
 	if tr != nil {
-		if tr.Next == "berth status "+tr.Object { // this is it
+		if tr.Next == "berth status "+tr.Object { // this command
 			tr.Next = ""
-			if tr.Task != nil {
-				tr.Next = "berth status task/" + session.ShortTask(tr.Task.ID)
+			if tr.Task != "" {
+				tr.Next = "berth status task/" + wording.ShortTask(tr.Task)
 			}
 		}
 		sess.Printf("")
 		sess.Printf("Trouble:")
-		if err := trouble.PrintTroubles(sess, []trouble.Trouble{*tr}); err != nil {
+		if err := trouble.Print(sess, []api.Trouble{*tr}); err != nil {
 			return err
 		}
-		if tr.Task != nil {
-			trouble.PrintTail(ctx, sess, c, *tr.Task, sess.Stdout)
+		if tr.Task != "" {
+			trouble.PrintTail(ctx, c, tr.Task, sess.Stdout)
 		}
 	}
 	if len(tasks.list) == 0 {
@@ -314,28 +297,35 @@ func taskStatus(ctx context.Context, sess *session.Session, c *client.Client, te
 		for _, s := range latest.Containers {
 			exit := ""
 			if s.Exit != nil {
-				exit = trouble.ExitText(*s.Exit)
+				exit = taskview.Exit(*s.Exit)
 			}
-			t.Add(s.Name, string(s.State), trouble.Above(s.Pid, 0), trouble.Above(s.Restarts, 0), sess.Age(s.Started),
-				exit)
+			t.Add(s.Name, string(s.State), output.CountAbove(s.Pid, 0), output.CountAbove(s.Restarts, 0),
+				sess.Age(s.Started), exit)
 		}
 		if err := sess.PrintTable(t); err != nil {
 			return err
 		}
 	}
-	if next := trouble.NextForTask(latest); next != "" {
-		sess.Printf("")
-		sess.Printf("→ %s", next)
+	if taskview.Severity(latest) <= taskview.SeverityPending {
+		tr, err := trouble.Of(ctx, c, session.Name{Kind: wording.KindTask, Name: string(latest.ID)})
+		if err != nil {
+			return err
+		}
+		if tr != nil && tr.Next != "" {
+			sess.Printf("")
+			sess.Printf("→ %s", tr.Next)
+		}
 	}
 	if latest.Misplaced != "" {
 		sess.Printf("")
-		sess.Printf("It should not be there: %s.", output.OneLine(latest.Misplaced))
+		sess.Printf("It should not be there: %s.", wording.OneLine(latest.Misplaced))
 	}
+	why := latest
 	if latest.State == cluster.StatePending && len(attempts) > 1 {
-		latest = attempts[1] // why it has to wait again
+		why = attempts[1] // it waits because this attempt ended
 	}
-	if trouble.Rank(latest) == 0 {
-		trouble.PrintTail(ctx, sess, c, latest, sess.Stdout)
+	if taskview.Severity(why) == taskview.SeverityEnded {
+		trouble.PrintTail(ctx, c, why.ID, sess.Stdout)
 	}
 	return nil
 }

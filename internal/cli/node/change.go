@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,10 +11,11 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // nodeCommand returns a command about one node, which is found by its name or the beginning of it.
@@ -24,7 +24,7 @@ func nodeCommand(sess *session.Session, use, short, long string,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NODE", Short: short, Long: long, Args: session.Arguments(1, 1, "the name of a node"),
-		ValidArgsFunction: sess.CompleteNames(session.KindNode),
+		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return toNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error { return do(cmd, c, n) })
 		},
@@ -50,10 +50,10 @@ func wholeNode(ctx context.Context, c *client.Client, text string) (api.NodeView
 	if err != nil {
 		return api.NodeView{}, err
 	}
-	text = strings.TrimPrefix(text, session.KindNode+"/")
+	text = strings.TrimPrefix(text, wording.KindNode+"/")
 	n, err := pickNode(nodes, text)
 	if err == nil && n.Name != text {
-		err = session.Unknown(session.KindNode, text, []string{n.Name})
+		err = session.Unknown(wording.KindNode, text, []string{n.Name})
 	}
 	return n, err
 }
@@ -88,7 +88,7 @@ func newNodeUncordonCommand(sess *session.Session) *cobra.Command {
 func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	var how api.NodeAction
 	var deadline time.Duration
-	var wait bool
+	var untilEmpty bool
 	cmd := nodeCommand(sess, "drain", "Move a node's tasks away, and keep new ones from it",
 		"Moves a node's tasks away and keeps new ones from it. Tasks of services are replaced elsewhere "+
 			"first, as many at a time as their\n"+
@@ -107,7 +107,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !wait {
+			if !untilEmpty {
 				return tellNode(sess, v, "is drained: "+drainText(v))
 			}
 			return waitDrained(cmd.Context(), sess, c, v)
@@ -115,7 +115,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().DurationVar(&deadline, "deadline", 0,
 		"stop what is left after this long, whatever it costs its services; default never")
 	cmd.Flags().BoolVar(&how.Force, "force", false, "stop everything at once")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node is empty, and tell what holds it up")
+	cmd.Flags().BoolVar(&untilEmpty, "wait", false, "wait until the node is empty, and tell what holds it up")
 	return cmd
 }
 
@@ -128,43 +128,41 @@ func drainText(v api.NodeView) string {
 		return "it begins"
 	}
 	first := v.Drain.Left[0]
-	text := output.Count(len(v.Drain.Left), "task") + " left, such as " + session.ShortTask(first.ID)
+	text := wording.Count(len(v.Drain.Left), "task") + " left, such as " + wording.ShortTask(first.ID)
 	if first.Why != "" {
-		text += " (" + output.OneLine(first.Why) + ")"
+		text += " (" + wording.OneLine(first.Why) + ")"
 	}
 	return text
 }
 
-// waitDrained tells how a drain goes on until the node is empty.
+// waitDrained shows how far a drain is until the node is empty.
 func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v api.NodeView) error {
-	told := ""
-	for {
-		if text := drainText(v); text != told && !sess.WantsData() {
-			sess.Messagef("%s: %s", v.Name, text)
-			told = text
-		}
-		switch {
-		case v.State == cluster.NodeDrained:
-			return tellNode(sess, v, "is empty")
-		case v.Drain == nil:
-			return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: somebody ended the drain", v.Name)}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(500 * time.Millisecond):
-		}
-		next, err := c.Node(ctx, v.Name)
-		switch {
-		case err == nil:
+	shown := ""
+	loop := wait.Loop{
+		Session: sess, Changes: wait.ChangesOf(c, []session.Name{{Kind: wording.KindNode, Name: v.Name}}),
+		Look: func(ctx context.Context) (bool, error) {
+			next, err := c.Node(ctx, v.Name)
+			switch {
+			case client.StatusOf(err) == http.StatusNotFound:
+				return false, fmt.Errorf("the node %s is forgotten", v.Name)
+			case err != nil:
+				return true, err
+			}
 			v = next
-		case client.StatusOf(err) == http.StatusNotFound:
-			return fmt.Errorf("the node %s is forgotten", v.Name)
-		case errors.Is(err, client.ErrUnreachable): // the next try tells; another server may be asked
-		default:
-			return err
-		}
+			if text := drainText(v); text != shown && !sess.WantsData() {
+				sess.Messagef("%s: %s", v.Name, text)
+				shown = text
+			}
+			return v.State != cluster.NodeDrained && v.Drain != nil, nil
+		},
 	}
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	if v.State != cluster.NodeDrained {
+		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: somebody ended the drain", v.Name)}
+	}
+	return tellNode(sess, v, "is empty")
 }
 
 func newNodeForgetCommand(sess *session.Session) *cobra.Command {

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/cli/top"
 	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewNodeCommand returns the command `berth node`.
@@ -52,13 +53,13 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	}, &cobra.Command{
 		Use: "status NODE", Short: "Show a node, its facts and its tasks",
 		Args:              session.Arguments(1, 1, "the name of a node"),
-		ValidArgsFunction: sess.CompleteNames(session.KindNode),
+		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {
 				return err
 			}
-			return Show(cmd.Context(), sess, c, strings.TrimPrefix(args[0], session.KindNode+"/"))
+			return Show(cmd.Context(), sess, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
 		},
 	}, top.NewNodeTopCommand(sess), newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess),
 		newNodeForgetCommand(sess),
@@ -89,7 +90,7 @@ func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]s
 		"+OS", "+KERNEL", "+VERSION", "+SERVER", "MESSAGE",
 	}}
 	for _, n := range nodes {
-		message := output.OneLine(n.Reason)
+		message := wording.OneLine(n.Reason)
 		if n.State == cluster.NodeReady {
 			message = "" // how it became so is an event
 		}
@@ -113,7 +114,7 @@ func executors(facts []cluster.ExecutorFact) string {
 	return strings.Join(names, ",")
 }
 
-// NodeStatus shows one node.
+// Show shows one node with its troubles and tasks.
 func Show(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
 	nodes, err := session.AllNodes(ctx, c)
 	if err != nil {
@@ -136,7 +137,12 @@ func Show(ctx context.Context, sess *session.Session, c *client.Client, text str
 	if err := sess.PrintTable(nodeFacts(sess, n)); err != nil {
 		return err
 	}
-	if err := trouble.PrintOwnTroubles(sess, trouble.NodeTroubles(sess, n), "berth node status "+n.Name); err != nil {
+	own := session.Name{Kind: wording.KindNode, Name: n.Name}
+	troubles, err := trouble.All(ctx, c, own)
+	if err != nil {
+		return err
+	}
+	if err := trouble.PrintSection(sess, own, troubles, "berth node status "+n.Name); err != nil {
 		return err
 	}
 	if len(tasks) == 0 {
@@ -164,7 +170,7 @@ func nodeFacts(sess *session.Session, n api.NodeView) output.Table {
 		facts.Add("drain", drainText(n))
 	}
 	if h := n.Heartbeat; h != nil {
-		facts.Add("heard", fmt.Sprintf("%s ago, every %s", output.Span(time.Duration(h.Age)),
+		facts.Add("heard", fmt.Sprintf("%s ago, every %s", wording.Span(time.Duration(h.Age)),
 			time.Duration(h.Interval)))
 	}
 	if u := n.Used; u != nil {
@@ -174,7 +180,7 @@ func nodeFacts(sess *session.Session, n api.NodeView) output.Table {
 	if u := n.Used; u != nil && u.DiskFull != nil {
 		facts.Add("disk full", u.DiskFull.Message)
 	}
-	if trouble.PressureOf(n) != nil {
+	if n.Used != nil && n.Used.Pressure != nil {
 		facts.Add("pressure", top.PressureCell(sess, n))
 	}
 	return facts
@@ -215,7 +221,7 @@ func machineFacts(facts *output.Table, n api.NodeView) {
 		facts.Add("devices", line)
 	}
 	for _, d := range n.LostDevices {
-		facts.Add("lost", fmt.Sprintf("device %s is gone, and %s holds it", d.ID, d.Task))
+		facts.Add("lost", fmt.Sprintf("device %s is gone, and %s holds it", d.ID, cmp.Or(d.Task, "a task")))
 	}
 }
 
@@ -234,7 +240,7 @@ func pickNode(nodes []api.NodeView, text string) (found api.NodeView, err error)
 	}
 	switch len(hits) {
 	case 0:
-		return found, session.Unknown(session.KindNode, text, known)
+		return found, session.Unknown(wording.KindNode, text, known)
 	case 1:
 		return found, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 func newNodeTaintCommand(sess *session.Session) *cobra.Command {
@@ -22,7 +23,7 @@ func newNodeTaintCommand(sess *session.Session) *cobra.Command {
 			"A node has one taint of a key and an\n" +
 			"effect: its value is replaced. `berth node untaint` takes taints away.",
 		Args:              session.Arguments(2, -1, "the name of a node and a taint, as key=value:effect"),
-		ValidArgsFunction: sess.CompleteNames(session.KindNode),
+		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			taints, err := taintsOf(cmd, args[1:])
 			if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/redact"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/version"
+	"github.com/berthd/berth/internal/wording"
 )
 
 func newDebugCommand(sess *session.Session) *cobra.Command {
@@ -132,7 +132,7 @@ func gatherObjects(ctx context.Context, b *bundle, c *client.Client) {
 	b.addJSON("nodes.json", nodes, err)
 	clusters, _, err := client.All(ctx, client.ListOptions{}, c.Clusters)
 	b.addJSON("clusters.json", clusters, err)
-	all, err := fetch.All(ctx, c)
+	all, err := fetch.AllOwners(ctx, c)
 	b.addJSON("services.json", all.Services, err)
 	b.addJSON("jobs.json", all.Jobs, err)
 	tasks, err := session.AllTasks(ctx, c, client.TaskFilter{All: true})
@@ -210,7 +210,7 @@ func newestEvents(ctx context.Context, c *client.Client, most int) ([]api.EventV
 }
 
 func (b *bundle) fault(file string, err error) {
-	b.faults = append(b.faults, b.scrub.Text(fmt.Sprintf("%s: %s", file, output.OneLine(err.Error()))))
+	b.faults = append(b.faults, b.scrub.Text(fmt.Sprintf("%s: %s", file, wording.OneLine(err.Error()))))
 }
 
 // addJSON adds a value, unless there is an error in its place.

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +16,10 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // newOperatorSecretsCommand returns `berth operator secrets`.
@@ -56,7 +56,7 @@ func newRotateKeyCommand(sess *session.Session) *cobra.Command {
 			if sess.WantsData() {
 				return sess.PrintData(v)
 			}
-			sess.Printf("%s sealed with key %s; older keys that are gone: %d", output.Count(v.Sealed, "secret"), v.Key,
+			sess.Printf("%s sealed with key %s; older keys that are gone: %d", wording.Count(v.Sealed, "secret"), v.Key,
 				v.Dropped)
 			return nil
 		},
@@ -120,34 +120,29 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// awaitRekey shows how far it is until all is sealed under a master key, and returns all of them then.
-func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id string) ([]api.MasterKeyView, error) {
-	told := ""
-	for {
-		all, err := c.MasterKeys(ctx)
-		if err != nil && client.StatusOf(err) != http.StatusServiceUnavailable {
-			return nil, err
-		}
-		if err == nil {
+// awaitRekey shows the progress until all secrets are sealed under a master key, and returns all master keys.
+func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id string) (all []api.MasterKeyView,
+	err error,
+) {
+	shown := ""
+	loop := wait.Loop{
+		Session: sess,
+		Look: func(ctx context.Context) (bool, error) {
+			now, err := c.MasterKeys(ctx)
+			if err != nil {
+				return true, err
+			}
+			all = now
 			text, done, err := rekeyProgress(all, id)
-			if err != nil || done {
-				return all, err
-			}
-			if text != told {
+			if err == nil && !done && text != shown {
 				sess.Messagef("%s", text)
-				told = text
+				shown = text
 			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(rekeyPoll):
-		}
+			return !done, err
+		},
 	}
+	return all, loop.Run(ctx)
 }
-
-// rekeyPoll is how often it is looked how far a rekey is.
-const rekeyPoll = 300 * time.Millisecond
 
 // rekeyProgress says how far a rekey is.
 func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, err error) {
@@ -162,7 +157,7 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 		}
 		return fmt.Sprintf("%s of %d have it; it is not used before %s, too. A server gets it by itself "+
 				"once it runs and reaches another one; one that never comes back: 'berth server remove'",
-				output.Count(len(v.Holders), "server"), len(v.Holders)+len(v.Lacking), strings.Join(v.Lacking, ", ")),
+				wording.Count(len(v.Holders), "server"), len(v.Holders)+len(v.Lacking), strings.Join(v.Lacking, ", ")),
 			false, nil
 	case api.MasterInUse:
 		left := 0
@@ -175,7 +170,7 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 		if !open {
 			return "", true, nil
 		}
-		return fmt.Sprintf("%d of %s sealed anew", v.Secrets, output.Count(v.Secrets+left, "secret")), false, nil
+		return fmt.Sprintf("%d of %s sealed anew", v.Secrets, wording.Count(v.Secrets+left, "secret")), false, nil
 	default: // another one replaces it already
 		return "", true, nil
 	}
@@ -203,7 +198,7 @@ func tellRekeyed(ctx context.Context, sess *session.Session, c *client.Client, i
 	if sess.WantsData() {
 		return sess.PrintData(now)
 	}
-	sess.Printf("%s sealed under the master key %s, which all servers have", output.Count(now.Secrets, "secret"), id)
+	sess.Printf("%s sealed under the master key %s, which all servers have", wording.Count(now.Secrets, "secret"), id)
 	sess.Messagef("Copy the file %s of a server anew, and keep it apart from snapshots.", secrets.File)
 	for _, key := range kept {
 		sess.Messagef("The older key %s is kept for snapshots of before. Once those are not wanted any more: "+
@@ -287,7 +282,7 @@ func tellSecretsOf(sess *session.Session, info *etcd.SnapshotInfo) {
 	if n := sealedIn(info); n > 0 {
 		sess.Messagef("It holds %s, sealed: to use them after a restore takes the file %s of a server's data "+
 			"directory%s. Keep a copy of that file, apart from the snapshots.",
-			output.Count(n, "secret"), secrets.File, mastersOf(info))
+			wording.Count(n, "secret"), secrets.File, mastersOf(info))
 	}
 }
 
@@ -301,22 +296,22 @@ func tellSecretsRestored(sess *session.Session, info *etcd.SnapshotInfo, dataDir
 	if errors.Is(err, fs.ErrNotExist) {
 		sess.Messagef("The snapshot holds %s, and %s is missing: put the copy that was kept there before the "+
 			"server starts%s. Without it they have to be set anew.",
-			output.Count(sealedIn(info), "secret"), path, mastersOf(info))
+			wording.Count(sealedIn(info), "secret"), path, mastersOf(info))
 		return
 	}
 	if err != nil {
 		sess.Messagef("The snapshot holds %s, and the file with their key is not in order: %v",
-			output.Count(sealedIn(info), "secret"), err)
+			wording.Count(sealedIn(info), "secret"), err)
 		return
 	}
 	for _, id := range info.Masters {
 		if !slices.Contains(ids, id) {
 			sess.Messagef("The snapshot holds %s that need the key %s, and %s holds %s: add the line of the copy "+
 				"that was kept when the snapshot was taken. Without it they have to be set anew.",
-				output.Count(sealedIn(info), "secret"), id, path, strings.Join(ids, ", "))
+				wording.Count(sealedIn(info), "secret"), id, path, strings.Join(ids, ", "))
 			return
 		}
 	}
 	sess.Messagef("The snapshot holds %s: they are opened with %s, which has the key.",
-		output.Count(sealedIn(info), "secret"), path)
+		wording.Count(sealedIn(info), "secret"), path)
 }

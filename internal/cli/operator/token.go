@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewTokenCommand returns `berth token`.
@@ -72,7 +73,7 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	f.IntVar(&r.Uses, "uses", 0, "with --join: by how many machines it may be used; default 1")
 	f.StringVar(&r.Name, "name", "", "whose it is, or what for")
 	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that it reaches; may be given several times")
-	sess.CompleteFlags(cmd, map[string]string{"cluster": session.KindCluster})
+	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
 	session.CompleteFlag(cmd, "role",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.Role]()), cobra.ShellCompDirectiveNoFileComp))
@@ -117,7 +118,7 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 func tokenEnd(v api.TokenView) string {
 	var parts []string
 	if v.Purpose == cluster.TokenJoin {
-		parts = append(parts, "to join with, "+output.Count(max(v.Uses, 1), "time"))
+		parts = append(parts, "to join with, "+wording.Count(max(v.Uses, 1), "time"))
 	}
 	if len(v.Clusters) > 0 {
 		parts = append(parts, "for cluster "+strings.Join(v.Clusters, ", "))

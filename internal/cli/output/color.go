@@ -2,6 +2,8 @@ package output
 
 import (
 	"strings"
+
+	"github.com/berthd/berth/api"
 )
 
 // Colours.
@@ -19,12 +21,13 @@ func painted(text string) string {
 	switch word {
 	case "healthy", "ready", "succeeded", "create", "complete":
 		color = Green
-	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", "crash-loop", "rollout-failed",
-		TroubleLost, TroubleGivenUp:
+	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", api.TroubleCrashLoop,
+		api.TroubleRolloutFailed, api.TroubleLostDevice, api.TroubleGivenUp, api.TroubleDiskFull:
 		color = Red
 	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining",
 		"update", "stopping", "deleting",
-		"rolling", "canary", "paused", "pressure", TroubleHeld, TroubleMissed, TroubleNoMore, TroubleHungry:
+		"rolling", api.TroubleCanary, api.TroublePaused, api.TroublePressure, api.TroubleDrainHeld, api.TroubleMissed,
+		api.TroubleNoMoments, api.TroubleHungry, api.TroubleMisplaced:
 		color = Yellow
 	case "stopped", "cancelled", "drained", "suspended", "superseded":
 		color = Grey
@@ -39,13 +42,3 @@ func Colored(text, color string) string {
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
-
-// States of troubles of nodes, crons and services that no state of the server names.
-const (
-	TroubleLost    = "lost-device"
-	TroubleHeld    = "drain-held"
-	TroubleMissed  = "missed"
-	TroubleNoMore  = "no-moments"
-	TroubleGivenUp = "given-up"
-	TroubleHungry  = "hungry"
-)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/wording"
 )
 
 func TestTableRender(t *testing.T) {
@@ -70,7 +72,7 @@ func TestSpan(t *testing.T) {
 		-time.Second: "0s", 0: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m",
 		2 * time.Hour: "2h", 47 * time.Hour: "47h", 49 * time.Hour: "2d",
 	} {
-		if got := Span(d); got != want {
+		if got := wording.Span(d); got != want {
 			t.Errorf("span(%v): got %s, want %s", d, got, want)
 		}
 	}

@@ -49,48 +49,20 @@ func Size(b cluster.Bytes) string {
 // Percent writes a share, 0 to 1, in whole percent: "42%".
 func Percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
 
-// Span writes a duration in its largest whole unit, of which there are at least two: "90s", "3h", "12d".
-func Span(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d < 2*time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + "s"
-	case d < 2*time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + "m"
-	case d < 48*time.Hour:
-		return strconv.Itoa(int(d.Hours())) + "h"
-	}
-	return strconv.Itoa(int(d.Hours()/24)) + "d"
-}
-
-// Count says "1 task", "2 tasks".
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}
-
-// JoinNonEmpty joins the parts that are not empty.
-func JoinNonEmpty(sep string, parts ...string) string {
-	var kept []string
-	for _, p := range parts {
-		if p != "" {
-			kept = append(kept, p)
-		}
-	}
-	return strings.Join(kept, sep)
-}
-
-// OneLine joins the lines of a text.
-func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 // NonNil makes an empty list of nil, so that programs read [] and not null.
 func NonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
 	return list
+}
+
+// CountAbove returns a number as text if it is more than usual, else "".
+func CountAbove(n, usual int) string {
+	if n <= usual {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // Stamp writes a time to the minute, in UTC.

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // rebalanceFlags are the flags of the command.
@@ -74,7 +75,7 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	o.register(cmd)
-	sess.CompleteFlags(cmd, map[string]string{"cluster": session.KindCluster})
+	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	cmd.AddCommand(newRebalanceStatusCommand(sess), newRebalanceCancelCommand(sess), newRebalanceListCommand(sess))
 	return cmd
 }
@@ -138,7 +139,7 @@ func printRebalance(sess *session.Session, v api.Rebalance) error {
 		return sess.PrintData(v)
 	}
 	if len(v.Moves) == 0 {
-		sess.Printf("no task would stand better elsewhere; %s may be moved", output.Count(v.Considered, "task"))
+		sess.Printf("no task would stand better elsewhere; %s may be moved", wording.Count(v.Considered, "task"))
 	} else {
 		t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>", "WHY"}}
 		sum := 0
@@ -152,15 +153,15 @@ func printRebalance(sess *session.Session, v api.Rebalance) error {
 			if m.Cause == causeViolation {
 				gain = ""
 			}
-			t.Add(session.ShortTask(m.Task), m.From, m.To, gain, why)
+			t.Add(wording.ShortTask(m.Task), m.From, m.To, gain, why)
 			sum += m.Gain
 		}
 		if err := sess.PrintTable(t); err != nil {
 			return err
 		}
 		sess.Printf("")
-		sess.Printf("%s of %s, a gain of %d points%s", output.Count(len(v.Moves), "move"),
-			output.Count(v.Considered, "task"), sum,
+		sess.Printf("%s of %s, a gain of %d points%s", wording.Count(len(v.Moves), "move"),
+			wording.Count(v.Considered, "task"), sum,
 			scoreText(v.Before, v.After))
 	}
 	if v.More {
@@ -177,7 +178,7 @@ func printStays(sess *session.Session, v api.Rebalance) error {
 	stay := output.Table{Titles: []string{"TASK", "NODE", "STAYS IN VIOLATION OF", "MESSAGE"}}
 	for _, x := range v.Violations {
 		if x.To == "" {
-			stay.Add(session.ShortTask(x.Task), x.Node, string(x.Code), x.Message)
+			stay.Add(wording.ShortTask(x.Task), x.Node, string(x.Code), x.Message)
 		}
 	}
 	if len(stay.Rows) > 0 {

@@ -2,11 +2,9 @@ package rebalance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // applyRebalance hands in the list that was found, and follows it.
@@ -37,7 +36,7 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 	if err != nil {
 		return hintRunning(err)
 	}
-	sess.Messagef("rebalancing %d: carrying out %s", made.ID, output.Count(len(made.Moves), "move"))
+	sess.Messagef("rebalancing %d: carrying out %s", made.ID, wording.Count(len(made.Moves), "move"))
 	return followRebalancing(ctx, sess, c, made, o.detach)
 }
 
@@ -56,7 +55,7 @@ func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client,
 		}
 		sess.Printf("")
 	}
-	sess.Messagef("rebalancing %d: taking back %s of rebalancing %d", v.ID, output.Count(len(v.Moves), "move"),
+	sess.Messagef("rebalancing %d: taking back %s of rebalancing %d", v.ID, wording.Count(len(v.Moves), "move"),
 		v.Undoes)
 	return followRebalancing(ctx, sess, c, v, o.detach)
 }
@@ -74,17 +73,17 @@ func printUndo(sess *session.Session, v api.RebalancingView) error {
 	t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>"}}
 	for i := range v.Moves {
 		m := &v.Moves[i]
-		t.Add(session.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain))
+		t.Add(wording.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain))
 	}
 	if err := sess.PrintTable(t); err != nil {
 		return err
 	}
 	for _, l := range v.Left {
-		sess.Printf("%s stays: it %s", session.ShortTask(l.Task), l.Why)
+		sess.Printf("%s stays: it %s", wording.ShortTask(l.Task), l.Why)
 	}
 	if v.ID == 0 {
 		sess.Printf("")
-		sess.Printf("%s of rebalancing %d would be taken back", output.Count(len(v.Moves), "move"), v.Undoes)
+		sess.Printf("%s of rebalancing %d would be taken back", wording.Count(len(v.Moves), "move"), v.Undoes)
 	}
 	return nil
 }
@@ -126,46 +125,34 @@ func rebalancingExit(v api.RebalancingView) error {
 	return nil
 }
 
-// awaitRebalancing shows progress until the rebalancing has ended.
+// awaitRebalancing shows the progress until the rebalancing has ended.
 func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Client,
 	v api.RebalancingView) (api.RebalancingView,
 	error,
 ) {
 	t := &wait.Target{Name: session.Name{Kind: "rebalancing", Name: strconv.FormatUint(v.ID, 10)}}
-	p := wait.NewProgress(sess, []*wait.Target{t})
-	defer p.End()
-	var outage time.Time
-	for {
-		t.Brief, t.Line = countsText(&v), progressText(&v)
-		p.Show()
-		if v.State != cluster.RebalancingRunning {
-			return v, nil
-		}
-		select {
-		case <-ctx.Done():
-			return v, ctx.Err()
-		case <-time.After(wait.LongestPause):
-		}
-		next, err := c.Rebalancing(ctx, v.ID)
-		switch {
-		case err == nil:
-			v, outage = next, time.Time{}
-		case ctx.Err() != nil:
-			return v, ctx.Err()
-		case !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) != http.StatusServiceUnavailable:
-			return v, err
-		case outage.IsZero():
-			outage = sess.Now()
-			p.Note(session.ErrorText(err) + "; trying again")
-		case sess.Now().Sub(outage) > wait.OutagePatience:
-			return v, err
-		}
+	progress := wait.NewProgress(sess, []*wait.Target{t})
+	loop := wait.Loop{
+		Session: sess, Progress: progress, Changes: []func(context.Context) client.Changes{c.RebalancingChanges},
+		Look: func(ctx context.Context) (bool, error) {
+			next, err := c.Rebalancing(ctx, v.ID)
+			if err == nil {
+				v = next
+				t.Brief, t.Line = countsText(&v), progressText(&v)
+			}
+			progress.Show()
+			return v.State == cluster.RebalancingRunning, err
+		},
 	}
+	t.Brief, t.Line = countsText(&v), progressText(&v)
+	progress.Show()
+	err := loop.Run(ctx)
+	return v, err
 }
 
 // countsText says how far it got: "3 of 12 moves done, 2 on their way, 1 passed over".
 func countsText(v *api.RebalancingView) string {
-	text := fmt.Sprintf("%d of %s done", v.Counts.Done, output.Count(len(v.Moves), "move"))
+	text := fmt.Sprintf("%d of %s done", v.Counts.Done, wording.Count(len(v.Moves), "move"))
 	if n := v.Counts.Moving; n == 1 {
 		text += ", 1 on its way"
 	} else if n > 1 {
@@ -193,10 +180,10 @@ func progressText(v *api.RebalancingView) string {
 	for i := range v.Moves {
 		if m := &v.Moves[i]; m.State == cluster.MoveMoving {
 			if why := v.Waits[m.Task]; why != "" {
-				return fmt.Sprintf("%s; %s to %s: %s", text, session.ShortTask(m.Task), m.To,
-					session.ShortTasks(output.OneLine(why)))
+				return fmt.Sprintf("%s; %s to %s: %s", text, wording.ShortTask(m.Task), m.To,
+					wording.ShortTasks(wording.OneLine(why)))
 			}
-			return fmt.Sprintf("%s; %s to %s", text, session.ShortTask(m.Task), m.To)
+			return fmt.Sprintf("%s; %s to %s", text, wording.ShortTask(m.Task), m.To)
 		}
 	}
 	return text
@@ -213,7 +200,7 @@ func reportRebalancing(sess *session.Session, v api.RebalancingView) error {
 	t := output.Table{Indent: "  ", Titles: []string{"TASK", "FROM", "TO", "REASON", "WHY"}}
 	for i := range v.Moves {
 		if m := &v.Moves[i]; m.State == cluster.MovePassed {
-			t.Add(session.ShortTask(m.Task), m.From, m.To, string(m.Reason), session.ShortTasks(output.OneLine(m.Why)))
+			t.Add(wording.ShortTask(m.Task), m.From, m.To, string(m.Reason), wording.ShortTasks(wording.OneLine(m.Why)))
 		}
 	}
 	return sess.PrintTable(t)
@@ -287,8 +274,8 @@ func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 		case cluster.MoveMoving:
 			why = v.Waits[m.Task]
 		}
-		t.Add(session.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), sess.Age(m.At),
-			session.ShortTasks(output.OneLine(why)))
+		t.Add(wording.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), sess.Age(m.At),
+			wording.ShortTasks(wording.OneLine(why)))
 	}
 	return sess.PrintTable(t)
 }
@@ -339,7 +326,7 @@ func newRebalanceListCommand(sess *session.Session) *cobra.Command {
 				v := &all[i]
 				took, undoes := "", ""
 				if !v.Ended.IsZero() {
-					took = output.Span(v.Ended.Sub(v.Created))
+					took = wording.Span(v.Ended.Sub(v.Created))
 				}
 				if v.Undoes != 0 {
 					undoes = strconv.FormatUint(v.Undoes, 10)

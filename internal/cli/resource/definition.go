@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewDefinitionCommand returns the command `berth definition`.
@@ -90,7 +91,7 @@ func containerNames(containers []cluster.Container) string {
 // definitionUsers returns the names of the services, jobs and crons that refer to each version, as far as the caller
 // sees them.
 func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
-	all, err := fetch.All(ctx, c)
+	all, err := fetch.AllOwners(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +108,10 @@ func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]s
 		}
 	}
 	for _, j := range all.Jobs {
-		use(session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}, fetch.RefsOf(j.Steps)...)
+		use(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}, fetch.RefsOf(j.Steps)...)
 	}
 	for _, cr := range all.Crons {
-		use(session.Name{Kind: session.KindCron, Cluster: cr.Cluster, Name: cr.Name}, fetch.RefsOf(cr.Job.Steps)...)
+		use(session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name}, fetch.RefsOf(cr.Job.Steps)...)
 	}
 	return users, nil
 }
@@ -122,11 +123,11 @@ func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
 			"uses is not removed: 'berth definition ls' shows\n" +
 			"who uses which. A version that was removed can be written again.",
 		Args:              session.Arguments(1, -1, "a version of a task definition, such as web@1"),
-		ValidArgsFunction: sess.CompleteNames(session.KindDefinition),
+		ValidArgsFunction: sess.CompleteNames(wording.KindDefinition),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var refs []cluster.Ref
 			for _, text := range args {
-				n, err := session.ParseName(cmd, text, session.KindDefinition)
+				n, err := session.ParseName(cmd, text, wording.KindDefinition)
 				if err != nil {
 					return err
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewImageCommand returns the command `berth image`.
@@ -67,7 +68,7 @@ func NewImageCommand(sess *session.Session) *cobra.Command {
 	}
 	for _, c := range []*cobra.Command{load, list} {
 		c.Flags().StringVar(&node, "node", "", "only this `node`; default all")
-		session.CompleteFlag(c, "node", sess.CompleteNames(session.KindNode))
+		session.CompleteFlag(c, "node", sess.CompleteNames(wording.KindNode))
 		cmd.AddCommand(c)
 	}
 	cmd.AddCommand(newImagePullCommand(sess), newImagePruneCommand(sess))
@@ -105,7 +106,7 @@ func tellImageFaults(sess *session.Session, faults []cluster.Fault, what string)
 		sess.Messagef("%s", f)
 		nodes[f.Path] = true
 	}
-	return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s %s", output.Count(len(nodes), "node"), what)}
+	return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s %s", wording.Count(len(nodes), "node"), what)}
 }
 
 // shortDigest keeps what tells one image from another.

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 func newImagePullCommand(sess *session.Session) *cobra.Command {
@@ -52,7 +53,7 @@ func newImagePullCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
 	cmd.Flags().BoolVar(&p.Keep, "keep", false, "pin the images: they are not removed to make room")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -86,7 +87,7 @@ func newImagePruneCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().BoolVarP(&p.All, "all", "a", false, "remove also what was loaded by hand or pinned")
 	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "remove nothing; tell what would go")
 	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what was not used for this `duration`")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -121,7 +122,7 @@ func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) err
 		}
 	}
 	if len(reply.Items) > 0 || len(reply.Faults) == 0 {
-		sess.Messagef("%s %s, %s.", output.Count(gone, "image"), fate, output.Size(freed))
+		sess.Messagef("%s %s, %s.", wording.Count(gone, "image"), fate, output.Size(freed))
 	}
 	return tellImageFaults(sess, reply.Faults, "could not be asked")
 }

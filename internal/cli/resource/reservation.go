@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewReservationCommand returns the command `berth reservation`.
@@ -67,7 +68,7 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 			if sess.WantsData() {
 				return sess.PrintData(v)
 			}
-			sess.Printf("reservation %s keeps %s from %s until %s: %s", v.Name, output.Count(len(v.Nodes), "node"),
+			sess.Printf("reservation %s keeps %s from %s until %s: %s", v.Name, wording.Count(len(v.Nodes), "node"),
 				output.Stamp(v.From),
 				output.Stamp(v.Until), strings.Join(v.Nodes, ", "))
 			return nil
@@ -84,12 +85,12 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 	f.DurationVar(&o.length, "for", 0, "how long it lasts, instead of --until")
 	f.DurationVar(&o.lead, "lead", 0, "for how long before no task without a time limit is placed there (default 1h)")
 	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
-	sess.CompleteFlags(cmd, map[string]string{"cluster": session.KindCluster})
+	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringArrayVar(&o.labels, "label", nil,
 		"for services and jobs with this label, as `key=value`; may be given more than once")
 	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
 	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(session.KindNode)) // it fails for a flag that is not there
+		sess.CompleteNames(wording.KindNode)) // it fails for a flag that is not there
 	return cmd
 }
 

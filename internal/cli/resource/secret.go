@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewSecretCommand returns the command `berth secret`.
@@ -156,7 +157,7 @@ func newSecretLsCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&in, "cluster", "", "only those of this `cluster`")
-	sess.CompleteFlags(cmd, map[string]string{"cluster": session.KindCluster})
+	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	return cmd
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewVolumeCommand returns the command `berth volume`.
@@ -52,7 +53,7 @@ func newVolumeListCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "only this `node`; default all")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -93,7 +94,7 @@ func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&r.Node, "node", "", "the `node` that keeps them")
 	cmd.Flags().BoolVar(&r.Force, "force", false, "also where their service or job is there")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -140,14 +141,14 @@ func newVolumePruneCommand(sess *session.Session) *cobra.Command {
 			if dry {
 				fate = "would be removed"
 			}
-			sess.Messagef("%s %s, %s.", output.Count(gone, "volume"), fate, output.Size(freed))
+			sess.Messagef("%s %s, %s.", wording.Count(gone, "volume"), fate, output.Size(freed))
 			return tellImageFaults(sess, faults, "could not be asked, or kept what was to go")
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "only on this `node`; default all")
 	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what no task used for this `duration`")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "remove nothing; tell what would go")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(session.KindNode))
+	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -189,7 +190,7 @@ func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {
 		v := &items[i]
 		var by []string
 		for _, id := range v.By {
-			by = append(by, session.ShortTask(id))
+			by = append(by, wording.ShortTask(id))
 		}
 		uses := strings.Join(by, " ")
 		if uses == "" && !v.Until.IsZero() {

@@ -3,13 +3,13 @@ package service
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // change is a command that does one thing to one object.
@@ -58,12 +58,12 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or " +
 			"suspend a cron: it makes no jobs\n" +
 			"until it is started again; those that it made go on.",
-		kinds: []string{session.KindService, session.KindJob, session.KindCron},
+		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			switch n.Kind {
-			case session.KindJob:
+			case wording.KindJob:
 				return c.StopJob(ctx, n.Cluster, n.Name)
-			case session.KindCron:
+			case wording.KindCron:
 				return c.SuspendCron(ctx, n.Cluster, n.Name, client.Condition{})
 			}
 			return c.StopService(ctx, n.Cluster, n.Name)
@@ -76,9 +76,9 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 func NewStartCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(sess, change{
 		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
-		kinds: []string{session.KindService, session.KindCron},
+		kinds: []string{wording.KindService, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if n.Kind == session.KindCron {
+			if n.Kind == wording.KindCron {
 				return c.ResumeCron(ctx, n.Cluster, n.Name, client.Condition{})
 			}
 			return c.StartService(ctx, n.Cluster, n.Name)
@@ -97,9 +97,9 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 			"says, and wait until that is done; or\n" +
 			"run a job anew, without waiting. Exit code 1: the rollout failed. Interrupting it stops the " +
 			"waiting and nothing else.",
-		kinds: []string{session.KindService, session.KindJob},
+		kinds: []string{wording.KindService, wording.KindJob},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if n.Kind == session.KindJob {
+			if n.Kind == wording.KindJob {
 				return c.RestartJob(ctx, n.Cluster, n.Name)
 			}
 			v, err := c.Service(ctx, n.Cluster, n.Name)
@@ -111,7 +111,7 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 		},
 		done: "restarting %s",
 		after: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if detach || n.Kind == session.KindJob {
+			if detach || n.Kind == wording.KindJob {
 				return nil
 			}
 			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, Least: least})
@@ -129,21 +129,21 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that " +
 			"holds none of these. It returns once\n" +
 			"nothing of it runs any more; interrupting it stops the waiting and nothing else.",
-		kinds: []string{session.KindService, session.KindJob, session.KindCron, session.KindCluster},
+		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			switch n.Kind {
-			case session.KindJob:
+			case wording.KindJob:
 				return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
-			case session.KindCluster:
+			case wording.KindCluster:
 				return c.DeleteCluster(ctx, n.Name, client.Condition{})
-			case session.KindCron:
+			case wording.KindCron:
 				return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
 			}
 			return c.DeleteService(ctx, n.Cluster, n.Name, client.Condition{})
 		},
 		done: "deleting %s",
 		after: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if detach || n.Kind == session.KindCluster {
+			if detach || n.Kind == wording.KindCluster {
 				return nil
 			}
 			return awaitGone(ctx, sess, c, n)
@@ -156,32 +156,37 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 
 // awaitGone waits until a deleted service, job or cron is gone, with all of its tasks.
 func awaitGone(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
-	for pause := wait.ShortestPause; ; pause = min(pause*5/4, wait.LongestPause) {
-		var deleted bool
-		var err error
-		switch n.Kind {
-		case session.KindJob:
-			v, e := c.Job(ctx, n.Cluster, n.Name)
-			deleted, err = v.Deleted, e
-		case session.KindCron:
-			v, e := c.Cron(ctx, n.Cluster, n.Name)
-			deleted, err = v.Deleted, e
-		default:
-			v, e := c.Service(ctx, n.Cluster, n.Name)
-			deleted, err = v.Deleted, e
-		}
-		switch {
-		case client.StatusOf(err) == http.StatusNotFound, err == nil && !deleted: // or made anew by somebody
-			sess.Messagef("%s is gone", n)
-			return nil
-		case err != nil:
-			return err
-		}
-		select {
-		case <-ctx.Done():
+	loop := wait.Loop{
+		Session: sess, Changes: wait.ChangesOf(c, []session.Name{n}),
+		Look: func(ctx context.Context) (bool, error) {
+			deleted, err := isDeleted(ctx, c, n)
+			if client.StatusOf(err) == http.StatusNotFound {
+				return false, nil
+			}
+			return deleted, err // an object that is not deleted was written anew meanwhile
+		},
+	}
+	if err := loop.Run(ctx); err != nil {
+		if ctx.Err() != nil {
 			sess.Messagef("Stopped waiting; the deletion goes on.")
-			return ctx.Err()
-		case <-time.After(pause):
 		}
+		return err
+	}
+	sess.Messagef("%s is gone", n)
+	return nil
+}
+
+// isDeleted reports whether a service, job or cron is marked as deleted.
+func isDeleted(ctx context.Context, c *client.Client, n session.Name) (bool, error) {
+	switch n.Kind {
+	case wording.KindJob:
+		v, err := c.Job(ctx, n.Cluster, n.Name)
+		return v.Deleted, err
+	case wording.KindCron:
+		v, err := c.Cron(ctx, n.Cluster, n.Name)
+		return v.Deleted, err
+	default:
+		v, err := c.Service(ctx, n.Cluster, n.Name)
+		return v.Deleted, err
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewCronCommand returns the command `berth cron`.
@@ -81,9 +82,9 @@ func cronCommand(sess *session.Session, use, short, long string,
 	return &cobra.Command{
 		Use: use + " CRON", Short: short, Long: long,
 		Args:              session.Arguments(1, 1, "a cron, such as backup or cron/prod/backup"),
-		ValidArgsFunction: sess.CompleteNames(session.KindCron),
+		ValidArgsFunction: sess.CompleteNames(wording.KindCron),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], session.KindCron)
+			n, err := session.ParseName(cmd, args[0], wording.KindCron)
 			if err != nil {
 				return err
 			}
@@ -111,13 +112,12 @@ func newCronRunCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n := session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}
+			n := session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}
 			sess.Messagef("%s: made %s", session.CronName(v), n)
 			if detach {
 				return sess.DataOf(j)
 			}
-			targets := []*wait.Target{{Name: n, Revision: j.Revision, Moved: sess.Now()}}
-			w := wait.Waiter{Session: sess, Client: c, Targets: targets, Progress: wait.NewProgress(sess, targets)}
+			w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{{Name: n, Revision: j.Revision}}}
 			return w.Await(ctx, "the job goes on. See 'berth status "+n.String()+"'.")
 		})
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
@@ -138,9 +138,9 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 		}
 		t.Add(session.CronName(v).Short(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
 			sess.Age(s.Made),
-			trouble.Above(len(s.Running), 0),
-			trouble.Above(s.Succeeded, 0), trouble.Above(s.Failed, 0), string(v.Concurrency), string(v.Missed),
-			output.OneLine(s.Message))
+			output.CountAbove(len(s.Running), 0),
+			output.CountAbove(s.Succeeded, 0), output.CountAbove(s.Failed, 0), string(v.Concurrency), string(v.Missed),
+			wording.OneLine(s.Message))
 	}
 	return t
 }
@@ -151,7 +151,7 @@ func momentText(sess *session.Session, v api.CronView, at time.Time) string {
 	if err != nil { // this machine does not know it
 		zone = time.UTC
 	}
-	return "in " + output.Span(at.Sub(sess.Now())) + ", " + at.In(zone).Format("Mon 15:04")
+	return "in " + wording.Span(at.Sub(sess.Now())) + ", " + at.In(zone).Format("Mon 15:04")
 }
 
 // CronStatus shows one cron.
@@ -178,11 +178,13 @@ func CronStatus(ctx context.Context, sess *session.Session, c *client.Client, v 
 	if err := sess.PrintTable(facts); err != nil {
 		return err
 	}
-	if t := trouble.CronTrouble(v); t != nil {
-		if err := trouble.PrintOwnTroubles(sess, []trouble.Trouble{*t},
-			"berth cron status "+session.CronName(v).Argument()); err != nil {
-			return err
-		}
+	troubles, err := trouble.All(ctx, c, session.CronName(v))
+	if err != nil {
+		return err
+	}
+	if err := trouble.PrintSection(sess, session.CronName(v), troubles,
+		"berth cron status "+session.CronName(v).Argument()); err != nil {
+		return err
 	}
 	jobs, err := fetch.JobsOf(ctx, c, v)
 	if err != nil || len(jobs) == 0 {
@@ -211,16 +213,16 @@ func cronHistory(ctx context.Context, sess *session.Session, c *client.Client, v
 		if !j.At.IsZero() && j.At.Equal(j.At.Truncate(time.Minute)) { // moments are whole minutes
 			moment = j.At.UTC().Format("2006-01-02T15:04Z")
 			if d := j.Created.Sub(j.At); d >= time.Minute {
-				late = output.Span(d)
+				late = wording.Span(d)
 			}
 		}
 		if !j.Status.Finished.IsZero() {
-			took = output.Span(j.Status.Finished.Sub(j.Created))
+			took = wording.Span(j.Status.Finished.Sub(j.Created))
 		}
-		t.Add(session.Name{Kind: session.KindJob, Cluster: j.Cluster, Name: j.Name}.Short(), j.Status.State, moment,
+		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.Short(), j.Status.State, moment,
 			late,
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
-			session.ShortTasks(output.OneLine(j.Status.Message)))
+			wording.ShortTasks(wording.OneLine(j.Status.Message)))
 	}
 	return sess.PrintTable(t)
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewRolloutCommand returns the command `berth rollout`.
@@ -37,9 +38,9 @@ func serviceCommand(sess *session.Session, use, short, long string,
 	return &cobra.Command{
 		Use: use + " SERVICE", Short: short, Long: long,
 		Args:              session.Arguments(1, 1, "a service, such as web or service/prod/web"),
-		ValidArgsFunction: sess.CompleteNames(session.KindService),
+		ValidArgsFunction: sess.CompleteNames(wording.KindService),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], session.KindService)
+			n, err := session.ParseName(cmd, args[0], wording.KindService)
 			if err != nil {
 				return err
 			}
@@ -113,9 +114,8 @@ func rolledBack(ctx context.Context, c *client.Client, v api.RolloutView) (*api.
 
 // watchRollout shows progress until the rollout has ended, and then how it stands.
 func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
-	t := &wait.Target{Name: session.ServiceName(v), Watch: true, Moved: sess.Now()}
-	targets := []*wait.Target{t}
-	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Progress: wait.NewProgress(sess, targets)}
+	t := &wait.Target{Name: session.ServiceName(v), Watch: true}
+	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
 	if err := w.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			sess.Messagef("Stopped watching; the rollout goes on.")
@@ -163,8 +163,8 @@ func tellRollout(sess *session.Session, v api.RolloutView, err error, what strin
 	if sess.WantsData() {
 		return sess.PrintData(v)
 	}
-	sess.Messagef("%s: %s, %s", session.Name{Kind: session.KindService, Cluster: v.Cluster, Name: v.Service}, what,
-		trouble.HealthyOf(v.Versions))
+	sess.Messagef("%s: %s, %s", session.Name{Kind: wording.KindService, Cluster: v.Cluster, Name: v.Service}, what,
+		tables.HealthyByVersion(v.Versions))
 	return nil
 }
 
@@ -252,13 +252,13 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 	for _, v := range h.Versions {
 		took, now := "", ""
 		if !v.Ended.IsZero() {
-			took = output.Span(v.Ended.Sub(v.Started))
+			took = wording.Span(v.Ended.Sub(v.Started))
 		}
 		if v.Current {
 			now = "asked for"
 		}
 		t.Add(fmt.Sprint(v.Generation), v.Definition.String(), string(v.State), now, sess.Age(v.Started), took,
-			session.ShortTasks(output.OneLine(v.Message)))
+			wording.ShortTasks(wording.OneLine(v.Message)))
 	}
 	if !diff {
 		return sess.PrintTable(t)
@@ -290,14 +290,14 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	if sess.WantsData() {
 		return sess.PrintData(v)
 	}
-	n := session.Name{Kind: session.KindService, Cluster: v.Cluster, Name: v.Service}
+	n := session.Name{Kind: wording.KindService, Cluster: v.Cluster, Name: v.Service}
 	state := string(v.State)
 	if v.Paused && !v.State.Ended() {
 		state += " paused"
 	}
 	head := output.Table{State: 1, Titles: []string{"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE"}}
 	head.Add(n.Short(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
-		session.ShortTasks(output.OneLine(v.Message)))
+		wording.ShortTasks(wording.OneLine(v.Message)))
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}
@@ -314,13 +314,13 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 		}
 	}
 	if back != nil {
-		fact("takes back", output.JoinNonEmpty(": ",
+		fact("takes back", wording.JoinNonEmpty(": ",
 			fmt.Sprintf("%s (generation %d), which failed", back.Definition, back.Generation),
-			session.ShortTasks(output.OneLine(back.Message))))
+			wording.ShortTasks(wording.OneLine(back.Message))))
 	}
 	if !v.State.Ended() {
 		fact("limits", fmt.Sprintf("at most %s, at least %d healthy, %d at a time",
-			output.Count(v.Desired+v.Surge, "task"),
+			wording.Count(v.Desired+v.Surge, "task"),
 			v.Least, v.Parallelism))
 		if !v.Deadline.IsZero() && !v.Paused && v.State != cluster.RolloutCanary {
 			fact("deadline", deadlineText(v.Deadline.Sub(sess.Now())))
@@ -363,7 +363,7 @@ func deadlineText(left time.Duration) string {
 	if left <= 0 {
 		return "has passed: the control plane is about to see it"
 	}
-	return "another task has to become healthy within " + output.Span(left)
+	return "another task has to become healthy within " + wording.Span(left)
 }
 
 func canaryText(c api.CanaryView, n session.Name) string {
@@ -382,10 +382,10 @@ func canaryText(c api.CanaryView, n session.Name) string {
 func gateText(g api.GateView) string {
 	text := g.Name + ": " + string(g.State)
 	if g.Result != nil {
-		text = output.JoinNonEmpty(", ", text, output.OneLine(g.Result.Message))
+		text = wording.JoinNonEmpty(", ", text, wording.OneLine(g.Result.Message))
 		if g.Result.Failures > 0 && g.Failures > 0 {
 			text += fmt.Sprintf(" (%d of %s that end the rollout)", g.Result.Failures,
-				output.Count(g.Failures, "failure"))
+				wording.Count(g.Failures, "failure"))
 		}
 	}
 	return text
@@ -393,9 +393,9 @@ func gateText(g api.GateView) string {
 
 // BecauseText writes a reason with what it is about.
 func BecauseText(b api.Because) string {
-	text := session.ShortTasks(output.OneLine(b.Message))
-	if b.Task != "" && !strings.Contains(text, session.ShortTask(b.Task)) {
-		text = session.ShortTask(b.Task) + ": " + text
+	text := wording.ShortTasks(wording.OneLine(b.Message))
+	if b.Task != "" && !strings.Contains(text, wording.ShortTask(b.Task)) {
+		text = wording.ShortTask(b.Task) + ": " + text
 	}
 	return text
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // scaling is what `berth scale` was asked for; nothing of it shows how the service is scaled.
@@ -35,9 +36,9 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 			"begins anew from the count that is\n" +
 			"set. With --suspend the count stays where it is until --resume.",
 		Args:              session.Arguments(1, 2, "a service and a count, such as web 3"),
-		ValidArgsFunction: sess.CompleteNames(session.KindService),
+		ValidArgsFunction: sess.CompleteNames(wording.KindService),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], session.KindService)
+			n, err := session.ParseName(cmd, args[0], wording.KindService)
 			if err != nil {
 				return err
 			}
@@ -117,7 +118,7 @@ func scale(ctx context.Context, sess *session.Session, c *client.Client, v api.S
 		}
 	}
 	if s.Count != nil {
-		sess.Messagef("%s: %d → %s", n, v.Count, output.Count(*s.Count, "task"))
+		sess.Messagef("%s: %d → %s", n, v.Count, wording.Count(*s.Count, "task"))
 	}
 	switch {
 	case s.Min != nil && s.Max != nil:
@@ -167,7 +168,7 @@ func showScale(ctx context.Context, sess *session.Session, c *client.Client, v a
 	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
 	head.Add(session.ServiceName(v).Short(), strconv.Itoa(s.Count), strconv.Itoa(s.Running), strconv.Itoa(s.Healthy),
 		bounds,
-		how, output.OneLine(s.Message))
+		how, wording.OneLine(s.Message))
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}
@@ -186,7 +187,7 @@ func printTargetsOf(sess *session.Session, s api.ScaleView) error {
 			now = metricText(v.Metric, *v.Value)
 			wish = strconv.Itoa(v.Wish)
 		}
-		t.Add(string(v.Metric), metricText(v.Metric, v.Target), now, wish, sess.Age(v.At), output.OneLine(v.Message))
+		t.Add(string(v.Metric), metricText(v.Metric, v.Target), now, wish, sess.Age(v.At), wording.OneLine(v.Message))
 	}
 	return sess.PrintTable(t)
 }
@@ -249,7 +250,7 @@ func printUses(sess *session.Session, s api.ScaleView) error {
 		if v.Requests > 0 {
 			requests = strconv.FormatFloat(v.Requests, 'f', 1, 64) + "/s"
 		}
-		t.Add(session.ShortTask(v.Task), v.Node, output.CPUs(v.CPU), output.Size(v.Memory), growth, requests)
+		t.Add(wording.ShortTask(v.Task), v.Node, output.CPUs(v.CPU), output.Size(v.Memory), growth, requests)
 	}
 	return sess.PrintTable(t)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/wording"
 )
 
 func newServerMembersCommand(sess *session.Session) *cobra.Command {
@@ -53,7 +54,7 @@ func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
 			cmp.Or(v.API, peer),
 			sess.Age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records),
 			member,
-			peer, output.OneLine(v.Reason))
+			peer, wording.OneLine(v.Reason))
 	}
 	return t
 }
@@ -211,9 +212,9 @@ func ServersLine(s api.Status) string {
 	if s.Leader != nil && s.Leader.ID != "" {
 		leader = cmp.Or(s.Leader.Name, output.ShortID(s.Leader.ID)) + " leads"
 	}
-	text := fmt.Sprintf("%s: %d up, %s", output.Count(s.Servers.Total, "server"), s.Servers.Up, leader)
+	text := fmt.Sprintf("%s: %d up, %s", wording.Count(s.Servers.Total, "server"), s.Servers.Up, leader)
 	if s.Servers.Learners > 0 {
-		text += fmt.Sprintf(", %s", output.Count(s.Servers.Learners, "learner"))
+		text += fmt.Sprintf(", %s", wording.Count(s.Servers.Learners, "learner"))
 	}
 	if q := s.Servers.Quorum; q > 0 && s.Servers.Total > 1 {
 		text += fmt.Sprintf("; writes need %d", q)

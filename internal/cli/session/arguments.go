@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // ParseLabels reads labels, each as key=value.
@@ -65,5 +66,5 @@ func OfMachine(cmd *cobra.Command, names ...string) {
 // InCluster adds the flag that says where a secret is.
 func (s *Session) InCluster(cmd *cobra.Command, in *string) {
 	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
-	s.CompleteFlags(cmd, map[string]string{"cluster": KindCluster})
+	s.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 }

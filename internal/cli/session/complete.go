@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // completeTimeout bounds how long a shell waits for names.
@@ -103,7 +104,7 @@ func (s *Session) Completing(most int,
 func (s *Session) CompleteNodeThen(most int,
 	know func(context.Context, *client.Client, api.NodeView) []string,
 ) cobra.CompletionFunc {
-	node := s.CompleteNames(KindNode)
+	node := s.CompleteNames(wording.KindNode)
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			return node(cmd, args, text)
@@ -145,7 +146,7 @@ func argumentsOf(ctx context.Context, c *client.Client, kinds []string) []string
 	var names []string
 	for _, kind := range kinds {
 		for _, n := range namesOf(ctx, c, kind) {
-			if kind == KindTask {
+			if kind == wording.KindTask {
 				names = append(names, n.Name)
 			} else {
 				names = append(names, n.String())
@@ -170,30 +171,30 @@ func namesOf(ctx context.Context, c *client.Client, kind string) []Name {
 	add := func(in, own string) { names = append(names, Name{kind, in, own}) }
 	none := client.ListOptions{}
 	switch kind {
-	case KindService:
+	case wording.KindService:
 		page, _ := c.Services(ctx, "", none)
 		for _, v := range page.Items {
 			add(v.Cluster, v.Name)
 		}
-	case KindJob:
+	case wording.KindJob:
 		page, _ := c.Jobs(ctx, "", none)
 		for _, v := range page.Items {
 			add(v.Cluster, v.Name)
 		}
-	case KindCron:
+	case wording.KindCron:
 		page, _ := c.Crons(ctx, "", none)
 		for _, v := range page.Items {
 			add(v.Cluster, v.Name)
 		}
-	case KindNode:
+	case wording.KindNode:
 		page, _ := c.Nodes(ctx, none)
 		for _, v := range page.Items {
 			add("", v.Name)
 		}
-	case KindTask:
+	case wording.KindTask:
 		page, _ := c.Tasks(ctx, client.TaskFilter{}, none)
 		for _, v := range page.Items {
-			add("", ShortTask(v.ID))
+			add("", wording.ShortTask(v.ID))
 		}
 	default:
 		for _, n := range OtherNames(ctx, c, kind) {
@@ -208,12 +209,12 @@ func OtherNames(ctx context.Context, c *client.Client, kind string) []string {
 	var names []string
 	none := client.ListOptions{}
 	switch kind {
-	case KindDefinition:
+	case wording.KindDefinition:
 		page, _ := c.Definitions(ctx, none)
 		for _, v := range page.Items {
 			names = append(names, v.Ref().String())
 		}
-	case KindCluster:
+	case wording.KindCluster:
 		page, _ := c.Clusters(ctx, none)
 		for _, v := range page.Items {
 			names = append(names, v.Name)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // SplitList splits the values of a flag, each of which may hold several with commas between.
@@ -45,5 +45,5 @@ func (f *Faults) Err(cmd *cobra.Command) error {
 	case 1:
 		return &UsageError{cmd.CommandPath(), f.List[0]}
 	}
-	return &UsageError{cmd.CommandPath(), output.Count(len(f.List), "fault") + ":\n  " + strings.Join(f.List, "\n  ")}
+	return &UsageError{cmd.CommandPath(), wording.Count(len(f.List), "fault") + ":\n  " + strings.Join(f.List, "\n  ")}
 }

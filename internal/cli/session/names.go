@@ -15,10 +15,11 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // CronName returns the argument that names a cron.
-func CronName(v api.CronView) Name { return Name{KindCron, v.Cluster, v.Name} }
+func CronName(v api.CronView) Name { return Name{wording.KindCron, v.Cluster, v.Name} }
 
 // AllCrons returns the crons of a cluster, or of all, the one whose moment comes next first and those without one last.
 func AllCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
@@ -47,17 +48,6 @@ func ServerRank(v api.ServerView) int {
 	return slices.Index([]api.ServerState{api.ServerDown, api.ServerUnknown, api.ServerJoining, api.ServerUp}, v.State)
 }
 
-// Words for kinds in arguments.
-const (
-	KindService    = "service"
-	KindJob        = "job"
-	KindDefinition = "definition"
-	KindCluster    = "cluster"
-	KindNode       = "node"
-	KindTask       = "task"
-	KindCron       = "cron"
-)
-
 // Name is an argument KIND/NAME or KIND/CLUSTER/NAME.
 type Name struct {
 	Kind    string
@@ -66,12 +56,7 @@ type Name struct {
 }
 
 // String returns the argument that the name stands for.
-func (n Name) String() string {
-	if n.Cluster == "" || n.Cluster == cluster.DefaultCluster {
-		return n.Kind + "/" + n.Name
-	}
-	return n.Kind + "/" + n.Cluster + "/" + n.Name
-}
+func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
 
 // Short returns the name without its kind, for tables of one kind.
 func (n Name) Short() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
@@ -96,7 +81,7 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 		return wrong("%q names no kind", text)
 	}
 	n := Name{Kind: KindWord(parts[0]), Name: parts[len(parts)-1]}
-	owned := n.Kind == KindService || n.Kind == KindJob || n.Kind == KindCron
+	owned := n.Kind == wording.KindService || n.Kind == wording.KindJob || n.Kind == wording.KindCron
 	switch {
 	case n.Kind == "":
 		return wrong("%q is no kind", parts[0])
@@ -116,20 +101,20 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 // KindWord returns the kind that a word means, or "".
 func KindWord(s string) string {
 	switch strings.ToLower(s) {
-	case KindService, "services", "svc":
-		return KindService
-	case KindJob, "jobs":
-		return KindJob
-	case KindDefinition, "definitions", "def", "taskdefinition":
-		return KindDefinition
-	case KindCluster, "clusters":
-		return KindCluster
-	case KindNode, "nodes":
-		return KindNode
-	case KindTask, "tasks":
-		return KindTask
-	case KindCron, "crons":
-		return KindCron
+	case wording.KindService, "services", "svc":
+		return wording.KindService
+	case wording.KindJob, "jobs":
+		return wording.KindJob
+	case wording.KindDefinition, "definitions", "def", "taskdefinition":
+		return wording.KindDefinition
+	case wording.KindCluster, "clusters":
+		return wording.KindCluster
+	case wording.KindNode, "nodes":
+		return wording.KindNode
+	case wording.KindTask, "tasks":
+		return wording.KindTask
+	case wording.KindCron, "crons":
+		return wording.KindCron
 	}
 	return ""
 }
@@ -207,15 +192,15 @@ func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err e
 // Resolve fills in the cluster of a service, job or cron.
 func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	switch n.Kind {
-	case KindService:
+	case wording.KindService:
 		v, err := n.Service(ctx, c)
 		n.Cluster = v.Cluster
 		return n, err
-	case KindJob:
+	case wording.KindJob:
 		v, err := n.Job(ctx, c)
 		n.Cluster = v.Cluster
 		return n, err
-	case KindCron:
+	case wording.KindCron:
 		v, err := n.Cron(ctx, c)
 		n.Cluster = v.Cluster
 		return n, err
@@ -243,23 +228,6 @@ func pick[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found 
 	return found, Ambiguous(n.Kind+"/"+n.Name, hits)
 }
 
-// ShortTask returns a task's id as people write it: without the default cluster.
-func ShortTask(id cluster.TaskID) string {
-	return strings.TrimPrefix(string(id), cluster.DefaultCluster+".")
-}
-
-// ShortTasks writes the tasks that a sentence of the server names as people write them.
-func ShortTasks(text string) string {
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		id := strings.TrimRight(w, ":;,.")
-		if _, ok := cluster.TaskID(id).Parts(); ok {
-			words[i] = ShortTask(cluster.TaskID(id)) + w[len(id):]
-		}
-	}
-	return strings.Join(words, " ")
-}
-
 // FindTask returns the newest attempt of the task that text names: its id, with or without the
 // default cluster, the id of its attempt, or the beginning of one of them.
 func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
@@ -280,8 +248,8 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	var hits []api.TaskView
 	var known []string
 	for _, t := range Newest(tasks) {
-		known = append(known, ShortTask(t.ID))
-		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(ShortTask(t.ID), text) ||
+		known = append(known, wording.ShortTask(t.ID))
+		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(wording.ShortTask(t.ID), text) ||
 			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
 			hits = append(hits, t)
 		}
@@ -295,13 +263,13 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	}
 	switch len(hits) {
 	case 0:
-		return api.TaskView{}, Unknown(KindTask, text, known)
+		return api.TaskView{}, Unknown(wording.KindTask, text, known)
 	case 1:
 		return hits[0], nil
 	}
 	var candidates []string
 	for _, t := range hits {
-		candidates = append(candidates, ShortTask(t.ID))
+		candidates = append(candidates, wording.ShortTask(t.ID))
 	}
 	return api.TaskView{}, Ambiguous(text, candidates)
 }
@@ -334,34 +302,25 @@ func CompareTasks(a, b api.TaskView) int {
 }
 
 // OwnerName returns the argument that names an owner.
-func OwnerName(o cluster.OwnerRef) Name {
-	switch o.Kind {
-	case cluster.KindJob:
-		return Name{KindJob, o.Cluster, o.Name}
-	case cluster.KindCron:
-		return Name{KindCron, o.Cluster, o.Name}
-	default:
-		return Name{KindService, o.Cluster, o.Name}
-	}
-}
+func OwnerName(o cluster.OwnerRef) Name { return Name{wording.OwnerKind(o), o.Cluster, o.Name} }
 
 // ClusterNamed returns a cluster; where it is not there, the error tells which there are.
 func ClusterNamed(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
 	v, err := c.Cluster(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return v, Unknown(KindCluster, text, OtherNames(ctx, c, KindCluster))
+		return v, Unknown(wording.KindCluster, text, OtherNames(ctx, c, wording.KindCluster))
 	}
 	return v, err
 }
 
 // UnknownDefinition is the error of a reference to a task definition, or to a version of it, that is not there.
 func UnknownDefinition(ctx context.Context, c *client.Client, ref cluster.Ref) error {
-	known := OtherNames(ctx, c, KindDefinition)
+	known := OtherNames(ctx, c, wording.KindDefinition)
 	own := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, ref.Name+"@") })
 	if ref.Version > 0 && len(own) > 0 {
-		return fmt.Errorf("%w %s %q: there is %s", ErrUnknown, KindDefinition, ref, strings.Join(own, ", "))
+		return fmt.Errorf("%w %s %q: there is %s", ErrUnknown, wording.KindDefinition, ref, strings.Join(own, ", "))
 	}
-	return Unknown(KindDefinition, ref.Name, known)
+	return Unknown(wording.KindDefinition, ref.Name, known)
 }
 
 // AllNodes reads all nodes, those that are not well first, then by name.
@@ -386,15 +345,10 @@ func nodeRank(n api.NodeView) int {
 }
 
 // ServiceName returns the argument that names a service.
-func ServiceName(v api.ServiceView) Name { return Name{KindService, v.Cluster, v.Name} }
+func ServiceName(v api.ServiceView) Name { return Name{wording.KindService, v.Cluster, v.Name} }
 
 // Argument returns the name as commands take it that are about services alone: without the kind where that is clear.
-func (n Name) Argument() string {
-	if n.Cluster == "" || n.Cluster == cluster.DefaultCluster {
-		return n.Name
-	}
-	return n.String()
-}
+func (n Name) Argument() string { return wording.Argument(n.Kind, n.Cluster, n.Name) }
 
 // StateRank orders the states of services and jobs by how much they need somebody's attention.
 func StateRank(state string) int {

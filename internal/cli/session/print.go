@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // CheckOutput refuses a wrong --output, and compiles a template or a path that it holds.
@@ -106,7 +107,7 @@ func (s *Session) Age(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return output.Span(s.Now().Sub(at))
+	return wording.Span(s.Now().Sub(at))
 }
 
 // DataOf prints a value for programs, and for people nothing.

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // What is wrong with a command, in words that say where and what to do. What is common to many commands is said here.
@@ -219,7 +220,7 @@ func InQuery(ctx context.Context, c *client.Client, node, in string) error {
 			for i := range nodes {
 				known[i] = nodes[i].Name
 			}
-			return Unknown(KindNode, node, known)
+			return Unknown(wording.KindNode, node, known)
 		}
 	}
 	if in == "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cli/apply"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // changeFlag is a flag that adds a change each time that it is given: so changes are made in the order of the flags.
@@ -113,8 +114,8 @@ func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	kind = cluster.KindService
 	parts := strings.Split(text, "/")
 	of := map[string]cluster.Kind{
-		session.KindService: cluster.KindService, session.KindJob: cluster.KindJob,
-		session.KindCron: cluster.KindCron,
+		wording.KindService: cluster.KindService, wording.KindJob: cluster.KindJob,
+		wording.KindCron: cluster.KindCron,
 	}
 	if k, ok := of[parts[0]]; ok && len(parts) > 1 {
 		kind, parts = k, parts[1:]

@@ -9,9 +9,9 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/output"
-	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/whatif"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // fewTasks is how many tasks are shown beside the summary; --show tasks alone shows all.
@@ -76,14 +76,14 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	t := output.Table{Titles: []string{"TASK", "WHAT", "FROM", "TO", "+DEFINITION", "+PORTS", "+DEVICES"}}
 	for i := range shown {
 		x := &shown[i]
-		t.Add(session.ShortTask(x.Task), x.What, x.From, x.To, x.Definition.String(), portsText(x.Ports),
+		t.Add(wording.ShortTask(x.Task), x.What, x.From, x.To, x.Definition.String(), portsText(x.Ports),
 			devicesText(x.Devices))
 	}
 	if err := s.PrintTable(t); err != nil {
 		return true, err
 	}
 	if n := len(v.Tasks) - len(shown); n > 0 {
-		s.Printf("and %s more: --show tasks", output.Count(n, "task"))
+		s.Printf("and %s more: --show tasks", wording.Count(n, "task"))
 	}
 	return true, nil
 }
@@ -98,11 +98,11 @@ func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 		if len(x.Tasks) == 0 {
 			continue
 		}
-		what := session.ShortTask(x.Tasks[0])
+		what := wording.ShortTask(x.Tasks[0])
 		if n := len(x.Tasks) - 1; n > 0 {
 			what += fmt.Sprintf(" and %d more", n)
 		}
-		t.Add(what, strconv.Itoa(x.New), session.ShortTasks(output.OneLine(x.Sentence)))
+		t.Add(what, strconv.Itoa(x.New), wording.ShortTasks(wording.OneLine(x.Sentence)))
 	}
 	return true, s.PrintTable(t)
 }
@@ -180,7 +180,7 @@ func (s *simulation) printSum(v *api.Simulation) (bool, error) {
 		fromTo(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)),
 			full(int64(after.Reserved.Memory), int64(totalAfter.Memory))))
 	for _, n := range v.Notes {
-		s.Printf("%s", session.ShortTasks(output.OneLine(n)))
+		s.Printf("%s", wording.ShortTasks(wording.OneLine(n)))
 	}
 	waiting := 0
 	for _, w := range v.Waiting {

@@ -17,13 +17,13 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/apply"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/whatif"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // simulation is a command on its way.
@@ -77,7 +77,7 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 	session.CompleteFlag(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
-		session.CompleteFlag(cmd, name, sess.CompleteNames(session.KindNode))
+		session.CompleteFlag(cmd, name, sess.CompleteNames(wording.KindNode))
 	}
 	return cmd
 }
@@ -205,7 +205,7 @@ func (s *simulation) placed(err error) error {
 	for _, f := range all {
 		lines = append(lines, s.fault(f))
 	}
-	return fmt.Errorf("%s in the changes\n%s", output.Count(len(lines), "fault"), strings.Join(lines, "\n"))
+	return fmt.Errorf("%s in the changes\n%s", wording.Count(len(lines), "fault"), strings.Join(lines, "\n"))
 }
 
 // fault says what is wrong with a change.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cli/output"
-	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/traces"
 	"github.com/berthd/berth/internal/whatif"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // traceFlag returns the flag that names a trace.
@@ -32,7 +32,7 @@ func (s *simulation) traceFlag() *changeFlag {
 				s.wrong.Add("%s", f)
 			}
 			if all.More > 0 {
-				s.wrong.Add("and %s more in the files of the trace", output.Count(all.More, "fault"))
+				s.wrong.Add("and %s more in the files of the trace", wording.Count(all.More, "fault"))
 			}
 			return nil
 		}
@@ -166,7 +166,7 @@ func (s *simulation) progress() func(whatif.Progress) {
 		if p.Waiting == 1 {
 			waits = "waits"
 		}
-		s.Messagef("%d of %s came, %s of the trace passed, %d %s", p.Jobs, output.Count(p.Of, "job"),
+		s.Messagef("%d of %s came, %s of the trace passed, %d %s", p.Jobs, wording.Count(p.Of, "job"),
 			cluster.Duration(p.After.Round(time.Second)), p.Waiting, waits)
 	}
 }
@@ -214,17 +214,17 @@ func (s *simulation) printRest(v *whatif.Replayed) {
 			waits = "waits"
 		}
 		s.Printf("")
-		s.Printf("the most that %s at once: %s, after %s", waits, output.Count(b.Tasks, "task"), b.After)
+		s.Printf("the most that %s at once: %s, after %s", waits, wording.Count(b.Tasks, "task"), b.After)
 		for _, why := range b.Why {
-			s.Printf("  %d: %s", why.Tasks, session.ShortTasks(output.OneLine(why.Sentence)))
+			s.Printf("  %d: %s", why.Tasks, wording.ShortTasks(wording.OneLine(why.Sentence)))
 		}
 	}
 	if v.Skipped > 0 {
-		s.Printf("skipped: %s of the trace that cannot have run", output.Count(v.Skipped, "job"))
+		s.Printf("skipped: %s of the trace that cannot have run", wording.Count(v.Skipped, "job"))
 	}
 	if v.LeftOut > 0 {
 		s.Printf("left out: %s of the trace, by the bounds tasks=N and time=DURATION or their defaults",
-			output.Count(v.LeftOut, "job"))
+			wording.Count(v.LeftOut, "job"))
 	}
 	if v.Cut {
 		s.Printf("ended early, by the bound time=DURATION or its default")

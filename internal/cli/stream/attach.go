@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewAttachCommand returns the command `berth attach`.
@@ -28,7 +29,7 @@ ends this command.
 
 A container's program has no standard input, so nothing that is typed goes to it: 'berth exec -it' runs a shell beside it.`,
 		Args:              session.Arguments(1, 1, "a task, such as web.1.0"),
-		ValidArgsFunction: sess.CompleteNames(session.KindTask),
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if signals {

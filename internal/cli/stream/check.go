@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewCheckCommand returns the command `berth check`.
@@ -41,7 +42,7 @@ func newWordCommand(sess *session.Session, word cluster.TTLUpdate, short string)
 		Short: short,
 		Args: session.Arguments(2, 2,
 			"a task and the name of one of its checks of type ttl, such as worker.1.0 beat"),
-		ValidArgsFunction: sess.CompleteNames(session.KindTask),
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			said := api.CheckWord{Word: word, Message: message}
 			return sayCheck(cmd.Context(), sess, args[0], attempt, args[1], said)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/archive"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewCopyCommand returns the command `berth cp`.
@@ -66,7 +66,7 @@ a colon is written with a slash before it, as in ./a:b.`,
 			if err != nil {
 				return fmt.Errorf("copy %s: %w", args[0], err)
 			}
-			sess.Messagef("%s copied, %s", output.Count(done.Files, "file"), cluster.Bytes(done.Bytes))
+			sess.Messagef("%s copied, %s", wording.Count(done.Files, "file"), cluster.Bytes(done.Bytes))
 			return nil
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NewExecCommand returns the command `berth exec`.
@@ -25,7 +26,7 @@ input too. With -it the command has a terminal, and this one is it: keys such as
 the size. The exit code is the command's, or 125 if it could not be run or the connection broke, which ends the
 command. What follows TASK belongs to the command, flags too; a -- may stand between them.`,
 		Args:              execArguments,
-		ValidArgsFunction: sess.CompleteNames(session.KindTask),
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.ExecOptions{
 				Container: container, Command: commandOf(args), Stdout: sess.Stdout,

@@ -17,10 +17,10 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // lookForTasks is how often following an owner's logs looks for new tasks, at most.
@@ -36,7 +36,7 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 		Long: `Show the output of a task, or of all tasks of a service or job, joined by time. TASK is an id as
 'berth ps' shows it, or the beginning of one. Each line of several tasks begins with its task.`,
 		Args:              session.Arguments(1, 1, "a task, or a service or job such as service/web"),
-		ValidArgsFunction: sess.CompleteNames(session.KindTask, session.KindService, session.KindJob),
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService, wording.KindJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -46,11 +46,11 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 			if !strings.Contains(args[0], "/") {
 				return taskLogs(cmd.Context(), sess, c, p, args[0], o)
 			}
-			n, err := session.ParseName(cmd, args[0], session.KindTask, session.KindService, session.KindJob)
+			n, err := session.ParseName(cmd, args[0], wording.KindTask, wording.KindService, wording.KindJob)
 			if err != nil {
 				return err
 			}
-			if n.Kind == session.KindTask {
+			if n.Kind == wording.KindTask {
 				return taskLogs(cmd.Context(), sess, c, p, n.Name, o)
 			}
 			if n, err = n.Resolve(cmd.Context(), c); err != nil {
@@ -115,7 +115,7 @@ func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, contain
 	if len(known) == 0 || slices.Contains(known, container) {
 		return nil
 	}
-	return fmt.Errorf("task %s: %w", session.ShortTask(t.ID), session.Unknown("container", container, known))
+	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID), session.Unknown("container", container, known))
 }
 
 // lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
@@ -128,7 +128,7 @@ func lines(ctx context.Context, sess *session.Session, c *client.Client, id clus
 	told := false
 	return c.FollowLogs(ctx, id, o, func(err error) {
 		if !told && err != nil {
-			sess.Messagef("berth: %s: %s; trying again", session.ShortTask(id), session.ErrorText(err))
+			sess.Messagef("berth: %s: %s; trying again", wording.ShortTask(id), session.ErrorText(err))
 		}
 		told = err != nil
 	})
@@ -138,7 +138,7 @@ func lines(ctx context.Context, sess *session.Session, c *client.Client, id clus
 func ownerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
 	o client.LogOptions,
 ) error {
-	tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == session.KindJob)
+	tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == wording.KindJob)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api
 	advance := func(s *source) bool {
 		line, err, more := s.next()
 		if more && err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", session.ShortTask(s.task.ID), err))
+			failed = append(failed, fmt.Errorf("%s: %w", wording.ShortTask(s.task.ID), err))
 			return false
 		}
 		s.line = line
@@ -225,8 +225,8 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 	defer cancel()
 	seen := map[string]bool{}
 	for {
-		done := n.Kind == session.KindJob && jobDone(ctx, c, n) // asked first, so that no task is missed
-		tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == session.KindJob)
+		done := n.Kind == wording.KindJob && jobDone(ctx, c, n) // asked first, so that no task is missed
+		tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == wording.KindJob)
 		if err != nil {
 			return fetch.EndOfStream(err)
 		}
@@ -261,7 +261,7 @@ func followTask(ctx context.Context, sess *session.Session, c *client.Client, p 
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				sess.Messagef("berth: %s: %s", session.ShortTask(id), session.ErrorText(err))
+				sess.Messagef("berth: %s: %s", wording.ShortTask(id), session.ErrorText(err))
 			}
 			return
 		}
@@ -285,7 +285,7 @@ type logPrinter struct {
 // that of its newest attempt that failed.
 func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView) error {
 	if !t.State.Terminal() && t.State != cluster.StatePending {
-		if trouble.NeverRan(t) {
+		if taskview.NeverRan(t) {
 			p.notBegun(t, "it is "+string(t.State))
 		}
 		return nil
@@ -295,23 +295,23 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 		return err
 	}
 	i := slices.IndexFunc(attempts, func(v api.TaskView) bool { return v.LogTail != "" })
-	ran := slices.ContainsFunc(attempts, func(v api.TaskView) bool { return !trouble.NeverRan(v) })
+	ran := slices.ContainsFunc(attempts, func(v api.TaskView) bool { return !taskview.NeverRan(v) })
 	if i < 0 && t.State == cluster.StatePending && !ran {
 		p.notBegun(t, "it waits to be placed")
 		return nil
 	}
 	if i < 0 && !ran {
-		p.app.Messagef("berth: %s never ran, so it has no output: %s", session.ShortTask(t.ID),
-			cmp.Or(output.OneLine(trouble.ReasonOf(t)), string(t.State)))
+		p.app.Messagef("berth: %s never ran, so it has no output: %s", wording.ShortTask(t.ID),
+			cmp.Or(wording.OneLine(taskview.Reason(t)), string(t.State)))
 		p.app.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 		return nil
 	}
 	if i < 0 {
-		p.app.Messagef("berth: no output of %s is kept", session.ShortTask(t.ID))
+		p.app.Messagef("berth: no output of %s is kept", wording.ShortTask(t.ID))
 		return nil
 	}
 	p.app.Messagef("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt,
-		session.ShortTask(t.ID))
+		wording.ShortTask(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
 		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
 			return err
@@ -322,8 +322,8 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 
 // notBegun tells why there is no output of a task yet.
 func (p *logPrinter) notBegun(t api.TaskView, usual string) {
-	p.app.Messagef("berth: %s has not begun: %s", session.ShortTask(t.ID),
-		cmp.Or(output.OneLine(trouble.ReasonOf(t)), usual))
+	p.app.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
+		cmp.Or(wording.OneLine(taskview.Reason(t)), usual))
 	p.app.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 }
 
@@ -335,8 +335,8 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		return p.app.PrintItem(line)
 	}
 	if line.Lost > 0 {
-		p.app.Messagef("berth: %s of %s left out: too slow to read", output.Count(line.Lost, "line"),
-			session.ShortTask(task))
+		p.app.Messagef("berth: %s of %s left out: too slow to read", wording.Count(line.Lost, "line"),
+			wording.ShortTask(task))
 		return nil
 	}
 	var b strings.Builder
@@ -344,7 +344,7 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		b.WriteString(line.Time.UTC().Format("2006-01-02T15:04:05.000Z "))
 	}
 	if p.prefix {
-		who := session.ShortTask(task)
+		who := wording.ShortTask(task)
 		if line.Container != "" {
 			who += "/" + line.Container
 		}

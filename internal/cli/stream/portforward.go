@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/wording"
 )
 
 const (
@@ -45,7 +46,7 @@ for any that is free. The addresses are printed once they are taken.
 A service's connections go to its healthy tasks, one after the other, whichever these are at that moment. For a task
 the command ends with the task. At most 64 connections are carried at a time; others wait.`,
 		Args:              session.Arguments(2, -1, "a task or service and a port, such as web 8080:http"),
-		ValidArgsFunction: sess.CompleteNames(session.KindTask, session.KindService),
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -80,7 +81,7 @@ type forwarding struct {
 
 func (f *forwarding) String() string {
 	if f.task != "" {
-		return "task " + session.ShortTask(f.task)
+		return "task " + wording.ShortTask(f.task)
 	}
 	return f.service.String()
 }
@@ -89,11 +90,11 @@ func (f *forwarding) String() string {
 func (f *forwarding) find(cmd *cobra.Command, text string) error {
 	ctx := cmd.Context()
 	if strings.Contains(text, "/") {
-		n, err := session.ParseName(cmd, text, session.KindService, session.KindTask)
+		n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask)
 		if err != nil {
 			return err
 		}
-		if n.Kind == session.KindTask {
+		if n.Kind == wording.KindTask {
 			t, err := session.FindTask(ctx, f.client, n.Name)
 			f.task = t.ID
 			return err
@@ -102,7 +103,7 @@ func (f *forwarding) find(cmd *cobra.Command, text string) error {
 		return err
 	}
 	if _, dotted := cluster.TaskID(cluster.DefaultCluster + "." + text).Parts(); !dotted {
-		n, err := session.Name{Kind: session.KindService, Name: text}.Resolve(ctx, f.client)
+		n, err := session.Name{Kind: wording.KindService, Name: text}.Resolve(ctx, f.client)
 		if err == nil {
 			f.service = n
 			return nil
@@ -220,7 +221,7 @@ func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
 	if f.task != "" {
 		t, err := f.client.Task(ctx, f.task)
 		if err == nil && t.State.Terminal() {
-			err = fmt.Errorf("task %s has ended: it %s", session.ShortTask(t.ID), t.State)
+			err = fmt.Errorf("task %s has ended: it %s", wording.ShortTask(t.ID), t.State)
 		}
 		return t, err
 	}
@@ -267,9 +268,9 @@ func (f *forwarding) watch(ctx context.Context) error {
 		t, err := f.client.Task(ctx, f.task)
 		switch {
 		case client.StatusOf(err) == http.StatusNotFound:
-			return fmt.Errorf("task %s is gone", session.ShortTask(f.task))
+			return fmt.Errorf("task %s is gone", wording.ShortTask(f.task))
 		case err == nil && t.State.Terminal():
-			return fmt.Errorf("task %s has ended: it %s", session.ShortTask(f.task), t.State)
+			return fmt.Errorf("task %s has ended: it %s", wording.ShortTask(f.task), t.State)
 		}
 	}
 }

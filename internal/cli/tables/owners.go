@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // NodeState returns the state of a node in the words of tables.
@@ -65,7 +65,7 @@ func NodesLine(nodes []api.NodeView) string {
 			parts = append(parts, fmt.Sprintf("%d %s", states[s], s))
 		}
 	}
-	return fmt.Sprintf("%s: %s; reserved %s of %s CPUs, %s of %s memory", output.Count(len(nodes), "node"),
+	return fmt.Sprintf("%s: %s; reserved %s of %s CPUs, %s of %s memory", wording.Count(len(nodes), "node"),
 		strings.Join(parts, ", "),
 		output.CPUs(reserved.CPU), output.CPUs(total.CPU), reserved.Memory, total.Memory)
 }
@@ -84,13 +84,13 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 			mode = "scaled"
 		}
 		if len(s.Versions) > 1 {
-			versions = trouble.HealthyOf(s.Versions)
+			versions = HealthyByVersion(s.Versions)
 		}
 		t.Add(session.ServiceName(v).Short(), s.State,
 			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
 			sess.Age(v.Created),
 			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
-			session.ShortTasks(output.OneLine(s.Message)))
+			wording.ShortTasks(wording.OneLine(s.Message)))
 	}
 	return t
 }
@@ -103,13 +103,13 @@ func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 	}}
 	for _, v := range jobs {
 		s := v.Status
-		t.Add(strings.TrimPrefix(session.Name{Kind: session.KindJob, Cluster: v.Cluster, Name: v.Name}.String(),
-			session.KindJob+"/"), s.State,
-			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), trouble.Above(s.Running, 0),
-			trouble.Above(s.Failed, 0),
+		t.Add(strings.TrimPrefix(session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}.String(),
+			wording.KindJob+"/"), s.State,
+			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.CountAbove(s.Running, 0),
+			output.CountAbove(s.Failed, 0),
 			sess.Age(v.Created),
 			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority),
-			session.ShortTasks(output.OneLine(s.Message)))
+			wording.ShortTasks(wording.OneLine(s.Message)))
 	}
 	return t
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // VersionsOf returns the status of services of which several versions run, by owner. It is there to tell versions
@@ -67,7 +68,7 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 		if t.Attempt < last[t.ID] && t.State != cluster.StatePending {
 			return replaced
 		}
-		return trouble.Rank(t)
+		return taskview.Severity(t)
 	}
 	slices.SortStableFunc(tasks, func(x, y api.TaskView) int {
 		return cmp.Or(cmp.Compare(urgency(x), urgency(y)), session.CompareTasks(x, y),
@@ -97,10 +98,10 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 		if !v.Started.IsZero() {
 			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
 		}
-		t.Add(session.ShortTask(v.ID), trouble.ShownState(v), v.Node, addresses(v), v.Definition.String(),
-			versionWord(v, mixed[v.Owner]), trouble.Above(v.Attempt, 1),
-			trouble.Above(v.Restarts, 0), sess.Age(trouble.Since(v)), started, v.UUID,
-			output.OneLine(trouble.ReasonOf(v)))
+		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addresses(v), v.Definition.String(),
+			versionWord(v, mixed[v.Owner]), output.CountAbove(v.Attempt, 1),
+			output.CountAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
+			wording.OneLine(taskview.Reason(v)))
 	}
 	return t
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
-	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // nodeShare returns the share of a node that is used, by an order; without a measurement what is reserved.
@@ -60,7 +60,7 @@ func topTable(sess *session.Session, nodes []api.NodeView) output.Table {
 		}
 		heard, every := "", ""
 		if h := n.Heartbeat; h != nil {
-			heard, every = output.Span(time.Duration(h.Age)), time.Duration(h.Interval).String()
+			heard, every = wording.Span(time.Duration(h.Age)), time.Duration(h.Interval).String()
 		}
 		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks), cpu, output.CPUs(n.Reserved.CPU),
 			output.CPUs(n.Total.CPU), cpuUse,
@@ -73,9 +73,9 @@ func topTable(sess *session.Session, nodes []api.NodeView) output.Table {
 
 // PressureCell says for how long a node has been short of memory, and why.
 func PressureCell(sess *session.Session, n api.NodeView) string {
-	p := trouble.PressureOf(n)
-	if p == nil {
+	if n.Used == nil || n.Used.Pressure == nil {
 		return ""
 	}
-	return output.JoinNonEmpty(": ", "for "+sess.Age(p.Since), trouble.PressureText(p))
+	p := n.Used.Pressure
+	return wording.JoinNonEmpty(": ", "for "+sess.Age(p.Since), wording.Pressure(p))
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
-	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // ownerUse is what the tasks of one service or job use together.
@@ -155,11 +156,11 @@ func (l topLook) headline() string {
 	for i := range l.owned {
 		tasks, cpu, memory = tasks+l.owned[i].Tasks, cpu+l.owned[i].CPU, memory+l.owned[i].Memory
 	}
-	what := output.Count(tasks, "task")
+	what := wording.Count(tasks, "task")
 	if l.view == topServices {
-		what += " of " + output.Count(len(l.owned), "service or job")
+		what += " of " + wording.Count(len(l.owned), "service or job")
 		if len(l.owned) != 1 {
-			what = output.Count(tasks, "task") + " of " + strconv.Itoa(len(l.owned)) + " services and jobs"
+			what = wording.Count(tasks, "task") + " of " + strconv.Itoa(len(l.owned)) + " services and jobs"
 		}
 	}
 	return fmt.Sprintf("%s: %s CPUs, %s memory in use", what, output.CPUs(cpu), memory)
@@ -221,7 +222,7 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 		v := &tasks[i]
 		u := v.Used
 		if u == nil {
-			row([]string{session.ShortTask(v.ID), trouble.ShownState(*v), v.Node, "?", "?", "", ""}, cluster.Rates{},
+			row([]string{wording.ShortTask(v.ID), taskview.State(*v), v.Node, "?", "?", "", ""}, cluster.Rates{},
 				false)
 			continue
 		}
@@ -237,7 +238,7 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 			d = &cluster.UseDetail{}
 		}
 		row([]string{
-			session.ShortTask(v.ID), trouble.ShownState(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
+			wording.ShortTask(v.ID), taskview.State(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
 			growth, requests,
 		}, d.Rates,
 			u.Detail != nil)

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // Views of `berth top`.
@@ -77,8 +78,8 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&o.filter.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().BoolVar(&o.containers, "containers", false, "of tasks with several containers each one too")
 	sess.CompleteFlags(cmd, map[string]string{
-		"cluster": session.KindCluster, "service": session.KindService, "job": session.KindJob,
-		"node": session.KindNode,
+		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
+		"node": wording.KindNode,
 	})
 	return cmd
 }

@@ -1,3 +1,4 @@
+// Package trouble prints what the server says is not as it should be, and the end of the output of tasks.
 package trouble
 
 import (
@@ -13,10 +14,29 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
-// PrintTroubles prints troubles, each with its next step below.
-func PrintTroubles(sess *session.Session, found []Trouble) error {
+// All returns the troubles of one object.
+func All(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, error) {
+	found, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.Trouble], error) {
+			return c.Troubles(ctx, client.TroubleFilter{Kind: n.Kind, Cluster: n.Cluster, Name: n.Name}, o)
+		})
+	return found, err
+}
+
+// Of returns the most urgent trouble of one object, nil where it has none.
+func Of(ctx context.Context, c *client.Client, n session.Name) (*api.Trouble, error) {
+	found, err := All(ctx, c, n)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// Print prints troubles, each with its next step below.
+func Print(sess *session.Session, found []api.Trouble) error {
 	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", State: 1}
 	objects, states := 0, 0
 	for _, tr := range found {
@@ -27,7 +47,7 @@ func PrintTroubles(sess *session.Session, found []Trouble) error {
 		room = width - objects - states - len("  ")*3
 	}
 	for _, tr := range found {
-		for i, line := range output.Wrap(session.ShortTasks(tr.Cause), room) {
+		for i, line := range output.Wrap(wording.ShortTasks(tr.Cause), room) {
 			if i > 0 {
 				tr.Object, tr.State = "", ""
 			}
@@ -40,28 +60,49 @@ func PrintTroubles(sess *session.Session, found []Trouble) error {
 	return sess.PrintTable(t)
 }
 
-// tailLines is how much of a failed task's output is shown.
+// PrintSection prints the troubles of one object below the object. A next step that is the command that runs now
+// becomes a look at the object's events.
+func PrintSection(sess *session.Session, n session.Name, found []api.Trouble, running string) error {
+	if len(found) == 0 {
+		return nil
+	}
+	found = slices.Clone(found)
+	for i := range found {
+		if found[i].Next == running {
+			found[i].Next = "berth events --" + n.Kind + " " + n.Name
+		}
+	}
+	sess.Printf("")
+	sess.Printf("Trouble:")
+	return Print(sess, found)
+}
+
+// tailLines is how many lines of a failed task's output are shown.
 const tailLines = 10
 
 // PrintTail prints the end of a task's output: what was kept with a failed attempt, or what its node has.
-func PrintTail(ctx context.Context, sess *session.Session, c *client.Client, t api.TaskView, to io.Writer) {
-	PrintLines(to, t.ID, TailOf(ctx, c, t))
+func PrintTail(ctx context.Context, c *client.Client, id cluster.TaskID, to io.Writer) {
+	PrintLines(to, id, TailOf(ctx, c, id))
 }
 
-// TailOf returns the last lines of a task's output, none where there is nothing to show.
-func TailOf(ctx context.Context, c *client.Client, t api.TaskView) []string {
-	var lines []string
-	if t.State == cluster.StatePending { // it failed before
+// TailOf returns the last lines of the output of a task; none where the task or its output is gone.
+func TailOf(ctx context.Context, c *client.Client, id cluster.TaskID) []string {
+	t, err := c.Task(ctx, id)
+	if err != nil {
+		return nil // there is no output to show; the cause is printed without it
+	}
+	if t.State == cluster.StatePending { // the attempt before has the output
 		if attempts, err := fetch.AttemptsOf(ctx, c, t); err == nil && len(attempts) > 1 {
 			t = attempts[1]
 		}
 	}
+	var lines []string
 	if t.LogTail != "" {
 		lines = strings.Split(strings.TrimRight(t.LogTail, "\n"), "\n")
 	} else {
 		for line, err := range c.Logs(ctx, t.ID, client.LogOptions{Tail: tailLines}) {
 			if err != nil {
-				break // there is no output to show; the cause is told without it
+				break
 			}
 			if line.Lost == 0 {
 				lines = append(lines, line.Text)
@@ -76,24 +117,8 @@ func PrintLines(to io.Writer, id cluster.TaskID, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	fmt.Fprintf(to, "\nThe end of the output of %s:\n", session.ShortTask(id))
+	fmt.Fprintf(to, "\nThe end of the output of %s:\n", wording.ShortTask(id))
 	for _, l := range lines {
 		fmt.Fprintf(to, "  | %s\n", l)
 	}
-}
-
-// PrintOwnTroubles prints what is wrong with one object, apart from the command that shows it already.
-func PrintOwnTroubles(sess *session.Session, found []Trouble, shownBy string) error {
-	if len(found) == 0 {
-		return nil
-	}
-	for i := range found {
-		if found[i].Next == shownBy {
-			found[i].Next = "berth events --" + strings.SplitN(found[i].Object, "/", 2)[0] + " " +
-				found[i].Object[strings.LastIndex(found[i].Object, "/")+1:]
-		}
-	}
-	sess.Printf("")
-	sess.Printf("Trouble:")
-	return PrintTroubles(sess, found)
 }

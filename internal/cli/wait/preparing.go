@@ -9,9 +9,8 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/output"
-	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // Bounds of what is shown of tasks that are being prepared: how often it is asked for, how many tasks are read, and how
@@ -33,7 +32,7 @@ func (t *Target) lookAtPreparing(ctx context.Context, c *client.Client, now time
 	if now.Sub(t.preparedAt) >= preparingEvery {
 		t.preparedAt = now
 		f := client.TaskFilter{Cluster: t.Name.Cluster, Service: t.Name.Name, State: string(cluster.StatePreparing)}
-		if t.Name.Kind == session.KindJob {
+		if t.Name.Kind == wording.KindJob {
 			f.Service, f.Job = "", t.Name.Name
 		}
 		page, err := c.Tasks(ctx, f, client.ListOptions{Limit: preparingRead})
@@ -57,7 +56,7 @@ func preparing(tasks []api.TaskView) string {
 			if !found || !strings.HasPrefix(v.Message, "container ") {
 				what = v.Message
 			}
-			by[v.Node] = output.OneLine(what)
+			by[v.Node] = wording.OneLine(what)
 		}
 	}
 	nodes := make([]string, 0, len(by))
@@ -69,7 +68,7 @@ func preparing(tasks []api.TaskView) string {
 	for i, node := range nodes {
 		switch {
 		case i == preparingNodes:
-			fmt.Fprintf(&b, "; %s more", output.Count(len(nodes)-i, "node"))
+			fmt.Fprintf(&b, "; %s more", wording.Count(len(nodes)-i, "node"))
 			return b.String()
 		case i > 0:
 			b.WriteString("; ")

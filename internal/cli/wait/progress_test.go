@@ -7,14 +7,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // TestProgressInPlace draws over what it drew before, and leaves nothing.
 func TestProgressInPlace(t *testing.T) {
 	var out bytes.Buffer
 	a := session.New(nil, nil, &out)
-	web, work := &Target{Name: session.Name{Kind: session.KindService, Cluster: "default", Name: "web"}},
-		&Target{Name: session.Name{Kind: session.KindJob, Cluster: "ci", Name: "work"}}
+	web, work := &Target{Name: session.Name{Kind: wording.KindService, Cluster: "default", Name: "web"}},
+		&Target{Name: session.Name{Kind: wording.KindJob, Cluster: "ci", Name: "work"}}
 	p := NewProgress(a, []*Target{web, work})
 	p.width = 40
 

@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // mostLeft is how many nodes are named that were not done when somebody stopped waiting.
@@ -27,12 +27,12 @@ func NewPullBoard(sess *session.Session) *PullBoard {
 func (b *PullBoard) Take(n api.ImagePullNews) {
 	t := b.by[n.Node]
 	if t == nil {
-		t = &Target{Name: session.Name{Kind: session.KindNode, Name: n.Node}}
+		t = &Target{Name: session.Name{Kind: wording.KindNode, Name: n.Node}}
 		b.by[n.Node] = t
 		b.targets = append(b.targets, t)
 		b.label = max(b.label, len(t.Name.String()))
 	}
-	if t.Line = output.OneLine(n.Message); n.Done {
+	if t.Line = wording.OneLine(n.Message); n.Done {
 		t.done, t.Line = true, "done"
 	}
 	t.Brief = t.Line
@@ -57,6 +57,6 @@ func (b *PullBoard) ReportLeft() {
 		a.Messagef("  %s", b.line(t))
 	}
 	if rest := len(left) - mostLeft; rest > 0 {
-		a.Messagef("  and %s more", output.Count(rest, "node"))
+		a.Messagef("  and %s more", wording.Count(rest, "node"))
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // AwaitService waits until a service is as it should be, with the progress of its rollout, and reports how it is.
 func AwaitService(ctx context.Context, sess *session.Session, c *client.Client, t *Target) error {
-	t.Moved = sess.Now()
-	targets := []*Target{t}
-	w := Waiter{Session: sess, Client: c, Targets: targets, Progress: NewProgress(sess, targets)}
+	w := Waiter{Session: sess, Client: c, Targets: []*Target{t}}
 	return w.Await(ctx, "the rollout goes on. See 'berth rollout status "+t.Name.Argument()+"'.")
 }
 
@@ -33,12 +33,12 @@ func (t *Target) rolling(now time.Time) bool {
 	if t.Watch {
 		return true
 	}
-	late := !t.rollout.Deadline.IsZero() && now.After(t.rollout.Deadline.Add(patience))
+	late := !t.rollout.Deadline.IsZero() && now.After(t.rollout.Deadline.Add(progressTimeout))
 	return !late && (len(t.rollout.Versions) > 1 || t.rollout.LastHealthy != nil)
 }
 
-// fell reports whether the target's rollout failed, or was taken back.
-func (t *Target) fell() bool {
+// failedRollout reports whether the target's rollout failed or was rolled back.
+func (t *Target) failedRollout() bool {
 	return t.rollout != nil &&
 		(t.rollout.State == cluster.RolloutFailed || t.rollout.State == cluster.RolloutRolledBack)
 }
@@ -73,7 +73,7 @@ func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.T
 		return t.superseded(ctx, c)
 	}
 	if len(v.Versions) > 1 || v.Canaries != nil || v.State.Ended() {
-		t.Brief, t.Line = fmt.Sprintf("%s %s", v.State, trouble.HealthyOf(v.Versions)), rolloutLine(v)
+		t.Brief, t.Line = fmt.Sprintf("%s %s", v.State, tables.HealthyByVersion(v.Versions)), rolloutLine(v)
 	}
 	t.remember(ctx, c, now)
 	switch {
@@ -109,11 +109,11 @@ func (t *Target) remember(ctx context.Context, c *client.Client, now time.Time) 
 		return
 	}
 	tasks = slices.DeleteFunc(session.Newest(tasks), func(v api.TaskView) bool { return v.Generation != t.generation })
-	worst := trouble.WorstTask(tasks)
-	if worst == nil || trouble.NeverRan(*worst) {
+	worst := taskview.Worst(tasks)
+	if worst == nil || taskview.NeverRan(*worst) {
 		return
 	}
-	if lines := trouble.TailOf(ctx, c, *worst); len(lines) > 0 {
+	if lines := trouble.TailOf(ctx, c, worst.ID); len(lines) > 0 {
 		t.tail, t.tailOf = lines, worst.ID
 	}
 }
@@ -133,7 +133,7 @@ func (t *Target) superseded(ctx context.Context, c *client.Client) error {
 	back := t.rollout.Version // what is asked for instead
 	t.rollout.Version = h.Versions[i].Version
 	t.Brief, t.Line = string(t.rollout.State),
-		fmt.Sprintf("%-11s  %s", t.rollout.State, session.ShortTasks(output.OneLine(t.rollout.Message)))
+		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))
 	t.giveUp(fmt.Sprintf("its rollout %s; %s is asked for again", rolloutEnd(t.rollout.Version), back.Definition))
 	return nil
 }
@@ -148,33 +148,35 @@ func rolloutEnd(v cluster.Version) string {
 
 // rolloutLine says in a line where a rollout stands: "rolling  web@2: 1 of 3 healthy, web@1: 3 healthy; …".
 func rolloutLine(v api.RolloutView) string {
-	text := trouble.HealthyOf(v.Versions)
+	text := tables.HealthyByVersion(v.Versions)
 	switch {
 	case v.State.Ended():
-		text = output.JoinNonEmpty("; ", text, session.ShortTasks(output.OneLine(v.Message)))
+		text = wording.JoinNonEmpty("; ", text, wording.ShortTasks(wording.OneLine(v.Message)))
 	case v.Paused:
 		text += "; paused"
 	case len(v.Waits) > 0:
-		text += "; " + session.ShortTasks(output.OneLine(v.Waits[0].Message))
+		text += "; " + wording.ShortTasks(wording.OneLine(v.Waits[0].Message))
 	}
 	return fmt.Sprintf("%-11s  %s", v.State, text)
 }
 
-// rolloutTrouble tells why a rollout failed, with the task of the failed version that tells most.
-func rolloutTrouble(t *Target, tasks []api.TaskView) *trouble.Trouble {
+// rolloutTrouble says why a rollout failed, with the task of the failed version that shows most.
+func rolloutTrouble(t *Target, tasks []api.TaskView) *api.Trouble {
 	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool {
 		return v.Generation != t.rollout.Generation
 	})
-	tr := trouble.Trouble{
+	tr := api.Trouble{
 		Object: t.Name.String(), State: string(t.rollout.State),
-		Cause: session.ShortTasks(output.OneLine(t.rollout.Message)),
+		Cause: wording.ShortTasks(wording.OneLine(t.rollout.Message)),
 		Next:  "berth rollout history " + t.Name.Argument() + " --diff",
 	}
-	if told := trouble.NamedTask(t.rollout.Message, failed); told != nil {
-		tr.Task = told
+	if named := taskview.Named(t.rollout.Message, failed); named != nil {
+		tr.Task = named.ID
 	} else if len(failed) > 0 {
-		slices.SortStableFunc(failed, func(x, y api.TaskView) int { return trouble.Rank(x) - trouble.Rank(y) })
-		tr.Task = &failed[0]
+		slices.SortStableFunc(failed, func(x, y api.TaskView) int {
+			return taskview.Severity(x) - taskview.Severity(y)
+		})
+		tr.Task = failed[0].ID
 	}
 	if tr.Cause == "" {
 		tr.Cause = rolloutEnd(t.rollout.Version)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -36,7 +36,7 @@ func TestHealthyOf(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		if got := trouble.HealthyOf(test.versions); got != test.want {
+		if got := tables.HealthyByVersion(test.versions); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestRollingIsLeftToItsDeadlines(t *testing.T) {
 		{"first version", Target{rollout: view(time.Minute, cluster.RolloutRolling, false)}, false},
 		{"something to go back to", Target{rollout: view(time.Minute, cluster.RolloutRolling, true)}, true},
 		{"just overdue", Target{rollout: view(-time.Minute, cluster.RolloutRolling, true)}, true},
-		{"long overdue", Target{rollout: view(-patience-time.Second, cluster.RolloutRolling, true)}, false},
+		{"long overdue", Target{rollout: view(-progressTimeout-time.Second, cluster.RolloutRolling, true)}, false},
 		{"ended", Target{rollout: view(time.Minute, cluster.RolloutFailed, true)}, false},
 		{"watched", Target{Watch: true, rollout: view(-time.Hour, cluster.RolloutRolling, false)}, true},
 	}

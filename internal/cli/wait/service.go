@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/output"
-	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/wording"
 )
 
 func (t *Target) lookAtService(ctx context.Context, c *client.Client, now time.Time) error {
@@ -19,9 +18,9 @@ func (t *Target) lookAtService(ctx context.Context, c *client.Client, now time.T
 	t.service = &v
 	t.best = max(t.best, min(s.Healthy, s.Updated))
 	t.Brief = fmt.Sprintf("%s %d", s.State, s.Healthy)
-	t.Line = fmt.Sprintf("%-11s  %s", s.State, session.ShortTasks(output.OneLine(s.Message)))
+	t.Line = fmt.Sprintf("%-11s  %s", s.State, wording.ShortTasks(wording.OneLine(s.Message)))
 	if s.Message == "" {
-		t.Line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, output.Count(s.Desired, "task"))
+		t.Line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, wording.Count(s.Desired, "task"))
 	}
 	switch {
 	case s.State != "failing":
@@ -50,7 +49,7 @@ func (t *Target) lookAtJob(ctx context.Context, c *client.Client) error {
 	}
 	s := v.Status
 	t.job = &v
-	t.Line = fmt.Sprintf("%-11s  %d of %s done", s.State, s.Succeeded, output.Count(s.Total, "task"))
+	t.Line = fmt.Sprintf("%-11s  %d of %s done", s.State, s.Succeeded, wording.Count(s.Total, "task"))
 	if s.Running > 0 {
 		t.Line += fmt.Sprintf(", %d running", s.Running)
 	}

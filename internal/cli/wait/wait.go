@@ -13,11 +13,11 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/fetch"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/trouble"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // What may be waited for.
@@ -32,15 +32,15 @@ const (
 func waitable(until string) []string {
 	switch until {
 	case untilHealthy:
-		return []string{session.KindService, session.KindTask, session.KindNode}
+		return []string{wording.KindService, wording.KindTask, wording.KindNode}
 	case untilDone:
-		return []string{session.KindService, session.KindJob, session.KindTask}
+		return []string{wording.KindService, wording.KindJob, wording.KindTask}
 	case untilRunning:
-		return []string{session.KindService, session.KindJob, session.KindTask}
+		return []string{wording.KindService, wording.KindJob, wording.KindTask}
 	case untilGone:
 		return []string{
-			session.KindService, session.KindJob, session.KindCron, session.KindTask, session.KindNode,
-			session.KindCluster,
+			wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
+			wording.KindCluster,
 		}
 	}
 	return nil
@@ -66,8 +66,8 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 		Use: "wait OBJECT...", Short: "Wait until objects are healthy, done, running or gone", Long: waitLong,
 		Args: session.Arguments(1, -1,
 			"an object, such as service/web, job/squares, task/web.1.0 or node/n1"),
-		ValidArgsFunction: sess.CompleteObjects(-1, session.KindService, session.KindJob, session.KindTask,
-			session.KindNode, session.KindCron, session.KindCluster),
+		ValidArgsFunction: sess.CompleteObjects(-1, wording.KindService, wording.KindJob, wording.KindTask,
+			wording.KindNode, wording.KindCron, wording.KindCluster),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			targets, err := awaited(cmd, until, args)
 			if err != nil {
@@ -99,8 +99,8 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 		}
 	}
 	for _, text := range args {
-		n, err := session.ParseName(cmd, text, session.KindService, session.KindJob, session.KindTask, session.KindNode,
-			session.KindCron, session.KindCluster)
+		n, err := session.ParseName(cmd, text, wording.KindService, wording.KindJob, wording.KindTask, wording.KindNode,
+			wording.KindCron, wording.KindCluster)
 		if err != nil {
 			faults = append(faults, err.Error())
 			continue
@@ -108,7 +108,7 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 		t := &waitTarget{Target: &Target{Name: n}, until: until}
 		if t.until == "" {
 			t.until = untilHealthy
-			if n.Kind == session.KindJob {
+			if n.Kind == wording.KindJob {
 				t.until = untilDone
 			}
 		}
@@ -134,9 +134,9 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 type waitTarget struct {
 	*Target
 	until string
-	seen  bool // it was there once
-	// trouble is what stands in the way as far as is known, or nil.
-	trouble *trouble.Trouble
+	seen  bool // it existed once
+	// trouble, unless nil, is known without asking the server for the troubles of the object.
+	trouble *api.Trouble
 	id      cluster.TaskID // the whole id of a task
 }
 
@@ -150,55 +150,38 @@ type waitResult struct {
 	Next   string `json:"next,omitempty"`
 }
 
-// await looks at the targets until each is as it should be or never will be, and says why those are not that are not.
+// await waits until each target is in its state or can never be, and prints why the others are not.
 func await(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget,
 	timeout time.Duration,
 ) error {
-	shown := make([]*Target, len(targets))
+	shown, names := make([]*Target, len(targets)), make([]session.Name, len(targets))
 	for i, t := range targets {
-		shown[i] = t.Target
+		shown[i], names[i] = t.Target, t.Name
 	}
-	began, pause, outage := sess.Now(), ShortestPause, time.Time{}
-	p := NewProgress(sess, shown)
-	for {
-		open, err := lookAtTargets(ctx, c, targets, sess.Now())
-		switch {
-		case ctx.Err() != nil:
-			p.End()
-			return ctx.Err()
-		case err == nil:
-			outage = time.Time{}
-		case !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) != http.StatusServiceUnavailable:
-			p.End()
-			return err
-		case outage.IsZero():
-			outage = sess.Now()
-			p.Note(session.ErrorText(err) + "; trying again")
-		case sess.Now().Sub(outage) > OutagePatience:
-			p.End()
-			return err
-		}
-		if late := timeout > 0 && sess.Now().Sub(began) >= timeout; late && open {
-			for _, t := range targets {
-				if !t.done {
-					t.giveUp(fmt.Sprintf("not %s after %v", t.until, timeout))
+	began, progress := sess.Now(), NewProgress(sess, shown)
+	loop := Loop{
+		Session: sess, Progress: progress, Changes: ChangesOf(c, names),
+		Look: func(ctx context.Context) (bool, error) {
+			open, err := lookAtTargets(ctx, c, targets, sess.Now())
+			if late := timeout > 0 && sess.Now().Sub(began) >= timeout; late && open {
+				for _, t := range targets {
+					if !t.done {
+						t.giveUp(fmt.Sprintf("not %s after %v", t.until, timeout))
+					}
 				}
+				open, err = false, nil
 			}
-			open = false
-		}
-		p.Show()
-		if !open {
-			p.End()
-			return reportWait(ctx, sess, c, targets)
-		}
-		pause = min(pause*5/4, LongestPause)
-		select {
-		case <-ctx.Done():
-			p.End()
-			return ctx.Err()
-		case <-time.After(pause):
-		}
+			progress.Show()
+			return open, err
+		},
 	}
+	if timeout > 0 {
+		loop.Until = began.Add(timeout)
+	}
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	return reportWait(ctx, sess, c, targets)
 }
 
 // lookAtTargets looks at those that are open and reports whether any still is.
@@ -240,15 +223,15 @@ func (t *waitTarget) look(ctx context.Context, c *client.Client, now time.Time) 
 
 func (t *waitTarget) lookAt(ctx context.Context, c *client.Client, now time.Time) error {
 	switch t.Name.Kind {
-	case session.KindService:
+	case wording.KindService:
 		return t.lookAtService(ctx, c)
-	case session.KindJob:
+	case wording.KindJob:
 		return t.lookAtJob(ctx, c)
-	case session.KindTask:
+	case wording.KindTask:
 		return t.lookAtTask(ctx, c, now)
-	case session.KindNode:
+	case wording.KindNode:
 		return t.lookAtNode(ctx, c)
-	case session.KindCron:
+	case wording.KindCron:
 		v, err := t.Name.Cron(ctx, c)
 		t.set(v.Status.State, "")
 		return err
@@ -283,8 +266,8 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	t.Name.Cluster = v.Cluster
 	t.service = &v
 	s := v.Status
-	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, output.Count(s.Desired, "task"))
-	t.set(s.State, output.JoinNonEmpty("; ", counts, session.ShortTasks(output.OneLine(s.Message))))
+	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
+	t.set(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	stopped := s.State == "stopped" || s.State == "stopping"
 	settled := s.Rollout == "" || s.Rollout == cluster.RolloutComplete
 	switch {
@@ -292,7 +275,7 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	case s.State == "deleting":
 		t.giveUp("it is being deleted")
 	case stopped:
-		t.trouble = &trouble.Trouble{
+		t.trouble = &api.Trouble{
 			Cause: "its tasks are stopped until somebody starts it",
 			Next:  "berth start " + t.Name.String(),
 		}
@@ -325,8 +308,8 @@ func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
 	t.Name.Cluster = v.Cluster
 	t.job = &v
 	s := v.Status
-	counts := fmt.Sprintf("%d of %s done", s.Succeeded, output.Count(s.Total, "task"))
-	t.set(s.State, output.JoinNonEmpty("; ", counts, session.ShortTasks(output.OneLine(s.Message))))
+	counts := fmt.Sprintf("%d of %s done", s.Succeeded, wording.Count(s.Total, "task"))
+	t.set(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	switch {
 	case t.until == untilGone:
 	case s.State == string(cluster.StateSucceeded), t.until == untilRunning && s.Running > 0:
@@ -349,7 +332,7 @@ func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.
 	if err != nil {
 		return err
 	}
-	t.set(trouble.ShownState(v), output.OneLine(trouble.ReasonOf(v)))
+	t.set(taskview.State(v), wording.OneLine(taskview.Reason(v)))
 	switch {
 	case !v.State.Terminal():
 		t.failing = time.Time{}
@@ -361,16 +344,12 @@ func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.
 		t.done = v.State.Terminal()
 	case v.State == cluster.StateSucceeded && t.until != untilHealthy:
 		t.done = true
-	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failing) >= failingPatience:
-		t.trouble = trouble.TaskTrouble(v)
+	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failing) >= failingTimeout:
 		t.giveUp("it has ended, and no next attempt is on its way: " + string(v.State))
 	case t.until == untilRunning:
-		t.done = v.State == cluster.StateRunning && !trouble.Unreachable(v)
+		t.done = v.State == cluster.StateRunning && !taskview.Unreachable(v)
 	case t.until == untilHealthy:
-		t.done = v.State == cluster.StateRunning && v.Health == cluster.HealthHealthy && !trouble.Unreachable(v)
-	}
-	if !t.done {
-		t.trouble = trouble.TaskTrouble(v)
+		t.done = v.State == cluster.StateRunning && v.Health == cluster.HealthHealthy && !taskview.Unreachable(v)
 	}
 	return nil
 }
@@ -380,12 +359,12 @@ func (t *waitTarget) lookAtNode(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	t.set(string(v.State), output.OneLine(v.Reason))
+	t.set(string(v.State), wording.OneLine(v.Reason))
 	if t.until == untilHealthy {
 		t.done = v.State == cluster.NodeReady
 		t.trouble = nil
 		if !t.done && v.Reason != "" {
-			t.trouble = &trouble.Trouble{Cause: output.OneLine(v.Reason), Next: "berth node status " + v.Name}
+			t.trouble = &api.Trouble{Cause: wording.OneLine(v.Reason), Next: "berth node status " + v.Name}
 		}
 		if v.Gone {
 			t.giveUp("the operator forgot it")
@@ -411,20 +390,20 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 		if err != nil {
 			return err
 		}
-		results[i].Why = output.JoinNonEmpty(": ", t.Failure, session.ShortTasks(tr.Cause))
+		results[i].Why = wording.JoinNonEmpty(": ", t.Failure, wording.ShortTasks(tr.Cause))
 		results[i].Next = tr.Next
 		if sess.WantsData() {
 			continue
 		}
 		sess.Messagef("%s: %s", t.Name, t.Failure)
 		if tr.Cause != "" {
-			sess.Messagef("  %s", session.ShortTasks(tr.Cause))
+			sess.Messagef("  %s", wording.ShortTasks(tr.Cause))
 		} else if t.Line != "" {
-			sess.Messagef("  it is %s", output.JoinNonEmpty(": ", t.Brief,
-				strings.TrimSpace(strings.TrimPrefix(output.OneLine(t.Line), t.Brief))))
+			sess.Messagef("  it is %s", wording.JoinNonEmpty(": ", t.Brief,
+				strings.TrimSpace(strings.TrimPrefix(wording.OneLine(t.Line), t.Brief))))
 		}
-		if tr.Task != nil {
-			trouble.PrintLines(sess.Stderr, tr.Task.ID, trouble.TailOf(ctx, c, *tr.Task))
+		if tr.Task != "" {
+			trouble.PrintTail(ctx, c, tr.Task, sess.Stderr)
 		}
 		sess.Messagef("  → %s", tr.Next)
 	}
@@ -438,32 +417,31 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 	}
 	return &session.ExitError{
 		Code: session.ExitNo,
-		Err:  fmt.Errorf("%d of %s not as waited for", failed, output.Count(len(targets), "object")),
+		Err:  fmt.Errorf("%d of %s not as waited for", failed, wording.Count(len(targets), "object")),
 	}
 }
 
-// troubleOf says why a target is not as it should be, and what to do next.
-func troubleOf(ctx context.Context, c *client.Client, t *waitTarget) (trouble.Trouble, error) {
+// troubleOf returns why a target is not as it should be, and what to do next.
+func troubleOf(ctx context.Context, c *client.Client, t *waitTarget) (api.Trouble, error) {
 	found := t.trouble
-	if found == nil && (t.service != nil || t.job != nil) && t.Line != "gone" {
-		tasks, err := fetch.TasksOf(ctx, c, t.Name, true)
-		if err != nil {
-			return trouble.Trouble{}, err
+	if found == nil && t.seen && t.Line != "gone" {
+		n := t.Name
+		if t.id != "" {
+			n.Name = string(t.id)
 		}
-		if tasks = session.Newest(tasks); t.service != nil {
-			found = trouble.ServiceTrouble(*t.service, tasks)
-		} else {
-			found = trouble.JobTrouble(*t.job, tasks)
+		var err error
+		if found, err = trouble.Of(ctx, c, n); err != nil {
+			return api.Trouble{}, err
 		}
 	}
 	if found == nil {
-		found = &trouble.Trouble{}
+		found = &api.Trouble{}
 	}
 	if found.Next == "" {
-		found.Next = "berth events --" + t.Name.Kind + " " + t.Name.Name
 		switch {
-		case t.Line == "gone": // what happened is told by events alone
-		case t.Name.Kind == session.KindNode:
+		case t.Line == "gone":
+			found.Next = "berth events --" + t.Name.Kind + " " + t.Name.Name
+		case t.Name.Kind == wording.KindNode:
 			found.Next = "berth node status " + t.Name.Name
 		default:
 			found.Next = "berth status " + t.Name.String()

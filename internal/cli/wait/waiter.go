@@ -2,7 +2,6 @@ package wait
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -13,32 +12,26 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/wording"
 )
 
-// Patience of run. A service that makes no progress for patience is given up, and one that the
-// server calls failing for failingPatience.
+// Limits of a wait without --timeout: a service that makes no progress for progressTimeout is given up, and a service
+// that the server calls failing for failingTimeout.
 const (
-	patience        = 5 * time.Minute
-	failingPatience = 20 * time.Second
-	OutagePatience  = 30 * time.Second
+	progressTimeout = 5 * time.Minute
+	failingTimeout  = 20 * time.Second
 )
 
-// Time between two looks while run waits: the longer the less changes.
-const (
-	ShortestPause = 200 * time.Millisecond
-	LongestPause  = time.Second
-)
-
-// Waiter looks at targets until each is done.
+// Waiter waits until services and jobs are as they were asked to be.
 type Waiter struct {
 	*session.Session
-	Client   *client.Client
-	Targets  []*Target
-	Timeout  time.Duration
-	Progress *Progress
+	Client  *client.Client
+	Targets []*Target
+	// Timeout ends the wait; 0 is never.
+	Timeout time.Duration
 }
 
-// Await waits for the targets and reports how they are; an interruption is told with what goes on without it.
+// Await waits for the targets and reports their states. After an interruption it prints what goes on without the wait.
 func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 	if err := w.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -52,37 +45,26 @@ func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 // Wait returns once all targets are done, one way or the other.
 func (w *Waiter) Wait(ctx context.Context) error {
 	began := w.Now()
-	pause := ShortestPause
-	var outage time.Time
-	defer w.Progress.End()
-	for {
-		changed, err := w.look(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil:
-			outage = time.Time{}
-		case !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) != http.StatusServiceUnavailable:
-			return err
-		case outage.IsZero():
-			outage = w.Now()
-			w.Progress.Note(session.ErrorText(err) + "; trying again")
-		case w.Now().Sub(outage) > OutagePatience:
-			return err
-		}
-		w.Progress.Show()
-		if w.finished(began) {
-			return nil
-		}
-		if pause = min(pause*5/4, LongestPause); changed {
-			pause = ShortestPause
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
+	names := make([]session.Name, len(w.Targets))
+	for i, t := range w.Targets {
+		names[i] = t.Name
+		if t.Moved.IsZero() {
+			t.Moved = began
 		}
 	}
+	progress := NewProgress(w.Session, w.Targets)
+	loop := Loop{
+		Session: w.Session, Progress: progress, Changes: ChangesOf(w.Client, names),
+		Look: func(ctx context.Context) (bool, error) {
+			err := w.look(ctx)
+			progress.Show()
+			return !w.finished(began), err
+		},
+	}
+	if w.Timeout > 0 {
+		loop.Until = began.Add(w.Timeout)
+	}
+	return loop.Run(ctx)
 }
 
 // finished reports whether there is nothing left to wait for, and gives up what took too long.
@@ -95,11 +77,11 @@ func (w *Waiter) finished(began time.Time) bool {
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
 			t.giveUp(fmt.Sprintf("not well after %v", w.Timeout))
-		case t.rolling(now): // its deadlines are the control plane's to keep
+		case t.rolling(now): // the control plane keeps its deadlines
 			all = false
-		case w.Timeout == 0 && t.Name.Kind == session.KindService && now.Sub(t.Moved) >= patience:
-			t.giveUp(fmt.Sprintf("no progress for %v", patience))
-		case !t.failing.IsZero() && now.Sub(t.failing) >= failingPatience:
+		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.Moved) >= progressTimeout:
+			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
+		case !t.failing.IsZero() && now.Sub(t.failing) >= failingTimeout:
 			t.giveUp("keeps failing")
 		default:
 			all = false
@@ -108,14 +90,15 @@ func (w *Waiter) finished(began time.Time) bool {
 	return all
 }
 
-// look reads every target that is not done and reports whether anything changed.
-func (w *Waiter) look(ctx context.Context) (changed bool, err error) {
+// look reads every target that is not done.
+func (w *Waiter) look(ctx context.Context) error {
 	for _, t := range w.Targets {
 		if t.done {
 			continue
 		}
-		line, best := t.Line, t.best
-		if t.Name.Kind == session.KindJob {
+		best := t.best
+		var err error
+		if t.Name.Kind == wording.KindJob {
 			err = t.lookAtJob(ctx, w.Client)
 		} else {
 			err = t.lookAtService(ctx, w.Client, w.Now())
@@ -125,15 +108,14 @@ func (w *Waiter) look(ctx context.Context) (changed bool, err error) {
 			err = nil
 		}
 		if err != nil {
-			return changed, err
+			return err
 		}
 		t.lookAtPreparing(ctx, w.Client, w.Now())
 		if t.best > best {
 			t.Moved = w.Now()
 		}
-		changed = changed || t.Line != line
 	}
-	return changed, nil
+	return nil
 }
 
 // report prints how the targets are, and why those that are not well are not.
@@ -167,47 +149,45 @@ func (w *Waiter) report(ctx context.Context) error {
 	}
 }
 
-// Explain tells why a target is not well.
+// Explain prints why a target is not well.
 func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	w.Messagef("")
 	w.Messagef("%s: %s", t.Name, t.Failure)
-	tasks, err := fetch.TasksOf(ctx, w.Client, t.Name, true)
-	if err != nil {
+	tr, err := w.troubleOf(ctx, t)
+	if err != nil || tr == nil {
 		return err
 	}
-	tasks = session.Newest(tasks)
-	var tr *trouble.Trouble
-	switch {
-	case t.fell():
-		tr = rolloutTrouble(t, tasks)
-	case t.service != nil:
-		tr = trouble.ServiceTrouble(*t.service, tasks)
-	case t.job != nil:
-		tr = trouble.JobTrouble(*t.job, tasks)
-	}
-	if tr == nil {
-		return nil
-	}
-	w.Messagef("  %s", session.ShortTasks(tr.Cause))
+	w.Messagef("  %s", wording.ShortTasks(tr.Cause))
 	var lines []string
-	if tr.Task != nil {
-		lines = trouble.TailOf(ctx, w.Client, *tr.Task)
-		trouble.PrintLines(w.Stderr, tr.Task.ID, lines)
+	if tr.Task != "" {
+		lines = trouble.TailOf(ctx, w.Client, tr.Task)
+		trouble.PrintLines(w.Stderr, tr.Task, lines)
 	}
-	if len(lines) == 0 && t.fell() { // the task is gone, with its output
+	if len(lines) == 0 && t.failedRollout() { // the task is gone, with its output
 		lines = t.tail
 		trouble.PrintLines(w.Stderr, t.tailOf, lines)
 	}
-	if len(lines) > 0 || tr.Task != nil {
+	if len(lines) > 0 || tr.Task != "" {
 		w.Messagef("")
 	}
 	w.Messagef("  → %s", tr.Next)
 	return nil
 }
 
+func (w *Waiter) troubleOf(ctx context.Context, t *Target) (*api.Trouble, error) {
+	if !t.failedRollout() {
+		return trouble.Of(ctx, w.Client, t.Name)
+	}
+	tasks, err := fetch.TasksOf(ctx, w.Client, t.Name, true)
+	if err != nil {
+		return nil, err
+	}
+	return rolloutTrouble(t, session.Newest(tasks)), nil
+}
+
 // printTargets prints the final state of the targets.
 func (w *Waiter) printTargets() error {
-	all := fetch.Everything{Services: []api.ServiceView{}, Jobs: []api.JobView{}}
+	all := fetch.Owners{Services: []api.ServiceView{}, Jobs: []api.JobView{}}
 	for _, t := range w.Targets {
 		if t.service != nil {
 			all.Services = append(all.Services, *t.service)

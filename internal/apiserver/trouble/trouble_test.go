@@ -43,8 +43,8 @@ func TestAdviceForTasksThatNeverRan(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.task.ID, test.task.Node, test.task.Message = "default.web.1.0", "n1", "why"
-			got := explain(Trouble{Object: "service/web", State: "failing"}, "0 of 1 healthy",
-				[]api.TaskView{test.task})
+			got := api.Trouble{Object: "service/web", State: "failing"}
+			explain(&got, "0 of 1 healthy", []api.TaskView{test.task})
 			if got.Next != test.want {
 				t.Errorf("next step: got %q, want %q", got.Next, test.want)
 			}

@@ -1,0 +1,105 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Changes streams the index of a list: once at the beginning, and again after each change of it. Several changes that
+// follow each other closely come as one. A stream that breaks is taken up again until ctx ends, so a caller may use it
+// as the signal to read an object again. What the server refuses ends the sequence with the error.
+type Changes = iter.Seq2[uint64, error]
+
+// ServiceChanges follows the services of a cluster ("" is all clusters) of one name ("" is all names).
+func (c *Client) ServiceChanges(ctx context.Context, in, name string) Changes {
+	return c.changes(ctx, get(within(in, "services")...).with(named(name)))
+}
+
+// JobChanges follows the jobs of a cluster ("" is all clusters) of one name ("" is all names).
+func (c *Client) JobChanges(ctx context.Context, in, name string) Changes {
+	return c.changes(ctx, get(within(in, "jobs")...).with(named(name)))
+}
+
+// CronChanges follows the crons of a cluster ("" is all clusters) of one name ("" is all names).
+func (c *Client) CronChanges(ctx context.Context, in, name string) Changes {
+	return c.changes(ctx, get(within(in, "crons")...).with(named(name)))
+}
+
+// NodeChanges follows the node of a name ("" is all nodes).
+func (c *Client) NodeChanges(ctx context.Context, name string) Changes {
+	return c.changes(ctx, get("nodes").with(named(name)))
+}
+
+// TaskChanges follows the tasks that a filter chooses.
+func (c *Client) TaskChanges(ctx context.Context, f TaskFilter) Changes {
+	return c.changes(ctx, get("tasks").with(f.query()))
+}
+
+// RebalancingChanges follows the rebalancings.
+func (c *Client) RebalancingChanges(ctx context.Context) Changes {
+	return c.changes(ctx, get("rebalancings"))
+}
+
+// named returns the query for elements of a name; "" is any name.
+func named(name string) url.Values {
+	if name == "" {
+		return nil
+	}
+	return url.Values{"name": {name}}
+}
+
+// changes follows a list, see Changes.
+func (c *Client) changes(ctx context.Context, r request) Changes {
+	return func(yield func(uint64, error) bool) {
+		last, delay := "", firstDelay
+		for {
+			err := c.listStream(ctx, r, last, func(id string) bool {
+				index, err := strconv.ParseUint(id, 10, 64)
+				last, delay = id, firstDelay
+				return err != nil || yield(index, nil)
+			})
+			switch {
+			case err == nil:
+				return // the caller has enough
+			case ctx.Err() != nil:
+				yield(0, ctx.Err())
+				return
+			case StatusOf(err) != 0 && StatusOf(err) < http.StatusInternalServerError &&
+				StatusOf(err) != http.StatusTooManyRequests:
+				yield(0, err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(delay):
+			}
+			delay = min(2*delay, lastDelay)
+		}
+	}
+}
+
+// listStream reads one connection's marks; nil says that yield wanted no more.
+func (c *Client) listStream(ctx context.Context, r request, last string, yield func(id string) bool) error {
+	r.header = http.Header{"Accept": {"text/event-stream"}}
+	if last != "" {
+		r.header.Set("Last-Event-ID", last)
+	}
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	for msg, err := range messages(res.Body) {
+		if err != nil {
+			return err
+		}
+		if msg.event == "synced" && !yield(msg.id) {
+			return nil
+		}
+	}
+	return errEnded
+}

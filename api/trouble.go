@@ -1,0 +1,32 @@
+package api
+
+// Trouble is an object that is not as it should be, with the cause and the next step.
+type Trouble struct {
+	// Object is the argument that names the object: "service/web", "service/blue/web", "node/n1".
+	Object string `json:"object"`
+	// State is the state of the object, or one of the constants TroubleCrashLoop to TroubleHungry.
+	State string `json:"state"`
+	// Cause says in a sentence why the object is in trouble.
+	Cause string `json:"cause,omitempty"`
+	// Next is the command that shows more, or that ends the trouble.
+	Next string `json:"next,omitempty"`
+	// Task is the task whose output or explanation shows the cause; "" for none.
+	Task TaskID `json:"task,omitempty"`
+}
+
+// States of troubles that are not states of the object.
+const (
+	TroubleCrashLoop     = "crash-loop"     // a task of the service ends again and again
+	TroubleRolloutFailed = "rollout-failed" // the newest rollout of the service failed
+	TroubleCanary        = "canary"         // healthy canaries wait to be promoted
+	TroublePaused        = "paused"         // a rollout is paused
+	TroubleMisplaced     = "misplaced"      // a task runs on a node where it should not be
+	TroubleGivenUp       = "given-up"       // a task gets no further attempt
+	TroubleHungry        = "hungry"         // a task needs more memory than it may use
+	TroubleMissed        = "missed"         // the last moment of the cron has no job
+	TroubleNoMoments     = "no-moments"     // the cron has no further moment
+	TroublePressure      = "pressure"       // the node is short of memory
+	TroubleDiskFull      = "disk-full"      // a disk of the node is full
+	TroubleLostDevice    = "lost-device"    // a device is gone while a task holds it
+	TroubleDrainHeld     = "drain-held"     // the node is not empty long after its drain began
+)

@@ -1,0 +1,184 @@
+package trouble
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
+	"github.com/berthd/berth/internal/wording"
+)
+
+// ofService returns the trouble of a service, or nil.
+func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
+	object := wording.Object(wording.KindService, v.Cluster, v.Name)
+	switch v.Status.State {
+	case "stopped", "stopping", "deleting":
+		return nil
+	}
+	if t := ofChange(o, v); t != nil {
+		return t
+	}
+	if v.Status.State == "healthy" {
+		return ofMisplaced(object, o.Misplaced(v.Owner()))
+	}
+	tasks := o.Tasks(v.Owner())
+	if v.Status.State == "starting" || v.Status.State == "rolling-out" { // no trouble unless a task is held up
+		if worst := taskview.Worst(tasks); worst == nil || taskview.Reason(*worst) == "" {
+			return nil
+		}
+	}
+	t := api.Trouble{Object: object, State: v.Status.State, Cause: wording.OneLine(v.Status.Message)}
+	explain(&t, fmt.Sprintf("%d of %s healthy", v.Status.Healthy, wording.Count(v.Status.Desired, "task")), tasks)
+	return &t
+}
+
+// ofMisplaced says that tasks of a healthy service run where they should not, as their nodes are now; nil for no tasks.
+func ofMisplaced(object string, tasks []api.TaskView) *api.Trouble {
+	if len(tasks) == 0 {
+		return nil
+	}
+	first := &tasks[0]
+	t := api.Trouble{
+		Object: object, State: api.TroubleMisplaced, Task: first.ID,
+		Cause: wording.JoinNonEmpty(": ", wording.ShortTask(first.ID), wording.OneLine(first.Misplaced)),
+		Next:  "berth explain " + wording.ShortTask(first.ID),
+	}
+	t.Cause += andMore(len(tasks) - 1)
+	return &t
+}
+
+// andMore adds to a cause of one task how many tasks share it.
+func andMore(rest int) string {
+	if rest <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("; and %s more", wording.Count(rest, "task"))
+}
+
+// ofChange returns the trouble of a service beyond its counts, or nil: a crash loop, a rollout that failed, or one that
+// waits for a person.
+func ofChange(o *Objects, v *api.ServiceView) *api.Trouble {
+	s := &v.Status
+	argument := wording.Argument(wording.KindService, v.Cluster, v.Name)
+	t := api.Trouble{
+		Object: wording.Object(wording.KindService, v.Cluster, v.Name),
+		Cause:  wording.ShortTasks(wording.OneLine(s.Message)),
+	}
+	switch {
+	case len(s.Crashing) > 0:
+		loop := s.Crashing[0]
+		t.State, t.Cause = api.TroubleCrashLoop, crashText(loop)+andMore(len(s.Crashing)-1)
+		t.Next = "berth logs " + wording.ShortTask(loop.Task)
+		tasks := o.Tasks(v.Owner())
+		if i := slices.IndexFunc(tasks, func(v api.TaskView) bool { return v.ID == loop.Task }); i >= 0 {
+			t.Task = tasks[i].ID
+			if taskview.NeverRan(tasks[i]) {
+				t.Next = "berth explain " + argument
+			}
+		}
+	case s.Rollout == cluster.RolloutFailed:
+		t.State, t.Next = api.TroubleRolloutFailed, "berth rollout status "+argument
+		t.Cause = cmp.Or(t.Cause, "the rollout of "+v.Definition.String()+" failed")
+	case s.Rollout == cluster.RolloutCanary && !s.Paused:
+		t.State, t.Next = api.TroubleCanary, "berth promote "+argument
+		t.Cause = "the canaries of " + v.Definition.String() + " are healthy and wait to be promoted"
+	case s.Paused && !s.Rollout.Ended() && s.Rollout != "":
+		t.State, t.Next = api.TroublePaused, "berth rollout resume "+argument
+		t.Cause = "the rollout of " + v.Definition.String() + " is paused"
+	default:
+		return nil
+	}
+	return &t
+}
+
+// crashText says how often a task ended or was restarted, and why.
+func crashText(l api.CrashLoop) string {
+	text := wording.ShortTask(l.Task) + " ended " + wording.Count(l.Times, "time")
+	switch {
+	case l.Restarts > 0 && l.Times == 0:
+		text = wording.ShortTask(l.Task) + " was restarted " + wording.Count(l.Restarts, "time")
+	case l.Restarts > 0:
+		text += ", its newest attempt restarted " + wording.Count(l.Restarts, "time")
+	}
+	return wording.JoinNonEmpty(": ", text, wording.OneLine(l.Message))
+}
+
+// ofHealthyService returns the trouble of a service that has none by ofService, or nil: tasks that get no further
+// attempt, or tasks that need more memory.
+func ofHealthyService(v *api.ServiceView) *api.Trouble {
+	s := &v.Status
+	switch s.State {
+	case "stopped", "stopping", "deleting":
+		return nil
+	}
+	t := api.Trouble{
+		Object: wording.Object(wording.KindService, v.Cluster, v.Name),
+		Next:   "berth explain " + wording.Argument(wording.KindService, v.Cluster, v.Name),
+	}
+	switch {
+	case len(s.GivenUp) > 0:
+		t.State, t.Cause = api.TroubleGivenUp, wording.ShortTask(s.GivenUp[0])
+		if rest := len(s.GivenUp) - 1; rest > 0 {
+			t.Cause += fmt.Sprintf(" and %s more", wording.Count(rest, "task"))
+		}
+		t.Cause += ": not tried again until the service changes"
+	case s.MemoryTrouble != "":
+		t.State, t.Cause = api.TroubleHungry, wording.ShortTasks(wording.OneLine(s.MemoryTrouble))
+	default:
+		return nil
+	}
+	return &t
+}
+
+// ofJob returns the trouble of a job, or nil.
+func ofJob(o *Objects, v *api.JobView) *api.Trouble {
+	s := &v.Status
+	var tasks []api.TaskView
+	switch s.State {
+	case "failed":
+		tasks = o.Tasks(v.Owner())
+	case "pending", "running": // no trouble while other tasks of the job run, unless the preparation failed
+		tasks = o.Tasks(v.Owner())
+		worst := taskview.Worst(tasks)
+		if worst == nil || taskview.Reason(*worst) == "" || s.Running > 0 && !preparesAgain(worst) {
+			return nil
+		}
+	default:
+		return nil
+	}
+	t := api.Trouble{
+		Object: wording.Object(wording.KindJob, v.Cluster, v.Name), State: s.State,
+		Cause: wording.OneLine(s.Message),
+	}
+	explain(&t, fmt.Sprintf("%d of %s failed", s.Failed, wording.Count(s.Total, "task")), tasks)
+	return &t
+}
+
+// preparesAgain reports whether the preparation of a task failed and its node tries it again.
+func preparesAgain(t *api.TaskView) bool {
+	return t.State == cluster.StatePreparing && strings.Contains(t.Message, "; trying again after ")
+}
+
+// ofCron returns the trouble of a cron, or nil: its last moment has no job, or its schedules have no further moment.
+// A job that failed is a trouble of the job.
+func ofCron(v *api.CronView) *api.Trouble {
+	argument := wording.Argument(wording.KindCron, v.Cluster, v.Name)
+	t := api.Trouble{Object: wording.Object(wording.KindCron, v.Cluster, v.Name)}
+	switch {
+	case v.Status.State == "suspended" || v.Status.State == "deleting":
+		return nil
+	case v.Status.Message != "":
+		t.State, t.Next = api.TroubleMissed, "berth cron history "+argument
+		t.Cause = wording.ShortTasks(wording.OneLine(v.Status.Message))
+	case len(v.Status.Next) == 0 && v.Status.State == "waiting":
+		t.State, t.Next = api.TroubleNoMoments, "berth cron status "+argument
+		t.Cause = "none of its schedules has a next moment: " + strings.Join(v.Schedules, "; ")
+	default:
+		return nil
+	}
+	return &t
+}

@@ -1,0 +1,82 @@
+package apiserver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// TestTroubles: the server lists what is not as it should be with cause and next step, and finds the troubles of one
+// object by kind, cluster and name.
+func TestTroubles(t *testing.T) {
+	s := newWorld(t)
+	s.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
+	s.want(201, "PUT", "/v1/clusters/default/services/web", service("web", "web@1", 2))
+	s.want(201, "PUT", "/v1/clusters/default/services/idle", service("idle", "web@1", 0))
+	s.put(map[string]any{
+		"status/n1": cluster.NodeStatus{Name: "n1"},
+		"node/n1": cluster.Node{
+			Name: "n1", State: cluster.NodeDown, Domain: "default", Reason: "silent for 3m", Since: time.Now(),
+		},
+	})
+	for _, id := range []cluster.TaskID{"default.web.1.0", "default.web.1.1"} {
+		s.why.set(cluster.Waiting{
+			Task: id, Sentence: "no node has room",
+			Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}},
+		})
+	}
+	node := api.Trouble{
+		Object: "node/n1", State: "down", Cause: "silent for 3m", Next: "berth node status n1",
+	}
+	web := api.Trouble{
+		Object: "service/web", State: "starting",
+		Cause: "0 of 2 tasks are healthy; 2 to be placed; no node has room", Next: "berth node ls",
+	}
+	task := api.Trouble{
+		Object: "task/web.1.0", State: "pending", Cause: "web.1.0: no node has room", Next: "berth explain web.1.0",
+	}
+	for query, want := range map[string][]api.Trouble{
+		"":                                       {node, web},
+		"?kind=node":                             {node},
+		"?kind=service":                          {web},
+		"?kind=service&cluster=default&name=web": {web},
+		"?kind=service&name=idle":                {},
+		"?kind=node&name=n2":                     {},
+		"?cluster=other&kind=service":            {},
+		"?kind=task&name=default.web.1.0":        {task},
+		"?kind=task&name=default.web.1.7":        {},
+	} {
+		got := read[api.Page[api.Trouble]](t, s.want(200, "GET", "/v1/troubles"+query, nil))
+		if diff := cmp.Diff(want, got.Items); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", query, diff)
+		}
+	}
+	s.want(400, "GET", "/v1/troubles?kind=task", nil)
+	s.want(400, "GET", "/v1/troubles?kind=pod", nil)
+}
+
+// TestListsByName: lists of services, jobs, crons and nodes answer with the elements of one name.
+func TestListsByName(t *testing.T) {
+	s := newWorld(t)
+	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
+	s.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
+	for _, path := range []string{"default/services/web", "default/services/api", "red/services/web"} {
+		s.want(201, "PUT", "/v1/clusters/"+path, service(path[len(path)-3:], "web@1", 1))
+	}
+	s.put(map[string]any{
+		"status/n1": cluster.NodeStatus{Name: "n1"}, "status/n2": cluster.NodeStatus{Name: "n2"},
+	})
+	for path, want := range map[string]int{
+		"/v1/services?name=web": 2, "/v1/services?name=none": 0, "/v1/clusters/red/services?name=web": 1,
+		"/v1/nodes?name=n1": 1, "/v1/nodes?name=": 2, "/v1/jobs?name=web": 0, "/v1/crons?name=web": 0,
+	} {
+		got := read[api.Page[map[string]any]](t, s.want(200, "GET", path, nil))
+		if len(got.Items) != want {
+			t.Errorf("%s: %d elements, want %d", path, len(got.Items), want)
+		}
+	}
+}

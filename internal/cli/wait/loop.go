@@ -1,0 +1,167 @@
+package wait
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
+)
+
+// Times of the loop.
+const (
+	// idleInterval is the longest time between two looks: some of what is shown changes with time alone.
+	idleInterval = 2 * time.Second
+	// minInterval is the shortest time between two looks, so that a burst of changes costs one look.
+	minInterval = 100 * time.Millisecond
+	// outageTimeout is how long no server may answer before the wait ends with the error.
+	outageTimeout = 30 * time.Second
+)
+
+// Loop looks at objects until none is open: once at the beginning, after each change, and every idleInterval.
+type Loop struct {
+	Session *session.Session
+	// Progress is ended with the loop; nil where the caller shows progress by itself.
+	Progress *Progress
+	// Changes are the streams whose elements make the loop look again. Without any, the loop looks every idleInterval.
+	Changes []func(context.Context) client.Changes
+	// Until, unless zero, is a time at which the loop looks, whatever has changed.
+	Until time.Time
+	// Look reads the objects and reports whether any is still open. An error that says that no server answers is
+	// retried for outageTimeout; any other error ends the loop.
+	Look func(context.Context) (open bool, err error)
+}
+
+// Run returns once Look finds nothing open, with the error of Look, or with that of ctx.
+func (l *Loop) Run(ctx context.Context) error {
+	if l.Progress != nil {
+		defer l.Progress.End()
+	}
+	wake := make(chan struct{}, 1)
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	following, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, changes := range l.Changes {
+		followers.Go(func() {
+			for _, err := range changes(following) {
+				if err != nil {
+					return // Look reports why no server answers
+				}
+				select {
+				case wake <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	var outage time.Time
+	for {
+		open, err := l.Look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			outage = time.Time{}
+		case !errors.Is(err, client.ErrUnreachable) && client.StatusOf(err) != http.StatusServiceUnavailable:
+			return err
+		case outage.IsZero():
+			outage = l.Session.Now()
+			l.note(session.ErrorText(err) + "; trying again")
+		case l.Session.Now().Sub(outage) > outageTimeout:
+			return err
+		}
+		if err == nil && !open {
+			return nil
+		}
+		if err := l.pause(ctx, wake); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for a change, the end of idleInterval, or the time Until.
+func (l *Loop) pause(ctx context.Context, wake <-chan struct{}) error {
+	least := time.After(minInterval)
+	rest := idleInterval
+	if left := l.Until.Sub(l.Session.Now()); !l.Until.IsZero() && left > 0 {
+		rest = min(rest, left)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wake:
+	case <-time.After(rest):
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-least:
+		return nil
+	}
+}
+
+func (l *Loop) note(text string) {
+	if l.Progress != nil {
+		l.Progress.Note(text)
+		return
+	}
+	l.Session.Messagef("berth: %s", text)
+}
+
+// maxStreams bounds the streams of one loop. With more objects, each cluster's list is followed as a whole.
+const maxStreams = 8
+
+// ChangesOf returns the streams that tell when one of the objects may have changed.
+func ChangesOf(c *client.Client, names []session.Name) (all []func(context.Context) client.Changes) {
+	seen := map[session.Name]bool{}
+	for _, n := range names {
+		if len(names) > maxStreams {
+			n.Name = ""
+		}
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		all = append(all, changesOf(c, n))
+	}
+	return all
+}
+
+// changesOf returns the stream of one object, an empty one for kinds without a stream.
+func changesOf(c *client.Client, n session.Name) func(context.Context) client.Changes {
+	return func(ctx context.Context) client.Changes {
+		switch n.Kind {
+		case wording.KindService:
+			return c.ServiceChanges(ctx, n.Cluster, n.Name)
+		case wording.KindJob:
+			return c.JobChanges(ctx, n.Cluster, n.Name)
+		case wording.KindCron:
+			return c.CronChanges(ctx, n.Cluster, n.Name)
+		case wording.KindNode:
+			return c.NodeChanges(ctx, n.Name)
+		case wording.KindTask:
+			for _, id := range []cluster.TaskID{
+				cluster.TaskID(n.Name), cluster.TaskID(cluster.DefaultCluster + "." + n.Name),
+			} {
+				if parts, ok := id.Parts(); ok {
+					return c.TaskChanges(ctx, filterOfOwner(parts))
+				}
+			}
+		}
+		return func(func(uint64, error) bool) {}
+	}
+}
+
+// filterOfOwner chooses the tasks of the owner of a task.
+func filterOfOwner(p cluster.TaskParts) client.TaskFilter {
+	if p.Step == "" {
+		return client.TaskFilter{Cluster: p.Cluster, Service: p.Owner, All: true}
+	}
+	return client.TaskFilter{Cluster: p.Cluster, Job: p.Owner, All: true}
+}

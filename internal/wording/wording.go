@@ -1,0 +1,118 @@
+// Package wording holds the words and the small forms of Berth's sentences that the servers and the command line share:
+// names of objects and tasks as the command line takes them, counts, and spans of time.
+package wording
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Words for the kinds of objects, as in "service/web".
+const (
+	KindService    = "service"
+	KindJob        = "job"
+	KindDefinition = "definition"
+	KindCluster    = "cluster"
+	KindNode       = "node"
+	KindTask       = "task"
+	KindCron       = "cron"
+)
+
+// Object returns the argument that names an object: KIND/NAME in the default cluster and for objects without a cluster,
+// else KIND/CLUSTER/NAME.
+func Object(kind, in, name string) string {
+	if in == "" || in == cluster.DefaultCluster {
+		return kind + "/" + name
+	}
+	return kind + "/" + in + "/" + name
+}
+
+// Argument returns the argument that names an object for a command of one kind: NAME in the default cluster, else
+// KIND/CLUSTER/NAME.
+func Argument(kind, in, name string) string {
+	if in == "" || in == cluster.DefaultCluster {
+		return name
+	}
+	return Object(kind, in, name)
+}
+
+// OwnerKind returns the word for the kind of an owner.
+func OwnerKind(o cluster.OwnerRef) string {
+	switch o.Kind {
+	case cluster.KindJob:
+		return KindJob
+	case cluster.KindCron:
+		return KindCron
+	default:
+		return KindService
+	}
+}
+
+// Owner returns the argument that names an owner, such as "job/squares".
+func Owner(o cluster.OwnerRef) string { return Object(OwnerKind(o), o.Cluster, o.Name) }
+
+// ShortTask returns a task's id without the default cluster.
+func ShortTask(id cluster.TaskID) string {
+	return strings.TrimPrefix(string(id), cluster.DefaultCluster+".")
+}
+
+// ShortTasks returns a sentence in which the ids of tasks have their short form, see ShortTask.
+func ShortTasks(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		id := strings.TrimRight(w, ":;,.")
+		if _, ok := cluster.TaskID(id).Parts(); ok {
+			words[i] = ShortTask(cluster.TaskID(id)) + w[len(id):]
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Span writes a duration in its largest whole unit of which there are at least two: "90s", "3h", "12d". A negative
+// duration is "0s".
+func Span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + "s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + "m"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + "h"
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + "d"
+}
+
+// Count writes a number with its noun: "1 task", "2 tasks".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// JoinNonEmpty joins the parts that are not empty.
+func JoinNonEmpty(sep string, parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, sep)
+}
+
+// OneLine returns a text with all white space, line ends too, as single spaces.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Pressure says what a node is short of, and which task its agent suggests to move away.
+func Pressure(p *cluster.Pressure) string {
+	text := OneLine(p.Message)
+	if p.Task == "" {
+		return text
+	}
+	return JoinNonEmpty("; ", text, JoinNonEmpty(": ", ShortTask(p.Task)+" is to move away", OneLine(p.Why)))
+}
