@@ -39,6 +39,18 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 
 	// While there is nowhere to go, it stays.
 	first := running(t, w.Site, "greedy", 1)[0]
+	// The agent names the task that is to move from its newest sample. One from before the task took its memory names
+	// another task.
+	w.Eventually(soon, func() error {
+		node, err := w.client.Node(t.Context(), "n1")
+		if err != nil {
+			return err
+		}
+		if node.Used == nil || node.Used.Pressure == nil || node.Used.Pressure.Task != first.ID {
+			return fmt.Errorf("the node does not say that %s is to move: %+v", first.ID, node.Used)
+		}
+		return nil
+	})
 	w.Agent(hosts[1])
 	w.Eventually(soon, func() error {
 		live := alive(w.Site, "greedy")
