@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -64,6 +65,14 @@ func BenchmarkLooks(b *testing.B) {
 			l := s.look(snap)
 			for e := range snap.Services("") {
 				l.serviceView(e)
+			}
+		}
+	})
+	b.Run("troubles", func(b *testing.B) {
+		a := &troublesAPI{workloads{look: s.look}, s.nodeView}
+		for b.Loop() {
+			if n := len(a.find(snap, &troubleFilter{caller: &access.Caller{}})); n != 0 { // each service starts, and no task is held up
+				b.Fatal(n)
 			}
 		}
 	})

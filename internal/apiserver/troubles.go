@@ -66,7 +66,7 @@ func (a *troublesAPI) find(snap *store.Snapshot, f *troubleFilter) []api.Trouble
 		return a.ofTask(l, f)
 	}
 	o := trouble.Objects{
-		Now: l.now, Tasks: l.newestTasks, Misplaced: l.misplacedTasks,
+		Now: l.now, Tasks: l.troubledTasks, Misplaced: l.misplacedTasks,
 	}
 	if f.kind == "" || f.kind == wording.KindNode {
 		for _, name := range nodeNames(snap) {
@@ -101,7 +101,7 @@ func (a *troublesAPI) ofTask(l *look, f *troubleFilter) []api.Trouble {
 	if !ok || !f.caller.Sees(p.Cluster) || f.cluster != "" && f.cluster != p.Cluster {
 		return nil
 	}
-	for _, v := range l.newestTasks(cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}) {
+	for _, v := range l.troubledTasks(cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}) {
 		if v.ID != id {
 			continue
 		}
@@ -112,26 +112,43 @@ func (a *troublesAPI) ofTask(l *look, f *troubleFilter) []api.Trouble {
 	return nil
 }
 
-// newestTasks returns the newest attempt of each task of an owner; of a service only tasks that wait or live.
-func (l *look) newestTasks(o cluster.OwnerRef) []api.TaskView {
+// troubledTasks returns the newest attempt of each task of an owner that may need attention: of a service only tasks
+// that wait or live, and of no owner tasks that run undisturbed.
+func (l *look) troubledTasks(o cluster.OwnerRef) (all []api.TaskView) {
 	f := taskFilter{cluster: o.Cluster, service: o.Name}
 	if o.Kind == cluster.KindJob {
 		f = taskFilter{cluster: o.Cluster, job: o.Name, all: true}
 	}
 	newest := map[cluster.TaskID]int{}
-	var all []api.TaskView
-	for _, item := range l.tasks(f) {
-		v := item.Value
-		i, known := newest[v.ID]
-		switch {
-		case !known:
-			newest[v.ID] = len(all)
-			all = append(all, v)
-		case v.Attempt > all[i].Attempt:
-			all[i] = v
+	for row := range f.rows(l.snap) {
+		newest[row.Task] = max(newest[row.Task], row.Number)
+	}
+	for row := range f.rows(l.snap) {
+		if row.Number != newest[row.Task] || l.undisturbed(row) {
+			continue
+		}
+		if item, ok := l.attemptView(f, row); ok {
+			all = append(all, item.Value)
+		}
+	}
+	for _, item := range l.pendingTasks(f, o) {
+		// The last attempt of a job's task says why the task waits.
+		if o.Kind != cluster.KindJob || newest[item.Value.ID] == 0 {
+			all = append(all, item.Value)
 		}
 	}
 	return all
+}
+
+// undisturbed reports whether an attempt has run well since it began, on a node that is not silent.
+func (l *look) undisturbed(row *store.AttemptRow) bool {
+	o := row.Observed
+	if o == nil || row.Outcome != nil || o.State != cluster.StateRunning || o.Restarts > 0 ||
+		o.Health == cluster.HealthFailing || o.Health == cluster.HealthWarning {
+		return false
+	}
+	node, ok := l.snap.Node(row.Node)
+	return !ok || node.Value.State != cluster.NodeDown
 }
 
 // misplacedTasks returns the tasks of a service that run where they should not.

@@ -22,7 +22,8 @@ type Objects struct {
 	Services []api.ServiceView
 	Jobs     []api.JobView
 	Crons    []api.CronView
-	// Tasks returns the newest attempt of each task of an owner. It is called for owners that are not well.
+	// Tasks returns the newest attempt of each task of an owner that may need attention. Tasks that run undisturbed may
+	// be left out. It is called for owners that are not well.
 	Tasks func(cluster.OwnerRef) []api.TaskView
 	// Misplaced returns the tasks of a service that run where they should not. It is called for healthy services.
 	Misplaced func(cluster.OwnerRef) []api.TaskView
@@ -107,10 +108,15 @@ func explain(t *api.Trouble, counts string, tasks []api.TaskView) {
 			t.Cause = wording.JoinNonEmpty(": ", counts, wording.ShortTask(worst.ID), reasonLine(worst))
 		}
 	}
-	if worst == nil {
-		return
+	if worst != nil {
+		addReason(t, worst)
+		setNext(t, worst)
 	}
-	addReason(t, worst)
+	t.Cause = wording.ShortTasks(t.Cause)
+}
+
+// setNext sets the next step about the worst task, and the task whose output or explanation shows the cause.
+func setNext(t *api.Trouble, worst *api.TaskView) {
 	switch {
 	case noNodeTakes(worst):
 		t.Next = "berth node ls"
