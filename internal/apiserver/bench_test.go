@@ -71,7 +71,8 @@ func BenchmarkLooks(b *testing.B) {
 	b.Run("troubles", func(b *testing.B) {
 		a := &troublesAPI{workloads{look: s.look}, s.nodeView}
 		for b.Loop() {
-			if n := len(a.find(snap, &troubleFilter{caller: &access.Caller{}})); n != 0 { // each service starts, and no task is held up
+			// Each service starts, and no task is held up.
+			if n := len(a.find(snap, &troubleFilter{caller: &access.Caller{}})); n != 0 {
 				b.Fatal(n)
 			}
 		}

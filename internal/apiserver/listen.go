@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/privatefile"
 )
 
 // Listener is an address under the policy of who may talk.
@@ -154,16 +155,10 @@ func clearSocket(path string) error {
 // TokenFile returns the token in a file, making the file with a new one, readable by this user only, if there
 // is none. A file that others may read is refused.
 func TokenFile(path string) (string, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	text, err := privatefile.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return newToken(path)
-	case err != nil:
-		return "", fmt.Errorf("read token file: %w", err)
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("read token file: %s may be read by others; make its mode 0600", path)
 	}
-	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read token file: %w", err)
 	}

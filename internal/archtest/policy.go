@@ -60,10 +60,11 @@ var layers = map[string][]string{
 	"internal/manifest/schemagen":  {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/measure":             {"internal/cluster", "internal/egress"},
 	"internal/peers":               {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
-	"internal/pki":                 {"internal/cluster"},
+	"internal/pki":                 {"internal/cluster", "internal/privatefile"},
 	"internal/plain":               {},
+	"internal/privatefile":         {},
 	"internal/pty":                 {},
-	"internal/secrets":             {"internal/cluster"},
+	"internal/secrets":             {"internal/cluster", "internal/privatefile"},
 	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
 	"internal/spelling":            {},
 	"internal/store":               {"internal/clause", "internal/cluster"},
@@ -109,7 +110,8 @@ var layers = map[string][]string{
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {
 		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
-		"internal/manifest", "internal/observe", "internal/pki", "internal/store", "internal/telemetry",
+		"internal/manifest", "internal/observe", "internal/pki", "internal/privatefile", "internal/store",
+		"internal/telemetry",
 		"internal/transport", "internal/version", "internal/wording",
 	},
 	"internal/apiserver/access": {
@@ -283,7 +285,7 @@ var layers = map[string][]string{
 		"internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/taskview", "internal/wording",
 	},
 	"internal/hinted":        {},
-	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/store"},
+	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
 	"internal/serve/dev":     {"internal/serve/node", "internal/serve/server"},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pki", "internal/serve/datadir",
@@ -291,7 +293,7 @@ var layers = map[string][]string{
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/network",
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd",
-		"internal/executor/process", "internal/hinted", "internal/pki", "internal/telemetry",
+		"internal/executor/process", "internal/hinted", "internal/pki", "internal/privatefile", "internal/telemetry",
 		"internal/transport", "internal/version",
 	},
 	"internal/serve/server": {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/privatefile"
 )
 
 // Names of the files in the folder of a machine's identity.
@@ -100,10 +101,7 @@ func WriteAuthority(dir string, caPEM, keyPEM []byte) error {
 // missing: this machine cannot sign. A key that others may read is refused.
 func OpenAuthority(dir string) (*Authority, error) {
 	path := filepath.Join(dir, caKeyFile)
-	if err := private(path); err != nil {
-		return nil, fmt.Errorf("open the authority: %w", err)
-	}
-	keyPEM, err := os.ReadFile(path)
+	keyPEM, err := privatefile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the authority: %w", err)
 	}

@@ -110,7 +110,7 @@ func TestAuthorityWithoutKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := OpenAuthority(dir); err == nil || errors.Is(err, fs.ErrNotExist) ||
-		!strings.Contains(err.Error(), "0600") {
+		!strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a key that others may read: %v", err)
 	}
 	if err := os.Remove(key); err != nil {

@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/berthd/berth/internal/privatefile"
 )
 
 // intentFile holds a whole identity while its files are replaced one after the other. So a crash between two of them
@@ -135,12 +137,11 @@ func readIdentity(dir string) (*identity, error) {
 	var files [3][]byte
 	for i, name := range []string{caFile, certFile, keyFile} {
 		path := filepath.Join(dir, name)
+		read := os.ReadFile
 		if name == keyFile {
-			if err := private(path); err != nil {
-				return nil, err
-			}
+			read = privatefile.Read
 		}
-		text, err := os.ReadFile(path)
+		text, err := read(path)
 		if err != nil {
 			return nil, err
 		}
@@ -149,23 +150,8 @@ func readIdentity(dir string) (*identity, error) {
 	return newIdentity(files[0], files[1], files[2])
 }
 
-// private refuses a file that others may read.
-func private(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s may be read by others; make its mode 0600", path)
-	}
-	return nil
-}
-
 func readKey(path string) (*ecdsa.PrivateKey, error) {
-	if err := private(path); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(path)
+	text, err := privatefile.Read(path)
 	if err != nil {
 		return nil, err
 	}

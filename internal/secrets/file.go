@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/berthd/berth/internal/privatefile"
 )
 
 // prefix begins the text of a master key.
@@ -195,14 +197,7 @@ func FileIDs(dataDir string) ([]string, error) {
 }
 
 func read(path string) ([]master, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the secrets key: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("read the secrets key: %s may be read by others; make its mode 0600", path)
-	}
-	b, err := os.ReadFile(path)
+	b, err := privatefile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the secrets key: %w", err)
 	}

@@ -122,7 +122,7 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 	if err := os.Chmod(open, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secrets.Open(to, nil); err == nil || !strings.Contains(err.Error(), "0600") {
+	if _, err := secrets.Open(to, nil); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that others may read: got %v", err)
 	}
 	if text := fmt.Sprintf("%v %+v %#v", from, from, from); strings.Contains(text,

@@ -6,11 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/berthd/berth/internal/privatefile"
 )
 
 // ReadSecret reads a file with one secret, named by a flag or a variable.
-func ReadSecret(what, path string) (string, error) {
-	raw, err := os.ReadFile(path)
+func ReadSecret(what, path string) (string, error) { return readSecret(what, path, os.ReadFile) }
+
+func readSecret(what, path string, read func(string) ([]byte, error)) (string, error) {
+	raw, err := read(path)
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", what, err)
 	}
@@ -19,6 +23,11 @@ func ReadSecret(what, path string) (string, error) {
 		return "", fmt.Errorf("read %s: %s is empty", what, path)
 	}
 	return secret, nil
+}
+
+// ReadCredential reads a file with a credential of the operator. A file that other users may read is refused.
+func ReadCredential(what, path string) (string, error) {
+	return readSecret(what, path, privatefile.Read)
 }
 
 // ReplaceFile writes a file that only this user reads, all or nothing, and survives a loss of power.

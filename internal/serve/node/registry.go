@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/berthd/berth/internal/privatefile"
 )
 
 // registryLogin is what one registry wants.
@@ -19,16 +20,9 @@ type registryLogin struct {
 //	{"auths": {"registry.example": {"auth": "<base64 of user:secret>"},
 //	           "other.example:5000": {"username": "u", "password": "p"}}}
 //
-// The file holds secrets: one that others may read is refused. No error tells what is in it.
+// A file that other users may read is refused. No error shows the content.
 func readRegistries(path string) (func(registry string) (user, secret string), error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the registries' logins: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("read the registries' logins: %s may be read by others; make its mode 0600", path)
-	}
-	b, err := os.ReadFile(path)
+	b, err := privatefile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the registries' logins: %w", err)
 	}

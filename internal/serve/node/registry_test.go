@@ -38,7 +38,7 @@ func TestRegistries(t *testing.T) {
 		mode os.FileMode
 		want string
 	}{
-		"open to others": {`{"auths": {}}`, 0o644, "make its mode 0600"},
+		"open to others": {`{"auths": {}}`, 0o644, "chmod 600"},
 		"no JSON":        {`{"auths": {"r": {"auth": "c2VjcmV0`, 0o600, "not JSON of the form"},
 		"no auths":       {`{}`, 0o600, "not JSON of the form"},
 		"no base64":      {`{"auths": {"r": {"auth": "secret!"}}}`, 0o600, `the auth of "r"`},

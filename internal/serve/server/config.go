@@ -20,7 +20,7 @@ const StorePasswordVariable = "BERTH_STORE_PASSWORD"
 // password reads the user's password anew, as it may have been changed.
 func (c *StoreConfig) password() (string, error) {
 	if c.PasswordFile != "" {
-		return datadir.ReadSecret("the password for the store", c.PasswordFile)
+		return datadir.ReadCredential("the password for the store", c.PasswordFile)
 	}
 	if password := os.Getenv(StorePasswordVariable); password != "" {
 		return password, nil
