@@ -375,7 +375,7 @@ func TestBrokenServerFiles(t *testing.T) {
 		{"settings of nothing", "server.json", `{}`, 0o600, []string{"server.json", "no name"}},
 		{"no settings", "server.json", "", 0, []string{"server.json", "did not end"}},
 		{"no key of the authority", "pki/ca.key", "", 0, []string{"ca.key"}},
-		{"a key that others read", "pki/self.key", "same", 0o644, []string{"self.key", "0600"}},
+		{"a key that others read", "pki/self.key", "same", 0o644, []string{"self.key", "chmod 600"}},
 		{"no certificate", "pki/self.crt", "", 0, []string{"self.crt"}},
 		{"a certificate of nothing", "pki/self.crt", "x", 0o600, []string{"self.crt"}},
 		{
