@@ -1,4 +1,4 @@
-package store
+package recordjson
 
 import "github.com/berthd/berth/internal/cluster"
 
