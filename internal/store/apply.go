@@ -11,6 +11,7 @@ import (
 // state is the mutable form of the tables: the next snapshot, and data that only its one writer needs.
 type state struct {
 	*Snapshot
+	kinds kindIndex
 	// known holds the revision of every key seen, so that a resync finds changed and missing keys.
 	known map[string]uint64
 	// desiredAt and observedAt hold the attempt number of the record under a key, by "<node>/<task>".
@@ -24,6 +25,7 @@ type state struct {
 func newState(faults func(string, error)) *state {
 	return &state{
 		Snapshot:   newSnapshot(),
+		kinds:      newKindIndex(kinds),
 		known:      map[string]uint64{},
 		desiredAt:  map[string]int{},
 		observedAt: map[string]int{},
@@ -72,92 +74,26 @@ func (s *state) dropMissing(present []Change, prefix string) {
 
 // change applies one record. An unknown key is ignored: the layout may grow.
 func (s *state) change(key string, c *Change) {
-	kind, rest, _ := strings.Cut(key, "/")
-	switch kind {
-	case "state", "attempt", "plan", "event":
-	case "status":
-		s.delta.specChanged = s.delta.specChanged || !strings.Contains(rest, "/") // a node registered
-	default:
-		s.delta.specChanged = true
-	}
-	switch kind {
-	case "cluster":
-		put(s, s.clusters, rest, c)
-		s.delta.topics |= TopicClusters
-	case "service":
-		put(s, s.services, rest, c)
-		s.touchOwner(cluster.KindService, rest)
-	case "job":
-		put(s, s.jobs, rest, c)
-		s.touchOwner(cluster.KindJob, rest)
-	case "task":
-		s.definition(rest, c)
-	case "host":
-		put(s, s.hosts, rest, c)
-		s.delta.addNode(rest)
-	case "node":
-		put(s, s.nodes, rest, c)
-		s.delta.addNode(rest)
-	case "status":
-		s.status(rest, c)
-	case "state":
-		s.desired(rest, c)
-	case "attempt":
-		s.outcome(rest, c)
-	case "plan":
-		s.plan(rest, c)
-	case "leader":
-		put(s, s.leaders, rest, c)
-		s.delta.topics |= TopicLeader
-	case "server":
-		put(s, s.servers, rest, c)
-		s.delta.topics |= TopicServers
-	case "token":
-		put(s, s.tokens, rest, c)
-	case "domain":
-		put(s, s.domains, rest, c)
-		s.delta.topics |= TopicDomain
-	case "recovery":
-		put(s, s.recoveries, rest, c)
-		s.delta.topics |= TopicDomain
-	case "seal":
-		put(s, s.seals, rest, c)
-	case "rollout":
-		put(s, s.rollouts, rest, c)
-		s.touchOwner(cluster.KindService, rest)
-	case "scale":
-		put(s, s.scales, rest, c)
-		s.touchOwner(cluster.KindService, rest)
-	case "cron":
-		put(s, s.crons, rest, c)
-		s.delta.topics |= TopicCrons
-	case "fired":
-		put(s, s.fired, rest, c)
-		s.delta.topics |= TopicCrons
-	case "rebalance":
-		put(s, s.rebalances, rest, c)
-	case "reservation":
-		put(s, s.reserved, rest, c)
-		s.delta.topics |= TopicReservations
-	case "secret":
-		put(s, s.secrets, rest, c)
-		s.delta.topics |= TopicSecrets
-	case "secretkey":
-		put(s, s.secretKeys, rest, c)
-		s.delta.topics |= TopicSecrets
-	case "masterkey":
-		put(s, s.masterKeys, rest, c)
-		s.delta.topics |= TopicSecrets
-	case "event":
-		s.event(rest, c)
+	k, rest := s.kinds.of(key)
+	s.delta.specChanged = s.delta.specChanged || k == nil || !k.progress
+	if k != nil && k.apply != nil {
+		k.apply(s, rest, c)
 	}
 }
 
-func (s *state) touchOwner(kind cluster.Kind, rest string) {
-	inCluster, name, ok := strings.Cut(rest, "/")
-	if ok {
-		s.delta.addOwner(cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name})
+// find returns the revisions and the value of the record under a key without the store's prefix: see kind.find.
+func (s *state) find(key string) (Record, any, bool) {
+	if k, rest := s.kinds.of(key); k != nil && k.find != nil {
+		return k.find(s.Snapshot, rest)
 	}
+	return Record{}, nil, false
+}
+
+// isInTables reports whether the tables hold the record under a key, which comes without the store's prefix. A branch
+// keeps a list of all other keys itself.
+func (s *state) isInTables(key string) bool {
+	k, _ := s.kinds.of(key)
+	return k != nil && k.find != nil
 }
 
 // put applies a change to a table with one entry for each record. A record that cannot be decoded leaves the table as
@@ -176,12 +112,9 @@ func put[T any](s *state, t *table[T], name string, c *Change) bool {
 	return true
 }
 
+// definition applies task/<name>/<version>.
 func (s *state) definition(rest string, c *Change) {
-	name, version, versioned := strings.Cut(rest, "/")
-	if !versioned {
-		put(s, s.newest, name, c)
-		return
-	}
+	name, version, _ := strings.Cut(rest, "/")
 	n, err := strconv.Atoi(version)
 	if err == nil {
 		ref := cluster.Ref{Name: name, Version: n}
@@ -209,14 +142,9 @@ func (s *state) event(id string, c *Change) {
 	s.events.Set(order, Entry[cluster.EventBatch]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
 }
 
-// status applies status/<node> and status/<node>/<task>.
-func (s *state) status(rest string, c *Change) {
-	node, task, isTask := strings.Cut(rest, "/")
-	if !isTask {
-		put(s, s.statuses, node, c)
-		s.delta.addNode(node)
-		return
-	}
+// observed applies status/<node>/<task>.
+func (s *state) observed(rest string, c *Change) {
+	node, task, _ := strings.Cut(rest, "/")
 	if c.Deleted {
 		if n, ok := s.observedAt[rest]; ok {
 			delete(s.observedAt, rest)
@@ -230,7 +158,7 @@ func (s *state) status(rest string, c *Change) {
 		// write has to compare. Without such a status the row has number 0.
 		s.faults(c.Key, err)
 		if s.ignoreForeign {
-			s.status(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
+			s.observed(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
 			return
 		}
 		n := s.observedAt[rest]
@@ -312,12 +240,9 @@ func (s *state) detachForeignObserved(task cluster.TaskID, number int) {
 	}
 }
 
-// desired applies state/<node>/<task>. The mark state/<task> holds no further information and is ignored.
+// desired applies state/<node>/<task>.
 func (s *state) desired(rest string, c *Change) {
-	node, task, isTask := strings.Cut(rest, "/")
-	if !isTask {
-		return
-	}
+	node, task, _ := strings.Cut(rest, "/")
 	id := cluster.TaskID(task)
 	old, had := s.desiredAt[rest]
 	unset := func(r *AttemptRow) { r.Desired, r.DesiredRev, r.Unreadable = r.planned, 0, false }

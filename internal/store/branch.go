@@ -145,7 +145,7 @@ func (b *Branch) change(op Op, at uint64) (Change, bool) {
 	if exists {
 		created = r.Created
 	}
-	if !isInTables(rest) {
+	if !b.state.isInTables(rest) {
 		b.outsideTables[op.Key] = at
 	}
 	return Change{Record: Record{Key: op.Key, Value: op.Value, Created: created, Modified: at}}, true
@@ -155,22 +155,22 @@ func (b *Branch) change(op Op, at uint64) (Change, bool) {
 // state knows the numbers of the records that it applied itself, but not those of the snapshot that the branch began
 // with.
 func (b *Branch) restoreAttemptNumber(key string) {
-	kind, rest, _ := strings.Cut(key, "/")
+	noun, rest, _ := strings.Cut(key, "/")
 	node, task, isTask := strings.Cut(rest, "/")
 	of := b.state.desiredAt
 	switch {
 	case !isTask:
 		return
-	case kind == "status":
+	case noun == nounStatus:
 		of = b.state.observedAt
-	case kind != "state":
+	case noun != nounState:
 		return
 	}
 	if _, known := of[rest]; known {
 		return
 	}
 	for row := range b.state.TaskAttempts(cluster.TaskID(task)) {
-		if row.Node == node && (kind == "state" && row.DesiredRev != 0 || kind == "status" && row.ObservedRev != 0) {
+		if row.Node == node && (noun == nounState && row.DesiredRev != 0 || noun == nounStatus && row.ObservedRev != 0) {
 			of[rest] = row.Number
 		}
 	}

@@ -107,109 +107,35 @@ type Snapshot struct {
 	rows        int                                  // the number of attempts
 }
 
-func newSnapshot() *Snapshot {
-	return &Snapshot{
-		clusters:    new(table[cluster.Cluster]),
-		newest:      new(table[Newest]),
-		definitions: new(table[cluster.TaskDefinition]),
-		services:    new(table[cluster.Service]),
-		jobs:        new(table[cluster.Job]),
-		hosts:       new(table[cluster.Host]),
-		nodes:       new(table[cluster.Node]),
-		statuses:    new(table[cluster.NodeStatus]),
-		leaders:     new(table[cluster.Leader]),
-		servers:     new(table[cluster.Server]),
-		tokens:      new(table[cluster.AccessToken]),
-		domains:     new(table[cluster.DomainSettings]),
-		recoveries:  new(table[cluster.Recovery]),
-		seals:       new(table[cluster.Seals]),
-		rollouts:    new(table[cluster.Rollout]),
-		scales:      new(table[cluster.Scale]),
-		crons:       new(table[cluster.Cron]),
-		fired:       new(table[cluster.CronStatus]),
-		rebalances:  new(table[cluster.Rebalancing]),
-		reserved:    new(table[cluster.Reservation]),
-		secrets:     new(table[cluster.Secret]),
-		secretKeys:  new(table[cluster.SecretKey]),
-		masterKeys:  new(table[cluster.MasterKey]),
-		plans:       new(tree[uint64, Entry[cluster.PlanRecord]]),
-		events:      newSmallNodeTree[string, Entry[cluster.EventBatch]](),
-		eventOrder:  newSmallNodeTree[string, string](),
-		attempts:    newSmallNodeTree[cluster.TaskID, []*AttemptRow](),
-		byNode:      newSmallNodeTree[string, struct{}](),
-	}
-}
+// newSnapshot returns an empty snapshot.
+func newSnapshot() *Snapshot { return new(Snapshot).derive(asNew) }
 
 // publish returns an immutable snapshot that shares its data with s; s may be changed further.
-func (s *Snapshot) publish() *Snapshot {
-	return &Snapshot{
-		revision:    s.revision,
-		rows:        s.rows,
-		clusters:    s.clusters.published(),
-		newest:      s.newest.published(),
-		definitions: s.definitions.published(),
-		services:    s.services.published(),
-		jobs:        s.jobs.published(),
-		hosts:       s.hosts.published(),
-		nodes:       s.nodes.published(),
-		statuses:    s.statuses.published(),
-		leaders:     s.leaders.published(),
-		servers:     s.servers.published(),
-		tokens:      s.tokens.published(),
-		domains:     s.domains.published(),
-		recoveries:  s.recoveries.published(),
-		seals:       s.seals.published(),
-		rollouts:    s.rollouts.published(),
-		scales:      s.scales.published(),
-		crons:       s.crons.published(),
-		fired:       s.fired.published(),
-		rebalances:  s.rebalances.published(),
-		reserved:    s.reserved.published(),
-		secrets:     s.secrets.published(),
-		secretKeys:  s.secretKeys.published(),
-		masterKeys:  s.masterKeys.published(),
-		plans:       s.plans.published(),
-		events:      s.events.published(),
-		eventOrder:  s.eventOrder.published(),
-		attempts:    s.attempts.published(),
-		byNode:      s.byNode.published(),
-	}
-}
+func (s *Snapshot) publish() *Snapshot { return s.derive(asPublished) }
 
 // fork returns a mutable copy of an immutable snapshot. The copy shares its data with s until it is changed.
-func (s *Snapshot) fork() *Snapshot {
-	return &Snapshot{
-		revision:    s.revision,
-		rows:        s.rows,
-		clusters:    s.clusters.fork(),
-		newest:      s.newest.fork(),
-		definitions: s.definitions.fork(),
-		services:    s.services.fork(),
-		jobs:        s.jobs.fork(),
-		hosts:       s.hosts.fork(),
-		nodes:       s.nodes.fork(),
-		statuses:    s.statuses.fork(),
-		leaders:     s.leaders.fork(),
-		servers:     s.servers.fork(),
-		tokens:      s.tokens.fork(),
-		domains:     s.domains.fork(),
-		recoveries:  s.recoveries.fork(),
-		seals:       s.seals.fork(),
-		rollouts:    s.rollouts.fork(),
-		scales:      s.scales.fork(),
-		crons:       s.crons.fork(),
-		fired:       s.fired.fork(),
-		rebalances:  s.rebalances.fork(),
-		reserved:    s.reserved.fork(),
-		secrets:     s.secrets.fork(),
-		secretKeys:  s.secretKeys.fork(),
-		masterKeys:  s.masterKeys.fork(),
-		plans:       s.plans.fork(),
-		events:      s.events.fork(),
-		eventOrder:  s.eventOrder.fork(),
-		attempts:    s.attempts.fork(),
-		byNode:      s.byNode.fork(),
+func (s *Snapshot) fork() *Snapshot { return s.derive(asFork) }
+
+// derive returns a snapshot of the same revision whose tables follow from those of s.
+func (s *Snapshot) derive(how derivation) *Snapshot {
+	to := &Snapshot{revision: s.revision}
+	for i := range kinds {
+		if kinds[i].derive != nil {
+			kinds[i].derive(to, s, how)
+		}
 	}
+	return to
+}
+
+// deriveAttempts derives the tables that all records of attempts share.
+func deriveAttempts(to, from *Snapshot, how derivation) {
+	to.attempts, to.byNode = derivedSmall(from.attempts, how), derivedSmall(from.byNode, how)
+	to.rows = from.rows
+}
+
+// deriveEvents derives the tables of the event log.
+func deriveEvents(to, from *Snapshot, how derivation) {
+	to.events, to.eventOrder = derivedSmall(from.events, how), derivedSmall(from.eventOrder, how)
 }
 
 // Revision returns the engine's revision that the snapshot is at: it holds every write up to it.

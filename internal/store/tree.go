@@ -47,3 +47,31 @@ func (t *tree[K, V]) fork() *tree[K, V] {
 	m := t.Map
 	return &tree[K, V]{Map: *m.Copy()}
 }
+
+// derivation is how the tables of a snapshot follow from those of another snapshot.
+type derivation int
+
+const (
+	asNew       derivation = iota // empty
+	asPublished                   // an immutable copy: see tree.published
+	asFork                        // a mutable copy of an immutable tree: see tree.fork
+)
+
+// derived returns a tree that follows from another one, which is nil where the new one begins empty.
+func derived[K cmp.Ordered, V any](from *tree[K, V], how derivation) *tree[K, V] {
+	switch how {
+	case asPublished:
+		return from.published()
+	case asFork:
+		return from.fork()
+	}
+	return new(tree[K, V])
+}
+
+// derivedSmall is derived for a tree with small nodes.
+func derivedSmall[K cmp.Ordered, V any](from *tree[K, V], how derivation) *tree[K, V] {
+	if how == asNew {
+		return newSmallNodeTree[K, V]()
+	}
+	return derived(from, how)
+}

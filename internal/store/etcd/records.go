@@ -27,13 +27,16 @@ func ReadSnapshot(from io.Reader) (records []store.Record, info SnapshotInfo, er
 	if info.Size, info.Hash, err = checkHash(path); err != nil {
 		return nil, info, err
 	}
-	err = inspect(path, &info, func(kv *mvccpb.KeyValue) {
-		records = append(records, store.Record{
-			Key: string(kv.Key), Value: kv.Value, Created: uint64(kv.CreateRevision), Modified: uint64(kv.ModRevision),
-		})
-	})
+	err = inspect(path, &info, func(r store.Record) { records = append(records, r) })
 	if err != nil {
 		return nil, info, fmt.Errorf("read snapshot: %w", err)
 	}
 	return records, info, nil
+}
+
+// recordOf converts a record of etcd.
+func recordOf(kv *mvccpb.KeyValue) store.Record {
+	return store.Record{
+		Key: string(kv.Key), Value: kv.Value, Created: uint64(kv.CreateRevision), Modified: uint64(kv.ModRevision),
+	}
 }
