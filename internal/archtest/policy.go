@@ -67,17 +67,20 @@ var layers = map[string][]string{
 	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
 	"internal/spelling":            {},
 	"internal/store":               {"internal/clause", "internal/cluster", "internal/store/recordjson"},
+	"internal/store/election":      {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/store/etcd":          {"internal/cluster", "internal/store"},
 	"internal/store/etcd/etcdtest": {},
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
 	"internal/store/recordjson":    {"internal/cluster"},
-	"internal/store/storetest":     {"internal/cluster", "internal/store", "internal/testkit"},
-	"internal/telemetry":           {"internal/cluster", "internal/store"},
-	"internal/thread":              {},
-	"internal/timetable":           {},
-	"internal/traces":              {"internal/cluster"},
-	"internal/transport":           {"internal/cluster", "internal/logs"},
-	"internal/version":             {},
+	"internal/store/storetest": {
+		"internal/cluster", "internal/store", "internal/store/election", "internal/testkit",
+	},
+	"internal/telemetry": {"internal/cluster", "internal/store"},
+	"internal/thread":    {},
+	"internal/timetable": {},
+	"internal/traces":    {"internal/cluster"},
+	"internal/transport": {"internal/cluster", "internal/logs"},
+	"internal/version":   {},
 
 	// The inputs of decisions, for the leader and for views.
 	"internal/observe": {
@@ -183,7 +186,7 @@ var layers = map[string][]string{
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
-		"internal/store", "internal/telemetry", "internal/timetable",
+		"internal/store", "internal/store/election", "internal/telemetry", "internal/timetable",
 	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",

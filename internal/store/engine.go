@@ -132,23 +132,6 @@ type TogetherReader interface {
 	ReadTogether(ctx context.Context, keys ...string) ([]Record, error)
 }
 
-// readTogether reads records through any engine. An engine that cannot read them together is asked for one after the
-// other.
-func readTogether(ctx context.Context, engine Engine, keys ...string) ([]Record, error) {
-	if e, ok := engine.(TogetherReader); ok {
-		return e.ReadTogether(ctx, keys...)
-	}
-	records := make([]Record, len(keys))
-	for i, key := range keys {
-		record, err := engine.Read(ctx, key)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
-		}
-		records[i] = record
-	}
-	return records, nil
-}
-
 // Change is one record that was created, changed or deleted.
 type Change struct {
 	Record

@@ -1,4 +1,4 @@
-package store_test
+package election_test
 
 import (
 	"context"
@@ -16,16 +16,17 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
 // candidate returns a candidate of a server, on a handle of the engine.
-func candidate(engine store.Engine, server string, without ...clause.Set) *store.Candidate {
+func candidate(engine store.Engine, server string, without ...clause.Set) *election.Candidate {
 	var off clause.Set
 	for _, w := range without {
 		off |= w
 	}
-	return store.NewCandidate(store.CandidateConfig{
+	return election.NewCandidate(election.CandidateConfig{
 		Engine: engine,
 		Prefix: store.DefaultPrefix,
 		Domain: "main",
@@ -37,7 +38,7 @@ func candidate(engine store.Engine, server string, without ...clause.Set) *store
 }
 
 // lead campaigns and returns the leadership and how long it took.
-func lead(ctx context.Context, t *testing.T, c *store.Candidate) (*store.Leadership, time.Duration) {
+func lead(ctx context.Context, t *testing.T, c *election.Candidate) (*election.Leadership, time.Duration) {
 	t.Helper()
 	began := time.Now()
 	l, err := c.Campaign(ctx)
@@ -48,7 +49,7 @@ func lead(ctx context.Context, t *testing.T, c *store.Candidate) (*store.Leaders
 }
 
 // isFenced reports whether a write under a leadership's fence is refused.
-func isFenced(t *testing.T, engine store.Engine, l *store.Leadership) bool {
+func isFenced(t *testing.T, engine store.Engine, l *election.Leadership) bool {
 	t.Helper()
 	fence := l.Fence()
 	result, err := engine.Commit(t.Context(), []store.Group{{
@@ -88,7 +89,7 @@ func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
 		}
 		// The process dies and comes back.
 		first.Resign()
-		if !errors.Is(first.Err(), store.ErrResigned) {
+		if !errors.Is(first.Err(), election.ErrResigned) {
 			t.Errorf("cause: got %v, want ErrResigned", first.Err())
 		}
 		second, took := lead(t.Context(), t, candidate(engine, "a"))
@@ -116,7 +117,7 @@ func TestCampaignWaitsForSilence(t *testing.T) {
 			t.Fatalf("the second took over after %v from a leader that was alive", took)
 		}
 		// The last beat may be one interval old; ten to twelve ticks follow.
-		if since := time.Since(killed); since < store.BeatLimit-store.BeatEvery || since > 1500*time.Millisecond {
+		if since := time.Since(killed); since < election.BeatLimit-election.BeatEvery || since > 1500*time.Millisecond {
 			t.Errorf("the second took over %v after the first died, want about 1 s", since)
 		}
 		if second.Leader.Epoch != 2 {
@@ -146,13 +147,13 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 		began := time.Now()
 		stalled.Store(true)
 		<-first.Context().Done()
-		if took := time.Since(began); took > store.BeatLimit || !errors.Is(first.Err(), store.ErrSilent) {
+		if took := time.Since(began); took > election.BeatLimit || !errors.Is(first.Err(), election.ErrSilent) {
 			t.Errorf("the stalled leader stopped after %v with %v, want ErrSilent within %v", took, first.Err(),
-				store.BeatLimit)
+				election.BeatLimit)
 		}
 		second, _ := lead(t.Context(), t, candidate(engine, "bb"))
 		defer second.Resign()
-		if time.Since(began) < store.BeatLimit-store.BeatEvery {
+		if time.Since(began) < election.BeatLimit-election.BeatEvery {
 			t.Errorf("the second took over after %v", time.Since(began))
 		}
 		stalled.Store(false)
@@ -178,8 +179,8 @@ func TestDeposedLeaderStops(t *testing.T) {
 		}
 		began := time.Now()
 		<-first.Context().Done()
-		if took := time.Since(began); took > store.BeatEvery || !errors.Is(first.Err(), store.ErrDeposed) {
-			t.Errorf("ended after %v with %v, want ErrDeposed within %v", took, first.Err(), store.BeatEvery)
+		if took := time.Since(began); took > election.BeatEvery || !errors.Is(first.Err(), election.ErrDeposed) {
+			t.Errorf("ended after %v with %v, want ErrDeposed within %v", took, first.Err(), election.BeatEvery)
 		}
 	})
 }
@@ -258,7 +259,7 @@ func TestObserverBearsSlowAnswers(t *testing.T) {
 				if took < 30*time.Second {
 					t.Fatalf("took over after %v from a leader that was alive", took)
 				}
-				if since := time.Since(killed); since < store.BeatLimit-store.BeatEvery || since > test.most {
+				if since := time.Since(killed); since < election.BeatLimit-election.BeatEvery || since > test.most {
 					t.Errorf("took over %v after the first died, want between 750ms and %v", since, test.most)
 				}
 			})
@@ -279,7 +280,7 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 			observer := slow{engine, func() time.Duration {
 				reads++
 				if reads%10 == 0 && time.Since(began) < 10*time.Second {
-					return store.AnswerLimit + 300*time.Millisecond
+					return election.AnswerLimit + 300*time.Millisecond
 				}
 				return 0
 			}}
@@ -296,7 +297,7 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 			life, kill := context.WithCancel(t.Context())
 			lead(life, t, candidate(engine, "a"))
 			kill()
-			seat := member{engine, &election{leader: "A"}, "B"}
+			seat := member{engine, &engineElection{leader: "A"}, "B"}
 			observer := pausingMember{seat, time.Now().Add(10 * time.Second), new(int)}
 			second, took := lead(t.Context(), t, candidate(observer, "bb"))
 			defer second.Resign()
@@ -314,11 +315,11 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 			time.AfterFunc(15*time.Second, func() { back = time.Now(); engine.Restart() })
 			second, _ := lead(t.Context(), t, candidate(engine, "bb"))
 			defer second.Resign()
-			if !errors.Is(first.Err(), store.ErrSilent) {
+			if !errors.Is(first.Err(), election.ErrSilent) {
 				t.Errorf("the first ended with %v, want ErrSilent", first.Err())
 			}
 			// Ten ticks have nine intervals between them.
-			if since := time.Since(back); back.IsZero() || since < store.BeatLimit-store.ObserveEvery {
+			if since := time.Since(back); back.IsZero() || since < election.BeatLimit-election.ObserveEvery {
 				t.Errorf("took over %v after the engine was back, want at least ten ticks", since)
 			}
 		})
@@ -464,7 +465,7 @@ func contend(t *testing.T, seed uint64) {
 }
 
 // writeForEver writes under the fence even after the leadership ended, as a paused leader would.
-func writeForEver(ctx context.Context, engine store.Engine, l *store.Leadership) {
+func writeForEver(ctx context.Context, engine store.Engine, l *election.Leadership) {
 	fence := l.Fence()
 	for ended := 0; ended < 20 && ctx.Err() == nil; {
 		if l.Err() != nil {

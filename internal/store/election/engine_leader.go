@@ -1,10 +1,11 @@
-package store
+package election
 
 import (
 	"context"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
 // An engine whose members run in Berth's servers elects a leader of its own. The engine notices the loss of its leader
@@ -28,15 +29,15 @@ const (
 
 // engineLeaderView tracks, for a candidate, changes of the engine's own leadership.
 type engineLeaderView struct {
-	teller       LeaderReporter // nil where the engine has none
-	record       uint64         // the revision of the leader record since which changes are tracked
-	self, leader string         // leader is the last one known
-	left         string         // the member that lost the leadership to this one
+	teller       store.LeaderReporter // nil where the engine has none
+	record       uint64               // the revision of the leader record since which changes are tracked
+	self, leader string               // leader is the last one known
+	left         string               // the member that lost the leadership to this one
 }
 
 // begin starts the tracking again for another leader record. Only changes seen under the present leader record count.
-func (e *engineLeaderView) begin(engine Engine, record uint64) {
-	teller, ok := engine.(LeaderReporter)
+func (e *engineLeaderView) begin(engine store.Engine, record uint64) {
+	teller, ok := engine.(store.LeaderReporter)
 	if !ok {
 		return
 	}
@@ -79,8 +80,8 @@ func (c *Candidate) inheritedEngineLeadership(leader cluster.Leader) bool {
 }
 
 // pullEngineLeadership moves the engine's leadership to this server for as long as it leads the domain.
-func (l *Leadership) pullEngineLeadership(engine Engine) {
-	mover, ok := engine.(LeaderMover)
+func (l *Leadership) pullEngineLeadership(engine store.Engine) {
+	mover, ok := engine.(store.LeaderMover)
 	if !ok {
 		return
 	}

@@ -1,4 +1,4 @@
-package store_test
+package election_test
 
 import (
 	"context"
@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// election is the engine's leadership, as all of its members see it.
-type election struct {
+// engineElection is the engine's leadership, as all of its members see it.
+type engineElection struct {
 	mu     sync.Mutex
 	leader string
 	term   uint64
 }
 
-func (e *election) elect(leader string) {
+func (e *engineElection) elect(leader string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leader = leader
@@ -31,7 +32,7 @@ func (e *election) elect(leader string) {
 // member is an engine's handle on one server, with the id of the server's member.
 type member struct {
 	store.Engine
-	*election
+	*engineElection
 	id string
 }
 
@@ -57,10 +58,10 @@ func (m *mover) MoveLeader(context.Context) error {
 }
 
 // newLedDomain returns a domain with leader a, whose server also has the engine's leadership, and observers b and c.
-func newLedDomain(t *testing.T) (engine *memory.Engine, e *election, a *store.Leadership, kill func()) {
+func newLedDomain(t *testing.T) (engine *memory.Engine, e *engineElection, a *election.Leadership, kill func()) {
 	t.Helper()
 	engine = memory.New(memory.Options{})
-	e = &election{leader: "A"}
+	e = &engineElection{leader: "A"}
 	life, kill := context.WithCancel(t.Context())
 	a, _ = lead(life, t, candidate(member{engine, e, "A"}, "a"))
 	if a.Leader.Member != "A" {
@@ -70,14 +71,14 @@ func newLedDomain(t *testing.T) (engine *memory.Engine, e *election, a *store.Le
 }
 
 // race lets observers on the servers b and c campaign, and returns the winner and the time that it took.
-func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *election) (won *store.Leadership,
+func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *engineElection) (won *election.Leadership,
 	took time.Duration,
 ) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	t.Cleanup(cancel)
 	began := time.Now()
-	leaderships := make(chan *store.Leadership, 2)
+	leaderships := make(chan *election.Leadership, 2)
 	for server, id := range map[string]string{"bb": "B", "ccc": "C"} {
 		go func() {
 			if l, err := candidate(member{engine, e, id}, server).Campaign(ctx); err == nil {
@@ -121,7 +122,7 @@ func TestEngineLeavesLivingLeader(t *testing.T) {
 			t.Fatalf("after %v: got %+v, want ccc", took, won)
 		}
 		<-a.Context().Done()
-		if !errors.Is(a.Err(), store.ErrDeposed) && !errors.Is(a.Err(), store.ErrSilent) || isFenced(t, engine, a) {
+		if !errors.Is(a.Err(), election.ErrDeposed) && !errors.Is(a.Err(), election.ErrSilent) || isFenced(t, engine, a) {
 			t.Errorf("the former leader ended with %v", a.Err())
 		}
 	})
@@ -149,7 +150,7 @@ func TestEngineElsewhereIsNoReason(t *testing.T) {
 func TestEngineInARing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
-		e := &election{leader: "A"}
+		e := &engineElection{leader: "A"}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var running sync.WaitGroup
@@ -190,12 +191,12 @@ func TestLeaderDrawsEngine(t *testing.T) {
 	for _, fails := range []int{0, 2} {
 		t.Run(fmt.Sprint(fails, " failures"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := &election{leader: "B"}
+				e := &engineElection{leader: "B"}
 				l, _ := lead(t.Context(), t,
 					candidate(&mover{member{memory.New(memory.Options{}), e, "A"}, fails}, "a"))
 				defer l.Resign()
 				sleep(11 * time.Second)
-				if leader, _, term := (member{election: e}).EngineLeader(); leader != "A" || term != 1 {
+				if leader, _, term := (member{engineElection: e}).EngineLeader(); leader != "A" || term != 1 {
 					t.Errorf("the engine's leader is %s after %d elections, want A after one", leader, term)
 				}
 			})

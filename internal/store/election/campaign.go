@@ -1,4 +1,6 @@
-package store
+// Package election elects the leader of a domain: one server at a time, over a store (protocol, part P1). A Candidate
+// campaigns until it leads, and the Leadership beats until it ends.
+package election
 
 import (
 	"context"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
 // The times of leadership (P1.2, P1.3).
@@ -41,8 +44,8 @@ var (
 
 // CandidateConfig configures a candidate; every field but Without is required.
 type CandidateConfig struct {
-	Engine Engine
-	Prefix Prefix
+	Engine store.Engine
+	Prefix store.Prefix
 	Domain string
 	// Server is this server's id, the same after a restart. No two live servers share it.
 	Server string
@@ -66,9 +69,9 @@ type Candidate struct {
 // NewCandidate returns a candidate that has seen nothing.
 func NewCandidate(config CandidateConfig) *Candidate { return &Candidate{config: config} }
 
-// Beat returns the key of a domain's beat. It lies beside the prefix, not under it, so
-// that the tables' watch does not carry beats.
-func (p Prefix) Beat(domain string) string {
+// BeatKey returns the key of a domain's beat. It lies beside the prefix, not under it, so that the tables' watch does not
+// carry beats.
+func BeatKey(p store.Prefix, domain string) string {
 	return strings.TrimSuffix(string(p), "/") + "-beat/" + domain
 }
 
@@ -79,7 +82,7 @@ type Leadership struct {
 	Leader cluster.Leader
 	// Record is the leader record as this server wrote it. The leader commits nothing else until the tables contain the
 	// record (P1.5): wait for its Modified.
-	Record Record
+	Record store.Record
 
 	ctx     context.Context //nolint:containedctx // the leadership's life
 	cancel  context.CancelCauseFunc
@@ -93,8 +96,8 @@ func (l *Leadership) Context() context.Context { return l.ctx }
 func (l *Leadership) Err() error { return context.Cause(l.ctx) }
 
 // Fence returns the precondition of every write of this leader (P1.4).
-func (l *Leadership) Fence() *Fence {
-	return &Fence{
+func (l *Leadership) Fence() *store.Fence {
+	return &store.Fence{
 		Key: l.Record.Key, Modified: l.Record.Modified, Incarnation: l.Leader.Incarnation,
 		Epoch: l.Leader.Epoch,
 	}
@@ -109,8 +112,8 @@ func (l *Leadership) Resign() {
 // leadershipState is the engine's present record of a domain's leadership.
 type leadershipState struct {
 	leader cluster.Leader
-	record Record // the leader record; Modified is 0 if there never was one
-	beat   uint64 // the revision of the beat record
+	record store.Record // the leader record; Modified is 0 if there never was one
+	beat   uint64       // the revision of the beat record
 }
 
 // Campaign blocks until this server leads the domain, and returns the leadership, which ends with ctx at the latest. A
@@ -154,13 +157,13 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 // awaitLeadershipState waits until the engine has its vote and answers, and returns the state that it read.
 func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, error) {
 	for {
-		voter, ok := c.config.Engine.(Voter)
+		voter, ok := c.config.Engine.(store.Voter)
 		if !ok || voter.Votes() {
 			found, err := c.readLeadershipState(ctx)
 			switch {
 			case err == nil:
 				return found, nil
-			case errors.Is(err, ErrVersion), errors.Is(err, ErrClosed):
+			case errors.Is(err, store.ErrVersion), errors.Is(err, store.ErrClosed):
 				return found, fmt.Errorf("campaign for %s: %w", c.config.Domain, err)
 			}
 		}
@@ -180,14 +183,14 @@ func (c *Candidate) isVacant(s leadershipState) bool {
 func (c *Candidate) readLeadershipState(ctx context.Context) (leadershipState, error) {
 	var s leadershipState
 	both, err := readTogether(ctx, c.config.Engine, c.config.Prefix.Leader(c.config.Domain),
-		c.config.Prefix.Beat(c.config.Domain))
+		BeatKey(c.config.Prefix, c.config.Domain))
 	if err != nil {
 		return s, fmt.Errorf("read leader record and beat: %w", err)
 	}
 	if record := both[0]; record.Modified != 0 {
-		leader, err := Decode[cluster.Leader](record.Value)
+		leader, err := store.Decode[cluster.Leader](record.Value)
 		if err != nil {
-			return s, fmt.Errorf("leader record: %w", errors.Join(ErrVersion, err))
+			return s, fmt.Errorf("leader record: %w", errors.Join(store.ErrVersion, err))
 		}
 		s.leader, s.record = *leader, record
 	}
@@ -259,8 +262,8 @@ func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, erro
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case errors.Is(err, ErrClosed):
-			return false, ErrClosed
+		case errors.Is(err, store.ErrClosed):
+			return false, store.ErrClosed
 		case err != nil || late:
 			silent, limit = 0, c.silenceLimitTicks()
 		case now.record.Modified != s.record.Modified:
@@ -298,19 +301,19 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	if leader.Incarnation == 0 {
 		leader.Incarnation = uint64(time.Now().UnixMilli())
 	}
-	value, err := Encode(leader)
+	value, err := store.Encode(leader)
 	if err != nil {
 		return nil, err
 	}
-	beat, err := Encode(beatRecord{Epoch: leader.Epoch})
+	beat, err := store.Encode(beatRecord{Epoch: leader.Epoch})
 	if err != nil {
 		return nil, err
 	}
-	key, beatKey := c.config.Prefix.Leader(c.config.Domain), c.config.Prefix.Beat(c.config.Domain)
+	key, beatKey := c.config.Prefix.Leader(c.config.Domain), BeatKey(c.config.Prefix, c.config.Domain)
 	sent := time.Now()
-	result, err := c.config.Engine.Commit(ctx, []Group{{
-		Compares: []Compare{{Key: key, Modified: s.record.Modified}, {Key: beatKey, Modified: s.beat}},
-		Ops:      []Op{{Key: key, Value: value}, {Key: beatKey, Value: beat}},
+	result, err := c.config.Engine.Commit(ctx, []store.Group{{
+		Compares: []store.Compare{{Key: key, Modified: s.record.Modified}, {Key: beatKey, Modified: s.beat}},
+		Ops:      []store.Op{{Key: key, Value: value}, {Key: beatKey, Value: beat}},
 	}})
 	if err != nil || !result.Applied[0] {
 		return nil, err
@@ -321,14 +324,14 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	}
 	l := &Leadership{
 		Leader: leader,
-		Record: Record{Key: key, Value: value, Created: created, Modified: result.Revision},
+		Record: store.Record{Key: key, Value: value, Created: created, Modified: result.Revision},
 	}
 	if s.record.Modified != 0 {
 		c.countTakeovers(leadershipState{leader: leader})
 	}
 	c.seen, c.led = leader.Epoch, leader.Epoch
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.running.Go(func() { l.beat(c.config.Engine, Op{Key: beatKey, Value: beat}, sent) })
+	l.running.Go(func() { l.beat(c.config.Engine, store.Op{Key: beatKey, Value: beat}, sent) })
 	l.running.Go(func() { l.pullEngineLeadership(c.config.Engine) })
 	return l, nil
 }
@@ -340,11 +343,11 @@ type beatRecord struct {
 
 // beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The time of a
 // beat is when it was sent: a late acknowledgement proves nothing about the present.
-func (l *Leadership) beat(engine Engine, op Op, sent time.Time) {
+func (l *Leadership) beat(engine store.Engine, op store.Op, sent time.Time) {
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })
 	defer silence.Stop()
-	group := []Group{{Compares: []Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}, Ops: []Op{op}}}
+	group := []store.Group{{Compares: []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}, Ops: []store.Op{op}}}
 	ticker := time.NewTicker(BeatEvery)
 	defer ticker.Stop()
 	for {
@@ -373,4 +376,21 @@ func pause(ctx context.Context) error {
 	case <-time.After(ObserveEvery):
 		return nil
 	}
+}
+
+// readTogether reads records through any engine. An engine that cannot read them together is asked for one after the
+// other.
+func readTogether(ctx context.Context, engine store.Engine, keys ...string) ([]store.Record, error) {
+	if e, ok := engine.(store.TogetherReader); ok {
+		return e.ReadTogether(ctx, keys...)
+	}
+	records := make([]store.Record, len(keys))
+	for i, key := range keys {
+		record, err := engine.Read(ctx, key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		records[i] = record
+	}
+	return records, nil
 }
