@@ -69,8 +69,8 @@ type Candidate struct {
 // NewCandidate returns a candidate that has seen nothing.
 func NewCandidate(config CandidateConfig) *Candidate { return &Candidate{config: config} }
 
-// BeatKey returns the key of a domain's beat. It lies beside the prefix, not under it, so that the tables' watch does not
-// carry beats.
+// BeatKey returns the key of a domain's beat. It lies beside the prefix, not under it, so that the tables' watch does
+// not carry beats.
 func BeatKey(p store.Prefix, domain string) string {
 	return strings.TrimSuffix(string(p), "/") + "-beat/" + domain
 }
@@ -347,7 +347,9 @@ func (l *Leadership) beat(engine store.Engine, op store.Op, sent time.Time) {
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })
 	defer silence.Stop()
-	group := []store.Group{{Compares: []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}, Ops: []store.Op{op}}}
+	group := []store.Group{{
+		Compares: []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}, Ops: []store.Op{op},
+	}}
 	ticker := time.NewTicker(BeatEvery)
 	defer ticker.Stop()
 	for {
