@@ -119,16 +119,15 @@ func (g *BatchingEngine) takeIndependent() []*pendingCommit {
 	return taken
 }
 
-// commit merges several calls into one. If the engine refuses the merged call for its form or for an expired session,
-// commit sends each call by itself.
+// commit merges several calls into one. If the engine refuses the merged call for its form, commit sends each call by
+// itself.
 func (g *BatchingEngine) commit(ctx context.Context, calls []*pendingCommit) {
 	groups := make([]Group, len(calls))
 	for i, c := range calls {
 		groups[i] = c.group
 	}
 	res, err := g.Engine.Commit(ctx, groups)
-	if len(calls) > 1 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid) ||
-		errors.Is(err, ErrSessionExpired)) {
+	if len(calls) > 1 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid)) {
 		for _, c := range calls {
 			g.commit(ctx, []*pendingCommit{c})
 		}

@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
 
 // errBranch is the error of methods of Engine that a branch lacks.
-var errBranch = errors.New("a branch of a store has no watches, no sessions and no copies")
+var errBranch = errors.New("a branch of a store has no watches and no copies")
 
 // Branch is a store in memory that begins as a snapshot of another store and then changes independently: an Engine and
 // its Tables in one. It serves simulations of changes, and nothing that is written to a branch reaches the original
@@ -23,7 +22,7 @@ var errBranch = errors.New("a branch of a store has no watches, no sessions and 
 // and Run of its tables is not called.
 //
 // A branch shares the data of the snapshot, so a branch of a large store costs little more than its own writes. It is
-// an Engine without watches, sessions and snapshots; List supports only the prefix of leader records. Safe for
+// an Engine without watches and snapshots; List supports only the prefix of leader records. Safe for
 // concurrent use.
 type Branch struct {
 	tables *Tables
@@ -114,9 +113,6 @@ func (b *Branch) Commit(ctx context.Context, groups []Group) (Result, error) {
 			continue
 		}
 		for _, op := range groups[i].Ops {
-			if op.Session != "" {
-				return Result{}, errBranch
-			}
 			if c, changes := b.change(op, batch.Revision); changes {
 				batch.Changes = append(batch.Changes, c)
 			}
@@ -245,10 +241,8 @@ func (b *Branch) Watch(context.Context, string, uint64) Watch { return noWatch{}
 type noWatch struct{}
 
 func (noWatch) Next(context.Context) (Batch, error) { return Batch{}, errBranch }
-func (noWatch) Close()                              {}
 
-// OpenSession is part of Engine. It always returns an error.
-func (b *Branch) OpenSession(context.Context, time.Duration) (Session, error) { return nil, errBranch }
+func (noWatch) Close() {}
 
 // Snapshot is part of Engine. It always returns an error.
 func (b *Branch) Snapshot(context.Context, io.Writer) error { return errBranch }

@@ -358,7 +358,7 @@ func TestDefragmentInTurn(t *testing.T) {
 	if size(lead) < full[lead]/2 {
 		t.Error("the leader did not wait for the others")
 	}
-	if err := held.End(t.Context()); err != nil {
+	if err := held.end(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// 3. The followers, then the leader, which is none then.

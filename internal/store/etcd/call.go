@@ -113,7 +113,7 @@ func (e *Engine) writeError(err error) error {
 		{rpctypes.ErrEmptyKey, store.ErrInvalid},
 		{rpctypes.ErrTooManyOps, store.ErrTooLarge},
 		{rpctypes.ErrRequestTooLarge, store.ErrTooLarge},
-		{rpctypes.ErrLeaseNotFound, store.ErrSessionExpired},
+		{rpctypes.ErrLeaseNotFound, errLeaseExpired},
 		{rpctypes.ErrNoLeader, store.ErrUnavailable},
 	} {
 		if errors.Is(err, known.etcd) {

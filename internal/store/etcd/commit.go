@@ -44,10 +44,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 func (e *Engine) commit(ctx context.Context, groups []store.Group, shared map[store.Compare]bool) (*pb.TxnResponse,
 	error,
 ) {
-	all, err := newTransaction(e.prefix, groups, shared).request(groups, shared)
-	if err != nil {
-		return nil, err
-	}
+	all := newTransaction(e.prefix, groups, shared).request(groups, shared)
 	writes, puts := false, false
 	for i := range groups {
 		for j := range groups[i].Ops {

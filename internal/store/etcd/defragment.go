@@ -16,7 +16,7 @@ import (
 
 // To return space to the disk, a member rewrites (defragments) its database, and serves no calls meanwhile. One member
 // does so at a time, and the leader last, after it gave its leadership away. The member whose turn it is holds
-// defragTurnKey, which is bound to a session. Members that wait have a key under defragQueuePrefix.
+// defragTurnKey, which ends with a lease. Members that wait have a key under defragQueuePrefix.
 const (
 	defragTurnKey     = "berth-engine/defragment/turn"
 	defragQueuePrefix = "berth-engine/defragment/wish/"
@@ -110,7 +110,7 @@ func (e *Engine) relieveQuota(ctx context.Context) bool {
 }
 
 // takeTurn asks for the turn, and returns nil while another member has it.
-func (e *Engine) takeTurn(ctx context.Context) (store.Session, error) {
+func (e *Engine) takeTurn(ctx context.Context) (*recordLease, error) {
 	bounded, cancel := context.WithTimeout(ctx, defragCallTimeout)
 	defer cancel()
 	queueKey := defragQueuePrefix + e.MemberID()
@@ -124,18 +124,15 @@ func (e *Engine) takeTurn(ctx context.Context) (store.Session, error) {
 			return nil, err
 		}
 	}
-	session, err := e.OpenSession(bounded, defragTurnTTL)
+	turn, err := e.grantLease(bounded, defragTurnTTL)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the turn: %w", err)
 	}
-	result, err := e.Commit(bounded, []store.Group{{
-		Compares: []store.Compare{{Key: defragTurnKey}},
-		Ops:      []store.Op{{Key: defragTurnKey, Value: []byte(e.MemberID()), Session: session.ID()}},
-	}})
-	if err == nil && result.Applied[0] {
-		return session, nil
+	taken, err := turn.create(bounded, defragTurnKey, []byte(e.MemberID()))
+	if taken {
+		return turn, nil
 	}
-	return nil, errors.Join(err, session.End(bounded))
+	return nil, errors.Join(err, turn.end(bounded))
 }
 
 // mustLetOthersGo reports whether the leader has to let other members go first. The leader waits two intervals for
@@ -177,10 +174,10 @@ func (e *Engine) rewriteDatabase(ctx context.Context) error {
 }
 
 // endTurn releases the turn.
-func (e *Engine) endTurn(ctx context.Context, turn store.Session) error {
+func (e *Engine) endTurn(ctx context.Context, turn *recordLease) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), defragCallTimeout)
 	defer cancel()
 	e.turnWaitSince = time.Time{}
 	_, err := e.Commit(bounded, []store.Group{{Ops: []store.Op{{Key: defragQueuePrefix + e.MemberID(), Delete: true}}}})
-	return errors.Join(err, turn.End(bounded))
+	return errors.Join(err, turn.end(bounded))
 }

@@ -27,7 +27,7 @@ func TestClientError(t *testing.T) {
 		{etcderrors.ErrRequestTooLarge, store.ErrTooLarge},
 		{etcderrors.ErrNoSpace, store.ErrNoSpace},
 		{etcderrors.ErrNoLeader, store.ErrUnavailable},
-		{lease.ErrLeaseNotFound, store.ErrSessionExpired},
+		{lease.ErrLeaseNotFound, errLeaseExpired},
 		{etcderrors.ErrTimeout, store.ErrUnknown},
 		{etcderrors.ErrStopped, store.ErrUnknown},
 		{etcderrors.ErrCanceled, store.ErrUnknown},

@@ -272,10 +272,6 @@ func TestWithoutQuorum(t *testing.T) {
 	if err := write(t.Context(), e, "a"); err != nil {
 		t.Fatal(err)
 	}
-	session, err := e.OpenSession(t.Context(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
 	watch := e.Watch(t.Context(), "", 0)
 	defer watch.Close()
 	f.stop(1)
@@ -296,9 +292,8 @@ func TestWithoutQuorum(t *testing.T) {
 		{"read", func(ctx context.Context) error { _, err := e.Read(ctx, "a"); return err }, store.ErrUnavailable},
 		{"list", func(ctx context.Context) error { _, err := e.List(ctx, ""); return err }, store.ErrUnavailable},
 		{"write", func(ctx context.Context) error { return write(ctx, e, "b") }, store.ErrUnavailable},
-		{"renew", session.Renew, store.ErrUnavailable},
-		{"open", func(ctx context.Context) error {
-			_, err := e.OpenSession(ctx, time.Minute)
+		{"grant a lease", func(ctx context.Context) error {
+			_, err := e.grantLease(ctx, time.Minute)
 			return err
 		}, store.ErrUnavailable},
 		{"ask the revision", func(ctx context.Context) error {
