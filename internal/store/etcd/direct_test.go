@@ -33,7 +33,7 @@ func TestClientError(t *testing.T) {
 		{etcderrors.ErrCanceled, store.ErrUnknown},
 		{errors.New("something new"), store.ErrUnknown},
 	} {
-		if err := new(Engine).writeError(clientError(t.Context(), c.server)); !errors.Is(err, c.want) {
+		if err := new(calls).writeError(clientError(t.Context(), c.server)); !errors.Is(err, c.want) {
 			t.Errorf("%v: got %v, want %v", c.server, err, c.want)
 		}
 	}

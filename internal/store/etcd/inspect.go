@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
@@ -45,6 +46,28 @@ func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 		return info, fmt.Errorf("read snapshot: %w", err)
 	}
 	return info, nil
+}
+
+// ReadSnapshot reads a snapshot as Inspect does, and also returns its records in the order of their keys: all records
+// of the store at the revision in info.
+func ReadSnapshot(from io.Reader) (records []store.Record, info SnapshotInfo, err error) {
+	dir, err := os.MkdirTemp("", "berth-snapshot-")
+	if err != nil {
+		return nil, info, fmt.Errorf("make room for a copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "db")
+	if err := save(path, from); err != nil {
+		return nil, info, fmt.Errorf("read snapshot: %w", err)
+	}
+	if info.Size, info.Hash, err = checkHash(path); err != nil {
+		return nil, info, err
+	}
+	err = inspect(path, &info, func(r store.Record) { records = append(records, r) })
+	if err != nil {
+		return nil, info, fmt.Errorf("read snapshot: %w", err)
+	}
+	return records, info, nil
 }
 
 // errNoSnapshot is the error of a file that is no snapshot.
@@ -117,5 +140,12 @@ func inspect(path string, info *SnapshotInfo, each func(store.Record)) (err erro
 			return nil
 		}
 		from = append(bytes.Clone(result.KVs[len(result.KVs)-1].Key), 0)
+	}
+}
+
+// recordOf converts a record of etcd.
+func recordOf(kv *mvccpb.KeyValue) store.Record {
+	return store.Record{
+		Key: string(kv.Key), Value: kv.Value, Created: uint64(kv.CreateRevision), Modified: uint64(kv.ModRevision),
 	}
 }

@@ -241,8 +241,8 @@ func TestStrangersAreKeptOut(t *testing.T) {
 		"a server": ca.issue("other", serverUnit), "a node": ca.issue("node", "node"), "a stranger": stranger,
 		"nobody": nil,
 	} {
-		e := &Engine{config: Config{PeerTLS: files}}
-		if got, want := e.reachable(t.Context(), f.configs[0].PeerURL), name == "a server"; got != want {
+		config := Config{PeerTLS: files}
+		if got, want := reachable(t.Context(), config, f.configs[0].PeerURL), name == "a server"; got != want {
 			t.Errorf("%s: let in: %v, want %v", name, got, want)
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -24,8 +25,22 @@ const (
 	retryPause = 5 * time.Millisecond
 )
 
+// calls makes calls to etcd within limits of time, repeats those that etcd did not accept, and turns etcd's errors into
+// those of store.Engine's contract.
+type calls struct {
+	*core
+	leader  *leaderTerm
+	watches *watches
+	space   *space // nil where the server runs elsewhere
+	// transact sends a transaction without a copy of its parts, which the client would make.
+	transact func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+}
+
+// observe notes a revision that is about to be returned to a caller, so that watches deliver progress up to it.
+func (c *calls) observe(revision uint64) { c.watches.observe(revision) }
+
 // retryRead makes one read, and repeats it while etcd changes its leader.
-func retryRead[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
+func retryRead[T any](ctx context.Context, c *calls, call func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	for {
@@ -33,19 +48,19 @@ func retryRead[T any](ctx context.Context, e *Engine, call func(context.Context)
 		if !errors.Is(err, rpctypes.ErrLeaderChanged) && !errors.Is(err, rpctypes.ErrTooManyRequests) {
 			return answer, err
 		}
-		if e.pauseBeforeRetry(bounded) != nil {
+		if c.pauseBeforeRetry(bounded) != nil {
 			return answer, err
 		}
 	}
 }
 
 // pauseBeforeRetry waits for retryPause.
-func (e *Engine) pauseBeforeRetry(ctx context.Context) error {
+func (c *calls) pauseBeforeRetry(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-e.lifetime.Done():
-		return context.Cause(e.lifetime)
+	case <-c.lifetime.Done():
+		return context.Cause(c.lifetime)
 	case <-time.After(retryPause):
 		return nil
 	}
@@ -53,14 +68,14 @@ func (e *Engine) pauseBeforeRetry(ctx context.Context) error {
 
 // retryWrite makes one write once there is a leader, and repeats it while etcd says that it was not accepted. The error
 // is one of store.Engine's contract.
-func retryWrite[T any](ctx context.Context, e *Engine, call func(context.Context) (T, error)) (T, error) {
+func retryWrite[T any](ctx context.Context, c *calls, call func(context.Context) (T, error)) (T, error) {
 	var none T
-	if err := e.waitForLeader(ctx); err != nil {
+	if err := c.waitForLeader(ctx); err != nil {
 		return none, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
-	leaderTerm, done := e.withLeaderTerm(bounded)
+	leaderTerm, done := c.leader.bind(bounded)
 	defer done()
 	for {
 		answer, err := call(leaderTerm)
@@ -68,10 +83,10 @@ func retryWrite[T any](ctx context.Context, e *Engine, call func(context.Context
 			return answer, nil
 		}
 		if !isRetryable(err) {
-			return none, e.writeError(err)
+			return none, c.writeError(err)
 		}
-		if e.pauseBeforeRetry(bounded) != nil {
-			if cause := e.checkOpen(ctx); cause != nil {
+		if c.pauseBeforeRetry(bounded) != nil {
+			if cause := c.checkOpen(ctx); cause != nil {
 				return none, cause
 			}
 			return none, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
@@ -87,17 +102,17 @@ func isRetryable(err error) bool {
 
 // waitForLeader waits until there is a leader. etcd would keep a call that is sent without a leader, and its result
 // would be unknown.
-func (e *Engine) waitForLeader(ctx context.Context) error {
-	if e.server == nil || e.server.Server.Leader() != 0 {
+func (c *calls) waitForLeader(ctx context.Context) error {
+	if c.server == nil || c.server.Server.Leader() != 0 {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, leaderLimit)
 	defer cancel()
-	for e.server.Server.Leader() == 0 {
-		if e.pauseBeforeRetry(bounded) == nil {
+	for c.server.Server.Leader() == 0 {
+		if c.pauseBeforeRetry(bounded) == nil {
 			continue
 		}
-		if cause := e.checkOpen(ctx); cause != nil {
+		if cause := c.checkOpen(ctx); cause != nil {
 			return cause
 		}
 		return fmt.Errorf("no leader for %v: %w", leaderLimit, store.ErrUnavailable)
@@ -107,7 +122,7 @@ func (e *Engine) waitForLeader(ctx context.Context) error {
 
 // writeError turns an error of a write that was sent into an error of the contract. etcd returns some errors only
 // before it writes. After any other error the result is unknown.
-func (e *Engine) writeError(err error) error {
+func (c *calls) writeError(err error) error {
 	for _, known := range []struct{ etcd, store error }{
 		{rpctypes.ErrDuplicateKey, store.ErrInvalid},
 		{rpctypes.ErrEmptyKey, store.ErrInvalid},
@@ -120,7 +135,7 @@ func (e *Engine) writeError(err error) error {
 			return fmt.Errorf("%w: %w", known.store, err)
 		}
 	}
-	if authErr := e.authError(err); authErr != nil {
+	if authErr := c.authError(err); authErr != nil {
 		return authErr
 	}
 	// The write was refused before it was sent, or it was applied: etcd returns the same error for the write that
@@ -134,13 +149,13 @@ func (e *Engine) writeError(err error) error {
 // checkSpace returns store.ErrNoSpace if a write must not be sent, since the disk is full or the store is at its quota.
 // At the quota etcd refuses puts while the alarm is set, but accepts deletions. For an etcd that runs elsewhere
 // checkSpace returns nil.
-func (e *Engine) checkSpace(ctx context.Context, puts bool) error {
-	if err := e.space.check(ctx); err != nil || e.server == nil || !puts {
+func (c *calls) checkSpace(ctx context.Context, puts bool) error {
+	if err := c.space.check(ctx); err != nil || c.server == nil || !puts {
 		return err
 	}
-	for _, a := range e.server.Server.Alarms() {
-		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
-			e.space.noteQuotaReached()
+	for _, a := range c.server.Server.Alarms() {
+		if a.Alarm == pb.AlarmType_NOSPACE {
+			c.space.noteQuotaReached()
 			return fmt.Errorf("the database of member %x reached its quota: %w", a.MemberID, store.ErrNoSpace)
 		}
 	}
@@ -149,11 +164,11 @@ func (e *Engine) checkSpace(ctx context.Context, puts bool) error {
 
 // readError names the cause of a failed read: the caller's context, the end of the engine, or a missing quorum. It
 // passes on any other answer of etcd.
-func (e *Engine) readError(ctx context.Context, err error) error {
-	if cause := e.checkOpen(ctx); cause != nil {
+func (c *calls) readError(ctx context.Context, err error) error {
+	if cause := c.checkOpen(ctx); cause != nil {
 		return cause
 	}
-	if authErr := e.authError(err); authErr != nil {
+	if authErr := c.authError(err); authErr != nil {
 		return authErr
 	}
 	if _, answered := errors.AsType[rpctypes.EtcdError](err); answered {
@@ -169,4 +184,44 @@ func (e *Engine) readError(ctx context.Context, err error) error {
 		return fmt.Errorf("read from etcd: %w", err)
 	}
 	return fmt.Errorf("read from etcd: %w: %w", store.ErrUnavailable, err)
+}
+
+// authError returns an error for the operator if etcd denied a call for its user or permissions, else nil.
+func (c *calls) authError(err error) error {
+	switch etcdErr := rpctypes.Error(err); {
+	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied), errors.Is(etcdErr, rpctypes.ErrUserNotFound):
+		return fmt.Errorf("etcd does not permit it to user %q: %w: %w", c.user, store.ErrUnavailable, err)
+	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
+		return fmt.Errorf("etcd does not take the password of user %q: %w: %w", c.user, store.ErrUnavailable, err)
+	case isStaleToken(err):
+		return fmt.Errorf("etcd wants a user: %w: %w", store.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// txn sends a transaction. A transaction without writes has no unknown result. A transaction without puts is sent even
+// at the quota.
+func (c *calls) txn(ctx context.Context, all *pb.TxnRequest, writes, puts bool) (*pb.TxnResponse, error) {
+	send := func(ctx context.Context) (*pb.TxnResponse, error) {
+		response, err := c.transact(ctx, all)
+		return response, clientv3.ContextError(ctx, err)
+	}
+	if !writes {
+		response, err := retryRead(ctx, c, send)
+		if err == nil {
+			return response, nil
+		}
+		if refused := c.writeError(err); !errors.Is(refused, store.ErrUnknown) {
+			return nil, refused
+		}
+		return nil, c.readError(ctx, err)
+	}
+	if err := c.checkSpace(ctx, puts); err != nil {
+		return nil, err
+	}
+	response, err := retryWrite(ctx, c, send)
+	if errors.Is(err, store.ErrNoSpace) {
+		c.space.noteQuotaReached()
+	}
+	return response, err
 }
