@@ -41,7 +41,17 @@ var layers = map[string][]string{
 	"internal/executor": {"internal/cluster"},
 	"internal/executor/containerd": {
 		"internal/cluster", "internal/egress", "internal/executor",
-		"internal/executor/outlive", "internal/executor/usage", "internal/logs", "internal/plain",
+		"internal/executor/containerd/collector", "internal/executor/containerd/registry",
+		"internal/executor/containerd/runspec", "internal/executor/outlive", "internal/executor/usage",
+		"internal/plain",
+	},
+	"internal/executor/containerd/collector": {
+		"internal/executor", "internal/executor/outlive", "internal/logs",
+	},
+	"internal/executor/containerd/daemon":   {"internal/executor/outlive"},
+	"internal/executor/containerd/registry": {"internal/egress", "internal/plain"},
+	"internal/executor/containerd/runspec": {
+		"internal/cluster", "internal/executor", "internal/executor/outlive",
 	},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
 	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
@@ -67,11 +77,14 @@ var layers = map[string][]string{
 	"internal/secrets":             {"internal/cluster", "internal/privatefile"},
 	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
 	"internal/spelling":            {},
-	"internal/store":               {"internal/clause", "internal/cluster"},
+	"internal/store":               {"internal/clause", "internal/cluster", "internal/store/recordjson"},
+	"internal/store/batching":      {"internal/store"},
+	"internal/store/election":      {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/store/etcd":          {"internal/cluster", "internal/store"},
 	"internal/store/etcd/etcdtest": {},
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
-	"internal/store/storetest":     {"internal/cluster", "internal/store", "internal/testkit"},
+	"internal/store/recordjson":    {"internal/cluster"},
+	"internal/store/storetest":     {"internal/cluster", "internal/store", "internal/store/election", "internal/testkit"},
 	"internal/telemetry":           {"internal/cluster", "internal/store"},
 	"internal/thread":              {},
 	"internal/timetable":           {},
@@ -186,7 +199,7 @@ var layers = map[string][]string{
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
-		"internal/store", "internal/telemetry", "internal/timetable",
+		"internal/store", "internal/store/election", "internal/telemetry", "internal/timetable",
 	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",
@@ -293,16 +306,16 @@ var layers = map[string][]string{
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/network",
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd",
-		"internal/executor/process", "internal/hinted", "internal/pki", "internal/privatefile", "internal/telemetry",
-		"internal/transport", "internal/version",
+		"internal/executor/containerd/daemon", "internal/executor/process", "internal/hinted", "internal/pki",
+		"internal/privatefile", "internal/telemetry", "internal/transport", "internal/version",
 	},
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",
 		"internal/apiserver/planning", "internal/backup", "internal/boottime", "internal/cluster",
 		"internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap", "internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
-		"internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/telemetry",
-		"internal/transport", "internal/version", "internal/whatif",
+		"internal/serve/datadir", "internal/store", "internal/store/batching", "internal/store/etcd",
+		"internal/telemetry", "internal/transport", "internal/version", "internal/whatif",
 	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.
@@ -321,7 +334,8 @@ var layers = map[string][]string{
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
-		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
+		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd",
+		"internal/executor/containerd/daemon", "internal/transport",
 	},
 	"internal/bench/openb": {
 		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler",
@@ -372,7 +386,7 @@ var modules = map[string][]string{
 	"github.com/containernetworking/cni": {"internal/agent/network"},
 	"github.com/vishvananda/netlink":     {"internal/agent/network"},
 	"github.com/coder/websocket":         {"api/client", "internal/apiserver/...", "internal/cli/clitest"},
-	"github.com/containerd":              {"internal/executor/containerd", "internal/bench/latency"},
+	"github.com/containerd":              {"internal/executor/containerd/...", "internal/bench/latency"},
 	"github.com/distribution/reference":  {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml": {
 		"internal/manifest/...", "internal/cli/clitest", "internal/cli/output", "internal/cli/simulate",
@@ -387,7 +401,7 @@ var modules = map[string][]string{
 	},
 	"github.com/klauspost/compress":  {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron": {"internal/timetable"},
-	"github.com/opencontainers":      {"internal/executor/containerd", "internal/bench/latency"},
+	"github.com/opencontainers":      {"internal/executor/containerd/...", "internal/bench/latency"},
 	"github.com/prometheus/client_golang": {
 		"internal/apiserver/...", "internal/serve/node", "internal/serve/server", "internal/telemetry",
 	},
@@ -412,7 +426,7 @@ var modules = map[string][]string{
 		"cmd/berth", "test/netlab",
 	},
 	"golang.org/x/term":                       {"internal/cli/stream"},
-	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
+	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd/..."},
 }
 
 // testModules lists what every test, and every package of proof, may use besides.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 )
 
 // behindLimit is the longest wait of a leader for its tables. A leader with stuck tables resigns: its beats go on, so
@@ -51,7 +52,8 @@ func (l *loop) probe(ctx context.Context) error {
 	case at < l.probedRevision && now-l.probedAt > behindLimit:
 		return &behindError{at, l.probedRevision}
 	case at >= l.probedRevision && now-l.probedAt >= probeInterval:
-		if beat, err := l.config.Engine.Read(ctx, l.config.Tables.Prefix().Beat(l.config.Domain)); err == nil {
+		key := election.BeatKey(l.config.Tables.Prefix(), l.config.Domain)
+		if beat, err := l.config.Engine.Read(ctx, key); err == nil {
 			l.probedAt, l.probedRevision = now, beat.Modified
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 )
 
 // stallingEngine is an engine whose watches return nothing while it is stalled.
@@ -45,7 +46,7 @@ func TestLeaderWithStuckTablesResigns(t *testing.T) {
 		w.service(1, 1, 1)
 		w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
 		beat := func() uint64 {
-			r, err := w.engine.Read(t.Context(), p.Beat(cluster.DefaultDomain))
+			r, err := w.engine.Read(t.Context(), election.BeatKey(p, cluster.DefaultDomain))
 			if err != nil {
 				t.Fatal(err)
 			}

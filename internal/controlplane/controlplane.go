@@ -37,6 +37,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/telemetry"
 )
 
@@ -138,7 +139,7 @@ func (p *Plane) Since() time.Time {
 
 // Run campaigns, leads, and campaigns again, until the context ends.
 func (p *Plane) Run(ctx context.Context) error {
-	candidate := store.NewCandidate(store.CandidateConfig{
+	candidate := election.NewCandidate(election.CandidateConfig{
 		Engine: p.config.Engine,
 		Prefix: p.config.Tables.Prefix(),
 		Domain: p.config.Domain,
@@ -166,7 +167,7 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 // lead runs the leader's loops until the leadership ends.
-func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
+func (p *Plane) lead(leadership *election.Leadership, l *loop) error {
 	defer leadership.Resign()
 	ctx := leadership.Context()
 	// P1.5: nothing is committed until the tables hold the epoch record, and so all records written before it.

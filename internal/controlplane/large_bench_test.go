@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
@@ -165,7 +166,7 @@ func BenchmarkTakeover(b *testing.B) {
 		learn += time.Since(began)
 		grow(b, engine, tables)
 		before := tables.Snapshot().LastPlan()
-		candidate := store.NewCandidate(store.CandidateConfig{
+		candidate := election.NewCandidate(election.CandidateConfig{
 			Engine: engine, Prefix: tables.Prefix(), Domain: cluster.DefaultDomain, Server: plane.config.Server,
 			Random: plane.config.Random,
 		})

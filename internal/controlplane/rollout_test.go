@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
@@ -183,7 +184,8 @@ func (w *world) restartKilledAt(nth int, after bool) {
 }
 
 func isBeat(groups []store.Group) bool {
-	return len(groups) == 1 && len(groups[0].Ops) == 1 && groups[0].Ops[0].Key == p.Beat(cluster.DefaultDomain)
+	return len(groups) == 1 && len(groups[0].Ops) == 1 &&
+		groups[0].Ops[0].Key == election.BeatKey(p, cluster.DefaultDomain)
 }
 
 // A leader that is killed around any of its commits, before or after the write, leaves records from which the next one

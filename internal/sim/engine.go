@@ -147,14 +147,6 @@ func (l *engineLink) List(ctx context.Context, prefix string) (store.Listing, er
 	return l.Engine.List(ctx, prefix)
 }
 
-// OpenSession is part of store.Engine.
-func (l *engineLink) OpenSession(ctx context.Context, ttl time.Duration) (store.Session, error) {
-	if err := l.roundTrip(ctx); err != nil {
-		return nil, err
-	}
-	return l.Engine.OpenSession(ctx, ttl)
-}
-
 // Snapshot is part of store.Engine.
 func (l *engineLink) Snapshot(ctx context.Context, to io.Writer) error {
 	if err := l.roundTrip(ctx); err != nil {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 // state is the mutable form of the tables: the next snapshot, and data that only its one writer needs.
 type state struct {
 	*Snapshot
+	kinds kindIndex
 	// known holds the revision of every key seen, so that a resync finds changed and missing keys.
 	known map[string]uint64
 	// desiredAt and observedAt hold the attempt number of the record under a key, by "<node>/<task>".
@@ -24,6 +24,7 @@ type state struct {
 func newState(faults func(string, error)) *state {
 	return &state{
 		Snapshot:   newSnapshot(),
+		kinds:      newKindIndex(kinds),
 		known:      map[string]uint64{},
 		desiredAt:  map[string]int{},
 		observedAt: map[string]int{},
@@ -72,92 +73,26 @@ func (s *state) dropMissing(present []Change, prefix string) {
 
 // change applies one record. An unknown key is ignored: the layout may grow.
 func (s *state) change(key string, c *Change) {
-	kind, rest, _ := strings.Cut(key, "/")
-	switch kind {
-	case "state", "attempt", "plan", "event":
-	case "status":
-		s.delta.specChanged = s.delta.specChanged || !strings.Contains(rest, "/") // a node registered
-	default:
-		s.delta.specChanged = true
-	}
-	switch kind {
-	case "cluster":
-		put(s, s.clusters, rest, c)
-		s.delta.topics |= TopicClusters
-	case "service":
-		put(s, s.services, rest, c)
-		s.touchOwner(cluster.KindService, rest)
-	case "job":
-		put(s, s.jobs, rest, c)
-		s.touchOwner(cluster.KindJob, rest)
-	case "task":
-		s.definition(rest, c)
-	case "host":
-		put(s, s.hosts, rest, c)
-		s.delta.addNode(rest)
-	case "node":
-		put(s, s.nodes, rest, c)
-		s.delta.addNode(rest)
-	case "status":
-		s.status(rest, c)
-	case "state":
-		s.desired(rest, c)
-	case "attempt":
-		s.outcome(rest, c)
-	case "plan":
-		s.plan(rest, c)
-	case "leader":
-		put(s, s.leaders, rest, c)
-		s.delta.topics |= TopicLeader
-	case "server":
-		put(s, s.servers, rest, c)
-		s.delta.topics |= TopicServers
-	case "token":
-		put(s, s.tokens, rest, c)
-	case "domain":
-		put(s, s.domains, rest, c)
-		s.delta.topics |= TopicDomain
-	case "recovery":
-		put(s, s.recoveries, rest, c)
-		s.delta.topics |= TopicDomain
-	case "seal":
-		put(s, s.seals, rest, c)
-	case "rollout":
-		put(s, s.rollouts, rest, c)
-		s.touchOwner(cluster.KindService, rest)
-	case "scale":
-		put(s, s.scales, rest, c)
-		s.touchOwner(cluster.KindService, rest)
-	case "cron":
-		put(s, s.crons, rest, c)
-		s.delta.topics |= TopicCrons
-	case "fired":
-		put(s, s.fired, rest, c)
-		s.delta.topics |= TopicCrons
-	case "rebalance":
-		put(s, s.rebalances, rest, c)
-	case "reservation":
-		put(s, s.reserved, rest, c)
-		s.delta.topics |= TopicReservations
-	case "secret":
-		put(s, s.secrets, rest, c)
-		s.delta.topics |= TopicSecrets
-	case "secretkey":
-		put(s, s.secretKeys, rest, c)
-		s.delta.topics |= TopicSecrets
-	case "masterkey":
-		put(s, s.masterKeys, rest, c)
-		s.delta.topics |= TopicSecrets
-	case "event":
-		s.event(rest, c)
+	k, rest := s.kinds.of(key)
+	s.delta.specChanged = s.delta.specChanged || k == nil || !k.progress
+	if k != nil && k.apply != nil {
+		k.apply(s, rest, c)
 	}
 }
 
-func (s *state) touchOwner(kind cluster.Kind, rest string) {
-	inCluster, name, ok := strings.Cut(rest, "/")
-	if ok {
-		s.delta.addOwner(cluster.OwnerRef{Kind: kind, Cluster: inCluster, Name: name})
+// find returns the revisions and the value of the record under a key without the store's prefix: see kind.find.
+func (s *state) find(key string) (Record, any, bool) {
+	if k, rest := s.kinds.of(key); k != nil && k.find != nil {
+		return k.find(s.Snapshot, rest)
 	}
+	return Record{}, nil, false
+}
+
+// isInTables reports whether the tables hold the record under a key, which comes without the store's prefix. A branch
+// keeps a list of all other keys itself.
+func (s *state) isInTables(key string) bool {
+	k, _ := s.kinds.of(key)
+	return k != nil && k.find != nil
 }
 
 // put applies a change to a table with one entry for each record. A record that cannot be decoded leaves the table as
@@ -176,12 +111,9 @@ func put[T any](s *state, t *table[T], name string, c *Change) bool {
 	return true
 }
 
+// definition applies task/<name>/<version>.
 func (s *state) definition(rest string, c *Change) {
-	name, version, versioned := strings.Cut(rest, "/")
-	if !versioned {
-		put(s, s.newest, name, c)
-		return
-	}
+	name, version, _ := strings.Cut(rest, "/")
 	n, err := strconv.Atoi(version)
 	if err == nil {
 		ref := cluster.Ref{Name: name, Version: n}
@@ -207,297 +139,4 @@ func (s *state) event(id string, c *Change) {
 	order := eventOrder(c.Created, id)
 	s.eventOrder.Set(id, order)
 	s.events.Set(order, Entry[cluster.EventBatch]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
-}
-
-// status applies status/<node> and status/<node>/<task>.
-func (s *state) status(rest string, c *Change) {
-	node, task, isTask := strings.Cut(rest, "/")
-	if !isTask {
-		put(s, s.statuses, node, c)
-		s.delta.addNode(node)
-		return
-	}
-	if c.Deleted {
-		if n, ok := s.observedAt[rest]; ok {
-			delete(s.observedAt, rest)
-			s.unsetObserved(rest, n)
-		}
-		return
-	}
-	v, err := decodeSealed[cluster.Observed](s, node, c)
-	if err != nil || v.Attempt < 1 || string(v.Task) != task {
-		// A foreign record replaced the agent's. The last status that was read stays, under the revision that the next
-		// write has to compare. Without such a status the row has number 0.
-		s.faults(c.Key, err)
-		if s.ignoreForeign {
-			s.status(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
-			return
-		}
-		n := s.observedAt[rest]
-		s.observedAt[rest] = n
-		s.markObscured(rest, n, c.Modified)
-		return
-	}
-	if n, ok := s.observedAt[rest]; ok && n != v.Attempt {
-		s.unsetObserved(rest, n)
-	}
-	if s.belongsToAnother(v) {
-		s.detachObserved(rest, v.Attempt, c.Modified)
-		return
-	}
-	s.observedAt[rest] = v.Attempt
-	s.updateRow(v.Task, v.Attempt, func(r *AttemptRow) {
-		r.Observed, r.ObservedRev, r.ForeignStatus = v, c.Modified, false
-		if r.Node == "" {
-			r.Node = node
-		}
-	})
-}
-
-// unsetObserved removes the status record from the row of an attempt.
-func (s *state) unsetObserved(rest string, number int) {
-	_, task, _ := strings.Cut(rest, "/")
-	s.updateRow(cluster.TaskID(task), number, func(r *AttemptRow) {
-		r.Observed, r.ObservedRev, r.ForeignStatus = nil, 0, false
-	})
-}
-
-// markObscured marks the row of an attempt whose status record is foreign.
-func (s *state) markObscured(rest string, number int, revision uint64) {
-	node, task, _ := strings.Cut(rest, "/")
-	s.updateRow(cluster.TaskID(task), number, func(r *AttemptRow) {
-		r.ForeignStatus = true
-		if r.ObservedRev = revision; r.Node == "" {
-			r.Node = node
-		}
-	})
-}
-
-// belongsToAnother reports whether the number of a reported attempt was given to another attempt on another node. Such
-// a conflict occurs after another tool restored the store: the leader places a task again before the node that runs it
-// has reported (P1.7).
-func (s *state) belongsToAnother(o *cluster.Observed) bool {
-	rows, _ := s.attempts.Get(o.Task)
-	at, ok := findNumber(rows, o.Attempt)
-	if !ok {
-		return false
-	}
-	switch r := rows[at]; {
-	case r.Desired != nil:
-		return r.Desired.UUID != o.UUID && r.Desired.Node != o.Node
-	case r.Outcome != nil:
-		return r.Outcome.UUID != "" && r.Outcome.UUID != o.UUID && r.Outcome.Node != o.Node
-	}
-	return false
-}
-
-// detachObserved removes from a row the status of another attempt with the same number. The status then counts as a
-// foreign record. The leader has the node report anew, and the dispatcher refuses its reports of the attempt. The agent
-// ends the attempt, and the leader deletes the record.
-func (s *state) detachObserved(rest string, number int, revision uint64) {
-	if n, ok := s.observedAt[rest]; ok && n == number {
-		s.unsetObserved(rest, number)
-	}
-	s.observedAt[rest] = 0
-	s.markObscured(rest, 0, revision)
-}
-
-// detachForeignObserved detaches the status in the row of a placed attempt if it belongs to another attempt.
-func (s *state) detachForeignObserved(task cluster.TaskID, number int) {
-	rows, _ := s.attempts.Get(task)
-	if at, ok := findNumber(rows, number); ok {
-		if r := rows[at]; r.Observed != nil && s.belongsToAnother(r.Observed) {
-			s.detachObserved(r.Observed.Node+"/"+string(task), number, r.ObservedRev)
-		}
-	}
-}
-
-// desired applies state/<node>/<task>. The mark state/<task> holds no further information and is ignored.
-func (s *state) desired(rest string, c *Change) {
-	node, task, isTask := strings.Cut(rest, "/")
-	if !isTask {
-		return
-	}
-	id := cluster.TaskID(task)
-	old, had := s.desiredAt[rest]
-	unset := func(r *AttemptRow) { r.Desired, r.DesiredRev, r.Unreadable = r.planned, 0, false }
-	if c.Deleted {
-		if had {
-			delete(s.desiredAt, rest)
-			s.updateRow(id, old, unset)
-		}
-		return
-	}
-	v, err := decodeSealed[cluster.Desired](s, node, c)
-	if err != nil || v.Task != id || v.Node != node || v.Attempt < 1 || v.UUID == "" {
-		s.markUnreadable(rest, c, err)
-		return
-	}
-	if had && old != v.Attempt {
-		s.updateRow(id, old, unset)
-	}
-	s.desiredAt[rest] = v.Attempt
-	s.updateRow(id, v.Attempt, func(r *AttemptRow) {
-		r.Desired, r.DesiredRev, r.Unreadable, r.Node = v, c.Modified, false, node
-	})
-	s.detachForeignObserved(id, v.Attempt)
-}
-
-// markUnreadable pins a task to a node because the record under its desired key is not a desired record of Berth
-// (P3.5). The last desired record that was read stays in the row, and the leader writes it back (P3.9).
-func (s *state) markUnreadable(rest string, c *Change, err error) {
-	s.faults(c.Key, err)
-	if s.ignoreForeign {
-		s.desired(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
-		return
-	}
-	node, task, _ := strings.Cut(rest, "/")
-	n, had := s.desiredAt[rest]
-	if !had {
-		s.desiredAt[rest] = 0
-	}
-	s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) {
-		r.Unreadable, r.DesiredRev, r.Node = true, c.Modified, node
-	})
-}
-
-// outcome applies attempt/<task>/<n>.
-func (s *state) outcome(rest string, c *Change) {
-	task, number, _ := strings.Cut(rest, "/")
-	n, err := strconv.Atoi(number)
-	if err != nil {
-		return
-	}
-	if c.Deleted {
-		s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) { r.Outcome, r.OutcomeRev = nil, 0 })
-		return
-	}
-	v, err := Decode[cluster.Outcome](c.Value)
-	if err != nil {
-		s.faults(c.Key, err)
-		return
-	}
-	s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) {
-		r.Outcome, r.OutcomeRev = v, c.Modified
-		if r.Node == "" || r.Desired == nil && r.DesiredRev == 0 && v.Node != "" {
-			r.Node = v.Node // not that of a status which is another attempt's
-		}
-	})
-	s.detachForeignObserved(cluster.TaskID(task), n)
-}
-
-// plan applies plan/<seq>. Each placement in it serves as a desired record until the record of its own is written
-// (P3.3).
-func (s *state) plan(rest string, c *Change) {
-	seq, err := strconv.ParseUint(rest, 10, 64)
-	if err != nil {
-		return
-	}
-	old, had := s.plans.Get(seq)
-	if had {
-		s.eachPlaced(old.Value, func(o *cluster.PlanOwner, t *cluster.Placed) {
-			s.updateRow(o.TaskID(t.Index), t.Attempt, func(r *AttemptRow) {
-				if r.Desired == r.planned {
-					r.Desired = nil
-				}
-				r.Plan, r.PlanRev, r.planned = 0, 0, nil
-			})
-		})
-	}
-	s.delta.topics |= TopicPlans
-	if c.Deleted {
-		s.plans.Delete(seq)
-		return
-	}
-	v, err := Decode[cluster.PlanRecord](c.Value)
-	if err != nil || v.Seq != seq {
-		s.faults(c.Key, err)
-		return
-	}
-	s.plans.Set(seq, Entry[cluster.PlanRecord]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
-	s.eachPlaced(v, func(o *cluster.PlanOwner, t *cluster.Placed) {
-		d := v.Desired(o, t)
-		s.updateRow(d.Task, d.Attempt, func(r *AttemptRow) {
-			if r.DesiredRev == 0 {
-				r.Desired = d
-			}
-			r.Plan, r.PlanRev, r.planned = seq, c.Modified, d
-			if r.Node == "" || r.DesiredRev == 0 {
-				r.Node = d.Node
-			}
-		})
-		s.detachForeignObserved(d.Task, d.Attempt)
-	})
-}
-
-func (s *state) eachPlaced(p *cluster.PlanRecord, do func(*cluster.PlanOwner, *cluster.Placed)) {
-	for i := range p.Owners {
-		o := &p.Owners[i]
-		for j := range o.Tasks {
-			do(o, &o.Tasks[j])
-		}
-	}
-}
-
-// singleRow allocates a row together with a list of one row, since most tasks have one attempt.
-type singleRow struct {
-	AttemptRow
-
-	list [1]*AttemptRow
-}
-
-// updateRow replaces the row of an attempt by a changed copy, and deletes it once no record is left.
-func (s *state) updateRow(task cluster.TaskID, number int, change func(*AttemptRow)) {
-	rows, _ := s.attempts.Get(task)
-	at, had := findNumber(rows, number)
-	created := new(singleRow)
-	r, node := &created.AttemptRow, ""
-	if had {
-		created.AttemptRow = *rows[at]
-		node = r.Node
-	} else {
-		r.Task, r.Number = task, number
-	}
-	change(r)
-	if node != "" && node != r.Node {
-		s.delta.addAttempt(node, task, number)
-	}
-	s.delta.addAttempt(r.Node, task, number)
-	named := r
-	if had && r.Desired == nil && r.Outcome == nil {
-		named = rows[at] // only the former row may still name the owner beside the id
-	}
-	if o, ok := named.Ref(); ok {
-		s.delta.addOwner(o)
-	}
-	gone := r.empty()
-	switch {
-	case gone && !had:
-		return
-	case gone:
-		rows = slices.Delete(slices.Clone(rows), at, at+1)
-		s.rows--
-	case had && len(rows) == 1, len(rows) == 0:
-		created.list[0] = r
-		rows = created.list[:]
-	case had:
-		rows = slices.Clone(rows)
-		rows[at] = r
-	default:
-		rows = slices.Insert(slices.Clone(rows), at, r)
-	}
-	if !had {
-		s.rows++
-	}
-	if len(rows) == 0 {
-		s.attempts.Delete(task)
-	} else {
-		s.attempts.Set(task, rows)
-	}
-	if on := func(r *AttemptRow) bool { return r.Node == node }; node != "" && !slices.ContainsFunc(rows, on) {
-		s.byNode.Delete(node + "/" + string(task))
-	}
-	if r.Node != "" && r.Node != node && !gone {
-		s.byNode.Set(r.Node+"/"+string(task), struct{}{})
-	}
 }

@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
 
 // errBranch is the error of methods of Engine that a branch lacks.
-var errBranch = errors.New("a branch of a store has no watches, no sessions and no copies")
+var errBranch = errors.New("a branch of a store has no watches and no copies")
 
 // Branch is a store in memory that begins as a snapshot of another store and then changes independently: an Engine and
 // its Tables in one. It serves simulations of changes, and nothing that is written to a branch reaches the original
@@ -23,7 +22,7 @@ var errBranch = errors.New("a branch of a store has no watches, no sessions and 
 // and Run of its tables is not called.
 //
 // A branch shares the data of the snapshot, so a branch of a large store costs little more than its own writes. It is
-// an Engine without watches, sessions and snapshots; List supports only the prefix of leader records. Safe for
+// an Engine without watches and snapshots; List supports only the prefix of leader records. Safe for
 // concurrent use.
 type Branch struct {
 	tables *Tables
@@ -114,9 +113,6 @@ func (b *Branch) Commit(ctx context.Context, groups []Group) (Result, error) {
 			continue
 		}
 		for _, op := range groups[i].Ops {
-			if op.Session != "" {
-				return Result{}, errBranch
-			}
 			if c, changes := b.change(op, batch.Revision); changes {
 				batch.Changes = append(batch.Changes, c)
 			}
@@ -145,7 +141,7 @@ func (b *Branch) change(op Op, at uint64) (Change, bool) {
 	if exists {
 		created = r.Created
 	}
-	if !isInTables(rest) {
+	if !b.state.isInTables(rest) {
 		b.outsideTables[op.Key] = at
 	}
 	return Change{Record: Record{Key: op.Key, Value: op.Value, Created: created, Modified: at}}, true
@@ -155,22 +151,23 @@ func (b *Branch) change(op Op, at uint64) (Change, bool) {
 // state knows the numbers of the records that it applied itself, but not those of the snapshot that the branch began
 // with.
 func (b *Branch) restoreAttemptNumber(key string) {
-	kind, rest, _ := strings.Cut(key, "/")
+	noun, rest, _ := strings.Cut(key, "/")
 	node, task, isTask := strings.Cut(rest, "/")
 	of := b.state.desiredAt
 	switch {
 	case !isTask:
 		return
-	case kind == "status":
+	case noun == nounStatus:
 		of = b.state.observedAt
-	case kind != "state":
+	case noun != nounState:
 		return
 	}
 	if _, known := of[rest]; known {
 		return
 	}
 	for row := range b.state.TaskAttempts(cluster.TaskID(task)) {
-		if row.Node == node && (kind == "state" && row.DesiredRev != 0 || kind == "status" && row.ObservedRev != 0) {
+		if row.Node == node &&
+			(noun == nounState && row.DesiredRev != 0 || noun == nounStatus && row.ObservedRev != 0) {
 			of[rest] = row.Number
 		}
 	}
@@ -245,10 +242,8 @@ func (b *Branch) Watch(context.Context, string, uint64) Watch { return noWatch{}
 type noWatch struct{}
 
 func (noWatch) Next(context.Context) (Batch, error) { return Batch{}, errBranch }
-func (noWatch) Close()                              {}
 
-// OpenSession is part of Engine. It always returns an error.
-func (b *Branch) OpenSession(context.Context, time.Duration) (Session, error) { return nil, errBranch }
+func (noWatch) Close() {}
 
 // Snapshot is part of Engine. It always returns an error.
 func (b *Branch) Snapshot(context.Context, io.Writer) error { return errBranch }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store/recordjson"
 )
 
 // RecordVersion is the newest version of records that this build reads and writes. RecordMin is the oldest version that
@@ -93,7 +94,7 @@ func Decode[T any](value []byte) (*T, error) {
 	}
 	record := new(T)
 	if _, leading := leadingVersion(value); leading {
-		if r := (reader{in: value, at: len(versionField) + 1}); r.record(record) {
+		if recordjson.Read(value, len(versionField)+1, record) {
 			return record, nil
 		}
 		*record = *new(T)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 )
 
 // Errors of an Engine. Wrap them; compare with errors.Is.
@@ -28,9 +27,6 @@ var (
 	ErrNoSpace = errors.New("the store is out of space")
 	// ErrClosed says that the engine was closed.
 	ErrClosed = errors.New("the store is closed")
-	// ErrSessionExpired says that the session named by a write no longer lives;
-	// nothing was written.
-	ErrSessionExpired = errors.New("the session has expired")
 )
 
 // Record is one key with its value, as the engine holds it.
@@ -58,9 +54,6 @@ type Op struct {
 	Key    string
 	Value  []byte // ignored by a deletion
 	Delete bool
-	// Session, unless empty, ties the record to the session's life: it is deleted
-	// when the session ends.
-	Session SessionID
 }
 
 // Group is the unit of atomicity: all its operations are applied if all its
@@ -111,17 +104,12 @@ type Engine interface {
 	// Watch opens a stream of the changes under a prefix after the given revision. Revision 0 begins with a resync that
 	// carries the whole prefix. The watch lives until its Close, the engine's, or the end of ctx.
 	Watch(ctx context.Context, prefix string, after uint64) Watch
-	// OpenSession begins a session that lives as long as the caller renews it. A session that is not renewed ends
-	// between one and two ttl later. An engine may raise a ttl that is below its own minimum (1 s for etcd, 10 s for
-	// Consul). A restart of the engine begins the ttl anew.
-	OpenSession(ctx context.Context, ttl time.Duration) (Session, error)
 	// Snapshot writes a whole, consistent copy of the data that the engine's
 	// package can restore.
 	Snapshot(ctx context.Context, to io.Writer) error
 	// Limits returns the bounds of a Commit; they do not change.
 	Limits() Limits
-	// Close ends all watches and releases what the engine holds. It does not end
-	// sessions: they expire.
+	// Close ends all watches and releases what the engine holds.
 	Close() error
 }
 
@@ -130,23 +118,6 @@ type TogetherReader interface {
 	// ReadTogether returns a record for each key, in the order of the keys, as they stood at one revision. A record
 	// that does not exist has Modified 0. Like Read, the call is linearizable.
 	ReadTogether(ctx context.Context, keys ...string) ([]Record, error)
-}
-
-// readTogether reads records through any engine. An engine that cannot read them together is asked for one after the
-// other.
-func readTogether(ctx context.Context, engine Engine, keys ...string) ([]Record, error) {
-	if e, ok := engine.(TogetherReader); ok {
-		return e.ReadTogether(ctx, keys...)
-	}
-	records := make([]Record, len(keys))
-	for i, key := range keys {
-		record, err := engine.Read(ctx, key)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
-		}
-		records[i] = record
-	}
-	return records, nil
 }
 
 // Change is one record that was created, changed or deleted.
@@ -179,19 +150,6 @@ type Watch interface {
 	// watch recovers from any other fault by itself, with a resync if it lost changes.
 	Next(ctx context.Context) (Batch, error)
 	Close()
-}
-
-// SessionID names a session within its engine.
-type SessionID string
-
-// Session is a lease that its holder renews. Safe for concurrent use.
-type Session interface {
-	ID() SessionID
-	// Renew puts the end of the session off by its ttl. It returns ErrSessionExpired once
-	// the session is gone; then all its records are deleted, or soon will be.
-	Renew(ctx context.Context) error
-	// End ends the session and deletes its records at once.
-	End(ctx context.Context) error
 }
 
 // CheckGroups validates the arguments of Commit without looking at any record. It returns ErrInvalid for an empty key

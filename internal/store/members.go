@@ -3,9 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"time"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Errors of an engine that runs in several servers.
@@ -101,24 +98,4 @@ const AlarmReplaced = "REPLACED"
 type EngineAlarm struct {
 	Name   string `json:"name"`
 	Member string `json:"member"`
-}
-
-// SnapshotInfo describes the content of a snapshot.
-type SnapshotInfo struct {
-	// Revision is the engine's. Keys is the number of records, and Nouns that number by the first segment of their
-	// keys.
-	Revision uint64         `json:"revision"`
-	Keys     int            `json:"keys"`
-	Nouns    map[string]int `json:"nouns"`
-	// Size is the size of the snapshot in bytes. Hash is the SHA-256 of its data, in hex; it equals the hash that the
-	// snapshot states.
-	Size int64  `json:"size_bytes"`
-	Hash string `json:"hash"`
-	// Taken is the time of the newest record that carries one: the snapshot is not older. It is zero where no record
-	// carries a time.
-	Taken time.Time `json:"taken,omitzero"`
-	// Leaders are the leader records, by domain, with the incarnation of the store.
-	Leaders map[string]cluster.Leader `json:"leaders,omitempty"`
-	// Masters are the ids of the master keys that the secrets in it need, ordered.
-	Masters []string `json:"masters,omitempty"`
 }

@@ -14,7 +14,7 @@ import (
 // the epoch rises. The leadership has no holder, and a recovery is needed, for the given cause, a sentence. Reincarnate
 // must run before the engine serves anyone else. It may be repeated.
 func Reincarnate(ctx context.Context, engine Engine, prefix Prefix, cause string) error {
-	listing, err := engine.List(ctx, string(prefix)+"leader/")
+	listing, err := engine.List(ctx, prefix.Leader(""))
 	if err != nil {
 		return fmt.Errorf("list leaders: %w", err)
 	}

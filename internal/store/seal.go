@@ -79,7 +79,7 @@ func (s *state) requiresSeal(node string, revision uint64) bool {
 }
 
 // AllSeal reports whether every server writes records of attempts with a seal.
-func (s *Snapshot) AllSeal() bool {
+func (s *serverTables) AllSeal() bool {
 	for e := range s.Servers() {
 		if !e.Value.Reads(cluster.RecordsSealed) {
 			return false

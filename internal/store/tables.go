@@ -10,8 +10,8 @@
 //
 // A table is a typed copy-on-write B-tree (github.com/tidwall/btree), whose Copy is O(1). The attempts of tasks, joined
 // from plan, desired, observed and outcome records, are in two trees: by task, and by node and task. Iteration is
-// ordered, so no decision depends on the order of a map. There are no generic indexes: a new look-up is a new tree in
-// apply.go.
+// ordered, so no decision depends on the order of a map. There are no generic indexes: a new look-up is a new tree. The
+// list in kinds.go holds every kind of records; a new one is an entry there.
 //
 // # Shared compares
 //
@@ -197,7 +197,7 @@ func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error
 // Settled returns a snapshot that holds everything that the engine holds now. It waits for the revision of a
 // linearizable read (P2.3).
 func (t *Tables) Settled(ctx context.Context) (*Snapshot, error) {
-	l, err := t.engine.List(ctx, string(t.prefix)+"leader/")
+	l, err := t.engine.List(ctx, t.prefix.Leader(""))
 	if err != nil {
 		return nil, fmt.Errorf("read the store's revision: %w", err)
 	}

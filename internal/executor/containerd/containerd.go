@@ -6,22 +6,19 @@
 // the task is deleted. So no restart of the agent or of containerd loses an exit; only the death of a task's shim does.
 //
 // The program's output goes through named pipes in the container's folder to the collector: one process per node that
-// outlives the agent and writes the logs, see CollectLogs. (containerd could start a log process itself, but one for
-// each container, and its start would delay the first instruction.)
+// outlives the agent and writes the logs, see package collector. (containerd could start a log process itself, but one
+// for each container, and its start would delay the first instruction.)
 //
 // Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC;
 // only the listed capabilities; no new privileges; containerd's default seccomp profile.
 package containerd
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,17 +28,13 @@ import (
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/defaults"
-	"github.com/containerd/containerd/v2/pkg/identifiers"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd/collector"
+	"github.com/berthd/berth/internal/executor/containerd/runspec"
 	"github.com/berthd/berth/internal/executor/outlive"
-	"github.com/berthd/berth/internal/executor/usage"
 )
 
 // Name is the executor's name in facts and flags.
@@ -73,8 +66,8 @@ type Config struct {
 	CDIDirs []string
 	// Dir is the folder of the collector. It is made if it does not exist.
 	Dir string
-	// Executable is the program whose main calls CollectLogs, by default the running one, and Subcommand its first
-	// argument, by default Subcommand.
+	// Executable is the program whose main calls collector.Run, by default the running one, and Subcommand its first
+	// argument, by default collector.Subcommand.
 	Executable string
 	Subcommand string
 	// Launcher is a static program whose main calls outlive.Become, by default the running one. It runs inside
@@ -90,29 +83,31 @@ type Config struct {
 	DiskUse func(folder string) (executor.DiskUse, error)
 }
 
-// Executor implements executor.Executor and executor.ImageStore.
+// Executor implements executor.Executor, executor.ImageStore and executor.ImageKeeper. It runs containers; its parts do
+// the rest, and their exported methods are methods of the Executor.
 type Executor struct {
-	cfg       Config
-	client    *client.Client
-	collector *collector
+	*connection
+	*imageIndex
+	*imageSource
+	*usageMeter
+
+	collector *collector.Client
+	spec      *runspec.Builder
+	cgroups   *cgroups
+	orphans   *orphans
+	abandoned *abandonedCommands
 	locks     outlive.KeyedLock[executor.ID]
-	configs   configCache
-	puller    *puller
 	// creating and starting hold a value for each container that is: one that is ready need not wait until others are
 	// made.
 	creating, starting chan struct{}
-	cache              cache
-	pruning            sync.Mutex
-
-	measuring sync.Mutex
-	meter     usage.Meter
 
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
-	tidy     map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
-	// abandoned holds the folders of pipes that are held open for commands without an agent process.
-	abandoned map[string]bool
+	cleaned  map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
 }
+
+// Executor implements ImageKeeper.
+var _ executor.ImageKeeper = (*Executor)(nil)
 
 // prepared is a container with a task that was not started in this life.
 type prepared struct {
@@ -125,7 +120,7 @@ func New(cfg Config) (*Executor, error) {
 	setDefault(&cfg.Address, DefaultAddress)
 	setDefault(&cfg.Namespace, DefaultNamespace)
 	setDefault(&cfg.CgroupParent, DefaultCgroupParent)
-	setDefault(&cfg.Subcommand, Subcommand)
+	setDefault(&cfg.Subcommand, collector.Subcommand)
 	if cfg.Launcher == "" {
 		cfg.Launcher, _ = os.Executable() // checked when it is needed
 	}
@@ -150,16 +145,22 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
-	return &Executor{
-		puller: newPuller(cfg.Pull), creating: make(chan struct{}, cfg.AtOnce),
-		starting: make(chan struct{}, cfg.AtOnce),
-		cfg:      cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
-		abandoned: map[string]bool{},
-		collector: &collector{
-			dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand,
-			cgroup: cfg.CgroupParent,
-		},
-	}, nil
+	conn := &connection{cfg: cfg, client: cl}
+	e := &Executor{
+		connection: conn, imageIndex: &imageIndex{connection: conn},
+		usageMeter: &usageMeter{cgroupParent: cfg.CgroupParent},
+		collector: collector.New(collector.Config{
+			Dir: cfg.Dir, Executable: cfg.Executable, Subcommand: cfg.Subcommand, Cgroup: cfg.CgroupParent,
+		}),
+		spec:      &runspec.Builder{NoSeccomp: cfg.NoSeccomp, Launcher: cfg.Launcher, CDIDirs: cfg.CDIDirs},
+		cgroups:   &cgroups{cfg.CgroupParent},
+		abandoned: &abandonedCommands{log: cfg.Logger, folders: map[string]bool{}},
+		creating:  make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
+		prepared: map[executor.ID]prepared{}, cleaned: map[executor.ID]bool{},
+	}
+	e.imageSource = &imageSource{connection: conn, index: e.imageIndex, puller: newPuller(cfg.Pull)}
+	e.orphans = &orphans{cfg.Namespace, cfg.Address, e.cgroups}
+	return e, nil
 }
 
 func setDefault(s *string, value string) {
@@ -177,148 +178,7 @@ func (e *Executor) Close() error {
 }
 
 // StopCollector ends the node's collector, once no container runs any more.
-func (e *Executor) StopCollector(ctx context.Context) error { return e.collector.stop(ctx) }
-
-func (e *Executor) in(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, e.cfg.Namespace)
-}
-
-// Probe implements executor.Executor.
-func (e *Executor) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
-	v, err := e.client.Version(e.in(ctx))
-	if err != nil {
-		return cluster.ExecutorFact{}, failed(ctx, "ask containerd for its version", err)
-	}
-	return cluster.ExecutorFact{Name: Name, Version: strings.TrimPrefix(strings.TrimSpace(v.Version), "v")}, nil
-}
-
-// Usage implements executor.Meter, by the containers' cgroups.
-func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
-	e.measuring.Lock()
-	defer e.measuring.Unlock()
-	out := make(map[executor.ID]executor.Usage, len(running))
-	for id := range running { // order-free: each by itself
-		if u, ok := e.meter.Group(filepath.Join(e.cfg.CgroupParent, nameOf(id))); ok {
-			out[id] = u
-		}
-	}
-	return out
-}
-
-// Details implements executor.Detailer, by the containers' cgroups and network namespaces.
-func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
-	e.measuring.Lock()
-	defer e.measuring.Unlock()
-	out := make(map[executor.ID]cluster.Counts, len(running))
-	for id, p := range running { // order-free: each by itself
-		out[id] = e.meter.Detail(filepath.Join(e.cfg.CgroupParent, nameOf(id)), p)
-	}
-	return out
-}
-
-// failed gives an error of containerd its meaning in the contract.
-func failed(ctx context.Context, what string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", what, ctx.Err())
-	case isA(err, errdefs.IsUnavailable):
-		return fmt.Errorf("%s: %w: %w", what, executor.ErrUnavailable, err)
-	}
-	said, whole := plainRuntime(err)
-	if whole {
-		return said
-	}
-	return fmt.Errorf("%s: %w", what, said)
-}
-
-// isA reports whether an error is of a kind. Some calls of the client return gRPC errors, others translated ones.
-func isA(err error, kind func(error) bool) bool {
-	return err != nil && (kind(err) || kind(errgrpc.ToNative(err)))
-}
-
-// Files of a container's folder (executor.Spec.Dir).
-const (
-	intentFile = "intent.json" // written right before the start: the Process
-	exitFile   = "exit.json"
-	stdoutFile = "stdout" // named pipes
-	stderrFile = "stderr"
-	filesDir   = "files"
-	againFile  = "again" // an earlier Prepare was cut short
-)
-
-// Labels of a container.
-const (
-	labelID     = "berth.id"
-	labelDir    = "berth.dir"
-	labelImage  = "berth.image" // digest of the container's image
-	labelPrefix = "berth.label/"
-)
-
-// record is the state of a container beside its task.
-type record struct {
-	id     executor.ID
-	dir    string
-	labels map[string]string
-}
-
-// nameOf returns containerd's name of a container: its ID, unless that is not a name for containerd.
-func nameOf(id executor.ID) string {
-	if identifiers.Validate(string(id)) == nil {
-		return string(id)
-	}
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
-}
-
-func recordOf(c containers.Container) record {
-	r := record{id: executor.ID(c.Labels[labelID]), dir: c.Labels[labelDir], labels: map[string]string{}}
-	for k, v := range c.Labels {
-		if name, ok := strings.CutPrefix(k, labelPrefix); ok {
-			r.labels[name] = v
-		}
-	}
-	return r
-}
-
-func (r record) path(name string) string { return filepath.Join(r.dir, name) }
-
-// intent reports whether Start was called for the container, and its process.
-func (r record) intent() (executor.Process, bool) {
-	var p executor.Process
-	err := outlive.Read(r.path(intentFile), &p)
-	return p, err == nil || !os.IsNotExist(err)
-}
-
-func (r record) exit() (cluster.Exit, bool) {
-	var exit cluster.Exit
-	err := outlive.Read(r.path(exitFile), &exit)
-	return exit, err == nil
-}
-
-// load finds a container. It returns ErrNotFound if there is none.
-func (e *Executor) load(ctx context.Context, id executor.ID) (record, error) {
-	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
-	if isA(err, errdefs.IsNotFound) {
-		return record{}, executor.ErrNotFound
-	}
-	if err != nil {
-		return record{}, failed(ctx, "find container", err)
-	}
-	return recordOf(c), nil
-}
-
-// task returns the task of a container, or nil if it has none.
-func (e *Executor) task(ctx context.Context, id executor.ID) (*tasktypes.Process, error) {
-	resp, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: nameOf(id)})
-	if err != nil {
-		if isA(err, errdefs.IsNotFound) {
-			return nil, nil
-		}
-		return nil, failed(ctx, "find task", err)
-	}
-	return resp.Process, nil
-}
+func (e *Executor) StopCollector(ctx context.Context) error { return e.collector.Stop(ctx) }
 
 // Start implements executor.Executor.
 func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
@@ -328,7 +188,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		return executor.Process{}, err
 	}
 	defer unlock()
-	p, err := e.ready(ctx, id)
+	p, err := e.preparedTask(ctx, id)
 	if err != nil {
 		return executor.Process{}, err
 	}
@@ -346,11 +206,11 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	if err := outlive.Write(r.path(intentFile), p.process); err != nil {
 		return executor.Process{}, executor.NotStarted(err)
 	}
-	e.forget(id)
+	e.dropPrepared(id)
 	if _, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: nameOf(id)}); err != nil {
 		err = failed(ctx, "start task", err)
 		if ctx.Err() == nil && !errors.Is(err, executor.ErrUnavailable) {
-			e.giveUp(ctx, r)
+			e.abandonStart(ctx, r)
 		}
 		return executor.Process{}, err
 	}
@@ -377,15 +237,15 @@ func takeSlot(ctx context.Context, turns chan struct{}, waiting func()) (done fu
 	}
 }
 
-// giveUp ends a task that could not be started. Its progress is unknown.
-func (e *Executor) giveUp(ctx context.Context, r record) {
+// abandonStart ends a task that could not be started. Its progress is unknown.
+func (e *Executor) abandonStart(ctx context.Context, r record) {
 	if err := e.kill(ctx, r.id); err == nil {
 		_ = outlive.Write(r.path(exitFile), cluster.Exit{Code: -1, Unknown: true, At: time.Now()})
 	}
 }
 
-// ready returns a prepared container, from memory or from containerd.
-func (e *Executor) ready(ctx context.Context, id executor.ID) (prepared, error) {
+// preparedTask returns a prepared container, from memory or from containerd.
+func (e *Executor) preparedTask(ctx context.Context, id executor.ID) (prepared, error) {
 	e.mu.Lock()
 	p, ok := e.prepared[id]
 	e.mu.Unlock()
@@ -413,7 +273,7 @@ func processOf(pid int) executor.Process {
 	return executor.Process{Pid: pid, PidStart: outlive.StartOf(pid)}
 }
 
-func (e *Executor) forget(id executor.ID) {
+func (e *Executor) dropPrepared(id executor.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.prepared, id)
@@ -451,19 +311,19 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 }
 
 func (e *Executor) remove(ctx context.Context, id executor.ID) error {
-	if !validID(id) {
+	if !collector.ValidID(id) {
 		return nil // no container has it
 	}
-	e.forget(id)
+	e.dropPrepared(id)
 	e.mu.Lock()
-	tidy := e.tidy[id]
-	delete(e.tidy, id)
+	cleaned := e.cleaned[id]
+	delete(e.cleaned, id)
 	e.mu.Unlock()
 	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
 	switch {
 	case isA(err, errdefs.IsNotFound):
 		// A Prepare that failed early may have left a task's pipes with the collector, and a snapshot.
-		return errors.Join(e.collector.finish(ctx, id), e.removeSnapshot(ctx, e.snapshotter(), nameOf(id)))
+		return errors.Join(e.collector.Finish(ctx, id), e.removeSnapshot(ctx, e.snapshotter(), nameOf(id)))
 	case err != nil:
 		return failed(ctx, "find container", err)
 	}
@@ -475,10 +335,10 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(r.path(againFile)); !tidy || err == nil {
-		e.killOrphans(ctx, id, t != nil)
+	if _, err := os.Stat(r.path(againFile)); !cleaned || err == nil {
+		e.orphans.kill(ctx, id, t != nil)
 	}
-	if err := e.collector.finish(ctx, id); err != nil {
+	if err := e.collector.Finish(ctx, id); err != nil {
 		return err
 	}
 	if err := e.client.ContainerService().Delete(ctx, c.ID); err != nil && !isA(err, errdefs.IsNotFound) {
@@ -490,68 +350,12 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 		}
 	}
 	e.noteUse(ctx, c.Image)
-	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, againFile, intentFile} {
+	for _, name := range []string{
+		exitFile, collector.StdoutFile, collector.StderrFile, runspec.FilesDir, againFile, intentFile,
+	} {
 		_ = os.RemoveAll(r.path(name))
 	}
 	return nil
-}
-
-// snapshotter returns the snapshotter for new containers.
-func (e *Executor) snapshotter() string {
-	return cmp.Or(e.cfg.Snapshotter, defaults.DefaultSnapshotter)
-}
-
-// removeSnapshot removes a container's own layer, if it is there.
-func (e *Executor) removeSnapshot(ctx context.Context, snapshotter, key string) error {
-	err := e.client.SnapshotService(snapshotter).Remove(ctx, key)
-	if err != nil && !isA(err, errdefs.IsNotFound) {
-		return failed(ctx, "delete snapshot", err)
-	}
-	return nil
-}
-
-// killLimit is how long kill retries after an error of containerd.
-const killLimit = 10 * time.Second
-
-// kill ends and deletes the task of a container, if there is one.
-func (e *Executor) kill(ctx context.Context, id executor.ID) error {
-	begin := time.Now()
-	for {
-		gone, err := e.killOnce(ctx, id)
-		if gone {
-			return nil
-		}
-		// A task that just ended or whose shim just died is refused for a moment, for reasons without a type.
-		if err != nil && (ctx.Err() != nil || errors.Is(err, executor.ErrUnavailable) ||
-			time.Since(begin) > killLimit) {
-			return err
-		}
-		if err := outlive.Pause(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func (e *Executor) killOnce(ctx context.Context, id executor.ID) (gone bool, err error) {
-	svc := e.client.TaskService()
-	t, err := e.task(ctx, id)
-	if t == nil {
-		return err == nil, err
-	}
-	if t.Status != tasktypes.Status_STOPPED {
-		_, err := svc.Kill(ctx, &tasks.KillRequest{ContainerID: nameOf(id), Signal: uint32(syscall.SIGKILL), All: true})
-		if err != nil && !isA(err, errdefs.IsNotFound) {
-			return false, failed(ctx, "kill task", err)
-		}
-		if _, err := svc.Wait(ctx, &tasks.WaitRequest{ContainerID: nameOf(id)}); err != nil {
-			return false, failed(ctx, "kill task", err)
-		}
-	}
-	_, err = svc.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: nameOf(id)})
-	if isA(err, errdefs.IsNotFound) {
-		err = nil
-	}
-	return err == nil, failed(ctx, "delete task", err)
 }
 
 // List implements executor.Executor.
@@ -562,7 +366,7 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 		return nil, failed(ctx, "list containers", err)
 	}
 	for _, c := range all { // first, as shims that wait may not answer
-		e.releaseAbandoned(recordOf(c))
+		e.abandoned.release(recordOf(c))
 	}
 	resp, err := e.client.TaskService().List(ctx, &tasks.ListTasksRequest{})
 	if err != nil {

@@ -1,13 +1,13 @@
 package containerd
 
 import (
-	"bytes"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/berthd/berth/internal/executor/containerd/runspec"
 )
 
 func TestIsShim(t *testing.T) {
@@ -52,13 +52,6 @@ func TestIsShim(t *testing.T) {
 	}
 }
 
-func TestOverride(t *testing.T) {
-	got := strings.Join(override([]string{"A=1", "PATH=/bin"}, []string{"B=2", "A=3"}), " ")
-	if want := "A=3 PATH=/bin B=2"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // The first line that counts kills decides, whatever follows it.
 func FuzzOOMKills(f *testing.F) {
 	f.Add("oom_kill 3\n")
@@ -94,42 +87,12 @@ func FuzzImageConfig(f *testing.F) {
 			t.Errorf("%+v became %+v: %v", cfg, back, err)
 		}
 		args := map[string]bool{}
-		for _, kv := range override([]string{defaultPath}, cfg.Env) {
+		for _, kv := range runspec.Override([]string{"PATH=/bin"}, cfg.Env) {
 			name, _, _ := strings.Cut(kv, "=")
 			args[name] = true
 		}
 		if !args["PATH"] {
 			t.Errorf("%q lost the PATH", cfg.Env)
-		}
-	})
-}
-
-// Any message on the collector's socket is refused or a known request, and opens nothing outside the folder that the
-// request names.
-func FuzzCollectRequest(f *testing.F) {
-	f.Add([]byte(`{"op":"attach","attachment":{"id":"a","dir":"/x","log_dir":"/y"}}`))
-	f.Add([]byte(`{"op":"finish","attachment":{"id":"../../etc/passwd"}}`))
-	f.Add([]byte(`{"op":1}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		req, err := decodeRequest(b)
-		if err != nil {
-			return
-		}
-		id := req.Attachment.ID
-		if file := attachedFile("/folder", id); (req.Op == opAttach || req.Op == opFinish) &&
-			filepath.Dir(file) != "/folder" {
-			t.Errorf("%q leads to %s", id, file)
-		}
-		again, err := json.Marshal(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := decodeRequest(again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if third, err := json.Marshal(back); err != nil || !bytes.Equal(third, again) {
-			t.Errorf("%s became %s: %v", again, third, err)
 		}
 	})
 }

@@ -28,6 +28,7 @@ var runtimeWords = []struct {
 	said  *regexp.Regexp
 	means string
 }{
+
 	{
 		regexp.MustCompile(`exec: "([^"]*)": executable file not found in \$PATH`),
 		`the image has no program "$1" in its PATH: correct the command, or name the program by its whole path`,
@@ -92,8 +93,8 @@ func unreadable(ctx context.Context, err error) error {
 	return failed(ctx, "load images", err)
 }
 
-// plainRuntime translates an error of containerd into plain words; known says that they tell all of it.
-func plainRuntime(err error) (said *runtimeError, known bool) {
+// describeRuntimeError translates an error of containerd into plain words; known says that they tell all of it.
+func describeRuntimeError(err error) (said *runtimeError, known bool) {
 	text := err.Error()
 	for _, w := range runtimeWords {
 		if m := w.said.FindStringSubmatchIndex(text); m != nil {

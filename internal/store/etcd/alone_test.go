@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// records commits values under the default prefix.
-func records(t *testing.T, e store.Engine, values map[string]any) {
+// commitRecords commits values under the default prefix.
+func commitRecords(t *testing.T, e store.Engine, values map[string]any) {
 	t.Helper()
 	var g store.Group
 	for key, value := range values {
@@ -41,7 +41,7 @@ func sample(t *testing.T, e store.Engine) cluster.Leader {
 	t.Helper()
 	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	leader := cluster.Leader{Epoch: 7, Holder: "server-0", Incarnation: 1_000, Since: at, Member: "1"}
-	records(t, e, map[string]any{
+	commitRecords(t, e, map[string]any{
 		"leader/main": leader, "service/c/web": struct{}{}, "service/c/db": struct{}{}, "job/c/j": struct{}{},
 		"event/1": cluster.EventBatch{ID: "1", At: at.Add(time.Minute)},
 		"plan/1":  cluster.PlanRecord{Seq: 1, At: at.Add(time.Second)},
@@ -358,7 +358,7 @@ func TestDefragmentInTurn(t *testing.T) {
 	if size(lead) < full[lead]/2 {
 		t.Error("the leader did not wait for the others")
 	}
-	if err := held.End(t.Context()); err != nil {
+	if err := held.end(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// 3. The followers, then the leader, which is none then.

@@ -126,7 +126,7 @@ func TestPartitionedMembersAreLinearizable(t *testing.T) {
 }
 
 // TestPartitionedWatchConverges cuts a member off, in each direction and both, while the others write: its calls end in
-// time, its watch says nothing wrong, and has everything when the network heals, deletions included. Sessions live on.
+// time, its watch says nothing wrong, and has everything when the network heals, deletions included.
 func TestPartitionedWatchConverges(t *testing.T) {
 	t.Parallel()
 	f, n := newPartitioned(t)
@@ -141,10 +141,6 @@ func TestPartitionedWatchConverges(t *testing.T) {
 			}
 			other := f.engines[(cut+1)%3]
 			wipe(t, other)
-			session, err := f.engines[cut].OpenSession(t.Context(), 30*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
 			if err := write(t.Context(), other, "w/gone"); err != nil {
 				t.Fatal(err)
 			}
@@ -183,50 +179,7 @@ func TestPartitionedWatchConverges(t *testing.T) {
 			}
 			n.set()
 			follow("w/late", "w/gone")
-			testkit.Eventually(t, 20*time.Second, func() error { return session.Renew(t.Context()) })
 		})
-	}
-}
-
-// TestSessionsAcrossMembers opens a session on one member, ties a record to it on another, and renews it on a third's
-// time.
-func TestSessionsAcrossMembers(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, 3, nil)
-	session, err := f.engines[0].OpenSession(t.Context(), 5*time.Second) // a busy machine stands still for two
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.engines[1].Commit(t.Context(),
-		[]store.Group{{Ops: []store.Op{{Key: "s/a", Session: session.ID()}}}}); err != nil {
-		t.Fatal(err)
-	}
-	lead := f.leader()
-	if lead == 0 { // the holder stays
-		if err := f.engines[1].MoveLeader(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		lead = 1
-	}
-	f.stop(lead) // whose clock the session's was
-	until := time.Now().Add(8 * time.Second)
-	testkit.Eventually(t, 20*time.Second, func() error {
-		if err := session.Renew(t.Context()); err != nil {
-			return err
-		}
-		if time.Now().Before(until) {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	if _, err := f.engines[0].Read(t.Context(), "s/a"); err != nil {
-		t.Errorf("the record of a session that was renewed: %v", err)
-	}
-	if err := session.End(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.engines[0].Read(t.Context(), "s/a"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("the record of an ended session: got error %v, want ErrNotFound", err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/storetest"
 	"github.com/berthd/berth/internal/testkit"
 )
@@ -170,7 +171,7 @@ func newChild(t *testing.T) *child {
 
 // campaign leads whenever it can.
 func campaign(ctx context.Context, engine store.Engine, server string) {
-	candidate := store.NewCandidate(store.CandidateConfig{
+	candidate := election.NewCandidate(election.CandidateConfig{
 		Engine: engine, Prefix: store.DefaultPrefix, Domain: "main", Server: server,
 		Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
 	})

@@ -16,8 +16,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-
-	"github.com/berthd/berth/internal/store"
 )
 
 // SystemCA, in place of a file with authorities, stands for the authorities that the machine trusts.
@@ -205,16 +203,3 @@ func (i *tokenSource) GetRequestMetadata(context.Context, ...string) (map[string
 // RequireTransportSecurity is part of credentials.PerRPCCredentials. The operator decides whether to send a password in
 // clear.
 func (i *tokenSource) RequireTransportSecurity() bool { return false }
-
-// authError returns an error for the operator if etcd denied a call for its user or permissions, else nil.
-func (e *Engine) authError(err error) error {
-	switch etcdErr := rpctypes.Error(err); {
-	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied), errors.Is(etcdErr, rpctypes.ErrUserNotFound):
-		return fmt.Errorf("etcd does not permit it to user %q: %w: %w", e.user, store.ErrUnavailable, err)
-	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
-		return fmt.Errorf("etcd does not take the password of user %q: %w: %w", e.user, store.ErrUnavailable, err)
-	case isStaleToken(err):
-		return fmt.Errorf("etcd wants a user: %w: %w", store.ErrUnavailable, err)
-	}
-	return nil
-}

@@ -16,7 +16,7 @@ import (
 
 // To return space to the disk, a member rewrites (defragments) its database, and serves no calls meanwhile. One member
 // does so at a time, and the leader last, after it gave its leadership away. The member whose turn it is holds
-// defragTurnKey, which is bound to a session. Members that wait have a key under defragQueuePrefix.
+// defragTurnKey, which ends with a lease. Members that wait have a key under defragQueuePrefix.
 const (
 	defragTurnKey     = "berth-engine/defragment/turn"
 	defragQueuePrefix = "berth-engine/defragment/wish/"
@@ -29,10 +29,20 @@ const (
 	defragCallTimeout = 10 * time.Second
 )
 
+// defragmenter returns the space of deleted records to the disk.
+type defragmenter struct {
+	*calls
+	records    *records
+	members    *memberSet
+	leadership *leadership
+
+	turnWaitSince time.Time // when Run began to wait for its turn, as the leader
+}
+
 // Run keeps the database in order: it returns the space of deleted records to the disk, one member at a time. It blocks
 // until ctx ends or the engine does: store.ErrRemoved after this member was removed, store.ErrClosed after Close. For
 // an etcd that runs elsewhere it only waits.
-func (e *Engine) Run(ctx context.Context) error {
+func (d *defragmenter) Run(ctx context.Context) error {
 	timer := time.NewTimer(jitter(defragInterval))
 	defer timer.Stop()
 	alarm := time.NewTicker(shrinkInterval)
@@ -41,15 +51,15 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.lifetime.Done():
-			return context.Cause(e.lifetime)
+		case <-d.lifetime.Done():
+			return context.Cause(d.lifetime)
 		case <-alarm.C:
-			e.relieveQuota(ctx)
+			d.relieveQuota(ctx)
 			continue
 		case <-timer.C:
 		}
-		if err := e.defragment(ctx); err != nil && e.checkOpen(ctx) == nil {
-			e.config.Log.Warn("the store's database was not defragmented", "error", err)
+		if err := d.defragment(ctx); err != nil && d.checkOpen(ctx) == nil {
+			d.config.Log.Warn("the store's database was not defragmented", "error", err)
 		}
 		timer.Reset(jitter(defragInterval))
 	}
@@ -60,39 +70,39 @@ func jitter(d time.Duration) time.Duration {
 }
 
 // defragment defragments this member's database, if that is due and this member has the turn.
-func (e *Engine) defragment(ctx context.Context) error {
-	if e.server == nil {
+func (d *defragmenter) defragment(ctx context.Context) error {
+	if d.server == nil {
 		return nil
 	}
-	if e.relieveQuota(ctx) {
+	if d.relieveQuota(ctx) {
 		return nil // no write is possible, and so no turn
 	}
-	file := e.server.Server.Backend()
+	file := d.server.Server.Backend()
 	size, empty := file.Size(), file.Size()-file.SizeInUse()
-	if empty < e.config.Slack || empty < size/2 {
+	if empty < d.config.Slack || empty < size/2 {
 		return nil
 	}
-	turn, err := e.takeTurn(ctx)
+	turn, err := d.takeTurn(ctx)
 	if err != nil || turn == nil {
 		return err
 	}
 	began := time.Now()
-	err = e.rewriteDatabase(ctx)
-	if ended := e.endTurn(ctx, turn); err != nil || ended != nil {
+	err = d.rewriteDatabase(ctx)
+	if ended := d.endTurn(ctx, turn); err != nil || ended != nil {
 		return errors.Join(err, ended)
 	}
-	e.config.Log.Info("the store's database was defragmented", "before_bytes", size, "after_bytes", file.Size(), "took",
+	d.config.Log.Info("the store's database was defragmented", "before_bytes", size, "after_bytes", file.Size(), "took",
 		time.Since(began))
 	return nil
 }
 
 // relieveQuota makes room in this member's database, without a turn, if this member's alarm has the store at its quota.
 // The alarm of one member stops the writes of all, and only that member can end it.
-func (e *Engine) relieveQuota(ctx context.Context) bool {
-	if e.server == nil {
+func (d *defragmenter) relieveQuota(ctx context.Context) bool {
+	if d.server == nil {
 		return false
 	}
-	server := e.server.Server
+	server := d.server.Server
 	known := map[uint64]bool{}
 	for _, m := range server.Cluster().Members() {
 		known[uint64(m.ID)] = true
@@ -101,59 +111,56 @@ func (e *Engine) relieveQuota(ctx context.Context) bool {
 		return a.Alarm == etcdserverpb.AlarmType_NOSPACE &&
 			(!known[a.MemberID] || a.MemberID == uint64(server.MemberID()))
 	})
-	if !mine && !e.space.full.Load() {
+	if !mine && !d.space.full.Load() {
 		return false
 	}
-	e.space.noteQuotaReached()
-	_ = e.space.check(ctx) // the result about the disk is not needed
+	d.space.noteQuotaReached()
+	_ = d.space.check(ctx) // the result about the disk is not needed
 	return true
 }
 
 // takeTurn asks for the turn, and returns nil while another member has it.
-func (e *Engine) takeTurn(ctx context.Context) (store.Session, error) {
+func (d *defragmenter) takeTurn(ctx context.Context) (*recordLease, error) {
 	bounded, cancel := context.WithTimeout(ctx, defragCallTimeout)
 	defer cancel()
-	queueKey := defragQueuePrefix + e.MemberID()
+	queueKey := defragQueuePrefix + d.members.MemberID()
 	enqueue := store.Op{Key: queueKey, Value: []byte("true")}
-	if _, err := e.Commit(bounded, []store.Group{{Ops: []store.Op{enqueue}}}); err != nil {
+	if _, err := d.records.Commit(bounded, []store.Group{{Ops: []store.Op{enqueue}}}); err != nil {
 		return nil, fmt.Errorf("ask for the turn: %w", err)
 	}
-	if e.leads() {
-		others, err := e.mustLetOthersGo(bounded)
+	if d.leadership.leads() {
+		others, err := d.mustLetOthersGo(bounded)
 		if err != nil || others {
 			return nil, err
 		}
 	}
-	session, err := e.OpenSession(bounded, defragTurnTTL)
+	turn, err := d.grantLease(bounded, defragTurnTTL)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the turn: %w", err)
 	}
-	result, err := e.Commit(bounded, []store.Group{{
-		Compares: []store.Compare{{Key: defragTurnKey}},
-		Ops:      []store.Op{{Key: defragTurnKey, Value: []byte(e.MemberID()), Session: session.ID()}},
-	}})
-	if err == nil && result.Applied[0] {
-		return session, nil
+	taken, err := turn.create(bounded, defragTurnKey, []byte(d.members.MemberID()))
+	if taken {
+		return turn, nil
 	}
-	return nil, errors.Join(err, session.End(bounded))
+	return nil, errors.Join(err, turn.end(bounded))
 }
 
 // mustLetOthersGo reports whether the leader has to let other members go first. The leader waits two intervals for
 // members to queue, and then for those in the queue. After six intervals it no longer waits for a member that is down.
-func (e *Engine) mustLetOthersGo(ctx context.Context) (bool, error) {
-	if e.turnWaitSince.IsZero() {
-		e.turnWaitSince = time.Now()
+func (d *defragmenter) mustLetOthersGo(ctx context.Context) (bool, error) {
+	if d.turnWaitSince.IsZero() {
+		d.turnWaitSince = time.Now()
 	}
-	waited := time.Since(e.turnWaitSince)
+	waited := time.Since(d.turnWaitSince)
 	if waited < 2*defragInterval || waited > 6*defragInterval {
 		return waited < 2*defragInterval, nil
 	}
-	listing, err := e.List(ctx, defragQueuePrefix)
+	listing, err := d.records.List(ctx, defragQueuePrefix)
 	if err != nil {
 		return false, fmt.Errorf("see who waits for the turn: %w", err)
 	}
 	others := map[string]bool{}
-	for _, m := range e.localMembers() {
+	for _, m := range d.members.localMembers() {
 		others[m.ID] = !m.Self
 	}
 	return slices.ContainsFunc(listing.Records, func(r store.Record) bool {
@@ -162,25 +169,26 @@ func (e *Engine) mustLetOthersGo(ctx context.Context) (bool, error) {
 }
 
 // rewriteDatabase defragments the database. A leader gives its leadership away first.
-func (e *Engine) rewriteDatabase(ctx context.Context) error {
-	if e.leads() {
+func (d *defragmenter) rewriteDatabase(ctx context.Context) error {
+	if d.leadership.leads() {
 		bounded, cancel := context.WithTimeout(ctx, defragCallTimeout)
 		defer cancel()
-		if err := e.moveLeaderAway(bounded); err != nil {
+		if err := d.leadership.moveLeaderAway(bounded); err != nil {
 			return err
 		}
 	}
-	if err := e.server.Server.Backend().Defrag(); err != nil {
+	if err := d.server.Server.Backend().Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	return nil
 }
 
 // endTurn releases the turn.
-func (e *Engine) endTurn(ctx context.Context, turn store.Session) error {
+func (d *defragmenter) endTurn(ctx context.Context, turn *recordLease) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), defragCallTimeout)
 	defer cancel()
-	e.turnWaitSince = time.Time{}
-	_, err := e.Commit(bounded, []store.Group{{Ops: []store.Op{{Key: defragQueuePrefix + e.MemberID(), Delete: true}}}})
-	return errors.Join(err, turn.End(bounded))
+	d.turnWaitSince = time.Time{}
+	dequeue := store.Op{Key: defragQueuePrefix + d.members.MemberID(), Delete: true}
+	_, err := d.records.Commit(bounded, []store.Group{{Ops: []store.Op{dequeue}}})
+	return errors.Join(err, turn.end(bounded))
 }

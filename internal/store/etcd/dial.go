@@ -1,13 +1,11 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -68,10 +66,6 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		c.TLS = first // the client requires it; the dial option takes precedence
 		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(secure))
 	}
-	e := &Engine{
-		prefix: config.Prefix, user: config.User, watches: make(map[*watch]struct{}),
-		config: Config{Log: config.Log},
-	}
 	if config.User != "" {
 		me := newTokenSource(config.User, config.Password)
 		c.DialOptions = append(c.DialOptions, grpc.WithPerRPCCredentials(me), grpc.WithChainUnaryInterceptor(me.unary))
@@ -84,13 +78,13 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
-	e.client = client
+	e := newEngine(Config{Log: config.Log})
+	e.prefix, e.user, e.client = config.Prefix, config.User, client
 	remote := clientv3.RetryKVClient(client)
 	e.transact = func(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 		// Like the client, the call waits for a server that is away for a moment.
 		return remote.Txn(ctx, r, grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(remoteMaxBytes+1<<20))
 	}
-	e.lifetime, e.cancelLifetime = context.WithCancelCause(context.Background())
 	if err := e.probe(ctx, present); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to etcd: %w", err), e.Close())
 	}
@@ -165,35 +159,4 @@ func (e *Engine) probePermissions(ctx context.Context) error {
 		return e.callFault(fmt.Sprintf("read and write keys that begin with %q", all), err)
 	}
 	return nil
-}
-
-// remoteMembers lists the members of an etcd that runs elsewhere. The members that answer are healthy.
-func (e *Engine) remoteMembers(ctx context.Context) ([]Member, error) {
-	bounded, cancel := context.WithTimeout(ctx, readLimit)
-	defer cancel()
-	list, err := e.client.MemberList(bounded)
-	if err != nil {
-		return nil, e.readError(ctx, err)
-	}
-	members := make([]Member, 0, len(list.Members))
-	for _, m := range list.Members {
-		member := Member{ID: strconv.FormatUint(m.ID, 16), Name: m.Name, Learner: m.IsLearner}
-		if len(m.PeerURLs) > 0 {
-			member.PeerURL = m.PeerURLs[0]
-		}
-		for _, u := range m.ClientURLs {
-			brief, cancel := context.WithTimeout(ctx, reachLimit)
-			status, err := e.client.Status(brief, u)
-			cancel()
-			if err == nil {
-				member.Healthy, member.Leader = true, status.Leader == m.ID
-				break
-			}
-		}
-		members = append(members, member)
-	}
-	slices.SortFunc(members, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
-	})
-	return members, nil
 }

@@ -162,18 +162,18 @@ func handshakeFault(err error) Fault {
 }
 
 // callFault classifies the error of a first call.
-func (e *Engine) callFault(doing string, err error) error {
+func (c *calls) callFault(doing string, err error) error {
 	etcdErr := rpctypes.Error(err)
 	fault, known := errors.AsType[*DialError](err)
 	switch {
 	case known:
 		return fault
 	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
-		return &DialError{FaultPassword, fmt.Errorf("log in to etcd as user %q: %w", e.user, err)}
+		return &DialError{FaultPassword, fmt.Errorf("log in to etcd as user %q: %w", c.user, err)}
 	case errors.Is(etcdErr, rpctypes.ErrUserEmpty):
 		return &DialError{FaultUser, fmt.Errorf("%s: %w", doing, err)}
 	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied):
-		return &DialError{FaultPermission, fmt.Errorf("%s as %s: %w", doing, describeUser(e.user), err)}
+		return &DialError{FaultPermission, fmt.Errorf("%s as %s: %w", doing, describeUser(c.user), err)}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(etcdErr, rpctypes.ErrTimeout),
 		errors.Is(etcdErr, rpctypes.ErrNoLeader), etcdErr.Error() == context.DeadlineExceeded.Error():
 		return &DialError{FaultSilent, fmt.Errorf("%s: no answer: %w", doing, err)}

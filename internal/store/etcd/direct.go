@@ -14,14 +14,14 @@ import (
 // transactDirect passes a transaction to the server in this process, and waits for the answer no longer than ctx. etcd
 // also intends to end with ctx. But to find the reason of a late answer it takes a lock that it holds while it writes
 // the members to a disk, which may hang.
-func (e *Engine) transactDirect(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (c *calls) transactDirect(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	type answer struct {
 		response *pb.TxnResponse
 		err      error
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		response, err := e.transactUnbounded(ctx, r)
+		response, err := c.transactUnbounded(ctx, r)
 		answered <- answer{response, err}
 	}()
 	select {
@@ -35,10 +35,10 @@ func (e *Engine) transactDirect(ctx context.Context, r *pb.TxnRequest) (*pb.TxnR
 // transactUnbounded is transactDirect without a time limit. It skips etcd's layer for clients, which would check each
 // operation again for an empty key and duplicate keys; store.CheckGroups did that. It does the rest of that layer as
 // etcd does.
-func (e *Engine) transactUnbounded(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	server := e.server.Server
+func (c *calls) transactUnbounded(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	server := c.server.Server
 	// The quota is not cached: the server has another database after it received another member's snapshot.
-	if !storage.NewBackendQuota(server.Logger(), e.config.Quota, server.Backend(), "kv").Available(r) {
+	if !storage.NewBackendQuota(server.Logger(), c.config.Quota, server.Backend(), "kv").Available(r) {
 		_, _ = server.Alarm(ctx, &pb.AlarmRequest{
 			MemberID: uint64(server.MemberID()), Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE,
 		})

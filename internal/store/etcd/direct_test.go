@@ -27,13 +27,13 @@ func TestClientError(t *testing.T) {
 		{etcderrors.ErrRequestTooLarge, store.ErrTooLarge},
 		{etcderrors.ErrNoSpace, store.ErrNoSpace},
 		{etcderrors.ErrNoLeader, store.ErrUnavailable},
-		{lease.ErrLeaseNotFound, store.ErrSessionExpired},
+		{lease.ErrLeaseNotFound, errLeaseExpired},
 		{etcderrors.ErrTimeout, store.ErrUnknown},
 		{etcderrors.ErrStopped, store.ErrUnknown},
 		{etcderrors.ErrCanceled, store.ErrUnknown},
 		{errors.New("something new"), store.ErrUnknown},
 	} {
-		if err := new(Engine).writeError(clientError(t.Context(), c.server)); !errors.Is(err, c.want) {
+		if err := new(calls).writeError(clientError(t.Context(), c.server)); !errors.Is(err, c.want) {
 			t.Errorf("%v: got %v, want %v", c.server, err, c.want)
 		}
 	}

@@ -67,7 +67,7 @@ func TestDialSecured(t *testing.T) {
 		"snapshot/damaged",
 	}
 	storetest.Test(t, storetest.Suite{
-		Without: without, TTL: 2 * time.Second,
+		Without: without,
 		Open: func(t *testing.T) storetest.Subject {
 			config := reaching(s)
 			config.Prefix = fmt.Sprintf("suite-%d/", count.Add(1))

@@ -142,7 +142,7 @@ level=ERROR msg="etcd cannot go on, the process ends: over" error="no space left
 
 // TestRefusal names what etcd says before it writes; all else is unknown.
 func TestRefusal(t *testing.T) {
-	if err := new(Engine).writeError(fmt.Errorf("etcdserver: request timed out")); !errors.Is(err, store.ErrUnknown) {
+	if err := new(calls).writeError(fmt.Errorf("etcdserver: request timed out")); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a timeout: got %v, want ErrUnknown", err)
 	}
 }

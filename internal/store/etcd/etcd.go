@@ -43,13 +43,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/google/uuid"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
@@ -117,41 +114,37 @@ type Config struct {
 	NoSync bool
 }
 
-// Engine is an etcd server in this process, or one elsewhere, with its client. It is safe for concurrent use.
+// Engine is an etcd server in this process, or one elsewhere, with its client. It is safe for concurrent use. Each of
+// its parts does one thing; their exported methods are methods of the Engine.
 type Engine struct {
-	client *clientv3.Client
-	// transact sends a transaction without a copy of its parts, which the client would make.
-	transact func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
-	limits   store.Limits
-	// prefix is the prefix of all keys in etcd, and user the name for the login. Both are empty if the server is in
-	// this process.
-	prefix, user string
-	config       Config
+	*calls
+	*records      // reads, commits and watches
+	*memberSet    // the members, and changes of them
+	*leadership   // the engine's own leadership
+	*healthCheck  // Health
+	*defragmenter // Run
 
-	forced bool // started by ForceAlone from a store of several members
-
-	contacts contacts // the state of the other members, from etcd's messages
+	forced   bool      // started by ForceAlone from a store of several members
+	contacts *contacts // the state of the other members, from etcd's messages
 
 	// The following fields are nil where the server runs elsewhere.
-	server *embed.Etcd
-	peers  *peerServer // nil while the member is alone
-	lock   *os.File
-	space  *space
+	peers *peerServer // nil while the member is alone
+	lock  *os.File
 
-	lifetime       context.Context //nolint:containedctx // ends all goroutines of the engine
-	cancelLifetime context.CancelCauseFunc
-	closeOnce      sync.Once
-	closeErr       error
-	running        sync.WaitGroup // the goroutines of the engine
+	closeOnce sync.Once
+	closeErr  error
+}
 
-	observed   atomic.Uint64 // the highest revision that a call returned
-	mu         sync.Mutex    // guards the following fields, and orders the engine's end and the start of watches
-	watches    map[*watch]struct{}
-	leader     string          // the last of the engine's leaders that was seen
-	terms      uint64          // the number of leaders seen
-	leaderTerm context.Context //nolint:containedctx // ends leaderGrace after the engine's leader changed
-
-	turnWaitSince time.Time // when Run began to wait for its turn, as the leader
+// newEngine returns an engine whose parts are connected. It has no client yet, and nothing runs.
+func newEngine(config Config) *Engine {
+	all := &calls{core: newCore(config), leader: new(leaderTerm), watches: newWatches()}
+	e := &Engine{calls: all, records: &records{calls: all}, memberSet: &memberSet{calls: all}, contacts: new(contacts)}
+	e.leadership = &leadership{calls: all, members: e.memberSet}
+	e.healthCheck = &healthCheck{calls: all, contacts: e.contacts}
+	e.defragmenter = &defragmenter{
+		calls: all, records: e.records, members: e.memberSet, leadership: e.leadership,
+	}
+	return e
 }
 
 // Open starts the engine on a data directory and returns when it serves, alone mostly within 0.3 s. Among other members
@@ -172,11 +165,8 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", config.Dir, err)
 	}
-	e := &Engine{
-		config: config, limits: embeddedLimits(), lock: lock, space: newSpace(config),
-		watches: make(map[*watch]struct{}),
-	}
-	e.lifetime, e.cancelLifetime = context.WithCancelCause(context.Background())
+	e := newEngine(config)
+	e.lock, e.space, e.limits = lock, newSpace(config), embeddedLimits()
 	// 2. Check the free space, and listen on the address.
 	if err := e.space.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("data directory %s: %w", config.Dir, err), e.Close())
@@ -186,7 +176,7 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	}
 	// 3. Start the server, and wait until it serves.
 	c := embedded(config)
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberBridge(config.Log, &e.contacts))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberBridge(config.Log, e.contacts))
 	adjust(c)
 	e.forced = c.ForceNewCluster
 	if e.server, err = e.startServer(ctx, c); err != nil {
@@ -203,7 +193,7 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	// 4. Watch the server and its leadership.
 	e.space.measure() // now there is a database to reserve room for
 	e.running.Go(e.watchForEnd)
-	e.running.Go(e.followLeader)
+	e.running.Go(func() { e.leader.follow(e.core) })
 	e.running.Go(e.publishAddress)
 	return e, nil
 }
@@ -218,7 +208,7 @@ func (e *Engine) startServer(ctx context.Context, c *embed.Config) (*embed.Etcd,
 	isNew := errors.Is(err, fs.ErrNotExist)
 	for {
 		if isNew && c.ClusterState == embed.ClusterStateFlagExisting {
-			if present := e.currentMembers(ctx); present != nil {
+			if present := currentMembers(ctx, e.config); present != nil {
 				joining := e.config
 				joining.Join = present
 				c.InitialCluster = initialCluster(joining)
@@ -364,16 +354,11 @@ func initialCluster(config Config) string {
 
 func embeddedLimits() store.Limits { return store.Limits{Operations: 16384, Bytes: 4 << 20} }
 
-// Limits is part of store.Engine.
-func (e *Engine) Limits() store.Limits { return e.limits }
-
 // Close is part of store.Engine. It stops the server. A member that leads the engine hands its leadership over first.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {
 		e.handOver()
-		e.mu.Lock()
-		e.cancelLifetime(store.ErrClosed)
-		e.mu.Unlock()
+		e.end(store.ErrClosed)
 		e.running.Wait()
 		if e.client != nil {
 			if err := e.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
@@ -390,33 +375,4 @@ func (e *Engine) Close() error {
 		}
 	})
 	return e.closeErr
-}
-
-// checkOpen returns an error if a call cannot begin, since the engine or the context ended.
-func (e *Engine) checkOpen(ctx context.Context) error {
-	if e.lifetime.Err() != nil {
-		return context.Cause(e.lifetime)
-	}
-	return ctx.Err()
-}
-
-// observe notes a revision that is about to be returned to a caller, so that watches deliver progress up to it.
-func (e *Engine) observe(revision uint64) {
-	for {
-		known := e.observed.Load()
-		if revision <= known {
-			return
-		}
-		if e.observed.CompareAndSwap(known, revision) {
-			break
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for w := range e.watches {
-		select {
-		case w.checkProgress <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -20,21 +20,27 @@ type Health = store.EngineHealth
 // healthLimit bounds each request of Health.
 const healthLimit = time.Second
 
+// healthCheck finds the state of the disk, the database and the quorum.
+type healthCheck struct {
+	*calls
+	contacts *contacts
+}
+
 // Health returns the state of the disk, the database and the quorum, as this member sees it, within about 3 s. It fails
 // only if the engine is closed or ctx ends.
-func (e *Engine) Health(ctx context.Context) (Health, error) {
-	if err := e.checkOpen(ctx); err != nil {
+func (c *healthCheck) Health(ctx context.Context) (Health, error) {
+	if err := c.checkOpen(ctx); err != nil {
 		return Health{}, err
 	}
 	var h Health
-	if e.server != nil {
-		e.localHealth(&h)
+	if c.server != nil {
+		c.localHealth(&h)
 	} else {
-		e.remoteHealth(ctx, &h)
+		c.remoteHealth(ctx, &h)
 	}
 	// 1. Is there a quorum?
 	brief, cancel := context.WithTimeout(ctx, healthLimit)
-	present, err := e.client.Get(brief, e.prefix+"berth", clientv3.WithCountOnly())
+	present, err := c.client.Get(brief, c.prefix+"berth", clientv3.WithCountOnly())
 	cancel()
 	if h.Quorum = err == nil; h.Quorum {
 		h.Revision = uint64(present.Header.Revision)
@@ -42,7 +48,7 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 	// 2. Does etcd have alarms?
 	if h.Quorum {
 		brief, cancel := context.WithTimeout(ctx, healthLimit)
-		alarms, err := e.client.AlarmList(brief)
+		alarms, err := c.client.AlarmList(brief)
 		cancel()
 		if err == nil {
 			for _, a := range alarms.Alarms {
@@ -51,22 +57,22 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 			}
 		}
 	}
-	h.Alarms = append(h.Alarms, e.contacts.replaced()...)
-	if err := e.checkOpen(ctx); err != nil {
+	h.Alarms = append(h.Alarms, c.contacts.replaced()...)
+	if err := c.checkOpen(ctx); err != nil {
 		return Health{}, err
 	}
 	// 3. Would a write be accepted?
-	h.Reason = e.refusalReason(&h)
+	h.Reason = c.refusalReason(&h)
 	h.Writes = h.Reason == ""
 	return h, nil
 }
 
 // localHealth fills in the values that this process knows without a request.
-func (e *Engine) localHealth(h *Health) {
-	server := e.server.Server
-	h.Size, h.InUse, h.Quota = server.Backend().Size(), server.Backend().SizeInUse(), e.config.Quota
-	h.LowWater = e.config.LowWater
-	if free, _, err := e.space.free(e.config.Dir); err == nil {
+func (c *healthCheck) localHealth(h *Health) {
+	server := c.server.Server
+	h.Size, h.InUse, h.Quota = server.Backend().Size(), server.Backend().SizeInUse(), c.config.Quota
+	h.LowWater = c.config.LowWater
+	if free, _, err := c.space.free(c.config.Dir); err == nil {
 		h.DiskFree = free
 	}
 	if id := server.Leader(); id != 0 {
@@ -76,10 +82,10 @@ func (e *Engine) localHealth(h *Health) {
 }
 
 // remoteHealth asks the endpoints in order, until one answers.
-func (e *Engine) remoteHealth(ctx context.Context, h *Health) {
-	for _, endpoint := range e.client.Endpoints() {
+func (c *healthCheck) remoteHealth(ctx context.Context, h *Health) {
+	for _, endpoint := range c.client.Endpoints() {
 		brief, cancel := context.WithTimeout(ctx, healthLimit)
-		status, err := e.client.Status(brief, endpoint)
+		status, err := c.client.Status(brief, endpoint)
 		cancel()
 		if err != nil {
 			continue
@@ -94,7 +100,7 @@ func (e *Engine) remoteHealth(ctx context.Context, h *Health) {
 }
 
 // refusalReason returns why a write would be refused, or "".
-func (e *Engine) refusalReason(h *Health) string {
+func (c *healthCheck) refusalReason(h *Health) string {
 	for _, a := range h.Alarms {
 		switch a.Name {
 		case etcdserverpb.AlarmType_NOSPACE.String():
@@ -103,8 +109,8 @@ func (e *Engine) refusalReason(h *Health) string {
 			return fmt.Sprintf("member %s has other data than the others", a.Member)
 		}
 	}
-	if e.space != nil {
-		if err := e.space.measureAndCheck(); errors.Is(err, store.ErrNoSpace) {
+	if c.space != nil {
+		if err := c.space.measureAndCheck(); errors.Is(err, store.ErrNoSpace) {
 			return err.Error()
 		}
 	}

@@ -5,16 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/backend"
@@ -46,10 +42,32 @@ func Inspect(from io.Reader) (info SnapshotInfo, err error) {
 	if info.Size, info.Hash, err = checkHash(path); err != nil {
 		return info, err
 	}
-	if err := inspect(path, &info, func(*mvccpb.KeyValue) {}); err != nil {
+	if err := inspect(path, &info, func(store.Record) {}); err != nil {
 		return info, fmt.Errorf("read snapshot: %w", err)
 	}
 	return info, nil
+}
+
+// ReadSnapshot reads a snapshot as Inspect does, and also returns its records in the order of their keys: all records
+// of the store at the revision in info.
+func ReadSnapshot(from io.Reader) (records []store.Record, info SnapshotInfo, err error) {
+	dir, err := os.MkdirTemp("", "berth-snapshot-")
+	if err != nil {
+		return nil, info, fmt.Errorf("make room for a copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "db")
+	if err := save(path, from); err != nil {
+		return nil, info, fmt.Errorf("read snapshot: %w", err)
+	}
+	if info.Size, info.Hash, err = checkHash(path); err != nil {
+		return nil, info, err
+	}
+	err = inspect(path, &info, func(r store.Record) { records = append(records, r) })
+	if err != nil {
+		return nil, info, fmt.Errorf("read snapshot: %w", err)
+	}
+	return records, info, nil
 }
 
 // errNoSnapshot is the error of a file that is no snapshot.
@@ -94,7 +112,7 @@ func checkHash(path string) (size int64, hash string, err error) {
 
 // inspect opens a copy with etcd's own code, which panics on a damaged database. It visits the records in the order of
 // their keys.
-func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err error) {
+func inspect(path string, info *SnapshotInfo, each func(store.Record)) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("damaged: %v: %w", p, store.ErrInvalid)
@@ -114,8 +132,9 @@ func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err 
 		}
 		info.Revision = uint64(result.Rev)
 		for i := range result.KVs {
-			addToInfo(info, result.KVs[i])
-			each(result.KVs[i])
+			record := recordOf(result.KVs[i])
+			info.Add(record)
+			each(record)
 		}
 		if len(result.KVs) < page {
 			return nil
@@ -124,36 +143,9 @@ func inspect(path string, info *SnapshotInfo, each func(*mvccpb.KeyValue)) (err 
 	}
 }
 
-// addToInfo adds one record to the description of a snapshot.
-func addToInfo(info *SnapshotInfo, kv *mvccpb.KeyValue) {
-	key, _ := strings.CutPrefix(string(kv.Key), store.DefaultPrefix)
-	noun, rest, _ := strings.Cut(key, "/")
-	info.Keys++
-	info.Nouns[noun]++
-	switch noun {
-	case "leader":
-		if leader, err := store.Decode[cluster.Leader](kv.Value); err == nil {
-			info.Leaders[rest] = *leader
-			info.Taken = later(info.Taken, leader.Since)
-		}
-	case "secretkey":
-		if k, err := store.Decode[cluster.SecretKey](kv.Value); err == nil && !slices.Contains(info.Masters, k.Master) {
-			info.Masters = append(info.Masters, k.Master)
-			slices.Sort(info.Masters)
-		}
-	case "event", "plan":
-		var dated struct {
-			At time.Time `json:"at"`
-		}
-		if json.Unmarshal(kv.Value, &dated) == nil {
-			info.Taken = later(info.Taken, dated.At)
-		}
+// recordOf converts a record of etcd.
+func recordOf(kv *mvccpb.KeyValue) store.Record {
+	return store.Record{
+		Key: string(kv.Key), Value: kv.Value, Created: uint64(kv.CreateRevision), Modified: uint64(kv.ModRevision),
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

@@ -35,12 +35,14 @@ func isIrrelevant(message string) bool {
 // bridge returns a logger for etcd that passes warnings and errors to log. If etcd ends the process (Fatal or Panic),
 // the log has one line with the cause, written before the end.
 func bridge(log *slog.Logger) *zap.Logger {
-	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter)}, ending...)
+	return zap.New(logCore{log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter)}, ending...)
 }
 
 // memberBridge is bridge for a member among others. Messages about other members go to c.
 func memberBridge(log *slog.Logger, c *contacts) *zap.Logger {
-	return zap.New(core{log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter)}, ending...)
+	return zap.New(logCore{
+		log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter),
+	}, ending...)
 }
 
 // ending ends the process when etcd cannot go on.
@@ -110,7 +112,7 @@ func (e *repeatLimiter) count(message string, now time.Time) (limited bool, supp
 	return false, 0
 }
 
-type core struct {
+type logCore struct {
 	zapcore.LevelEnabler
 	log      *slog.Logger
 	fields   []zapcore.Field
@@ -119,13 +121,13 @@ type core struct {
 }
 
 // With is part of zapcore.Core.
-func (c core) With(fields []zapcore.Field) zapcore.Core {
+func (c logCore) With(fields []zapcore.Field) zapcore.Core {
 	c.fields = slices.Concat(c.fields, fields)
 	return c
 }
 
 // Check is part of zapcore.Core.
-func (c core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	isRelevant := entry.Level >= zapcore.WarnLevel || entry.Message == messageActive
 	if c.Enabled(entry.Level) && isRelevant && !isIrrelevant(entry.Message) {
 		return checked.AddCore(entry, c)
@@ -134,7 +136,7 @@ func (c core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 }
 
 // Write is part of zapcore.Core.
-func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+func (c logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(c.fields, fields) {
 		f.AddTo(encoder)
@@ -179,4 +181,4 @@ func brief(value any) any {
 }
 
 // Sync is part of zapcore.Core.
-func (c core) Sync() error { return nil }
+func (c logCore) Sync() error { return nil }

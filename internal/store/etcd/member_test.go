@@ -241,8 +241,8 @@ func TestStrangersAreKeptOut(t *testing.T) {
 		"a server": ca.issue("other", serverUnit), "a node": ca.issue("node", "node"), "a stranger": stranger,
 		"nobody": nil,
 	} {
-		e := &Engine{config: Config{PeerTLS: files}}
-		if got, want := e.reachable(t.Context(), f.configs[0].PeerURL), name == "a server"; got != want {
+		config := Config{PeerTLS: files}
+		if got, want := reachable(t.Context(), config, f.configs[0].PeerURL), name == "a server"; got != want {
 			t.Errorf("%s: let in: %v, want %v", name, got, want)
 		}
 	}
@@ -272,10 +272,6 @@ func TestWithoutQuorum(t *testing.T) {
 	if err := write(t.Context(), e, "a"); err != nil {
 		t.Fatal(err)
 	}
-	session, err := e.OpenSession(t.Context(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
 	watch := e.Watch(t.Context(), "", 0)
 	defer watch.Close()
 	f.stop(1)
@@ -296,9 +292,8 @@ func TestWithoutQuorum(t *testing.T) {
 		{"read", func(ctx context.Context) error { _, err := e.Read(ctx, "a"); return err }, store.ErrUnavailable},
 		{"list", func(ctx context.Context) error { _, err := e.List(ctx, ""); return err }, store.ErrUnavailable},
 		{"write", func(ctx context.Context) error { return write(ctx, e, "b") }, store.ErrUnavailable},
-		{"renew", session.Renew, store.ErrUnavailable},
-		{"open", func(ctx context.Context) error {
-			_, err := e.OpenSession(ctx, time.Minute)
+		{"grant a lease", func(ctx context.Context) error {
+			_, err := e.grantLease(ctx, time.Minute)
 			return err
 		}, store.ErrUnavailable},
 		{"ask the revision", func(ctx context.Context) error {

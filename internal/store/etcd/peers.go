@@ -184,19 +184,19 @@ func (c deadlineConn) Write(b []byte) (int, error) {
 }
 
 // reachable reports whether a member's address answers with its version.
-func (e *Engine) reachable(ctx context.Context, peerURL string) bool {
-	_, err := e.fetch(ctx, peerURL+"/version")
+func reachable(ctx context.Context, config Config, peerURL string) bool {
+	_, err := fetch(ctx, config, peerURL+"/version")
 	return err == nil
 }
 
-// currentMembers asks the members that this one joins, one after the other, for the present members. It returns nil
+// currentMembers asks the members that a new one joins, one after the other, for the present members. It returns nil
 // while no member answers with a list that contains this one.
-func (e *Engine) currentMembers(ctx context.Context) []Member {
-	for _, u := range peerURLs(e.config.Join) {
-		if u == e.config.PeerURL {
+func currentMembers(ctx context.Context, config Config) []Member {
+	for _, u := range peerURLs(config.Join) {
+		if u == config.PeerURL {
 			continue
 		}
-		body, err := e.fetch(ctx, u+"/members")
+		body, err := fetch(ctx, config, u+"/members")
 		var listed []*membership.Member
 		if err != nil || json.Unmarshal(body, &listed) != nil {
 			continue
@@ -206,7 +206,7 @@ func (e *Engine) currentMembers(ctx context.Context) []Member {
 			if m == nil || len(m.PeerURLs) == 0 {
 				continue
 			}
-			known = known || m.PeerURLs[0] == e.config.PeerURL
+			known = known || m.PeerURLs[0] == config.PeerURL
 			members = append(members,
 				Member{ID: m.ID.String(), Name: m.Name, PeerURL: m.PeerURLs[0], Learner: m.IsLearner})
 		}
@@ -218,12 +218,12 @@ func (e *Engine) currentMembers(ctx context.Context) []Member {
 }
 
 // fetch gets a page from another member.
-func (e *Engine) fetch(ctx context.Context, address string) ([]byte, error) {
+func fetch(ctx context.Context, config Config, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachLimit)
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true}
-	if e.config.PeerTLS != nil {
-		c, err := e.config.PeerTLS.client(verifyServerCertificate)
+	if config.PeerTLS != nil {
+		c, err := config.PeerTLS.client(verifyServerCertificate)
 		if err != nil {
 			return nil, err
 		}

@@ -60,9 +60,9 @@ func TestQuotaTellsWhatWasWritten(t *testing.T) {
 		t.Errorf("%d of %d writes that were refused for sure are there", n, len(refused))
 	}
 	t.Logf("%d writes were in doubt, of which %d are there", len(doubtful), stands(doubtful))
-	if _, err := engine.OpenSession(t.Context(), 1e9); !errors.Is(err, store.ErrNoSpace) ||
+	if _, err := engine.grantLease(t.Context(), 1e9); !errors.Is(err, store.ErrNoSpace) ||
 		errors.Is(err, store.ErrUnknown) {
-		t.Errorf("a session at the quota: got error %v, want ErrNoSpace without doubt", err)
+		t.Errorf("a lease at the quota: got error %v, want ErrNoSpace without doubt", err)
 	}
 	// What makes room is taken.
 	if _, err := engine.Commit(t.Context(),

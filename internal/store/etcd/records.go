@@ -1,39 +1,117 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/berthd/berth/internal/store"
 )
 
-// ReadSnapshot reads a snapshot as Inspect does, and also returns its records in the order of their keys: all records
-// of the store at the revision in info.
-func ReadSnapshot(from io.Reader) (records []store.Record, info SnapshotInfo, err error) {
-	dir, err := os.MkdirTemp("", "berth-snapshot-")
-	if err != nil {
-		return nil, info, fmt.Errorf("make room for a copy: %w", err)
+// page is the number of records in one request of List.
+const page = 10_000
+
+// records reads, writes and watches the records: most of store.Engine.
+type records struct {
+	*calls
+	limits store.Limits
+}
+
+// Limits is part of store.Engine.
+func (r *records) Limits() store.Limits { return r.limits }
+
+// Read is part of store.Engine.
+func (r *records) Read(ctx context.Context, key string) (store.Record, error) {
+	if key == "" {
+		return store.Record{}, fmt.Errorf("an empty key: %w", store.ErrNotFound)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "db")
-	if err := save(path, from); err != nil {
-		return nil, info, fmt.Errorf("read snapshot: %w", err)
+	if err := r.checkOpen(ctx); err != nil {
+		return store.Record{}, err
 	}
-	if info.Size, info.Hash, err = checkHash(path); err != nil {
-		return nil, info, err
-	}
-	err = inspect(path, &info, func(kv *mvccpb.KeyValue) {
-		records = append(records, store.Record{
-			Key: string(kv.Key), Value: kv.Value, Created: uint64(kv.CreateRevision), Modified: uint64(kv.ModRevision),
-		})
+	response, err := retryRead(ctx, r.calls, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return r.client.Get(ctx, r.prefix+key)
 	})
 	if err != nil {
-		return nil, info, fmt.Errorf("read snapshot: %w", err)
+		return store.Record{}, r.readError(ctx, err)
 	}
-	return records, info, nil
+	if len(response.Kvs) == 0 {
+		return store.Record{}, fmt.Errorf("key %q: %w", key, store.ErrNotFound)
+	}
+	return r.record(response.Kvs[0]), nil
+}
+
+// ReadTogether is part of store.TogetherReader.
+func (r *records) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
+	if err := r.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	gets := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		gets[i] = clientv3.OpGet(r.prefix + key)
+	}
+	response, err := retryRead(ctx, r.calls, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return r.client.Txn(ctx).Then(gets...).Commit()
+	})
+	if err != nil {
+		return nil, r.readError(ctx, err)
+	}
+	records := make([]store.Record, len(keys))
+	for i, part := range response.Responses {
+		if found := part.GetResponseRange(); len(found.Kvs) > 0 {
+			records[i] = r.record(found.Kvs[0])
+		}
+	}
+	return records, nil
+}
+
+// List is part of store.Engine. It reads a large prefix in pages, all at the revision of the first.
+func (r *records) List(ctx context.Context, prefix string) (store.Listing, error) {
+	if err := store.CheckPrefix(prefix); err != nil {
+		return store.Listing{}, err
+	}
+	for {
+		if err := r.checkOpen(ctx); err != nil {
+			return store.Listing{}, err
+		}
+		listing, err := r.list(ctx, prefix, page)
+		switch {
+		case err == nil:
+			r.observe(listing.Revision)
+			return listing, nil
+		case errors.Is(err, rpctypes.ErrCompacted): // compacted between two pages: begin again
+		default:
+			return store.Listing{}, r.readError(ctx, err)
+		}
+	}
+}
+
+func (r *records) list(ctx context.Context, prefix string, page int64) (store.Listing, error) {
+	var listing store.Listing
+	from, end := r.prefix+prefix, clientv3.GetPrefixRangeEnd(r.prefix+prefix)
+	if from == "" {
+		from, end = "\x00", "\x00" // etcd's form of all keys
+	}
+	for {
+		response, err := retryRead(ctx, r.calls, func(ctx context.Context) (*clientv3.GetResponse, error) {
+			return r.client.Get(ctx, from, clientv3.WithRange(end),
+				clientv3.WithLimit(page), clientv3.WithRev(int64(listing.Revision)))
+		})
+		if err != nil {
+			return store.Listing{}, err
+		}
+		if listing.Revision == 0 {
+			listing.Revision = uint64(response.Header.Revision)
+			listing.Records = make([]store.Record, 0, response.Count)
+		}
+		for _, kv := range response.Kvs {
+			listing.Records = append(listing.Records, r.record(kv))
+		}
+		if !response.More {
+			return listing, nil
+		}
+		from = string(response.Kvs[len(response.Kvs)-1].Key) + "\x00"
+	}
 }

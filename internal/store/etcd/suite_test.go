@@ -55,10 +55,6 @@ func (r *rotating) Watch(ctx context.Context, prefix string, after uint64) store
 	return r.member().Watch(ctx, prefix, after)
 }
 
-func (r *rotating) OpenSession(ctx context.Context, ttl time.Duration) (store.Session, error) {
-	return r.member().OpenSession(ctx, ttl)
-}
-
 func (r *rotating) Snapshot(ctx context.Context, to io.Writer) error {
 	return r.member().Snapshot(ctx, to)
 }
@@ -83,7 +79,7 @@ func TestThreeMembers(t *testing.T) {
 		c.Heartbeat, c.Election = 100*time.Millisecond, min(testkit.Scaled(1300*time.Millisecond), 45*time.Second)
 	})
 	storetest.Test(t, storetest.Suite{
-		TTL: 2 * time.Second, Without: inOtherTests,
+		Without: inOtherTests,
 		Open: func(t *testing.T) storetest.Subject {
 			f.restartMembers()
 			engine := &rotating{f: f}

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"fmt"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -70,7 +69,7 @@ func newTransaction(prefix string, groups []store.Group, shared map[store.Compar
 
 // request returns the transaction of groups, each nested in it. The outer transaction compares what groups share, and
 // each group the rest.
-func (t *transaction) request(groups []store.Group, shared map[store.Compare]bool) (*pb.TxnRequest, error) {
+func (t *transaction) request(groups []store.Group, shared map[store.Compare]bool) *pb.TxnRequest {
 	if len(groups) < 2 {
 		return t.single(groups)
 	}
@@ -82,35 +81,31 @@ func (t *transaction) request(groups []store.Group, shared map[store.Compare]boo
 	all.Compare = slices.Clip(t.compares)
 	for i := range groups {
 		n := &t.groups[i]
-		if err := t.fill(&n.request, &groups[i], shared); err != nil {
-			return nil, fmt.Errorf("group %d: %w", i, err)
-		}
+		t.fill(&n.request, &groups[i], shared)
 		n.kind.RequestTxn = &n.request
 		n.operation.Request = &n.kind
 		all.Success[i] = &n.operation
 	}
-	return all, nil
+	return all
 }
 
 // single returns the transaction of one group, which needs no outer transaction, or of none. A transaction without
 // writes counts a record: etcd would otherwise decide it by this member's data, which may be old.
-func (t *transaction) single(groups []store.Group) (*pb.TxnRequest, error) {
+func (t *transaction) single(groups []store.Group) *pb.TxnRequest {
 	all := &pb.TxnRequest{}
 	for i := range groups {
-		if err := t.fill(all, &groups[i], nil); err != nil {
-			return nil, err
-		}
+		t.fill(all, &groups[i], nil)
 	}
 	if len(all.Success) == 0 {
 		all.Success = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
 			RequestRange: &pb.RangeRequest{Key: []byte("berth"), CountOnly: true},
 		}}}
 	}
-	return all, nil
+	return all
 }
 
 // fill makes the request of one group, without the compares that it shares with others.
-func (t *transaction) fill(request *pb.TxnRequest, g *store.Group, shared map[store.Compare]bool) error {
+func (t *transaction) fill(request *pb.TxnRequest, g *store.Group, shared map[store.Compare]bool) {
 	compares, operations := len(t.compares), len(t.operations)
 	for _, c := range g.Compares {
 		if !shared[c] {
@@ -118,14 +113,9 @@ func (t *transaction) fill(request *pb.TxnRequest, g *store.Group, shared map[st
 		}
 	}
 	for i := range g.Ops {
-		op, err := t.operation(&g.Ops[i])
-		if err != nil {
-			return err
-		}
-		t.operations = append(t.operations, op)
+		t.operations = append(t.operations, t.operation(&g.Ops[i]))
 	}
 	request.Compare, request.Success = slices.Clip(t.compares[compares:]), slices.Clip(t.operations[operations:])
-	return nil
 }
 
 func (t *transaction) compare(c store.Compare) *pb.Compare {
@@ -140,25 +130,18 @@ func (t *transaction) compare(c store.Compare) *pb.Compare {
 	return &d.compare
 }
 
-func (t *transaction) operation(w *store.Op) (*pb.RequestOp, error) {
+func (t *transaction) operation(w *store.Op) *pb.RequestOp {
 	if w.Delete {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
 			RequestDeleteRange: &pb.DeleteRangeRequest{Key: t.key(w.Key)},
-		}}, nil
+		}}
 	}
 	t.putParts = t.putParts[:len(t.putParts)+1]
 	p := &t.putParts[len(t.putParts)-1]
 	p.request.Key, p.request.Value = t.key(w.Key), w.Value
-	if w.Session != "" {
-		id, err := leaseID(w.Session)
-		if err != nil {
-			return nil, fmt.Errorf("key %q: %w", w.Key, err)
-		}
-		p.request.Lease = int64(id)
-	}
 	p.kind.RequestPut = &p.request
 	p.operation.Request = &p.kind
-	return &p.operation, nil
+	return &p.operation
 }
 
 // key returns a copy of a key in the form that etcd stores.

@@ -29,7 +29,7 @@ const minPendingLimit = 8192
 // watch collects etcd's events as pending changes. A slow reader thus costs at most two changes for each changed key,
 // beside minPendingLimit ones, and nothing in etcd.
 type watch struct {
-	e             *Engine
+	records       *records
 	ctx           context.Context //nolint:containedctx // the contract ends a watch with the context of its opening
 	cancel        context.CancelFunc
 	prefix        string
@@ -47,22 +47,22 @@ type watch struct {
 }
 
 // Watch is part of store.Engine.
-func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
+func (r *records) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
 	inner, cancel := context.WithCancel(ctx)
 	w := &watch{
-		e: e, ctx: inner, cancel: cancel, prefix: prefix,
+		records: r, ctx: inner, cancel: cancel, prefix: prefix,
 		checkProgress: make(chan struct{}, 1),
 		ready:         make(chan struct{}, 1),
 		closed:        make(chan struct{}),
 		pendingLimit:  minPendingLimit, revision: after, delivered: after,
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.checkOpen(ctx) != nil || store.CheckPrefix(prefix) != nil {
+	r.ending.Lock()
+	defer r.ending.Unlock()
+	if r.checkOpen(ctx) != nil || store.CheckPrefix(prefix) != nil {
 		return w // Next returns the reason
 	}
-	e.watches[w] = struct{}{}
-	e.running.Go(w.run)
+	r.watches.add(w)
+	r.running.Go(w.run)
 	return w
 }
 
@@ -86,7 +86,7 @@ func (w *watch) Next(ctx context.Context) (store.Batch, error) {
 		default:
 		}
 		for _, c := range []context.Context{w.ctx, ctx} {
-			if err := w.e.checkOpen(c); err != nil {
+			if err := w.records.checkOpen(c); err != nil {
 				return store.Batch{}, err
 			}
 		}
@@ -97,7 +97,7 @@ func (w *watch) Next(ctx context.Context) (store.Batch, error) {
 		case <-ctx.Done():
 		case <-w.ctx.Done():
 		case <-w.closed:
-		case <-w.e.lifetime.Done():
+		case <-w.records.lifetime.Done():
 		case <-w.ready:
 		}
 	}
@@ -122,16 +122,12 @@ func (w *watch) takeBatch() (store.Batch, bool) {
 // run follows etcd until the watch or the engine ends. After any fault it tries again, from the position reached or
 // with a resync.
 func (w *watch) run() {
-	defer func() {
-		w.e.mu.Lock()
-		delete(w.e.watches, w)
-		w.e.mu.Unlock()
-	}()
-	defer context.AfterFunc(w.e.lifetime, w.cancel)() // the end of the engine ends the watch
+	defer w.records.watches.remove(w)
+	defer context.AfterFunc(w.records.lifetime, w.cancel)() // the end of the engine ends the watch
 	lost := w.revision == 0
 	for w.ctx.Err() == nil {
 		if lost {
-			listing, err := w.e.List(w.ctx, w.prefix)
+			listing, err := w.records.List(w.ctx, w.prefix)
 			if err != nil {
 				w.pause()
 				continue
@@ -156,7 +152,7 @@ func (w *watch) follow() (lost bool) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	at := w.position()
-	if w.e.server != nil {
+	if w.records.server != nil {
 		return w.followServer(ctx, at)
 	}
 	return w.followClient(ctx, at)
@@ -164,7 +160,7 @@ func (w *watch) follow() (lost bool) {
 
 // followServer takes the events directly from the server, since the layer for clients would copy each of them.
 func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
-	stream := w.e.server.Server.Watchable().NewWatchStream()
+	stream := w.records.server.Server.Watchable().NewWatchStream()
 	defer stream.Close()
 	if uint64(stream.Rev()) < at && !w.serverLags(ctx, at) {
 		return true // the data are older than the watch's position
@@ -192,8 +188,8 @@ func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 // the watch requires one.
 func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	ctx = clientv3.WithRequireLeader(ctx)
-	responses := w.e.client.Watch(ctx, w.e.prefix+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1),
-		clientv3.WithCreatedNotify())
+	responses := w.records.client.Watch(ctx, w.records.prefix+w.prefix, clientv3.WithPrefix(),
+		clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
 	take := func(r clientv3.WatchResponse) (on, lost bool) {
 		switch {
 		case r.CompactRevision != 0:
@@ -209,7 +205,7 @@ func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 		w.merge(r.Events, r.Header.Revision)
 		return true, false
 	}
-	return pump(ctx, w, responses, take, func() { _ = w.e.client.RequestProgress(ctx) })
+	return pump(ctx, w, responses, take, func() { _ = w.records.client.RequestProgress(ctx) })
 }
 
 // pump passes etcd's responses to take, until they end, or take returns that it is done or that the position is lost.
@@ -228,13 +224,13 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 				return lost
 			}
 		case <-w.checkProgress:
-			if !armed && w.position() < w.e.observed.Load() {
+			if !armed && w.position() < w.records.watches.observed.Load() {
 				timer.Reset(progressDelay)
 				armed = true
 			}
 		case <-timer.C:
 			armed = false
-			if w.position() < w.e.observed.Load() {
+			if w.position() < w.records.watches.observed.Load() {
 				ask() // repeated until the revision is reached
 				timer.Reset(progressRetryInterval)
 				armed = true
@@ -247,8 +243,8 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 
 // serverLags reports whether the store has reached the watch's position, so that only the asked server lags.
 func (w *watch) serverLags(ctx context.Context, at uint64) bool {
-	present, err := retryRead(ctx, w.e, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return w.e.client.Get(ctx, w.e.prefix+"berth", clientv3.WithCountOnly())
+	present, err := retryRead(ctx, w.records.calls, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return w.records.client.Get(ctx, w.records.prefix+"berth", clientv3.WithCountOnly())
 	})
 	return err == nil && uint64(present.Header.Revision) >= at
 }
@@ -281,7 +277,7 @@ func (w *watch) merge(events []*mvccpb.Event, revision int64) {
 	}
 	w.pending = slices.Grow(w.pending, len(events))
 	for _, event := range events {
-		change := store.Change{Record: w.e.record(event.Kv), Deleted: event.Type == clientv3.EventTypeDelete}
+		change := store.Change{Record: w.records.record(event.Kv), Deleted: event.Type == clientv3.EventTypeDelete}
 		if change.Deleted {
 			change.Value = nil
 		}

@@ -85,14 +85,6 @@ func (d *data) commit(groups []store.Group) (store.Result, error) {
 	for i, g := range groups {
 		applied[i] = !slices.ContainsFunc(g.Compares, func(c store.Compare) bool { return !d.holds(c) })
 		writes = writes || len(g.Ops) > 0
-		if !applied[i] {
-			continue
-		}
-		for _, op := range g.Ops {
-			if _, live := d.sessions[op.Session]; op.Session != "" && !op.Delete && !live {
-				return store.Result{}, fmt.Errorf("key %q: %w", op.Key, store.ErrSessionExpired)
-			}
-		}
 	}
 	if writes && d.full {
 		return store.Result{}, store.ErrNoSpace
@@ -136,7 +128,6 @@ func (d *data) write(at uint64, op store.Op) {
 			return
 		}
 		delete(d.records, op.Key)
-		d.bindKey(op.Key, "")
 		d.keys = nil
 	} else {
 		record := store.Record{Key: op.Key, Value: op.Value, Created: at, Modified: at}
@@ -146,7 +137,6 @@ func (d *data) write(at uint64, op store.Op) {
 			d.keys = nil
 		}
 		d.records[op.Key] = record
-		d.bindKey(op.Key, op.Session)
 	}
 	d.events = append(d.events, event{revision: at, key: op.Key})
 }

@@ -10,14 +10,11 @@ func (e *Engine) Crash() {
 	e.d.crashes++
 }
 
-// Restart brings a crashed engine back. The time of every session begins again.
+// Restart brings a crashed engine back.
 func (e *Engine) Restart() {
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
 	e.d.down = false
-	for _, l := range e.d.sessions {
-		l.restartTimer()
-	}
 	e.d.wakeWaiters()
 }
 

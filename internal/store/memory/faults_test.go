@@ -147,7 +147,7 @@ func FuzzRestore(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(snapshot.Bytes())
-	f.Add([]byte(`{"format":"berth-memory-snapshot-1","revision":5,"records":1}{"key":"YQ==","value":"MQ==","created":2,"modified":3,"session":"s","ttl":1000}`))
+	f.Add([]byte(`{"format":"berth-memory-snapshot-1","revision":5,"records":1}{"key":"YQ==","value":"MQ==","created":2,"modified":3}`))
 	f.Add([]byte(`{"format":"other"}`))
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -82,9 +82,6 @@ type data struct {
 	revision uint64
 	records  map[string]store.Record
 	keys     []string // the sorted keys of records; nil when they have to be sorted again
-	sessions map[store.SessionID]*lease
-	opened   uint64 // sessions ever opened
-	boundTo  map[string]store.SessionID
 
 	events    []event // the events of the revisions above compacted, in their order
 	compacted uint64
@@ -113,8 +110,6 @@ func New(options Options) *Engine {
 		random:   options.Random,
 		revision: 1,
 		records:  make(map[string]store.Record),
-		sessions: make(map[store.SessionID]*lease),
-		boundTo:  make(map[string]store.SessionID),
 		changed:  make(chan struct{}),
 	}
 	if d.consul {

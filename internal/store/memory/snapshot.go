@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -23,12 +22,10 @@ type header struct {
 }
 
 type line struct {
-	Key      []byte          `json:"key"` // bytes, since a key need not be UTF-8
-	Value    []byte          `json:"value"`
-	Created  uint64          `json:"created"`
-	Modified uint64          `json:"modified"`
-	Session  store.SessionID `json:"session,omitempty"`
-	TTL      time.Duration   `json:"ttl,omitempty"` // of the session, in nanoseconds
+	Key      []byte `json:"key"` // bytes, since a key need not be UTF-8
+	Value    []byte `json:"value"`
+	Created  uint64 `json:"created"`
+	Modified uint64 `json:"modified"`
 }
 
 // Snapshot is part of store.Engine. Restore reads the snapshot.
@@ -39,14 +36,7 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	head := header{Format: format, Revision: e.d.revision, Records: len(e.d.records)}
 	lines := make([]line, 0, len(e.d.records))
 	for _, r := range e.d.list("") {
-		l := line{
-			Key: []byte(r.Key), Value: r.Value, Created: r.Created, Modified: r.Modified,
-			Session: e.d.boundTo[r.Key],
-		}
-		if held, isBound := e.d.sessions[l.Session]; isBound {
-			l.TTL = held.ttl
-		}
-		lines = append(lines, l)
+		lines = append(lines, line{Key: []byte(r.Key), Value: r.Value, Created: r.Created, Modified: r.Modified})
 	}
 	e.d.mu.Unlock()
 
@@ -66,9 +56,8 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// Restore replaces all data by those of a snapshot, revisions included: they go back. Open watches get a resync.
-// Sessions of the snapshot's records live on for their ttl, and others end. A snapshot that is damaged or cut short
-// changes nothing.
+// Restore replaces all data by those of a snapshot, revisions included: they go back. Open watches get a resync. A
+// snapshot that is damaged or cut short changes nothing.
 func (e *Engine) Restore(from io.Reader) error {
 	head, lines, err := decode(from)
 	if err != nil {
@@ -77,24 +66,12 @@ func (e *Engine) Restore(from io.Reader) error {
 	d := e.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.sessions {
-		l.timer.Stop()
-	}
-	clear(d.sessions)
-	clear(d.boundTo)
 	clear(d.records)
 	d.keys, d.events = nil, nil
 	d.revision, d.compacted = head.Revision, head.Revision
 	for _, l := range lines {
 		key := string(l.Key)
 		d.records[key] = store.Record{Key: key, Value: l.Value, Created: l.Created, Modified: l.Modified}
-		if l.Session == "" {
-			continue
-		}
-		if _, live := d.sessions[l.Session]; !live {
-			d.startLease(l.Session, l.TTL)
-		}
-		d.bindKey(key, l.Session)
 	}
 	d.restores++
 	if d.observe != nil {
@@ -136,9 +113,6 @@ func decode(from io.Reader) (header, []line, error) {
 		if l.Created == 0 || l.Created > l.Modified || l.Modified > head.Revision {
 			return header{}, nil, fmt.Errorf("key %q: revisions %d and %d do not fit %d", l.Key, l.Created, l.Modified,
 				head.Revision)
-		}
-		if (l.Session != "") != (l.TTL > 0) {
-			return header{}, nil, fmt.Errorf("key %q: a session of %v", l.Key, l.TTL)
 		}
 		last = string(l.Key)
 		lines = append(lines, l)

@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/testkit"
 )
 
 // testCampaign lets two servers lead one after the other, on the engine's own time.
 func testCampaign(t *testing.T, c *check) {
-	newCandidate := func(server string) *store.Candidate {
-		return store.NewCandidate(store.CandidateConfig{
+	newCandidate := func(server string) *election.Candidate {
+		return election.NewCandidate(election.CandidateConfig{
 			Engine: c.Engine, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
 			Random: rand.New(rand.NewPCG(1, 2)),
 		})
 	}
-	write := func(l *store.Leadership, value string) bool {
+	write := func(l *election.Leadership, value string) bool {
 		fence := l.Fence()
 		return c.commit(store.Group{
 			Compares: []store.Compare{{Key: fence.Key, Modified: fence.Modified}},
@@ -40,8 +41,8 @@ func testCampaign(t *testing.T, c *check) {
 	if err != nil {
 		t.Fatalf("second campaign: %v", err)
 	}
-	if took := time.Since(began); took < store.BeatLimit {
-		t.Errorf("the second took over after %v, want at least %v", took, store.BeatLimit)
+	if took := time.Since(began); took < election.BeatLimit {
+		t.Errorf("the second took over after %v, want at least %v", took, election.BeatLimit)
 	}
 	if second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
 		t.Errorf("second leader: got %+v, want epoch 2 in the incarnation of %+v", second.Leader, first.Leader)
@@ -62,7 +63,7 @@ func testCampaign(t *testing.T, c *check) {
 		t.Fatalf("third campaign: %v", err)
 	}
 	defer third.Resign()
-	if took := watch.Elapsed(); took > store.BeatLimit || third.Leader.Epoch != 3 {
+	if took := watch.Elapsed(); took > election.BeatLimit || third.Leader.Epoch != 3 {
 		t.Errorf("a restarted leader: got epoch %d after %v, want 3 at once", third.Leader.Epoch, took)
 	}
 }

@@ -236,24 +236,15 @@ func slicesRepeat(value bool, n int) []bool {
 }
 
 // testSpace fills the disk and frees it.
-func testSpace(t *testing.T, c *check) {
+func testSpace(_ *testing.T, c *check) {
 	c.requireHook(c.Fill != nil, "Fill")
 	c.put("s/a", "1")
-	session, err := c.Engine.OpenSession(c.Context(), time.Minute)
-	if err != nil {
-		t.Fatalf("open session: %v", err)
-	}
 	c.Fill(true)
 	for _, op := range []store.Op{put("s/b", "1"), remove("s/a")} {
 		_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{op}}})
 		c.wantError(err, store.ErrNoSpace)
 	}
-	_, err = c.Engine.OpenSession(c.Context(), time.Minute)
-	c.wantError(err, store.ErrNoSpace)
 	c.wantList("s/", "s/a=1")
-	if err := session.Renew(c.Context()); err != nil {
-		t.Errorf("renew with a full disk: %v", err)
-	}
 	c.Fill(false)
 	c.put("s/b", "1")
 	c.wantList("s/", "s/a=1", "s/b=1")
@@ -340,8 +331,6 @@ func testContext(t *testing.T, c *check) {
 	_, err = c.Engine.Read(ended, "x/ended")
 	c.wantError(err, context.Canceled)
 	_, err = c.Engine.List(ended, "x/")
-	c.wantError(err, context.Canceled)
-	_, err = c.Engine.OpenSession(ended, time.Minute)
 	c.wantError(err, context.Canceled)
 	c.wantList("x/")
 

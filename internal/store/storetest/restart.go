@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -20,11 +19,7 @@ func testRestart(t *testing.T, c *check) {
 	c.put("r/a", "1", "r/b", "1")
 	middle := c.delete("r/b").Revision
 	atMiddle := c.list("r/").Records
-	session, err := c.Engine.OpenSession(c.Context(), time.Minute)
-	if err != nil {
-		t.Fatalf("open session: %v", err)
-	}
-	c.commit(store.Group{Ops: []store.Op{put("r/c", "1"), boundPut("r/tied", "1", session)}})
+	c.put("r/c", "1")
 	before := c.list("")
 	c.restart()
 	after := c.list("")
@@ -167,10 +162,6 @@ func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk
 // testClose closes the engine under a waiting watch, and calls the engine afterwards.
 func testClose(t *testing.T, c *check) {
 	c.put("c/a", "1")
-	session, err := c.Engine.OpenSession(c.Context(), time.Minute)
-	if err != nil {
-		t.Fatalf("open session: %v", err)
-	}
 	ended := make(chan error, 1)
 	w := c.Engine.Watch(c.Context(), "c/", 0)
 	defer w.Close()
@@ -193,15 +184,12 @@ func testClose(t *testing.T, c *check) {
 	c.wantError(<-ended, store.ErrClosed)
 
 	ctx := c.Context()
-	_, err = c.Engine.Read(ctx, "c/a")
+	_, err := c.Engine.Read(ctx, "c/a")
 	c.wantError(err, store.ErrClosed)
 	_, err = c.Engine.List(ctx, "c/")
 	c.wantError(err, store.ErrClosed)
 	_, err = c.Engine.Commit(ctx, []store.Group{{Ops: []store.Op{put("c/b", "1")}}})
 	c.wantError(err, store.ErrClosed)
-	_, err = c.Engine.OpenSession(ctx, time.Minute)
-	c.wantError(err, store.ErrClosed)
-	c.wantError(session.Renew(ctx), store.ErrClosed)
 	c.wantError(c.Engine.Snapshot(ctx, &bytes.Buffer{}), store.ErrClosed)
 	late := c.Engine.Watch(ctx, "c/", 0)
 	defer late.Close()

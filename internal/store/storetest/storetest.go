@@ -46,8 +46,6 @@ type Suite struct {
 	Bubble bool
 	// Whole says that every batch of a watch is a resync, as with Consul.
 	Whole bool
-	// TTL is the shortest session that the engine grants; 0 means 1 s.
-	TTL time.Duration
 	// Without names the tests that do not apply to the engine, such as "commit/space" where another process has the
 	// disk. Each needs another proof.
 	Without []string
@@ -55,9 +53,6 @@ type Suite struct {
 
 // Test runs the whole suite.
 func Test(t *testing.T, suite Suite) {
-	if suite.TTL == 0 {
-		suite.TTL = time.Second
-	}
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *check)
@@ -82,10 +77,6 @@ func Test(t *testing.T, suite Suite) {
 		{"watch/compaction", testWatchCompaction},
 		{"watch/converges", testWatchConverges},
 		{"watch/ends", testWatchEnds},
-		{"session/expiry", testSessionExpiry},
-		{"session/renewal", testSessionRenewal},
-		{"session/end", testSessionEnd},
-		{"session/ties", testSessionTies},
 		{"campaign", testCampaign},
 		{"restart", testRestart},
 		{"snapshot", testSnapshot},

@@ -1,0 +1,57 @@
+package store
+
+import "github.com/berthd/berth/internal/cluster"
+
+// AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: nobody may change it. A row of
+// attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of a
+// desired record (Unreadable) or of a status (ObservedRev without Observed).
+type AttemptRow struct {
+	Task   cluster.TaskID
+	Number int
+	Node   string
+	// Desired is the projected record. With DesiredRev 0 it is made from the plan record (P3.4).
+	cluster.Attempt
+	// Plan and PlanRev are the number and the revision of the plan record, 0 once the plan record is deleted.
+	Plan, PlanRev uint64
+	OutcomeRev    uint64
+	// Unreadable says that the record under the desired key cannot be decoded or is foreign. The task is pinned to the
+	// node (P3.5), and DesiredRev is the revision of the unreadable record.
+	Unreadable bool
+	// ForeignStatus says that no agent wrote the record under the status key. Observed is then the last status that the
+	// tables could read, and ObservedRev the revision of the foreign record.
+	ForeignStatus bool
+
+	planned *cluster.Desired // made from the plan record; nil once the plan record is deleted
+}
+
+// Ref returns the owner of the attempt, from its records or else from its id. It returns false for an id that Berth did
+// not make.
+func (r *AttemptRow) Ref() (cluster.OwnerRef, bool) {
+	switch {
+	case r.Desired != nil:
+		return r.Desired.Owner, true
+	case r.Outcome != nil:
+		return r.Outcome.Owner, true
+	}
+	p, ok := r.Task.Parts()
+	if !ok {
+		return cluster.OwnerRef{}, false
+	}
+	kind := cluster.KindService
+	if p.Step != "" {
+		kind = cluster.KindJob
+	}
+	return cluster.OwnerRef{Kind: kind, Cluster: p.Cluster, Name: p.Owner}, true
+}
+
+// Live reports whether the attempt has records but no outcome.
+func (r *AttemptRow) Live() bool { return r.Outcome == nil }
+
+// Standing reports whether a state or status record of the attempt stands on its node (P3.6).
+func (r *AttemptRow) Standing() bool {
+	return r.DesiredRev != 0 || r.ObservedRev != 0 || r.PlanRev != 0 && r.Outcome == nil
+}
+
+func (r *AttemptRow) empty() bool {
+	return r.PlanRev == 0 && r.DesiredRev == 0 && r.ObservedRev == 0 && r.OutcomeRev == 0
+}

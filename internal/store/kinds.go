@@ -1,0 +1,220 @@
+package store
+
+import (
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// The nouns of the layout: the first segments of all keys under the store's prefix. No other file spells them.
+const (
+	nounCluster     = "cluster"
+	nounDefinition  = "task"
+	nounService     = "service"
+	nounJob         = "job"
+	nounCron        = "cron"
+	nounFired       = "fired"
+	nounRollout     = "rollout"
+	nounScale       = "scale"
+	nounHost        = "host"
+	nounNode        = "node"
+	nounStatus      = "status"
+	nounState       = "state"
+	nounOutcome     = "attempt"
+	nounPlan        = "plan"
+	nounRebalancing = "rebalance"
+	nounReservation = "reservation"
+	nounLeader      = "leader"
+	nounServer      = "server"
+	nounToken       = "token"
+	nounDomain      = "domain"
+	nounRecovery    = "recovery"
+	nounSeals       = "seal"
+	nounSecret      = "secret"
+	nounSecretKey   = "secretkey"
+	nounMasterKey   = "masterkey"
+	nounEvent       = "event"
+)
+
+// The writers of records, in the words of docs/reference/keys.md.
+const (
+	byUser         = "user"
+	byControlPlane = "control plane"
+	byAgent        = "agent"
+	byServer       = "the server"
+	byAPI          = "API server"
+	byAnyone       = "the writer of the commit"
+)
+
+// kind is one kind of records: how the tables keep, find and copy them, and what a change tells the followers.
+type kind struct {
+	// noun is the first segment of the keys.
+	noun string
+	// nested says that the keys have a second segment after the noun, unlike those of another kind with the same noun.
+	nested bool
+	// record is a nil pointer to the record type. It is nil for a mark, which is no record and is in no table.
+	record any
+	// writer is the first writer that docs/reference/keys.md names.
+	writer string
+	// progress says that the records tell how tasks are doing. All other kinds are specs, settings and verdicts: see
+	// Follower.Wish.
+	progress bool
+	// apply applies a change of one record. rest is its key after the noun.
+	apply func(s *state, rest string, c *Change)
+	// find returns the revisions and the value of one record. Where the tables do not keep the revision of creation,
+	// Created is that of the last write.
+	find func(s *Snapshot, rest string) (Record, any, bool)
+	// derive sets the tables of the kind in one snapshot from those in another. Kinds that share tables derive them
+	// once.
+	derive func(to, from *Snapshot, how derivation)
+}
+
+// kinds lists all kinds of records. A new kind is one entry here, a field of Snapshot for its table, and the accessors
+// that its readers need. A test compares the list with the record types of internal/cluster and with the page of keys.
+var kinds = []kind{
+	// What users write, and what the control plane makes of it.
+	tabled(nounCluster, byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters },
+		topic(TopicClusters)),
+	tabled(nounDefinition, byUser, func(s *Snapshot) **table[Newest] { return &s.newest }, nil),
+	{
+		noun: nounDefinition, nested: true, record: (*cluster.TaskDefinition)(nil), writer: byUser,
+		apply: (*state).definition, find: (*Snapshot).findDefinition,
+		derive: func(to, from *Snapshot, how derivation) { to.definitions = derived(from.definitions, how) },
+	},
+	tabled(nounService, byUser, func(s *Snapshot) **table[cluster.Service] { return &s.services },
+		ownerOf(cluster.KindService)),
+	tabled(nounJob, byUser, func(s *Snapshot) **table[cluster.Job] { return &s.jobs }, ownerOf(cluster.KindJob)),
+	tabled(nounCron, byUser, func(s *Snapshot) **table[cluster.Cron] { return &s.crons }, topic(TopicCrons)),
+	tabled(nounFired, byControlPlane, func(s *Snapshot) **table[cluster.CronStatus] { return &s.fired },
+		topic(TopicCrons)),
+	tabled(nounRollout, byControlPlane, func(s *Snapshot) **table[cluster.Rollout] { return &s.rollouts },
+		ownerOf(cluster.KindService)),
+	tabled(nounScale, byControlPlane, func(s *Snapshot) **table[cluster.Scale] { return &s.scales },
+		ownerOf(cluster.KindService)),
+
+	// Nodes.
+	tabled(nounHost, byUser, func(s *Snapshot) **table[cluster.Host] { return &s.hosts }, (*delta).addNode),
+	tabled(nounNode, byControlPlane, func(s *Snapshot) **table[cluster.Node] { return &s.nodes }, (*delta).addNode),
+	tabled(nounStatus, byAgent, func(s *Snapshot) **table[cluster.NodeStatus] { return &s.statuses },
+		(*delta).addNode),
+	tabled(nounRebalancing, byAPI, func(s *Snapshot) **table[cluster.Rebalancing] { return &s.rebalances }, nil),
+	tabled(nounReservation, byUser, func(s *Snapshot) **table[cluster.Reservation] { return &s.reserved },
+		topic(TopicReservations)),
+
+	// Attempts of tasks. The tables join the four records of an attempt in one row.
+	{
+		noun: nounState, nested: true, record: (*cluster.Desired)(nil), writer: byControlPlane, progress: true,
+		apply: (*state).desired, find: (*Snapshot).findDesired, derive: deriveAttempts,
+	},
+	{noun: nounState, writer: byControlPlane, progress: true}, // the mark of a scheduled task, see Prefix.Scheduled
+	{
+		noun: nounStatus, nested: true, record: (*cluster.Observed)(nil), writer: byAgent, progress: true,
+		apply: (*state).observed, find: (*Snapshot).findObserved,
+	},
+	{
+		noun: nounOutcome, record: (*cluster.Outcome)(nil), writer: byControlPlane, progress: true,
+		apply: (*state).outcome, find: (*Snapshot).findOutcome,
+	},
+	{
+		noun: nounPlan, record: (*cluster.PlanRecord)(nil), writer: byControlPlane, progress: true,
+		apply: (*state).plan, find: (*Snapshot).findPlan,
+		derive: func(to, from *Snapshot, how derivation) { to.plans = derived(from.plans, how) },
+	},
+
+	// Servers and domains.
+	tabled(nounLeader, byServer, func(s *Snapshot) **table[cluster.Leader] { return &s.leaders }, topic(TopicLeader)),
+	tabled(nounServer, byServer, func(s *Snapshot) **table[cluster.Server] { return &s.servers }, topic(TopicServers)),
+	tabled(nounToken, byUser, func(s *Snapshot) **table[cluster.AccessToken] { return &s.tokens }, nil),
+	tabled(nounDomain, byUser, func(s *Snapshot) **table[cluster.DomainSettings] { return &s.domains },
+		topic(TopicDomain)),
+	tabled(nounRecovery, byControlPlane, func(s *Snapshot) **table[cluster.Recovery] { return &s.recoveries },
+		topic(TopicDomain)),
+	tabled(nounSeals, byControlPlane, func(s *Snapshot) **table[cluster.Seals] { return &s.seals }, nil),
+
+	// Secrets and the keys that seal them.
+	tabled(nounSecret, byUser, func(s *Snapshot) **table[cluster.Secret] { return &s.secrets }, topic(TopicSecrets)),
+	tabled(nounSecretKey, byUser, func(s *Snapshot) **table[cluster.SecretKey] { return &s.secretKeys },
+		topic(TopicSecrets)),
+	tabled(nounMasterKey, byServer, func(s *Snapshot) **table[cluster.MasterKey] { return &s.masterKeys },
+		topic(TopicSecrets)),
+
+	// The event log.
+	{
+		noun: nounEvent, record: (*cluster.EventBatch)(nil), writer: byAnyone, progress: true,
+		apply:  (*state).event,
+		find:   func(s *Snapshot, id string) (Record, any, bool) { return found(s.EventBatch(id)) },
+		derive: deriveEvents,
+	},
+}
+
+// tabled returns a kind whose records are the entries of one table, by the rest of their key. changed, unless nil,
+// reports a change to the followers.
+func tabled[T any](noun, writer string, in func(*Snapshot) **table[T], changed func(d *delta, rest string)) kind {
+	return kind{
+		noun: noun, record: (*T)(nil), writer: writer,
+		apply: func(s *state, rest string, c *Change) {
+			put(s, *in(s.Snapshot), rest, c)
+			if changed != nil {
+				changed(s.delta, rest)
+			}
+		},
+		find:   func(s *Snapshot, rest string) (Record, any, bool) { return found((*in(s)).Get(rest)) },
+		derive: func(to, from *Snapshot, how derivation) { *in(to) = derived(*in(from), how) },
+	}
+}
+
+// topic returns a report that a topic changed.
+func topic(t Topic) func(*delta, string) {
+	return func(d *delta, _ string) { d.topics |= t }
+}
+
+// ownerOf returns a report that the service or job of the key changed.
+func ownerOf(of cluster.Kind) func(*delta, string) {
+	return func(d *delta, rest string) {
+		if inCluster, name, ok := strings.Cut(rest, "/"); ok {
+			d.addOwner(cluster.OwnerRef{Kind: of, Cluster: inCluster, Name: name})
+		}
+	}
+}
+
+// found returns the revisions and the value of an entry.
+func found[T any](e Entry[T], ok bool) (Record, any, bool) {
+	if !ok {
+		return Record{}, nil, false
+	}
+	return Record{Created: e.Created, Modified: e.Modified}, e.Value, true
+}
+
+// nounKinds are the kinds of one noun: one or both are set.
+type nounKinds struct{ plain, nested *kind }
+
+// kindIndex finds the kind of a key.
+type kindIndex map[string]nounKinds
+
+// newKindIndex returns an index of a list of kinds.
+func newKindIndex(list []kind) kindIndex {
+	index := make(kindIndex, len(list))
+	for i := range list {
+		k := &list[i]
+		of := index[k.noun]
+		if k.nested {
+			of.nested = k
+		} else {
+			of.plain = k
+		}
+		index[k.noun] = of
+	}
+	return index
+}
+
+// of returns the kind of a key without the store's prefix, and the rest of the key after the noun. The kind is nil for
+// an unknown key: the layout may grow.
+func (x kindIndex) of(key string) (k *kind, rest string) {
+	noun, rest, _ := strings.Cut(key, "/")
+	switch of := x[noun]; {
+	case of.nested != nil && strings.Contains(rest, "/"):
+		return of.nested, rest
+	default:
+		return of.plain, rest
+	}
+}
