@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
 // gates checks the gates of rollouts in progress. Its results are soft: they begin anew with a new leader, and whenever
@@ -43,33 +44,62 @@ func newGates(c Config, a *asker) *gates {
 	return &gates{config: c, asker: a, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }
 
-// results returns the results of a service's gates, in the order of the spec. From the first call on the gates are
-// checked, while the rollout goes on and a task of it has been healthy: before that there is nothing to measure.
-func (g *gates) results(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
+// follow begins, continues or ends the checks of a service's gates, by its records. The gates are checked while the
+// rollout goes on and a task of it has been healthy: before that there is nothing to measure.
+func (g *gates) follow(snap *store.Snapshot, o cluster.OwnerRef) {
+	if o.Kind != cluster.KindService {
+		return
+	}
+	var spec *cluster.Service
+	if e, ok := snap.Service(o.Cluster, o.Name); ok {
+		scale, _ := snap.Scale(o.Cluster, o.Name)
+		spec = e.Value.At(scale.Value)
+	}
+	rollout, _ := snap.Rollout(o.Cluster, o.Name)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if spec == nil || len(spec.Update.Gates) == 0 {
+	if !hasActiveGates(spec, rollout.Value) {
 		delete(g.sets, o)
-		return nil
+		return
+	}
+	if g.sets[o].covers(spec, rollout.Value) {
+		return
 	}
 	wanted := spec.Update.Gates
-	on := r != nil && r.Generation == spec.Generation && !r.State.Ended() && r.Most > 0 && spec.Desired() > 0
-	if !on || spec.Rollout.Paused {
-		delete(g.sets, o)
-		return emptyResults(wanted)
+	s := &gateSet{
+		generation: spec.Generation, since: rollout.Value.Changed, gates: slices.Clone(wanted),
+		states: make([]gateState, len(wanted)),
 	}
-	s := g.sets[o]
-	if s == nil || s.generation != spec.Generation || !s.since.Equal(r.Changed) || !slices.Equal(s.gates, wanted) {
-		s = &gateSet{
-			generation: spec.Generation, since: r.Changed, gates: slices.Clone(wanted),
-			states: make([]gateState, len(wanted)),
-		}
-		for i, result := range emptyResults(wanted) {
-			s.states[i] = gateState{result: result, due: g.config.Clock() + gateInterval(&wanted[i])}
-		}
-		g.sets[o] = s
+	for i, result := range emptyResults(wanted) {
+		s.states[i] = gateState{result: result, due: g.config.Clock() + gateInterval(&wanted[i])}
 	}
-	return s.results()
+	g.sets[o] = s
+}
+
+// results returns the results of a service's gates, in the order of the spec. Gates that are not checked have empty
+// results. It changes nothing.
+func (g *gates) results(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
+	if spec == nil || len(spec.Update.Gates) == 0 {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.sets[o]; hasActiveGates(spec, r) && s.covers(spec, r) {
+		return s.results()
+	}
+	return emptyResults(spec.Update.Gates)
+}
+
+// hasActiveGates reports whether the gates of a service are to be checked.
+func hasActiveGates(spec *cluster.Service, r *cluster.Rollout) bool {
+	return spec != nil && len(spec.Update.Gates) > 0 && !spec.Rollout.Paused && spec.Desired() > 0 &&
+		r != nil && r.Generation == spec.Generation && !r.State.Ended() && r.Most > 0
+}
+
+// covers reports whether the set is that of the spec's gates since the rollout's newest task became healthy.
+func (s *gateSet) covers(spec *cluster.Service, r *cluster.Rollout) bool {
+	return s != nil && s.generation == spec.Generation && s.since.Equal(r.Changed) &&
+		slices.Equal(s.gates, spec.Update.Gates)
 }
 
 // results returns the results in the order of the spec.

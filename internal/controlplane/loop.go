@@ -298,6 +298,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 			l.setPending(o, nil, nil)
 			continue
 		}
+		l.gates.follow(snap, o)
 		tasks := l.tasks(domain, o, units)
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
