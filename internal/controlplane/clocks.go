@@ -46,7 +46,7 @@ func (l *loop) noteClockJump() []store.Unit {
 	if by == 0 {
 		return nil
 	}
-	l.watch.armed = boot
+	l.nodes.restartSilence(boot)
 	l.setSince(l.now)
 	l.config.Logger.Warn("the wall clock was set", "by", by)
 	return []store.Unit{{Events: []cluster.Event{{

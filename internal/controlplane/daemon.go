@@ -9,14 +9,6 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// daemonNodeFacts is what decides whether daemons run on a node, besides what the fleet knows of it.
-type daemonNodeFacts struct {
-	// gone says that the node is known never to come back, silent that it is not heard.
-	gone, silent bool
-	// onlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
-	onlyDaemonsLeft bool
-}
-
 // setDaemonFacts takes the facts of a node and notes whether they have changed. It is called before the fleet learns of
 // the node; now is nil for a node that is not the domain's.
 func (l *loop) setDaemonFacts(name string, now *scheduler.Node, facts daemonNodeFacts) {
@@ -52,13 +44,4 @@ func (l *loop) dirtyDaemons(snap *store.Snapshot) {
 			l.dirty[e.Value.Owner()] = true
 		}
 	}
-}
-
-// daemonFactsOf returns the facts that follow from the verdict on a node. A node without a verdict is not silent.
-func (w *nodeWatch) daemonFactsOf(name string) daemonNodeFacts {
-	v, ok := w.verdicts[name]
-	if !ok {
-		return daemonNodeFacts{}
-	}
-	return daemonNodeFacts{gone: v.Gone, silent: !v.Heard, onlyDaemonsLeft: v.onlyDaemonsLeft}
 }

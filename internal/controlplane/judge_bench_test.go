@@ -46,7 +46,7 @@ func BenchmarkJudge(b *testing.B) {
 	running.Go(func() { _ = tables.Run(ctx) })
 	<-tables.Synced()
 	now := time.Hour
-	config := Config{
+	config := nodeWatchConfig{
 		Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return now },
 	}

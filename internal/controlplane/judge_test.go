@@ -54,14 +54,15 @@ func newNodesWorld(ctx context.Context, t *rapid.T, running *sync.WaitGroup) *no
 // startTerm begins a leader's term over tables that former leaders wrote.
 func (w *nodesWorld) startTerm() {
 	for _, o := range w.observers {
-		was := o.watch
-		o.watch = newNodeWatch(Config{
+		nothing := func() bool { return false }
+		if o.watch != nil {
+			o.watch.startTerm(1, nothing)
+			continue
+		}
+		o.watch = newNodeWatch(nodeWatchConfig{
 			Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return w.now },
-		}, 1, func() bool { return false })
-		if was != nil {
-			o.watch.unkillable = was.unkillable
-		}
+		}, 1, nothing)
 	}
 }
 

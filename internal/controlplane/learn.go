@@ -190,7 +190,7 @@ func (l *loop) charge(snap *store.Snapshot, key store.AttemptKey) *store.Attempt
 // chargeRow is charge for an attempt with a known row, nil for none.
 func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	held, isHeld := l.charged[key]
-	l.watch.noteUnkillable(key, row)
+	l.nodes.noteUnkillable(key, row)
 	l.noteUnreadable(snap, key, row)
 	over := !observe.HoldsRoom(row)
 	var d *cluster.Desired
@@ -260,7 +260,7 @@ func (l *loop) refusesTasks(name string) bool {
 			return true
 		}
 	}
-	return !l.watch.hasReported(name)
+	return !l.nodes.hasReported(name)
 }
 
 func (l *loop) setNode(snap *store.Snapshot, name string) {
@@ -272,7 +272,7 @@ func (l *loop) setNode(snap *store.Snapshot, name string) {
 		return
 	}
 	n.Cordon, n.Reserved = n.Cordon || l.refusesTasks(name), l.reservations.at[name]
-	facts := l.watch.daemonFactsOf(name)
+	facts := l.nodes.daemonFactsOf(name)
 	host, ok := snap.Host(name)
 	facts.gone = facts.gone || ok && host.Value.Gone
 	l.setDaemonFacts(name, n, facts)

@@ -20,8 +20,7 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		v.put(p.Service("c", name),
 			&cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
 	}
-	l := newLoop(&Plane{config: v.config})
-	l.watch, l.fence = v.nodeWatch, &store.Fence{Incarnation: 5, Epoch: 2}
+	l := v.newLoop()
 	defer l.follow.Close()
 	snap := v.tables.Snapshot()
 	l.now = time.Unix(1_700_000_000, 0)

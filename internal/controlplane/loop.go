@@ -34,7 +34,7 @@ type loop struct {
 	follow       *store.Follower
 	fleet        *scheduler.Fleet
 	deviceValues deviceValues
-	watch        *nodeWatch
+	nodes        *nodeWatch
 	lossDetector lossDetector
 	charged      map[store.AttemptKey]fleetCharge // the attempts for which the fleet holds a reservation
 	// inFlight is what is being committed in the background, or nil. unconfirmed holds the attempts of it that the
@@ -122,7 +122,10 @@ func newLoop(p *Plane) *loop {
 		plane:       p,
 		follow:      p.config.Tables.Follow(),
 		fleet:       scheduler.NewFleet(),
-		watch:       newNodeWatch(p.config, 0, func() bool { return false }),
+		nodes: newNodeWatch(nodeWatchConfig{
+			Tables: p.config.Tables, Domain: p.config.Domain, Logger: p.config.Logger, Clock: p.config.Clock,
+			Without: p.config.Without,
+		}, 0, func() bool { return false }),
 		charged:     map[store.AttemptKey]fleetCharge{},
 		unconfirmed: map[store.AttemptKey]bool{},
 		dirty:       map[cluster.OwnerRef]bool{},
@@ -140,9 +143,7 @@ func (l *loop) startTerm(w *store.Writer, s lossDetector) {
 	fence := s.fence
 	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
 	l.lossDetector = s
-	unkillable := l.watch.unkillable
-	l.watch = newNodeWatch(l.config, fence.Incarnation, func() bool { return l.inFlight != nil || l.plans.Unsettled() })
-	l.watch.unkillable = unkillable
+	l.nodes.startTerm(fence.Incarnation, func() bool { return l.inFlight != nil || l.plans.Unsettled() })
 	l.relearning.at, l.violations.all = l.config.Now(), true
 	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
@@ -221,20 +222,20 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.crons.learn(snap, changes, l.config.Tables.Prefix())
 	held := l.lossDetector.check(snap, changes, l.now)
 	// 2. Judge the nodes.
-	_, l.watch.recovered = snap.Recovery(l.config.Domain)
-	l.watch.held = held
-	nodes, nextNode := l.watch.judgeNodes(snap, changes, l.now)
-	l.noteNodes(snap, nodes.touched)
+	_, recovered := snap.Recovery(l.config.Domain)
+	l.nodes.setRecovery(recovered, held)
+	verdicts, nextNode := l.nodes.judgeNodes(snap, changes, l.now)
+	l.noteNodes(snap, verdicts.touched)
 	l.updateViolations(snap)
 	l.hasCycled = true
 	if held { // P1.7: only the alarm and verdicts are written
 		if err := l.awaitInFlight(); err != nil {
 			return 0, err
 		}
-		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, nodes)
+		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, verdicts.units)
 	}
 	// 3. Decide for each owner that changed or is due.
-	units := append(l.noteClockJump(), nodes.units...)
+	units := append(l.noteClockJump(), verdicts.units...)
 	nextMove := l.rebalance(snap, &units)
 	decided := l.decide(snap, &units)
 	fired := l.fireCrons(snap, &units)

@@ -15,7 +15,8 @@ import (
 func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 	from int,
 ) (scheduler.Result, []*reconciler.Move) {
-	clear(l.watch.stuck)
+	stuck := map[string]string{}
+	l.nodes.setStuck(stuck)
 	if len(moves) == 0 {
 		return r, nil
 	}
@@ -33,7 +34,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 		}
 	}
 	var stays []cluster.Waiting
-	stuck, first := map[string]int{}, map[string]string{}
+	count, first := map[string]int{}, map[string]string{}
 	for _, w := range r.Waiting {
 		m := byTask[w.Task]
 		if m == nil {
@@ -42,19 +43,19 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 		}
 		l.rebalancing.noteRefusal(w)
 		stays = append(stays, w)
-		if v := l.watch.verdicts[m.From]; v == nil || v.Node.State != cluster.NodeDraining {
+		if !l.nodes.isDraining(m.From) {
 			continue // its reason is shown once the node drains
 		}
-		if stuck[m.From]++; first[m.From] == "" {
+		if count[m.From]++; first[m.From] == "" {
 			first[m.From] = w.Sentence
 		}
 	}
-	for node, n := range stuck { // order-free: each node by itself
+	for node, n := range count { // order-free: each node by itself
 		has := "have"
 		if n == 1 {
 			has = "has"
 		}
-		l.watch.stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
+		stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
 	}
 	out.Waiting = append(out.Waiting, stays...)
 	return out, leaving

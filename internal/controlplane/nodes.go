@@ -1,11 +1,11 @@
 package controlplane
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -16,9 +16,21 @@ import (
 // was forgotten and registered anew.
 const staleSessionAge = 5 * time.Second
 
-// nodeWatch keeps the watcher's verdicts of one leadership term.
+// nodeWatchConfig is what a nodeWatch needs.
+type nodeWatchConfig struct {
+	Tables *store.Tables
+	Domain string
+	Logger *slog.Logger
+	// Clock reads the boot-time clock (P9).
+	Clock func() time.Duration
+	// Without switches clauses off, in proofs only.
+	Without clause.Set
+}
+
+// nodeWatch keeps the watcher's verdicts of one leadership term. Outside of a term it only takes note of attempts that
+// live after KILL. It is for one goroutine.
 type nodeWatch struct {
-	config       Config
+	config       nodeWatchConfig
 	incarnation  uint64
 	options      watcher.Options
 	armed        time.Duration
@@ -56,7 +68,9 @@ type sessionStart struct {
 	at              time.Duration
 }
 
-func newNodeWatch(c Config, incarnation uint64, hasUnknownPlacements func() bool) *nodeWatch {
+// newNodeWatch returns a watch whose term begins now. hasUnknownPlacements reports whether a plan may name any node, as
+// it is in flight or its result is unknown.
+func newNodeWatch(c nodeWatchConfig, incarnation uint64, hasUnknownPlacements func() bool) *nodeWatch {
 	now := c.Clock()
 	return &nodeWatch{
 		config:               c,
@@ -76,6 +90,26 @@ func newNodeWatch(c Config, incarnation uint64, hasUnknownPlacements func() bool
 		hasUnknownPlacements: hasUnknownPlacements,
 	}
 }
+
+// startTerm begins another term. The watch keeps what the tables told it; a leader has to see silence itself.
+func (w *nodeWatch) startTerm(incarnation uint64, hasUnknownPlacements func() bool) {
+	unkillable := w.unkillable
+	*w = *newNodeWatch(w.config, incarnation, hasUnknownPlacements)
+	w.unkillable = unkillable
+}
+
+// setRecovery notes whether the operator decided how to go on after the store went back, and whether the leader waits
+// for that decision (P1.7).
+func (w *nodeWatch) setRecovery(recovered, held bool) { w.recovered, w.held = recovered, held }
+
+// restartSilence starts all silence again, after the wall clock was set.
+func (w *nodeWatch) restartSilence(now time.Duration) { w.armed = now }
+
+// ignoreGaps lets any time pass between two passes, for a caller that sets the time.
+func (w *nodeWatch) ignoreGaps() { w.options.Gap = 1 << 62 }
+
+// setStuck notes, by node, why tasks cannot be moved away from it.
+func (w *nodeWatch) setStuck(stuck map[string]string) { w.stuck = stuck }
 
 // judged is the result of judging nodes.
 type judged struct {
@@ -298,6 +332,29 @@ func (w *nodeWatch) isGone(node string) bool {
 	return ok && v.Gone
 }
 
+// isDraining reports whether a node is being drained and not drained yet.
+func (w *nodeWatch) isDraining(node string) bool {
+	v := w.verdicts[node]
+	return v != nil && v.Node.State == cluster.NodeDraining
+}
+
+// daemonNodeFacts is what decides whether daemons run on a node, besides what the fleet knows of it.
+type daemonNodeFacts struct {
+	// gone says that the node is known never to come back, silent that it is not heard.
+	gone, silent bool
+	// onlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
+	onlyDaemonsLeft bool
+}
+
+// daemonFactsOf returns the facts that follow from the verdict on a node. A node without a verdict is not silent.
+func (w *nodeWatch) daemonFactsOf(name string) daemonNodeFacts {
+	v, ok := w.verdicts[name]
+	if !ok {
+		return daemonNodeFacts{}
+	}
+	return daemonNodeFacts{gone: v.Gone, silent: !v.Heard, onlyDaemonsLeft: v.onlyDaemonsLeft}
+}
+
 // noteUnkillable takes note of whether an attempt lives after KILL; row is nil for an attempt without records.
 func (w *nodeWatch) noteUnkillable(key store.AttemptKey, row *store.AttemptRow) {
 	if row == nil {
@@ -317,25 +374,4 @@ func (w *nodeWatch) noteUnkillable(key store.AttemptKey, row *store.AttemptRow) 
 	default:
 		delete(of, key)
 	}
-}
-
-// tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
-// (P3.9).
-func (l *loop) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
-	var out []reconciler.Task
-	snap := domain.Snapshot
-	for row := range snap.Attempts(o) {
-		if row.Unreadable {
-			*units = append(*units, l.repairRecord(snap, row)...)
-		}
-		if row.Number == 0 {
-			*units = append(*units, l.deleteForeignStatus(snap, row)...)
-			continue
-		}
-		if row.ForeignStatus && row.Observed != nil {
-			*units = append(*units, l.restoreStatus(row)...)
-		}
-		out = append(out, domain.Task(o, row))
-	}
-	return out
 }

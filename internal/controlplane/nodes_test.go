@@ -33,12 +33,23 @@ func newTestWatch(t *testing.T) *testWatch {
 	var running sync.WaitGroup
 	running.Go(func() { _ = v.tables.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	v.nodeWatch = newNodeWatch(Config{
+	v.nodeWatch = newNodeWatch(nodeWatchConfig{
 		Tables: v.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return v.now },
 	}, 1, func() bool { return false })
 	v.advance(2 * time.Minute)
 	return v
+}
+
+// newLoop returns the loop of a leader with the watch.
+func (v *testWatch) newLoop() *loop {
+	l := newLoop(&Plane{config: Config{
+		Tables: v.tables, Domain: v.config.Domain, Logger: v.config.Logger, Clock: v.config.Clock,
+	}})
+	l.fence = &store.Fence{Incarnation: 5, Epoch: 2}
+	*l.nodes = *v.nodeWatch
+	v.nodeWatch = l.nodes
+	return l
 }
 
 func (v *testWatch) put(key string, record any) {
@@ -213,7 +224,7 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
 				Plan: c.plan,
 			})
-			s := lossDetector{config: v.config, fence: &store.Fence{Incarnation: 5, Epoch: 2}}
+			s := lossDetector{config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2}}
 			if got := s.check(v.tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
 				t.Errorf("the alarm is given: %v, want %v", got, c.want)
 			}
@@ -234,7 +245,7 @@ func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 0)
 	v.put(p.Observed("a", task),
 		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
-	one := lossDetector{config: v.config, fence: &store.Fence{Incarnation: 5, Epoch: 2}, shared: new(sharedAlarm)}
+	one := lossDetector{config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2}, shared: new(sharedAlarm)}
 	other := one
 	if !one.check(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
 		t.Fatal("no alarm is given of a plan that the store does not have")

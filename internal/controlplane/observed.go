@@ -23,18 +23,18 @@ func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 type leaderInputs struct{ loop *loop }
 
 func (in leaderInputs) Absence(node string, kind cluster.Kind) watcher.Absence {
-	return in.loop.watch.absenceOf(node, kind)
+	return in.loop.nodes.absenceOf(node, kind)
 }
 
-func (in leaderInputs) HasReported(node string) bool { return in.loop.watch.hasReported(node) }
+func (in leaderInputs) HasReported(node string) bool { return in.loop.nodes.hasReported(node) }
 
-func (in leaderInputs) Drain(node string) *cluster.Drain { return in.loop.watch.drainOf(node) }
+func (in leaderInputs) Drain(node string) *cluster.Drain { return in.loop.nodes.drainOf(node) }
 
 // LeaveReason returns the first reason of these: memory pressure on the node, a task that needs the room, a violation,
 // a rebalancing.
 func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	l := in.loop
-	if p := l.watch.pressureOn(row); p != nil {
+	if p := l.nodes.pressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
 	return cmp.Or(l.preemption.leaveReason(row), l.violations.get(row), l.rebalancing.leaveReason(row))

@@ -326,7 +326,7 @@ func (l *loop) collectVictims(snap *store.Snapshot, maxPriority int) *victimSet 
 		case v.Leaving:
 		case row.Outcome != nil: // a move: the attempt runs until its next one is healthy, which may take long
 			continue
-		case last.exempt || v.Priority > maxPriority || l.watch.absenceOf(row.Node, o.Kind) != watcher.Present:
+		case last.exempt || v.Priority > maxPriority || l.nodes.absenceOf(row.Node, o.Kind) != watcher.Present:
 			continue
 		default:
 			g.eligible++

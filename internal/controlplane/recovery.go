@@ -165,12 +165,11 @@ const recoverySentence = "nothing is placed or stopped: the store went back to a
 
 // commitHeld commits what a leader may write that is held back: the alarm, and verdicts that neither release a node nor
 // claim one (watcher.Input.Held).
-func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, nodes judged) error {
+func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, units []store.Unit) error {
 	if l.isDeposed(snap) {
 		return store.ErrFenced
 	}
 	l.plane.reasons.setHeld(recoverySentence)
-	units := nodes.units
 	if u, ok := l.alarmUnit(snap); ok {
 		units = append(units, u)
 	}

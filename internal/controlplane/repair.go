@@ -2,9 +2,31 @@ package controlplane
 
 import (
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
+
+// tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
+// (P3.9).
+func (l *loop) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
+	var out []reconciler.Task
+	snap := domain.Snapshot
+	for row := range snap.Attempts(o) {
+		if row.Unreadable {
+			*units = append(*units, l.repairRecord(snap, row)...)
+		}
+		if row.Number == 0 {
+			*units = append(*units, l.deleteForeignStatus(snap, row)...)
+			continue
+		}
+		if row.ForeignStatus && row.Observed != nil {
+			*units = append(*units, l.restoreStatus(row)...)
+		}
+		out = append(out, domain.Task(o, row))
+	}
+	return out
+}
 
 // repairRecord deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
 //
@@ -20,11 +42,11 @@ func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	gone := l.watch.isGone(row.Node)
+	gone := l.nodes.isGone(row.Node)
 	switch {
 	case desired != nil:
 	case gone:
-	case !l.watch.hasReported(row.Node):
+	case !l.nodes.hasReported(row.Node):
 		return nil
 	default:
 		if desired = l.rebuildDesired(snap, row, &u); desired == nil && !l.reportedSince(snap, row) {
@@ -85,8 +107,8 @@ func (l *loop) deleteForeignStatus(snap *store.Snapshot, row *store.AttemptRow) 
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
-	case l.watch.isGone(row.Node):
-	case !l.watch.hasReported(row.Node):
+	case l.nodes.isGone(row.Node):
+	case !l.nodes.hasReported(row.Node):
 		return nil
 	case !l.reportedSince(snap, row):
 		return l.requestFullReport(snap, row.Node)

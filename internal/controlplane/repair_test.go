@@ -21,8 +21,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 		{Key: p.Desired("a", task), Value: []byte("no record")},
 		{Key: p.Observed("a", task), Value: []byte("neither")},
 	}}})
-	l := newLoop(&Plane{config: v.config})
-	l.watch, l.fence = v.nodeWatch, &store.Fence{Incarnation: 5, Epoch: 2}
+	l := v.newLoop()
 	defer l.follow.Close()
 
 	look := func(want string) {
