@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -33,15 +32,11 @@ func equalForDaemons(a, b *scheduler.Node) bool {
 		a.Folders.SameForPlacement(b.Folders)
 }
 
-// dirtyDaemons marks the daemons after nodes came, went or changed.
-func (l *loop) dirtyDaemons(snap *store.Snapshot) {
+// markChangedDaemons marks the daemons after nodes came, went or changed.
+func (l *loop) markChangedDaemons(snap *store.Snapshot) {
 	if !l.daemonFactsChanged {
 		return
 	}
 	l.daemonFactsChanged = false
-	for e := range snap.Services("") {
-		if e.Value.Mode == cluster.ModeDaemon {
-			l.dirty[e.Value.Owner()] = true
-		}
-	}
+	l.queue.markDaemons(snap)
 }

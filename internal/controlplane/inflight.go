@@ -60,7 +60,7 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 	unplaced := l.needsPlacement
 	for o := range plan.owners { // order-free: each by itself
 		l.policyOf(snap, o) // the reservations depend on them
-		l.dirty[o] = true   // its pending tasks are found again before anything of it is placed again
+		l.queue.mark(o)     // its pending tasks are found again before anything of it is placed again
 		l.setPending(o, nil, nil)
 	}
 	l.needsPlacement = unplaced // the other owners found no place on an emptier fleet

@@ -69,18 +69,18 @@ func (l *loop) learnChanges(snap *store.Snapshot, c store.Changes) {
 		was, known := l.policies[o]
 		l.updateCharges(snap, o)
 		if o.Kind != cluster.KindJob || eventful[o] || !known || l.policies[o].Revision != was.Revision {
-			l.dirty[o] = true
+			l.queue.mark(o)
 		}
 	}
 	if c.Clusters || c.Domain {
 		l.violations.all = true
-		l.dirtyAll(snap)
+		l.queue.markAll(snap)
 	}
 	if c.Secrets {
-		l.dirtySecretUsers(snap)
+		l.queue.markSecretUsers(snap)
 	}
 	if len(c.Definitions) > 0 {
-		l.dirtyUsers(snap, c.Definitions)
+		l.queue.markUsers(snap, func(r cluster.Ref) bool { return c.Definitions[r] })
 	}
 }
 
@@ -102,7 +102,8 @@ func (l *loop) learnPart(snap *store.Snapshot, in func(name string) bool) {
 		if !ok || o != last { // the attempts of an owner are adjacent
 			lastIn, last = in(o.Name), o
 			if ok && lastIn {
-				l.dirty[o], l.violations.owners[o] = true, true
+				l.queue.mark(o)
+				l.violations.owners[o] = true
 			}
 		}
 		if lastIn {
@@ -130,40 +131,7 @@ func (l *loop) learnPart(snap *store.Snapshot, in func(name string) bool) {
 			l.setNode(snap, e.Value.Name)
 		}
 	}
-	l.dirtyPart(snap, in)
-}
-
-func (l *loop) dirtyAll(snap *store.Snapshot) { l.dirtyPart(snap, func(string) bool { return true }) }
-
-// dirtyPart marks the owners whose names the filter accepts.
-func (l *loop) dirtyPart(snap *store.Snapshot, in func(name string) bool) {
-	l.dirtyOrphans(snap)
-	for e := range snap.Services("") {
-		if in(e.Value.Name) {
-			l.dirty[e.Value.Owner()] = true
-		}
-	}
-	for e := range snap.Jobs("") {
-		if in(e.Value.Name) {
-			l.dirty[e.Value.Owner()] = true
-		}
-	}
-}
-
-// dirtyUsers marks the owners that use one of the definitions.
-func (l *loop) dirtyUsers(snap *store.Snapshot, refs map[cluster.Ref]bool) {
-	for e := range snap.Services("") {
-		if refs[e.Value.Definition] {
-			l.dirty[e.Value.Owner()] = true
-		}
-	}
-	for e := range snap.Jobs("") {
-		for i := range e.Value.Steps {
-			if refs[e.Value.Steps[i].Definition] {
-				l.dirty[e.Value.Owner()] = true
-			}
-		}
-	}
+	l.queue.markPart(snap, in)
 }
 
 // needsNoDecision reports whether a row needs no decision, whatever it was before: an attempt of a job begins or runs
@@ -284,11 +252,11 @@ func (l *loop) noteNodes(snap *store.Snapshot, nodes []string) {
 	for _, name := range nodes {
 		l.setNode(snap, name)
 		if !l.hasCycled {
-			continue // all owners are dirty in the first cycle
+			continue // all owners are marked in the first cycle
 		}
 		for row := range snap.NodeAttempts(name) {
 			if o, ok := row.Ref(); ok {
-				l.dirty[o] = true
+				l.queue.mark(o)
 			}
 		}
 	}

@@ -25,23 +25,23 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 	snap := v.tables.Snapshot()
 	l.now = time.Unix(1_700_000_000, 0)
 	l.learn(snap, store.Changes{Resync: true})
-	if len(l.dirty) != owners {
-		t.Errorf("a new leader decides for %d owners, want all %d", len(l.dirty), owners)
+	if len(l.queue.dirty) != owners {
+		t.Errorf("a new leader decides for %d owners, want all %d", len(l.queue.dirty), owners)
 	}
 
 	turns := map[cluster.OwnerRef]int{}
 	for minute := range relearnParts {
-		clear(l.dirty)
+		clear(l.queue.dirty)
 		l.learn(snap, store.Changes{})
-		if len(l.dirty) != 0 {
-			t.Fatalf("%d owners are decided for before the interval is over", len(l.dirty))
+		if len(l.queue.dirty) != 0 {
+			t.Fatalf("%d owners are decided for before the interval is over", len(l.queue.dirty))
 		}
 		l.now = l.now.Add(relearnInterval)
 		l.learn(snap, store.Changes{})
-		if len(l.dirty) > owners/relearnParts*2 {
-			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.dirty), owners)
+		if len(l.queue.dirty) > owners/relearnParts*2 {
+			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.queue.dirty), owners)
 		}
-		for o := range l.dirty { // order-free: each is counted by itself
+		for o := range l.queue.dirty { // order-free: each is counted by itself
 			turns[o]++
 		}
 	}

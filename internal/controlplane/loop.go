@@ -45,9 +45,7 @@ type loop struct {
 	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
 	synchronous bool
 
-	// dirty owners are decided in the next cycle; all others when their timer is due.
-	dirty   map[cluster.OwnerRef]bool
-	timers  *timerQueue
+	queue   *ownerQueue
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
 	// policies holds, for each owner, the parts of its spec that concern the tasks of others.
@@ -55,9 +53,6 @@ type loop struct {
 	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
 	// agents have reported.
 	unreadable map[store.AttemptKey]unreadableRecord
-	// deferred counts, for each owner left to the next cycle, how often in a row it was left. A higher count comes
-	// first.
-	deferred map[cluster.OwnerRef]int
 	// daemonFacts holds, for each node, the facts that decide which daemons run there, beside those that the fleet
 	// holds. daemonFactsChanged says that all daemons are to be decided again.
 	daemonFacts        map[string]daemonNodeFacts
@@ -128,8 +123,7 @@ func newLoop(p *Plane) *loop {
 		}, 0, func() bool { return false }),
 		charged:     map[store.AttemptKey]fleetCharge{},
 		unconfirmed: map[store.AttemptKey]bool{},
-		dirty:       map[cluster.OwnerRef]bool{},
-		timers:      newTimerQueue(),
+		queue:       newOwnerQueue(p.config.Tables.Prefix()),
 		pending:     map[cluster.OwnerRef][]cluster.Pending{},
 		moves:       map[cluster.OwnerRef][]reconciler.Move{},
 		policies:    map[cluster.OwnerRef]observe.OwnerPolicy{},
@@ -216,7 +210,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	}
 	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
 		changes.Resync = true
-		l.dirtyAll(snap)
+		l.queue.markAll(snap)
 		l.recoverPromises(snap)
 	}
 	l.crons.learn(snap, changes, l.config.Tables.Prefix())
@@ -243,7 +237,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	nextGate := l.gates.askDue(ctx)
 	// 4. Commit what does not need placement.
 	if err := l.commit(ctx, units); err != nil {
-		l.dirtyAgain(decided)
+		l.queue.markOwners(decided)
 		l.crons.markAgain(fired)
 		return 0, err
 	}
@@ -269,24 +263,16 @@ func (l *loop) advance() {
 	l.config.Scheduler.Now = l.now
 }
 
-func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
-	for _, o := range owners {
-		l.dirty[o] = true
-	}
-}
-
-// decide runs the reconciler for every owner that is dirty or due, and adds the resulting units. It returns the owners
+// decide runs the reconciler for every owner that is marked or due, and adds the resulting units. It returns the owners
 // that it decided for.
 func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
 	l.decidedUnits = l.decidedUnits[:0]
-	for _, o := range l.timers.takeDue(l.now) {
-		l.dirty[o] = true
-	}
+	l.queue.markDue(l.now)
 	for o := range l.gates.takeChanged() { // order-free: a set
-		l.dirty[o] = true
+		l.queue.mark(o)
 	}
-	l.dirtyDaemons(snap)
-	owners := l.orderOwners(snap)
+	l.markChangedDaemons(snap)
+	owners := l.queue.ordered(snap, l.preemption.promisedOwners(), l.hasInFlight)
 	domain := l.observed(snap)
 	room := maxTasksPerCycle
 	for i, o := range owners {
@@ -315,70 +301,12 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		if next := d.NextDecision; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
 			d.NextDecision = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
-		l.timers.set(o, d.NextDecision)
+		l.queue.setTimer(o, d.NextDecision)
 	}
-	for _, o := range owners {
-		delete(l.dirty, o)
-	}
-	deferred := make(map[cluster.OwnerRef]int, len(l.dirty))
-	for o := range l.dirty { // order-free: each by itself
-		if l.hasInFlight(o) {
-			continue
-		}
-		deferred[o] = l.deferred[o] + 1
+	for _, o := range l.queue.finish(owners, l.hasInFlight) {
 		l.setPending(o, nil, nil) // its pending tasks may have been placed since
 	}
-	l.deferred = deferred
 	return owners
-}
-
-// orderOwners returns the owners to decide for, in order. Owners with a promise come first, then those deferred most
-// often. If one cycle may not suffice for all owners, higher priorities come before lower ones, so that their tasks are
-// placed first.
-func (l *loop) orderOwners(snap *store.Snapshot) []cluster.OwnerRef {
-	owners := make([]cluster.OwnerRef, 0, len(l.dirty))
-	priority := map[cluster.OwnerRef]int{}
-	overloaded := snap.AttemptCount() > maxTasksPerCycle || len(l.dirty) > maxTasksPerCycle/2
-	for o := range l.dirty { // order-free: sorted next
-		if l.hasInFlight(o) {
-			continue
-		}
-		owners = append(owners, o)
-		if overloaded {
-			priority[o] = priorityOf(snap, o)
-		}
-	}
-	promised := l.preemption.promisedOwners()
-	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
-		switch pa, pb := priority[a], priority[b]; {
-		case promised[a] != promised[b]:
-			if promised[a] {
-				return -1
-			}
-			return 1
-		case l.deferred[a] != l.deferred[b]: // or owners that change all the time would starve the others
-			return l.deferred[b] - l.deferred[a]
-		case pa != pb:
-			return pb - pa
-		case a.Less(b):
-			return -1
-		}
-		return 1
-	})
-	return owners
-}
-
-func priorityOf(snap *store.Snapshot, o cluster.OwnerRef) int {
-	if o.Kind == cluster.KindJob {
-		if e, ok := snap.Job(o.Cluster, o.Name); ok {
-			return e.Value.Priority
-		}
-		return 0
-	}
-	if e, ok := snap.Service(o.Cluster, o.Name); ok {
-		return e.Value.Priority
-	}
-	return 0
 }
 
 // domainOf returns the domain in which the tasks of a cluster are placed.
@@ -434,7 +362,7 @@ type ownerUnits struct {
 func (l *loop) reviseRefused(applied []bool) {
 	for _, u := range l.decidedUnits {
 		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {
-			l.dirty[u.owner] = true
+			l.queue.mark(u.owner)
 		}
 	}
 	l.decidedUnits = l.decidedUnits[:0]
@@ -443,10 +371,10 @@ func (l *loop) reviseRefused(applied []bool) {
 // nextCycleDelay returns the longest wait before the next cycle if nothing changes.
 func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 	next := min(node, maxIdleInterval)
-	if len(l.dirty)+len(l.crons.dirty) > 0 {
+	if !l.queue.isEmpty() || len(l.crons.dirty) > 0 {
 		next = min(next, retryDelay)
 	}
-	if len(l.deferred) > 0 || l.preemption.hasNewVictims {
+	if l.queue.hasDeferred() || l.preemption.hasNewVictims {
 		next = l.pace.pause / 2
 	}
 	if p := &l.preemption; p.mayFindVictims {
@@ -455,7 +383,7 @@ func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 	if at := l.reservations.next; !at.IsZero() {
 		next = min(next, at.Sub(l.now))
 	}
-	for _, a := range []*timerQueue{l.timers, l.crons.timers} {
+	for _, a := range []*timerQueue{l.queue.timers, l.crons.timers} {
 		if at, ok := a.next(); ok {
 			next = min(next, at.Sub(l.now))
 		}

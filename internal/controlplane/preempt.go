@@ -117,7 +117,7 @@ func (l *loop) applyPromises(pending []cluster.Pending) {
 		}
 	}
 	for task, w := range p.promises { // order-free: each by itself
-		if !stillPending[task] && !l.dirty[w.owner] {
+		if !stillPending[task] && !l.queue.isMarked(w.owner) {
 			l.dropPromise(task)
 		}
 	}
@@ -215,7 +215,7 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 	wants := make(map[cluster.TaskID]*promise, len(found))
 	p.victims = map[string]*cluster.Victim{}
 	for task, w := range p.promises { // order-free: each by itself
-		undecided := l.dirty[w.owner] && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
+		undecided := l.queue.isMarked(w.owner) && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
 			return t.Task == task
 		})
 		if undecided || l.refusesTasks(w.node) { // a leader that has just begun does not know yet what the node holds
@@ -243,7 +243,8 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 				Since: w.since,
 			}
 			if was[uuid] == nil {
-				l.dirty[g.owner[uuid]], p.hasNewVictims = true, true
+				l.queue.mark(g.owner[uuid])
+				p.hasNewVictims = true
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func (s *rebalanceStep) advance() {
 			was := o.closed
 			s.followOpen(m, o)
 			if o.closed = m.Over(); o.closed != was {
-				s.loop.dirtyTask(m.Task)
+				s.loop.queue.markTask(m.Task)
 			}
 		}
 		if !m.Over() {

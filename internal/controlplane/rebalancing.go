@@ -110,23 +110,17 @@ func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 			o := r.open[m.UUID]
 			if o == nil {
 				o = &openMove{task: m.Task, openSince: now, leave: observe.RebalancingLeave(rec, m)}
-				l.dirtyTask(m.Task)
+				l.queue.markTask(m.Task)
 			}
 			open[m.UUID] = o
 		}
 	}
 	for uuid, o := range r.open { // order-free: each by itself
 		if open[uuid] == nil {
-			l.dirtyTask(o.task)
+			l.queue.markTask(o.task)
 		}
 	}
 	r.open = open
-}
-
-func (l *loop) dirtyTask(task cluster.TaskID) {
-	if o, ok := (&store.AttemptRow{Task: task}).Ref(); ok {
-		l.dirty[o] = true
-	}
 }
 
 // trimRebalancings deletes the oldest rebalancings of the domain that have ended, beyond those that are kept.

@@ -1,8 +1,6 @@
 package controlplane
 
 import (
-	"strings"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -80,22 +78,5 @@ func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 	u.Compare(w.prefix().Owner(w.owner), 0)
 	if w.deleteSideRecords(&u); len(u.Ops) > 0 {
 		*units = append(*units, u)
-	}
-}
-
-// dirtyOrphans marks the services of which only records beside them are left.
-func (l *loop) dirtyOrphans(snap *store.Snapshot) {
-	mark := func(key, noun string) {
-		rest := strings.TrimPrefix(key, string(l.config.Tables.Prefix())+noun+"/")
-		inCluster, name, ok := strings.Cut(rest, "/")
-		if _, stands := snap.Service(inCluster, name); ok && !stands {
-			l.dirty[cluster.OwnerRef{Kind: cluster.KindService, Cluster: inCluster, Name: name}] = true
-		}
-	}
-	for e := range snap.Rollouts() {
-		mark(e.Key, "rollout")
-	}
-	for e := range snap.Scales() {
-		mark(e.Key, "scale")
 	}
 }

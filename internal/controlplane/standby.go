@@ -71,7 +71,7 @@ func (s *standBy) follow(ctx context.Context) {
 // prepare learns what changed, outside of a leadership term.
 func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
-		clear(l.dirty)
+		l.queue.unmarkAll()
 	}
 	l.relearning.at = l.now // only standByResyncInterval decides when to learn all
 	l.learn(snap, c)

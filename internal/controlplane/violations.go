@@ -99,7 +99,7 @@ func (f *violationFinder) check(row *store.AttemptRow) {
 	}
 	if was == nil || now == nil || *was != *now {
 		if o, ok := row.Ref(); ok {
-			f.loop.dirty[o] = true
+			f.loop.queue.mark(o)
 		}
 	}
 }
