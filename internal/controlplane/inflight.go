@@ -57,13 +57,11 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		l.charged[key], l.unconfirmed[key] = fleetCharge{uuid: id, node: pl.Node}, true
 	}
 	proposals := l.makeProposals(pending, placements, ids)
-	unplaced := l.needsPlacement
 	for o := range plan.owners { // order-free: each by itself
 		l.policyOf(snap, o) // the reservations depend on them
 		l.queue.mark(o)     // its pending tasks are found again before anything of it is placed again
-		l.setPending(o, nil, nil)
+		l.waiting.drop(o)
 	}
-	l.needsPlacement = unplaced // the other owners found no place on an emptier fleet
 	l.inFlight = plan
 	go func() {
 		defer close(plan.done)
@@ -112,7 +110,7 @@ func (l *loop) awaitInFlight() error {
 	l.violations.all = l.violations.all || plan.checkedAll
 	maps.Copy(l.violations.nodes, plan.checkedNodes)
 	if plan.err != nil {
-		l.needsPlacement = true
+		l.placeAgain = true
 	}
 	return plan.err
 }

@@ -171,7 +171,7 @@ func (l *loop) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	if isHeld && (over || d != nil && chargeOf(row, d) != held) {
 		l.fleet.Release(held.uuid)
 		delete(l.charged, key)
-		l.needsPlacement, isHeld = true, false
+		l.fleetChanged, isHeld = true, false
 	}
 	if isHeld || d == nil {
 		return
@@ -232,7 +232,7 @@ func (l *loop) refusesTasks(name string) bool {
 }
 
 func (l *loop) setNode(snap *store.Snapshot, name string) {
-	l.needsPlacement = true
+	l.fleetChanged = true
 	n := observe.Node(snap, l.config.Domain, name)
 	if n == nil {
 		l.setDaemonFacts(name, nil, daemonNodeFacts{})

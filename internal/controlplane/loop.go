@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -33,7 +32,6 @@ type loop struct {
 	plans        *store.PlanLog
 	follow       *store.Follower
 	fleet        *scheduler.Fleet
-	deviceValues deviceValues
 	nodes        *nodeWatch
 	lossDetector lossDetector
 	charged      map[store.AttemptKey]fleetCharge // the attempts for which the fleet holds a reservation
@@ -46,8 +44,7 @@ type loop struct {
 	synchronous bool
 
 	queue   *ownerQueue
-	pending map[cluster.OwnerRef][]cluster.Pending
-	moves   map[cluster.OwnerRef][]reconciler.Move
+	waiting *waitingTasks
 	// policies holds, for each owner, the parts of its spec that concern the tasks of others.
 	policies map[cluster.OwnerRef]observe.OwnerPolicy
 	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
@@ -70,13 +67,13 @@ type loop struct {
 	preemption preemption
 	// reservations holds the reservations of the domain, by node.
 	reservations reservations
-	// needsPlacement says that pending tasks or the fleet changed since the last placement.
-	needsPlacement bool
-	now            time.Time
-	clocks         clocks
-	since          time.Time // deadlines count from here: the start of the term, or the last jump of the wall clock
-	demandCache    demandCache
-	relearning     relearning
+	// fleetChanged says that the fleet changed since the last placement, placeAgain that the last one did not end well.
+	fleetChanged, placeAgain bool
+	now                      time.Time
+	clocks                   clocks
+	since                    time.Time // deadlines count from here: the start of the term, or the last jump of the wall clock
+	demandCache              demandCache
+	relearning               relearning
 	// decidedUnits maps the units of the next commit to their owners.
 	decidedUnits []ownerUnits
 	// hasCycled says that the first cycle of the term is over.
@@ -124,8 +121,7 @@ func newLoop(p *Plane) *loop {
 		charged:     map[store.AttemptKey]fleetCharge{},
 		unconfirmed: map[store.AttemptKey]bool{},
 		queue:       newOwnerQueue(p.config.Tables.Prefix()),
-		pending:     map[cluster.OwnerRef][]cluster.Pending{},
-		moves:       map[cluster.OwnerRef][]reconciler.Move{},
+		waiting:     newWaitingTasks(),
 		policies:    map[cluster.OwnerRef]observe.OwnerPolicy{},
 		unreadable:  map[store.AttemptKey]unreadableRecord{},
 	}
@@ -249,7 +245,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	ended := l.config.Clock()
 	l.pace.noteCycle(began, ended, launched)
 	if m := l.config.Metrics; m != nil {
-		m.Cycled(ended-began, l.placed, l.waitingCount())
+		m.Cycled(ended-began, l.placed, l.waiting.count())
 	}
 	l.placed = 0
 	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove)), nil
@@ -282,7 +278,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		}
 		if domainOf(snap, o.Cluster) != l.config.Domain {
 			l.gates.drop(o)
-			l.setPending(o, nil, nil)
+			l.waiting.set(o, nil, nil)
 			continue
 		}
 		l.gates.follow(snap, o)
@@ -297,14 +293,14 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		if len(*units) > from {
 			l.decidedUnits = append(l.decidedUnits, ownerUnits{o, from, len(*units)})
 		}
-		l.setPending(o, pendingOf(domain, o, tasks, d), d.Moves)
+		l.waiting.set(o, pendingOf(domain, o, tasks, d), d.Moves)
 		if next := d.NextDecision; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
 			d.NextDecision = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
 		l.queue.setTimer(o, d.NextDecision)
 	}
 	for _, o := range l.queue.finish(owners, l.hasInFlight) {
-		l.setPending(o, nil, nil) // its pending tasks may have been placed since
+		l.waiting.set(o, nil, nil) // its pending tasks may have been placed since
 	}
 	return owners
 }
@@ -313,23 +309,6 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 func domainOf(snap *store.Snapshot, name string) string {
 	c, _ := snap.Cluster(name)
 	return c.Value.InDomain()
-}
-
-// setPending keeps the pending tasks and the moves of an owner.
-func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconciler.Move) {
-	if len(p)+len(m)+len(l.pending[o])+len(l.moves[o]) == 0 {
-		return
-	}
-	l.needsPlacement = true
-	l.deviceValues.learnArrivals(l.pending[o], p)
-	delete(l.pending, o)
-	delete(l.moves, o)
-	if len(p) > 0 {
-		l.pending[o] = p
-	}
-	if len(m) > 0 {
-		l.moves[o] = m
-	}
 }
 
 // commit writes units and waits until the tables show them, so that the next decision sees its own acts.
@@ -389,12 +368,4 @@ func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 		}
 	}
 	return max(next, time.Millisecond)
-}
-
-func (l *loop) waitingCount() int {
-	n := 0
-	for _, p := range l.pending { // order-free: a sum
-		n += len(p)
-	}
-	return n
 }

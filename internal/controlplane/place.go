@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -22,23 +20,19 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 			return 0, err
 		}
 	}
-	if p := &l.preemption; p.mayFindVictims && l.config.Clock() >= p.latestSearch {
-		l.needsPlacement = true
-	}
-	if !l.needsPlacement {
+	if !l.takeNeedsPlacement() {
 		return 0, nil
 	}
-	l.needsPlacement = false
 	began := l.config.Now()
-	pending, moves := l.allPending()
+	pending, moves := l.waiting.all()
 	l.applyPromises(pending[:len(pending)-len(moves)])
-	l.plane.valueModel.Store(l.deviceValues.updateFleet(snap, l.fleet))
+	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.fleet))
 	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
 	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
 	l.plane.reasons.set(result.Waiting, l.preemption.listVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
-		l.needsPlacement = true
+		l.placeAgain = true
 		return 0, err
 	}
 	if len(result.Placements) == 0 {
@@ -46,7 +40,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	}
 	l.plane.traces.record(l.fleet, pending, result.Placements, &l.config)
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
-		l.needsPlacement = true
+		l.placeAgain = true
 		return 0, err
 	}
 	l.commitInBackground(ctx, snap, pending, result.Placements, began)
@@ -54,6 +48,18 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		return len(result.Placements), l.awaitInFlight()
 	}
 	return len(result.Placements), nil
+}
+
+// takeNeedsPlacement reports whether a placement may have another result than the last one.
+func (l *loop) takeNeedsPlacement() bool {
+	needed := l.placeAgain || l.preemption.isSearchDue(l.config.Clock())
+	l.placeAgain = false
+	// Each of them forgets its change.
+	for _, changed := range []bool{l.waiting.takeChanged(), l.fleetChanged, l.preemption.takeChanged()} {
+		needed = needed || changed
+	}
+	l.fleetChanged = false
+	return needed
 }
 
 // settle finds out whether a plan with a lost result was written, and waits until the tables show the answer.
@@ -75,41 +81,6 @@ func (l *loop) settle(ctx context.Context) error {
 
 // errSettled ends a cycle that settled a plan, as the cycle's decisions are out of date.
 var errSettled = errors.New("a plan was settled; deciding again")
-
-// allPending returns the pending tasks of all owners, followed by the tasks that should move, and the moves.
-func (l *loop) allPending() ([]cluster.Pending, []*reconciler.Move) {
-	owners := make([]cluster.OwnerRef, 0, len(l.pending))
-	for o := range l.pending { // order-free: sorted next
-		owners = append(owners, o)
-	}
-	for o := range l.moves { // order-free: sorted next
-		if len(l.pending[o]) == 0 {
-			owners = append(owners, o)
-		}
-	}
-	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
-		if a.Less(b) {
-			return -1
-		}
-		return 1
-	})
-	total := 0
-	for _, o := range owners {
-		total += len(l.pending[o]) + len(l.moves[o])
-	}
-	out := make([]cluster.Pending, 0, total) // they are large
-	var moves []*reconciler.Move
-	for _, o := range owners {
-		out = append(out, l.pending[o]...)
-		for i := range l.moves[o] {
-			moves = append(moves, &l.moves[o][i])
-		}
-	}
-	for _, m := range moves {
-		out = append(out, m.Next)
-	}
-	return out, moves
-}
 
 // planOwnerKey is what the tasks of one plan owner have in common.
 type planOwnerKey struct {

@@ -37,6 +37,8 @@ type preemption struct {
 	mayFindVictims           bool
 	// hasNewVictims says that owners of new victims are to be decided for at once.
 	hasNewVictims bool
+	// changed says that promises changed since the last takeChanged.
+	changed bool
 }
 
 // promise is a node that is promised to a task until it is placed. Its victims end, or leave the node.
@@ -70,6 +72,18 @@ func (p *preemption) listVictims() []cluster.Victim {
 		list = append(list, *p.victims[uuid])
 	}
 	return list
+}
+
+// isSearchDue reports whether a search for victims is due though nothing changed.
+func (p *preemption) isSearchDue(now time.Duration) bool {
+	return p.mayFindVictims && now >= p.latestSearch
+}
+
+// takeChanged reports whether promises changed since the last call.
+func (p *preemption) takeChanged() bool {
+	changed := p.changed
+	p.changed = false
+	return changed
 }
 
 // promisedOwners returns the owners of tasks with a promise. They are decided before all others, so that nothing else
@@ -250,7 +264,7 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 	}
 	p.promises = wants
 	if p.hasNewVictims || len(found) > 0 {
-		l.needsPlacement = true // promises take effect at the next placement
+		p.changed = true // promises take effect at the next placement
 	}
 }
 

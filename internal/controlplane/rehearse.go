@@ -62,7 +62,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 
 // SetDeviceValueModel sets the value model of devices, as Plane.DeviceValueModel returns it; with nil the model is
 // learnt from the tasks that hold devices, as by a new leader. It is called before the first Step.
-func (r *Rehearsal) SetDeviceValueModel(w *scheduler.ValueModel) { r.loop.deviceValues.fixed = w }
+func (r *Rehearsal) SetDeviceValueModel(w *scheduler.ValueModel) { r.loop.waiting.arrivals.fixed = w }
 
 // Step runs one cycle and all projection that follows from it, and waits for the cycle's questions to the outside. It
 // returns how long after now the next cycle is due if nothing changes.

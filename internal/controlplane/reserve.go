@@ -59,7 +59,7 @@ func (l *loop) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 		}
 		if d := observe.Occupant(snap, row); d != nil && chargeOf(row, d) == held {
 			l.fleet.Reserve(l.reservation(snap, row, d))
-			l.needsPlacement = true
+			l.fleetChanged = true
 		}
 	}
 }
