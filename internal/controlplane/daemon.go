@@ -4,23 +4,49 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/store"
 )
+
+// daemonNodes holds, for each node, the facts that decide which daemons run there, beside those that the fleet holds.
+type daemonNodes struct {
+	facts map[string]daemonNodeFacts
+	// changed says that all daemons are to be decided for again.
+	changed bool
+}
 
 // setDaemonFacts takes the facts of a node and notes whether they have changed. It is called before the fleet learns of
 // the node; now is nil for a node that is not the domain's.
-func (l *loop) setDaemonFacts(name string, now *scheduler.Node, facts daemonNodeFacts) {
-	was, _, had := l.fleet.Node(name)
-	if had != (now != nil) || l.daemonFacts[name] != facts || had && !equalForDaemons(&was, now) {
-		l.daemonFactsChanged = true
+func (v *fleetView) setDaemonFacts(name string, now *scheduler.Node, facts daemonNodeFacts) {
+	was, _, had := v.fleet.Node(name)
+	if had != (now != nil) || v.daemons.facts[name] != facts || had && !equalForDaemons(&was, now) {
+		v.daemons.changed = true
 	}
 	if now != nil && (!had || !equalForDaemons(&was, now)) {
-		l.violations.nodes[name] = true
+		v.rechecks.nodes[name] = true
 	}
-	delete(l.daemonFacts, name)
+	delete(v.daemons.facts, name)
 	if facts != (daemonNodeFacts{}) {
-		l.daemonFacts[name] = facts
+		v.daemons.facts[name] = facts
+	}
+}
+
+// takeDaemonsChanged reports whether nodes came, went or changed for daemons since the last call.
+func (v *fleetView) takeDaemonsChanged() bool {
+	changed := v.daemons.changed
+	v.daemons.changed = false
+	return changed
+}
+
+// daemonNodes yields the nodes of the fleet with the facts that the fleet does not hold, ordered by name.
+func (v *fleetView) daemonNodes(yield func(reconciler.DaemonNode) bool) {
+	for _, name := range v.fleet.Nodes() {
+		n, _, _ := v.fleet.Node(name)
+		facts := v.daemons.facts[name]
+		d := reconciler.DaemonNode{Node: &n, Gone: facts.gone, Silent: facts.silent, Alone: facts.onlyDaemonsLeft}
+		if !yield(d) {
+			return
+		}
 	}
 }
 
@@ -30,13 +56,4 @@ func equalForDaemons(a, b *scheduler.Node) bool {
 		maps.Equal(a.Labels, b.Labels) && a.Pool == b.Pool && slices.Equal(a.Taints, b.Taints) &&
 		slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Networks, b.Networks) &&
 		a.Folders.SameForPlacement(b.Folders)
-}
-
-// markChangedDaemons marks the daemons after nodes came, went or changed.
-func (l *loop) markChangedDaemons(snap *store.Snapshot) {
-	if !l.daemonFactsChanged {
-		return
-	}
-	l.daemonFactsChanged = false
-	l.queue.markDaemons(snap)
 }

@@ -29,6 +29,12 @@ type inFlightPlan struct {
 	err      error
 }
 
+// noteChecked takes note of attempts that were checked for violations before the plan arrived.
+func (p *inFlightPlan) noteChecked(which *recheckSet) {
+	p.checkedAll = p.checkedAll || which.all
+	maps.Copy(p.checkedNodes, which.nodes)
+}
+
 // hasInFlight reports whether placements of the owner are in flight.
 func (l *loop) hasInFlight(o cluster.OwnerRef) bool { return l.inFlight != nil && l.inFlight.owners[o] }
 
@@ -52,14 +58,12 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		pl, id := &placements[i], l.config.NewID()
 		p := &pending[pl.Pending]
 		ids[i], plan.owners[p.Owner] = id, true
-		key := store.AttemptKey{Task: pl.Task, Number: p.Attempt}
-		l.fleet.Reserve(pl.Reservation(p, id))
-		l.charged[key], l.unconfirmed[key] = fleetCharge{uuid: id, node: pl.Node}, true
+		l.view.chargePlacement(pl, p, id)
 	}
 	proposals := l.makeProposals(pending, placements, ids)
 	for o := range plan.owners { // order-free: each by itself
-		l.policyOf(snap, o) // the reservations depend on them
-		l.queue.mark(o)     // its pending tasks are found again before anything of it is placed again
+		l.view.policies.of(snap, o) // the reservations depend on them
+		l.queue.mark(o)             // its pending tasks are found again before anything of it is placed again
 		l.waiting.drop(o)
 	}
 	l.inFlight = plan
@@ -107,8 +111,7 @@ func (l *loop) awaitInFlight() error {
 	<-plan.done
 	l.inFlight = nil
 	l.writtenRevision, l.placed = max(l.writtenRevision, plan.revision), l.placed+plan.placed
-	l.violations.all = l.violations.all || plan.checkedAll
-	maps.Copy(l.violations.nodes, plan.checkedNodes)
+	l.rechecks.merge(plan.checkedNodes, plan.checkedAll)
 	if plan.err != nil {
 		l.placeAgain = true
 	}
@@ -122,17 +125,5 @@ func (l *loop) collectInFlight() error {
 		return l.awaitInFlight()
 	default:
 		return nil
-	}
-}
-
-// confirm releases reservations of attempts that were not placed after all: their plan record was refused, or never
-// written. The snapshot must hold all plan records that were written.
-func (l *loop) confirm(snap *store.Snapshot) {
-	if len(l.unconfirmed) == 0 || l.inFlight != nil || l.plans.Unsettled() {
-		return
-	}
-	for key := range l.unconfirmed { // order-free: each attempt is charged by itself
-		delete(l.unconfirmed, key)
-		l.charge(snap, key)
 	}
 }

@@ -24,7 +24,7 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 	defer l.follow.Close()
 	snap := v.tables.Snapshot()
 	l.now = time.Unix(1_700_000_000, 0)
-	l.learn(snap, store.Changes{Resync: true})
+	l.learner.learn(snap, store.Changes{Resync: true}, l.now)
 	if len(l.queue.dirty) != owners {
 		t.Errorf("a new leader decides for %d owners, want all %d", len(l.queue.dirty), owners)
 	}
@@ -32,12 +32,12 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 	turns := map[cluster.OwnerRef]int{}
 	for minute := range relearnParts {
 		clear(l.queue.dirty)
-		l.learn(snap, store.Changes{})
+		l.learner.learn(snap, store.Changes{}, l.now)
 		if len(l.queue.dirty) != 0 {
 			t.Fatalf("%d owners are decided for before the interval is over", len(l.queue.dirty))
 		}
 		l.now = l.now.Add(relearnInterval)
-		l.learn(snap, store.Changes{})
+		l.learner.learn(snap, store.Changes{}, l.now)
 		if len(l.queue.dirty) > owners/relearnParts*2 {
 			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.queue.dirty), owners)
 		}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -25,35 +23,31 @@ const (
 
 // loop is one leadership term of a server: all that the leader has learnt since the term began.
 type loop struct {
-	config       Config
-	plane        *Plane
-	writer       *store.Writer
-	fence        *store.Fence
-	plans        *store.PlanLog
-	follow       *store.Follower
-	fleet        *scheduler.Fleet
-	nodes        *nodeWatch
+	config Config
+	plane  *Plane
+	writer *store.Writer
+	fence  *store.Fence
+	plans  *store.PlanLog
+	follow *store.Follower
+
+	// What the leader knows of the domain, and what it is to decide for.
+	nodes      *nodeWatch
+	view       *fleetView
+	learner    *learner
+	rechecks   *recheckSet
+	violations *violations
+	queue      *ownerQueue
+	waiting    *waitingTasks
+
 	lossDetector lossDetector
-	charged      map[store.AttemptKey]fleetCharge // the attempts for which the fleet holds a reservation
-	// inFlight is what is being committed in the background, or nil. unconfirmed holds the attempts of it that the
-	// tables do not show yet.
-	inFlight    *inFlightPlan
-	unconfirmed map[store.AttemptKey]bool
-	placed      int // tasks placed since the last cycle
+	// inFlight is what is being committed in the background, or nil.
+	inFlight *inFlightPlan
+	placed   int // tasks placed since the last cycle
 	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
 	synchronous bool
+	// placeAgain says that the last placement did not end well.
+	placeAgain bool
 
-	queue   *ownerQueue
-	waiting *waitingTasks
-	// policies holds, for each owner, the parts of its spec that concern the tasks of others.
-	policies map[cluster.OwnerRef]observe.OwnerPolicy
-	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
-	// agents have reported.
-	unreadable map[store.AttemptKey]unreadableRecord
-	// daemonFacts holds, for each node, the facts that decide which daemons run there, beside those that the fleet
-	// holds. daemonFactsChanged says that all daemons are to be decided again.
-	daemonFacts        map[string]daemonNodeFacts
-	daemonFactsChanged bool
 	// The following state is soft; each leader begins without it: results from outside, and the wishes of scaled
 	// services.
 	asker   *asker
@@ -62,18 +56,11 @@ type loop struct {
 	crons   *crons
 	// rebalancing holds the open moves of the rebalancing that runs.
 	rebalancing *rebalancing
-	// violations are the attempts that may not stay where they are.
-	violations violations
-	preemption preemption
-	// reservations holds the reservations of the domain, by node.
-	reservations reservations
-	// fleetChanged says that the fleet changed since the last placement, placeAgain that the last one did not end well.
-	fleetChanged, placeAgain bool
-	now                      time.Time
-	clocks                   clocks
-	since                    time.Time // deadlines count from here: the start of the term, or the last jump of the wall clock
-	demandCache              demandCache
-	relearning               relearning
+	preemption  preemption
+
+	now    time.Time
+	clocks clocks
+	since  time.Time // deadlines count from here: the start of the term, or the last jump of the wall clock
 	// decidedUnits maps the units of the next commit to their owners.
 	decidedUnits []ownerUnits
 	// hasCycled says that the first cycle of the term is over.
@@ -87,43 +74,26 @@ type loop struct {
 	probedRevision uint64
 }
 
-// fleetCharge identifies the reservation that the fleet holds for an attempt.
-type fleetCharge struct {
-	uuid, node string
-	// guessed says that the attempt had no readable desired record: the reservation may lack its priority.
-	guessed bool
-}
-
-func chargeOf(row *store.AttemptRow, d *cluster.Desired) fleetCharge {
-	return fleetCharge{uuid: d.UUID, node: row.Node, guessed: row.Desired == nil}
-}
-
 // newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm.
 func newLoop(p *Plane) *loop {
 	asker, tables := newAsker(), newTimetables()
+	nodes := newNodeWatch(nodeWatchConfig{
+		Tables: p.config.Tables, Domain: p.config.Domain, Logger: p.config.Logger, Clock: p.config.Clock,
+		Without: p.config.Without,
+	}, 0, func() bool { return false })
+	rechecks, queue := newRecheckSet(), newOwnerQueue(p.config.Tables.Prefix())
+	view := newFleetView(p.config.Domain, nodes, rechecks)
 	return &loop{
-		daemonFacts: map[string]daemonNodeFacts{},
+		config: p.config, plane: p, follow: p.config.Tables.Follow(),
+		nodes: nodes, view: view, rechecks: rechecks, queue: queue, waiting: newWaitingTasks(),
+		learner:     &learner{view: view, queue: queue, rechecks: rechecks},
+		violations:  newViolations(view, queue),
 		asker:       asker,
 		gates:       newGates(p.config, asker),
 		scaling:     newScaling(p.config, asker, tables),
 		crons:       newCrons(tables),
 		rebalancing: newRebalancing(),
-		violations:  newViolations(),
 		preemption:  newPreemption(),
-		config:      p.config,
-		plane:       p,
-		follow:      p.config.Tables.Follow(),
-		fleet:       scheduler.NewFleet(),
-		nodes: newNodeWatch(nodeWatchConfig{
-			Tables: p.config.Tables, Domain: p.config.Domain, Logger: p.config.Logger, Clock: p.config.Clock,
-			Without: p.config.Without,
-		}, 0, func() bool { return false }),
-		charged:     map[store.AttemptKey]fleetCharge{},
-		unconfirmed: map[store.AttemptKey]bool{},
-		queue:       newOwnerQueue(p.config.Tables.Prefix()),
-		waiting:     newWaitingTasks(),
-		policies:    map[cluster.OwnerRef]observe.OwnerPolicy{},
-		unreadable:  map[store.AttemptKey]unreadableRecord{},
 	}
 }
 
@@ -134,7 +104,8 @@ func (l *loop) startTerm(w *store.Writer, s lossDetector) {
 	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
 	l.lossDetector = s
 	l.nodes.startTerm(fence.Incarnation, func() bool { return l.inFlight != nil || l.plans.Unsettled() })
-	l.relearning.at, l.violations.all = l.config.Now(), true
+	l.learner.postpone(l.config.Now())
+	l.rechecks.all = true
 	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
 		l.now = last.Value.At
 	}
@@ -199,8 +170,10 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	changes := l.follow.Take()
 	snap := l.config.Tables.Snapshot()
 	l.advance()
-	l.learn(snap, changes)
-	l.confirm(snap)
+	l.learner.learn(snap, changes, l.now)
+	if l.inFlight == nil && !l.plans.Unsettled() {
+		l.view.confirm(snap)
+	}
 	if l.since.IsZero() {
 		l.setSince(l.now)
 	}
@@ -215,8 +188,12 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	_, recovered := snap.Recovery(l.config.Domain)
 	l.nodes.setRecovery(recovered, held)
 	verdicts, nextNode := l.nodes.judgeNodes(snap, changes, l.now)
-	l.noteNodes(snap, verdicts.touched)
-	l.updateViolations(snap)
+	l.learner.learnVerdicts(snap, verdicts.touched, l.hasCycled) // the first cycle decides for all owners
+	l.violations.update(snap, l.rechecks, l.now)
+	if l.inFlight != nil {
+		l.inFlight.noteChecked(l.rechecks)
+	}
+	l.rechecks.clear()
 	l.hasCycled = true
 	if held { // P1.7: only the alarm and verdicts are written
 		if err := l.awaitInFlight(); err != nil {
@@ -267,7 +244,9 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 	for o := range l.gates.takeChanged() { // order-free: a set
 		l.queue.mark(o)
 	}
-	l.markChangedDaemons(snap)
+	if l.view.takeDaemonsChanged() {
+		l.queue.markDaemons(snap)
+	}
 	owners := l.queue.ordered(snap, l.preemption.promisedOwners(), l.hasInFlight)
 	domain := l.observed(snap)
 	room := maxTasksPerCycle
@@ -359,7 +338,7 @@ func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 	if p := &l.preemption; p.mayFindVictims {
 		next = min(next, p.latestSearch-l.config.Clock())
 	}
-	if at := l.reservations.next; !at.IsZero() {
+	if at := l.view.reservations.next; !at.IsZero() {
 		next = min(next, at.Sub(l.now))
 	}
 	for _, a := range []*timerQueue{l.queue.timers, l.crons.timers} {

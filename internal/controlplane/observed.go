@@ -37,7 +37,7 @@ func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if p := l.nodes.pressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(l.preemption.leaveReason(row), l.violations.get(row), l.rebalancing.leaveReason(row))
+	return cmp.Or(l.preemption.leaveReason(row), l.violations.leaveReason(row), l.rebalancing.leaveReason(row))
 }
 
 func (in leaderInputs) GateResults(o cluster.OwnerRef, spec *cluster.Service,
@@ -48,13 +48,5 @@ func (in leaderInputs) GateResults(o cluster.OwnerRef, spec *cluster.Service,
 
 // DaemonNodes yields the nodes of the fleet with the facts that the fleet does not hold.
 func (in leaderInputs) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
-	l := in.loop
-	for _, name := range l.fleet.Nodes() {
-		n, _, _ := l.fleet.Node(name)
-		facts := l.daemonFacts[name]
-		d := reconciler.DaemonNode{Node: &n, Gone: facts.gone, Silent: facts.silent, Alone: facts.onlyDaemonsLeft}
-		if !yield(d) {
-			return
-		}
-	}
+	in.loop.view.daemonNodes(yield)
 }

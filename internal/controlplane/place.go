@@ -26,8 +26,8 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	began := l.config.Now()
 	pending, moves := l.waiting.all()
 	l.applyPromises(pending[:len(pending)-len(moves)])
-	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.fleet))
-	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
+	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.fleet))
+	result := scheduler.Schedule(l.view.fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
 	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
 	l.plane.reasons.set(result.Waiting, l.preemption.listVictims())
@@ -38,7 +38,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.traces.record(l.fleet, pending, result.Placements, &l.config)
+	l.plane.traces.record(l.view.fleet, pending, result.Placements, &l.config)
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
 		l.placeAgain = true
 		return 0, err
@@ -55,10 +55,9 @@ func (l *loop) takeNeedsPlacement() bool {
 	needed := l.placeAgain || l.preemption.isSearchDue(l.config.Clock())
 	l.placeAgain = false
 	// Each of them forgets its change.
-	for _, changed := range []bool{l.waiting.takeChanged(), l.fleetChanged, l.preemption.takeChanged()} {
+	for _, changed := range []bool{l.waiting.takeChanged(), l.view.takeChanged(), l.preemption.takeChanged()} {
 		needed = needed || changed
 	}
-	l.fleetChanged = false
 	return needed
 }
 

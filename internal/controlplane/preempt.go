@@ -208,13 +208,13 @@ func (l *loop) searchVictims(snap *store.Snapshot, pending []cluster.Pending, r 
 	if p.mayFindVictims = g.eligible > 0 || len(p.promises) > 0; p.mayFindVictims {
 		for i := range r.Placements { // the placements of this cycle take room, too
 			pl := &r.Placements[i]
-			l.fleet.Reserve(pl.Reservation(&pending[pl.Pending], placingUUID(pl)))
+			l.view.fleet.Reserve(pl.Reservation(&pending[pl.Pending], placingUUID(pl)))
 		}
 		found = scheduler.Preempt(scheduler.PreemptInput{
-			Fleet: l.fleet, Waiting: waiting, Victims: g.victims, Spare: g.spareTasks, Least: cluster.PreemptionGap,
+			Fleet: l.view.fleet, Waiting: waiting, Victims: g.victims, Spare: g.spareTasks, Least: cluster.PreemptionGap,
 		}, l.config.Scheduler)
 		for i := range r.Placements {
-			l.fleet.Release(placingUUID(&r.Placements[i]))
+			l.view.fleet.Release(placingUUID(&r.Placements[i]))
 		}
 	}
 	l.setPromises(waiting, found, g)
@@ -232,7 +232,7 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 		undecided := l.queue.isMarked(w.owner) && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
 			return t.Task == task
 		})
-		if undecided || l.refusesTasks(w.node) { // a leader that has just begun does not know yet what the node holds
+		if undecided || l.view.refusesTasks(w.node) { // a leader that has just begun does not know yet what the node holds
 			wants[task] = w
 			for _, uuid := range w.victims {
 				if was[uuid] != nil {
@@ -271,7 +271,7 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 // stillHolding returns those of the attempts that still hold room.
 func (l *loop) stillHolding(uuids []string) (left []string) {
 	for _, uuid := range uuids {
-		if _, holds := l.fleet.Reserved(uuid); holds {
+		if l.view.holdsRoom(uuid) {
 			left = append(left, uuid)
 		}
 	}
@@ -326,7 +326,7 @@ func (l *loop) collectVictims(snap *store.Snapshot, maxPriority int) *victimSet 
 	var last victimOwner
 	for row := range snap.AllAttempts() {
 		o, ok := row.Ref()
-		held, holds := l.charged[store.AttemptKey{Task: row.Task, Number: row.Number}]
+		held, holds := l.view.isCharged(row)
 		if !ok || !holds || row.Desired == nil || row.Desired.UUID != held.uuid {
 			continue
 		}

@@ -49,7 +49,7 @@ func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store
 	case !l.nodes.hasReported(row.Node):
 		return nil
 	default:
-		if desired = l.rebuildDesired(snap, row, &u); desired == nil && !l.reportedSince(snap, row) {
+		if desired = l.rebuildDesired(snap, row, &u); desired == nil && !l.view.hasReportedSince(snap, row) {
 			return l.requestFullReport(snap, row.Node)
 		}
 	}
@@ -73,13 +73,6 @@ func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store
 	u.Event(event)
 	l.config.Logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
 	return []store.Unit{u}
-}
-
-// reportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
-func (l *loop) reportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
-	record, hidden := l.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
-	e, ok := snap.NodeStatus(row.Node)
-	return !hidden || ok && e.Value.Synced && e.Value.Session > record.session
 }
 
 // requestFullReport ends the session of a node, as another registration of it would (P6.1). Its agent then registers
@@ -110,7 +103,7 @@ func (l *loop) deleteForeignStatus(snap *store.Snapshot, row *store.AttemptRow) 
 	case l.nodes.isGone(row.Node):
 	case !l.nodes.hasReported(row.Node):
 		return nil
-	case !l.reportedSince(snap, row):
+	case !l.view.hasReportedSince(snap, row):
 		return l.requestFullReport(snap, row.Node)
 	}
 	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)

@@ -27,7 +27,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	look := func(want string) {
 		t.Helper()
 		snap := v.tables.Snapshot()
-		l.learn(snap, store.Changes{Resync: true})
+		l.learner.learn(snap, store.Changes{Resync: true}, l.now)
 		row, ok := snap.Attempt(task, 0)
 		if !ok {
 			t.Fatal("nothing hides the task")

@@ -18,33 +18,33 @@ type reservations struct {
 
 // learnReservations brings the reservations to the snapshot and the time. Nodes with changed reservations are set anew,
 // and their attempts are checked. If a point in time has passed, that holds for all nodes with reservations.
-func (l *loop) learnReservations(snap *store.Snapshot, c store.Changes) {
-	r := &l.reservations
-	passed := !r.next.IsZero() && !l.now.Before(r.next)
+func (v *fleetView) learnReservations(snap *store.Snapshot, c store.Changes, now time.Time) {
+	r := &v.reservations
+	passed := !r.next.IsZero() && !now.Before(r.next)
 	if !c.Resync && !c.Reservations && !passed {
 		return
 	}
 	was := r.at
-	r.at, r.next = snap.Reserved(l.config.Domain, l.now), time.Time{}
+	r.at, r.next = snap.Reserved(v.domain, now), time.Time{}
 	for name, list := range r.at { // order-free: each node by itself, and the earliest of all
-		for _, v := range list {
-			if at := v.Next(l.now); r.next.IsZero() || at.Before(r.next) {
+		for _, reservation := range list {
+			if at := reservation.Next(now); r.next.IsZero() || at.Before(r.next) {
 				r.next = at
 			}
 		}
 		if passed || !slices.Equal(was[name], list) {
-			l.reviewNode(snap, name)
+			v.reviewNode(snap, name)
 		}
 	}
 	for name := range was { // order-free: each node by itself
 		if _, still := r.at[name]; !still {
-			l.reviewNode(snap, name)
+			v.reviewNode(snap, name)
 		}
 	}
 }
 
 // reviewNode sets a node whose reservations changed, and has its attempts checked.
-func (l *loop) reviewNode(snap *store.Snapshot, name string) {
-	l.setNode(snap, name)
-	l.violations.nodes[name] = true
+func (v *fleetView) reviewNode(snap *store.Snapshot, name string) {
+	v.setNode(snap, name)
+	v.rechecks.nodes[name] = true
 }

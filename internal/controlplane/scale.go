@@ -201,7 +201,7 @@ func (l *loop) usageOf(snap *store.Snapshot, row *store.AttemptRow, metric clust
 		return 0, false
 	}
 	stats := &each[i]
-	reserved := l.demand(snap, row.Desired.Definition)
+	reserved := l.view.demands.of(snap, row.Desired.Definition)
 	switch {
 	case metric == cluster.ScaleRequests && stats.Requests >= 0:
 		return stats.Requests, true

@@ -73,6 +73,6 @@ func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		l.queue.unmarkAll()
 	}
-	l.relearning.at = l.now // only standByResyncInterval decides when to learn all
-	l.learn(snap, c)
+	l.learner.postpone(l.now) // only standByResyncInterval decides when to learn all
+	l.learner.learn(snap, c, l.now)
 }

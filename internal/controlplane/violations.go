@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"maps"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -9,38 +10,56 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// recheckSet says whose attempts are to be checked for violations: all attempts, or those of some nodes and owners.
+type recheckSet struct {
+	all    bool
+	nodes  map[string]bool
+	owners map[cluster.OwnerRef]bool
+}
+
+func newRecheckSet() *recheckSet {
+	return &recheckSet{all: true, nodes: map[string]bool{}, owners: map[cluster.OwnerRef]bool{}}
+}
+
+func (s *recheckSet) clear() {
+	s.all = false
+	clear(s.nodes)
+	clear(s.owners)
+}
+
+// merge adds the nodes of another set, or all attempts.
+func (s *recheckSet) merge(nodes map[string]bool, all bool) {
+	s.all = s.all || all
+	maps.Copy(s.nodes, nodes)
+}
+
 // violations holds the attempts that are to leave their nodes because of a taint, or because a demand is not met any
 // more (see observe.Violation). Violations are searched when something changes, and not for each decision. All
 // attempts are checked at the start of a term and now and then as a safeguard. Otherwise only those of changed nodes
 // and specs are.
 type violations struct {
 	known map[store.AttemptKey]*reconciler.Leave
-	// all, nodes and owners say whose attempts are to be checked.
-	all    bool
-	nodes  map[string]bool
-	owners map[cluster.OwnerRef]bool
+	view  *fleetView
+	queue *ownerQueue
 }
 
-func newViolations() violations {
-	return violations{
-		known: map[store.AttemptKey]*reconciler.Leave{}, all: true, nodes: map[string]bool{},
-		owners: map[cluster.OwnerRef]bool{},
-	}
+func newViolations(view *fleetView, queue *ownerQueue) *violations {
+	return &violations{known: map[store.AttemptKey]*reconciler.Leave{}, view: view, queue: queue}
 }
 
-func (v *violations) get(row *store.AttemptRow) *reconciler.Leave {
+// leaveReason returns why an attempt is to leave its node because of a violation, or nil.
+func (v *violations) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(v.known) == 0 || !row.Standing() {
 		return nil
 	}
 	return v.known[store.AttemptKey{Task: row.Task, Number: row.Number}]
 }
 
-// updateViolations brings the violations to the snapshot and the fleet. Owners with a new or a former violation are to
-// be decided for.
-func (l *loop) updateViolations(snap *store.Snapshot) {
-	v := &l.violations
-	finder := violationFinder{loop: l, snap: snap}
-	if v.all {
+// update brings the violations of some attempts to the snapshot and the fleet. Owners with a new or a former violation
+// are marked.
+func (v *violations) update(snap *store.Snapshot, which *recheckSet, now time.Time) {
+	finder := violationFinder{violations: v, snap: snap, now: now}
+	if which.all {
 		for row := range snap.AllAttempts() {
 			finder.check(row)
 		}
@@ -49,39 +68,33 @@ func (l *loop) updateViolations(snap *store.Snapshot) {
 				delete(v.known, key)
 			}
 		}
-	} else {
-		for name := range v.nodes { // order-free: each attempt is checked by itself
-			for row := range snap.NodeAttempts(name) {
-				finder.check(row)
-			}
-		}
-		for o := range v.owners { // order-free: the same
-			for row := range snap.Attempts(o) {
-				finder.check(row)
-			}
+		return
+	}
+	for name := range which.nodes { // order-free: each attempt is checked by itself
+		for row := range snap.NodeAttempts(name) {
+			finder.check(row)
 		}
 	}
-	if plan := l.inFlight; plan != nil {
-		plan.checkedAll = plan.checkedAll || v.all
-		maps.Copy(plan.checkedNodes, v.nodes)
+	for o := range which.owners { // order-free: the same
+		for row := range snap.Attempts(o) {
+			finder.check(row)
+		}
 	}
-	v.all = false
-	clear(v.nodes)
-	clear(v.owners)
 }
 
 // violationFinder checks attempts for violations. It caches the rules of the last owner, as the attempts of an owner
 // are adjacent.
 type violationFinder struct {
-	loop *loop
-	snap *store.Snapshot
-	ref  cluster.OwnerRef
-	step string
-	last *reconciler.PlacedTask
+	violations *violations
+	snap       *store.Snapshot
+	now        time.Time
+	ref        cluster.OwnerRef
+	step       string
+	last       *reconciler.PlacedTask
 }
 
 func (f *violationFinder) check(row *store.AttemptRow) {
-	v, key := &f.loop.violations, store.AttemptKey{Task: row.Task, Number: row.Number}
+	v, key := f.violations, store.AttemptKey{Task: row.Task, Number: row.Number}
 	was, now := v.known[key], f.find(row)
 	switch {
 	case now == nil && was == nil:
@@ -93,13 +106,13 @@ func (f *violationFinder) check(row *store.AttemptRow) {
 		v.known[key] = now
 	default:
 		if now.Since.IsZero() {
-			now.Since = f.loop.now
+			now.Since = f.now
 		}
 		v.known[key] = now
 	}
 	if was == nil || now == nil || *was != *now {
 		if o, ok := row.Ref(); ok {
-			f.loop.queue.mark(o)
+			v.queue.mark(o)
 		}
 	}
 }
@@ -111,15 +124,15 @@ func (f *violationFinder) find(row *store.AttemptRow) *reconciler.Leave {
 		return nil
 	}
 	t := f.rulesOf(o, row.Task)
-	n, _, onNode := f.loop.fleet.Node(row.Node)
+	n, _, onNode := f.violations.view.fleet.Node(row.Node)
 	if t == nil || !onNode {
 		return nil
 	}
 	var labels cluster.Labels
 	if len(n.Reserved) > 0 {
-		labels = f.loop.policyOf(f.snap, o).Labels
+		labels = f.violations.view.policies.of(f.snap, o).Labels
 	}
-	why, leaves := observe.Violation(t, o, labels, &n, f.loop.now)
+	why, leaves := observe.Violation(t, o, labels, &n, f.now)
 	if !leaves {
 		return nil
 	}
