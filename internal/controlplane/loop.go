@@ -248,7 +248,8 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		l.queue.markDaemons(snap)
 	}
 	owners := l.queue.ordered(snap, l.preemption.promisedOwners(), l.hasInFlight)
-	domain := l.observed(snap)
+	domain, builder := l.observed(snap), l.unitBuilder(snap)
+	repair := &recordRepair{unitBuilder: builder, nodes: l.nodes, view: l.view, logger: l.config.Logger}
 	room := maxTasksPerCycle
 	for i, o := range owners {
 		if room <= 0 {
@@ -261,10 +262,10 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 			continue
 		}
 		l.gates.follow(snap, o)
-		tasks := l.tasks(domain, o, units)
+		tasks := repair.tasks(domain, o, units)
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
-		w, from := &decisionWriter{loop: l, snap: snap, owner: o}, len(*units)
+		w, from := &decisionWriter{builder, o}, len(*units)
 		if err := w.writeDecision(d, units); err != nil {
 			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
@@ -282,6 +283,14 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.Owner
 		l.waiting.set(o, nil, nil) // its pending tasks may have been placed since
 	}
 	return owners
+}
+
+// unitBuilder returns what makes units from a snapshot.
+func (l *loop) unitBuilder(snap *store.Snapshot) unitBuilder {
+	return unitBuilder{
+		snap: snap, prefix: l.config.Tables.Prefix(), now: l.now,
+		token: cluster.Token{Incarnation: l.fence.Incarnation, Epoch: l.fence.Epoch},
+	}
 }
 
 // domainOf returns the domain in which the tasks of a cluster are placed.

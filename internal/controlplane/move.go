@@ -65,6 +65,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 // the decision about their service. None of them is written if the service has changed and has to be decided again
 // (P5.4).
 func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
+	builder := l.unitBuilder(snap)
 	var units []store.Unit
 	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}
 	for _, m := range moves {
@@ -77,14 +78,13 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 			}
 			left[m.Next.Owner]++
 		}
-		w := &decisionWriter{loop: l, snap: snap, owner: m.Next.Owner}
 		l.queue.mark(m.Next.Owner)
 		var u store.Unit
 		var err error
 		if m.Stop != nil {
-			u, err = w.stopUnit(m.Stop)
+			u, err = builder.stopUnit(m.Stop)
 		} else {
-			u, err = w.conclusionUnit(m.Conclusion)
+			u, err = builder.conclusionUnit(m.Conclusion)
 		}
 		if err != nil {
 			return err

@@ -1,27 +1,36 @@
 package controlplane
 
 import (
+	"log/slog"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
+// recordRepair writes back, or deletes, the records of attempts that others wrote over.
+type recordRepair struct {
+	unitBuilder
+	nodes  *nodeWatch
+	view   *fleetView
+	logger *slog.Logger
+}
+
 // tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
 // (P3.9).
-func (l *loop) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
+func (r *recordRepair) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
 	var out []reconciler.Task
-	snap := domain.Snapshot
-	for row := range snap.Attempts(o) {
+	for row := range r.snap.Attempts(o) {
 		if row.Unreadable {
-			*units = append(*units, l.repairRecord(snap, row)...)
+			*units = append(*units, r.repairRecord(row)...)
 		}
 		if row.Number == 0 {
-			*units = append(*units, l.deleteForeignStatus(snap, row)...)
+			*units = append(*units, r.deleteForeignStatus(row)...)
 			continue
 		}
 		if row.ForeignStatus && row.Observed != nil {
-			*units = append(*units, l.restoreStatus(row)...)
+			*units = append(*units, r.restoreStatus(row)...)
 		}
 		out = append(out, domain.Task(o, row))
 	}
@@ -37,20 +46,20 @@ func (l *loop) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.
 //     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
 //   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
 //     there. A node whose session is older than the record is asked for a new full report.
-func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
-	key := l.config.Tables.Prefix().Desired(row.Node, row.Task)
+func (r *recordRepair) repairRecord(row *store.AttemptRow) []store.Unit {
+	key := r.prefix.Desired(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	gone := l.nodes.isGone(row.Node)
+	gone := r.nodes.isGone(row.Node)
 	switch {
 	case desired != nil:
 	case gone:
-	case !l.nodes.hasReported(row.Node):
+	case !r.nodes.hasReported(row.Node):
 		return nil
 	default:
-		if desired = l.rebuildDesired(snap, row, &u); desired == nil && !l.view.hasReportedSince(snap, row) {
-			return l.requestFullReport(snap, row.Node)
+		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.hasReportedSince(r.snap, row) {
+			return r.requestFullReport(row.Node)
 		}
 	}
 	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node}
@@ -58,27 +67,27 @@ func (l *loop) repairRecord(snap *store.Snapshot, row *store.AttemptRow) []store
 		u.Delete(key)
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
-		if err := l.addLostOutcome(snap, row, gone, &u); err != nil {
-			l.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
+		if err := r.addLostOutcome(row, gone, &u); err != nil {
+			r.logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
 				row.Node, "error", err)
 			return nil
 		}
 	} else {
 		event.Message = "a record that is not the control plane's was replaced by what is wanted"
 		if err := u.Put(key, desired); err != nil {
-			l.config.Logger.Error("a record cannot be restored", "key", key, "error", err)
+			r.logger.Error("a record cannot be restored", "key", key, "error", err)
 			return nil
 		}
 	}
 	u.Event(event)
-	l.config.Logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
+	r.logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
 	return []store.Unit{u}
 }
 
 // requestFullReport ends the session of a node, as another registration of it would (P6.1). Its agent then registers
 // again and reports everything. A session without a full report does that anyway.
-func (l *loop) requestFullReport(snap *store.Snapshot, node string) []store.Unit {
-	e, ok := snap.NodeStatus(node)
+func (r *recordRepair) requestFullReport(node string) []store.Unit {
+	e, ok := r.snap.NodeStatus(node)
 	if !ok || !e.Value.Synced {
 		return nil
 	}
@@ -87,26 +96,26 @@ func (l *loop) requestFullReport(snap *store.Snapshot, node string) []store.Unit
 	next := *e.Value
 	next.Session, next.Synced = next.Session+1, false
 	if err := u.Put(e.Key, &next); err != nil {
-		l.config.Logger.Error("a full report cannot be requested", "node", node, "error", err)
+		r.logger.Error("a full report cannot be requested", "node", node, "error", err)
 		return nil
 	}
-	l.config.Logger.Warn("a foreign record hides what runs on a node; a full report is requested", "node", node)
+	r.logger.Warn("a foreign record hides what runs on a node; a full report is requested", "node", node)
 	return []store.Unit{u}
 }
 
 // deleteForeignStatus deletes a foreign record at the key of a task's status, once its node has reported without the
 // task.
-func (l *loop) deleteForeignStatus(snap *store.Snapshot, row *store.AttemptRow) []store.Unit {
+func (r *recordRepair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
-	case l.nodes.isGone(row.Node):
-	case !l.nodes.hasReported(row.Node):
+	case r.nodes.isGone(row.Node):
+	case !r.nodes.hasReported(row.Node):
 		return nil
-	case !l.view.hasReportedSince(snap, row):
-		return l.requestFullReport(snap, row.Node)
+	case !r.view.hasReportedSince(r.snap, row):
+		return r.requestFullReport(row.Node)
 	}
-	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
+	key := r.prefix.Observed(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.ObservedRev)
 	u.Delete(key)
@@ -119,12 +128,12 @@ func (l *loop) deleteForeignStatus(snap *store.Snapshot, row *store.AttemptRow) 
 
 // restoreStatus writes the status of an attempt back from the tables after somebody wrote over it. Its agent does not
 // report again what it knows to be durable.
-func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
-	key := l.config.Tables.Prefix().Observed(row.Node, row.Task)
+func (r *recordRepair) restoreStatus(row *store.AttemptRow) []store.Unit {
+	key := r.prefix.Observed(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.ObservedRev)
 	if err := u.Put(key, row.Observed); err != nil {
-		l.config.Logger.Error("a status cannot be restored", "key", key, "error", err)
+		r.logger.Error("a status cannot be restored", "key", key, "error", err)
 		return nil
 	}
 	u.Event(cluster.Event{
@@ -135,15 +144,14 @@ func (l *loop) restoreStatus(row *store.AttemptRow) []store.Unit {
 }
 
 // rebuildDesired makes the desired record of an attempt that was planned on the node, or that the node reported.
-func (l *loop) rebuildDesired(snap *store.Snapshot, row *store.AttemptRow, u *store.Unit) *cluster.Desired {
-	for other := range snap.TaskAttempts(row.Task) {
+func (r *recordRepair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.Desired {
+	for other := range r.snap.TaskAttempts(row.Task) {
 		if other.Node != row.Node || other.Outcome != nil || other.Number == 0 {
 			continue
 		}
-		prefix := l.config.Tables.Prefix()
-		u.Compare(prefix.Outcome(other.Task, other.Number), 0)
+		u.Compare(r.prefix.Outcome(other.Task, other.Number), 0)
 		if other.Desired != nil && other.PlanRev != 0 {
-			u.Compare(prefix.Plan(other.Plan), other.PlanRev) // as a projection does (P3.4)
+			u.Compare(r.prefix.Plan(other.Plan), other.PlanRev) // as a projection does (P3.4)
 			return other.Desired
 		}
 		o := other.Observed
@@ -152,9 +160,9 @@ func (l *loop) rebuildDesired(snap *store.Snapshot, row *store.AttemptRow, u *st
 		}
 		d := &cluster.Desired{
 			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started,
-			Token: cluster.Token{Incarnation: l.fence.Incarnation, Epoch: l.fence.Epoch},
+			Token: r.token,
 		}
-		if !observe.FillFromOwner(snap, d) {
+		if !observe.FillFromOwner(r.snap, d) {
 			return nil
 		}
 		if o.Definition != (cluster.Ref{}) {
@@ -168,9 +176,9 @@ func (l *loop) rebuildDesired(snap *store.Snapshot, row *store.AttemptRow, u *st
 // addLostOutcome adds the outcome of the attempt whose record was lost. Its number follows the newest attempt with
 // records, if that one has ended. The attempt counts as a try only if it may have begun: if a record stands at the key
 // of its status, or if the node is gone and cannot be asked.
-func (l *loop) addLostOutcome(snap *store.Snapshot, row *store.AttemptRow, gone bool, u *store.Unit) error {
+func (r *recordRepair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit) error {
 	number := 1
-	for other := range snap.TaskAttempts(row.Task) {
+	for other := range r.snap.TaskAttempts(row.Task) {
 		if other.Number == 0 {
 			continue
 		}
@@ -180,16 +188,16 @@ func (l *loop) addLostOutcome(snap *store.Snapshot, row *store.AttemptRow, gone 
 		number = other.Number + 1
 	}
 	d := &cluster.Desired{Task: row.Task}
-	if !observe.FillFromOwner(snap, d) {
+	if !observe.FillFromOwner(r.snap, d) {
 		return nil
 	}
 	begun := gone || row.ObservedRev != 0
 	out := &cluster.Outcome{
 		Task: row.Task, Attempt: number, Node: row.Node, Owner: d.Owner, Definition: d.Definition,
-		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: l.now.UTC(),
+		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: r.now.UTC(),
 		Message: "somebody wrote over its record, and its node does not know it",
 	}
-	key := l.config.Tables.Prefix().Outcome(row.Task, number)
+	key := r.prefix.Outcome(row.Task, number)
 	u.Compare(key, 0)
 	owner := d.Owner
 	u.Event(cluster.Event{

@@ -32,8 +32,9 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing hides the task")
 		}
+		repair := &recordRepair{unitBuilder: l.unitBuilder(snap), nodes: l.nodes, view: l.view, logger: l.config.Logger}
 		got := "nothing"
-		for _, u := range l.repairRecord(snap, row) {
+		for _, u := range repair.repairRecord(row) {
 			switch op := u.Ops[0]; {
 			case op.Key == p.NodeStatus("a"):
 				got = "ask anew"

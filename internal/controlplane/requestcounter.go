@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"fmt"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -28,29 +30,28 @@ const maxCounterUpdates = 500
 
 // updateRequestCounters writes the request counter source into those desired records of a service that hold another
 // one.
-func (l *loop) updateRequestCounters(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) {
-	meter := requestCounterOf(snap, o)
-	w := &decisionWriter{loop: l, snap: snap, owner: o}
+func (b *unitBuilder) updateRequestCounters(o cluster.OwnerRef, units *[]store.Unit) error {
+	counter := requestCounterOf(b.snap, o)
 	updated := 0
-	for row := range snap.Attempts(o) {
+	for row := range b.snap.Attempts(o) {
 		d := row.Desired
 		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil ||
-			equalCounters(d.RequestCounter, meter) {
+			equalCounters(d.RequestCounter, counter) {
 			continue
 		}
 		var u store.Unit
-		u.Compare(w.prefix().Outcome(row.Task, row.Number), 0)
+		u.Compare(b.prefix.Outcome(row.Task, row.Number), 0)
 		record := *d
-		record.RequestCounter = meter
-		if err := w.putDesired(&u, &record, row.DesiredRev, row); err != nil {
-			l.config.Logger.Error("a request counter source cannot be written", "task", row.Task, "error", err)
-			return
+		record.RequestCounter = counter
+		if err := b.putDesired(&u, &record, row.DesiredRev, row); err != nil {
+			return fmt.Errorf("write the request counter source of %s: %w", row.Task, err)
 		}
 		*units = append(*units, u)
 		if updated++; updated == maxCounterUpdates {
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
 func equalCounters(a, b *cluster.RequestCounter) bool {

@@ -13,8 +13,8 @@ func (w *decisionWriter) writeRollout(d *reconciler.Decision, units *[]store.Uni
 		return nil
 	}
 	var u store.Unit
-	u.Compare(w.prefix().Service(w.owner.Cluster, w.owner.Name), d.Rollout.SpecRev)
-	key := w.prefix().Rollout(w.owner.Cluster, w.owner.Name)
+	u.Compare(w.prefix.Service(w.owner.Cluster, w.owner.Name), d.Rollout.SpecRev)
+	key := w.prefix.Rollout(w.owner.Cluster, w.owner.Name)
 	u.Compare(key, d.Rollout.Rev)
 	if d.Revert != nil {
 		if err := w.revertSpec(&u, d.Revert, d.Rollout.Record.Healthy); err != nil {
@@ -39,14 +39,14 @@ func (w *decisionWriter) revertSpec(u *store.Unit, r *reconciler.Revert, healthy
 	spec := *e.Value
 	spec.Definition = r.Definition
 	spec.Generation = w.snap.NextGeneration(w.owner)
-	spec.Updated = w.loop.now.UTC()
+	spec.Updated = w.now.UTC()
 	spec.Rollout.Reverted = r.Failed
 	if healthy != nil {
 		spec.Restarted = min(spec.Restarted, healthy.Generation)
 	}
 	definition, _ := w.snap.Definition(r.Definition)
-	u.Compare(w.prefix().Definition(r.Definition), definition.Modified)
-	return u.Put(w.prefix().Service(w.owner.Cluster, w.owner.Name), &spec)
+	u.Compare(w.prefix.Definition(r.Definition), definition.Modified)
+	return u.Put(w.prefix.Service(w.owner.Cluster, w.owner.Name), &spec)
 }
 
 // deleteSideRecords deletes the records that the control plane keeps beside a service.
@@ -55,12 +55,12 @@ func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 		return
 	}
 	if e, ok := w.snap.Rollout(w.owner.Cluster, w.owner.Name); ok {
-		key := w.prefix().Rollout(w.owner.Cluster, w.owner.Name)
+		key := w.prefix.Rollout(w.owner.Cluster, w.owner.Name)
 		u.Compare(key, e.Modified)
 		u.Delete(key)
 	}
 	if e, ok := w.snap.Scale(w.owner.Cluster, w.owner.Name); ok {
-		key := w.prefix().Scale(w.owner.Cluster, w.owner.Name)
+		key := w.prefix.Scale(w.owner.Cluster, w.owner.Name)
 		u.Compare(key, e.Modified)
 		u.Delete(key)
 	}
@@ -75,7 +75,7 @@ func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 		return
 	}
 	var u store.Unit
-	u.Compare(w.prefix().Owner(w.owner), 0)
+	u.Compare(w.prefix.Owner(w.owner), 0)
 	if w.deleteSideRecords(&u); len(u.Ops) > 0 {
 		*units = append(*units, u)
 	}

@@ -93,6 +93,14 @@ func (l *loop) scaleServices(ctx context.Context, snap *store.Snapshot, units *[
 	return scaleInterval
 }
 
+// updateRequestCounters writes the request counter source of a service's tasks.
+func (l *loop) updateRequestCounters(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) {
+	b := l.unitBuilder(snap)
+	if err := b.updateRequestCounters(o, units); err != nil {
+		l.config.Logger.Error("a request counter source cannot be written", "service", o.String(), "error", err)
+	}
+}
+
 // hasScaling reports whether Berth changes the service's count.
 func hasScaling(s *cluster.Service) bool {
 	return s.Scaling != nil && !s.Scaling.Suspended && s.Mode != cluster.ModeDaemon && !s.Deleted && !s.Stopped
