@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -15,15 +16,23 @@ import (
 // maxJobsPerUnit is how many jobs of a cron one unit makes: Consul takes 128 operations. The next cycle makes the rest.
 const maxJobsPerUnit = 8
 
-// crons holds which crons are to be decided, and when. An owner of kind KindCron stands for a cron.
+// crons makes the jobs of the domain's crons, and holds which crons are to be decided, and when. An owner of kind
+// KindCron stands for a cron. No moment gets two jobs and none is lost, as the record that says so is written with the
+// jobs. It is for one goroutine.
 type crons struct {
+	prefix store.Prefix
+	domain string
+	logger *slog.Logger
 	tables *timetables
 	dirty  map[cluster.OwnerRef]bool
 	timers *timerQueue
 }
 
-func newCrons(t *timetables) *crons {
-	return &crons{tables: t, dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue()}
+func newCrons(c Config, t *timetables) *crons {
+	return &crons{
+		prefix: c.Tables.Prefix(), domain: c.Domain, logger: c.Logger, tables: t,
+		dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue(),
+	}
 }
 
 func cronRef(inCluster, name string) cluster.OwnerRef {
@@ -31,9 +40,9 @@ func cronRef(inCluster, name string) cluster.OwnerRef {
 }
 
 // learn marks the crons that a change may concern: all of them, or those whose jobs changed.
-func (c *crons) learn(snap *store.Snapshot, changes store.Changes, prefix store.Prefix) {
+func (c *crons) learn(snap *store.Snapshot, changes store.Changes) {
 	if changes.Crons || changes.Resync || changes.Clusters || changes.Domain || len(changes.Definitions) > 0 {
-		c.markAll(snap, prefix)
+		c.markAll(snap)
 		return
 	}
 	for o := range changes.Owners { // order-free: a set
@@ -47,22 +56,27 @@ func (c *crons) learn(snap *store.Snapshot, changes store.Changes, prefix store.
 }
 
 // markAll marks all crons, and those of which only a status is left.
-func (c *crons) markAll(snap *store.Snapshot, prefix store.Prefix) {
+func (c *crons) markAll(snap *store.Snapshot) {
 	for e := range snap.Crons("") {
 		c.dirty[cronRef(e.Value.Cluster, e.Value.Name)] = true
 	}
 	for e := range snap.AllFired("") {
-		rest := strings.TrimPrefix(e.Key, string(prefix)+"fired/")
+		rest := strings.TrimPrefix(e.Key, string(c.prefix)+"fired/")
 		if inCluster, name, ok := strings.Cut(rest, "/"); ok {
 			c.dirty[cronRef(inCluster, name)] = true
 		}
 	}
 }
 
-// fireCrons decides the crons that changed or have a due moment, and returns them.
-func (l *loop) fireCrons(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
-	c := l.crons
-	for _, o := range c.timers.takeDue(l.now) {
+// isEmpty reports whether no cron is marked.
+func (c *crons) isEmpty() bool { return len(c.dirty) == 0 }
+
+// next returns the next time at which a cron is due, and false if there is none.
+func (c *crons) next() (time.Time, bool) { return c.timers.next() }
+
+// fire decides the crons that changed or have a due moment, and returns them.
+func (c *crons) fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) []cluster.OwnerRef {
+	for _, o := range c.timers.takeDue(now) {
 		c.dirty[o] = true
 	}
 	if len(c.dirty) == 0 {
@@ -77,10 +91,10 @@ func (l *loop) fireCrons(snap *store.Snapshot, units *[]store.Unit) []cluster.Ow
 	})
 	clear(c.dirty)
 	for _, o := range all {
-		w := &cronWriter{loop: l, snap: snap, ref: o}
+		w := &cronWriter{crons: c, snap: snap, now: now, ref: o}
 		next, err := w.decide(units)
 		if err != nil {
-			l.config.Logger.Error("a cron's decision cannot be written", "cron", o.Cluster+"/"+o.Name, "error", err)
+			c.logger.Error("a cron's decision cannot be written", "cron", o.Cluster+"/"+o.Name, "error", err)
 		}
 		c.timers.set(o, next)
 	}
@@ -96,30 +110,29 @@ func (c *crons) markAgain(all []cluster.OwnerRef) {
 
 // cronWriter turns the decision about one cron into units.
 type cronWriter struct {
-	loop  *loop
+	crons *crons
 	snap  *store.Snapshot
+	now   time.Time
 	ref   cluster.OwnerRef
 	spec  *cluster.Cron
 	rev   uint64
 	fired store.Entry[cluster.CronStatus]
 }
 
-func (w *cronWriter) prefix() store.Prefix { return w.loop.config.Tables.Prefix() }
-
 // decide makes the decision about the cron. It returns when to decide again; the zero time for never.
 func (w *cronWriter) decide(units *[]store.Unit) (next time.Time, err error) {
 	e, ok := w.snap.Cron(w.ref.Cluster, w.ref.Name)
 	w.spec, w.rev = e.Value, e.Modified
 	w.fired, _ = w.snap.Fired(w.ref.Cluster, w.ref.Name)
-	if domainOf(w.snap, w.ref.Cluster) != w.loop.config.Domain {
+	if domainOf(w.snap, w.ref.Cluster) != w.crons.domain {
 		return next, nil
 	}
 	if !ok || w.spec.Deleted {
 		w.removeCron(units)
 		return next, nil
 	}
-	in := cron.Input{Spec: w.spec, Status: w.fired.Value, Now: w.loop.now}
-	table := w.loop.crons.tables.table(w.spec.Zone, w.spec.Schedules...)
+	in := cron.Input{Spec: w.spec, Status: w.fired.Value, Now: w.now}
+	table := w.crons.tables.table(w.spec.Zone, w.spec.Schedules...)
 	if table == nil {
 		return next, nil
 	}
@@ -141,7 +154,7 @@ func (w *cronWriter) momentsAfter() time.Time {
 	case status != nil:
 		return later(w.spec.Created, status.Last)
 	case w.spec.Created.IsZero():
-		return w.loop.now
+		return w.now
 	}
 	return w.spec.Created
 }
@@ -180,7 +193,7 @@ func (w *cronWriter) jobs(due []time.Time) []cron.Job {
 
 // jobState returns the state of a job.
 func (w *cronWriter) jobState(job *cluster.Job) cron.Job {
-	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Now: w.loop.now}
+	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Now: w.now}
 	for row := range w.snap.Attempts(job.Owner()) {
 		if row.Number != 0 {
 			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})
@@ -202,7 +215,7 @@ func (w *cronWriter) jobState(job *cluster.Job) cron.Job {
 func (w *cronWriter) write(in cron.Input, units *[]store.Unit) error {
 	d := w.decision(in)
 	var u store.Unit
-	u.Compare(w.prefix().Cron(w.ref.Cluster, w.ref.Name), w.rev)
+	u.Compare(w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name), w.rev)
 	for _, job := range d.Make {
 		if err := w.addJob(&u, job); err != nil {
 			return err
@@ -214,7 +227,7 @@ func (w *cronWriter) write(in cron.Input, units *[]store.Unit) error {
 		}
 	}
 	if d.Status != nil {
-		key := w.prefix().Fired(w.ref.Cluster, w.ref.Name)
+		key := w.crons.prefix.Fired(w.ref.Cluster, w.ref.Name)
 		u.Compare(key, w.fired.Modified)
 		if err := u.Put(key, d.Status); err != nil {
 			return err
@@ -298,7 +311,7 @@ func (w *cronWriter) addJob(u *store.Unit, job *cluster.Job) error {
 	made.Cluster = w.ref.Cluster
 	made.Steps = slices.Clone(job.Steps)
 	made.SetDefaults()
-	u.Compare(w.prefix().Cluster(w.ref.Cluster), c.Modified)
+	u.Compare(w.crons.prefix.Cluster(w.ref.Cluster), c.Modified)
 	seen := map[cluster.Ref]bool{}
 	for i := range made.Steps {
 		ref := &made.Steps[i].Definition
@@ -309,16 +322,16 @@ func (w *cronWriter) addJob(u *store.Unit, job *cluster.Job) error {
 		}
 		seen[asked] = true
 		if newest != 0 {
-			u.Compare(w.prefix().NewestDefinition(ref.Name), newest)
+			u.Compare(w.crons.prefix.NewestDefinition(ref.Name), newest)
 		}
 		definition, _ := w.snap.Definition(*ref)
-		u.Compare(w.prefix().Definition(*ref), definition.Modified)
+		u.Compare(w.crons.prefix.Definition(*ref), definition.Modified)
 	}
-	now := w.loop.now.UTC()
+	now := w.now.UTC()
 	made.Lifespan = cluster.Lifespan{Generation: w.snap.NextGeneration(made.Owner()), Created: now, Updated: now}
-	u.Compare(w.prefix().Job(made.Cluster, made.Name), 0)
-	u.Compare(w.prefix().Service(made.Cluster, made.Name), 0)
-	return u.Put(w.prefix().Job(made.Cluster, made.Name), &made)
+	u.Compare(w.crons.prefix.Job(made.Cluster, made.Name), 0)
+	u.Compare(w.crons.prefix.Service(made.Cluster, made.Name), 0)
+	return u.Put(w.crons.prefix.Job(made.Cluster, made.Name), &made)
 }
 
 // changeJob adds a change of one of the cron's jobs.
@@ -329,8 +342,8 @@ func (w *cronWriter) changeJob(u *store.Unit, name string, change func(*cluster.
 	}
 	job := *e.Value
 	change(&job)
-	job.Updated = w.loop.now.UTC()
-	key := w.prefix().Job(w.ref.Cluster, name)
+	job.Updated = w.now.UTC()
+	key := w.crons.prefix.Job(w.ref.Cluster, name)
 	u.Compare(key, e.Modified)
 	return u.Put(key, &job)
 }
@@ -338,7 +351,7 @@ func (w *cronWriter) changeJob(u *store.Unit, name string, change func(*cluster.
 // removeCron deletes a cron that is marked as deleted, and its status. Its jobs stay.
 func (w *cronWriter) removeCron(units *[]store.Unit) {
 	var u store.Unit
-	key := w.prefix().Cron(w.ref.Cluster, w.ref.Name)
+	key := w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name)
 	u.Compare(key, w.rev)
 	if w.spec != nil {
 		u.Delete(key)
@@ -349,7 +362,7 @@ func (w *cronWriter) removeCron(units *[]store.Unit) {
 		})
 	}
 	if w.fired.Value != nil {
-		fired := w.prefix().Fired(w.ref.Cluster, w.ref.Name)
+		fired := w.crons.prefix.Fired(w.ref.Cluster, w.ref.Name)
 		u.Compare(fired, w.fired.Modified)
 		u.Delete(fired)
 	}

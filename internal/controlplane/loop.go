@@ -90,8 +90,8 @@ func newLoop(p *Plane) *loop {
 		violations:  newViolations(view, queue),
 		asker:       asker,
 		gates:       newGates(p.config, asker),
-		scaling:     newScaling(p.config, asker, tables),
-		crons:       newCrons(tables),
+		scaling:     newScaling(p.config, asker, tables, view),
+		crons:       newCrons(p.config, tables),
 		rebalancing: newRebalancing(),
 		preemption:  newPreemption(),
 	}
@@ -182,7 +182,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		l.queue.markAll(snap)
 		l.recoverPromises(snap)
 	}
-	l.crons.learn(snap, changes, l.config.Tables.Prefix())
+	l.crons.learn(snap, changes)
 	held := l.lossDetector.check(snap, changes, l.now)
 	// 2. Judge the nodes.
 	_, recovered := snap.Recovery(l.config.Domain)
@@ -205,8 +205,8 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	units := append(l.noteClockJump(), verdicts.units...)
 	nextMove := l.rebalance(snap, &units)
 	decided := l.decide(snap, &units)
-	fired := l.fireCrons(snap, &units)
-	nextScale := l.scaleServices(ctx, snap, &units)
+	fired := l.crons.fire(snap, l.now, &units)
+	nextScale := l.scaling.decide(ctx, l.unitBuilder(snap), &units)
 	nextGate := l.gates.askDue(ctx)
 	// 4. Commit what does not need placement.
 	if err := l.commit(ctx, units); err != nil {
@@ -338,7 +338,7 @@ func (l *loop) reviseRefused(applied []bool) {
 // nextCycleDelay returns the longest wait before the next cycle if nothing changes.
 func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 	next := min(node, maxIdleInterval)
-	if !l.queue.isEmpty() || len(l.crons.dirty) > 0 {
+	if !l.queue.isEmpty() || !l.crons.isEmpty() {
 		next = min(next, retryDelay)
 	}
 	if l.queue.hasDeferred() || l.preemption.hasNewVictims {
@@ -350,8 +350,8 @@ func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 	if at := l.view.reservations.next; !at.IsZero() {
 		next = min(next, at.Sub(l.now))
 	}
-	for _, a := range []*timerQueue{l.queue.timers, l.crons.timers} {
-		if at, ok := a.next(); ok {
+	for _, timer := range []func() (time.Time, bool){l.queue.next, l.crons.next} {
+		if at, ok := timer(); ok {
 			next = min(next, at.Sub(l.now))
 		}
 	}

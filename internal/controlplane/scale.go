@@ -21,12 +21,14 @@ const (
 	maxWishes = 10_000
 )
 
-// scaling is what a leader remembers of services with scaling. It is soft: a new leader begins with nothing, so it
-// lowers a count only after a whole window has passed.
+// scaling decides the counts of services with scaling. What it remembers is soft: a new leader begins with nothing, so
+// it lowers a count only after a whole window has passed. Only the loop calls its methods. Answers come from other
+// goroutines.
 type scaling struct {
 	config   Config
 	asker    *asker
 	tables   *timetables
+	view     *fleetView
 	due      time.Duration // on the boot-time clock (P9.1)
 	services map[cluster.OwnerRef]*scaledService
 
@@ -52,37 +54,36 @@ type answer struct {
 	used   bool // asked for in the present round
 }
 
-func newScaling(c Config, a *asker, t *timetables) *scaling {
+func newScaling(c Config, a *asker, t *timetables, v *fleetView) *scaling {
 	return &scaling{
-		config: c, asker: a, tables: t, services: map[cluster.OwnerRef]*scaledService{},
+		config: c, asker: a, tables: t, view: v, services: map[cluster.OwnerRef]*scaledService{},
 		answers: map[query]*answer{},
 	}
 }
 
-// scaleServices decides the counts of all services with scaling, if it is time, and returns the wait until the next
-// time.
-func (l *loop) scaleServices(ctx context.Context, snap *store.Snapshot, units *[]store.Unit) time.Duration {
-	s := l.scaling
-	now := l.config.Clock()
+// decide decides the counts of all services with scaling, if it is time, and returns the wait until the next time.
+func (s *scaling) decide(ctx context.Context, b unitBuilder, units *[]store.Unit) time.Duration {
+	now := s.config.Clock()
 	if now < s.due {
 		return s.due - now
 	}
 	s.due = now + scaleInterval
+	round := &scalingRound{scaling: s, unitBuilder: b}
 	hasServices := false
-	for e := range snap.Services("") {
+	for e := range b.snap.Services("") {
 		spec := e.Value
-		if !hasScaling(spec) || domainOf(snap, spec.Cluster) != l.config.Domain {
+		if !hasScaling(spec) || domainOf(b.snap, spec.Cluster) != s.config.Domain {
 			if s.services[spec.Owner()] != nil {
 				delete(s.services, spec.Owner())
-				l.updateRequestCounters(snap, spec.Owner(), units)
+				round.updateCounters(spec.Owner(), units)
 			}
 			continue
 		}
 		hasServices = true
-		l.scaleOne(ctx, snap, e, units)
+		round.scaleService(ctx, e, units)
 	}
 	for o := range s.services { // order-free: each by itself
-		if _, ok := snap.Service(o.Cluster, o.Name); !ok {
+		if _, ok := b.snap.Service(o.Cluster, o.Name); !ok {
 			delete(s.services, o)
 		}
 	}
@@ -93,11 +94,16 @@ func (l *loop) scaleServices(ctx context.Context, snap *store.Snapshot, units *[
 	return scaleInterval
 }
 
-// updateRequestCounters writes the request counter source of a service's tasks.
-func (l *loop) updateRequestCounters(snap *store.Snapshot, o cluster.OwnerRef, units *[]store.Unit) {
-	b := l.unitBuilder(snap)
-	if err := b.updateRequestCounters(o, units); err != nil {
-		l.config.Logger.Error("a request counter source cannot be written", "service", o.String(), "error", err)
+// scalingRound is one decision about the counts of all services.
+type scalingRound struct {
+	unitBuilder
+	scaling *scaling
+}
+
+// updateCounters writes the request counter source of a service's tasks.
+func (r *scalingRound) updateCounters(o cluster.OwnerRef, units *[]store.Unit) {
+	if err := r.updateRequestCounters(o, units); err != nil {
+		r.scaling.config.Logger.Error("a request counter source cannot be written", "service", o.String(), "error", err)
 	}
 }
 
@@ -106,38 +112,35 @@ func hasScaling(s *cluster.Service) bool {
 	return s.Scaling != nil && !s.Scaling.Suspended && s.Mode != cluster.ModeDaemon && !s.Deleted && !s.Stopped
 }
 
-// scaleOne decides one service's count. The write compares the records that the decision rests on.
-func (l *loop) scaleOne(ctx context.Context, snap *store.Snapshot, e store.Entry[cluster.Service],
-	units *[]store.Unit,
-) {
-	s, spec, o := l.scaling, e.Value, e.Value.Owner()
+// scaleService decides one service's count. The write compares the records that the decision rests on.
+func (r *scalingRound) scaleService(ctx context.Context, e store.Entry[cluster.Service], units *[]store.Unit) {
+	s, spec, o := r.scaling, e.Value, e.Value.Owner()
 	of := s.services[o]
 	if of == nil {
 		of = &scaledService{}
 		s.services[o] = of
 	}
-	l.updateRequestCounters(snap, o, units)
-	scale, _ := snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: l.now}
+	r.updateCounters(o, units)
+	scale, _ := r.snap.Scale(spec.Cluster, spec.Name)
+	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: r.now}
 	for i := range spec.Scaling.Targets {
-		in.Measured = append(in.Measured, l.measure(ctx, snap, o, &spec.Scaling.Targets[i]))
+		in.Measured = append(in.Measured, r.measure(ctx, o, &spec.Scaling.Targets[i]))
 	}
 	for i := range spec.Scaling.Schedules {
 		in.Fired = append(in.Fired,
-			s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, l.now))
+			s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, r.now))
 	}
 	d := scaler.Decide(in)
-	of.addWish(d.Wish, l.now.Add(-scaler.Keep(spec.Scaling)))
+	of.addWish(d.Wish, r.now.Add(-scaler.Keep(spec.Scaling)))
 	if d.Scale == nil {
 		return
 	}
 	d.Scale.Recounted = spec.Recounted
 	var u store.Unit
-	prefix := l.config.Tables.Prefix()
-	u.Compare(prefix.Service(spec.Cluster, spec.Name), e.Modified)
-	u.Compare(prefix.Scale(spec.Cluster, spec.Name), scale.Modified)
-	if err := u.Put(prefix.Scale(spec.Cluster, spec.Name), d.Scale); err != nil {
-		l.config.Logger.Error("a count cannot be written", "service", o.String(), "error", err)
+	u.Compare(r.prefix.Service(spec.Cluster, spec.Name), e.Modified)
+	u.Compare(r.prefix.Scale(spec.Cluster, spec.Name), scale.Modified)
+	if err := u.Put(r.prefix.Scale(spec.Cluster, spec.Name), d.Scale); err != nil {
+		s.config.Logger.Error("a count cannot be written", "service", o.String(), "error", err)
 		return
 	}
 	if d.Event != nil {
@@ -170,20 +173,18 @@ func (s *scaledService) addWish(w scaler.Wish, since time.Time) {
 }
 
 // measure returns the present value of a target's metric.
-func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.OwnerRef,
-	t *cluster.ScaleTarget,
-) scaler.Measured {
+func (r *scalingRound) measure(ctx context.Context, o cluster.OwnerRef, t *cluster.ScaleTarget) scaler.Measured {
 	if t.Metric == cluster.ScalePrometheus {
-		return l.scaling.ask(ctx, query{t.URL, t.Query}, l.now)
+		return r.scaling.ask(ctx, query{t.URL, t.Query}, r.now)
 	}
-	m := scaler.Measured{At: l.now}
+	m := scaler.Measured{At: r.now}
 	sum := 0.0
-	for row := range snap.Attempts(o) {
+	for row := range r.snap.Attempts(o) {
 		if !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Observed == nil ||
 			row.Observed.State != cluster.StateRunning {
 			continue
 		}
-		if v, ok := l.usageOf(snap, row, t.Metric); ok {
+		if v, ok := r.usageOf(row, t.Metric); ok {
 			sum += v
 			m.Tasks++
 		}
@@ -196,9 +197,9 @@ func (l *loop) measure(ctx context.Context, snap *store.Snapshot, o cluster.Owne
 
 // usageOf returns what one attempt uses by its agent's last report: CPU and memory in percent of what its definition
 // reserves, requests as they are.
-func (l *loop) usageOf(snap *store.Snapshot, row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
-	p, ok := l.config.Tables.Pulse(row.Node)
-	if !ok || p.Stats == nil || l.config.Clock()-p.At > max(maxStatsAge, 2*p.Next) {
+func (r *scalingRound) usageOf(row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
+	p, ok := r.scaling.config.Tables.Pulse(row.Node)
+	if !ok || p.Stats == nil || r.scaling.config.Clock()-p.At > max(maxStatsAge, 2*p.Next) {
 		return 0, false
 	}
 	each := p.Stats.Each
@@ -209,7 +210,7 @@ func (l *loop) usageOf(snap *store.Snapshot, row *store.AttemptRow, metric clust
 		return 0, false
 	}
 	stats := &each[i]
-	reserved := l.view.demands.of(snap, row.Desired.Definition)
+	reserved := r.scaling.view.demands.of(r.snap, row.Desired.Definition)
 	switch {
 	case metric == cluster.ScaleRequests && stats.Requests >= 0:
 		return stats.Requests, true
