@@ -56,7 +56,7 @@ type loop struct {
 	crons   *crons
 	// rebalancing holds the open moves of the rebalancing that runs.
 	rebalancing *rebalancing
-	preemption  preemption
+	preemption  *preemption
 
 	now    time.Time
 	clocks clocks
@@ -92,8 +92,8 @@ func newLoop(p *Plane) *loop {
 		gates:       newGates(p.config, asker),
 		scaling:     newScaling(p.config, asker, tables, view),
 		crons:       newCrons(p.config, tables),
-		rebalancing: newRebalancing(),
-		preemption:  newPreemption(),
+		rebalancing: newRebalancing(p.config, queue, &p.reasons),
+		preemption:  newPreemption(p.config.Clock, view, nodes, queue),
 	}
 }
 
@@ -180,7 +180,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
 		changes.Resync = true
 		l.queue.markAll(snap)
-		l.recoverPromises(snap)
+		l.preemption.recoverPromises(snap, l.now)
 	}
 	l.crons.learn(snap, changes)
 	held := l.lossDetector.check(snap, changes, l.now)
@@ -203,7 +203,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	}
 	// 3. Decide for each owner that changed or is due.
 	units := append(l.noteClockJump(), verdicts.units...)
-	nextMove := l.rebalance(snap, &units)
+	nextMove := l.rebalancing.advance(snap, l.now, &units)
 	decided := l.decide(snap, &units)
 	fired := l.crons.fire(snap, l.now, &units)
 	nextScale := l.scaling.decide(ctx, l.unitBuilder(snap), &units)
@@ -344,8 +344,8 @@ func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
 	if l.queue.hasDeferred() || l.preemption.hasNewVictims {
 		next = l.pace.pause / 2
 	}
-	if p := &l.preemption; p.mayFindVictims {
-		next = min(next, p.latestSearch-l.config.Clock())
+	if left, ok := l.preemption.nextSearchDelay(); ok {
+		next = min(next, left)
 	}
 	if at := l.view.reservations.next; !at.IsZero() {
 		next = min(next, at.Sub(l.now))

@@ -25,11 +25,11 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	}
 	began := l.config.Now()
 	pending, moves := l.waiting.all()
-	l.applyPromises(pending[:len(pending)-len(moves)])
+	l.preemption.applyPromises(pending[:len(pending)-len(moves)])
 	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.fleet))
 	result := scheduler.Schedule(l.view.fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
-	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
+	l.preemption.search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
 	l.plane.reasons.set(result.Waiting, l.preemption.listVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placeAgain = true
@@ -52,7 +52,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 
 // takeNeedsPlacement reports whether a placement may have another result than the last one.
 func (l *loop) takeNeedsPlacement() bool {
-	needed := l.placeAgain || l.preemption.isSearchDue(l.config.Clock())
+	needed := l.placeAgain || l.preemption.isSearchDue()
 	l.placeAgain = false
 	// Each of them forgets its change.
 	for _, changed := range []bool{l.waiting.takeChanged(), l.view.takeChanged(), l.preemption.takeChanged()} {

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -29,6 +30,10 @@ const (
 // room, so a new leader recovers the promises with a victim that still stands. Once the last victim is gone, all of the
 // room is free, and the more urgent task is placed first.
 type preemption struct {
+	clock    func() time.Duration // boot-time clock
+	view     *fleetView
+	nodes    *nodeWatch
+	queue    *ownerQueue
 	promises map[cluster.TaskID]*promise
 	victims  map[string]*cluster.Victim // by UUID
 	// nextSearch is the earliest time of the next search, latestSearch the latest, on the boot-time clock.
@@ -50,8 +55,11 @@ type promise struct {
 	since   time.Time
 }
 
-func newPreemption() preemption {
-	return preemption{promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{}}
+func newPreemption(clock func() time.Duration, view *fleetView, nodes *nodeWatch, queue *ownerQueue) *preemption {
+	return &preemption{
+		clock: clock, view: view, nodes: nodes, queue: queue,
+		promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{},
+	}
 }
 
 // leaveReason returns why an attempt is to end for another task, or nil.
@@ -75,8 +83,11 @@ func (p *preemption) listVictims() []cluster.Victim {
 }
 
 // isSearchDue reports whether a search for victims is due though nothing changed.
-func (p *preemption) isSearchDue(now time.Duration) bool {
-	return p.mayFindVictims && now >= p.latestSearch
+func (p *preemption) isSearchDue() bool { return p.mayFindVictims && p.clock() >= p.latestSearch }
+
+// nextSearchDelay returns the wait until a search for victims is due though nothing changed, and false if none is.
+func (p *preemption) nextSearchDelay() (time.Duration, bool) {
+	return p.latestSearch - p.clock(), p.mayFindVictims
 }
 
 // takeChanged reports whether promises changed since the last call.
@@ -97,8 +108,7 @@ func (p *preemption) promisedOwners() map[cluster.OwnerRef]bool {
 }
 
 // recoverPromises takes over the promises of the former leader.
-func (l *loop) recoverPromises(snap *store.Snapshot) {
-	p := &l.preemption
+func (p *preemption) recoverPromises(snap *store.Snapshot, now time.Time) {
 	for row := range snap.AllAttempts() {
 		d := row.Desired
 		if d == nil || d.Stop == nil || d.Stop.For == "" || !row.Standing() {
@@ -110,7 +120,7 @@ func (l *loop) recoverPromises(snap *store.Snapshot) {
 			if !ok {
 				continue
 			}
-			w = &promise{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: l.now}
+			w = &promise{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: now}
 			p.promises[d.Stop.For] = w
 		}
 		w.victims = append(w.victims, d.UUID)
@@ -118,8 +128,7 @@ func (l *loop) recoverPromises(snap *store.Snapshot) {
 }
 
 // applyPromises marks the promised nodes in the pending tasks. A promise ends when its task is not pending any more.
-func (l *loop) applyPromises(pending []cluster.Pending) {
-	p := &l.preemption
+func (p *preemption) applyPromises(pending []cluster.Pending) {
 	if len(p.promises) == 0 {
 		return
 	}
@@ -131,36 +140,36 @@ func (l *loop) applyPromises(pending []cluster.Pending) {
 		}
 	}
 	for task, w := range p.promises { // order-free: each by itself
-		if !stillPending[task] && !l.queue.isMarked(w.owner) {
-			l.dropPromise(task)
+		if !stillPending[task] && !p.queue.isMarked(w.owner) {
+			p.dropPromise(task)
 		}
 	}
 }
 
 // dropPromise ends a promise. Those of its victims that were not told to stop go on.
-func (l *loop) dropPromise(task cluster.TaskID) {
-	p := &l.preemption
+func (p *preemption) dropPromise(task cluster.TaskID) {
 	for _, uuid := range p.promises[task].victims {
 		delete(p.victims, uuid)
 	}
 	delete(p.promises, task)
 }
 
-// preempt searches for victims of tasks that wait, and extends the tasks' reasons to wait. The placements of r are what
-// the cycle is about to commit.
-func (l *loop) preempt(snap *store.Snapshot, pending []cluster.Pending, r *scheduler.Result) {
-	p := &l.preemption
+// search searches for victims of tasks that wait, if it is time, and extends the tasks' reasons to wait. The placements
+// of r are what the cycle is about to commit.
+func (p *preemption) search(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
+	options scheduler.Options,
+) {
 	p.hasNewVictims = false
 	if len(r.Waiting) == 0 {
 		p.mayFindVictims = false
 		return
 	}
-	switch now := l.config.Clock(); {
+	switch now := p.clock(); {
 	case now < p.nextSearch:
 		p.mayFindVictims, p.latestSearch = true, p.nextSearch // the next search will tell
 	default:
-		l.searchVictims(snap, pending, r)
-		after := l.config.Clock()
+		p.searchVictims(domain, pending, r, options)
+		after := p.clock()
 		p.nextSearch, p.latestSearch = after+max(minPreemptInterval, (after-now)*preemptTimeDivisor),
 			after+max(maxPreemptInterval, (after-now)*preemptTimeDivisor)
 	}
@@ -193,46 +202,50 @@ func (w *promise) victimText() string {
 }
 
 // searchVictims asks the scheduler which tasks should end for which.
-func (l *loop) searchVictims(snap *store.Snapshot, pending []cluster.Pending, r *scheduler.Result) {
-	p := &l.preemption
-	waiting := l.preemptionCandidates(snap, pending, r.Waiting)
+func (p *preemption) searchVictims(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
+	options scheduler.Options,
+) {
+	fleet := p.view.fleet
+	waiting := preemptionCandidates(domain.Snapshot, pending, r.Waiting)
 	highest := 0
 	for i := range waiting {
 		highest = max(highest, waiting[i].Priority)
 	}
 	var found []scheduler.Preemption
 	g := &victimSet{}
-	if highest-cluster.PreemptionGap >= l.lowestPriority(snap) {
-		g = l.collectVictims(snap, highest-cluster.PreemptionGap)
+	if highest-cluster.PreemptionGap >= lowestPriority(domain.Snapshot) {
+		g = p.collectVictims(domain, highest-cluster.PreemptionGap)
 	}
 	if p.mayFindVictims = g.eligible > 0 || len(p.promises) > 0; p.mayFindVictims {
 		for i := range r.Placements { // the placements of this cycle take room, too
 			pl := &r.Placements[i]
-			l.view.fleet.Reserve(pl.Reservation(&pending[pl.Pending], placingUUID(pl)))
+			fleet.Reserve(pl.Reservation(&pending[pl.Pending], placingUUID(pl)))
 		}
 		found = scheduler.Preempt(scheduler.PreemptInput{
-			Fleet: l.view.fleet, Waiting: waiting, Victims: g.victims, Spare: g.spareTasks, Least: cluster.PreemptionGap,
-		}, l.config.Scheduler)
+			Fleet: fleet, Waiting: waiting, Victims: g.victims, Spare: g.spareTasks, Least: cluster.PreemptionGap,
+		}, options)
 		for i := range r.Placements {
-			l.view.fleet.Release(placingUUID(&r.Placements[i]))
+			fleet.Release(placingUUID(&r.Placements[i]))
 		}
 	}
-	l.setPromises(waiting, found, g)
+	p.setPromises(waiting, found, g, domain.Now)
 }
 
 func placingUUID(pl *scheduler.Placement) string { return "placing/" + string(pl.Task) }
 
 // setPromises replaces the promises by what a search found. Owners of new victims are decided for.
-func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preemption, g *victimSet) {
-	p := &l.preemption
+func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Preemption, g *victimSet,
+	now time.Time,
+) {
 	was := p.victims
 	wants := make(map[cluster.TaskID]*promise, len(found))
 	p.victims = map[string]*cluster.Victim{}
 	for task, w := range p.promises { // order-free: each by itself
-		undecided := l.queue.isMarked(w.owner) && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
+		undecided := p.queue.isMarked(w.owner) && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
 			return t.Task == task
 		})
-		if undecided || l.view.refusesTasks(w.node) { // a leader that has just begun does not know yet what the node holds
+		// A leader that has just begun does not know yet what the node holds.
+		if undecided || p.view.refusesTasks(w.node) {
 			wants[task] = w
 			for _, uuid := range w.victims {
 				if was[uuid] != nil {
@@ -244,10 +257,10 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 	for i := range found {
 		f := &found[i]
 		task := &waiting[f.Pending]
-		w := &promise{owner: task.Owner, attempt: task.Attempt, node: f.Node, victims: f.Victims, since: l.now}
+		w := &promise{owner: task.Owner, attempt: task.Attempt, node: f.Node, victims: f.Victims, since: now}
 		if before := p.promises[f.Task]; before != nil && before.node == f.Node {
 			w.since = before.since
-			all := slices.Concat(f.Victims, l.stillHolding(before.victims))
+			all := slices.Concat(f.Victims, p.stillHolding(before.victims))
 			w.victims = slices.Compact(slices.Sorted(slices.Values(all)))
 		}
 		wants[f.Task] = w
@@ -257,7 +270,7 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 				Since: w.since,
 			}
 			if was[uuid] == nil {
-				l.queue.mark(g.owner[uuid])
+				p.queue.mark(g.owner[uuid])
 				p.hasNewVictims = true
 			}
 		}
@@ -269,9 +282,9 @@ func (l *loop) setPromises(waiting []cluster.Pending, found []scheduler.Preempti
 }
 
 // stillHolding returns those of the attempts that still hold room.
-func (l *loop) stillHolding(uuids []string) (left []string) {
+func (p *preemption) stillHolding(uuids []string) (left []string) {
 	for _, uuid := range uuids {
-		if l.view.holdsRoom(uuid) {
+		if p.view.holdsRoom(uuid) {
 			left = append(left, uuid)
 		}
 	}
@@ -279,7 +292,7 @@ func (l *loop) stillHolding(uuids []string) (left []string) {
 }
 
 // preemptionCandidates returns waiting tasks for which others may have to end, the most urgent first; gangs as a whole.
-func (l *loop) preemptionCandidates(snap *store.Snapshot, pending []cluster.Pending,
+func preemptionCandidates(snap *store.Snapshot, pending []cluster.Pending,
 	waits []cluster.Waiting,
 ) (out []cluster.Pending) {
 	byTask := make(map[cluster.TaskID]int, len(waits))
@@ -321,17 +334,18 @@ type victimSet struct {
 
 // collectVictims lists the attempts that hold room and are leaving, or may end: tasks of jobs and services whose
 // priority is at most maxPriority, never tasks of daemons.
-func (l *loop) collectVictims(snap *store.Snapshot, maxPriority int) *victimSet {
+func (p *preemption) collectVictims(domain *observe.Domain, maxPriority int) *victimSet {
+	snap := domain.Snapshot
 	g := &victimSet{owner: map[string]cluster.OwnerRef{}, spareTasks: map[cluster.OwnerRef]int{}}
 	var last victimOwner
 	for row := range snap.AllAttempts() {
 		o, ok := row.Ref()
-		held, holds := l.view.isCharged(row)
+		held, holds := p.view.isCharged(row)
 		if !ok || !holds || row.Desired == nil || row.Desired.UUID != held.uuid {
 			continue
 		}
 		if o != last.owner {
-			last = l.victimOwnerOf(snap, o)
+			last = victimOwnerOf(snap, domain.Name, o)
 		}
 		v := scheduler.Victim{
 			UUID: held.uuid, Priority: cmp.Or(last.priority, row.Desired.Priority), Owner: o,
@@ -341,7 +355,7 @@ func (l *loop) collectVictims(snap *store.Snapshot, maxPriority int) *victimSet 
 		case v.Leaving:
 		case row.Outcome != nil: // a move: the attempt runs until its next one is healthy, which may take long
 			continue
-		case last.exempt || v.Priority > maxPriority || l.nodes.absenceOf(row.Node, o.Kind) != watcher.Present:
+		case last.exempt || v.Priority > maxPriority || p.nodes.absenceOf(row.Node, o.Kind) != watcher.Present:
 			continue
 		default:
 			g.eligible++
@@ -349,7 +363,7 @@ func (l *loop) collectVictims(snap *store.Snapshot, maxPriority int) *victimSet 
 			v.Gang = last.gang(row.Task)
 			v.Unhealthy = !row.Observed.Healthy()
 			if _, known := g.spareTasks[o]; !known && o.Kind == cluster.KindService {
-				g.spareTasks[o] = l.spareTasks(snap, o)
+				g.spareTasks[o] = spareTasks(domain, o)
 			}
 		}
 		g.victims = append(g.victims, v)
@@ -363,7 +377,7 @@ func isLeaving(row *store.AttemptRow) bool {
 }
 
 // lowestPriority returns the lowest priority of all owners.
-func (l *loop) lowestPriority(snap *store.Snapshot) int {
+func lowestPriority(snap *store.Snapshot) int {
 	low := cluster.MaxPriority
 	for e := range snap.Services("") {
 		low = min(low, e.Value.Priority)
@@ -382,9 +396,9 @@ type victimOwner struct {
 	job      *cluster.Job
 }
 
-func (l *loop) victimOwnerOf(snap *store.Snapshot, o cluster.OwnerRef) victimOwner {
+func victimOwnerOf(snap *store.Snapshot, domain string, o cluster.OwnerRef) victimOwner {
 	out := victimOwner{owner: o}
-	if domainOf(snap, o.Cluster) != l.config.Domain {
+	if domainOf(snap, o.Cluster) != domain {
 		out.exempt = true
 		return out
 	}
@@ -412,8 +426,7 @@ func (p *victimOwner) gang(task cluster.TaskID) string {
 }
 
 // spareTasks returns how many healthy tasks a service may lose to others.
-func (l *loop) spareTasks(snap *store.Snapshot, o cluster.OwnerRef) int {
-	domain := l.observed(snap)
-	e, _ := snap.Service(o.Cluster, o.Name)
+func spareTasks(domain *observe.Domain, o cluster.OwnerRef) int {
+	e, _ := domain.Snapshot.Service(o.Cluster, o.Name)
 	return reconciler.Spare(domain.ServiceInput(o, e, domain.Tasks(o)))
 }

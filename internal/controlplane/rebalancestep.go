@@ -13,24 +13,25 @@ import (
 
 // rebalanceStep makes the next record of a rebalancing from the last one and the attempts of its tasks.
 type rebalanceStep struct {
-	loop   *loop
-	snap   *store.Snapshot
-	now    time.Duration // on the boot-time clock
-	rec    cluster.Rebalancing
-	events []cluster.Event
+	rebalancing *rebalancing
+	snap        *store.Snapshot
+	boot        time.Duration // boot-time clock
+	now         time.Time
+	rec         cluster.Rebalancing
+	events      []cluster.Event
 }
 
 // advance follows the open moves, opens the next ones in their order, and ends the rebalancing if nothing is left to
 // do.
 func (s *rebalanceStep) advance() {
-	r := s.loop.rebalancing
+	r := s.rebalancing
 	moving := 0
 	for _, m := range s.movesIn(cluster.MoveMoving) {
 		if o := r.open[m.UUID]; o != nil {
 			was := o.closed
 			s.followOpen(m, o)
 			if o.closed = m.Over(); o.closed != was {
-				s.loop.queue.markTask(m.Task)
+				s.rebalancing.queue.markTask(m.Task)
 			}
 		}
 		if !m.Over() {
@@ -71,7 +72,7 @@ func (s *rebalanceStep) open(m *cluster.RebalancingMove) bool {
 		s.passOver(m, h.reason, h.why)
 		return false
 	}
-	m.Enter(cluster.MoveMoving, s.loop.now)
+	m.Enter(cluster.MoveMoving, s.now)
 	return true
 }
 
@@ -85,12 +86,12 @@ func (s *rebalanceStep) followOpen(m *cluster.RebalancingMove, o *openMove) {
 		}
 		h = s.mayMove(m)
 	}
-	r := s.loop.rebalancing
+	r := s.rebalancing
 	switch h.stage {
 	case diverted:
 		s.passOver(m, h.reason, h.why)
 	case staying:
-		if s.now-max(o.openSince, r.lastOnWay) < maxLeaveWait {
+		if s.boot-max(o.openSince, r.lastOnWay) < maxLeaveWait {
 			return
 		}
 		if code, why := refusalAt(m.To, o.refused); code != "" {
@@ -99,8 +100,8 @@ func (s *rebalanceStep) followOpen(m *cluster.RebalancingMove, o *openMove) {
 		}
 		s.passOver(m, cluster.ReasonPermit, fmt.Sprintf("its service could not spare it within %s", maxLeaveWait))
 	case settled:
-		r.lastOnWay = s.now // its former place is free now
-		m.Enter(cluster.MoveDone, s.loop.now)
+		r.lastOnWay = s.boot // its former place is free now
+		m.Enter(cluster.MoveDone, s.now)
 	case placeless, underway, arrived:
 		s.followOnWay(m, o, h)
 	}
@@ -108,24 +109,24 @@ func (s *rebalanceStep) followOpen(m *cluster.RebalancingMove, o *openMove) {
 
 // followOnWay follows a task that is on its way.
 func (s *rebalanceStep) followOnWay(m *cluster.RebalancingMove, o *openMove, h moveProgress) {
-	s.loop.rebalancing.lastOnWay = s.now
+	s.rebalancing.lastOnWay = s.boot
 	if o.onWaySince == 0 {
-		o.onWaySince = max(1, s.now)
+		o.onWaySince = max(1, s.boot)
 	}
 	if h.stage != placeless {
 		o.placelessSince = 0
 	} else if o.placelessSince == 0 {
-		o.placelessSince = max(1, s.now)
+		o.placelessSince = max(1, s.boot)
 	}
 	switch limit := s.maxTimeOnWay(m.Task); {
-	case h.stage == placeless && s.now-o.placelessSince >= maxPlaceWait:
-		w, _ := s.loop.plane.reasons.get(m.Task)
+	case h.stage == placeless && s.boot-o.placelessSince >= maxPlaceWait:
+		w, _ := s.rebalancing.reasons.get(m.Task)
 		code, why := refusalAt(m.To, w)
 		s.passOver(m, cmp.Or(code, cluster.ReasonNodeNotReady),
 			fmt.Sprintf("its place on node %s was gone, and it goes where there is one%s", m.To, withReason(why)))
-	case s.now-o.onWaySince < limit:
+	case s.boot-o.onWaySince < limit:
 	case h.stage == arrived: // its former attempt takes long to end
-		m.Enter(cluster.MoveDone, s.loop.now)
+		m.Enter(cluster.MoveDone, s.now)
 	default:
 		s.passOver(m, cluster.ReasonDeadline,
 			fmt.Sprintf("it was not healthy on node %s within %s", m.To, cluster.Duration(limit)))
@@ -163,7 +164,7 @@ func (s *rebalanceStep) mayMove(m *cluster.RebalancingMove) moveProgress {
 
 // passOver passes a move over. It adds an event unless the move was cancelled.
 func (s *rebalanceStep) passOver(m *cluster.RebalancingMove, reason cluster.ReasonCode, why string) {
-	m.Pass(reason, why, s.loop.now)
+	m.Pass(reason, why, s.now)
 	if reason == cluster.ReasonCancelled {
 		return
 	}
@@ -179,7 +180,7 @@ func (s *rebalanceStep) passOver(m *cluster.RebalancingMove, reason cluster.Reas
 
 // finish records that nothing is left to do.
 func (s *rebalanceStep) finish(c cluster.RebalanceCounts) {
-	s.rec.State, s.rec.Ended = cluster.RebalancingDone, s.loop.now.UTC()
+	s.rec.State, s.rec.Ended = cluster.RebalancingDone, s.now.UTC()
 	if s.rec.Cancelled {
 		s.rec.State = cluster.RebalancingCancelled
 	}

@@ -28,6 +28,9 @@ const (
 // for these moves alone, so none ever leaves before the record says so. The state of a move follows from the attempts
 // of its task alone (see progressOf). So the next leader goes on from there, and a task never moves twice for one move.
 type rebalancing struct {
+	config    Config
+	queue     *ownerQueue
+	reasons   *reasons
 	open      map[string]*openMove // by UUID of the attempt that leaves
 	lastOnWay time.Duration        // last time at which a move was on its way
 }
@@ -45,7 +48,9 @@ type openMove struct {
 	refused cluster.Waiting
 }
 
-func newRebalancing() *rebalancing { return &rebalancing{open: map[string]*openMove{}} }
+func newRebalancing(c Config, queue *ownerQueue, reasons *reasons) *rebalancing {
+	return &rebalancing{config: c, queue: queue, reasons: reasons, open: map[string]*openMove{}}
+}
 
 // leaveReason returns why an attempt is to leave its node, or has left it while its next attempt has no place. It
 // returns nil if no open move concerns the attempt.
@@ -68,16 +73,16 @@ func (r *rebalancing) noteRefusal(w cluster.Waiting) {
 	}
 }
 
-// rebalance advances the rebalancing of the domain, if one runs, and returns the wait until the next call. The
+// advance advances the rebalancing of the domain, if one runs, and returns the wait until the next call. The
 // decisions of this cycle treat a closed move as closed already. An opened move counts once the record says so.
-func (l *loop) rebalance(snap *store.Snapshot, units *[]store.Unit) time.Duration {
-	l.trimRebalancings(snap, units)
-	e, runs := snap.RunningRebalancing(l.config.Domain)
-	l.learnRebalancing(e.Value)
+func (r *rebalancing) advance(snap *store.Snapshot, now time.Time, units *[]store.Unit) time.Duration {
+	r.trim(snap, units)
+	e, runs := snap.RunningRebalancing(r.config.Domain)
+	r.learn(e.Value)
 	if !runs {
 		return maxIdleInterval
 	}
-	s := &rebalanceStep{loop: l, snap: snap, now: l.config.Clock(), rec: *e.Value}
+	s := &rebalanceStep{rebalancing: r, snap: snap, boot: r.config.Clock(), now: now, rec: *e.Value}
 	s.rec.Moves = slices.Clone(e.Value.Moves)
 	s.advance()
 	if len(s.events) == 0 && slices.Equal(s.rec.Moves, e.Value.Moves) {
@@ -86,7 +91,7 @@ func (l *loop) rebalance(snap *store.Snapshot, units *[]store.Unit) time.Duratio
 	var u store.Unit
 	u.Compare(e.Key, e.Modified)
 	if err := u.Put(e.Key, &s.rec); err != nil {
-		l.config.Logger.Error("a rebalancing cannot be written", "id", s.rec.ID, "error", err)
+		r.config.Logger.Error("a rebalancing cannot be written", "id", s.rec.ID, "error", err)
 		return rebalanceInterval
 	}
 	u.Events = s.events
@@ -94,9 +99,9 @@ func (l *loop) rebalance(snap *store.Snapshot, units *[]store.Unit) time.Duratio
 	return rebalanceInterval
 }
 
-// learnRebalancing brings the open moves to the record; nil for none.
-func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
-	r, now := l.rebalancing, l.config.Clock()
+// learn brings the open moves to the record; nil for none.
+func (r *rebalancing) learn(rec *cluster.Rebalancing) {
+	now := r.config.Clock()
 	if rec == nil && len(r.open) == 0 {
 		return
 	}
@@ -110,24 +115,24 @@ func (l *loop) learnRebalancing(rec *cluster.Rebalancing) {
 			o := r.open[m.UUID]
 			if o == nil {
 				o = &openMove{task: m.Task, openSince: now, leave: observe.RebalancingLeave(rec, m)}
-				l.queue.markTask(m.Task)
+				r.queue.markTask(m.Task)
 			}
 			open[m.UUID] = o
 		}
 	}
 	for uuid, o := range r.open { // order-free: each by itself
 		if open[uuid] == nil {
-			l.queue.markTask(o.task)
+			r.queue.markTask(o.task)
 		}
 	}
 	r.open = open
 }
 
-// trimRebalancings deletes the oldest rebalancings of the domain that have ended, beyond those that are kept.
-func (l *loop) trimRebalancings(snap *store.Snapshot, units *[]store.Unit) {
+// trim deletes the oldest rebalancings of the domain that have ended, beyond those that are kept.
+func (r *rebalancing) trim(snap *store.Snapshot, units *[]store.Unit) {
 	var ended []store.Entry[cluster.Rebalancing]
 	for e := range snap.Rebalancings() {
-		if e.Value.Domain == l.config.Domain && !e.Value.Running() {
+		if e.Value.Domain == r.config.Domain && !e.Value.Running() {
 			ended = append(ended, e)
 		}
 	}
