@@ -10,7 +10,7 @@ import (
 // deciding. The loop must be idle.
 func (p *Plane) Observed(snap *store.Snapshot) (*observe.Domain, *scheduler.Fleet) {
 	l := p.term.Load()
-	if l == nil || !l.hasCycled || l.inFlight != nil || len(l.view.unconfirmed) > 0 || l.nodes.held {
+	if l == nil || !l.hasCycled || l.term.plans.isInFlight() || len(l.view.unconfirmed) > 0 || l.nodes.held {
 		return nil, nil
 	}
 	return l.observed(snap), l.view.fleet

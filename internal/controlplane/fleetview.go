@@ -14,9 +14,10 @@ import (
 // for each attempt in charged and no others, while the loop runs nothing but its own code: an attempt is charged from
 // its placement until nothing of it is left. The view is for one goroutine.
 type fleetView struct {
-	domain   string
-	fleet    *scheduler.Fleet
-	nodes    *nodeWatch
+	domain string
+	fleet  *scheduler.Fleet
+	nodes  *nodeWatch
+	// rechecks says whose attempts may violate their constraints since the fleet changed.
 	rechecks *recheckSet
 	// charged are the attempts for which the fleet holds a reservation. unconfirmed are those of them that were placed
 	// and that the tables do not show yet.
@@ -33,9 +34,9 @@ type fleetView struct {
 	changed bool
 }
 
-func newFleetView(domain string, nodes *nodeWatch, rechecks *recheckSet) *fleetView {
+func newFleetView(domain string, nodes *nodeWatch) *fleetView {
 	return &fleetView{
-		domain: domain, fleet: scheduler.NewFleet(), nodes: nodes, rechecks: rechecks,
+		domain: domain, fleet: scheduler.NewFleet(), nodes: nodes, rechecks: newRecheckSet(),
 		charged: map[store.AttemptKey]fleetCharge{}, unconfirmed: map[store.AttemptKey]bool{},
 		unreadable: map[store.AttemptKey]unreadableRecord{}, policies: policyCache{},
 		daemons: daemonNodes{facts: map[string]daemonNodeFacts{}},

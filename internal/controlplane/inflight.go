@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -29,63 +28,65 @@ type inFlightPlan struct {
 	err      error
 }
 
-// noteChecked takes note of attempts that were checked for violations before the plan arrived.
-func (p *inFlightPlan) noteChecked(which *recheckSet) {
-	p.checkedAll = p.checkedAll || which.all
-	maps.Copy(p.checkedNodes, which.nodes)
+// planCommits commits the plan records of a term, one plan at a time, beside the cycle. Only the cycle's goroutine
+// calls its methods. While a plan is in flight nobody else uses the log.
+type planCommits struct {
+	config  Config
+	log     *store.PlanLog
+	current *inFlightPlan // nil while nothing is in flight
 }
 
-// hasInFlight reports whether placements of the owner are in flight.
-func (l *loop) hasInFlight(o cluster.OwnerRef) bool { return l.inFlight != nil && l.inFlight.owners[o] }
+func newPlanCommits(c Config, w *store.Writer) *planCommits {
+	return &planCommits{config: c, log: store.NewPlanLog(w, c.Tables)}
+}
 
-// inFlightDone returns a channel that is closed once the plan in flight has arrived; nil without one.
-func (l *loop) inFlightDone() <-chan struct{} {
-	if l.inFlight == nil {
+// isInFlight reports whether a plan is in flight.
+func (c *planCommits) isInFlight() bool { return c.current != nil }
+
+// has reports whether placements of the owner are in flight.
+func (c *planCommits) has(o cluster.OwnerRef) bool { return c.current != nil && c.current.owners[o] }
+
+// done returns a channel that is closed once the plan in flight has arrived; nil without one.
+func (c *planCommits) done() <-chan struct{} {
+	if c.current == nil {
 		return nil
 	}
-	return l.inFlight.done
+	return c.current.done
 }
 
-// commitInBackground charges placements to the fleet and commits them on a goroutine. No other plan may be in flight.
-func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending,
-	placements []scheduler.Placement, began time.Time,
+// noteChecked takes note of attempts that were checked for violations before the plan in flight arrived.
+func (c *planCommits) noteChecked(which *recheckSet) {
+	if p := c.current; p != nil {
+		p.checkedAll = p.checkedAll || which.all
+		maps.Copy(p.checkedNodes, which.nodes)
+	}
+}
+
+// begin commits proposals on a goroutine. No other plan may be in flight. began is the start of the decision.
+func (c *planCommits) begin(ctx context.Context, snap *store.Snapshot, owners map[cluster.OwnerRef]bool,
+	proposals []store.Proposal, began time.Time,
 ) {
-	plan := &inFlightPlan{
-		owners: map[cluster.OwnerRef]bool{}, checkedNodes: map[string]bool{}, done: make(chan struct{}),
-	}
-	ids := make([]string, len(placements))
-	for i := range placements {
-		pl, id := &placements[i], l.config.NewID()
-		p := &pending[pl.Pending]
-		ids[i], plan.owners[p.Owner] = id, true
-		l.view.chargePlacement(pl, p, id)
-	}
-	proposals := l.makeProposals(pending, placements, ids)
-	for o := range plan.owners { // order-free: each by itself
-		l.view.policies.of(snap, o) // the reservations depend on them
-		l.queue.mark(o)             // its pending tasks are found again before anything of it is placed again
-		l.waiting.drop(o)
-	}
-	l.inFlight = plan
+	plan := &inFlightPlan{owners: owners, checkedNodes: map[string]bool{}, done: make(chan struct{})}
+	c.current = plan
 	go func() {
 		defer close(plan.done)
-		plan.err = l.appendPlans(ctx, plan, snap, proposals, began)
+		plan.err = c.append(ctx, plan, snap, proposals, began)
 		if plan.err == nil {
-			_, plan.err = l.config.awaitRevision(ctx, plan.revision)
+			_, plan.err = c.config.awaitRevision(ctx, plan.revision)
 		}
 	}()
 }
 
-// appendPlans writes the plan records one after the other. Meanwhile the loop does not use the plan log.
-func (l *loop) appendPlans(ctx context.Context, plan *inFlightPlan, snap *store.Snapshot, proposals []store.Proposal,
-	began time.Time,
+// append writes the plan records one after the other.
+func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *store.Snapshot,
+	proposals []store.Proposal, began time.Time,
 ) error {
 	for _, p := range proposals {
 		for i := range p.Owners {
 			p.Owners[i].Meter = requestCounterOf(snap, p.Owners[i].Owner)
 		}
-		committed := l.startSpans(snap, &p, began)
-		revision, err := l.plans.Append(ctx, p)
+		committed := c.startSpans(snap, &p, began)
+		revision, err := c.log.Append(ctx, p)
 		committed(err)
 		plan.revision = max(plan.revision, revision)
 		if errors.Is(err, store.ErrUnknown) {
@@ -102,28 +103,12 @@ func (l *loop) appendPlans(ctx context.Context, plan *inFlightPlan, snap *store.
 	return nil
 }
 
-// awaitInFlight waits for the plan in flight, if there is one, and takes its result.
-func (l *loop) awaitInFlight() error {
-	plan := l.inFlight
-	if plan == nil {
-		return nil
+// wait waits for the plan in flight and returns it; nil without one.
+func (c *planCommits) wait() *inFlightPlan {
+	plan := c.current
+	if plan != nil {
+		<-plan.done
+		c.current = nil
 	}
-	<-plan.done
-	l.inFlight = nil
-	l.writtenRevision, l.placed = max(l.writtenRevision, plan.revision), l.placed+plan.placed
-	l.rechecks.merge(plan.checkedNodes, plan.checkedAll)
-	if plan.err != nil {
-		l.placeAgain = true
-	}
-	return plan.err
-}
-
-// collectInFlight takes the result of the plan in flight if it has arrived. It does not wait.
-func (l *loop) collectInFlight() error {
-	select {
-	case <-l.inFlightDone():
-		return l.awaitInFlight()
-	default:
-		return nil
-	}
+	return plan
 }

@@ -41,7 +41,6 @@ func (r *relearning) next(now time.Time) func(name string) bool {
 type learner struct {
 	view       *fleetView
 	queue      *ownerQueue
-	rechecks   *recheckSet
 	relearning relearning
 }
 
@@ -84,7 +83,7 @@ func (l *learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 		}
 	}
 	if c.Clusters || c.Domain {
-		l.rechecks.all = true
+		l.view.rechecks.all = true
 		l.queue.markAll(snap)
 	}
 	if c.Secrets {
@@ -97,7 +96,7 @@ func (l *learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 
 func (l *learner) learnAll(snap *store.Snapshot) {
 	l.view.grow(snap.AttemptCount())
-	l.rechecks.all = true
+	l.view.rechecks.all = true
 	l.learnPart(snap, func(string) bool { return true })
 }
 
@@ -111,7 +110,7 @@ func (l *learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 			lastIn, last = in(o.Name), o
 			if ok && lastIn {
 				l.queue.mark(o)
-				l.rechecks.owners[o] = true
+				l.view.rechecks.owners[o] = true
 			}
 		}
 		if lastIn {

@@ -23,8 +23,8 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 	l := v.newLoop()
 	defer l.follow.Close()
 	snap := v.tables.Snapshot()
-	l.now = time.Unix(1_700_000_000, 0)
-	l.learner.learn(snap, store.Changes{Resync: true}, l.now)
+	l.clock.now = time.Unix(1_700_000_000, 0)
+	l.learner.learn(snap, store.Changes{Resync: true}, l.clock.now)
 	if len(l.queue.dirty) != owners {
 		t.Errorf("a new leader decides for %d owners, want all %d", len(l.queue.dirty), owners)
 	}
@@ -32,12 +32,12 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 	turns := map[cluster.OwnerRef]int{}
 	for minute := range relearnParts {
 		clear(l.queue.dirty)
-		l.learner.learn(snap, store.Changes{}, l.now)
+		l.learner.learn(snap, store.Changes{}, l.clock.now)
 		if len(l.queue.dirty) != 0 {
 			t.Fatalf("%d owners are decided for before the interval is over", len(l.queue.dirty))
 		}
-		l.now = l.now.Add(relearnInterval)
-		l.learner.learn(snap, store.Changes{}, l.now)
+		l.clock.now = l.clock.now.Add(relearnInterval)
+		l.learner.learn(snap, store.Changes{}, l.clock.now)
 		if len(l.queue.dirty) > owners/relearnParts*2 {
 			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.queue.dirty), owners)
 		}

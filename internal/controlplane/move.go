@@ -91,5 +91,6 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 		}
 		units = append(units, u)
 	}
-	return l.commit(ctx, units)
+	_, err := l.term.commit(ctx, units)
+	return err
 }

@@ -46,7 +46,7 @@ func (v *testWatch) newLoop() *loop {
 	l := newLoop(&Plane{config: Config{
 		Tables: v.tables, Domain: v.config.Domain, Logger: v.config.Logger, Clock: v.config.Clock,
 	}})
-	l.fence = &store.Fence{Incarnation: 5, Epoch: 2}
+	l.term = &term{fence: &store.Fence{Incarnation: 5, Epoch: 2}}
 	*l.nodes = *v.nodeWatch
 	v.nodeWatch = l.nodes
 	return l

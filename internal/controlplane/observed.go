@@ -13,40 +13,54 @@ import (
 // observed returns the domain as the leader knows it, for decisions.
 func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 	return &observe.Domain{
-		Name: l.config.Domain, Snapshot: snap, Leader: leaderInputs{l}, Incarnation: l.fence.Incarnation,
-		Since: l.since, Now: l.now, Without: l.config.Without,
+		Name: l.config.Domain, Snapshot: snap, Incarnation: l.term.fence.Incarnation,
+		Since: l.clock.since, Now: l.clock.now, Without: l.config.Without,
+		Leader: leaderInputs{
+			nodes: l.nodes, view: l.view, gates: l.gates,
+			preemption: l.preemption, violations: l.violations, rebalancing: l.rebalancing,
+		},
 	}
 }
 
-// leaderInputs gives the inputs of decisions that are in no record, from the leader's term. It implements
-// observe.Leader.
-type leaderInputs struct{ loop *loop }
-
-func (in leaderInputs) Absence(node string, kind cluster.Kind) watcher.Absence {
-	return in.loop.nodes.absenceOf(node, kind)
+// leaderInputs gives the inputs of decisions that are in no record, from the leader's term. Its methods change nothing.
+// It implements observe.Leader.
+type leaderInputs struct {
+	nodes       *nodeWatch
+	view        *fleetView
+	gates       *gates
+	preemption  *preemption
+	violations  *violations
+	rebalancing *rebalancing
 }
 
-func (in leaderInputs) HasReported(node string) bool { return in.loop.nodes.hasReported(node) }
+// Absence returns what the silence of a node means for the tasks of an owner of the kind.
+func (in leaderInputs) Absence(node string, kind cluster.Kind) watcher.Absence {
+	return in.nodes.absenceOf(node, kind)
+}
 
-func (in leaderInputs) Drain(node string) *cluster.Drain { return in.loop.nodes.drainOf(node) }
+// HasReported reports whether the node has sent a full report under this leader.
+func (in leaderInputs) HasReported(node string) bool { return in.nodes.hasReported(node) }
+
+// Drain returns the drain of a node, or nil.
+func (in leaderInputs) Drain(node string) *cluster.Drain { return in.nodes.drainOf(node) }
 
 // LeaveReason returns the first reason of these: memory pressure on the node, a task that needs the room, a violation,
 // a rebalancing.
 func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
-	l := in.loop
-	if p := l.nodes.pressureOn(row); p != nil {
+	if p := in.nodes.pressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(l.preemption.leaveReason(row), l.violations.leaveReason(row), l.rebalancing.leaveReason(row))
+	return cmp.Or(in.preemption.leaveReason(row), in.violations.leaveReason(row), in.rebalancing.leaveReason(row))
 }
 
+// GateResults returns the results for the gates of a service, in the order of its spec.
 func (in leaderInputs) GateResults(o cluster.OwnerRef, spec *cluster.Service,
 	rollout *cluster.Rollout,
 ) []cluster.GateResult {
-	return in.loop.gates.results(o, spec, rollout)
+	return in.gates.results(o, spec, rollout)
 }
 
 // DaemonNodes yields the nodes of the fleet with the facts that the fleet does not hold.
 func (in leaderInputs) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
-	in.loop.view.daemonNodes(yield)
+	in.view.daemonNodes(yield)
 }

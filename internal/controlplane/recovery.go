@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -157,58 +156,4 @@ func (s *lossDetector) raiseAlarm(shown cluster.Token, now time.Time, cause stri
 
 func tokenText(t cluster.Token) string {
 	return fmt.Sprintf("incarnation %d, epoch %d, generation %d", t.Incarnation, t.Epoch, t.Generation)
-}
-
-// recoverySentence is why all tasks wait during a recovery.
-const recoverySentence = "nothing is placed or stopped: the store went back to an earlier state, and the " +
-	"operator decides how to go on (berth operator recover)"
-
-// commitHeld commits what a leader may write that is held back: the alarm, and verdicts that neither release a node nor
-// claim one (watcher.Input.Held).
-func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, units []store.Unit) error {
-	if l.isDeposed(snap) {
-		return store.ErrFenced
-	}
-	l.plane.reasons.setHeld(recoverySentence)
-	if u, ok := l.alarmUnit(snap); ok {
-		units = append(units, u)
-	}
-	return l.commit(ctx, units)
-}
-
-// isDeposed reports whether the tables show that another leader took over. Agents may have seen the token of that
-// leader, which is no alarm.
-func (l *loop) isDeposed(snap *store.Snapshot) bool {
-	leader, ok := snap.Leader(l.config.Domain)
-	return !ok || leader.Modified != l.fence.Modified
-}
-
-// alarmUnit records that the operator has to decide, unless that is recorded, and the highest plan that was seen.
-func (l *loop) alarmUnit(snap *store.Snapshot) (store.Unit, bool) {
-	var u store.Unit
-	var next cluster.Recovery
-	alarm := l.lossDetector.alarm
-	key := l.config.Tables.Prefix().Recovery(l.config.Domain)
-	e, ok := snap.Recovery(l.config.Domain)
-	if ok && e.Value.State == cluster.RecoveryNeeded && (alarm == nil || e.Value.Shown.Compare(alarm.Shown) >= 0) {
-		if next, alarm = *e.Value, nil; next.Plan >= l.lossDetector.highestPlan {
-			return u, false
-		}
-	} else if alarm != nil {
-		next = *alarm
-	} else {
-		return u, false
-	}
-	next.Plan = max(next.Plan, l.lossDetector.highestPlan)
-	u.Compare(key, e.Modified)
-	if err := u.Put(key, &next); err != nil {
-		l.config.Logger.Error("the alarm cannot be written", "error", err)
-		return u, false
-	}
-	if alarm == nil { // its event was written before
-		return u, true
-	}
-	u.Event(cluster.Event{Type: "recovery.needed", Reason: cluster.ReasonRecovery, Message: alarm.Cause})
-	l.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)
-	return u, true
 }

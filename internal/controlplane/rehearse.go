@@ -54,7 +54,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	p := New(c)
 	l := newLoop(p)
 	l.startTerm(writer, detector)
-	l.synchronous = true
+	l.placing.synchronous = true
 	l.nodes.ignoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
 	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, detector)}, nil

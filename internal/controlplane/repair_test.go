@@ -27,7 +27,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	look := func(want string) {
 		t.Helper()
 		snap := v.tables.Snapshot()
-		l.learner.learn(snap, store.Changes{Resync: true}, l.now)
+		l.learner.learn(snap, store.Changes{Resync: true}, l.clock.now)
 		row, ok := snap.Attempt(task, 0)
 		if !ok {
 			t.Fatal("nothing hides the task")

@@ -73,6 +73,6 @@ func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		l.queue.unmarkAll()
 	}
-	l.learner.postpone(l.now) // only standByResyncInterval decides when to learn all
-	l.learner.learn(snap, c, l.now)
+	l.learner.postpone(l.clock.now) // only standByResyncInterval decides when to learn all
+	l.learner.learn(snap, c, l.clock.now)
 }

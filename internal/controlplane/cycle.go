@@ -1,0 +1,230 @@
+package controlplane
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// cycle decides once. It returns the longest wait before the next cycle if nothing changes.
+func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
+	began := l.config.Clock()
+	if err := l.term.tables.check(ctx); err != nil {
+		return 0, err
+	}
+	if err := l.collectInFlight(); err != nil {
+		return 0, err
+	}
+	// 1. Take what changed, then a snapshot that holds all of it. The snapshot also holds all that this leader wrote,
+	// except what is in flight.
+	if err := l.term.awaitWritten(ctx); err != nil {
+		return 0, err
+	}
+	changes := l.follow.Take()
+	snap := l.config.Tables.Snapshot()
+	l.clock.advance()
+	l.config.Scheduler.Now = l.clock.now
+	l.learn(snap, changes)
+	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
+		changes.Resync = true
+		l.queue.markAll(snap)
+		l.preemption.recoverPromises(snap, l.clock.now)
+	}
+	l.crons.learn(snap, changes)
+	held := l.term.detector.check(snap, changes, l.clock.now)
+	// 2. Judge the nodes.
+	verdicts, nextNode := l.judgeNodes(snap, changes, held)
+	l.hasCycled = true
+	if held { // P1.7: only the alarm and verdicts are written
+		if err := l.awaitInFlight(); err != nil {
+			return 0, err
+		}
+		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, verdicts)
+	}
+	// 3. Decide for each owner that changed or is due.
+	units, jumped := l.clock.noteJump()
+	if jumped {
+		l.nodes.restartSilence(l.config.Clock())
+	}
+	units = append(units, verdicts...)
+	nextMove := l.rebalancing.advance(snap, l.clock.now, &units)
+	decided := l.decide(snap, &units)
+	fired := l.crons.fire(snap, l.clock.now, &units)
+	nextScale := l.scaling.decide(ctx, l.unitBuilder(snap), &units)
+	nextGate := l.gates.askDue(ctx)
+	// 4. Commit what does not need placement.
+	applied, err := l.term.commit(ctx, units)
+	l.queue.markOwners(decided.refused(applied))
+	if err != nil {
+		l.queue.markOwners(decided.owners)
+		l.crons.markAgain(fired)
+		return 0, err
+	}
+	// 5. Place what waits.
+	launched, err := l.place(ctx, snap)
+	if err != nil {
+		return 0, err
+	}
+	l.noteCycle(began, launched)
+	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove)), nil
+}
+
+// learn brings the leader's view of the domain to a snapshot.
+func (l *loop) learn(snap *store.Snapshot, changes store.Changes) {
+	l.learner.learn(snap, changes, l.clock.now)
+	if !l.term.hasUnknownPlacements() {
+		l.view.confirm(snap)
+	}
+	if l.clock.since.IsZero() {
+		l.clock.startDeadlines()
+	}
+}
+
+// judgeNodes judges the nodes and finds the attempts that may not stay there. It returns the verdicts to be written,
+// and the wait until nodes are judged next.
+func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool) ([]store.Unit, time.Duration) {
+	_, recovered := snap.Recovery(l.config.Domain)
+	l.nodes.setRecovery(recovered, held)
+	verdicts, next := l.nodes.judgeNodes(snap, changes, l.clock.now)
+	l.learner.learnVerdicts(snap, verdicts.touched, l.hasCycled) // the first cycle decides for all owners
+	l.violations.update(snap, l.view.rechecks, l.clock.now)
+	l.term.plans.noteChecked(l.view.rechecks)
+	l.view.rechecks.clear()
+	return verdicts.units, next
+}
+
+// recoverySentence is why all tasks wait during a recovery.
+const recoverySentence = "nothing is placed or stopped: the store went back to an earlier state, and the " +
+	"operator decides how to go on (berth operator recover)"
+
+// commitHeld commits what a leader may write that is held back: the alarm, and verdicts that neither release a node nor
+// claim one (watcher.Input.Held).
+func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []store.Unit) error {
+	if l.term.isDeposed(snap) {
+		return store.ErrFenced
+	}
+	l.plane.reasons.setHeld(recoverySentence)
+	if u, ok := l.term.alarmUnit(snap); ok {
+		verdicts = append(verdicts, u)
+	}
+	_, err := l.term.commit(ctx, verdicts)
+	return err
+}
+
+// decisions are the owners that a cycle decided for, and the ranges of the cycle's units that are theirs.
+type decisions struct {
+	owners []cluster.OwnerRef
+	units  []ownerUnits
+}
+
+// ownerUnits is the range of a commit's units that one owner's decision produced.
+type ownerUnits struct {
+	owner    cluster.OwnerRef
+	from, to int
+}
+
+// refused returns the owners with a refused unit. The cause of the refusal may be no event for the owner, such as a
+// record that was projected meanwhile. Then nothing else would bring the decision back.
+func (d *decisions) refused(applied []bool) (owners []cluster.OwnerRef) {
+	for _, u := range d.units {
+		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {
+			owners = append(owners, u.owner)
+		}
+	}
+	return owners
+}
+
+// decide runs the reconciler for every owner that is marked or due, and adds the resulting units.
+func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
+	l.queue.markDue(l.clock.now)
+	for o := range l.gates.takeChanged() { // order-free: a set
+		l.queue.mark(o)
+	}
+	if l.view.takeDaemonsChanged() {
+		l.queue.markDaemons(snap)
+	}
+	made := decisions{owners: l.queue.ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
+	domain, builder := l.observed(snap), l.unitBuilder(snap)
+	repair := &recordRepair{unitBuilder: builder, nodes: l.nodes, view: l.view, logger: l.config.Logger}
+	room := maxTasksPerCycle
+	for i, o := range made.owners {
+		if room <= 0 {
+			made.owners = made.owners[:i]
+			break
+		}
+		if domainOf(snap, o.Cluster) != l.config.Domain {
+			l.gates.drop(o)
+			l.waiting.set(o, nil, nil)
+			continue
+		}
+		l.gates.follow(snap, o)
+		tasks := repair.tasks(domain, o, units)
+		d := domain.Decide(o, tasks)
+		room -= 1 + len(tasks) + len(d.Pending)
+		w, from := &decisionWriter{builder, o}, len(*units)
+		if err := w.writeDecision(d, units); err != nil {
+			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
+			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
+		}
+		if len(*units) > from {
+			made.units = append(made.units, ownerUnits{o, from, len(*units)})
+		}
+		l.waiting.set(o, pendingOf(domain, o, tasks, d), d.Moves)
+		if next := d.NextDecision; !next.IsZero() && next.Before(l.clock.now.Add(retryDelay)) {
+			d.NextDecision = l.clock.now.Add(retryDelay) // a refused decision is not retried in a busy loop
+		}
+		l.queue.setTimer(o, d.NextDecision)
+	}
+	for _, o := range l.queue.finish(made.owners, l.term.plans.has) {
+		l.waiting.set(o, nil, nil) // its pending tasks may have been placed since
+	}
+	return made
+}
+
+// unitBuilder returns what makes units from a snapshot.
+func (l *loop) unitBuilder(snap *store.Snapshot) unitBuilder {
+	return unitBuilder{snap: snap, prefix: l.config.Tables.Prefix(), token: l.term.token(), now: l.clock.now}
+}
+
+// domainOf returns the domain in which the tasks of a cluster are placed.
+func domainOf(snap *store.Snapshot, name string) string {
+	c, _ := snap.Cluster(name)
+	return c.Value.InDomain()
+}
+
+// noteCycle takes note of a cycle that ended well, and of the number of tasks that it had placed.
+func (l *loop) noteCycle(began time.Duration, launched int) {
+	ended := l.config.Clock()
+	l.pace.noteCycle(began, ended, launched)
+	if m := l.config.Metrics; m != nil {
+		m.Cycled(ended-began, l.placing.placed, l.waiting.count())
+	}
+	l.placing.placed = 0
+}
+
+// nextCycleDelay returns the longest wait before the next cycle if nothing changes. most is the shortest of the waits
+// that the steps returned.
+func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
+	next := min(most, maxIdleInterval)
+	if !l.queue.isEmpty() || !l.crons.isEmpty() {
+		next = min(next, retryDelay)
+	}
+	if l.queue.hasDeferred() || l.preemption.hasNewVictims {
+		next = l.pace.pause / 2
+	}
+	if left, ok := l.preemption.nextSearchDelay(); ok {
+		next = min(next, left)
+	}
+	if at := l.view.reservations.next; !at.IsZero() {
+		next = min(next, at.Sub(l.clock.now))
+	}
+	for _, timer := range []func() (time.Time, bool){l.queue.next, l.crons.next} {
+		if at, ok := timer(); ok {
+			next = min(next, at.Sub(l.clock.now))
+		}
+	}
+	return max(next, time.Millisecond)
+}
