@@ -27,6 +27,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -89,6 +90,8 @@ type Plane struct {
 	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
+	// parts run beside the loop of a leader. They do not change once Run was called.
+	parts []namedPart
 }
 
 // New returns a plane; Run campaigns and leads.
@@ -194,8 +197,17 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
 	group.Go(func() error { return newProjector(p.config, writer, detector).run(ctx) })
-	if err := group.Wait(); leadership.Err() == nil {
+	var parts sync.WaitGroup
+	fenced := &TermWriter{p.config.Engine, fence, writer}
+	for _, n := range p.parts {
+		parts.Go(func() { p.runPart(ctx, n, fenced) })
+	}
+	err := group.Wait()
+	ended := leadership.Err()
+	leadership.Resign() // a part that takes long to end must not keep the domain
+	parts.Wait()
+	if ended == nil {
 		return err
 	}
-	return leadership.Err()
+	return ended
 }

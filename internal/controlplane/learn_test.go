@@ -39,7 +39,8 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		l.clock.now = l.clock.now.Add(relearnInterval)
 		l.learner.learn(snap, store.Changes{}, l.clock.now)
 		if len(l.queue.dirty) > owners/relearnParts*2 {
-			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.queue.dirty), owners)
+			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.queue.dirty),
+				owners)
 		}
 		for o := range l.queue.dirty { // order-free: each is counted by itself
 			turns[o]++

@@ -224,7 +224,9 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
 				Plan: c.plan,
 			})
-			s := lossDetector{config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2}}
+			s := lossDetector{
+				config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2},
+			}
 			if got := s.check(v.tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
 				t.Errorf("the alarm is given: %v, want %v", got, c.want)
 			}
@@ -245,7 +247,10 @@ func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 0)
 	v.put(p.Observed("a", task),
 		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
-	one := lossDetector{config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2}, shared: new(sharedAlarm)}
+	one := lossDetector{
+		config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2},
+		shared: new(sharedAlarm),
+	}
 	other := one
 	if !one.check(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
 		t.Fatal("no alarm is given of a plan that the store does not have")
