@@ -94,6 +94,14 @@ type Plane struct {
 	parts []namedPart
 }
 
+// projector is the configuration of the projector.
+func (c *Config) projector() projectorConfig {
+	return projectorConfig{
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Now: c.Now, Clock: c.Clock, ProjectAfter: c.ProjectAfter,
+		Without: c.Without,
+	}
+}
+
 // New returns a plane; Run campaigns and leads.
 func New(c Config) *Plane {
 	c.ProjectAfter = cmp.Or(c.ProjectAfter, ProjectAfter)
@@ -189,14 +197,14 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	detector := lossDetector{config: p.config, fence: fence, shared: new(sharedAlarm)}
+	detector := lossDetector{domain: p.config.Domain, without: p.config.Without, fence: fence, shared: new(sharedAlarm)}
 	l.startTerm(writer, detector)
 	p.term.Store(l)
 	defer p.term.Store(nil)
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config, writer, detector).run(ctx) })
+	group.Go(func() error { return newProjector(p.config.projector(), writer, detector).run(ctx) })
 	var parts sync.WaitGroup
 	fenced := &TermWriter{p.config.Engine, fence, writer}
 	for _, n := range p.parts {

@@ -28,9 +28,9 @@ type crons struct {
 	timers *timerQueue
 }
 
-func newCrons(c Config, t *timetables) *crons {
+func newCrons(p store.Prefix, domain string, log *slog.Logger, t *timetables) *crons {
 	return &crons{
-		prefix: c.Tables.Prefix(), domain: c.Domain, logger: c.Logger, tables: t,
+		prefix: p, domain: domain, logger: log, tables: t,
 		dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue(),
 	}
 }
@@ -124,7 +124,7 @@ func (w *cronWriter) decide(units *[]store.Unit) (next time.Time, err error) {
 	e, ok := w.snap.Cron(w.ref.Cluster, w.ref.Name)
 	w.spec, w.rev = e.Value, e.Modified
 	w.fired, _ = w.snap.Fired(w.ref.Cluster, w.ref.Name)
-	if domainOf(w.snap, w.ref.Cluster) != w.crons.domain {
+	if c, _ := w.snap.Cluster(w.ref.Cluster); c.Value.InDomain() != w.crons.domain {
 		return next, nil
 	}
 	if !ok || w.spec.Deleted {

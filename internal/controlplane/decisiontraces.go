@@ -94,7 +94,7 @@ func groupPlacements(pending []cluster.Pending, placed []scheduler.Placement) (a
 
 // record keeps traces of a cycle's placements. f is the fleet before them.
 func (t *decisionTraces) record(f *scheduler.Fleet, pending []cluster.Pending, placed []scheduler.Placement,
-	c *Config,
+	options scheduler.Options, now time.Time,
 ) {
 	if len(placed) == 0 {
 		return
@@ -104,7 +104,7 @@ func (t *decisionTraces) record(f *scheduler.Fleet, pending []cluster.Pending, p
 	for _, i := range first {
 		tasks, nodes = append(tasks, pending[placed[i].Pending]), append(nodes, placed[i].Node)
 	}
-	t.add(all, scheduler.DecisionTraces(f, tasks, nodes, maxTraceEvaluations, c.Scheduler), c.Now())
+	t.add(all, scheduler.DecisionTraces(f, tasks, nodes, maxTraceEvaluations, options), now)
 }
 
 func (t *decisionTraces) add(all []*groupTrace, found []cluster.DecisionTrace, now time.Time) {

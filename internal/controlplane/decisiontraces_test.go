@@ -42,7 +42,7 @@ func TestDecisionTracesOfACycle(t *testing.T) {
 	}
 	var g decisionTraces
 	decide := func(p []cluster.Pending) {
-		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c)
+		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c.Scheduler, c.Now())
 	}
 	decide(append(pending("web", 1, 0, 1, 2, 5), pending("api", 1, 0)...))
 	now = now.Add(time.Minute)
@@ -77,7 +77,7 @@ func TestDecisionTracesAreBounded(t *testing.T) {
 	const all = maxKeptTraces + 100
 	for i := range all {
 		p := []cluster.Pending{{Task: cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), Attempt: 1, Priority: 1}}
-		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c)
+		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c.Scheduler, c.Now())
 	}
 	if len(g.ring) != maxKeptTraces || len(g.byTasks) != maxKeptTraces {
 		t.Errorf("%d are kept, of %d owners, want %d", len(g.ring), len(g.byTasks), maxKeptTraces)
@@ -115,7 +115,7 @@ func BenchmarkDecisionTraces(b *testing.B) {
 				for range b.N {
 					placed := scheduler.Schedule(f, pending, c.Scheduler).Placements
 					if kept {
-						g.record(f, pending, placed, c)
+						g.record(f, pending, placed, c.Scheduler, c.Now())
 					}
 				}
 			})

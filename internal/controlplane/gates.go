@@ -3,6 +3,7 @@ package controlplane
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,12 +16,27 @@ import (
 // another task of the new version becomes healthy. Only the loop calls the methods, except seen. Answers come from
 // other goroutines.
 type gates struct {
-	config Config
-	asker  *asker
+	config gateConfig
 
 	mu      sync.Mutex
 	sets    map[cluster.OwnerRef]*gateSet
 	changed map[cluster.OwnerRef]bool // owners with new results since the last takeChanged
+}
+
+// gateConfig is what newGates needs.
+type gateConfig struct {
+	// Check checks a gate once. The message describes the result. An error means that there is none. It is called on
+	// goroutines of the questions; nil stands for no answers.
+	Check func(ctx context.Context, g cluster.Gate) (passed bool, message string, err error)
+	Asker questioner
+	// Now reads the wall clock, Clock the boot-time clock (P9).
+	Now   func() time.Time
+	Clock func() time.Duration
+}
+
+// questioner runs questions to the outside on goroutines of their own. It returns false if too many are running.
+type questioner interface {
+	ask(ctx context.Context, question func(context.Context)) bool
 }
 
 // minGateInterval is the least time between two checks of a gate.
@@ -40,8 +56,8 @@ type gateState struct {
 	busy   bool
 }
 
-func newGates(c Config, a *asker) *gates {
-	return &gates{config: c, asker: a, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
+func newGates(c gateConfig) *gates {
+	return &gates{config: c, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }
 
 // follow begins, continues or ends the checks of a service's gates, by its records. The gates are checked while the
@@ -141,12 +157,15 @@ func gateInterval(g *cluster.Gate) time.Duration {
 	return time.Duration(max(cmp.Or(g.Interval, cluster.DefaultGateInterval), cluster.Duration(minGateInterval)))
 }
 
+// never is the wait for what time alone does not bring.
+const never = time.Duration(math.MaxInt64)
+
 // askDue asks all gates that are due, and returns the wait until the next one is due.
 func (g *gates) askDue(ctx context.Context) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next, now := maxIdleInterval, g.config.Clock()
-	if g.config.Measurer == nil {
+	next, now := never, g.config.Clock()
+	if g.config.Check == nil {
 		return next
 	}
 	type dueGate struct {
@@ -171,7 +190,7 @@ func (g *gates) askDue(ctx context.Context) time.Duration {
 		return cmp.Compare(a.set.states[a.gate].due, b.set.states[b.gate].due)
 	})
 	for _, t := range due {
-		if !g.asker.ask(ctx, func(ctx context.Context) { g.ask(ctx, t.owner, t.set, t.gate) }) {
+		if !g.config.Asker.ask(ctx, func(ctx context.Context) { g.ask(ctx, t.owner, t.set, t.gate) }) {
 			break // the next answer wakes the loop
 		}
 		t.set.states[t.gate].busy = true
@@ -182,7 +201,7 @@ func (g *gates) askDue(ctx context.Context) time.Duration {
 // ask checks a gate and counts the result, unless the rollout went on meanwhile.
 func (g *gates) ask(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) {
 	gate := s.gates[i]
-	passed, message, err := g.config.Measurer.Gate(ctx, gate)
+	passed, message, err := g.config.Check(ctx, gate)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := &s.states[i]

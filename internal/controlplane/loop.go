@@ -57,19 +57,29 @@ func newLoop(p *Plane) *loop {
 	nodes := newNodeWatch(nodeWatchConfig{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
 	}, 0, func() bool { return false })
-	view, queue := newFleetView(c.Domain, nodes), newOwnerQueue(c.Tables.Prefix())
+	view, queue := newFleetView(c.Domain, nodes), newOwnerQueue(c.Tables.Prefix(), maxTasksPerCycle)
 	asker, tables := newAsker(), newTimetables()
+	gates := gateConfig{Asker: asker, Now: c.Now, Clock: c.Clock}
+	scaling := scalingConfig{
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Asker: asker, LastMoment: tables.last,
+		Demand: view.demands.of,
+	}
+	if c.Measurer != nil {
+		gates.Check, scaling.Query = c.Measurer.Gate, c.Measurer.Query
+	}
 	return &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
 		nodes: nodes, view: view, learner: &learner{view: view, queue: queue}, violations: newViolations(view, queue),
 		queue: queue, waiting: newWaitingTasks(),
-		asker:       asker,
-		gates:       newGates(c, asker),
-		scaling:     newScaling(c, asker, tables, view),
-		crons:       newCrons(c, tables),
-		rebalancing: newRebalancing(c, queue, &p.reasons),
-		preemption:  newPreemption(c.Clock, view, nodes, queue),
-		clock:       termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
+		asker:   asker,
+		gates:   newGates(gates),
+		scaling: newScaling(scaling),
+		crons:   newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
+		rebalancing: newRebalancing(rebalancingConfig{
+			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.markTask, Reason: p.reasons.get,
+		}),
+		preemption: newPreemption(c.Clock, view, nodes, queue),
+		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
 	}
 }
 

@@ -225,7 +225,7 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 				Plan: c.plan,
 			})
 			s := lossDetector{
-				config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2},
+				domain: cluster.DefaultDomain, fence: &store.Fence{Incarnation: 5, Epoch: 2},
 			}
 			if got := s.check(v.tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
 				t.Errorf("the alarm is given: %v, want %v", got, c.want)
@@ -248,7 +248,7 @@ func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	v.put(p.Observed("a", task),
 		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
 	one := lossDetector{
-		config: Config{Domain: cluster.DefaultDomain}, fence: &store.Fence{Incarnation: 5, Epoch: 2},
+		domain: cluster.DefaultDomain, fence: &store.Fence{Incarnation: 5, Epoch: 2},
 		shared: new(sharedAlarm),
 	}
 	other := one

@@ -12,6 +12,8 @@ import (
 // due. A marked owner stays in the queue until a cycle has decided for it. The queue is for one goroutine.
 type ownerQueue struct {
 	prefix store.Prefix
+	// maxTasks is the number of tasks that one cycle decides for.
+	maxTasks int
 	// dirty owners are decided for in the next cycle; all others when their timer is due.
 	dirty  map[cluster.OwnerRef]bool
 	timers *timerQueue
@@ -20,8 +22,8 @@ type ownerQueue struct {
 	deferred map[cluster.OwnerRef]int
 }
 
-func newOwnerQueue(p store.Prefix) *ownerQueue {
-	return &ownerQueue{prefix: p, dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue()}
+func newOwnerQueue(p store.Prefix, maxTasks int) *ownerQueue {
+	return &ownerQueue{prefix: p, maxTasks: maxTasks, dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue()}
 }
 
 // mark has the next cycle decide for an owner.
@@ -70,7 +72,7 @@ func (q *ownerQueue) ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bo
 ) []cluster.OwnerRef {
 	owners := make([]cluster.OwnerRef, 0, len(q.dirty))
 	priority := map[cluster.OwnerRef]int{}
-	overloaded := snap.AttemptCount() > maxTasksPerCycle || len(q.dirty) > maxTasksPerCycle/2
+	overloaded := snap.AttemptCount() > q.maxTasks || len(q.dirty) > q.maxTasks/2
 	for o := range q.dirty { // order-free: sorted next
 		if skip(o) {
 			continue

@@ -46,7 +46,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.traces.record(l.view.fleet, pending, result.Placements, &l.config)
+	l.plane.traces.record(l.view.fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
 		l.placing.again = true
 		return 0, err

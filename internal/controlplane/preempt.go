@@ -398,7 +398,7 @@ type victimOwner struct {
 
 func victimOwnerOf(snap *store.Snapshot, domain string, o cluster.OwnerRef) victimOwner {
 	out := victimOwner{owner: o}
-	if domainOf(snap, o.Cluster) != domain {
+	if c, _ := snap.Cluster(o.Cluster); c.Value.InDomain() != domain {
 		out.exempt = true
 		return out
 	}

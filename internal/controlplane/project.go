@@ -3,10 +3,12 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -19,6 +21,8 @@ const (
 	// maxEventBatches is how many batches of events the log keeps; trimming begins eventTrimSlack above it.
 	maxEventBatches = 20_000
 	eventTrimSlack  = 500
+	// retryInterval is the wait after a commit that failed for a reason that may pass.
+	retryInterval = 200 * time.Millisecond
 	// maxTrimsPerUnit is how many batches one unit deletes: Consul takes 128 operations.
 	maxTrimsPerUnit = 100
 )
@@ -26,7 +30,7 @@ const (
 // projector writes the per-task records of plan records, in order and some time after them (P3.4). It also deletes plan
 // records whose attempts are all projected, and bounds the event log.
 type projector struct {
-	config       Config
+	config       projectorConfig
 	writer       *store.Writer
 	lossDetector lossDetector
 	definitions  definitionSweep
@@ -34,6 +38,20 @@ type projector struct {
 	next         time.Duration // time until the next plan record has to be projected; 0 for none
 	plans        map[uint64]*planProgress
 	scans        int // number of scans over all plan records
+}
+
+// projectorConfig is what newProjector needs.
+type projectorConfig struct {
+	Tables *store.Tables
+	Domain string
+	Logger *slog.Logger
+	// Now reads the wall clock, Clock the boot-time clock (P9).
+	Now   func() time.Time
+	Clock func() time.Duration
+	// ProjectAfter is the age at which the attempts of a plan record get records of their own.
+	ProjectAfter time.Duration
+	// Without switches clauses off, in proofs only.
+	Without clause.Set
 }
 
 // planProgress is what the projector knows of a plan record.
@@ -49,7 +67,7 @@ type planProgress struct {
 	scan int
 }
 
-func newProjector(c Config, w *store.Writer, s lossDetector) *projector {
+func newProjector(c projectorConfig, w *store.Writer, s lossDetector) *projector {
 	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
 		store.TopicNodes, store.TopicDomain, store.TopicLeader, // for the loss detector
@@ -81,7 +99,7 @@ func (p *projector) run(ctx context.Context) error {
 				return err
 			}
 			p.config.Logger.Error("plan records cannot be projected", "error", err)
-			if !sleep(ctx, retryDelay) {
+			if !sleep(ctx, retryInterval) {
 				return ctx.Err()
 			}
 			again = true
@@ -132,7 +150,7 @@ func (p *projector) learn(snap *store.Snapshot, c store.Changes) {
 		}
 	}
 	for o := range c.Owners { // order-free: each by itself
-		if !lifespanOf(snap, o).Deleted {
+		if !isDeleted(snap, o) {
 			continue
 		}
 		for row := range snap.Attempts(o) {
@@ -141,6 +159,16 @@ func (p *projector) learn(snap *store.Snapshot, c store.Changes) {
 			}
 		}
 	}
+}
+
+// isDeleted reports whether an owner is marked as deleted.
+func isDeleted(snap *store.Snapshot, o cluster.OwnerRef) bool {
+	if o.Kind == cluster.KindJob {
+		e, ok := snap.Job(o.Cluster, o.Name)
+		return ok && e.Value.Deleted
+	}
+	e, ok := snap.Service(o.Cluster, o.Name)
+	return ok && e.Value.Deleted
 }
 
 // noteAttempt takes note of an attempt that a plan record placed.

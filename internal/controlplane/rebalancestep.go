@@ -31,7 +31,7 @@ func (s *rebalanceStep) advance() {
 			was := o.closed
 			s.followOpen(m, o)
 			if o.closed = m.Over(); o.closed != was {
-				s.rebalancing.queue.markTask(m.Task)
+				s.rebalancing.config.MarkTask(m.Task)
 			}
 		}
 		if !m.Over() {
@@ -120,7 +120,7 @@ func (s *rebalanceStep) followOnWay(m *cluster.RebalancingMove, o *openMove, h m
 	}
 	switch limit := s.maxTimeOnWay(m.Task); {
 	case h.stage == placeless && s.boot-o.placelessSince >= maxPlaceWait:
-		w, _ := s.rebalancing.reasons.get(m.Task)
+		w, _ := s.rebalancing.config.Reason(m.Task)
 		code, why := refusalAt(m.To, w)
 		s.passOver(m, cmp.Or(code, cluster.ReasonNodeNotReady),
 			fmt.Sprintf("its place on node %s was gone, and it goes where there is one%s", m.To, withReason(why)))

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"log/slog"
 	"slices"
 	"time"
 
@@ -28,9 +29,7 @@ const (
 // for these moves alone, so none ever leaves before the record says so. The state of a move follows from the attempts
 // of its task alone (see progressOf). So the next leader goes on from there, and a task never moves twice for one move.
 type rebalancing struct {
-	config    Config
-	queue     *ownerQueue
-	reasons   *reasons
+	config    rebalancingConfig
 	open      map[string]*openMove // by UUID of the attempt that leaves
 	lastOnWay time.Duration        // last time at which a move was on its way
 }
@@ -48,8 +47,20 @@ type openMove struct {
 	refused cluster.Waiting
 }
 
-func newRebalancing(c Config, queue *ownerQueue, reasons *reasons) *rebalancing {
-	return &rebalancing{config: c, queue: queue, reasons: reasons, open: map[string]*openMove{}}
+// rebalancingConfig is what newRebalancing needs.
+type rebalancingConfig struct {
+	Domain string
+	Logger *slog.Logger
+	// Clock reads the boot-time clock (P9).
+	Clock func() time.Duration
+	// MarkTask has the next cycle decide for the owner of a task.
+	MarkTask func(cluster.TaskID)
+	// Reason returns why a task waits, by the last placement.
+	Reason func(cluster.TaskID) (cluster.Waiting, bool)
+}
+
+func newRebalancing(c rebalancingConfig) *rebalancing {
+	return &rebalancing{config: c, open: map[string]*openMove{}}
 }
 
 // leaveReason returns why an attempt is to leave its node, or has left it while its next attempt has no place. It
@@ -80,7 +91,7 @@ func (r *rebalancing) advance(snap *store.Snapshot, now time.Time, units *[]stor
 	e, runs := snap.RunningRebalancing(r.config.Domain)
 	r.learn(e.Value)
 	if !runs {
-		return maxIdleInterval
+		return never
 	}
 	s := &rebalanceStep{rebalancing: r, snap: snap, boot: r.config.Clock(), now: now, rec: *e.Value}
 	s.rec.Moves = slices.Clone(e.Value.Moves)
@@ -115,14 +126,14 @@ func (r *rebalancing) learn(rec *cluster.Rebalancing) {
 			o := r.open[m.UUID]
 			if o == nil {
 				o = &openMove{task: m.Task, openSince: now, leave: observe.RebalancingLeave(rec, m)}
-				r.queue.markTask(m.Task)
+				r.config.MarkTask(m.Task)
 			}
 			open[m.UUID] = o
 		}
 	}
 	for uuid, o := range r.open { // order-free: each by itself
 		if open[uuid] == nil {
-			r.queue.markTask(o.task)
+			r.config.MarkTask(o.task)
 		}
 	}
 	r.open = open

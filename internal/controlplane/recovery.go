@@ -15,7 +15,9 @@ import (
 // until the operator has decided how to go on. The decision begins another epoch, so the alarm of a detector is never
 // cleared.
 type lossDetector struct {
-	config      Config
+	domain string
+	// without switches clauses off, in proofs only.
+	without     clause.Set
 	fence       *store.Fence
 	shared      *sharedAlarm
 	alarm       *cluster.Recovery
@@ -45,10 +47,10 @@ func (a *sharedAlarm) merge(own *cluster.Recovery) *cluster.Recovery {
 
 // check examines the nodes that changed and reports whether the leader is held back.
 func (s *lossDetector) check(snap *store.Snapshot, c store.Changes, now time.Time) bool {
-	if s.config.Without.Off(clause.Incarnation) {
+	if s.without.Off(clause.Incarnation) {
 		return false
 	}
-	recovery, recovered := snap.Recovery(s.config.Domain)
+	recovery, recovered := snap.Recovery(s.domain)
 	if recovered && recovery.Value.State == cluster.RecoveryNeeded {
 		s.checkPlans(snap, c, now, recovery.Value)
 		return true
@@ -75,7 +77,7 @@ func (s *lossDetector) checkToken(snap *store.Snapshot, status *cluster.NodeStat
 	shown := status.Token
 	own := cluster.Token{Generation: shown.Generation, Incarnation: s.fence.Incarnation, Epoch: s.fence.Epoch}
 	if node, ok := snap.Node(status.Name); ok {
-		if node.Value.Domain != s.config.Domain {
+		if node.Value.Domain != s.domain {
 			return
 		}
 		own.Generation = node.Value.Generation

@@ -50,14 +50,14 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	fence := &store.Fence{Key: key, Modified: result.Revision, Incarnation: leader.Incarnation, Epoch: leader.Epoch}
 	writer := store.NewWriter(c.Engine, prefix, fence, nil)
 	writer.Clock(c.Now)
-	detector := lossDetector{config: c, fence: fence, shared: new(sharedAlarm)}
+	detector := lossDetector{domain: c.Domain, without: c.Without, fence: fence, shared: new(sharedAlarm)}
 	p := New(c)
 	l := newLoop(p)
 	l.startTerm(writer, detector)
 	l.placing.synchronous = true
 	l.nodes.ignoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
-	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, detector)}, nil
+	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config.projector(), writer, detector)}, nil
 }
 
 // SetDeviceValueModel sets the value model of devices, as Plane.DeviceValueModel returns it; with nil the model is

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -25,15 +26,29 @@ const (
 // it lowers a count only after a whole window has passed. Only the loop calls its methods. Answers come from other
 // goroutines.
 type scaling struct {
-	config   Config
-	asker    *asker
-	tables   *timetables
-	view     *fleetView
+	config   scalingConfig
 	due      time.Duration // on the boot-time clock (P9.1)
 	services map[cluster.OwnerRef]*scaledService
 
 	mu      sync.Mutex
 	answers map[query]*answer
+}
+
+// scalingConfig is what newScaling needs.
+type scalingConfig struct {
+	Tables *store.Tables
+	Domain string
+	Logger *slog.Logger
+	// Clock reads the boot-time clock (P9).
+	Clock func() time.Duration
+	// Query returns the number that a Prometheus server gives for an expression. It is called on goroutines of the
+	// questions; nil stands for no answers.
+	Query func(ctx context.Context, base, query string) (float64, error)
+	Asker questioner
+	// LastMoment returns the newest moment of a schedule up to a time; zero for none.
+	LastMoment func(schedule, zone string, until time.Time) time.Time
+	// Demand returns what a task of a definition takes up.
+	Demand func(*store.Snapshot, cluster.Ref) cluster.Demand
 }
 
 // scaledService is what is remembered of one service.
@@ -54,11 +69,8 @@ type answer struct {
 	used   bool // asked for in the present round
 }
 
-func newScaling(c Config, a *asker, t *timetables, v *fleetView) *scaling {
-	return &scaling{
-		config: c, asker: a, tables: t, view: v, services: map[cluster.OwnerRef]*scaledService{},
-		answers: map[query]*answer{},
-	}
+func newScaling(c scalingConfig) *scaling {
+	return &scaling{config: c, services: map[cluster.OwnerRef]*scaledService{}, answers: map[query]*answer{}}
 }
 
 // decide decides the counts of all services with scaling, if it is time, and returns the wait until the next time.
@@ -72,7 +84,8 @@ func (s *scaling) decide(ctx context.Context, b unitBuilder, units *[]store.Unit
 	hasServices := false
 	for e := range b.snap.Services("") {
 		spec := e.Value
-		if !hasScaling(spec) || domainOf(b.snap, spec.Cluster) != s.config.Domain {
+		c, _ := b.snap.Cluster(spec.Cluster)
+		if !hasScaling(spec) || c.Value.InDomain() != s.config.Domain {
 			if s.services[spec.Owner()] != nil {
 				delete(s.services, spec.Owner())
 				round.updateCounters(spec.Owner(), units)
@@ -89,7 +102,7 @@ func (s *scaling) decide(ctx context.Context, b unitBuilder, units *[]store.Unit
 	}
 	s.dropUnusedAnswers()
 	if !hasServices { // a new service wakes the loop
-		return maxIdleInterval
+		return never
 	}
 	return scaleInterval
 }
@@ -128,7 +141,7 @@ func (r *scalingRound) scaleService(ctx context.Context, e store.Entry[cluster.S
 	}
 	for i := range spec.Scaling.Schedules {
 		in.Fired = append(in.Fired,
-			s.tables.last(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, r.now))
+			s.config.LastMoment(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, r.now))
 	}
 	d := scaler.Decide(in)
 	of.addWish(d.Wish, r.now.Add(-scaler.Keep(spec.Scaling)))
@@ -210,7 +223,7 @@ func (r *scalingRound) usageOf(row *store.AttemptRow, metric cluster.ScaleMetric
 		return 0, false
 	}
 	stats := &each[i]
-	reserved := r.scaling.view.demands.of(r.snap, row.Desired.Definition)
+	reserved := r.scaling.config.Demand(r.snap, row.Desired.Definition)
 	switch {
 	case metric == cluster.ScaleRequests && stats.Requests >= 0:
 		return stats.Requests, true
@@ -232,9 +245,9 @@ func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measur
 		s.answers[q] = a
 	}
 	a.used = true
-	if !a.busy && s.config.Measurer != nil {
-		a.busy = s.asker.ask(ctx, func(ctx context.Context) {
-			value, err := s.config.Measurer.Query(ctx, q.url, q.expr)
+	if !a.busy && s.config.Query != nil {
+		a.busy = s.config.Asker.ask(ctx, func(ctx context.Context) {
+			value, err := s.config.Query(ctx, q.url, q.expr)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if err != nil && !a.failed {
