@@ -184,6 +184,7 @@ var layers = map[string][]string{
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
 		"internal/store", "internal/telemetry", "internal/timetable",
 	},
+	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",
 		"internal/transport",
@@ -342,6 +343,7 @@ var layers = map[string][]string{
 // proof lists the packages that exist for tests: only tests and each other import them.
 var proof = []string{
 	"internal/cli/clitest",
+	"internal/controlplane/planetest",
 	"internal/executor/executortest",
 	"internal/sim",
 	"internal/store/storetest",

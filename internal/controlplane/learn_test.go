@@ -2,10 +2,12 @@ package controlplane
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/planetest"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -13,36 +15,44 @@ import (
 // minutes.
 func TestIdleFleetIsLearntInParts(t *testing.T) {
 	const owners = 400
-	v := newTestWatch(t)
-	p := v.tables.Prefix()
+	tables := planetest.NewTables(t)
+	p := tables.Prefix()
 	for i := range owners {
 		name := fmt.Sprintf("web%d", i)
-		v.put(p.Service("c", name),
+		tables.Put(p.Service("c", name),
 			&cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
 	}
-	l := v.newLoop()
-	defer l.follow.Close()
-	snap := v.tables.Snapshot()
-	l.clock.now = time.Unix(1_700_000_000, 0)
-	l.learner.learn(snap, store.Changes{Resync: true}, l.clock.now)
-	if len(l.queue.dirty) != owners {
-		t.Errorf("a new leader decides for %d owners, want all %d", len(l.queue.dirty), owners)
+	watch := newNodeWatch(nodeWatchConfig{
+		Tables: tables.Tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Clock: func() time.Duration { return time.Hour },
+	}, 1, func() bool { return false })
+	queue := newOwnerQueue(p, 1000)
+	l := &learner{view: newFleetView(cluster.DefaultDomain, watch), queue: queue}
+	snap, now := tables.Snapshot(), time.Unix(1_700_000_000, 0)
+	// marked returns the marked owners, and unmarks them.
+	marked := func() []cluster.OwnerRef {
+		all := queue.ordered(snap, nil, func(cluster.OwnerRef) bool { return false })
+		queue.finish(all, func(cluster.OwnerRef) bool { return false })
+		return all
+	}
+	l.learn(snap, store.Changes{Resync: true}, now)
+	if n := len(marked()); n != owners {
+		t.Errorf("a new leader decides for %d owners, want all %d", n, owners)
 	}
 
 	turns := map[cluster.OwnerRef]int{}
 	for minute := range relearnParts {
-		clear(l.queue.dirty)
-		l.learner.learn(snap, store.Changes{}, l.clock.now)
-		if len(l.queue.dirty) != 0 {
-			t.Fatalf("%d owners are decided for before the interval is over", len(l.queue.dirty))
+		l.learn(snap, store.Changes{}, now)
+		if n := len(marked()); n != 0 {
+			t.Fatalf("%d owners are decided for before the interval is over", n)
 		}
-		l.clock.now = l.clock.now.Add(relearnInterval)
-		l.learner.learn(snap, store.Changes{}, l.clock.now)
-		if len(l.queue.dirty) > owners/relearnParts*2 {
-			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(l.queue.dirty),
-				owners)
+		now = now.Add(relearnInterval)
+		l.learn(snap, store.Changes{}, now)
+		part := marked()
+		if len(part) > owners/relearnParts*2 {
+			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(part), owners)
 		}
-		for o := range l.queue.dirty { // order-free: each is counted by itself
+		for _, o := range part {
 			turns[o]++
 		}
 	}

@@ -1,24 +1,21 @@
 package controlplane
 
 import (
-	"context"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/planetest"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/memory"
 )
 
 // testWatch is a nodeWatch over tables that the test writes, at a time that the test sets.
 type testWatch struct {
 	*nodeWatch
 	t      *testing.T
-	engine store.Engine
-	tables *store.Tables
+	tables *planetest.Tables
 	now    time.Duration
 	events map[string]int
 }
@@ -26,50 +23,13 @@ type testWatch struct {
 // newTestWatch returns a watch whose leader has led for two minutes.
 func newTestWatch(t *testing.T) *testWatch {
 	t.Helper()
-	engine := memory.New(memory.Options{})
-	v := &testWatch{t: t, engine: engine, now: time.Hour, events: map[string]int{}}
-	v.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = v.tables.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	v := &testWatch{t: t, tables: planetest.NewTables(t), now: time.Hour, events: map[string]int{}}
 	v.nodeWatch = newNodeWatch(nodeWatchConfig{
-		Tables: v.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Tables: v.tables.Tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return v.now },
 	}, 1, func() bool { return false })
 	v.advance(2 * time.Minute)
 	return v
-}
-
-// newLoop returns the loop of a leader with the watch.
-func (v *testWatch) newLoop() *loop {
-	l := newLoop(&Plane{config: Config{
-		Tables: v.tables, Domain: v.config.Domain, Logger: v.config.Logger, Clock: v.config.Clock,
-	}})
-	l.term = &term{fence: &store.Fence{Incarnation: 5, Epoch: 2}}
-	*l.nodes = *v.nodeWatch
-	v.nodeWatch = l.nodes
-	return l
-}
-
-func (v *testWatch) put(key string, record any) {
-	v.t.Helper()
-	value, err := store.Encode(record)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	v.commit([]store.Group{{Ops: []store.Op{{Key: key, Value: value}}}})
-}
-
-func (v *testWatch) commit(groups []store.Group) {
-	v.t.Helper()
-	r, err := v.engine.Commit(v.t.Context(), groups)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if _, err := v.tables.WaitFor(v.t.Context(), r.Revision); err != nil {
-		v.t.Fatal(err)
-	}
 }
 
 // advance lets time pass, with a judgement each second, and writes the verdicts.
@@ -82,14 +42,14 @@ func (v *testWatch) advance(d time.Duration) {
 			for _, e := range u.Events {
 				v.events[e.Type]++
 			}
-			v.commit([]store.Group{{Compares: u.Compares, Ops: u.Ops}})
+			v.tables.Commit(u.Group)
 		}
 	}
 }
 
 func (v *testWatch) register(name string, session uint64, synced bool) {
 	v.t.Helper()
-	v.put(v.tables.Prefix().NodeStatus(name), &cluster.NodeStatus{
+	v.tables.Put(v.tables.Prefix().NodeStatus(name), &cluster.NodeStatus{
 		Name: name, Session: session, Synced: synced, Registered: time.Unix(0, 0).Add(v.now),
 	})
 }
@@ -193,70 +153,4 @@ func TestNodeThatOnlyRegistered(t *testing.T) {
 	v.wantVerdict("a", cluster.NodeJoining, watcher.Present, 0)
 	v.advance(50 * time.Second)
 	v.wantVerdict("a", cluster.NodeDown, watcher.Silent, 0)
-}
-
-// After a recovery an attempt that the store does not know proves another loss, unless it belongs to the first one.
-func TestAttemptOfWhichLoss(t *testing.T) {
-	decided := time.Unix(0, 0).Add(time.Hour)
-	for name, c := range map[string]struct {
-		started time.Time
-		plan    uint64
-		want    bool
-	}{
-		"begun before the decision":               {started: decided.Add(-time.Minute), plan: 9},
-		"begun after it":                          {started: decided.Add(time.Minute), plan: 3, want: true},
-		"not begun, of a plan that was seen then": {plan: 7},
-		"not begun, of a later plan":              {plan: 8, want: true},
-		"of a plan that the store knows":          {started: decided.Add(time.Minute)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := newTestWatch(t)
-			p := v.tables.Prefix()
-			v.put(p.Node("a"), &cluster.Node{Name: "a", Domain: cluster.DefaultDomain, Generation: 1, Session: 1})
-			v.put(p.NodeStatus("a"), &cluster.NodeStatus{
-				Name: "a", Session: 1,
-				Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1},
-			})
-			v.put(p.Recovery(cluster.DefaultDomain),
-				&cluster.Recovery{State: cluster.RecoveryAdopt, Plan: 7, Decided: decided})
-			task := cluster.ServiceTask("c", "web", 1, 0)
-			v.put(p.Observed("a", task), &cluster.Observed{
-				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
-				Plan: c.plan,
-			})
-			s := lossDetector{
-				domain: cluster.DefaultDomain, fence: &store.Fence{Incarnation: 5, Epoch: 2},
-			}
-			if got := s.check(v.tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
-				t.Errorf("the alarm is given: %v, want %v", got, c.want)
-			}
-		})
-	}
-}
-
-// One detector of a term sees the evidence of a loss. It is gone when the other one looks, as the number of the lost
-// plan was given again. Both give the alarm.
-func TestLossDetectorsShareTheAlarm(t *testing.T) {
-	v := newTestWatch(t)
-	p := v.tables.Prefix()
-	v.put(p.Node("a"), &cluster.Node{Name: "a", Domain: cluster.DefaultDomain, Generation: 1, Session: 1})
-	v.put(p.NodeStatus("a"), &cluster.NodeStatus{
-		Name: "a", Session: 1,
-		Token: cluster.Token{Generation: 1, Incarnation: 5, Epoch: 1},
-	})
-	task := cluster.ServiceTask("c", "web", 1, 0)
-	v.put(p.Observed("a", task),
-		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
-	one := lossDetector{
-		domain: cluster.DefaultDomain, fence: &store.Fence{Incarnation: 5, Epoch: 2},
-		shared: new(sharedAlarm),
-	}
-	other := one
-	if !one.check(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
-		t.Fatal("no alarm is given of a plan that the store does not have")
-	}
-	v.put(p.Plan(1), &cluster.PlanRecord{Seq: 1, Token: cluster.Token{Incarnation: 5, Epoch: 2}})
-	if !other.check(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) || other.alarm != one.alarm {
-		t.Errorf("the other detector has the alarm %v, want %v", other.alarm, one.alarm)
-	}
 }

@@ -1,10 +1,12 @@
 package controlplane
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/planetest"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -12,27 +14,54 @@ import (
 // node may have held the task, and is not sent again. So the record stands until the node has sent a new full report,
 // for which the leader asks (P3.5).
 func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
-	v := newTestWatch(t)
-	p, task := v.tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
-	v.put(p.Service("c", "web"),
+	tables, now := planetest.NewTables(t), time.Hour
+	p, task := tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
+	log := slog.New(slog.DiscardHandler)
+	watch := newNodeWatch(nodeWatchConfig{
+		Tables: tables.Tables, Domain: cluster.DefaultDomain, Logger: log, Clock: func() time.Duration { return now },
+	}, 1, func() bool { return false })
+	view := newFleetView(cluster.DefaultDomain, watch)
+	// judge lets a second pass after a sign of life of the node, and writes the verdict.
+	judge := func(session, seq uint64) {
+		tables.SetPulse("a", cluster.Pulse{Session: session, Seq: seq, At: now, Next: 5 * time.Second})
+		now += time.Second
+		out, _ := watch.judgeNodes(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0).Add(now))
+		for _, u := range out.units {
+			tables.Commit(u.Group)
+		}
+	}
+	register := func(session uint64) {
+		tables.Put(p.NodeStatus("a"), &cluster.NodeStatus{
+			Name: "a", Session: session, Synced: true, Registered: time.Unix(0, 0).Add(now),
+		})
+	}
+	tables.Put(p.Service("c", "web"),
 		&cluster.Service{Cluster: "c", Name: "web", Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
-	v.settledNode("a")
-	v.commit([]store.Group{{Ops: []store.Op{
+	register(1)
+	for seq := range uint64(120) {
+		judge(1, seq)
+	}
+	if !watch.hasReported("a") {
+		t.Fatal("the node is not ready")
+	}
+	tables.Commit(store.Group{Ops: []store.Op{
 		{Key: p.Desired("a", task), Value: []byte("no record")},
 		{Key: p.Observed("a", task), Value: []byte("neither")},
-	}}})
-	l := v.newLoop()
-	defer l.follow.Close()
-
+	}})
 	look := func(want string) {
 		t.Helper()
-		snap := v.tables.Snapshot()
-		l.learner.learn(snap, store.Changes{Resync: true}, l.clock.now)
+		snap := tables.Snapshot()
+		for row := range snap.AllAttempts() {
+			view.charge(snap, store.AttemptKey{Task: row.Task, Number: row.Number})
+		}
 		row, ok := snap.Attempt(task, 0)
 		if !ok {
 			t.Fatal("nothing hides the task")
 		}
-		repair := &recordRepair{unitBuilder: l.unitBuilder(snap), nodes: l.nodes, view: l.view, logger: l.config.Logger}
+		repair := &recordRepair{
+			unitBuilder: unitBuilder{snap: snap, prefix: p, token: cluster.Token{Incarnation: 5, Epoch: 2}},
+			nodes:       watch, view: view, logger: log,
+		}
 		got := "nothing"
 		for _, u := range repair.repairRecord(row) {
 			switch op := u.Ops[0]; {
@@ -43,21 +72,19 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 			default:
 				got = op.Key
 			}
-			v.commit([]store.Group{{Compares: u.Compares, Ops: u.Ops}})
+			tables.Commit(u.Group)
 		}
 		if got != want {
 			t.Errorf("what is written: %s, want %s", got, want)
 		}
 	}
 	look("ask anew")
-	if e, _ := v.tables.Snapshot().NodeStatus("a"); e.Value.Session != 2 || e.Value.Synced {
+	if e, _ := tables.Snapshot().NodeStatus("a"); e.Value.Session != 2 || e.Value.Synced {
 		t.Errorf("the session is %d, synced %v, want 2 that has not reported", e.Value.Session, e.Value.Synced)
 	}
-	v.pulse("a", 1, 200)
-	v.advance(time.Second)
+	judge(1, 200)
 	look("nothing")
-	v.register("a", 3, true)
-	v.pulse("a", 3, 0)
-	v.advance(time.Second)
+	register(3)
+	judge(3, 0)
 	look("remove")
 }
