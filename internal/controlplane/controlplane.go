@@ -197,14 +197,14 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	detector := lossDetector{domain: p.config.Domain, without: p.config.Without, fence: fence, shared: new(sharedAlarm)}
-	l.startTerm(writer, detector)
+	detector := newLossDetector(p.config.Domain, fence, p.config.Without)
+	l.startTerm(writer, fence, detector)
 	p.term.Store(l)
 	defer p.term.Store(nil)
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config.projector(), writer, detector).run(ctx) })
+	group.Go(func() error { return newProjector(p.config.projector(), writer, fence, detector.twin()).run(ctx) })
 	var parts sync.WaitGroup
 	fenced := &TermWriter{p.config.Engine, fence, writer}
 	for _, n := range p.parts {

@@ -107,10 +107,17 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 		return store.ErrFenced
 	}
 	l.plane.reasons.setHeld(recoverySentence)
-	if u, ok := l.term.alarmUnit(snap); ok {
+	u, alarm, ok, err := l.term.detector.alarmUnit(snap, l.config.Tables.Prefix())
+	switch {
+	case err != nil:
+		l.config.Logger.Error("the alarm cannot be written", "error", err)
+	case ok:
 		verdicts = append(verdicts, u)
 	}
-	_, err := l.term.commit(ctx, verdicts)
+	if alarm != nil {
+		l.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)
+	}
+	_, err = l.term.commit(ctx, verdicts)
 	return err
 }
 
@@ -148,7 +155,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	}
 	made := decisions{owners: l.queue.ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
 	domain, builder := l.observed(snap), l.unitBuilder(snap)
-	repair := &recordRepair{unitBuilder: builder, nodes: l.nodes, view: l.view, logger: l.config.Logger}
+	repair := newRecordRepair(builder, l.nodes, l.view, l.config.Logger)
 	room := maxTasksPerCycle
 	for i, o := range made.owners {
 		if room <= 0 {
@@ -164,8 +171,8 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		tasks := repair.tasks(domain, o, units)
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
-		w, from := &decisionWriter{builder, o}, len(*units)
-		if err := w.writeDecision(d, units); err != nil {
+		from := len(*units)
+		if err := builder.addDecision(o, d, units); err != nil {
 			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
 		}
@@ -218,7 +225,7 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	if left, ok := l.preemption.nextSearchDelay(); ok {
 		next = min(next, left)
 	}
-	if at := l.view.reservations.next; !at.IsZero() {
+	if at := l.view.nextReservation(); !at.IsZero() {
 		next = min(next, at.Sub(l.clock.now))
 	}
 	for _, timer := range []func() (time.Time, bool){l.queue.next, l.crons.next} {

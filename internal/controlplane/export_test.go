@@ -11,7 +11,7 @@ import (
 // deciding. The loop must be idle.
 func (p *Plane) Observed(snap *store.Snapshot) (*observe.Domain, *scheduler.Fleet) {
 	l := p.term.Load()
-	if l == nil || !l.hasCycled || l.term.plans.isInFlight() || len(l.view.unconfirmed) > 0 {
+	if l == nil || !l.hasCycled || l.term.hasUnknownPlacements() {
 		return nil, nil
 	}
 	if e, ok := snap.Recovery(l.config.Domain); ok && e.Value.State == cluster.RecoveryNeeded {

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -35,8 +36,10 @@ type fleetView struct {
 }
 
 func newFleetView(domain string, nodes *nodeWatch) *fleetView {
+	rechecks := newRecheckSet()
+	rechecks.all = true
 	return &fleetView{
-		domain: domain, fleet: scheduler.NewFleet(), nodes: nodes, rechecks: newRecheckSet(),
+		domain: domain, fleet: scheduler.NewFleet(), nodes: nodes, rechecks: rechecks,
 		charged: map[store.AttemptKey]fleetCharge{}, unconfirmed: map[store.AttemptKey]bool{},
 		unreadable: map[store.AttemptKey]unreadableRecord{}, policies: policyCache{},
 		daemons: daemonNodes{facts: map[string]daemonNodeFacts{}},
@@ -61,6 +64,22 @@ func (v *fleetView) grow(attempts int) {
 		v.fleet.Grow(attempts)
 	}
 }
+
+// policy returns the policy of an owner; an empty one for an owner that does not exist.
+func (v *fleetView) policy(snap *store.Snapshot, o cluster.OwnerRef) observe.OwnerPolicy {
+	return v.policies.of(snap, o)
+}
+
+// demand returns what a task of a definition takes up.
+func (v *fleetView) demand(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
+	return v.demands.of(snap, r)
+}
+
+// nextReservation returns the next time at which a reservation of nodes begins, changes or ends; zero for never.
+func (v *fleetView) nextReservation() time.Time { return v.reservations.next }
+
+// recheckAll has all attempts checked for violations.
+func (v *fleetView) recheckAll() { v.rechecks.all = true }
 
 // takeChanged reports whether the fleet changed since the last call so that more may fit.
 func (v *fleetView) takeChanged() bool {

@@ -28,15 +28,11 @@ type gateConfig struct {
 	// Check checks a gate once. The message describes the result. An error means that there is none. It is called on
 	// goroutines of the questions; nil stands for no answers.
 	Check func(ctx context.Context, g cluster.Gate) (passed bool, message string, err error)
-	Asker questioner
+	// Ask runs a question on a goroutine of its own. It returns false if too many are running.
+	Ask func(ctx context.Context, question func(context.Context)) bool
 	// Now reads the wall clock, Clock the boot-time clock (P9).
 	Now   func() time.Time
 	Clock func() time.Duration
-}
-
-// questioner runs questions to the outside on goroutines of their own. It returns false if too many are running.
-type questioner interface {
-	ask(ctx context.Context, question func(context.Context)) bool
 }
 
 // minGateInterval is the least time between two checks of a gate.
@@ -190,7 +186,7 @@ func (g *gates) askDue(ctx context.Context) time.Duration {
 		return cmp.Compare(a.set.states[a.gate].due, b.set.states[b.gate].due)
 	})
 	for _, t := range due {
-		if !g.config.Asker.ask(ctx, func(ctx context.Context) { g.ask(ctx, t.owner, t.set, t.gate) }) {
+		if !g.config.Ask(ctx, func(ctx context.Context) { g.ask(ctx, t.owner, t.set, t.gate) }) {
 			break // the next answer wakes the loop
 		}
 		t.set.states[t.gate].busy = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -16,11 +15,10 @@ import (
 // plan has arrived.
 type inFlightPlan struct {
 	owners map[cluster.OwnerRef]bool
-	// checkedNodes are the nodes whose attempts were checked for violations meanwhile; checkedAll stands for all nodes.
-	// Attempts that arrive on them are checked again.
-	checkedNodes map[string]bool
-	checkedAll   bool
-	done         chan struct{}
+	// checked are the nodes whose attempts were checked for violations meanwhile. Attempts that arrive on them are
+	// checked again.
+	checked *recheckSet
+	done    chan struct{}
 	// The result may be read once done is closed: the number of placed tasks, the revision that holds them, and the
 	// error that ended the writes early.
 	placed   int
@@ -57,8 +55,7 @@ func (c *planCommits) done() <-chan struct{} {
 // noteChecked takes note of attempts that were checked for violations before the plan in flight arrived.
 func (c *planCommits) noteChecked(which *recheckSet) {
 	if p := c.current; p != nil {
-		p.checkedAll = p.checkedAll || which.all
-		maps.Copy(p.checkedNodes, which.nodes)
+		p.checked.addNodes(which)
 	}
 }
 
@@ -66,7 +63,7 @@ func (c *planCommits) noteChecked(which *recheckSet) {
 func (c *planCommits) begin(ctx context.Context, snap *store.Snapshot, owners map[cluster.OwnerRef]bool,
 	proposals []store.Proposal, began time.Time,
 ) {
-	plan := &inFlightPlan{owners: owners, checkedNodes: map[string]bool{}, done: make(chan struct{})}
+	plan := &inFlightPlan{owners: owners, checked: newRecheckSet(), done: make(chan struct{})}
 	c.current = plan
 	go func() {
 		defer close(plan.done)

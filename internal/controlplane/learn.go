@@ -44,6 +44,10 @@ type learner struct {
 	relearning relearning
 }
 
+func newLearner(view *fleetView, queue *ownerQueue) *learner {
+	return &learner{view: view, queue: queue}
+}
+
 // learn takes the changes up to a snapshot.
 func (l *learner) learn(snap *store.Snapshot, c store.Changes, now time.Time) {
 	l.view.learnReservations(snap, c, now)

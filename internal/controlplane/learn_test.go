@@ -27,7 +27,7 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		Clock: func() time.Duration { return time.Hour },
 	}, 1, func() bool { return false })
 	queue := newOwnerQueue(p, 1000)
-	l := &learner{view: newFleetView(cluster.DefaultDomain, watch), queue: queue}
+	l := newLearner(newFleetView(cluster.DefaultDomain, watch), queue)
 	snap, now := tables.Snapshot(), time.Unix(1_700_000_000, 0)
 	// marked returns the marked owners, and unmarks them.
 	marked := func() []cluster.OwnerRef {

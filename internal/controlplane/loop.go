@@ -59,22 +59,23 @@ func newLoop(p *Plane) *loop {
 	}, 0, func() bool { return false })
 	view, queue := newFleetView(c.Domain, nodes), newOwnerQueue(c.Tables.Prefix(), maxTasksPerCycle)
 	asker, tables := newAsker(), newTimetables()
-	gates := gateConfig{Asker: asker, Now: c.Now, Clock: c.Clock}
+	gates := gateConfig{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
 	scaling := scalingConfig{
-		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Asker: asker, LastMoment: tables.last,
-		Demand: view.demands.of,
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.last,
+		Demand: view.demand,
 	}
 	if c.Measurer != nil {
 		gates.Check, scaling.Query = c.Measurer.Gate, c.Measurer.Query
 	}
 	return &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
-		nodes: nodes, view: view, learner: &learner{view: view, queue: queue}, violations: newViolations(view, queue),
-		queue: queue, waiting: newWaitingTasks(),
-		asker:   asker,
-		gates:   newGates(gates),
-		scaling: newScaling(scaling),
-		crons:   newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
+		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(),
+		learner:    newLearner(view, queue),
+		violations: newViolations(view, queue),
+		asker:      asker,
+		gates:      newGates(gates),
+		scaling:    newScaling(scaling),
+		crons:      newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
 		rebalancing: newRebalancing(rebalancingConfig{
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.markTask, Reason: p.reasons.get,
 		}),
@@ -85,11 +86,11 @@ func newLoop(p *Plane) *loop {
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
 // anew.
-func (l *loop) startTerm(w *store.Writer, d lossDetector) {
-	l.term = newTerm(l.config, w, d)
-	l.nodes.startTerm(d.fence.Incarnation, l.term.hasUnknownPlacements)
+func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *lossDetector) {
+	l.term = newTerm(l.config, w, fence, d)
+	l.nodes.startTerm(fence.Incarnation, l.term.hasUnknownPlacements)
 	l.learner.postpone(l.config.Now())
-	l.view.rechecks.all = true
+	l.view.recheckAll()
 	l.clock.startTerm(l.config.Tables.Snapshot())
 }
 

@@ -83,8 +83,8 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 	}
 	proposals := l.term.plans.makeProposals(pending, placements, ids)
 	for o := range owners { // order-free: each by itself
-		l.view.policies.of(snap, o) // the reservations depend on them
-		l.queue.mark(o)             // its pending tasks are found again before anything of it is placed again
+		l.view.policy(snap, o) // the reservations depend on them
+		l.queue.mark(o)        // its pending tasks are found again before anything of it is placed again
 		l.waiting.drop(o)
 	}
 	l.term.plans.begin(ctx, snap, owners, proposals, began)
@@ -98,7 +98,7 @@ func (l *loop) awaitInFlight() error {
 	}
 	l.term.noteWritten(plan.revision)
 	l.placing.placed += plan.placed
-	l.view.rechecks.merge(plan.checkedNodes, plan.checkedAll)
+	l.view.rechecks.addNodes(plan.checked)
 	if plan.err != nil {
 		l.placing.again = true
 	}

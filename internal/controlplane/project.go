@@ -32,7 +32,8 @@ const (
 type projector struct {
 	config       projectorConfig
 	writer       *store.Writer
-	lossDetector lossDetector
+	fence        *store.Fence
+	lossDetector *lossDetector
 	definitions  definitionSweep
 	follow       *store.Follower
 	next         time.Duration // time until the next plan record has to be projected; 0 for none
@@ -67,12 +68,14 @@ type planProgress struct {
 	scan int
 }
 
-func newProjector(c projectorConfig, w *store.Writer, s lossDetector) *projector {
+func newProjector(c projectorConfig, w *store.Writer, fence *store.Fence, d *lossDetector) *projector {
 	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
 		store.TopicNodes, store.TopicDomain, store.TopicLeader, // for the loss detector
 		store.TopicServers) // for the seals of records
-	return &projector{config: c, writer: w, lossDetector: s, follow: follow, plans: map[uint64]*planProgress{}}
+	return &projector{
+		config: c, writer: w, fence: fence, lossDetector: d, follow: follow, plans: map[uint64]*planProgress{},
+	}
 }
 
 // run projects whenever plans, attempts or events changed, until the context ends.

@@ -24,6 +24,45 @@ type lossDetector struct {
 	highestPlan uint64 // the highest plan number of an attempt that an agent runs
 }
 
+func newLossDetector(domain string, fence *store.Fence, without clause.Set) *lossDetector {
+	return &lossDetector{domain: domain, without: without, fence: fence, shared: new(sharedAlarm)}
+}
+
+// twin returns another detector of the same term. Both give the alarm once one of them has the evidence.
+func (s *lossDetector) twin() *lossDetector {
+	return &lossDetector{domain: s.domain, without: s.without, fence: s.fence, shared: s.shared}
+}
+
+// alarmUnit records that the operator has to decide, unless that is recorded, and the highest plan that was seen. It
+// returns false if there is nothing to record, and the alarm if it is new.
+func (s *lossDetector) alarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit, alarm *cluster.Recovery,
+	some bool, err error,
+) {
+	var next cluster.Recovery
+	e, ok := snap.Recovery(s.domain)
+	switch {
+	case ok && e.Value.State == cluster.RecoveryNeeded &&
+		(s.alarm == nil || e.Value.Shown.Compare(s.alarm.Shown) >= 0):
+		if next = *e.Value; next.Plan >= s.highestPlan {
+			return u, nil, false, nil
+		}
+	case s.alarm != nil:
+		next, alarm = *s.alarm, s.alarm
+	default:
+		return u, nil, false, nil
+	}
+	next.Plan = max(next.Plan, s.highestPlan)
+	key := p.Recovery(s.domain)
+	u.Compare(key, e.Modified)
+	if err := u.Put(key, &next); err != nil {
+		return u, nil, false, err
+	}
+	if alarm != nil { // else its event was written before
+		u.Event(cluster.Event{Type: "recovery.needed", Reason: cluster.ReasonRecovery, Message: alarm.Cause})
+	}
+	return u, alarm, true, nil
+}
+
 // sharedAlarm is the alarm that the detectors of a term share. The evidence may be gone from the tables when the second
 // detector looks, as the number of a lost plan is given again. Without sharing, one of them would stop while the other
 // goes on.
@@ -34,9 +73,6 @@ type sharedAlarm struct {
 
 // merge adds a detector's own alarm, which may be nil, and returns the alarm with the highest token.
 func (a *sharedAlarm) merge(own *cluster.Recovery) *cluster.Recovery {
-	if a == nil {
-		return own
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if own != nil && (a.highest == nil || own.Shown.Compare(a.highest.Shown) > 0) {

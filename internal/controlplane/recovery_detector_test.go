@@ -38,9 +38,7 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
 				Plan: c.plan,
 			})
-			s := lossDetector{
-				domain: cluster.DefaultDomain, fence: &store.Fence{Incarnation: 5, Epoch: 2},
-			}
+			s := newLossDetector(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
 			if got := s.check(tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
 				t.Errorf("the alarm is given: %v, want %v", got, c.want)
 			}
@@ -61,11 +59,8 @@ func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 0)
 	tables.Put(p.Observed("a", task),
 		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
-	one := lossDetector{
-		domain: cluster.DefaultDomain, fence: &store.Fence{Incarnation: 5, Epoch: 2},
-		shared: new(sharedAlarm),
-	}
-	other := one
+	one := newLossDetector(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
+	other := one.twin()
 	if !one.check(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
 		t.Fatal("no alarm is given of a plan that the store does not have")
 	}

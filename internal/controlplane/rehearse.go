@@ -50,14 +50,15 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	fence := &store.Fence{Key: key, Modified: result.Revision, Incarnation: leader.Incarnation, Epoch: leader.Epoch}
 	writer := store.NewWriter(c.Engine, prefix, fence, nil)
 	writer.Clock(c.Now)
-	detector := lossDetector{domain: c.Domain, without: c.Without, fence: fence, shared: new(sharedAlarm)}
+	detector := newLossDetector(c.Domain, fence, c.Without)
 	p := New(c)
 	l := newLoop(p)
-	l.startTerm(writer, detector)
+	l.startTerm(writer, fence, detector)
 	l.placing.synchronous = true
 	l.nodes.ignoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
-	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config.projector(), writer, detector)}, nil
+	projector := newProjector(p.config.projector(), writer, fence, detector.twin())
+	return &Rehearsal{plane: p, loop: l, projector: projector}, nil
 }
 
 // SetDeviceValueModel sets the value model of devices, as Plane.DeviceValueModel returns it; with nil the model is

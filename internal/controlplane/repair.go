@@ -17,6 +17,10 @@ type recordRepair struct {
 	logger *slog.Logger
 }
 
+func newRecordRepair(b unitBuilder, nodes *nodeWatch, view *fleetView, log *slog.Logger) *recordRepair {
+	return &recordRepair{unitBuilder: b, nodes: nodes, view: view, logger: log}
+}
+
 // tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
 // (P3.9).
 func (r *recordRepair) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {

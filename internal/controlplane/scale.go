@@ -44,7 +44,8 @@ type scalingConfig struct {
 	// Query returns the number that a Prometheus server gives for an expression. It is called on goroutines of the
 	// questions; nil stands for no answers.
 	Query func(ctx context.Context, base, query string) (float64, error)
-	Asker questioner
+	// Ask runs a question on a goroutine of its own. It returns false if too many are running.
+	Ask func(ctx context.Context, question func(context.Context)) bool
 	// LastMoment returns the newest moment of a schedule up to a time; zero for none.
 	LastMoment func(schedule, zone string, until time.Time) time.Time
 	// Demand returns what a task of a definition takes up.
@@ -246,7 +247,7 @@ func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measur
 	}
 	a.used = true
 	if !a.busy && s.config.Query != nil {
-		a.busy = s.config.Asker.ask(ctx, func(ctx context.Context) {
+		a.busy = s.config.Ask(ctx, func(ctx context.Context) {
 			value, err := s.config.Query(ctx, q.url, q.expr)
 			s.mu.Lock()
 			defer s.mu.Unlock()

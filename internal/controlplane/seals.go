@@ -8,7 +8,7 @@ import (
 // sealUnits records the revision from which records of attempts carry a seal, once all servers write seals. It removes
 // the record when a server of an older build has joined (P3.9).
 func (p *projector) sealUnits(snap *store.Snapshot) ([]store.Unit, error) {
-	fence := p.lossDetector.fence
+	fence := p.fence
 	e, stands := snap.Seals(p.config.Domain)
 	var u store.Unit
 	u.Compare(p.config.Tables.Prefix().Seals(p.config.Domain), e.Modified)

@@ -14,7 +14,7 @@ type term struct {
 	config   Config
 	fence    *store.Fence
 	writer   *store.Writer
-	detector lossDetector
+	detector *lossDetector
 	plans    *planCommits
 	tables   tableProbe
 	// written is the revision at which the tables show all writes of this leader. Nothing is decided from older tables,
@@ -22,9 +22,9 @@ type term struct {
 	written uint64
 }
 
-func newTerm(c Config, w *store.Writer, d lossDetector) *term {
+func newTerm(c Config, w *store.Writer, fence *store.Fence, d *lossDetector) *term {
 	return &term{
-		config: c, fence: d.fence, writer: w, detector: d, tables: tableProbe{config: c},
+		config: c, fence: fence, writer: w, detector: d, tables: tableProbe{config: c},
 		plans: newPlanCommits(c, w),
 	}
 }
@@ -90,34 +90,4 @@ var errSettled = errors.New("a plan was settled; deciding again")
 func (t *term) isDeposed(snap *store.Snapshot) bool {
 	leader, ok := snap.Leader(t.config.Domain)
 	return !ok || leader.Modified != t.fence.Modified
-}
-
-// alarmUnit records that the operator has to decide, unless that is recorded, and the highest plan that was seen.
-func (t *term) alarmUnit(snap *store.Snapshot) (store.Unit, bool) {
-	var u store.Unit
-	var next cluster.Recovery
-	alarm := t.detector.alarm
-	key := t.config.Tables.Prefix().Recovery(t.config.Domain)
-	e, ok := snap.Recovery(t.config.Domain)
-	if ok && e.Value.State == cluster.RecoveryNeeded && (alarm == nil || e.Value.Shown.Compare(alarm.Shown) >= 0) {
-		if next, alarm = *e.Value, nil; next.Plan >= t.detector.highestPlan {
-			return u, false
-		}
-	} else if alarm != nil {
-		next = *alarm
-	} else {
-		return u, false
-	}
-	next.Plan = max(next.Plan, t.detector.highestPlan)
-	u.Compare(key, e.Modified)
-	if err := u.Put(key, &next); err != nil {
-		t.config.Logger.Error("the alarm cannot be written", "error", err)
-		return u, false
-	}
-	if alarm == nil { // its event was written before
-		return u, true
-	}
-	u.Event(cluster.Event{Type: "recovery.needed", Reason: cluster.ReasonRecovery, Message: alarm.Cause})
-	t.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)
-	return u, true
 }

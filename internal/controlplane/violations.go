@@ -17,8 +17,9 @@ type recheckSet struct {
 	owners map[cluster.OwnerRef]bool
 }
 
+// newRecheckSet returns an empty set.
 func newRecheckSet() *recheckSet {
-	return &recheckSet{all: true, nodes: map[string]bool{}, owners: map[cluster.OwnerRef]bool{}}
+	return &recheckSet{nodes: map[string]bool{}, owners: map[cluster.OwnerRef]bool{}}
 }
 
 func (s *recheckSet) clear() {
@@ -27,10 +28,10 @@ func (s *recheckSet) clear() {
 	clear(s.owners)
 }
 
-// merge adds the nodes of another set, or all attempts.
-func (s *recheckSet) merge(nodes map[string]bool, all bool) {
-	s.all = s.all || all
-	maps.Copy(s.nodes, nodes)
+// addNodes adds the nodes of another set, or all attempts if the other one has all.
+func (s *recheckSet) addNodes(other *recheckSet) {
+	s.all = s.all || other.all
+	maps.Copy(s.nodes, other.nodes)
 }
 
 // violations holds the attempts that are to leave their nodes because of a taint, or because a demand is not met any

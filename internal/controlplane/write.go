@@ -21,6 +21,12 @@ const (
 	maxConclusionsWithEvents = 14
 )
 
+// addDecision adds the units of a decision about an owner.
+func (b *unitBuilder) addDecision(o cluster.OwnerRef, d reconciler.Decision, units *[]store.Unit) error {
+	w := &decisionWriter{*b, o}
+	return w.writeDecision(d, units)
+}
+
 func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Unit) error {
 	if err := w.writeConclusions(d, units); err != nil {
 		return err
