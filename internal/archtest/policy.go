@@ -181,8 +181,12 @@ var layers = map[string][]string{
 		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
 	},
 	"internal/controlplane": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...",
+		"internal/logic/...", "internal/observe",
 		"internal/store", "internal/telemetry", "internal/timetable",
+	},
+	"internal/controlplane/nodewatch": {
+		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
 	},
 	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
 	"internal/dispatcher": {

@@ -47,7 +47,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	// 3. Decide for each owner that changed or is due.
 	units, jumped := l.clock.noteJump()
 	if jumped {
-		l.nodes.restartSilence(l.config.Clock())
+		l.nodes.RestartSilence(l.config.Clock())
 	}
 	units = append(units, verdicts...)
 	nextMove := l.rebalancing.advance(snap, l.clock.now, &units)
@@ -87,13 +87,13 @@ func (l *loop) learn(snap *store.Snapshot, changes store.Changes) {
 // and the wait until nodes are judged next.
 func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool) ([]store.Unit, time.Duration) {
 	_, recovered := snap.Recovery(l.config.Domain)
-	l.nodes.setRecovery(recovered, held)
-	verdicts, next := l.nodes.judgeNodes(snap, changes, l.clock.now)
-	l.learner.learnVerdicts(snap, verdicts.touched, l.hasCycled) // the first cycle decides for all owners
+	l.nodes.SetRecovery(recovered, held)
+	verdicts, next := l.nodes.Judge(snap, changes, l.clock.now)
+	l.learner.learnVerdicts(snap, verdicts.Touched, l.hasCycled) // the first cycle decides for all owners
 	l.violations.update(snap, l.view.rechecks, l.clock.now)
 	l.term.plans.noteChecked(l.view.rechecks)
 	l.view.rechecks.clear()
-	return verdicts.units, next
+	return verdicts.Units, next
 }
 
 // recoverySentence is why all tasks wait during a recovery.

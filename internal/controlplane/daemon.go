@@ -4,20 +4,21 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // daemonNodes holds, for each node, the facts that decide which daemons run there, beside those that the fleet holds.
 type daemonNodes struct {
-	facts map[string]daemonNodeFacts
+	facts map[string]nodewatch.DaemonFacts
 	// changed says that all daemons are to be decided for again.
 	changed bool
 }
 
 // setDaemonFacts takes the facts of a node and notes whether they have changed. It is called before the fleet learns of
 // the node; now is nil for a node that is not the domain's.
-func (v *fleetView) setDaemonFacts(name string, now *scheduler.Node, facts daemonNodeFacts) {
+func (v *fleetView) setDaemonFacts(name string, now *scheduler.Node, facts nodewatch.DaemonFacts) {
 	was, _, had := v.fleet.Node(name)
 	if had != (now != nil) || v.daemons.facts[name] != facts || had && !equalForDaemons(&was, now) {
 		v.daemons.changed = true
@@ -26,7 +27,7 @@ func (v *fleetView) setDaemonFacts(name string, now *scheduler.Node, facts daemo
 		v.rechecks.nodes[name] = true
 	}
 	delete(v.daemons.facts, name)
-	if facts != (daemonNodeFacts{}) {
+	if facts != (nodewatch.DaemonFacts{}) {
 		v.daemons.facts[name] = facts
 	}
 }
@@ -43,7 +44,7 @@ func (v *fleetView) daemonNodes(yield func(reconciler.DaemonNode) bool) {
 	for _, name := range v.fleet.Nodes() {
 		n, _, _ := v.fleet.Node(name)
 		facts := v.daemons.facts[name]
-		d := reconciler.DaemonNode{Node: &n, Gone: facts.gone, Silent: facts.silent, Alone: facts.onlyDaemonsLeft}
+		d := reconciler.DaemonNode{Node: &n, Gone: facts.Gone, Silent: facts.Silent, Alone: facts.OnlyDaemonsLeft}
 		if !yield(d) {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -17,7 +18,7 @@ import (
 type fleetView struct {
 	domain string
 	fleet  *scheduler.Fleet
-	nodes  *nodeWatch
+	nodes  *nodewatch.Watch
 	// rechecks says whose attempts may violate their constraints since the fleet changed.
 	rechecks *recheckSet
 	// charged are the attempts for which the fleet holds a reservation. unconfirmed are those of them that were placed
@@ -35,14 +36,14 @@ type fleetView struct {
 	changed bool
 }
 
-func newFleetView(domain string, nodes *nodeWatch) *fleetView {
+func newFleetView(domain string, nodes *nodewatch.Watch) *fleetView {
 	rechecks := newRecheckSet()
 	rechecks.all = true
 	return &fleetView{
 		domain: domain, fleet: scheduler.NewFleet(), nodes: nodes, rechecks: rechecks,
 		charged: map[store.AttemptKey]fleetCharge{}, unconfirmed: map[store.AttemptKey]bool{},
 		unreadable: map[store.AttemptKey]unreadableRecord{}, policies: policyCache{},
-		daemons: daemonNodes{facts: map[string]daemonNodeFacts{}},
+		daemons: daemonNodes{facts: map[string]nodewatch.DaemonFacts{}},
 	}
 }
 
@@ -102,7 +103,7 @@ func (v *fleetView) charge(snap *store.Snapshot, key store.AttemptKey) *store.At
 // chargeRow is charge for an attempt with a known row, nil for none.
 func (v *fleetView) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	held, isHeld := v.charged[key]
-	v.nodes.noteUnkillable(key, row)
+	v.nodes.NoteUnkillable(key, row)
 	v.noteUnreadable(snap, key, row)
 	over := !observe.HoldsRoom(row)
 	var d *cluster.Desired
@@ -216,7 +217,7 @@ func (v *fleetView) refusesTasks(name string) bool {
 			return true
 		}
 	}
-	return !v.nodes.hasReported(name)
+	return !v.nodes.HasReported(name)
 }
 
 // setNode brings a node of the fleet to the tables and to the verdict on it.
@@ -224,14 +225,14 @@ func (v *fleetView) setNode(snap *store.Snapshot, name string) {
 	v.changed = true
 	n := observe.Node(snap, v.domain, name)
 	if n == nil {
-		v.setDaemonFacts(name, nil, daemonNodeFacts{})
+		v.setDaemonFacts(name, nil, nodewatch.DaemonFacts{})
 		v.fleet.RemoveNode(name)
 		return
 	}
 	n.Cordon, n.Reserved = n.Cordon || v.refusesTasks(name), v.reservations.at[name]
-	facts := v.nodes.daemonFactsOf(name)
+	facts := v.nodes.DaemonFactsOf(name)
 	host, ok := snap.Host(name)
-	facts.gone = facts.gone || ok && host.Value.Gone
+	facts.Gone = facts.Gone || ok && host.Value.Gone
 	v.setDaemonFacts(name, n, facts)
 	v.fleet.SetNode(*n)
 }

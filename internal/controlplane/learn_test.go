@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/planetest"
 	"github.com/berthd/berth/internal/store"
 )
@@ -22,7 +23,7 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		tables.Put(p.Service("c", name),
 			&cluster.Service{Cluster: "c", Name: name, Count: 1, Lifespan: cluster.Lifespan{Generation: 1}})
 	}
-	watch := newNodeWatch(nodeWatchConfig{
+	watch := nodewatch.New(nodewatch.Config{
 		Tables: tables.Tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return time.Hour },
 	}, 1, func() bool { return false })

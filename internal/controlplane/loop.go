@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -29,7 +30,7 @@ type loop struct {
 	term *term
 
 	// What the leader knows of the domain, and whom and what it is to decide for.
-	nodes      *nodeWatch
+	nodes      *nodewatch.Watch
 	view       *fleetView
 	learner    *learner
 	violations *violations
@@ -54,7 +55,7 @@ type loop struct {
 // newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm.
 func newLoop(p *Plane) *loop {
 	c := p.config
-	nodes := newNodeWatch(nodeWatchConfig{
+	nodes := nodewatch.New(nodewatch.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
 	}, 0, func() bool { return false })
 	view, queue := newFleetView(c.Domain, nodes), newOwnerQueue(c.Tables.Prefix(), maxTasksPerCycle)
@@ -88,7 +89,7 @@ func newLoop(p *Plane) *loop {
 // anew.
 func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *lossDetector) {
 	l.term = newTerm(l.config, w, fence, d)
-	l.nodes.startTerm(fence.Incarnation, l.term.hasUnknownPlacements)
+	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)
 	l.learner.postpone(l.config.Now())
 	l.view.recheckAll()
 	l.clock.startTerm(l.config.Tables.Snapshot())

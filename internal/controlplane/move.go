@@ -16,7 +16,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 	from int,
 ) (scheduler.Result, []*reconciler.Move) {
 	stuck := map[string]string{}
-	l.nodes.setStuck(stuck)
+	l.nodes.SetStuck(stuck)
 	if len(moves) == 0 {
 		return r, nil
 	}
@@ -43,7 +43,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 		}
 		l.rebalancing.noteRefusal(w)
 		stays = append(stays, w)
-		if !l.nodes.isDraining(m.From) {
+		if !l.nodes.IsDraining(m.From) {
 			continue // its reason is shown once the node drains
 		}
 		if count[m.From]++; first[m.From] == "" {

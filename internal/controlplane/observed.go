@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/observe"
@@ -25,7 +26,7 @@ func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 // leaderInputs gives the inputs of decisions that are in no record, from the leader's term. Its methods change nothing.
 // It implements observe.Leader.
 type leaderInputs struct {
-	nodes       *nodeWatch
+	nodes       *nodewatch.Watch
 	view        *fleetView
 	gates       *gates
 	preemption  *preemption
@@ -35,19 +36,19 @@ type leaderInputs struct {
 
 // Absence returns what the silence of a node means for the tasks of an owner of the kind.
 func (in leaderInputs) Absence(node string, kind cluster.Kind) watcher.Absence {
-	return in.nodes.absenceOf(node, kind)
+	return in.nodes.AbsenceOf(node, kind)
 }
 
 // HasReported reports whether the node has sent a full report under this leader.
-func (in leaderInputs) HasReported(node string) bool { return in.nodes.hasReported(node) }
+func (in leaderInputs) HasReported(node string) bool { return in.nodes.HasReported(node) }
 
 // Drain returns the drain of a node, or nil.
-func (in leaderInputs) Drain(node string) *cluster.Drain { return in.nodes.drainOf(node) }
+func (in leaderInputs) Drain(node string) *cluster.Drain { return in.nodes.DrainOf(node) }
 
 // LeaveReason returns the first reason of these: memory pressure on the node, a task that needs the room, a violation,
 // a rebalancing.
 func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
-	if p := in.nodes.pressureOn(row); p != nil {
+	if p := in.nodes.PressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
 	return cmp.Or(in.preemption.leaveReason(row), in.violations.leaveReason(row), in.rebalancing.leaveReason(row))

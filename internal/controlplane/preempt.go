@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -32,7 +33,7 @@ const (
 type preemption struct {
 	clock    func() time.Duration // boot-time clock
 	view     *fleetView
-	nodes    *nodeWatch
+	nodes    *nodewatch.Watch
 	queue    *ownerQueue
 	promises map[cluster.TaskID]*promise
 	victims  map[string]*cluster.Victim // by UUID
@@ -55,7 +56,7 @@ type promise struct {
 	since   time.Time
 }
 
-func newPreemption(clock func() time.Duration, view *fleetView, nodes *nodeWatch, queue *ownerQueue) *preemption {
+func newPreemption(clock func() time.Duration, view *fleetView, nodes *nodewatch.Watch, queue *ownerQueue) *preemption {
 	return &preemption{
 		clock: clock, view: view, nodes: nodes, queue: queue,
 		promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{},
@@ -355,7 +356,7 @@ func (p *preemption) collectVictims(domain *observe.Domain, maxPriority int) *vi
 		case v.Leaving:
 		case row.Outcome != nil: // a move: the attempt runs until its next one is healthy, which may take long
 			continue
-		case last.exempt || v.Priority > maxPriority || p.nodes.absenceOf(row.Node, o.Kind) != watcher.Present:
+		case last.exempt || v.Priority > maxPriority || p.nodes.AbsenceOf(row.Node, o.Kind) != watcher.Present:
 			continue
 		default:
 			g.eligible++

@@ -55,7 +55,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	l := newLoop(p)
 	l.startTerm(writer, fence, detector)
 	l.placing.synchronous = true
-	l.nodes.ignoreGaps() // time leaps in a rehearsal
+	l.nodes.IgnoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
 	projector := newProjector(p.config.projector(), writer, fence, detector.twin())
 	return &Rehearsal{plane: p, loop: l, projector: projector}, nil

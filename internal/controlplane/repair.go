@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -12,12 +13,12 @@ import (
 // recordRepair writes back, or deletes, the records of attempts that others wrote over.
 type recordRepair struct {
 	unitBuilder
-	nodes  *nodeWatch
+	nodes  *nodewatch.Watch
 	view   *fleetView
 	logger *slog.Logger
 }
 
-func newRecordRepair(b unitBuilder, nodes *nodeWatch, view *fleetView, log *slog.Logger) *recordRepair {
+func newRecordRepair(b unitBuilder, nodes *nodewatch.Watch, view *fleetView, log *slog.Logger) *recordRepair {
 	return &recordRepair{unitBuilder: b, nodes: nodes, view: view, logger: log}
 }
 
@@ -55,11 +56,11 @@ func (r *recordRepair) repairRecord(row *store.AttemptRow) []store.Unit {
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	gone := r.nodes.isGone(row.Node)
+	gone := r.nodes.IsGone(row.Node)
 	switch {
 	case desired != nil:
 	case gone:
-	case !r.nodes.hasReported(row.Node):
+	case !r.nodes.HasReported(row.Node):
 		return nil
 	default:
 		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.hasReportedSince(r.snap, row) {
@@ -113,8 +114,8 @@ func (r *recordRepair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
-	case r.nodes.isGone(row.Node):
-	case !r.nodes.hasReported(row.Node):
+	case r.nodes.IsGone(row.Node):
+	case !r.nodes.HasReported(row.Node):
 		return nil
 	case !r.view.hasReportedSince(r.snap, row):
 		return r.requestFullReport(row.Node)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/planetest"
 	"github.com/berthd/berth/internal/store"
 )
@@ -17,7 +18,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	tables, now := planetest.NewTables(t), time.Hour
 	p, task := tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
 	log := slog.New(slog.DiscardHandler)
-	watch := newNodeWatch(nodeWatchConfig{
+	watch := nodewatch.New(nodewatch.Config{
 		Tables: tables.Tables, Domain: cluster.DefaultDomain, Logger: log, Clock: func() time.Duration { return now },
 	}, 1, func() bool { return false })
 	view := newFleetView(cluster.DefaultDomain, watch)
@@ -25,8 +26,8 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	judge := func(session, seq uint64) {
 		tables.SetPulse("a", cluster.Pulse{Session: session, Seq: seq, At: now, Next: 5 * time.Second})
 		now += time.Second
-		out, _ := watch.judgeNodes(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0).Add(now))
-		for _, u := range out.units {
+		out, _ := watch.Judge(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0).Add(now))
+		for _, u := range out.Units {
 			tables.Commit(u.Group)
 		}
 	}
@@ -41,7 +42,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	for seq := range uint64(120) {
 		judge(1, seq)
 	}
-	if !watch.hasReported("a") {
+	if !watch.HasReported("a") {
 		t.Fatal("the node is not ready")
 	}
 	tables.Commit(store.Group{Ops: []store.Op{

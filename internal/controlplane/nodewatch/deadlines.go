@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"container/heap"

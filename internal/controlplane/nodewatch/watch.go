@@ -1,4 +1,6 @@
-package controlplane
+// Package nodewatch judges the nodes of a domain for their leader: which are heard, silent, drained or gone, by their
+// reports and by the silence since (P6.2).
+package nodewatch
 
 import (
 	"log/slog"
@@ -16,8 +18,8 @@ import (
 // was forgotten and registered anew.
 const staleSessionAge = 5 * time.Second
 
-// nodeWatchConfig is what a nodeWatch needs.
-type nodeWatchConfig struct {
+// Config is what a Watch needs.
+type Config struct {
 	Tables *store.Tables
 	Domain string
 	Logger *slog.Logger
@@ -27,10 +29,10 @@ type nodeWatchConfig struct {
 	Without clause.Set
 }
 
-// nodeWatch keeps the watcher's verdicts of one leadership term. Outside of a term it only takes note of attempts that
+// Watch keeps the watcher's verdicts of one leadership term. Outside of a term it only takes note of attempts that
 // live after KILL. It is for one goroutine.
-type nodeWatch struct {
-	config       nodeWatchConfig
+type Watch struct {
+	config       Config
 	incarnation  uint64
 	options      watcher.Options
 	armed        time.Duration
@@ -68,11 +70,11 @@ type sessionStart struct {
 	at              time.Duration
 }
 
-// newNodeWatch returns a watch whose term begins now. hasUnknownPlacements reports whether a plan may name any node, as
+// New returns a watch whose term begins now. hasUnknownPlacements reports whether a plan may name any node, as
 // it is in flight or its result is unknown.
-func newNodeWatch(c nodeWatchConfig, incarnation uint64, hasUnknownPlacements func() bool) *nodeWatch {
+func New(c Config, incarnation uint64, hasUnknownPlacements func() bool) *Watch {
 	now := c.Clock()
-	return &nodeWatch{
+	return &Watch{
 		config:               c,
 		incarnation:          incarnation,
 		options:              watcher.DefaultOptions(),
@@ -91,31 +93,31 @@ func newNodeWatch(c nodeWatchConfig, incarnation uint64, hasUnknownPlacements fu
 	}
 }
 
-// startTerm begins another term. The watch keeps what the tables told it; a leader has to see silence itself.
-func (w *nodeWatch) startTerm(incarnation uint64, hasUnknownPlacements func() bool) {
+// StartTerm begins another term. The watch keeps what the tables told it; a leader has to see silence itself.
+func (w *Watch) StartTerm(incarnation uint64, hasUnknownPlacements func() bool) {
 	unkillable := w.unkillable
-	*w = *newNodeWatch(w.config, incarnation, hasUnknownPlacements)
+	*w = *New(w.config, incarnation, hasUnknownPlacements)
 	w.unkillable = unkillable
 }
 
-// setRecovery notes whether the operator decided how to go on after the store went back, and whether the leader waits
+// SetRecovery notes whether the operator decided how to go on after the store went back, and whether the leader waits
 // for that decision (P1.7).
-func (w *nodeWatch) setRecovery(recovered, held bool) { w.recovered, w.held = recovered, held }
+func (w *Watch) SetRecovery(recovered, held bool) { w.recovered, w.held = recovered, held }
 
-// restartSilence starts all silence again, after the wall clock was set.
-func (w *nodeWatch) restartSilence(now time.Duration) { w.armed = now }
+// RestartSilence starts all silence again, after the wall clock was set.
+func (w *Watch) RestartSilence(now time.Duration) { w.armed = now }
 
-// ignoreGaps lets any time pass between two passes, for a caller that sets the time.
-func (w *nodeWatch) ignoreGaps() { w.options.Gap = 1 << 62 }
+// IgnoreGaps lets any time pass between two passes, for a caller that sets the time.
+func (w *Watch) IgnoreGaps() { w.options.Gap = 1 << 62 }
 
-// setStuck notes, by node, why tasks cannot be moved away from it.
-func (w *nodeWatch) setStuck(stuck map[string]string) { w.stuck = stuck }
+// SetStuck notes, by node, why tasks cannot be moved away from it.
+func (w *Watch) SetStuck(stuck map[string]string) { w.stuck = stuck }
 
-// judged is the result of judging nodes.
-type judged struct {
-	units []store.Unit
-	// touched are the nodes whose tasks may have to be decided again.
-	touched []string
+// Judged is the result of judging nodes.
+type Judged struct {
+	Units []store.Unit
+	// Touched are the nodes whose tasks may have to be decided again.
+	Touched []string
 }
 
 // hasRecords reports whether a node has a record of its own or a registration.
@@ -126,7 +128,7 @@ func hasRecords(snap *store.Snapshot, name string) bool {
 }
 
 // checkMassSilence finds out whether so many nodes are silent that the fault is likely elsewhere (P6.2).
-func (w *nodeWatch) checkMassSilence(now time.Duration) []store.Unit {
+func (w *Watch) checkMassSilence(now time.Duration) []store.Unit {
 	massSilence := false
 	if len(w.silent) > 0 {
 		verdicts := make([]watcher.Verdict, 0, len(w.verdicts))
@@ -156,7 +158,7 @@ func (w *nodeWatch) checkMassSilence(now time.Duration) []store.Unit {
 
 // isPaused reports whether tasks of silent nodes are not replaced: in a mass silence that the operator did not
 // override.
-func (w *nodeWatch) isPaused(snap *store.Snapshot, wall time.Time) bool {
+func (w *Watch) isPaused(snap *store.Snapshot, wall time.Time) bool {
 	if !w.massSilence {
 		return false
 	}
@@ -165,7 +167,7 @@ func (w *nodeWatch) isPaused(snap *store.Snapshot, wall time.Time) bool {
 }
 
 // input gathers the watcher's input on a node, and returns the revision of the node's record.
-func (w *nodeWatch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input,
+func (w *Watch) input(snap *store.Snapshot, name string, now time.Duration, wall time.Time) (in watcher.Input,
 	rev uint64,
 ) {
 	in = watcher.Input{
@@ -212,7 +214,7 @@ func (w *nodeWatch) input(snap *store.Snapshot, name string, now time.Duration, 
 }
 
 // countLeft counts the attempts that stand on a node, and one more if a plan with an unknown result may name it.
-func (w *nodeWatch) countLeft(snap *store.Snapshot, name string) int {
+func (w *Watch) countLeft(snap *store.Snapshot, name string) int {
 	n := 0
 	for row := range snap.NodeAttempts(name) {
 		if _, ours := row.Ref(); ours && row.Standing() {
@@ -226,7 +228,7 @@ func (w *nodeWatch) countLeft(snap *store.Snapshot, name string) int {
 }
 
 // judgeNode judges a node and adds to out what follows from a new verdict.
-func (w *nodeWatch) judgeNode(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *judged) {
+func (w *Watch) judgeNode(snap *store.Snapshot, name string, now time.Duration, wall time.Time, out *Judged) {
 	in, rev := w.input(snap, name, now, wall)
 	v, ok := watcher.Judge(in)
 	if !ok {
@@ -242,13 +244,13 @@ func (w *nodeWatch) judgeNode(snap *store.Snapshot, name string, now time.Durati
 	if !had || was.Heard != v.Heard || was.Absence(false) != v.Absence(false) || was.Absence(true) != v.Absence(true) ||
 		!sameDrain(was.Drain, v.Drain) || was.onlyDaemonsLeft != w.verdicts[name].onlyDaemonsLeft ||
 		was.Foreign != v.Foreign || was.Node.State != v.Node.State {
-		out.touched = append(out.touched, name)
+		out.Touched = append(out.Touched, name)
 	}
 	switch {
 	case v.Foreign:
 		return
 	case v.Forget:
-		out.units = append(out.units, w.forget(snap, name))
+		out.Units = append(out.Units, w.forget(snap, name))
 		return
 	case !v.Changed:
 		return
@@ -263,7 +265,7 @@ func (w *nodeWatch) judgeNode(snap *store.Snapshot, name string, now time.Durati
 	if v.Event.Type != "" {
 		u.Event(v.Event)
 	}
-	out.units = append(out.units, u)
+	out.Units = append(out.Units, u)
 }
 
 func sameDrain(a, b *cluster.Drain) bool {
@@ -274,7 +276,7 @@ func sameDrain(a, b *cluster.Drain) bool {
 }
 
 // forget removes the records of a node that is gone and has no attempts left.
-func (w *nodeWatch) forget(snap *store.Snapshot, name string) store.Unit {
+func (w *Watch) forget(snap *store.Snapshot, name string) store.Unit {
 	prefix := w.config.Tables.Prefix()
 	var u store.Unit
 	remove := func(key string, rev uint64) {
@@ -303,8 +305,8 @@ func (w *nodeWatch) forget(snap *store.Snapshot, name string) store.Unit {
 	return u
 }
 
-// absenceOf returns what the verdict on a node means for a task on it.
-func (w *nodeWatch) absenceOf(node string, kind cluster.Kind) watcher.Absence {
+// AbsenceOf returns what the verdict on a node means for a task on it.
+func (w *Watch) AbsenceOf(node string, kind cluster.Kind) watcher.Absence {
 	v, ok := w.verdicts[node]
 	if !ok {
 		return watcher.Present
@@ -312,51 +314,51 @@ func (w *nodeWatch) absenceOf(node string, kind cluster.Kind) watcher.Absence {
 	return v.Absence(kind == cluster.KindJob)
 }
 
-// drainOf returns the drain of a node, or nil.
-func (w *nodeWatch) drainOf(node string) *cluster.Drain {
+// DrainOf returns the drain of a node, or nil.
+func (w *Watch) DrainOf(node string) *cluster.Drain {
 	if v, ok := w.verdicts[node]; ok && !v.Foreign && !v.Gone {
 		return v.Drain
 	}
 	return nil
 }
 
-// hasReported reports whether the node has sent a full report under this leader.
-func (w *nodeWatch) hasReported(node string) bool {
+// HasReported reports whether the node has sent a full report under this leader.
+func (w *Watch) HasReported(node string) bool {
 	v, ok := w.verdicts[node]
 	return ok && v.Heard && v.Node.State != cluster.NodeJoining
 }
 
-// isGone reports whether the node is known never to come back.
-func (w *nodeWatch) isGone(node string) bool {
+// IsGone reports whether the node is known never to come back.
+func (w *Watch) IsGone(node string) bool {
 	v, ok := w.verdicts[node]
 	return ok && v.Gone
 }
 
-// isDraining reports whether a node is being drained and not drained yet.
-func (w *nodeWatch) isDraining(node string) bool {
+// IsDraining reports whether a node is being drained and not drained yet.
+func (w *Watch) IsDraining(node string) bool {
 	v := w.verdicts[node]
 	return v != nil && v.Node.State == cluster.NodeDraining
 }
 
-// daemonNodeFacts is what decides whether daemons run on a node, besides what the fleet knows of it.
-type daemonNodeFacts struct {
-	// gone says that the node is known never to come back, silent that it is not heard.
-	gone, silent bool
-	// onlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
-	onlyDaemonsLeft bool
+// DaemonFacts is what decides whether daemons run on a node, besides what the fleet knows of it.
+type DaemonFacts struct {
+	// Gone says that the node is known never to come back, Silent that it is not heard.
+	Gone, Silent bool
+	// OnlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
+	OnlyDaemonsLeft bool
 }
 
-// daemonFactsOf returns the facts that follow from the verdict on a node. A node without a verdict is not silent.
-func (w *nodeWatch) daemonFactsOf(name string) daemonNodeFacts {
+// DaemonFactsOf returns the facts that follow from the verdict on a node. A node without a verdict is not silent.
+func (w *Watch) DaemonFactsOf(name string) DaemonFacts {
 	v, ok := w.verdicts[name]
 	if !ok {
-		return daemonNodeFacts{}
+		return DaemonFacts{}
 	}
-	return daemonNodeFacts{gone: v.Gone, silent: !v.Heard, onlyDaemonsLeft: v.onlyDaemonsLeft}
+	return DaemonFacts{Gone: v.Gone, Silent: !v.Heard, OnlyDaemonsLeft: v.onlyDaemonsLeft}
 }
 
-// noteUnkillable takes note of whether an attempt lives after KILL; row is nil for an attempt without records.
-func (w *nodeWatch) noteUnkillable(key store.AttemptKey, row *store.AttemptRow) {
+// NoteUnkillable takes note of whether an attempt lives after KILL; row is nil for an attempt without records.
+func (w *Watch) NoteUnkillable(key store.AttemptKey, row *store.AttemptRow) {
 	if row == nil {
 		for _, of := range w.unkillable { // order-free: it is in one of them at most
 			delete(of, key)

@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"context"
@@ -46,11 +46,11 @@ func BenchmarkJudge(b *testing.B) {
 	running.Go(func() { _ = tables.Run(ctx) })
 	<-tables.Synced()
 	now := time.Hour
-	config := nodeWatchConfig{
+	config := Config{
 		Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return now },
 	}
-	w := newNodeWatch(config, 1, func() bool { return false })
+	w := New(config, 1, func() bool { return false })
 	snap, seq, next := tables.Snapshot(), uint64(0), 0
 	beat := func() {
 		if next%nodes == 0 {
@@ -65,8 +65,8 @@ func BenchmarkJudge(b *testing.B) {
 	}
 	changes := store.Changes{Resync: true}
 	for b.Loop() {
-		if out, _ := w.judgeNodes(snap, changes, time.Now()); len(out.units) > 0 {
-			b.Fatalf("%d verdicts changed", len(out.units))
+		if out, _ := w.Judge(snap, changes, time.Now()); len(out.Units) > 0 {
+			b.Fatalf("%d verdicts changed", len(out.Units))
 		}
 		changes = store.Changes{}
 		now += time.Second

@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"log/slog"
@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// testWatch is a nodeWatch over tables that the test writes, at a time that the test sets.
+// testWatch is a Watch over tables that the test writes, at a time that the test sets.
 type testWatch struct {
-	*nodeWatch
+	*Watch
 	t      *testing.T
 	tables *planetest.Tables
 	now    time.Duration
@@ -24,7 +24,7 @@ type testWatch struct {
 func newTestWatch(t *testing.T) *testWatch {
 	t.Helper()
 	v := &testWatch{t: t, tables: planetest.NewTables(t), now: time.Hour, events: map[string]int{}}
-	v.nodeWatch = newNodeWatch(nodeWatchConfig{
+	v.Watch = New(Config{
 		Tables: v.tables.Tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return v.now },
 	}, 1, func() bool { return false })
@@ -37,8 +37,8 @@ func (v *testWatch) advance(d time.Duration) {
 	v.t.Helper()
 	for end := v.now + d; v.now < end; {
 		v.now += time.Second
-		out, _ := v.judgeNodes(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0).Add(v.now))
-		for _, u := range out.units {
+		out, _ := v.Judge(v.tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0).Add(v.now))
+		for _, u := range out.Units {
 			for _, e := range u.Events {
 				v.events[e.Type]++
 			}
@@ -64,7 +64,7 @@ func (v *testWatch) wantVerdict(name string, state cluster.NodeState, absence wa
 	if got == nil {
 		v.t.Fatalf("nothing is known of %s", name)
 	}
-	if a := v.absenceOf(name, cluster.KindService); got.Node.State != state || a != absence ||
+	if a := v.AbsenceOf(name, cluster.KindService); got.Node.State != state || a != absence ||
 		got.Node.Returns != returns {
 		v.t.Errorf("%s is %s, its services' tasks are %v, and it returned %d times; want %s, %v and %d (silence %v)",
 			name, got.Node.State, a, got.Node.Returns, state, absence, returns, got.Silence)

@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"github.com/berthd/berth/internal/cluster"
@@ -22,14 +22,14 @@ type disks struct {
 }
 
 // noteDisks publishes news of a node's disks from its newest report.
-func (w *nodeWatch) noteDisks(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
+func (w *Watch) noteDisks(snap *store.Snapshot, name string, in *watcher.Input, out *Judged) {
 	stats := statsOf(in)
 	if stats == nil {
 		return
 	}
 	publish := func(kind, message string) {
 		e := cluster.Event{Type: kind, Node: name, Reason: cluster.ReasonShortDisk, Message: message}
-		out.units = append(out.units, store.Unit{Events: []cluster.Event{e}})
+		out.Units = append(out.Units, store.Unit{Events: []cluster.Event{e}})
 	}
 	if s := stats.Sweep; s != nil {
 		if w.disks.freed == nil {

@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"context"
@@ -20,11 +20,11 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// observer is a nodeWatch with tables of its own.
+// observer is a Watch with tables of its own.
 type observer struct {
 	tables *store.Tables
 	follow *store.Follower
-	watch  *nodeWatch
+	watch  *Watch
 }
 
 // nodesWorld is a store that two watches judge at the same times, with a clock.
@@ -56,10 +56,10 @@ func (w *nodesWorld) startTerm() {
 	for _, o := range w.observers {
 		nothing := func() bool { return false }
 		if o.watch != nil {
-			o.watch.startTerm(1, nothing)
+			o.watch.StartTerm(1, nothing)
 			continue
 		}
-		o.watch = newNodeWatch(nodeWatchConfig{
+		o.watch = New(Config{
 			Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return w.now },
 		}, 1, nothing)
@@ -150,7 +150,7 @@ func (w *nodesWorld) act() {
 			row.Observed.Reason = cluster.ReasonUnkillable
 		}
 		for _, o := range w.observers {
-			o.watch.noteUnkillable(store.AttemptKey{Task: "c.s.1.0", Number: 1}, row)
+			o.watch.NoteUnkillable(store.AttemptKey{Task: "c.s.1.0", Number: 1}, row)
 		}
 	case "term":
 		w.startTerm()
@@ -207,17 +207,17 @@ func (w *nodesWorld) compare(write bool) {
 	due, every := w.observers[0], w.observers[1]
 	every.watch.sharedInputs = sharedInputs{} // judges all nodes in each pass
 	last := due.watch.last
-	var out [2]judged
+	var out [2]Judged
 	for i, o := range w.observers {
 		changes := o.follow.Take()
-		out[i], _ = o.watch.judgeNodes(o.tables.Snapshot(), changes, w.wall())
-		slices.Sort(out[i].touched)
+		out[i], _ = o.watch.Judge(o.tables.Snapshot(), changes, w.wall())
+		slices.Sort(out[i].Touched)
 	}
-	if diff := cmp.Diff(out[1].touched, out[0].touched); diff != "" {
+	if diff := cmp.Diff(out[1].Touched, out[0].Touched); diff != "" {
 		w.t.Fatalf("nodes that mean something else now (-all +due):\n%s", diff)
 	}
-	if !reflect.DeepEqual(out[0].units, out[1].units) {
-		w.t.Fatalf("looking at all writes\n%+v\nlooking at what is due\n%+v", out[1].units, out[0].units)
+	if !reflect.DeepEqual(out[0].Units, out[1].Units) {
+		w.t.Fatalf("looking at all writes\n%+v\nlooking at what is due\n%+v", out[1].Units, out[0].Units)
 	}
 	if diff := cmp.Diff(every.watch.summary(), due.watch.summary()); diff != "" {
 		w.t.Fatalf("verdicts (-all +due):\n%s", diff)
@@ -234,20 +234,20 @@ func (w *nodesWorld) compare(write bool) {
 		return
 	}
 	writer := store.NewWriter(w.engine, due.tables.Prefix(), nil, func() uint64 { return 1 })
-	if _, _, err := writer.Commit(context.Background(), out[0].units); err != nil {
+	if _, _, err := writer.Commit(context.Background(), out[0].Units); err != nil {
 		w.t.Fatal(err)
 	}
 	w.commit()
 }
 
 // summary returns the properties of verdicts that decisions use, by node.
-func (w *nodeWatch) summary() map[string]string {
+func (w *Watch) summary() map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.verdicts)) {
 		v := w.verdicts[name]
 		out[name] = fmt.Sprintf("%s until %v, heard %v, foreign %v, gone %v, drain %v, service %s, job %s",
 			v.Node.State, v.Node.Until, v.Heard,
-			v.Foreign, w.isGone(name), w.drainOf(name) != nil, v.Absence(false), v.Absence(true))
+			v.Foreign, w.IsGone(name), w.DrainOf(name) != nil, v.Absence(false), v.Absence(true))
 	}
 	return out
 }

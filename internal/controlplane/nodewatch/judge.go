@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"maps"
@@ -52,7 +52,7 @@ func newVerdict(v watcher.Verdict, in *watcher.Input) *verdict {
 }
 
 // setVerdict makes v the verdict on a node.
-func (w *nodeWatch) setVerdict(name string, v *verdict) {
+func (w *Watch) setVerdict(name string, v *verdict) {
 	w.verdicts[name] = v
 	setMember(w.everyPass, name, v.everyPass)
 	setMember(w.silent, name, !v.Heard && !v.Foreign)
@@ -60,7 +60,7 @@ func (w *nodeWatch) setVerdict(name string, v *verdict) {
 }
 
 // dropNode forgets a node that has no records any more.
-func (w *nodeWatch) dropNode(name string) {
+func (w *Watch) dropNode(name string) {
 	delete(w.verdicts, name)
 	delete(w.everyPass, name)
 	delete(w.silent, name)
@@ -81,17 +81,17 @@ func setMember(names map[string]bool, name string, in bool) {
 }
 
 // nextLook returns when the verdict on a node can change by time alone; 0 for never, and for a node without a verdict.
-func (w *nodeWatch) nextLook(name string) time.Duration {
+func (w *Watch) nextLook(name string) time.Duration {
 	if v := w.verdicts[name]; v != nil {
 		return v.NextDecision
 	}
 	return 0
 }
 
-// judgeNodes judges the nodes that changed and, about once a second, those that are due. It returns the wait until the
+// Judge judges the nodes that changed and, about once a second, those that are due. It returns the wait until the
 // next call.
-func (w *nodeWatch) judgeNodes(snap *store.Snapshot, c store.Changes, wall time.Time) (judged, time.Duration) {
-	var out judged
+func (w *Watch) Judge(snap *store.Snapshot, c store.Changes, wall time.Time) (Judged, time.Duration) {
+	var out Judged
 	now := w.config.Clock()
 	all := c.Resync || c.Domain || len(w.verdicts) == 0
 	if !all && now-w.last < maxPassInterval/2 {
@@ -114,15 +114,15 @@ func (w *nodeWatch) judgeNodes(snap *store.Snapshot, c store.Changes, wall time.
 			w.judgeNode(snap, name, now, wall, &out)
 		} else if w.verdicts[name] != nil {
 			w.dropNode(name)
-			out.touched = append(out.touched, name)
+			out.Touched = append(out.Touched, name)
 		}
 	}
-	out.units = append(out.units, w.checkMassSilence(now)...)
+	out.Units = append(out.Units, w.checkMassSilence(now)...)
 	return out, maxPassInterval / 2
 }
 
 // selectNodes returns the nodes that a pass judges, in order: all of them, or those that changed or are due.
-func (w *nodeWatch) selectNodes(snap *store.Snapshot, c store.Changes, all bool, wall time.Time) []string {
+func (w *Watch) selectNodes(snap *store.Snapshot, c store.Changes, all bool, wall time.Time) []string {
 	inputs := sharedInputs{
 		at: w.sharedInputs.at, armed: w.armed, paused: w.isPaused(snap, wall), recovered: w.recovered, held: w.held,
 	}

@@ -1,4 +1,4 @@
-package controlplane
+package nodewatch
 
 import (
 	"github.com/berthd/berth/internal/cluster"
@@ -16,13 +16,13 @@ type pressedNode struct {
 
 // notePressure takes note of memory pressure in a node's newest report. One attempt moves at a time: the agent's next
 // suggestion counts once the attempt of the last one is gone, as only then its memory is free.
-func (w *nodeWatch) notePressure(snap *store.Snapshot, name string, in *watcher.Input, out *judged) {
+func (w *Watch) notePressure(snap *store.Snapshot, name string, in *watcher.Input, out *Judged) {
 	p := pressureOf(in)
 	was := w.pressed[name]
 	if p == nil {
 		if was != nil {
 			delete(w.pressed, name)
-			out.touched = append(out.touched, name)
+			out.Touched = append(out.Touched, name)
 		}
 		return
 	}
@@ -30,13 +30,13 @@ func (w *nodeWatch) notePressure(snap *store.Snapshot, name string, in *watcher.
 		was = &pressedNode{}
 		w.pressed[name] = was
 		e := cluster.Event{Type: "node.pressure", Node: name, Reason: cluster.ReasonPressure, Message: p.Message}
-		out.units = append(out.units, store.Unit{Events: []cluster.Event{e}})
+		out.Units = append(out.Units, store.Unit{Events: []cluster.Event{e}})
 	}
 	if was.victim == p.Victim || observe.IsRelieving(snap, name) {
 		return
 	}
 	was.victim, was.pressure = p.Victim, p
-	out.touched = append(out.touched, name)
+	out.Touched = append(out.Touched, name)
 }
 
 // pressureOf returns the memory pressure in the newest report of the node's present session, or nil.
@@ -47,8 +47,8 @@ func pressureOf(in *watcher.Input) *cluster.Pressure {
 	return nil
 }
 
-// pressureOn returns the memory pressure that makes an attempt move, or nil.
-func (w *nodeWatch) pressureOn(row *store.AttemptRow) *cluster.Pressure {
+// PressureOn returns the memory pressure that makes an attempt move, or nil.
+func (w *Watch) PressureOn(row *store.AttemptRow) *cluster.Pressure {
 	if len(w.pressed) == 0 || row.Desired == nil {
 		return nil
 	}
