@@ -36,6 +36,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/telemetry"
@@ -197,14 +198,14 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	detector := newLossDetector(p.config.Domain, fence, p.config.Without)
+	detector := storeloss.New(p.config.Domain, fence, p.config.Without)
 	l.startTerm(writer, fence, detector)
 	p.term.Store(l)
 	defer p.term.Store(nil)
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config.projector(), writer, fence, detector.twin()).run(ctx) })
+	group.Go(func() error { return newProjector(p.config.projector(), writer, fence, detector.Twin()).run(ctx) })
 	var parts sync.WaitGroup
 	fenced := &TermWriter{p.config.Engine, fence, writer}
 	for _, n := range p.parts {

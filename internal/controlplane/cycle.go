@@ -34,7 +34,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		l.preemption.recoverPromises(snap, l.clock.now)
 	}
 	l.crons.learn(snap, changes)
-	held := l.term.detector.check(snap, changes, l.clock.now)
+	held := l.term.detector.Check(snap, changes, l.clock.now)
 	// 2. Judge the nodes.
 	verdicts, nextNode := l.judgeNodes(snap, changes, held)
 	l.hasCycled = true
@@ -107,7 +107,7 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 		return store.ErrFenced
 	}
 	l.plane.reasons.setHeld(recoverySentence)
-	u, alarm, ok, err := l.term.detector.alarmUnit(snap, l.config.Tables.Prefix())
+	u, alarm, ok, err := l.term.detector.AlarmUnit(snap, l.config.Tables.Prefix())
 	switch {
 	case err != nil:
 		l.config.Logger.Error("the alarm cannot be written", "error", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -87,7 +88,7 @@ func newLoop(p *Plane) *loop {
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
 // anew.
-func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *lossDetector) {
+func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector) {
 	l.term = newTerm(l.config, w, fence, d)
 	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)
 	l.learner.postpone(l.config.Now())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -33,7 +34,7 @@ type projector struct {
 	config       projectorConfig
 	writer       *store.Writer
 	fence        *store.Fence
-	lossDetector *lossDetector
+	lossDetector *storeloss.Detector
 	definitions  definitionSweep
 	follow       *store.Follower
 	next         time.Duration // time until the next plan record has to be projected; 0 for none
@@ -68,7 +69,7 @@ type planProgress struct {
 	scan int
 }
 
-func newProjector(c projectorConfig, w *store.Writer, fence *store.Fence, d *lossDetector) *projector {
+func newProjector(c projectorConfig, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *projector {
 	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
 		store.TopicNodes, store.TopicDomain, store.TopicLeader, // for the loss detector
@@ -121,7 +122,7 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 	changes := p.follow.Take()
 	snap := p.config.Tables.Snapshot()
 	p.learn(snap, changes)
-	if p.lossDetector.check(snap, changes, p.config.Now()) {
+	if p.lossDetector.Check(snap, changes, p.config.Now()) {
 		return false, nil
 	}
 	units, err := p.units(snap)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -50,14 +51,14 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	fence := &store.Fence{Key: key, Modified: result.Revision, Incarnation: leader.Incarnation, Epoch: leader.Epoch}
 	writer := store.NewWriter(c.Engine, prefix, fence, nil)
 	writer.Clock(c.Now)
-	detector := newLossDetector(c.Domain, fence, c.Without)
+	detector := storeloss.New(c.Domain, fence, c.Without)
 	p := New(c)
 	l := newLoop(p)
 	l.startTerm(writer, fence, detector)
 	l.placing.synchronous = true
 	l.nodes.IgnoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
-	projector := newProjector(p.config.projector(), writer, fence, detector.twin())
+	projector := newProjector(p.config.projector(), writer, fence, detector.Twin())
 	return &Rehearsal{plane: p, loop: l, projector: projector}, nil
 }
 

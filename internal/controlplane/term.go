@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -14,7 +15,7 @@ type term struct {
 	config   Config
 	fence    *store.Fence
 	writer   *store.Writer
-	detector *lossDetector
+	detector *storeloss.Detector
 	plans    *planCommits
 	tables   tableProbe
 	// written is the revision at which the tables show all writes of this leader. Nothing is decided from older tables,
@@ -22,7 +23,7 @@ type term struct {
 	written uint64
 }
 
-func newTerm(c Config, w *store.Writer, fence *store.Fence, d *lossDetector) *term {
+func newTerm(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *term {
 	return &term{
 		config: c, fence: fence, writer: w, detector: d, tables: tableProbe{config: c},
 		plans: newPlanCommits(c, w),

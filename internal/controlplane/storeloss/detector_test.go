@@ -1,4 +1,4 @@
-package controlplane
+package storeloss
 
 import (
 	"testing"
@@ -38,8 +38,8 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
 				Plan: c.plan,
 			})
-			s := newLossDetector(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
-			if got := s.check(tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
+			s := New(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
+			if got := s.Check(tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
 				t.Errorf("the alarm is given: %v, want %v", got, c.want)
 			}
 		})
@@ -59,13 +59,13 @@ func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 0)
 	tables.Put(p.Observed("a", task),
 		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
-	one := newLossDetector(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
-	other := one.twin()
-	if !one.check(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
+	one := New(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
+	other := one.Twin()
+	if !one.Check(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
 		t.Fatal("no alarm is given of a plan that the store does not have")
 	}
 	tables.Put(p.Plan(1), &cluster.PlanRecord{Seq: 1, Token: cluster.Token{Incarnation: 5, Epoch: 2}})
-	if !other.check(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) || other.alarm != one.alarm {
+	if !other.Check(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) || other.alarm != one.alarm {
 		t.Errorf("the other detector has the alarm %v, want %v", other.alarm, one.alarm)
 	}
 }

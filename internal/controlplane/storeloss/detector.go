@@ -1,4 +1,5 @@
-package controlplane
+// Package storeloss finds out whether the store lost writes without Berth's knowledge (P1.7).
+package storeloss
 
 import (
 	"fmt"
@@ -10,11 +11,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// lossDetector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token
+// Detector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token
 // above the store's own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm,
 // until the operator has decided how to go on. The decision begins another epoch, so the alarm of a detector is never
 // cleared.
-type lossDetector struct {
+type Detector struct {
 	domain string
 	// without switches clauses off, in proofs only.
 	without     clause.Set
@@ -24,18 +25,19 @@ type lossDetector struct {
 	highestPlan uint64 // the highest plan number of an attempt that an agent runs
 }
 
-func newLossDetector(domain string, fence *store.Fence, without clause.Set) *lossDetector {
-	return &lossDetector{domain: domain, without: without, fence: fence, shared: new(sharedAlarm)}
+// New returns a detector for the term with the fence. Off clauses are for proofs only.
+func New(domain string, fence *store.Fence, without clause.Set) *Detector {
+	return &Detector{domain: domain, without: without, fence: fence, shared: new(sharedAlarm)}
 }
 
-// twin returns another detector of the same term. Both give the alarm once one of them has the evidence.
-func (s *lossDetector) twin() *lossDetector {
-	return &lossDetector{domain: s.domain, without: s.without, fence: s.fence, shared: s.shared}
+// Twin returns another detector of the same term. Both give the alarm once one of them has the evidence.
+func (s *Detector) Twin() *Detector {
+	return &Detector{domain: s.domain, without: s.without, fence: s.fence, shared: s.shared}
 }
 
-// alarmUnit records that the operator has to decide, unless that is recorded, and the highest plan that was seen. It
+// AlarmUnit records that the operator has to decide, unless that is recorded, and the highest plan that was seen. It
 // returns false if there is nothing to record, and the alarm if it is new.
-func (s *lossDetector) alarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit, alarm *cluster.Recovery,
+func (s *Detector) AlarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit, alarm *cluster.Recovery,
 	some bool, err error,
 ) {
 	var next cluster.Recovery
@@ -81,8 +83,8 @@ func (a *sharedAlarm) merge(own *cluster.Recovery) *cluster.Recovery {
 	return a.highest
 }
 
-// check examines the nodes that changed and reports whether the leader is held back.
-func (s *lossDetector) check(snap *store.Snapshot, c store.Changes, now time.Time) bool {
+// Check examines the nodes that changed and reports whether the leader is held back.
+func (s *Detector) Check(snap *store.Snapshot, c store.Changes, now time.Time) bool {
 	if s.without.Off(clause.Incarnation) {
 		return false
 	}
@@ -109,7 +111,7 @@ func (s *lossDetector) check(snap *store.Snapshot, c store.Changes, now time.Tim
 // checkToken compares the token that a node showed with the leader's own. A node unknown to the store with another
 // incarnation comes from another store. It proves nothing about this one, and the watcher claims it above the
 // generation that it knew.
-func (s *lossDetector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, recovered bool, now time.Time) {
+func (s *Detector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, recovered bool, now time.Time) {
 	shown := status.Token
 	own := cluster.Token{Generation: shown.Generation, Incarnation: s.fence.Incarnation, Epoch: s.fence.Epoch}
 	if node, ok := snap.Node(status.Name); ok {
@@ -135,7 +137,7 @@ func (s *lossDetector) checkToken(snap *store.Snapshot, status *cluster.NodeStat
 // checkPlans looks for attempts that were placed by a plan which the store does not have; the newest plan record is
 // never deleted. It detects a loss within one term, which tokens do not show. former, unless nil, is the decision on an
 // earlier loss; attempts of that loss are left to it.
-func (s *lossDetector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {
+func (s *Detector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {
 	last := snap.LastPlan()
 	look := func(row *store.AttemptRow) {
 		o := row.Observed
@@ -181,7 +183,7 @@ func lostBefore(o *cluster.Observed, former *cluster.Recovery) bool {
 }
 
 // raiseAlarm sets the alarm, unless there is one for a token as high.
-func (s *lossDetector) raiseAlarm(shown cluster.Token, now time.Time, cause string) {
+func (s *Detector) raiseAlarm(shown cluster.Token, now time.Time, cause string) {
 	since := now.UTC()
 	if s.alarm != nil {
 		if shown.Compare(s.alarm.Shown) <= 0 {
