@@ -189,6 +189,9 @@ var layers = map[string][]string{
 		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
 	},
 	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
+	"internal/controlplane/projection": {
+		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/store",
+	},
 	"internal/controlplane/storeloss": {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",

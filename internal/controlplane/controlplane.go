@@ -36,6 +36,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/projection"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
@@ -96,8 +97,8 @@ type Plane struct {
 }
 
 // projector is the configuration of the projector.
-func (c *Config) projector() projectorConfig {
-	return projectorConfig{
+func (c *Config) projector() projection.Config {
+	return projection.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Now: c.Now, Clock: c.Clock, ProjectAfter: c.ProjectAfter,
 		Without: c.Without,
 	}
@@ -205,7 +206,7 @@ func (p *Plane) lead(leadership *store.Leadership, l *loop) error {
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config.projector(), writer, fence, detector.Twin()).run(ctx) })
+	group.Go(func() error { return projection.New(p.config.projector(), writer, fence, detector.Twin()).Run(ctx) })
 	var parts sync.WaitGroup
 	fenced := &TermWriter{p.config.Engine, fence, writer}
 	for _, n := range p.parts {

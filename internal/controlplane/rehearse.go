@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/projection"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
@@ -18,7 +19,7 @@ import (
 type Rehearsal struct {
 	plane     *Plane
 	loop      *loop
-	projector *projector
+	projector *projection.Projector
 }
 
 // maxCycleRestarts is how often Step repeats a cycle that asks for it, before it counts as a cycle that never ends.
@@ -58,7 +59,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	l.placing.synchronous = true
 	l.nodes.IgnoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
-	projector := newProjector(p.config.projector(), writer, fence, detector.Twin())
+	projector := projection.New(p.config.projector(), writer, fence, detector.Twin())
 	return &Rehearsal{plane: p, loop: l, projector: projector}, nil
 }
 
@@ -81,7 +82,7 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 		return 0, err
 	}
 	for more := true; more; {
-		if more, err = r.projector.step(ctx); err != nil {
+		if more, err = r.projector.Step(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -104,5 +105,5 @@ func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 func (r *Rehearsal) Close() {
 	r.loop.asker.running.Wait()
 	r.loop.follow.Close()
-	r.projector.follow.Close()
+	r.projector.Close()
 }

@@ -1,4 +1,4 @@
-package controlplane
+package projection
 
 import (
 	"github.com/berthd/berth/internal/cluster"
@@ -7,7 +7,7 @@ import (
 
 // sealUnits records the revision from which records of attempts carry a seal, once all servers write seals. It removes
 // the record when a server of an older build has joined (P3.9).
-func (p *projector) sealUnits(snap *store.Snapshot) ([]store.Unit, error) {
+func (p *Projector) sealUnits(snap *store.Snapshot) ([]store.Unit, error) {
 	fence := p.fence
 	e, stands := snap.Seals(p.config.Domain)
 	var u store.Unit

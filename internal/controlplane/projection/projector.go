@@ -1,4 +1,6 @@
-package controlplane
+// Package projection writes the per-task records of plan records, some time after them (P3.4). It also tidies the store
+// for a leader: plan records that are not needed any more, old events, and versions of definitions that nothing uses.
+package projection
 
 import (
 	"context"
@@ -28,10 +30,10 @@ const (
 	maxTrimsPerUnit = 100
 )
 
-// projector writes the per-task records of plan records, in order and some time after them (P3.4). It also deletes plan
+// Projector writes the per-task records of plan records, in order and some time after them (P3.4). It also deletes plan
 // records whose attempts are all projected, and bounds the event log.
-type projector struct {
-	config       projectorConfig
+type Projector struct {
+	config       Config
 	writer       *store.Writer
 	fence        *store.Fence
 	lossDetector *storeloss.Detector
@@ -42,8 +44,8 @@ type projector struct {
 	scans        int // number of scans over all plan records
 }
 
-// projectorConfig is what newProjector needs.
-type projectorConfig struct {
+// Config is what New needs.
+type Config struct {
 	Tables *store.Tables
 	Domain string
 	Logger *slog.Logger
@@ -69,18 +71,22 @@ type planProgress struct {
 	scan int
 }
 
-func newProjector(c projectorConfig, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *projector {
+// New returns the projector of the term with the fence. It starts nothing.
+func New(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *Projector {
 	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
 		store.TopicNodes, store.TopicDomain, store.TopicLeader, // for the loss detector
 		store.TopicServers) // for the seals of records
-	return &projector{
+	return &Projector{
 		config: c, writer: w, fence: fence, lossDetector: d, follow: follow, plans: map[uint64]*planProgress{},
 	}
 }
 
-// run projects whenever plans, attempts or events changed, until the context ends.
-func (p *projector) run(ctx context.Context) error {
+// Close ends a projector that does not run.
+func (p *Projector) Close() { p.follow.Close() }
+
+// Run projects whenever plans, attempts or events changed, until the context ends.
+func (p *Projector) Run(ctx context.Context) error {
 	defer p.follow.Close()
 	due := time.NewTimer(p.config.ProjectAfter)
 	defer due.Stop()
@@ -93,7 +99,7 @@ func (p *projector) run(ctx context.Context) error {
 		}
 		for again := true; again; {
 			var err error
-			if again, err = p.step(ctx); err == nil {
+			if again, err = p.Step(ctx); err == nil {
 				if again && !sleep(ctx, projectionInterval) { // placements and reports come first
 					return ctx.Err()
 				}
@@ -117,8 +123,8 @@ func (p *projector) run(ctx context.Context) error {
 	}
 }
 
-// step does the work of one commit and reports whether more may be waiting.
-func (p *projector) step(ctx context.Context) (more bool, err error) {
+// Step does the work of one commit and reports whether more may be waiting.
+func (p *Projector) Step(ctx context.Context) (more bool, err error) {
 	changes := p.follow.Take()
 	snap := p.config.Tables.Snapshot()
 	p.learn(snap, changes)
@@ -141,7 +147,7 @@ func (p *projector) step(ctx context.Context) (more bool, err error) {
 }
 
 // learn takes note of what changed.
-func (p *projector) learn(snap *store.Snapshot, c store.Changes) {
+func (p *Projector) learn(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		clear(p.plans)
 		for row := range snap.AllAttempts() {
@@ -165,6 +171,15 @@ func (p *projector) learn(snap *store.Snapshot, c store.Changes) {
 	}
 }
 
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
 // isDeleted reports whether an owner is marked as deleted.
 func isDeleted(snap *store.Snapshot, o cluster.OwnerRef) bool {
 	if o.Kind == cluster.KindJob {
@@ -176,7 +191,7 @@ func isDeleted(snap *store.Snapshot, o cluster.OwnerRef) bool {
 }
 
 // noteAttempt takes note of an attempt that a plan record placed.
-func (p *projector) noteAttempt(row *store.AttemptRow) {
+func (p *Projector) noteAttempt(row *store.AttemptRow) {
 	if row.PlanRev == 0 {
 		return
 	}
@@ -196,7 +211,7 @@ func (p *projector) noteAttempt(row *store.AttemptRow) {
 
 // units returns what is to be written from a snapshot: projections first, then deletions. A young plan record is not
 // projected, unless something waits for it to go.
-func (p *projector) units(snap *store.Snapshot) ([]store.Unit, error) {
+func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	prefix, now := p.config.Tables.Prefix(), p.config.Now()
 	p.next = 0
 	p.scans++
@@ -268,7 +283,7 @@ func (g *planProgress) isProjected(snap *store.Snapshot, record *cluster.PlanRec
 }
 
 // project adds the projections of a plan record's attempts that have none.
-func (p *projector) project(snap *store.Snapshot, record *cluster.PlanRecord, units []store.Unit) ([]store.Unit,
+func (p *Projector) project(snap *store.Snapshot, record *cluster.PlanRecord, units []store.Unit) ([]store.Unit,
 	error,
 ) {
 	for i := range record.Owners {
