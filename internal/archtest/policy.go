@@ -185,6 +185,7 @@ var layers = map[string][]string{
 		"internal/logic/...", "internal/observe",
 		"internal/store", "internal/telemetry", "internal/timetable",
 	},
+	"internal/controlplane/explain": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/controlplane/nodewatch": {
 		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
 	},

@@ -36,6 +36,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/explain"
 	"github.com/berthd/berth/internal/controlplane/projection"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -87,8 +88,8 @@ type Metrics interface {
 // Plane is one server's part in deciding for a domain.
 type Plane struct {
 	config     Config
-	reasons    reasons
-	traces     decisionTraces
+	reasons    explain.Reasons
+	traces     explain.Traces
 	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
@@ -114,21 +115,21 @@ func New(c Config) *Plane {
 }
 
 // Waiting returns why a task waits, by the last decision of this server as leader.
-func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.get(task) }
+func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.Get(task) }
 
 // Victims returns the attempts that are to end for others, by the last decision of this server as leader, ordered by
 // UUID. It may be called at any time from any goroutine; nobody may change the result.
-func (p *Plane) Victims() []cluster.Victim { return p.reasons.listVictims() }
+func (p *Plane) Victims() []cluster.Victim { return p.reasons.ListVictims() }
 
 // Reasons returns why tasks wait and which attempts end for others, by the last decision of this server as leader.
 // Servers that do not lead ask for it. If the version equals after, the report holds the version alone. The report is
 // shared: nobody may change it. It may be called at any time from any goroutine.
-func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.reportAfter(after) }
+func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.ReportAfter(after) }
 
 // Grounds returns the decision trace of an attempt. It has one only if this server placed the attempt while it led, and
 // not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
 func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
-	return p.traces.get(task, attempt)
+	return p.traces.Get(task, attempt)
 }
 
 // Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil if
@@ -168,7 +169,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 		err = p.lead(leadership, l)
 		l.follow.Close()
-		p.reasons.set(nil, nil)
+		p.reasons.Set(nil, nil)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -106,7 +106,7 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 	if l.term.isDeposed(snap) {
 		return store.ErrFenced
 	}
-	l.plane.reasons.setHeld(recoverySentence)
+	l.plane.reasons.SetHeld(recoverySentence)
 	u, alarm, ok, err := l.term.detector.AlarmUnit(snap, l.config.Tables.Prefix())
 	switch {
 	case err != nil:

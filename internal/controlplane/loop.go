@@ -79,7 +79,7 @@ func newLoop(p *Plane) *loop {
 		scaling:    newScaling(scaling),
 		crons:      newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
 		rebalancing: newRebalancing(rebalancingConfig{
-			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.markTask, Reason: p.reasons.get,
+			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.markTask, Reason: p.reasons.Get,
 		}),
 		preemption: newPreemption(c.Clock, view, nodes, queue),
 		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},

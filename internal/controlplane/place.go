@@ -38,7 +38,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	result := scheduler.Schedule(l.view.fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
 	l.preemption.search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
-	l.plane.reasons.set(result.Waiting, l.preemption.listVictims())
+	l.plane.reasons.Set(result.Waiting, l.preemption.listVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placing.again = true
 		return 0, err
@@ -46,7 +46,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.traces.record(l.view.fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
+	l.plane.traces.Record(l.view.fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
 		l.placing.again = true
 		return 0, err

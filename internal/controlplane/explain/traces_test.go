@@ -1,4 +1,4 @@
-package controlplane
+package explain
 
 import (
 	"fmt"
@@ -28,7 +28,7 @@ func fleetWithRoom(zones ...string) *scheduler.Fleet {
 // TestGroundsOfACycle: tasks of one owner share the trace of the first one, attempt by attempt, and the newest counts.
 func TestDecisionTracesOfACycle(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	c := &Config{Now: func() time.Time { return now }}
+	clock, options := func() time.Time { return now }, scheduler.Options{}
 	f := fleetWithRoom("a", "b", "b")
 	pending := func(owner string, attempt int, indices ...int) (all []cluster.Pending) {
 		for _, i := range indices {
@@ -40,9 +40,9 @@ func TestDecisionTracesOfACycle(t *testing.T) {
 		}
 		return all
 	}
-	var g decisionTraces
+	var g Traces
 	decide := func(p []cluster.Pending) {
-		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c.Scheduler, c.Now())
+		g.Record(f, p, scheduler.Schedule(f, p, options).Placements, options, clock())
 	}
 	decide(append(pending("web", 1, 0, 1, 2, 5), pending("api", 1, 0)...))
 	now = now.Add(time.Minute)
@@ -57,7 +57,7 @@ func TestDecisionTracesOfACycle(t *testing.T) {
 		number := 1
 		_, _ = fmt.Sscan(attempt, &number)
 		got := ""
-		if v, ok := g.get(cluster.TaskID(id), number); ok {
+		if v, ok := g.Get(cluster.TaskID(id), number); ok {
 			got = fmt.Sprintf("%s/%d of %d after %d, %d nodes", v.Task, v.Attempt, v.Like, v.Before, v.Nodes)
 			if len(v.Best) < 2 || v.At.IsZero() {
 				t.Errorf("%s: %+v", ask, v)
@@ -71,19 +71,19 @@ func TestDecisionTracesOfACycle(t *testing.T) {
 
 // TestGroundsAreFew: the oldest traces are dropped, and nothing is left of them.
 func TestDecisionTracesAreBounded(t *testing.T) {
-	c := &Config{Now: time.Now}
+	clock, options := time.Now, scheduler.Options{}
 	f := fleetWithRoom("a")
-	var g decisionTraces
+	var g Traces
 	const all = maxKeptTraces + 100
 	for i := range all {
 		p := []cluster.Pending{{Task: cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), Attempt: 1, Priority: 1}}
-		g.record(f, p, scheduler.Schedule(f, p, c.Scheduler).Placements, c.Scheduler, c.Now())
+		g.Record(f, p, scheduler.Schedule(f, p, options).Placements, options, clock())
 	}
 	if len(g.ring) != maxKeptTraces || len(g.byTasks) != maxKeptTraces {
 		t.Errorf("%d are kept, of %d owners, want %d", len(g.ring), len(g.byTasks), maxKeptTraces)
 	}
 	for i, want := range map[int]bool{0: false, 99: false, 100: true, all - 1: true} {
-		if _, got := g.get(cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), 1); got != want {
+		if _, got := g.Get(cluster.ServiceTask("c", fmt.Sprint("o", i), 1, 0), 1); got != want {
 			t.Errorf("number %d is kept: %v, want %v", i, got, want)
 		}
 	}
@@ -96,7 +96,7 @@ func BenchmarkDecisionTraces(b *testing.B) {
 		zones[i] = fmt.Sprint(i % 25)
 	}
 	f := fleetWithRoom(zones...)
-	c := &Config{Now: time.Now}
+	clock, options := time.Now, scheduler.Options{}
 	for _, owners := range []int{1, 50, 4000} {
 		var pending []cluster.Pending
 		for i := range 4000 {
@@ -110,12 +110,12 @@ func BenchmarkDecisionTraces(b *testing.B) {
 		}
 		for _, kept := range []bool{false, true} {
 			b.Run(fmt.Sprintf("tasks=4000/owners=%d/kept=%v", owners, kept), func(b *testing.B) {
-				var g decisionTraces
+				var g Traces
 				b.ReportAllocs()
 				for range b.N {
-					placed := scheduler.Schedule(f, pending, c.Scheduler).Placements
+					placed := scheduler.Schedule(f, pending, options).Placements
 					if kept {
-						g.record(f, pending, placed, c.Scheduler, c.Now())
+						g.Record(f, pending, placed, options, clock())
 					}
 				}
 			})

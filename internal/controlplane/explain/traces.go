@@ -1,4 +1,4 @@
-package controlplane
+package explain
 
 import (
 	"slices"
@@ -20,9 +20,9 @@ const (
 	maxTracedGroups = 512
 )
 
-// decisionTraces says why tasks were placed where they are. It is soft state of a server: a ring of the newest
-// decisions that it made while it led.
-type decisionTraces struct {
+// Traces says why tasks were placed where they are. It is soft state of a server: a ring of the newest
+// decisions that it made while it led. It is safe for concurrent use.
+type Traces struct {
 	mu      sync.Mutex
 	ring    []*groupTrace
 	next    int                      // index in ring of the oldest, which is replaced next
@@ -92,8 +92,8 @@ func groupPlacements(pending []cluster.Pending, placed []scheduler.Placement) (a
 	return all, first
 }
 
-// record keeps traces of a cycle's placements. f is the fleet before them.
-func (t *decisionTraces) record(f *scheduler.Fleet, pending []cluster.Pending, placed []scheduler.Placement,
+// Record keeps traces of a cycle's placements. f is the fleet before them.
+func (t *Traces) Record(f *scheduler.Fleet, pending []cluster.Pending, placed []scheduler.Placement,
 	options scheduler.Options, now time.Time,
 ) {
 	if len(placed) == 0 {
@@ -107,7 +107,7 @@ func (t *decisionTraces) record(f *scheduler.Fleet, pending []cluster.Pending, p
 	t.add(all, scheduler.DecisionTraces(f, tasks, nodes, maxTraceEvaluations, options), now)
 }
 
-func (t *decisionTraces) add(all []*groupTrace, found []cluster.DecisionTrace, now time.Time) {
+func (t *Traces) add(all []*groupTrace, found []cluster.DecisionTrace, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byTasks == nil {
@@ -129,7 +129,7 @@ func (t *decisionTraces) add(all []*groupTrace, found []cluster.DecisionTrace, n
 }
 
 // drop removes the oldest trace.
-func (t *decisionTraces) drop(old *groupTrace) {
+func (t *Traces) drop(old *groupTrace) {
 	rest := slices.DeleteFunc(t.byTasks[old.tasks], func(o *groupTrace) bool { return o == old })
 	if len(rest) == 0 {
 		delete(t.byTasks, old.tasks)
@@ -138,8 +138,8 @@ func (t *decisionTraces) drop(old *groupTrace) {
 	t.byTasks[old.tasks] = rest
 }
 
-// get returns the newest trace that is kept for an attempt of a task.
-func (t *decisionTraces) get(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
+// Get returns the newest trace that is kept for an attempt of a task.
+func (t *Traces) Get(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	tasks, index, ok := cutIndex(task)
 	if !ok {
 		return cluster.DecisionTrace{}, false

@@ -1,4 +1,6 @@
-package controlplane
+// Package explain keeps why tasks wait and why they were placed where they are, in the memory of the server that
+// decided.
+package explain
 
 import (
 	"fmt"
@@ -8,9 +10,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reasons holds why tasks wait, and which attempts end for others. It is soft state: the leader replaces all of it
-// after each decision.
-type reasons struct {
+// Reasons holds why tasks wait, and which attempts end for others. It is soft state: the leader replaces all of it
+// after each decision. It is safe for concurrent use.
+type Reasons struct {
 	mu      sync.Mutex
 	version uint64
 	held    string // why all tasks wait; empty if they have reasons of their own
@@ -20,7 +22,8 @@ type reasons struct {
 	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of reportAfter
 }
 
-func (r *reasons) set(waiting []cluster.Waiting, victims []cluster.Victim) {
+// Set replaces why tasks wait and which attempts end for others.
+func (r *Reasons) Set(waiting []cluster.Waiting, victims []cluster.Victim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(waiting)+len(r.waiting)+len(victims)+len(r.victims) == 0 && r.held == "" {
@@ -30,8 +33,8 @@ func (r *reasons) set(waiting []cluster.Waiting, victims []cluster.Victim) {
 	r.held, r.waiting, r.victims, r.tasks, r.groups = "", waiting, victims, nil, nil
 }
 
-// setHeld gives all tasks one reason to wait.
-func (r *reasons) setHeld(why string) {
+// SetHeld gives all tasks one reason to wait.
+func (r *Reasons) SetHeld(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held == why {
@@ -41,7 +44,8 @@ func (r *reasons) setHeld(why string) {
 	r.held, r.waiting, r.victims, r.tasks, r.groups = why, nil, nil, nil, nil
 }
 
-func (r *reasons) get(task cluster.TaskID) (cluster.Waiting, bool) {
+// Get returns why a task waits, and false if it does not.
+func (r *Reasons) Get(task cluster.TaskID) (cluster.Waiting, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held != "" {
@@ -67,15 +71,16 @@ func heldBack(task cluster.TaskID, why string) cluster.Waiting {
 	}
 }
 
-func (r *reasons) listVictims() []cluster.Victim {
+// ListVictims returns the attempts that end for others, ordered by UUID. Nobody may change the result.
+func (r *Reasons) ListVictims() []cluster.Victim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.victims
 }
 
-// reportAfter returns the waiting tasks in groups, in the order of the decisions, and the victims. A group without
+// ReportAfter returns the waiting tasks in groups, in the order of the decisions, and the victims. A group without
 // tasks stands for all tasks. If the version equals after, the report holds the version alone.
-func (r *reasons) reportAfter(after uint64) cluster.WaitingReport {
+func (r *Reasons) ReportAfter(after uint64) cluster.WaitingReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.version == after {
