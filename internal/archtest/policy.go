@@ -193,6 +193,7 @@ var layers = map[string][]string{
 	"internal/controlplane/projection": {
 		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/store",
 	},
+	"internal/controlplane/queue": {"internal/cluster", "internal/store"},
 	"internal/controlplane/storeloss": {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",

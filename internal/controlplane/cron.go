@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/logic/cron"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -25,13 +26,13 @@ type crons struct {
 	logger *slog.Logger
 	tables *timetables
 	dirty  map[cluster.OwnerRef]bool
-	timers *timerQueue
+	timers *queue.Timers
 }
 
 func newCrons(p store.Prefix, domain string, log *slog.Logger, t *timetables) *crons {
 	return &crons{
 		prefix: p, domain: domain, logger: log, tables: t,
-		dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue(),
+		dirty: map[cluster.OwnerRef]bool{}, timers: queue.NewTimers(),
 	}
 }
 
@@ -72,11 +73,11 @@ func (c *crons) markAll(snap *store.Snapshot) {
 func (c *crons) isEmpty() bool { return len(c.dirty) == 0 }
 
 // next returns the next time at which a cron is due, and false if there is none.
-func (c *crons) next() (time.Time, bool) { return c.timers.next() }
+func (c *crons) next() (time.Time, bool) { return c.timers.Next() }
 
 // fire decides the crons that changed or have a due moment, and returns them.
 func (c *crons) fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) []cluster.OwnerRef {
-	for _, o := range c.timers.takeDue(now) {
+	for _, o := range c.timers.TakeDue(now) {
 		c.dirty[o] = true
 	}
 	if len(c.dirty) == 0 {
@@ -96,7 +97,7 @@ func (c *crons) fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) [
 		if err != nil {
 			c.logger.Error("a cron's decision cannot be written", "cron", o.Cluster+"/"+o.Name, "error", err)
 		}
-		c.timers.set(o, next)
+		c.timers.Set(o, next)
 	}
 	return all
 }

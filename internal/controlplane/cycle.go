@@ -30,7 +30,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.learn(snap, changes)
 	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
 		changes.Resync = true
-		l.queue.markAll(snap)
+		l.queue.MarkAll(snap)
 		l.preemption.recoverPromises(snap, l.clock.now)
 	}
 	l.crons.learn(snap, changes)
@@ -57,9 +57,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	nextGate := l.gates.askDue(ctx)
 	// 4. Commit what does not need placement.
 	applied, err := l.term.commit(ctx, units)
-	l.queue.markOwners(decided.refused(applied))
+	l.queue.MarkOwners(decided.refused(applied))
 	if err != nil {
-		l.queue.markOwners(decided.owners)
+		l.queue.MarkOwners(decided.owners)
 		l.crons.markAgain(fired)
 		return 0, err
 	}
@@ -146,14 +146,14 @@ func (d *decisions) refused(applied []bool) (owners []cluster.OwnerRef) {
 
 // decide runs the reconciler for every owner that is marked or due, and adds the resulting units.
 func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
-	l.queue.markDue(l.clock.now)
+	l.queue.MarkDue(l.clock.now)
 	for o := range l.gates.takeChanged() { // order-free: a set
-		l.queue.mark(o)
+		l.queue.Mark(o)
 	}
 	if l.view.takeDaemonsChanged() {
-		l.queue.markDaemons(snap)
+		l.queue.MarkDaemons(snap)
 	}
-	made := decisions{owners: l.queue.ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
+	made := decisions{owners: l.queue.Ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
 	domain, builder := l.observed(snap), l.unitBuilder(snap)
 	repair := newRecordRepair(builder, l.nodes, l.view, l.config.Logger)
 	room := maxTasksPerCycle
@@ -183,9 +183,9 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		if next := d.NextDecision; !next.IsZero() && next.Before(l.clock.now.Add(retryDelay)) {
 			d.NextDecision = l.clock.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
-		l.queue.setTimer(o, d.NextDecision)
+		l.queue.SetTimer(o, d.NextDecision)
 	}
-	for _, o := range l.queue.finish(made.owners, l.term.plans.has) {
+	for _, o := range l.queue.Finish(made.owners, l.term.plans.has) {
 		l.waiting.set(o, nil, nil) // its pending tasks may have been placed since
 	}
 	return made
@@ -216,10 +216,10 @@ func (l *loop) noteCycle(began time.Duration, launched int) {
 // that the steps returned.
 func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	next := min(most, maxIdleInterval)
-	if !l.queue.isEmpty() || !l.crons.isEmpty() {
+	if !l.queue.IsEmpty() || !l.crons.isEmpty() {
 		next = min(next, retryDelay)
 	}
-	if l.queue.hasDeferred() || l.preemption.hasNewVictims {
+	if l.queue.HasDeferred() || l.preemption.hasNewVictims {
 		next = l.pace.pause / 2
 	}
 	if left, ok := l.preemption.nextSearchDelay(); ok {
@@ -228,7 +228,7 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	if at := l.view.nextReservation(); !at.IsZero() {
 		next = min(next, at.Sub(l.clock.now))
 	}
-	for _, timer := range []func() (time.Time, bool){l.queue.next, l.crons.next} {
+	for _, timer := range []func() (time.Time, bool){l.queue.Next, l.crons.next} {
 		if at, ok := timer(); ok {
 			next = min(next, at.Sub(l.clock.now))
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -40,11 +41,11 @@ func (r *relearning) next(now time.Time) func(name string) bool {
 // concern. It misses nothing for longer than relearnParts intervals, as it learns the whole view again, part by part.
 type learner struct {
 	view       *fleetView
-	queue      *ownerQueue
+	queue      *queue.Owners
 	relearning relearning
 }
 
-func newLearner(view *fleetView, queue *ownerQueue) *learner {
+func newLearner(view *fleetView, queue *queue.Owners) *learner {
 	return &learner{view: view, queue: queue}
 }
 
@@ -83,18 +84,18 @@ func (l *learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 		was, known := l.view.policies[o]
 		l.view.updateCharges(snap, o)
 		if o.Kind != cluster.KindJob || eventful[o] || !known || l.view.policies[o].Revision != was.Revision {
-			l.queue.mark(o)
+			l.queue.Mark(o)
 		}
 	}
 	if c.Clusters || c.Domain {
 		l.view.rechecks.all = true
-		l.queue.markAll(snap)
+		l.queue.MarkAll(snap)
 	}
 	if c.Secrets {
-		l.queue.markSecretUsers(snap)
+		l.queue.MarkSecretUsers(snap)
 	}
 	if len(c.Definitions) > 0 {
-		l.queue.markUsers(snap, func(r cluster.Ref) bool { return c.Definitions[r] })
+		l.queue.MarkUsers(snap, func(r cluster.Ref) bool { return c.Definitions[r] })
 	}
 }
 
@@ -113,7 +114,7 @@ func (l *learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 		if !ok || o != last { // the attempts of an owner are adjacent
 			lastIn, last = in(o.Name), o
 			if ok && lastIn {
-				l.queue.mark(o)
+				l.queue.Mark(o)
 				l.view.rechecks.owners[o] = true
 			}
 		}
@@ -123,7 +124,7 @@ func (l *learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 	}
 	l.view.chargeGone(snap, in)
 	l.view.setNodes(snap, in)
-	l.queue.markPart(snap, in)
+	l.queue.MarkPart(snap, in)
 }
 
 // learnVerdicts takes note of nodes with a new verdict. If marks is true, the owners of all tasks there are marked.
@@ -135,7 +136,7 @@ func (l *learner) learnVerdicts(snap *store.Snapshot, nodes []string, marks bool
 		}
 		for row := range snap.NodeAttempts(name) {
 			if o, ok := row.Ref(); ok {
-				l.queue.mark(o)
+				l.queue.Mark(o)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/planetest"
+	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -27,13 +28,13 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		Tables: tables.Tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return time.Hour },
 	}, 1, func() bool { return false })
-	queue := newOwnerQueue(p, 1000)
+	queue := queue.NewOwners(p, 1000)
 	l := newLearner(newFleetView(cluster.DefaultDomain, watch), queue)
 	snap, now := tables.Snapshot(), time.Unix(1_700_000_000, 0)
 	// marked returns the marked owners, and unmarks them.
 	marked := func() []cluster.OwnerRef {
-		all := queue.ordered(snap, nil, func(cluster.OwnerRef) bool { return false })
-		queue.finish(all, func(cluster.OwnerRef) bool { return false })
+		all := queue.Ordered(snap, nil, func(cluster.OwnerRef) bool { return false })
+		queue.Finish(all, func(cluster.OwnerRef) bool { return false })
 		return all
 	}
 	l.learn(snap, store.Changes{Resync: true}, now)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
 )
@@ -35,7 +36,7 @@ type loop struct {
 	view       *fleetView
 	learner    *learner
 	violations *violations
-	queue      *ownerQueue
+	queue      *queue.Owners
 	waiting    *waitingTasks
 
 	// Decisions with state of their own. It is soft: each leader begins without it.
@@ -59,7 +60,7 @@ func newLoop(p *Plane) *loop {
 	nodes := nodewatch.New(nodewatch.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
 	}, 0, func() bool { return false })
-	view, queue := newFleetView(c.Domain, nodes), newOwnerQueue(c.Tables.Prefix(), maxTasksPerCycle)
+	view, queue := newFleetView(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
 	asker, tables := newAsker(), newTimetables()
 	gates := gateConfig{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
 	scaling := scalingConfig{
@@ -79,7 +80,7 @@ func newLoop(p *Plane) *loop {
 		scaling:    newScaling(scaling),
 		crons:      newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
 		rebalancing: newRebalancing(rebalancingConfig{
-			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.markTask, Reason: p.reasons.Get,
+			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
 		}),
 		preemption: newPreemption(c.Clock, view, nodes, queue),
 		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},

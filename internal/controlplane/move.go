@@ -69,7 +69,7 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 	var units []store.Unit
 	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}
 	for _, m := range moves {
-		stale[m.Next.Owner] = l.queue.isMarked(m.Next.Owner)
+		stale[m.Next.Owner] = l.queue.IsMarked(m.Next.Owner)
 	}
 	for _, m := range moves {
 		if m.Limit > 0 {
@@ -78,7 +78,7 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 			}
 			left[m.Next.Owner]++
 		}
-		l.queue.mark(m.Next.Owner)
+		l.queue.Mark(m.Next.Owner)
 		var u store.Unit
 		var err error
 		if m.Stop != nil {

@@ -84,7 +84,7 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 	proposals := l.term.plans.makeProposals(pending, placements, ids)
 	for o := range owners { // order-free: each by itself
 		l.view.policy(snap, o) // the reservations depend on them
-		l.queue.mark(o)        // its pending tasks are found again before anything of it is placed again
+		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again
 		l.waiting.drop(o)
 	}
 	l.term.plans.begin(ctx, snap, owners, proposals, began)

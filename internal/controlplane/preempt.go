@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -34,7 +35,7 @@ type preemption struct {
 	clock    func() time.Duration // boot-time clock
 	view     *fleetView
 	nodes    *nodewatch.Watch
-	queue    *ownerQueue
+	queue    *queue.Owners
 	promises map[cluster.TaskID]*promise
 	victims  map[string]*cluster.Victim // by UUID
 	// nextSearch is the earliest time of the next search, latestSearch the latest, on the boot-time clock.
@@ -56,7 +57,7 @@ type promise struct {
 	since   time.Time
 }
 
-func newPreemption(clock func() time.Duration, view *fleetView, nodes *nodewatch.Watch, queue *ownerQueue) *preemption {
+func newPreemption(clock func() time.Duration, view *fleetView, nodes *nodewatch.Watch, queue *queue.Owners) *preemption {
 	return &preemption{
 		clock: clock, view: view, nodes: nodes, queue: queue,
 		promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{},
@@ -141,7 +142,7 @@ func (p *preemption) applyPromises(pending []cluster.Pending) {
 		}
 	}
 	for task, w := range p.promises { // order-free: each by itself
-		if !stillPending[task] && !p.queue.isMarked(w.owner) {
+		if !stillPending[task] && !p.queue.IsMarked(w.owner) {
 			p.dropPromise(task)
 		}
 	}
@@ -242,7 +243,7 @@ func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 	wants := make(map[cluster.TaskID]*promise, len(found))
 	p.victims = map[string]*cluster.Victim{}
 	for task, w := range p.promises { // order-free: each by itself
-		undecided := p.queue.isMarked(w.owner) && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
+		undecided := p.queue.IsMarked(w.owner) && !slices.ContainsFunc(waiting, func(t cluster.Pending) bool {
 			return t.Task == task
 		})
 		// A leader that has just begun does not know yet what the node holds.
@@ -271,7 +272,7 @@ func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 				Since: w.since,
 			}
 			if was[uuid] == nil {
-				p.queue.mark(g.owner[uuid])
+				p.queue.Mark(g.owner[uuid])
 				p.hasNewVictims = true
 			}
 		}

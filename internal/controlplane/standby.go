@@ -71,7 +71,7 @@ func (s *standBy) follow(ctx context.Context) {
 // prepare learns what changed, outside of a leadership term.
 func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
-		l.queue.unmarkAll()
+		l.queue.UnmarkAll()
 	}
 	l.learner.postpone(l.clock.now) // only standByResyncInterval decides when to learn all
 	l.learner.learn(snap, c, l.clock.now)

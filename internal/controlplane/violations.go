@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -41,10 +42,10 @@ func (s *recheckSet) addNodes(other *recheckSet) {
 type violations struct {
 	known map[store.AttemptKey]*reconciler.Leave
 	view  *fleetView
-	queue *ownerQueue
+	queue *queue.Owners
 }
 
-func newViolations(view *fleetView, queue *ownerQueue) *violations {
+func newViolations(view *fleetView, queue *queue.Owners) *violations {
 	return &violations{known: map[store.AttemptKey]*reconciler.Leave{}, view: view, queue: queue}
 }
 
@@ -113,7 +114,7 @@ func (f *violationFinder) check(row *store.AttemptRow) {
 	}
 	if was == nil || now == nil || *was != *now {
 		if o, ok := row.Ref(); ok {
-			v.queue.mark(o)
+			v.queue.Mark(o)
 		}
 	}
 }

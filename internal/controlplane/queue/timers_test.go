@@ -1,4 +1,4 @@
-package controlplane
+package queue
 
 import (
 	"fmt"
@@ -11,17 +11,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A timerQueue acts as a map from owners to times with a fast minimum.
+// A Timers acts as a map from owners to times with a fast minimum.
 func TestTimerQueueIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, model := newTimerQueue(), map[cluster.OwnerRef]time.Time{}
+		a, model := NewTimers(), map[cluster.OwnerRef]time.Time{}
 		began := time.Unix(0, 0)
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			o := cluster.OwnerRef{Name: fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "owner"))}
 			at := began.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "at")))
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0:
-				a.set(o, time.Time{})
+				a.Set(o, time.Time{})
 				delete(model, o)
 			case 1:
 				var want []cluster.OwnerRef
@@ -31,14 +31,14 @@ func TestTimerQueueIsAMap(t *testing.T) {
 						delete(model, o)
 					}
 				}
-				got := a.takeDue(at)
+				got := a.TakeDue(at)
 				if len(got) != len(want) || slices.ContainsFunc(want, func(o cluster.OwnerRef) bool {
 					return !slices.Contains(got, o)
 				}) {
 					t.Fatalf("due: got %v, want %v", got, want)
 				}
 			default:
-				a.set(o, at)
+				a.Set(o, at)
 				model[o] = at
 			}
 			least, some := time.Time{}, false
@@ -47,7 +47,7 @@ func TestTimerQueueIsAMap(t *testing.T) {
 					least, some = at, true
 				}
 			}
-			if got, ok := a.next(); ok != some || !got.Equal(least) {
+			if got, ok := a.Next(); ok != some || !got.Equal(least) {
 				t.Fatalf("next: got %v %v, want %v %v", got, ok, least, some)
 			}
 		}

@@ -1,4 +1,4 @@
-package controlplane
+package queue
 
 import (
 	"container/heap"
@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// timerQueue holds when owners are to be decided again though nothing changed. An owner has one time at most.
-type timerQueue struct {
+// Timers holds when owners are to be decided again though nothing changed. An owner has one time at most.
+type Timers struct {
 	times map[cluster.OwnerRef]time.Time
 	heap  timerHeap // also holds times that were replaced; next skips them
 }
@@ -18,10 +18,11 @@ type ownerTimer struct {
 	at    time.Time
 }
 
-func newTimerQueue() *timerQueue { return &timerQueue{times: map[cluster.OwnerRef]time.Time{}} }
+// NewTimers returns an empty queue.
+func NewTimers() *Timers { return &Timers{times: map[cluster.OwnerRef]time.Time{}} }
 
-// set sets the time of an owner; the zero time removes it.
-func (a *timerQueue) set(o cluster.OwnerRef, at time.Time) {
+// Set sets the time of an owner; the zero time removes it.
+func (a *Timers) Set(o cluster.OwnerRef, at time.Time) {
 	was, had := a.times[o]
 	switch {
 	case at.IsZero():
@@ -34,11 +35,11 @@ func (a *timerQueue) set(o cluster.OwnerRef, at time.Time) {
 	heap.Push(&a.heap, ownerTimer{o, at})
 }
 
-// takeDue removes and returns the owners whose time has come.
-func (a *timerQueue) takeDue(now time.Time) []cluster.OwnerRef {
+// TakeDue removes and returns the owners whose time has come.
+func (a *Timers) TakeDue(now time.Time) []cluster.OwnerRef {
 	var out []cluster.OwnerRef
 	for {
-		at, ok := a.next()
+		at, ok := a.Next()
 		if !ok || at.After(now) {
 			return out
 		}
@@ -49,8 +50,8 @@ func (a *timerQueue) takeDue(now time.Time) []cluster.OwnerRef {
 	}
 }
 
-// next returns the earliest time, and false if there is none.
-func (a *timerQueue) next() (time.Time, bool) {
+// Next returns the earliest time, and false if there is none.
+func (a *Timers) Next() (time.Time, bool) {
 	for len(a.heap) > 0 {
 		first := a.heap[0]
 		if at, ok := a.times[first.owner]; ok && at.Equal(first.at) {

@@ -1,4 +1,5 @@
-package controlplane
+// Package queue holds the owners that a leader is to decide for, and when.
+package queue
 
 import (
 	"slices"
@@ -8,66 +9,67 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ownerQueue holds the owners that the next cycles decide for: those that a change concerns, and those whose timer is
+// Owners holds the owners that the next cycles decide for: those that a change concerns, and those whose timer is
 // due. A marked owner stays in the queue until a cycle has decided for it. The queue is for one goroutine.
-type ownerQueue struct {
+type Owners struct {
 	prefix store.Prefix
 	// maxTasks is the number of tasks that one cycle decides for.
 	maxTasks int
 	// dirty owners are decided for in the next cycle; all others when their timer is due.
 	dirty  map[cluster.OwnerRef]bool
-	timers *timerQueue
+	timers *Timers
 	// deferred counts, for each owner left to the next cycle, how often in a row it was left. A higher count comes
 	// first.
 	deferred map[cluster.OwnerRef]int
 }
 
-func newOwnerQueue(p store.Prefix, maxTasks int) *ownerQueue {
-	return &ownerQueue{prefix: p, maxTasks: maxTasks, dirty: map[cluster.OwnerRef]bool{}, timers: newTimerQueue()}
+// NewOwners returns an empty queue. One cycle decides for maxTasks tasks at most.
+func NewOwners(p store.Prefix, maxTasks int) *Owners {
+	return &Owners{prefix: p, maxTasks: maxTasks, dirty: map[cluster.OwnerRef]bool{}, timers: NewTimers()}
 }
 
-// mark has the next cycle decide for an owner.
-func (q *ownerQueue) mark(o cluster.OwnerRef) { q.dirty[o] = true }
+// Mark has the next cycle decide for an owner.
+func (q *Owners) Mark(o cluster.OwnerRef) { q.dirty[o] = true }
 
-// markOwners marks some owners.
-func (q *ownerQueue) markOwners(owners []cluster.OwnerRef) {
+// MarkOwners marks some owners.
+func (q *Owners) MarkOwners(owners []cluster.OwnerRef) {
 	for _, o := range owners {
-		q.mark(o)
+		q.Mark(o)
 	}
 }
 
-// markTask marks the owner of a task.
-func (q *ownerQueue) markTask(task cluster.TaskID) {
+// MarkTask marks the owner of a task.
+func (q *Owners) MarkTask(task cluster.TaskID) {
 	if o, ok := (&store.AttemptRow{Task: task}).Ref(); ok {
-		q.mark(o)
+		q.Mark(o)
 	}
 }
 
-// markDue marks the owners whose timer is due.
-func (q *ownerQueue) markDue(now time.Time) { q.markOwners(q.timers.takeDue(now)) }
+// MarkDue marks the owners whose timer is due.
+func (q *Owners) MarkDue(now time.Time) { q.MarkOwners(q.timers.TakeDue(now)) }
 
-// isMarked reports whether the next cycle decides for an owner.
-func (q *ownerQueue) isMarked(o cluster.OwnerRef) bool { return q.dirty[o] }
+// IsMarked reports whether the next cycle decides for an owner.
+func (q *Owners) IsMarked(o cluster.OwnerRef) bool { return q.dirty[o] }
 
-// unmarkAll empties the queue, before all owners are marked anew.
-func (q *ownerQueue) unmarkAll() { clear(q.dirty) }
+// UnmarkAll empties the queue, before all owners are marked anew.
+func (q *Owners) UnmarkAll() { clear(q.dirty) }
 
-// isEmpty reports whether no owner is marked.
-func (q *ownerQueue) isEmpty() bool { return len(q.dirty) == 0 }
+// IsEmpty reports whether no owner is marked.
+func (q *Owners) IsEmpty() bool { return len(q.dirty) == 0 }
 
-// hasDeferred reports whether the last cycle left owners to the next one.
-func (q *ownerQueue) hasDeferred() bool { return len(q.deferred) > 0 }
+// HasDeferred reports whether the last cycle left owners to the next one.
+func (q *Owners) HasDeferred() bool { return len(q.deferred) > 0 }
 
-// setTimer sets when an owner is decided for though nothing changed; the zero time stands for never.
-func (q *ownerQueue) setTimer(o cluster.OwnerRef, at time.Time) { q.timers.set(o, at) }
+// SetTimer sets when an owner is decided for though nothing changed; the zero time stands for never.
+func (q *Owners) SetTimer(o cluster.OwnerRef, at time.Time) { q.timers.Set(o, at) }
 
-// next returns the earliest timer, and false if there is none.
-func (q *ownerQueue) next() (time.Time, bool) { return q.timers.next() }
+// Next returns the earliest timer, and false if there is none.
+func (q *Owners) Next() (time.Time, bool) { return q.timers.Next() }
 
-// ordered returns the marked owners in the order of their decisions, without those that skip reports. The owners in
+// Ordered returns the marked owners in the order of their decisions, without those that skip reports. The owners in
 // first come first, then those deferred most often. If one cycle may not suffice for all owners, higher priorities come
 // before lower ones, so that their tasks are placed first.
-func (q *ownerQueue) ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bool,
+func (q *Owners) Ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bool,
 	skip func(cluster.OwnerRef) bool,
 ) []cluster.OwnerRef {
 	owners := make([]cluster.OwnerRef, 0, len(q.dirty))
@@ -101,9 +103,9 @@ func (q *ownerQueue) ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bo
 	return owners
 }
 
-// finish ends a cycle that decided for some owners. It returns the owners that stay marked, without those that skip
+// Finish ends a cycle that decided for some owners. It returns the owners that stay marked, without those that skip
 // reports, and counts how often each was deferred.
-func (q *ownerQueue) finish(decided []cluster.OwnerRef, skip func(cluster.OwnerRef) bool) (left []cluster.OwnerRef) {
+func (q *Owners) Finish(decided []cluster.OwnerRef, skip func(cluster.OwnerRef) bool) (left []cluster.OwnerRef) {
 	for _, o := range decided {
 		delete(q.dirty, o)
 	}
