@@ -186,6 +186,10 @@ var layers = map[string][]string{
 		"internal/store", "internal/telemetry", "internal/timetable",
 	},
 	"internal/controlplane/explain": {"internal/cluster", "internal/logic/scheduler"},
+	"internal/controlplane/fleetview": {
+		"internal/cluster", "internal/controlplane/nodewatch", "internal/controlplane/queue",
+		"internal/logic/reconciler", "internal/logic/scheduler", "internal/observe", "internal/store",
+	},
 	"internal/controlplane/nodewatch": {
 		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
 	},

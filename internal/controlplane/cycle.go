@@ -74,9 +74,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 
 // learn brings the leader's view of the domain to a snapshot.
 func (l *loop) learn(snap *store.Snapshot, changes store.Changes) {
-	l.learner.learn(snap, changes, l.clock.now)
+	l.learner.Learn(snap, changes, l.clock.now)
 	if !l.term.hasUnknownPlacements() {
-		l.view.confirm(snap)
+		l.view.Confirm(snap)
 	}
 	if l.clock.since.IsZero() {
 		l.clock.startDeadlines()
@@ -89,10 +89,10 @@ func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool
 	_, recovered := snap.Recovery(l.config.Domain)
 	l.nodes.SetRecovery(recovered, held)
 	verdicts, next := l.nodes.Judge(snap, changes, l.clock.now)
-	l.learner.learnVerdicts(snap, verdicts.Touched, l.hasCycled) // the first cycle decides for all owners
-	l.violations.update(snap, l.view.rechecks, l.clock.now)
-	l.term.plans.noteChecked(l.view.rechecks)
-	l.view.rechecks.clear()
+	l.learner.LearnVerdicts(snap, verdicts.Touched, l.hasCycled) // the first cycle decides for all owners
+	l.violations.Update(snap, l.view.Rechecks, l.clock.now)
+	l.term.plans.noteChecked(l.view.Rechecks)
+	l.view.Rechecks.Clear()
 	return verdicts.Units, next
 }
 
@@ -150,7 +150,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	for o := range l.gates.takeChanged() { // order-free: a set
 		l.queue.Mark(o)
 	}
-	if l.view.takeDaemonsChanged() {
+	if l.view.TakeDaemonsChanged() {
 		l.queue.MarkDaemons(snap)
 	}
 	made := decisions{owners: l.queue.Ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
@@ -225,7 +225,7 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	if left, ok := l.preemption.nextSearchDelay(); ok {
 		next = min(next, left)
 	}
-	if at := l.view.nextReservation(); !at.IsZero() {
+	if at := l.view.NextReservation(); !at.IsZero() {
 		next = min(next, at.Sub(l.clock.now))
 	}
 	for _, timer := range []func() (time.Time, bool){l.queue.Next, l.crons.next} {

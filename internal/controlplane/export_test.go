@@ -17,5 +17,5 @@ func (p *Plane) Observed(snap *store.Snapshot) (*observe.Domain, *scheduler.Flee
 	if e, ok := snap.Recovery(l.config.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
 		return nil, nil // nothing is decided
 	}
-	return l.observed(snap), l.view.fleet
+	return l.observed(snap), l.view.Fleet
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -17,7 +18,7 @@ type inFlightPlan struct {
 	owners map[cluster.OwnerRef]bool
 	// checked are the nodes whose attempts were checked for violations meanwhile. Attempts that arrive on them are
 	// checked again.
-	checked *recheckSet
+	checked *fleetview.RecheckSet
 	done    chan struct{}
 	// The result may be read once done is closed: the number of placed tasks, the revision that holds them, and the
 	// error that ended the writes early.
@@ -53,9 +54,9 @@ func (c *planCommits) done() <-chan struct{} {
 }
 
 // noteChecked takes note of attempts that were checked for violations before the plan in flight arrived.
-func (c *planCommits) noteChecked(which *recheckSet) {
+func (c *planCommits) noteChecked(which *fleetview.RecheckSet) {
 	if p := c.current; p != nil {
-		p.checked.addNodes(which)
+		p.checked.AddNodes(which)
 	}
 }
 
@@ -63,7 +64,7 @@ func (c *planCommits) noteChecked(which *recheckSet) {
 func (c *planCommits) begin(ctx context.Context, snap *store.Snapshot, owners map[cluster.OwnerRef]bool,
 	proposals []store.Proposal, began time.Time,
 ) {
-	plan := &inFlightPlan{owners: owners, checked: newRecheckSet(), done: make(chan struct{})}
+	plan := &inFlightPlan{owners: owners, checked: fleetview.NewRecheckSet(), done: make(chan struct{})}
 	c.current = plan
 	go func() {
 		defer close(plan.done)

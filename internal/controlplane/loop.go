@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
@@ -33,9 +34,9 @@ type loop struct {
 
 	// What the leader knows of the domain, and whom and what it is to decide for.
 	nodes      *nodewatch.Watch
-	view       *fleetView
-	learner    *learner
-	violations *violations
+	view       *fleetview.View
+	learner    *fleetview.Learner
+	violations *fleetview.Violations
 	queue      *queue.Owners
 	waiting    *waitingTasks
 
@@ -60,12 +61,12 @@ func newLoop(p *Plane) *loop {
 	nodes := nodewatch.New(nodewatch.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
 	}, 0, func() bool { return false })
-	view, queue := newFleetView(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
+	view, queue := fleetview.New(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
 	asker, tables := newAsker(), newTimetables()
 	gates := gateConfig{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
 	scaling := scalingConfig{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.last,
-		Demand: view.demand,
+		Demand: view.Demand,
 	}
 	if c.Measurer != nil {
 		gates.Check, scaling.Query = c.Measurer.Gate, c.Measurer.Query
@@ -73,8 +74,8 @@ func newLoop(p *Plane) *loop {
 	return &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
 		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(),
-		learner:    newLearner(view, queue),
-		violations: newViolations(view, queue),
+		learner:    fleetview.NewLearner(view, queue),
+		violations: fleetview.NewViolations(view, queue),
 		asker:      asker,
 		gates:      newGates(gates),
 		scaling:    newScaling(scaling),
@@ -92,8 +93,8 @@ func newLoop(p *Plane) *loop {
 func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector) {
 	l.term = newTerm(l.config, w, fence, d)
 	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)
-	l.learner.postpone(l.config.Now())
-	l.view.recheckAll()
+	l.learner.Postpone(l.config.Now())
+	l.view.RecheckAll()
 	l.clock.startTerm(l.config.Tables.Snapshot())
 }
 

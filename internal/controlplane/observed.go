@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -27,10 +28,10 @@ func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 // It implements observe.Leader.
 type leaderInputs struct {
 	nodes       *nodewatch.Watch
-	view        *fleetView
+	view        *fleetview.View
 	gates       *gates
 	preemption  *preemption
-	violations  *violations
+	violations  *fleetview.Violations
 	rebalancing *rebalancing
 }
 
@@ -51,7 +52,7 @@ func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if p := in.nodes.PressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(in.preemption.leaveReason(row), in.violations.leaveReason(row), in.rebalancing.leaveReason(row))
+	return cmp.Or(in.preemption.leaveReason(row), in.violations.LeaveReason(row), in.rebalancing.leaveReason(row))
 }
 
 // GateResults returns the results for the gates of a service, in the order of its spec.
@@ -63,5 +64,5 @@ func (in leaderInputs) GateResults(o cluster.OwnerRef, spec *cluster.Service,
 
 // DaemonNodes yields the nodes of the fleet with the facts that the fleet does not hold.
 func (in leaderInputs) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
-	in.view.daemonNodes(yield)
+	in.view.DaemonNodes(yield)
 }

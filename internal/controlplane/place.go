@@ -34,8 +34,8 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	began := l.config.Now()
 	pending, moves := l.waiting.all()
 	l.preemption.applyPromises(pending[:len(pending)-len(moves)])
-	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.fleet))
-	result := scheduler.Schedule(l.view.fleet, pending, l.config.Scheduler)
+	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.Fleet))
+	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
 	l.preemption.search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
 	l.plane.reasons.Set(result.Waiting, l.preemption.listVictims())
@@ -46,7 +46,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.traces.Record(l.view.fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
+	l.plane.traces.Record(l.view.Fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
 		l.placing.again = true
 		return 0, err
@@ -63,7 +63,7 @@ func (l *loop) takeNeedsPlacement() bool {
 	needed := l.placing.again || l.preemption.isSearchDue()
 	l.placing.again = false
 	// Each of them forgets its change.
-	for _, changed := range []bool{l.waiting.takeChanged(), l.view.takeChanged(), l.preemption.takeChanged()} {
+	for _, changed := range []bool{l.waiting.takeChanged(), l.view.TakeChanged(), l.preemption.takeChanged()} {
 		needed = needed || changed
 	}
 	return needed
@@ -79,11 +79,11 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		pl, id := &placements[i], l.config.NewID()
 		p := &pending[pl.Pending]
 		ids[i], owners[p.Owner] = id, true
-		l.view.chargePlacement(pl, p, id)
+		l.view.ChargePlacement(pl, p, id)
 	}
 	proposals := l.term.plans.makeProposals(pending, placements, ids)
 	for o := range owners { // order-free: each by itself
-		l.view.policy(snap, o) // the reservations depend on them
+		l.view.Policy(snap, o) // the reservations depend on them
 		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again
 		l.waiting.drop(o)
 	}
@@ -98,7 +98,7 @@ func (l *loop) awaitInFlight() error {
 	}
 	l.term.noteWritten(plan.revision)
 	l.placing.placed += plan.placed
-	l.view.rechecks.addNodes(plan.checked)
+	l.view.Rechecks.AddNodes(plan.checked)
 	if plan.err != nil {
 		l.placing.again = true
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -33,7 +34,7 @@ const (
 // room is free, and the more urgent task is placed first.
 type preemption struct {
 	clock    func() time.Duration // boot-time clock
-	view     *fleetView
+	view     *fleetview.View
 	nodes    *nodewatch.Watch
 	queue    *queue.Owners
 	promises map[cluster.TaskID]*promise
@@ -57,7 +58,7 @@ type promise struct {
 	since   time.Time
 }
 
-func newPreemption(clock func() time.Duration, view *fleetView, nodes *nodewatch.Watch, queue *queue.Owners) *preemption {
+func newPreemption(clock func() time.Duration, view *fleetview.View, nodes *nodewatch.Watch, queue *queue.Owners) *preemption {
 	return &preemption{
 		clock: clock, view: view, nodes: nodes, queue: queue,
 		promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{},
@@ -207,7 +208,7 @@ func (w *promise) victimText() string {
 func (p *preemption) searchVictims(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
 	options scheduler.Options,
 ) {
-	fleet := p.view.fleet
+	fleet := p.view.Fleet
 	waiting := preemptionCandidates(domain.Snapshot, pending, r.Waiting)
 	highest := 0
 	for i := range waiting {
@@ -247,7 +248,7 @@ func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 			return t.Task == task
 		})
 		// A leader that has just begun does not know yet what the node holds.
-		if undecided || p.view.refusesTasks(w.node) {
+		if undecided || p.view.RefusesTasks(w.node) {
 			wants[task] = w
 			for _, uuid := range w.victims {
 				if was[uuid] != nil {
@@ -286,7 +287,7 @@ func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 // stillHolding returns those of the attempts that still hold room.
 func (p *preemption) stillHolding(uuids []string) (left []string) {
 	for _, uuid := range uuids {
-		if p.view.holdsRoom(uuid) {
+		if p.view.HoldsRoom(uuid) {
 			left = append(left, uuid)
 		}
 	}
@@ -342,15 +343,15 @@ func (p *preemption) collectVictims(domain *observe.Domain, maxPriority int) *vi
 	var last victimOwner
 	for row := range snap.AllAttempts() {
 		o, ok := row.Ref()
-		held, holds := p.view.isCharged(row)
-		if !ok || !holds || row.Desired == nil || row.Desired.UUID != held.uuid {
+		held, holds := p.view.IsCharged(row)
+		if !ok || !holds || row.Desired == nil || row.Desired.UUID != held.UUID {
 			continue
 		}
 		if o != last.owner {
 			last = victimOwnerOf(snap, domain.Name, o)
 		}
 		v := scheduler.Victim{
-			UUID: held.uuid, Priority: cmp.Or(last.priority, row.Desired.Priority), Owner: o,
+			UUID: held.UUID, Priority: cmp.Or(last.priority, row.Desired.Priority), Owner: o,
 			Leaving: isLeaving(row),
 		}
 		switch {

@@ -72,7 +72,7 @@ func (r *Rehearsal) SetDeviceValueModel(w *scheduler.ValueModel) { r.loop.waitin
 func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	for range maxCycleRestarts {
 		// No change is missed here, which is why a leader learns everything again now and then.
-		r.loop.learner.postpone(r.loop.config.Now())
+		r.loop.learner.Postpone(r.loop.config.Now())
 		next, err = r.loop.cycle(ctx)
 		if !errors.Is(err, errSettled) {
 			break

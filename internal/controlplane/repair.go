@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
@@ -14,11 +15,11 @@ import (
 type recordRepair struct {
 	unitBuilder
 	nodes  *nodewatch.Watch
-	view   *fleetView
+	view   *fleetview.View
 	logger *slog.Logger
 }
 
-func newRecordRepair(b unitBuilder, nodes *nodewatch.Watch, view *fleetView, log *slog.Logger) *recordRepair {
+func newRecordRepair(b unitBuilder, nodes *nodewatch.Watch, view *fleetview.View, log *slog.Logger) *recordRepair {
 	return &recordRepair{unitBuilder: b, nodes: nodes, view: view, logger: log}
 }
 
@@ -63,7 +64,7 @@ func (r *recordRepair) repairRecord(row *store.AttemptRow) []store.Unit {
 	case !r.nodes.HasReported(row.Node):
 		return nil
 	default:
-		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.hasReportedSince(r.snap, row) {
+		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.HasReportedSince(r.snap, row) {
 			return r.requestFullReport(row.Node)
 		}
 	}
@@ -117,7 +118,7 @@ func (r *recordRepair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	case r.nodes.IsGone(row.Node):
 	case !r.nodes.HasReported(row.Node):
 		return nil
-	case !r.view.hasReportedSince(r.snap, row):
+	case !r.view.HasReportedSince(r.snap, row):
 		return r.requestFullReport(row.Node)
 	}
 	key := r.prefix.Observed(row.Node, row.Task)

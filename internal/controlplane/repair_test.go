@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/planetest"
 	"github.com/berthd/berth/internal/store"
@@ -21,7 +22,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 	watch := nodewatch.New(nodewatch.Config{
 		Tables: tables.Tables, Domain: cluster.DefaultDomain, Logger: log, Clock: func() time.Duration { return now },
 	}, 1, func() bool { return false })
-	view := newFleetView(cluster.DefaultDomain, watch)
+	view := fleetview.New(cluster.DefaultDomain, watch)
 	// judge lets a second pass after a sign of life of the node, and writes the verdict.
 	judge := func(session, seq uint64) {
 		tables.SetPulse("a", cluster.Pulse{Session: session, Seq: seq, At: now, Next: 5 * time.Second})
@@ -53,7 +54,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 		t.Helper()
 		snap := tables.Snapshot()
 		for row := range snap.AllAttempts() {
-			view.charge(snap, store.AttemptKey{Task: row.Task, Number: row.Number})
+			view.Charge(snap, store.AttemptKey{Task: row.Task, Number: row.Number})
 		}
 		row, ok := snap.Attempt(task, 0)
 		if !ok {

@@ -73,6 +73,6 @@ func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
 		l.queue.UnmarkAll()
 	}
-	l.learner.postpone(l.clock.now) // only standByResyncInterval decides when to learn all
-	l.learner.learn(snap, c, l.clock.now)
+	l.learner.Postpone(l.clock.now) // only standByResyncInterval decides when to learn all
+	l.learner.Learn(snap, c, l.clock.now)
 }

@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"maps"
@@ -11,55 +11,57 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// recheckSet says whose attempts are to be checked for violations: all attempts, or those of some nodes and owners.
-type recheckSet struct {
+// RecheckSet says whose attempts are to be checked for violations: all attempts, or those of some nodes and owners.
+type RecheckSet struct {
 	all    bool
 	nodes  map[string]bool
 	owners map[cluster.OwnerRef]bool
 }
 
-// newRecheckSet returns an empty set.
-func newRecheckSet() *recheckSet {
-	return &recheckSet{nodes: map[string]bool{}, owners: map[cluster.OwnerRef]bool{}}
+// NewRecheckSet returns an empty set.
+func NewRecheckSet() *RecheckSet {
+	return &RecheckSet{nodes: map[string]bool{}, owners: map[cluster.OwnerRef]bool{}}
 }
 
-func (s *recheckSet) clear() {
+// Clear empties the set.
+func (s *RecheckSet) Clear() {
 	s.all = false
 	clear(s.nodes)
 	clear(s.owners)
 }
 
-// addNodes adds the nodes of another set, or all attempts if the other one has all.
-func (s *recheckSet) addNodes(other *recheckSet) {
+// AddNodes adds the nodes of another set, or all attempts if the other one has all.
+func (s *RecheckSet) AddNodes(other *RecheckSet) {
 	s.all = s.all || other.all
 	maps.Copy(s.nodes, other.nodes)
 }
 
-// violations holds the attempts that are to leave their nodes because of a taint, or because a demand is not met any
+// Violations holds the attempts that are to leave their nodes because of a taint, or because a demand is not met any
 // more (see observe.Violation). Violations are searched when something changes, and not for each decision. All
 // attempts are checked at the start of a term and now and then as a safeguard. Otherwise only those of changed nodes
 // and specs are.
-type violations struct {
+type Violations struct {
 	known map[store.AttemptKey]*reconciler.Leave
-	view  *fleetView
+	view  *View
 	queue *queue.Owners
 }
 
-func newViolations(view *fleetView, queue *queue.Owners) *violations {
-	return &violations{known: map[store.AttemptKey]*reconciler.Leave{}, view: view, queue: queue}
+// NewViolations returns an empty set of violations, which marks owners in the queue.
+func NewViolations(view *View, queue *queue.Owners) *Violations {
+	return &Violations{known: map[store.AttemptKey]*reconciler.Leave{}, view: view, queue: queue}
 }
 
-// leaveReason returns why an attempt is to leave its node because of a violation, or nil.
-func (v *violations) leaveReason(row *store.AttemptRow) *reconciler.Leave {
+// LeaveReason returns why an attempt is to leave its node because of a violation, or nil.
+func (v *Violations) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(v.known) == 0 || !row.Standing() {
 		return nil
 	}
 	return v.known[store.AttemptKey{Task: row.Task, Number: row.Number}]
 }
 
-// update brings the violations of some attempts to the snapshot and the fleet. Owners with a new or a former violation
+// Update brings the violations of some attempts to the snapshot and the fleet. Owners with a new or a former violation
 // are marked.
-func (v *violations) update(snap *store.Snapshot, which *recheckSet, now time.Time) {
+func (v *Violations) Update(snap *store.Snapshot, which *RecheckSet, now time.Time) {
 	finder := violationFinder{violations: v, snap: snap, now: now}
 	if which.all {
 		for row := range snap.AllAttempts() {
@@ -87,7 +89,7 @@ func (v *violations) update(snap *store.Snapshot, which *recheckSet, now time.Ti
 // violationFinder checks attempts for violations. It caches the rules of the last owner, as the attempts of an owner
 // are adjacent.
 type violationFinder struct {
-	violations *violations
+	violations *Violations
 	snap       *store.Snapshot
 	now        time.Time
 	ref        cluster.OwnerRef
@@ -126,7 +128,7 @@ func (f *violationFinder) find(row *store.AttemptRow) *reconciler.Leave {
 		return nil
 	}
 	t := f.rulesOf(o, row.Task)
-	n, _, onNode := f.violations.view.fleet.Node(row.Node)
+	n, _, onNode := f.violations.view.Fleet.Node(row.Node)
 	if t == nil || !onNode {
 		return nil
 	}

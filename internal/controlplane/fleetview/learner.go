@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"hash/fnv"
@@ -37,20 +37,21 @@ func (r *relearning) next(now time.Time) func(name string) bool {
 	}
 }
 
-// learner takes what changed in the tables: it brings the fleet to a snapshot and marks the owners that a change may
+// Learner takes what changed in the tables: it brings the fleet to a snapshot and marks the owners that a change may
 // concern. It misses nothing for longer than relearnParts intervals, as it learns the whole view again, part by part.
-type learner struct {
-	view       *fleetView
+type Learner struct {
+	view       *View
 	queue      *queue.Owners
 	relearning relearning
 }
 
-func newLearner(view *fleetView, queue *queue.Owners) *learner {
-	return &learner{view: view, queue: queue}
+// NewLearner returns a learner of a view that marks owners in the queue.
+func NewLearner(view *View, queue *queue.Owners) *Learner {
+	return &Learner{view: view, queue: queue}
 }
 
-// learn takes the changes up to a snapshot.
-func (l *learner) learn(snap *store.Snapshot, c store.Changes, now time.Time) {
+// Learn takes the changes up to a snapshot.
+func (l *Learner) Learn(snap *store.Snapshot, c store.Changes, now time.Time) {
 	l.view.learnReservations(snap, c, now)
 	if c.Resync {
 		l.relearning.at = now
@@ -63,13 +64,13 @@ func (l *learner) learn(snap *store.Snapshot, c store.Changes, now time.Time) {
 	}
 }
 
-// postpone puts off learning the next part again, as the caller learns everything in another way.
-func (l *learner) postpone(now time.Time) { l.relearning.at = now }
+// Postpone puts off learning the next part again, as the caller learns everything in another way.
+func (l *Learner) Postpone(now time.Time) { l.relearning.at = now }
 
-func (l *learner) learnChanges(snap *store.Snapshot, c store.Changes) {
+func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 	eventful := map[cluster.OwnerRef]bool{}
 	for key := range c.Attempts { // order-free: each attempt is charged by itself
-		row := l.view.charge(snap, key)
+		row := l.view.Charge(snap, key)
 		if row == nil {
 			row = &store.AttemptRow{Task: key.Task, Number: key.Number}
 		}
@@ -88,7 +89,7 @@ func (l *learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 		}
 	}
 	if c.Clusters || c.Domain {
-		l.view.rechecks.all = true
+		l.view.Rechecks.all = true
 		l.queue.MarkAll(snap)
 	}
 	if c.Secrets {
@@ -99,14 +100,14 @@ func (l *learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 	}
 }
 
-func (l *learner) learnAll(snap *store.Snapshot) {
+func (l *Learner) learnAll(snap *store.Snapshot) {
 	l.view.grow(snap.AttemptCount())
-	l.view.rechecks.all = true
+	l.view.Rechecks.all = true
 	l.learnPart(snap, func(string) bool { return true })
 }
 
 // learnPart learns the attempts, nodes and owners again whose names the filter accepts.
-func (l *learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
+func (l *Learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 	var last cluster.OwnerRef
 	lastIn := false
 	for r := range snap.AllAttempts() {
@@ -115,7 +116,7 @@ func (l *learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 			lastIn, last = in(o.Name), o
 			if ok && lastIn {
 				l.queue.Mark(o)
-				l.view.rechecks.owners[o] = true
+				l.view.Rechecks.owners[o] = true
 			}
 		}
 		if lastIn {
@@ -127,8 +128,8 @@ func (l *learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 	l.queue.MarkPart(snap, in)
 }
 
-// learnVerdicts takes note of nodes with a new verdict. If marks is true, the owners of all tasks there are marked.
-func (l *learner) learnVerdicts(snap *store.Snapshot, nodes []string, marks bool) {
+// LearnVerdicts takes note of nodes with a new verdict. If marks is true, the owners of all tasks there are marked.
+func (l *Learner) LearnVerdicts(snap *store.Snapshot, nodes []string, marks bool) {
 	for _, name := range nodes {
 		l.view.setNode(snap, name)
 		if !marks {

@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"github.com/berthd/berth/internal/cluster"

@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"github.com/berthd/berth/internal/observe"
@@ -22,7 +22,7 @@ func sessionOf(snap *store.Snapshot, node string) uint64 {
 
 // noteUnreadable takes note of whether a record hides what runs on its node. Such a node takes no tasks, as nobody
 // knows what they could be placed beside.
-func (v *fleetView) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
+func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	was, now := unreadableRecord{}, ""
 	if len(v.unreadable) > 0 {
 		was = v.unreadable[key]
@@ -44,8 +44,8 @@ func (v *fleetView) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, r
 	}
 }
 
-// hasReportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
-func (v *fleetView) hasReportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
+// HasReportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
+func (v *View) HasReportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
 	record, hidden := v.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
 	e, ok := snap.NodeStatus(row.Node)
 	return !hidden || ok && e.Value.Synced && e.Value.Session > record.session

@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ type reservations struct {
 
 // learnReservations brings the reservations to the snapshot and the time. Nodes with changed reservations are set anew,
 // and their attempts are checked. If a point in time has passed, that holds for all nodes with reservations.
-func (v *fleetView) learnReservations(snap *store.Snapshot, c store.Changes, now time.Time) {
+func (v *View) learnReservations(snap *store.Snapshot, c store.Changes, now time.Time) {
 	r := &v.reservations
 	passed := !r.next.IsZero() && !now.Before(r.next)
 	if !c.Resync && !c.Reservations && !passed {
@@ -44,7 +44,7 @@ func (v *fleetView) learnReservations(snap *store.Snapshot, c store.Changes, now
 }
 
 // reviewNode sets a node whose reservations changed, and has its attempts checked.
-func (v *fleetView) reviewNode(snap *store.Snapshot, name string) {
+func (v *View) reviewNode(snap *store.Snapshot, name string) {
 	v.setNode(snap, name)
-	v.rechecks.nodes[name] = true
+	v.Rechecks.nodes[name] = true
 }

@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"maps"
@@ -18,13 +18,13 @@ type daemonNodes struct {
 
 // setDaemonFacts takes the facts of a node and notes whether they have changed. It is called before the fleet learns of
 // the node; now is nil for a node that is not the domain's.
-func (v *fleetView) setDaemonFacts(name string, now *scheduler.Node, facts nodewatch.DaemonFacts) {
-	was, _, had := v.fleet.Node(name)
+func (v *View) setDaemonFacts(name string, now *scheduler.Node, facts nodewatch.DaemonFacts) {
+	was, _, had := v.Fleet.Node(name)
 	if had != (now != nil) || v.daemons.facts[name] != facts || had && !equalForDaemons(&was, now) {
 		v.daemons.changed = true
 	}
 	if now != nil && (!had || !equalForDaemons(&was, now)) {
-		v.rechecks.nodes[name] = true
+		v.Rechecks.nodes[name] = true
 	}
 	delete(v.daemons.facts, name)
 	if facts != (nodewatch.DaemonFacts{}) {
@@ -32,17 +32,17 @@ func (v *fleetView) setDaemonFacts(name string, now *scheduler.Node, facts nodew
 	}
 }
 
-// takeDaemonsChanged reports whether nodes came, went or changed for daemons since the last call.
-func (v *fleetView) takeDaemonsChanged() bool {
+// TakeDaemonsChanged reports whether nodes came, went or changed for daemons since the last call.
+func (v *View) TakeDaemonsChanged() bool {
 	changed := v.daemons.changed
 	v.daemons.changed = false
 	return changed
 }
 
-// daemonNodes yields the nodes of the fleet with the facts that the fleet does not hold, ordered by name.
-func (v *fleetView) daemonNodes(yield func(reconciler.DaemonNode) bool) {
-	for _, name := range v.fleet.Nodes() {
-		n, _, _ := v.fleet.Node(name)
+// DaemonNodes yields the nodes of the fleet with the facts that the fleet does not hold, ordered by name.
+func (v *View) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
+	for _, name := range v.Fleet.Nodes() {
+		n, _, _ := v.Fleet.Node(name)
 		facts := v.daemons.facts[name]
 		d := reconciler.DaemonNode{Node: &n, Gone: facts.Gone, Silent: facts.Silent, Alone: facts.OnlyDaemonsLeft}
 		if !yield(d) {

@@ -1,4 +1,4 @@
-package controlplane
+package fleetview
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		Clock: func() time.Duration { return time.Hour },
 	}, 1, func() bool { return false })
 	queue := queue.NewOwners(p, 1000)
-	l := newLearner(newFleetView(cluster.DefaultDomain, watch), queue)
+	l := NewLearner(New(cluster.DefaultDomain, watch), queue)
 	snap, now := tables.Snapshot(), time.Unix(1_700_000_000, 0)
 	// marked returns the marked owners, and unmarks them.
 	marked := func() []cluster.OwnerRef {
@@ -37,19 +37,19 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		queue.Finish(all, func(cluster.OwnerRef) bool { return false })
 		return all
 	}
-	l.learn(snap, store.Changes{Resync: true}, now)
+	l.Learn(snap, store.Changes{Resync: true}, now)
 	if n := len(marked()); n != owners {
 		t.Errorf("a new leader decides for %d owners, want all %d", n, owners)
 	}
 
 	turns := map[cluster.OwnerRef]int{}
 	for minute := range relearnParts {
-		l.learn(snap, store.Changes{}, now)
+		l.Learn(snap, store.Changes{}, now)
 		if n := len(marked()); n != 0 {
 			t.Fatalf("%d owners are decided for before the interval is over", n)
 		}
 		now = now.Add(relearnInterval)
-		l.learn(snap, store.Changes{}, now)
+		l.Learn(snap, store.Changes{}, now)
 		part := marked()
 		if len(part) > owners/relearnParts*2 {
 			t.Errorf("minute %d: %d of %d owners are decided for, though nothing changed", minute, len(part), owners)
