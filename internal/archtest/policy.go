@@ -199,6 +199,10 @@ var layers = map[string][]string{
 	},
 	"internal/controlplane/queue": {"internal/cluster", "internal/store"},
 	"internal/controlplane/storeloss": {"internal/clause", "internal/cluster", "internal/store"},
+	"internal/controlplane/writes": {
+		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",
+		"internal/logic/reconciler", "internal/observe", "internal/store",
+	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",
 		"internal/transport",

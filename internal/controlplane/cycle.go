@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/writes"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -53,7 +54,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	nextMove := l.rebalancing.advance(snap, l.clock.now, &units)
 	decided := l.decide(snap, &units)
 	fired := l.crons.fire(snap, l.clock.now, &units)
-	nextScale := l.scaling.decide(ctx, l.unitBuilder(snap), &units)
+	nextScale := l.scaling.decide(ctx, l.builder(snap), &units)
 	nextGate := l.gates.askDue(ctx)
 	// 4. Commit what does not need placement.
 	applied, err := l.term.commit(ctx, units)
@@ -154,8 +155,8 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		l.queue.MarkDaemons(snap)
 	}
 	made := decisions{owners: l.queue.Ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
-	domain, builder := l.observed(snap), l.unitBuilder(snap)
-	repair := newRecordRepair(builder, l.nodes, l.view, l.config.Logger)
+	domain, builder := l.observed(snap), l.builder(snap)
+	repair := writes.NewRepair(builder, l.nodes, l.view, l.config.Logger)
 	room := maxTasksPerCycle
 	for i, o := range made.owners {
 		if room <= 0 {
@@ -168,11 +169,11 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 			continue
 		}
 		l.gates.follow(snap, o)
-		tasks := repair.tasks(domain, o, units)
+		tasks := repair.Tasks(domain, o, units)
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
 		from := len(*units)
-		if err := builder.addDecision(o, d, units); err != nil {
+		if err := builder.AddDecision(o, d, units); err != nil {
 			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
 		}
@@ -191,9 +192,9 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	return made
 }
 
-// unitBuilder returns what makes units from a snapshot.
-func (l *loop) unitBuilder(snap *store.Snapshot) unitBuilder {
-	return unitBuilder{snap: snap, prefix: l.config.Tables.Prefix(), token: l.term.token(), now: l.clock.now}
+// builder returns what makes units from a snapshot.
+func (l *loop) builder(snap *store.Snapshot) writes.Builder {
+	return writes.Builder{Snap: snap, Prefix: l.config.Tables.Prefix(), Token: l.term.token(), Now: l.clock.now}
 }
 
 // domainOf returns the domain in which the tasks of a cluster are placed.

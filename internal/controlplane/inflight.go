@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/controlplane/writes"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -81,7 +82,7 @@ func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *stor
 ) error {
 	for _, p := range proposals {
 		for i := range p.Owners {
-			p.Owners[i].Meter = requestCounterOf(snap, p.Owners[i].Owner)
+			p.Owners[i].Meter = writes.RequestCounterOf(snap, p.Owners[i].Owner)
 		}
 		committed := c.startSpans(snap, &p, began)
 		revision, err := c.log.Append(ctx, p)

@@ -65,7 +65,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 // the decision about their service. None of them is written if the service has changed and has to be decided again
 // (P5.4).
 func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
-	builder := l.unitBuilder(snap)
+	builder := l.builder(snap)
 	var units []store.Unit
 	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}
 	for _, m := range moves {
@@ -82,9 +82,9 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 		var u store.Unit
 		var err error
 		if m.Stop != nil {
-			u, err = builder.stopUnit(m.Stop)
+			u, err = builder.StopUnit(m.Stop)
 		} else {
-			u, err = builder.conclusionUnit(m.Conclusion)
+			u, err = builder.ConclusionUnit(m.Conclusion)
 		}
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/writes"
 	"github.com/berthd/berth/internal/logic/scaler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -75,17 +76,17 @@ func newScaling(c scalingConfig) *scaling {
 }
 
 // decide decides the counts of all services with scaling, if it is time, and returns the wait until the next time.
-func (s *scaling) decide(ctx context.Context, b unitBuilder, units *[]store.Unit) time.Duration {
+func (s *scaling) decide(ctx context.Context, b writes.Builder, units *[]store.Unit) time.Duration {
 	now := s.config.Clock()
 	if now < s.due {
 		return s.due - now
 	}
 	s.due = now + scaleInterval
-	round := &scalingRound{scaling: s, unitBuilder: b}
+	round := &scalingRound{scaling: s, Builder: b}
 	hasServices := false
-	for e := range b.snap.Services("") {
+	for e := range b.Snap.Services("") {
 		spec := e.Value
-		c, _ := b.snap.Cluster(spec.Cluster)
+		c, _ := b.Snap.Cluster(spec.Cluster)
 		if !hasScaling(spec) || c.Value.InDomain() != s.config.Domain {
 			if s.services[spec.Owner()] != nil {
 				delete(s.services, spec.Owner())
@@ -97,7 +98,7 @@ func (s *scaling) decide(ctx context.Context, b unitBuilder, units *[]store.Unit
 		round.scaleService(ctx, e, units)
 	}
 	for o := range s.services { // order-free: each by itself
-		if _, ok := b.snap.Service(o.Cluster, o.Name); !ok {
+		if _, ok := b.Snap.Service(o.Cluster, o.Name); !ok {
 			delete(s.services, o)
 		}
 	}
@@ -110,13 +111,13 @@ func (s *scaling) decide(ctx context.Context, b unitBuilder, units *[]store.Unit
 
 // scalingRound is one decision about the counts of all services.
 type scalingRound struct {
-	unitBuilder
+	writes.Builder
 	scaling *scaling
 }
 
 // updateCounters writes the request counter source of a service's tasks.
 func (r *scalingRound) updateCounters(o cluster.OwnerRef, units *[]store.Unit) {
-	if err := r.updateRequestCounters(o, units); err != nil {
+	if err := r.UpdateRequestCounters(o, units); err != nil {
 		r.scaling.config.Logger.Error("a request counter source cannot be written", "service", o.String(), "error", err)
 	}
 }
@@ -135,25 +136,25 @@ func (r *scalingRound) scaleService(ctx context.Context, e store.Entry[cluster.S
 		s.services[o] = of
 	}
 	r.updateCounters(o, units)
-	scale, _ := r.snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: r.now}
+	scale, _ := r.Snap.Scale(spec.Cluster, spec.Name)
+	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: r.Now}
 	for i := range spec.Scaling.Targets {
 		in.Measured = append(in.Measured, r.measure(ctx, o, &spec.Scaling.Targets[i]))
 	}
 	for i := range spec.Scaling.Schedules {
 		in.Fired = append(in.Fired,
-			s.config.LastMoment(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, r.now))
+			s.config.LastMoment(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, r.Now))
 	}
 	d := scaler.Decide(in)
-	of.addWish(d.Wish, r.now.Add(-scaler.Keep(spec.Scaling)))
+	of.addWish(d.Wish, r.Now.Add(-scaler.Keep(spec.Scaling)))
 	if d.Scale == nil {
 		return
 	}
 	d.Scale.Recounted = spec.Recounted
 	var u store.Unit
-	u.Compare(r.prefix.Service(spec.Cluster, spec.Name), e.Modified)
-	u.Compare(r.prefix.Scale(spec.Cluster, spec.Name), scale.Modified)
-	if err := u.Put(r.prefix.Scale(spec.Cluster, spec.Name), d.Scale); err != nil {
+	u.Compare(r.Prefix.Service(spec.Cluster, spec.Name), e.Modified)
+	u.Compare(r.Prefix.Scale(spec.Cluster, spec.Name), scale.Modified)
+	if err := u.Put(r.Prefix.Scale(spec.Cluster, spec.Name), d.Scale); err != nil {
 		s.config.Logger.Error("a count cannot be written", "service", o.String(), "error", err)
 		return
 	}
@@ -189,11 +190,11 @@ func (s *scaledService) addWish(w scaler.Wish, since time.Time) {
 // measure returns the present value of a target's metric.
 func (r *scalingRound) measure(ctx context.Context, o cluster.OwnerRef, t *cluster.ScaleTarget) scaler.Measured {
 	if t.Metric == cluster.ScalePrometheus {
-		return r.scaling.ask(ctx, query{t.URL, t.Query}, r.now)
+		return r.scaling.ask(ctx, query{t.URL, t.Query}, r.Now)
 	}
-	m := scaler.Measured{At: r.now}
+	m := scaler.Measured{At: r.Now}
 	sum := 0.0
-	for row := range r.snap.Attempts(o) {
+	for row := range r.Snap.Attempts(o) {
 		if !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Observed == nil ||
 			row.Observed.State != cluster.StateRunning {
 			continue
@@ -224,7 +225,7 @@ func (r *scalingRound) usageOf(row *store.AttemptRow, metric cluster.ScaleMetric
 		return 0, false
 	}
 	stats := &each[i]
-	reserved := r.scaling.config.Demand(r.snap, row.Desired.Definition)
+	reserved := r.scaling.config.Demand(r.Snap, row.Desired.Definition)
 	switch {
 	case metric == cluster.ScaleRequests && stats.Requests >= 0:
 		return stats.Requests, true

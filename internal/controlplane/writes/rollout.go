@@ -1,4 +1,4 @@
-package controlplane
+package writes
 
 import (
 	"github.com/berthd/berth/internal/cluster"
@@ -13,8 +13,8 @@ func (w *decisionWriter) writeRollout(d *reconciler.Decision, units *[]store.Uni
 		return nil
 	}
 	var u store.Unit
-	u.Compare(w.prefix.Service(w.owner.Cluster, w.owner.Name), d.Rollout.SpecRev)
-	key := w.prefix.Rollout(w.owner.Cluster, w.owner.Name)
+	u.Compare(w.Prefix.Service(w.owner.Cluster, w.owner.Name), d.Rollout.SpecRev)
+	key := w.Prefix.Rollout(w.owner.Cluster, w.owner.Name)
 	u.Compare(key, d.Rollout.Rev)
 	if d.Revert != nil {
 		if err := w.revertSpec(&u, d.Revert, d.Rollout.Record.Healthy); err != nil {
@@ -32,21 +32,21 @@ func (w *decisionWriter) writeRollout(d *reconciler.Decision, units *[]store.Uni
 // revertSpec writes the user's spec with an earlier definition under the next generation. Tasks that still run that
 // definition then belong to the newest version, even if the failed version was to restart all of them.
 func (w *decisionWriter) revertSpec(u *store.Unit, r *reconciler.Revert, healthy *cluster.Version) error {
-	e, ok := w.snap.Service(w.owner.Cluster, w.owner.Name)
+	e, ok := w.Snap.Service(w.owner.Cluster, w.owner.Name)
 	if !ok {
 		return nil // the unit is refused, as it compares the spec
 	}
 	spec := *e.Value
 	spec.Definition = r.Definition
-	spec.Generation = w.snap.NextGeneration(w.owner)
-	spec.Updated = w.now.UTC()
+	spec.Generation = w.Snap.NextGeneration(w.owner)
+	spec.Updated = w.Now.UTC()
 	spec.Rollout.Reverted = r.Failed
 	if healthy != nil {
 		spec.Restarted = min(spec.Restarted, healthy.Generation)
 	}
-	definition, _ := w.snap.Definition(r.Definition)
-	u.Compare(w.prefix.Definition(r.Definition), definition.Modified)
-	return u.Put(w.prefix.Service(w.owner.Cluster, w.owner.Name), &spec)
+	definition, _ := w.Snap.Definition(r.Definition)
+	u.Compare(w.Prefix.Definition(r.Definition), definition.Modified)
+	return u.Put(w.Prefix.Service(w.owner.Cluster, w.owner.Name), &spec)
 }
 
 // deleteSideRecords deletes the records that the control plane keeps beside a service.
@@ -54,13 +54,13 @@ func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return
 	}
-	if e, ok := w.snap.Rollout(w.owner.Cluster, w.owner.Name); ok {
-		key := w.prefix.Rollout(w.owner.Cluster, w.owner.Name)
+	if e, ok := w.Snap.Rollout(w.owner.Cluster, w.owner.Name); ok {
+		key := w.Prefix.Rollout(w.owner.Cluster, w.owner.Name)
 		u.Compare(key, e.Modified)
 		u.Delete(key)
 	}
-	if e, ok := w.snap.Scale(w.owner.Cluster, w.owner.Name); ok {
-		key := w.prefix.Scale(w.owner.Cluster, w.owner.Name)
+	if e, ok := w.Snap.Scale(w.owner.Cluster, w.owner.Name); ok {
+		key := w.Prefix.Scale(w.owner.Cluster, w.owner.Name)
 		u.Compare(key, e.Modified)
 		u.Delete(key)
 	}
@@ -71,11 +71,11 @@ func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return
 	}
-	if _, ok := w.snap.Service(w.owner.Cluster, w.owner.Name); ok {
+	if _, ok := w.Snap.Service(w.owner.Cluster, w.owner.Name); ok {
 		return
 	}
 	var u store.Unit
-	u.Compare(w.prefix.Owner(w.owner), 0)
+	u.Compare(w.Prefix.Owner(w.owner), 0)
 	if w.deleteSideRecords(&u); len(u.Ops) > 0 {
 		*units = append(*units, u)
 	}

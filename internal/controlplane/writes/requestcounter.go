@@ -1,4 +1,4 @@
-package controlplane
+package writes
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// requestCounterOf returns the request counter source of an owner's tasks: that of the first scaling target which uses
+// RequestCounterOf returns the request counter source of an owner's tasks: that of the first scaling target which uses
 // requests; nil for none.
-func requestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.RequestCounter {
+func RequestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.RequestCounter {
 	if o.Kind != cluster.KindService {
 		return nil
 	}
@@ -28,19 +28,19 @@ func requestCounterOf(snap *store.Snapshot, o cluster.OwnerRef) *cluster.Request
 // maxCounterUpdates bounds the records of one service that one cycle rewrites after a change of the counter source.
 const maxCounterUpdates = 500
 
-// updateRequestCounters writes the request counter source into those desired records of a service that hold another
+// UpdateRequestCounters writes the request counter source into those desired records of a service that hold another
 // one.
-func (b *unitBuilder) updateRequestCounters(o cluster.OwnerRef, units *[]store.Unit) error {
-	counter := requestCounterOf(b.snap, o)
+func (b *Builder) UpdateRequestCounters(o cluster.OwnerRef, units *[]store.Unit) error {
+	counter := RequestCounterOf(b.Snap, o)
 	updated := 0
-	for row := range b.snap.Attempts(o) {
+	for row := range b.Snap.Attempts(o) {
 		d := row.Desired
 		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil ||
 			equalCounters(d.RequestCounter, counter) {
 			continue
 		}
 		var u store.Unit
-		u.Compare(b.prefix.Outcome(row.Task, row.Number), 0)
+		u.Compare(b.Prefix.Outcome(row.Task, row.Number), 0)
 		record := *d
 		record.RequestCounter = counter
 		if err := b.putDesired(&u, &record, row.DesiredRev, row); err != nil {

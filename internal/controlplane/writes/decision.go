@@ -1,4 +1,4 @@
-package controlplane
+package writes
 
 import (
 	"github.com/berthd/berth/internal/cluster"
@@ -9,7 +9,7 @@ import (
 // decisionWriter turns the decision about one owner into units. Each unit compares the records that the decision rests
 // on.
 type decisionWriter struct {
-	unitBuilder
+	Builder
 	owner cluster.OwnerRef
 }
 
@@ -21,8 +21,8 @@ const (
 	maxConclusionsWithEvents = 14
 )
 
-// addDecision adds the units of a decision about an owner.
-func (b *unitBuilder) addDecision(o cluster.OwnerRef, d reconciler.Decision, units *[]store.Unit) error {
+// AddDecision adds the units of a decision about an owner.
+func (b *Builder) AddDecision(o cluster.OwnerRef, d reconciler.Decision, units *[]store.Unit) error {
 	w := &decisionWriter{*b, o}
 	return w.writeDecision(d, units)
 }
@@ -32,7 +32,7 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 		return err
 	}
 	for i := range d.Stops {
-		u, err := w.stopUnit(&d.Stops[i])
+		u, err := w.StopUnit(&d.Stops[i])
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 		}
 	}
 	for _, t := range d.Trims {
-		if row, ok := w.snap.Attempt(t.Task, t.Attempt); ok && row.PlanRev == 0 {
+		if row, ok := w.Snap.Attempt(t.Task, t.Attempt); ok && row.PlanRev == 0 {
 			var u store.Unit
 			w.deleteOutcome(&u, row)
 			*units = append(*units, u)
@@ -75,14 +75,14 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 
 // expireJob deletes a job that was kept for long enough, as its user could.
 func (w *decisionWriter) expireJob(units *[]store.Unit) error {
-	e, ok := w.snap.Job(w.owner.Cluster, w.owner.Name)
+	e, ok := w.Snap.Job(w.owner.Cluster, w.owner.Name)
 	if !ok {
 		return nil
 	}
 	job := *e.Value
-	job.Deleted, job.Updated = true, w.now.UTC()
+	job.Deleted, job.Updated = true, w.Now.UTC()
 	var u store.Unit
-	key := w.prefix.Job(job.Cluster, job.Name)
+	key := w.Prefix.Job(job.Cluster, job.Name)
 	u.Compare(key, e.Modified)
 	owner := w.owner
 	u.Event(cluster.Event{
@@ -104,7 +104,7 @@ func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.
 	}
 	var combined store.Unit
 	for i := range conclusions {
-		u, err := w.conclusionUnit(&conclusions[i])
+		u, err := w.ConclusionUnit(&conclusions[i])
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.
 // itself.
 func (w *decisionWriter) removalUnits() []store.Unit {
 	var units []store.Unit
-	for row := range w.snap.Attempts(w.owner) {
+	for row := range w.Snap.Attempts(w.owner) {
 		if row.Outcome == nil {
 			continue
 		}
@@ -140,12 +140,12 @@ func (w *decisionWriter) removalUnits() []store.Unit {
 		return units
 	}
 	var u store.Unit
-	key := w.prefix.Owner(w.owner)
+	key := w.Prefix.Owner(w.owner)
 	rev := uint64(0)
-	if e, ok := w.snap.Service(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindService {
+	if e, ok := w.Snap.Service(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindService {
 		rev = e.Modified
 	}
-	if e, ok := w.snap.Job(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindJob {
+	if e, ok := w.Snap.Job(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindJob {
 		rev = e.Modified
 	}
 	u.Compare(key, rev)

@@ -1,4 +1,4 @@
-package controlplane
+package writes
 
 import (
 	"log/slog"
@@ -11,23 +11,24 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// recordRepair writes back, or deletes, the records of attempts that others wrote over.
-type recordRepair struct {
-	unitBuilder
+// Repair writes back, or deletes, the records of attempts that others wrote over.
+type Repair struct {
+	Builder
 	nodes  *nodewatch.Watch
 	view   *fleetview.View
 	logger *slog.Logger
 }
 
-func newRecordRepair(b unitBuilder, nodes *nodewatch.Watch, view *fleetview.View, log *slog.Logger) *recordRepair {
-	return &recordRepair{unitBuilder: b, nodes: nodes, view: view, logger: log}
+// NewRepair returns the repair of one cycle.
+func NewRepair(b Builder, nodes *nodewatch.Watch, view *fleetview.View, log *slog.Logger) *Repair {
+	return &Repair{Builder: b, nodes: nodes, view: view, logger: log}
 }
 
-// tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
+// Tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
 // (P3.9).
-func (r *recordRepair) tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
+func (r *Repair) Tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
 	var out []reconciler.Task
-	for row := range r.snap.Attempts(o) {
+	for row := range r.Snap.Attempts(o) {
 		if row.Unreadable {
 			*units = append(*units, r.repairRecord(row)...)
 		}
@@ -52,8 +53,8 @@ func (r *recordRepair) tasks(domain *observe.Domain, o cluster.OwnerRef, units *
 //     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
 //   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
 //     there. A node whose session is older than the record is asked for a new full report.
-func (r *recordRepair) repairRecord(row *store.AttemptRow) []store.Unit {
-	key := r.prefix.Desired(row.Node, row.Task)
+func (r *Repair) repairRecord(row *store.AttemptRow) []store.Unit {
+	key := r.Prefix.Desired(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
@@ -64,7 +65,7 @@ func (r *recordRepair) repairRecord(row *store.AttemptRow) []store.Unit {
 	case !r.nodes.HasReported(row.Node):
 		return nil
 	default:
-		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.HasReportedSince(r.snap, row) {
+		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.HasReportedSince(r.Snap, row) {
 			return r.requestFullReport(row.Node)
 		}
 	}
@@ -92,8 +93,8 @@ func (r *recordRepair) repairRecord(row *store.AttemptRow) []store.Unit {
 
 // requestFullReport ends the session of a node, as another registration of it would (P6.1). Its agent then registers
 // again and reports everything. A session without a full report does that anyway.
-func (r *recordRepair) requestFullReport(node string) []store.Unit {
-	e, ok := r.snap.NodeStatus(node)
+func (r *Repair) requestFullReport(node string) []store.Unit {
+	e, ok := r.Snap.NodeStatus(node)
 	if !ok || !e.Value.Synced {
 		return nil
 	}
@@ -111,17 +112,17 @@ func (r *recordRepair) requestFullReport(node string) []store.Unit {
 
 // deleteForeignStatus deletes a foreign record at the key of a task's status, once its node has reported without the
 // task.
-func (r *recordRepair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
+func (r *Repair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
 	case r.nodes.IsGone(row.Node):
 	case !r.nodes.HasReported(row.Node):
 		return nil
-	case !r.view.HasReportedSince(r.snap, row):
+	case !r.view.HasReportedSince(r.Snap, row):
 		return r.requestFullReport(row.Node)
 	}
-	key := r.prefix.Observed(row.Node, row.Task)
+	key := r.Prefix.Observed(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.ObservedRev)
 	u.Delete(key)
@@ -134,8 +135,8 @@ func (r *recordRepair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 
 // restoreStatus writes the status of an attempt back from the tables after somebody wrote over it. Its agent does not
 // report again what it knows to be durable.
-func (r *recordRepair) restoreStatus(row *store.AttemptRow) []store.Unit {
-	key := r.prefix.Observed(row.Node, row.Task)
+func (r *Repair) restoreStatus(row *store.AttemptRow) []store.Unit {
+	key := r.Prefix.Observed(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.ObservedRev)
 	if err := u.Put(key, row.Observed); err != nil {
@@ -150,14 +151,14 @@ func (r *recordRepair) restoreStatus(row *store.AttemptRow) []store.Unit {
 }
 
 // rebuildDesired makes the desired record of an attempt that was planned on the node, or that the node reported.
-func (r *recordRepair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.Desired {
-	for other := range r.snap.TaskAttempts(row.Task) {
+func (r *Repair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.Desired {
+	for other := range r.Snap.TaskAttempts(row.Task) {
 		if other.Node != row.Node || other.Outcome != nil || other.Number == 0 {
 			continue
 		}
-		u.Compare(r.prefix.Outcome(other.Task, other.Number), 0)
+		u.Compare(r.Prefix.Outcome(other.Task, other.Number), 0)
 		if other.Desired != nil && other.PlanRev != 0 {
-			u.Compare(r.prefix.Plan(other.Plan), other.PlanRev) // as a projection does (P3.4)
+			u.Compare(r.Prefix.Plan(other.Plan), other.PlanRev) // as a projection does (P3.4)
 			return other.Desired
 		}
 		o := other.Observed
@@ -166,9 +167,9 @@ func (r *recordRepair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *clu
 		}
 		d := &cluster.Desired{
 			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started,
-			Token: r.token,
+			Token: r.Token,
 		}
-		if !observe.FillFromOwner(r.snap, d) {
+		if !observe.FillFromOwner(r.Snap, d) {
 			return nil
 		}
 		if o.Definition != (cluster.Ref{}) {
@@ -182,9 +183,9 @@ func (r *recordRepair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *clu
 // addLostOutcome adds the outcome of the attempt whose record was lost. Its number follows the newest attempt with
 // records, if that one has ended. The attempt counts as a try only if it may have begun: if a record stands at the key
 // of its status, or if the node is gone and cannot be asked.
-func (r *recordRepair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit) error {
+func (r *Repair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit) error {
 	number := 1
-	for other := range r.snap.TaskAttempts(row.Task) {
+	for other := range r.Snap.TaskAttempts(row.Task) {
 		if other.Number == 0 {
 			continue
 		}
@@ -194,16 +195,16 @@ func (r *recordRepair) addLostOutcome(row *store.AttemptRow, gone bool, u *store
 		number = other.Number + 1
 	}
 	d := &cluster.Desired{Task: row.Task}
-	if !observe.FillFromOwner(r.snap, d) {
+	if !observe.FillFromOwner(r.Snap, d) {
 		return nil
 	}
 	begun := gone || row.ObservedRev != 0
 	out := &cluster.Outcome{
 		Task: row.Task, Attempt: number, Node: row.Node, Owner: d.Owner, Definition: d.Definition,
-		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: r.now.UTC(),
+		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: r.Now.UTC(),
 		Message: "somebody wrote over its record, and its node does not know it",
 	}
-	key := r.prefix.Outcome(row.Task, number)
+	key := r.Prefix.Outcome(row.Task, number)
 	u.Compare(key, 0)
 	owner := d.Owner
 	u.Event(cluster.Event{

@@ -1,4 +1,4 @@
-package controlplane
+package writes
 
 import (
 	"log/slog"
@@ -60,9 +60,9 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing hides the task")
 		}
-		repair := &recordRepair{
-			unitBuilder: unitBuilder{snap: snap, prefix: p, token: cluster.Token{Incarnation: 5, Epoch: 2}},
-			nodes:       watch, view: view, logger: log,
+		repair := &Repair{
+			Builder: Builder{Snap: snap, Prefix: p, Token: cluster.Token{Incarnation: 5, Epoch: 2}},
+			nodes:   watch, view: view, logger: log,
 		}
 		got := "nothing"
 		for _, u := range repair.repairRecord(row) {
