@@ -190,6 +190,7 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/controlplane/nodewatch", "internal/controlplane/queue",
 		"internal/logic/reconciler", "internal/logic/scheduler", "internal/observe", "internal/store",
 	},
+	"internal/controlplane/gates": {"internal/cluster", "internal/store"},
 	"internal/controlplane/nodewatch": {
 		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
 	},

@@ -136,7 +136,7 @@ func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.Decisio
 // this server does not lead, or checks no gates for the service. It may be called at any time from any goroutine.
 func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 	if l := p.term.Load(); l != nil {
-		return l.gates.seen(service)
+		return l.gates.Seen(service)
 	}
 	return nil
 }

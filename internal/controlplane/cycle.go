@@ -55,7 +55,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	decided := l.decide(snap, &units)
 	fired := l.crons.fire(snap, l.clock.now, &units)
 	nextScale := l.scaling.decide(ctx, l.builder(snap), &units)
-	nextGate := l.gates.askDue(ctx)
+	nextGate := l.gates.AskDue(ctx)
 	// 4. Commit what does not need placement.
 	applied, err := l.term.commit(ctx, units)
 	l.queue.MarkOwners(decided.refused(applied))
@@ -148,7 +148,7 @@ func (d *decisions) refused(applied []bool) (owners []cluster.OwnerRef) {
 // decide runs the reconciler for every owner that is marked or due, and adds the resulting units.
 func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	l.queue.MarkDue(l.clock.now)
-	for o := range l.gates.takeChanged() { // order-free: a set
+	for o := range l.gates.TakeChanged() { // order-free: a set
 		l.queue.Mark(o)
 	}
 	if l.view.TakeDaemonsChanged() {
@@ -164,11 +164,11 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 			break
 		}
 		if domainOf(snap, o.Cluster) != l.config.Domain {
-			l.gates.drop(o)
+			l.gates.Drop(o)
 			l.waiting.set(o, nil, nil)
 			continue
 		}
-		l.gates.follow(snap, o)
+		l.gates.Follow(snap, o)
 		tasks := repair.Tasks(domain, o, units)
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
@@ -42,7 +43,7 @@ type loop struct {
 
 	// Decisions with state of their own. It is soft: each leader begins without it.
 	asker       *asker
-	gates       *gates
+	gates       *gates.Gates
 	scaling     *scaling
 	crons       *crons
 	rebalancing *rebalancing
@@ -63,13 +64,13 @@ func newLoop(p *Plane) *loop {
 	}, 0, func() bool { return false })
 	view, queue := fleetview.New(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
 	asker, tables := newAsker(), newTimetables()
-	gates := gateConfig{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
+	gate := gates.Config{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
 	scaling := scalingConfig{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.last,
 		Demand: view.Demand,
 	}
 	if c.Measurer != nil {
-		gates.Check, scaling.Query = c.Measurer.Gate, c.Measurer.Query
+		gate.Check, scaling.Query = c.Measurer.Gate, c.Measurer.Query
 	}
 	return &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
@@ -77,7 +78,7 @@ func newLoop(p *Plane) *loop {
 		learner:    fleetview.NewLearner(view, queue),
 		violations: fleetview.NewViolations(view, queue),
 		asker:      asker,
-		gates:      newGates(gates),
+		gates:      gates.New(gate),
 		scaling:    newScaling(scaling),
 		crons:      newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
 		rebalancing: newRebalancing(rebalancingConfig{

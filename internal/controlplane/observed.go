@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -29,7 +30,7 @@ func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 type leaderInputs struct {
 	nodes       *nodewatch.Watch
 	view        *fleetview.View
-	gates       *gates
+	gates       *gates.Gates
 	preemption  *preemption
 	violations  *fleetview.Violations
 	rebalancing *rebalancing
@@ -59,7 +60,7 @@ func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 func (in leaderInputs) GateResults(o cluster.OwnerRef, spec *cluster.Service,
 	rollout *cluster.Rollout,
 ) []cluster.GateResult {
-	return in.gates.results(o, spec, rollout)
+	return in.gates.Results(o, spec, rollout)
 }
 
 // DaemonNodes yields the nodes of the fleet with the facts that the fleet does not hold.

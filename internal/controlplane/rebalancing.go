@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -46,6 +47,9 @@ type openMove struct {
 	// refused is the last reason why there was no place for the task.
 	refused cluster.Waiting
 }
+
+// never is the wait for what time alone does not bring.
+const never = time.Duration(math.MaxInt64)
 
 // rebalancingConfig is what newRebalancing needs.
 type rebalancingConfig struct {

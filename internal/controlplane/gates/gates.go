@@ -1,4 +1,5 @@
-package controlplane
+// Package gates checks the gates of rollouts beside the leader's cycle.
+package gates
 
 import (
 	"cmp"
@@ -12,19 +13,19 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// gates checks the gates of rollouts in progress. Its results are soft: they begin anew with a new leader, and whenever
+// Gates checks the gates of rollouts in progress. Its results are soft: they begin anew with a new leader, and whenever
 // another task of the new version becomes healthy. Only the loop calls the methods, except seen. Answers come from
 // other goroutines.
-type gates struct {
-	config gateConfig
+type Gates struct {
+	config Config
 
 	mu      sync.Mutex
 	sets    map[cluster.OwnerRef]*gateSet
 	changed map[cluster.OwnerRef]bool // owners with new results since the last takeChanged
 }
 
-// gateConfig is what newGates needs.
-type gateConfig struct {
+// Config is what New needs.
+type Config struct {
 	// Check checks a gate once. The message describes the result. An error means that there is none. It is called on
 	// goroutines of the questions; nil stands for no answers.
 	Check func(ctx context.Context, g cluster.Gate) (passed bool, message string, err error)
@@ -52,13 +53,14 @@ type gateState struct {
 	busy   bool
 }
 
-func newGates(c gateConfig) *gates {
-	return &gates{config: c, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
+// New returns gates of which none is checked yet.
+func New(c Config) *Gates {
+	return &Gates{config: c, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }
 
-// follow begins, continues or ends the checks of a service's gates, by its records. The gates are checked while the
+// Follow begins, continues or ends the checks of a service's gates, by its records. The gates are checked while the
 // rollout goes on and a task of it has been healthy: before that there is nothing to measure.
-func (g *gates) follow(snap *store.Snapshot, o cluster.OwnerRef) {
+func (g *Gates) Follow(snap *store.Snapshot, o cluster.OwnerRef) {
 	if o.Kind != cluster.KindService {
 		return
 	}
@@ -88,9 +90,9 @@ func (g *gates) follow(snap *store.Snapshot, o cluster.OwnerRef) {
 	g.sets[o] = s
 }
 
-// results returns the results of a service's gates, in the order of the spec. Gates that are not checked have empty
+// Results returns the results of a service's gates, in the order of the spec. Gates that are not checked have empty
 // results. It changes nothing.
-func (g *gates) results(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
+func (g *Gates) Results(o cluster.OwnerRef, spec *cluster.Service, r *cluster.Rollout) []cluster.GateResult {
 	if spec == nil || len(spec.Update.Gates) == 0 {
 		return nil
 	}
@@ -123,8 +125,8 @@ func (s *gateSet) results() []cluster.GateResult {
 	return out
 }
 
-// seen returns the results of a service's gates; nil if they are not checked. Any goroutine may call it.
-func (g *gates) seen(o cluster.OwnerRef) []cluster.GateResult {
+// Seen returns the results of a service's gates; nil if they are not checked. Any goroutine may call it.
+func (g *Gates) Seen(o cluster.OwnerRef) []cluster.GateResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s := g.sets[o]; s != nil {
@@ -133,8 +135,8 @@ func (g *gates) seen(o cluster.OwnerRef) []cluster.GateResult {
 	return nil
 }
 
-// drop ends the checks for a service.
-func (g *gates) drop(o cluster.OwnerRef) {
+// Drop ends the checks for a service.
+func (g *Gates) Drop(o cluster.OwnerRef) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sets, o)
@@ -156,8 +158,8 @@ func gateInterval(g *cluster.Gate) time.Duration {
 // never is the wait for what time alone does not bring.
 const never = time.Duration(math.MaxInt64)
 
-// askDue asks all gates that are due, and returns the wait until the next one is due.
-func (g *gates) askDue(ctx context.Context) time.Duration {
+// AskDue asks all gates that are due, and returns the wait until the next one is due.
+func (g *Gates) AskDue(ctx context.Context) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next, now := never, g.config.Clock()
@@ -195,7 +197,7 @@ func (g *gates) askDue(ctx context.Context) time.Duration {
 }
 
 // ask checks a gate and counts the result, unless the rollout went on meanwhile.
-func (g *gates) ask(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) {
+func (g *Gates) ask(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) {
 	gate := s.gates[i]
 	passed, message, err := g.config.Check(ctx, gate)
 	g.mu.Lock()
@@ -218,8 +220,8 @@ func (g *gates) ask(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) 
 	g.changed[o] = true
 }
 
-// takeChanged returns the owners with new results since the last call.
-func (g *gates) takeChanged() map[cluster.OwnerRef]bool {
+// TakeChanged returns the owners with new results since the last call.
+func (g *Gates) TakeChanged() map[cluster.OwnerRef]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.changed) == 0 {
