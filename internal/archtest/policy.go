@@ -199,6 +199,9 @@ var layers = map[string][]string{
 		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/store",
 	},
 	"internal/controlplane/queue": {"internal/cluster", "internal/store"},
+	"internal/controlplane/scaling": {
+		"internal/cluster", "internal/controlplane/writes", "internal/logic/scaler", "internal/store",
+	},
 	"internal/controlplane/storeloss": {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/controlplane/writes": {
 		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",

@@ -54,7 +54,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	nextMove := l.rebalancing.advance(snap, l.clock.now, &units)
 	decided := l.decide(snap, &units)
 	fired := l.crons.fire(snap, l.clock.now, &units)
-	nextScale := l.scaling.decide(ctx, l.builder(snap), &units)
+	nextScale := l.scaling.Decide(ctx, l.builder(snap), &units)
 	nextGate := l.gates.AskDue(ctx)
 	// 4. Commit what does not need placement.
 	applied, err := l.term.commit(ctx, units)

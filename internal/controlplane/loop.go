@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/queue"
+	"github.com/berthd/berth/internal/controlplane/scaling"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
 )
@@ -44,7 +45,7 @@ type loop struct {
 	// Decisions with state of their own. It is soft: each leader begins without it.
 	asker       *asker
 	gates       *gates.Gates
-	scaling     *scaling
+	scaling     *scaling.Scaling
 	crons       *crons
 	rebalancing *rebalancing
 	preemption  *preemption
@@ -65,12 +66,12 @@ func newLoop(p *Plane) *loop {
 	view, queue := fleetview.New(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
 	asker, tables := newAsker(), newTimetables()
 	gate := gates.Config{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
-	scaling := scalingConfig{
+	scale := scaling.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.last,
 		Demand: view.Demand,
 	}
 	if c.Measurer != nil {
-		gate.Check, scaling.Query = c.Measurer.Gate, c.Measurer.Query
+		gate.Check, scale.Query = c.Measurer.Gate, c.Measurer.Query
 	}
 	return &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
@@ -79,7 +80,7 @@ func newLoop(p *Plane) *loop {
 		violations: fleetview.NewViolations(view, queue),
 		asker:      asker,
 		gates:      gates.New(gate),
-		scaling:    newScaling(scaling),
+		scaling:    scaling.New(scale),
 		crons:      newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
 		rebalancing: newRebalancing(rebalancingConfig{
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,

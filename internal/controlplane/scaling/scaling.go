@@ -1,8 +1,10 @@
-package controlplane
+// Package scaling decides the counts of services with scaling for a leader, by what their tasks use and by the clock.
+package scaling
 
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -23,11 +25,14 @@ const (
 	maxWishes = 10_000
 )
 
-// scaling decides the counts of services with scaling. What it remembers is soft: a new leader begins with nothing, so
+// never is the wait for what time alone does not bring.
+const never = time.Duration(math.MaxInt64)
+
+// Scaling decides the counts of services with scaling. What it remembers is soft: a new leader begins with nothing, so
 // it lowers a count only after a whole window has passed. Only the loop calls its methods. Answers come from other
 // goroutines.
-type scaling struct {
-	config   scalingConfig
+type Scaling struct {
+	config   Config
 	due      time.Duration // on the boot-time clock (P9.1)
 	services map[cluster.OwnerRef]*scaledService
 
@@ -35,8 +40,8 @@ type scaling struct {
 	answers map[query]*answer
 }
 
-// scalingConfig is what newScaling needs.
-type scalingConfig struct {
+// Config is what New needs.
+type Config struct {
 	Tables *store.Tables
 	Domain string
 	Logger *slog.Logger
@@ -71,18 +76,19 @@ type answer struct {
 	used   bool // asked for in the present round
 }
 
-func newScaling(c scalingConfig) *scaling {
-	return &scaling{config: c, services: map[cluster.OwnerRef]*scaledService{}, answers: map[query]*answer{}}
+// New returns a scaling that remembers nothing.
+func New(c Config) *Scaling {
+	return &Scaling{config: c, services: map[cluster.OwnerRef]*scaledService{}, answers: map[query]*answer{}}
 }
 
-// decide decides the counts of all services with scaling, if it is time, and returns the wait until the next time.
-func (s *scaling) decide(ctx context.Context, b writes.Builder, units *[]store.Unit) time.Duration {
+// Decide decides the counts of all services with scaling, if it is time, and returns the wait until the next time.
+func (s *Scaling) Decide(ctx context.Context, b writes.Builder, units *[]store.Unit) time.Duration {
 	now := s.config.Clock()
 	if now < s.due {
 		return s.due - now
 	}
 	s.due = now + scaleInterval
-	round := &scalingRound{scaling: s, Builder: b}
+	round := &round{scaling: s, Builder: b}
 	hasServices := false
 	for e := range b.Snap.Services("") {
 		spec := e.Value
@@ -109,14 +115,14 @@ func (s *scaling) decide(ctx context.Context, b writes.Builder, units *[]store.U
 	return scaleInterval
 }
 
-// scalingRound is one decision about the counts of all services.
-type scalingRound struct {
+// round is one decision about the counts of all services.
+type round struct {
 	writes.Builder
-	scaling *scaling
+	scaling *Scaling
 }
 
 // updateCounters writes the request counter source of a service's tasks.
-func (r *scalingRound) updateCounters(o cluster.OwnerRef, units *[]store.Unit) {
+func (r *round) updateCounters(o cluster.OwnerRef, units *[]store.Unit) {
 	if err := r.UpdateRequestCounters(o, units); err != nil {
 		r.scaling.config.Logger.Error("a request counter source cannot be written", "service", o.String(), "error", err)
 	}
@@ -128,7 +134,7 @@ func hasScaling(s *cluster.Service) bool {
 }
 
 // scaleService decides one service's count. The write compares the records that the decision rests on.
-func (r *scalingRound) scaleService(ctx context.Context, e store.Entry[cluster.Service], units *[]store.Unit) {
+func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service], units *[]store.Unit) {
 	s, spec, o := r.scaling, e.Value, e.Value.Owner()
 	of := s.services[o]
 	if of == nil {
@@ -188,7 +194,7 @@ func (s *scaledService) addWish(w scaler.Wish, since time.Time) {
 }
 
 // measure returns the present value of a target's metric.
-func (r *scalingRound) measure(ctx context.Context, o cluster.OwnerRef, t *cluster.ScaleTarget) scaler.Measured {
+func (r *round) measure(ctx context.Context, o cluster.OwnerRef, t *cluster.ScaleTarget) scaler.Measured {
 	if t.Metric == cluster.ScalePrometheus {
 		return r.scaling.ask(ctx, query{t.URL, t.Query}, r.Now)
 	}
@@ -212,7 +218,7 @@ func (r *scalingRound) measure(ctx context.Context, o cluster.OwnerRef, t *clust
 
 // usageOf returns what one attempt uses by its agent's last report: CPU and memory in percent of what its definition
 // reserves, requests as they are.
-func (r *scalingRound) usageOf(row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
+func (r *round) usageOf(row *store.AttemptRow, metric cluster.ScaleMetric) (float64, bool) {
 	p, ok := r.scaling.config.Tables.Pulse(row.Node)
 	if !ok || p.Stats == nil || r.scaling.config.Clock()-p.At > max(maxStatsAge, 2*p.Next) {
 		return 0, false
@@ -238,7 +244,7 @@ func (r *scalingRound) usageOf(row *store.AttemptRow, metric cluster.ScaleMetric
 }
 
 // ask returns the last answer of a Prometheus server, and sends the query again for the next round.
-func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measured {
+func (s *Scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.answers[q]
@@ -264,7 +270,7 @@ func (s *scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measur
 }
 
 // dropUnusedAnswers drops the answers that were not asked for in this round.
-func (s *scaling) dropUnusedAnswers() {
+func (s *Scaling) dropUnusedAnswers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for q, a := range s.answers { // order-free: each by itself
