@@ -185,6 +185,10 @@ var layers = map[string][]string{
 		"internal/logic/...", "internal/observe",
 		"internal/store", "internal/telemetry", "internal/timetable",
 	},
+	"internal/controlplane/crons": {
+		"internal/cluster", "internal/controlplane/queue", "internal/logic/cron", "internal/logic/reconciler",
+		"internal/store", "internal/timetable",
+	},
 	"internal/controlplane/explain": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/controlplane/fleetview": {
 		"internal/cluster", "internal/controlplane/nodewatch", "internal/controlplane/queue",

@@ -34,7 +34,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		l.queue.MarkAll(snap)
 		l.preemption.recoverPromises(snap, l.clock.now)
 	}
-	l.crons.learn(snap, changes)
+	l.crons.Learn(snap, changes)
 	held := l.term.detector.Check(snap, changes, l.clock.now)
 	// 2. Judge the nodes.
 	verdicts, nextNode := l.judgeNodes(snap, changes, held)
@@ -53,7 +53,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	units = append(units, verdicts...)
 	nextMove := l.rebalancing.advance(snap, l.clock.now, &units)
 	decided := l.decide(snap, &units)
-	fired := l.crons.fire(snap, l.clock.now, &units)
+	fired := l.crons.Fire(snap, l.clock.now, &units)
 	nextScale := l.scaling.Decide(ctx, l.builder(snap), &units)
 	nextGate := l.gates.AskDue(ctx)
 	// 4. Commit what does not need placement.
@@ -61,7 +61,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.queue.MarkOwners(decided.refused(applied))
 	if err != nil {
 		l.queue.MarkOwners(decided.owners)
-		l.crons.markAgain(fired)
+		l.crons.MarkAgain(fired)
 		return 0, err
 	}
 	// 5. Place what waits.
@@ -217,7 +217,7 @@ func (l *loop) noteCycle(began time.Duration, launched int) {
 // that the steps returned.
 func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	next := min(most, maxIdleInterval)
-	if !l.queue.IsEmpty() || !l.crons.isEmpty() {
+	if !l.queue.IsEmpty() || !l.crons.IsEmpty() {
 		next = min(next, retryDelay)
 	}
 	if l.queue.HasDeferred() || l.preemption.hasNewVictims {
@@ -229,7 +229,7 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	if at := l.view.NextReservation(); !at.IsZero() {
 		next = min(next, at.Sub(l.clock.now))
 	}
-	for _, timer := range []func() (time.Time, bool){l.queue.Next, l.crons.next} {
+	for _, timer := range []func() (time.Time, bool){l.queue.Next, l.crons.Next} {
 		if at, ok := timer(); ok {
 			next = min(next, at.Sub(l.clock.now))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berthd/berth/internal/controlplane/crons"
 	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
@@ -46,7 +47,7 @@ type loop struct {
 	asker       *asker
 	gates       *gates.Gates
 	scaling     *scaling.Scaling
-	crons       *crons
+	crons       *crons.Crons
 	rebalancing *rebalancing
 	preemption  *preemption
 
@@ -64,10 +65,10 @@ func newLoop(p *Plane) *loop {
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
 	}, 0, func() bool { return false })
 	view, queue := fleetview.New(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
-	asker, tables := newAsker(), newTimetables()
+	asker, tables := newAsker(), crons.NewTimetables()
 	gate := gates.Config{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
 	scale := scaling.Config{
-		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.last,
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.Last,
 		Demand: view.Demand,
 	}
 	if c.Measurer != nil {
@@ -81,7 +82,7 @@ func newLoop(p *Plane) *loop {
 		asker:      asker,
 		gates:      gates.New(gate),
 		scaling:    scaling.New(scale),
-		crons:      newCrons(c.Tables.Prefix(), c.Domain, c.Logger, tables),
+		crons:      crons.New(c.Tables.Prefix(), c.Domain, c.Logger, tables),
 		rebalancing: newRebalancing(rebalancingConfig{
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
 		}),

@@ -1,4 +1,5 @@
-package controlplane
+// Package crons makes, cancels and deletes the jobs of a domain's crons for a leader.
+package crons
 
 import (
 	"fmt"
@@ -17,20 +18,21 @@ import (
 // maxJobsPerUnit is how many jobs of a cron one unit makes: Consul takes 128 operations. The next cycle makes the rest.
 const maxJobsPerUnit = 8
 
-// crons makes the jobs of the domain's crons, and holds which crons are to be decided, and when. An owner of kind
+// Crons makes the jobs of the domain's crons, and holds which crons are to be decided, and when. An owner of kind
 // KindCron stands for a cron. No moment gets two jobs and none is lost, as the record that says so is written with the
 // jobs. It is for one goroutine.
-type crons struct {
+type Crons struct {
 	prefix store.Prefix
 	domain string
 	logger *slog.Logger
-	tables *timetables
+	tables *Timetables
 	dirty  map[cluster.OwnerRef]bool
 	timers *queue.Timers
 }
 
-func newCrons(p store.Prefix, domain string, log *slog.Logger, t *timetables) *crons {
-	return &crons{
+// New returns crons of which none is marked.
+func New(p store.Prefix, domain string, log *slog.Logger, t *Timetables) *Crons {
+	return &Crons{
 		prefix: p, domain: domain, logger: log, tables: t,
 		dirty: map[cluster.OwnerRef]bool{}, timers: queue.NewTimers(),
 	}
@@ -40,8 +42,8 @@ func cronRef(inCluster, name string) cluster.OwnerRef {
 	return cluster.OwnerRef{Kind: cluster.KindCron, Cluster: inCluster, Name: name}
 }
 
-// learn marks the crons that a change may concern: all of them, or those whose jobs changed.
-func (c *crons) learn(snap *store.Snapshot, changes store.Changes) {
+// Learn marks the crons that a change may concern: all of them, or those whose jobs changed.
+func (c *Crons) Learn(snap *store.Snapshot, changes store.Changes) {
 	if changes.Crons || changes.Resync || changes.Clusters || changes.Domain || len(changes.Definitions) > 0 {
 		c.markAll(snap)
 		return
@@ -57,7 +59,7 @@ func (c *crons) learn(snap *store.Snapshot, changes store.Changes) {
 }
 
 // markAll marks all crons, and those of which only a status is left.
-func (c *crons) markAll(snap *store.Snapshot) {
+func (c *Crons) markAll(snap *store.Snapshot) {
 	for e := range snap.Crons("") {
 		c.dirty[cronRef(e.Value.Cluster, e.Value.Name)] = true
 	}
@@ -69,14 +71,14 @@ func (c *crons) markAll(snap *store.Snapshot) {
 	}
 }
 
-// isEmpty reports whether no cron is marked.
-func (c *crons) isEmpty() bool { return len(c.dirty) == 0 }
+// IsEmpty reports whether no cron is marked.
+func (c *Crons) IsEmpty() bool { return len(c.dirty) == 0 }
 
-// next returns the next time at which a cron is due, and false if there is none.
-func (c *crons) next() (time.Time, bool) { return c.timers.Next() }
+// Next returns the next time at which a cron is due, and false if there is none.
+func (c *Crons) Next() (time.Time, bool) { return c.timers.Next() }
 
-// fire decides the crons that changed or have a due moment, and returns them.
-func (c *crons) fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) []cluster.OwnerRef {
+// Fire decides the crons that changed or have a due moment, and returns them.
+func (c *Crons) Fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) []cluster.OwnerRef {
 	for _, o := range c.timers.TakeDue(now) {
 		c.dirty[o] = true
 	}
@@ -92,7 +94,7 @@ func (c *crons) fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) [
 	})
 	clear(c.dirty)
 	for _, o := range all {
-		w := &cronWriter{crons: c, snap: snap, now: now, ref: o}
+		w := &writer{crons: c, snap: snap, now: now, ref: o}
 		next, err := w.decide(units)
 		if err != nil {
 			c.logger.Error("a cron's decision cannot be written", "cron", o.Cluster+"/"+o.Name, "error", err)
@@ -102,16 +104,16 @@ func (c *crons) fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) [
 	return all
 }
 
-// markAgain marks crons whose decision may not have been written.
-func (c *crons) markAgain(all []cluster.OwnerRef) {
+// MarkAgain marks crons whose decision may not have been written.
+func (c *Crons) MarkAgain(all []cluster.OwnerRef) {
 	for _, o := range all {
 		c.dirty[o] = true
 	}
 }
 
-// cronWriter turns the decision about one cron into units.
-type cronWriter struct {
-	crons *crons
+// writer turns the decision about one cron into units.
+type writer struct {
+	crons *Crons
 	snap  *store.Snapshot
 	now   time.Time
 	ref   cluster.OwnerRef
@@ -121,7 +123,7 @@ type cronWriter struct {
 }
 
 // decide makes the decision about the cron. It returns when to decide again; the zero time for never.
-func (w *cronWriter) decide(units *[]store.Unit) (next time.Time, err error) {
+func (w *writer) decide(units *[]store.Unit) (next time.Time, err error) {
 	e, ok := w.snap.Cron(w.ref.Cluster, w.ref.Name)
 	w.spec, w.rev = e.Value, e.Modified
 	w.fired, _ = w.snap.Fired(w.ref.Cluster, w.ref.Name)
@@ -150,7 +152,7 @@ func (w *cronWriter) decide(units *[]store.Unit) (next time.Time, err error) {
 }
 
 // momentsAfter returns the time after which the cron's moments count.
-func (w *cronWriter) momentsAfter() time.Time {
+func (w *writer) momentsAfter() time.Time {
 	switch status := w.fired.Value; {
 	case status != nil:
 		return later(w.spec.Created, status.Last)
@@ -168,7 +170,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // due leaves moments to later cycles if each gets its own job and one unit has no room for all of the jobs.
-func (w *cronWriter) due(moments []time.Time) []time.Time {
+func (w *writer) due(moments []time.Time) []time.Time {
 	if w.spec.Missed == cluster.CronAll && w.spec.Concurrency == cluster.CronAllow && len(moments) > maxJobsPerUnit {
 		moments = moments[:maxJobsPerUnit]
 	}
@@ -179,7 +181,7 @@ func (w *cronWriter) due(moments []time.Time) []time.Time {
 }
 
 // jobs returns the cron's jobs, and other jobs that have the names of jobs for the moments.
-func (w *cronWriter) jobs(due []time.Time) []cron.Job {
+func (w *writer) jobs(due []time.Time) []cron.Job {
 	var out []cron.Job
 	for e := range w.snap.CronJobs(w.ref.Cluster, w.ref.Name) {
 		out = append(out, w.jobState(e.Value))
@@ -193,7 +195,7 @@ func (w *cronWriter) jobs(due []time.Time) []cron.Job {
 }
 
 // jobState returns the state of a job.
-func (w *cronWriter) jobState(job *cluster.Job) cron.Job {
+func (w *writer) jobState(job *cluster.Job) cron.Job {
 	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Now: w.now}
 	for row := range w.snap.Attempts(job.Owner()) {
 		if row.Number != 0 {
@@ -213,7 +215,7 @@ func (w *cronWriter) jobState(job *cluster.Job) cron.Job {
 
 // write decides and writes the result. The new jobs and the cron's status share one unit. So no moment fires twice and
 // none is lost, whenever a server dies.
-func (w *cronWriter) write(in cron.Input, units *[]store.Unit) error {
+func (w *writer) write(in cron.Input, units *[]store.Unit) error {
 	d := w.decision(in)
 	var u store.Unit
 	u.Compare(w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name), w.rev)
@@ -249,7 +251,7 @@ func (w *cronWriter) write(in cron.Input, units *[]store.Unit) error {
 }
 
 // decision returns the decision. If no job can be made at all, as when a definition is gone, the moments are skipped.
-func (w *cronWriter) decision(in cron.Input) cron.Decision {
+func (w *writer) decision(in cron.Input) cron.Decision {
 	why := w.obstacle()
 	if why == "" || len(in.Due) == 0 || w.spec.Suspended {
 		return cron.Decide(in)
@@ -275,7 +277,7 @@ func (w *cronWriter) decision(in cron.Input) cron.Decision {
 }
 
 // obstacle returns why no job of the cron can be made; empty if one can.
-func (w *cronWriter) obstacle() string {
+func (w *writer) obstacle() string {
 	c, ok := w.snap.Cluster(w.ref.Cluster)
 	switch {
 	case !ok:
@@ -294,7 +296,7 @@ func (w *cronWriter) obstacle() string {
 
 // resolve fills in the newest version if a reference names none. Then it returns the revision of the record that holds
 // the newest version; 0 if the reference names one.
-func (w *cronWriter) resolve(ref *cluster.Ref) (newest uint64, ok bool) {
+func (w *writer) resolve(ref *cluster.Ref) (newest uint64, ok bool) {
 	if ref.Version == 0 {
 		if *ref, newest, ok = w.snap.NewestDefinition(ref.Name); !ok {
 			return 0, false
@@ -306,7 +308,7 @@ func (w *cronWriter) resolve(ref *cluster.Ref) (newest uint64, ok bool) {
 
 // addJob adds a job as the API server writes it. The unit compares its cluster, its definitions, and that its name is
 // free.
-func (w *cronWriter) addJob(u *store.Unit, job *cluster.Job) error {
+func (w *writer) addJob(u *store.Unit, job *cluster.Job) error {
 	c, _ := w.snap.Cluster(w.ref.Cluster)
 	made := *job
 	made.Cluster = w.ref.Cluster
@@ -336,7 +338,7 @@ func (w *cronWriter) addJob(u *store.Unit, job *cluster.Job) error {
 }
 
 // changeJob adds a change of one of the cron's jobs.
-func (w *cronWriter) changeJob(u *store.Unit, name string, change func(*cluster.Job)) error {
+func (w *writer) changeJob(u *store.Unit, name string, change func(*cluster.Job)) error {
 	e, ok := w.snap.Job(w.ref.Cluster, name)
 	if !ok || e.Value.Cron != w.ref.Name {
 		return nil
@@ -350,7 +352,7 @@ func (w *cronWriter) changeJob(u *store.Unit, name string, change func(*cluster.
 }
 
 // removeCron deletes a cron that is marked as deleted, and its status. Its jobs stay.
-func (w *cronWriter) removeCron(units *[]store.Unit) {
+func (w *writer) removeCron(units *[]store.Unit) {
 	var u store.Unit
 	key := w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name)
 	u.Compare(key, w.rev)

@@ -1,4 +1,4 @@
-package controlplane
+package crons
 
 import (
 	"strings"
@@ -7,19 +7,20 @@ import (
 	"github.com/berthd/berth/internal/timetable"
 )
 
-// timetables caches parsed schedules. A schedule that cannot be parsed has no moments: the API server rejects it, and
+// Timetables caches parsed schedules. A schedule that cannot be parsed has no moments: the API server rejects it, and
 // one in a record of a newer Berth is left alone.
-type timetables struct {
+type Timetables struct {
 	read map[string]*timetable.Table // nil for one that cannot be parsed
 }
 
 // maxTimetables bounds the cached schedules.
 const maxTimetables = 10_000
 
-func newTimetables() *timetables { return &timetables{read: map[string]*timetable.Table{}} }
+// NewTimetables returns an empty cache.
+func NewTimetables() *Timetables { return &Timetables{read: map[string]*timetable.Table{}} }
 
 // table returns several schedules in one zone as one table; nil if one of them cannot be parsed.
-func (t *timetables) table(zone string, schedules ...string) *timetable.Table {
+func (t *Timetables) table(zone string, schedules ...string) *timetable.Table {
 	key := zone + "\n" + strings.Join(schedules, "\n")
 	table, ok := t.read[key]
 	if ok {
@@ -36,8 +37,8 @@ func (t *timetables) table(zone string, schedules ...string) *timetable.Table {
 	return table
 }
 
-// last returns the newest moment of a schedule up to a time; zero for none.
-func (t *timetables) last(schedule, zone string, until time.Time) time.Time {
+// Last returns the newest moment of a schedule up to a time; zero for none.
+func (t *Timetables) Last(schedule, zone string, until time.Time) time.Time {
 	if table := t.table(zone, schedule); table != nil {
 		return table.Last(until)
 	}
