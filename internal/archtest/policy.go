@@ -199,6 +199,11 @@ var layers = map[string][]string{
 		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
 	},
 	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
+	"internal/controlplane/preemption": {
+		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",
+		"internal/controlplane/queue", "internal/logic/reconciler", "internal/logic/scheduler",
+		"internal/logic/watcher", "internal/observe", "internal/store",
+	},
 	"internal/controlplane/projection": {
 		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/store",
 	},

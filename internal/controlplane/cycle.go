@@ -32,7 +32,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
 		changes.Resync = true
 		l.queue.MarkAll(snap)
-		l.preemption.recoverPromises(snap, l.clock.now)
+		l.preemption.RecoverPromises(snap, l.clock.now)
 	}
 	l.crons.Learn(snap, changes)
 	held := l.term.detector.Check(snap, changes, l.clock.now)
@@ -154,7 +154,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	if l.view.TakeDaemonsChanged() {
 		l.queue.MarkDaemons(snap)
 	}
-	made := decisions{owners: l.queue.Ordered(snap, l.preemption.promisedOwners(), l.term.plans.has)}
+	made := decisions{owners: l.queue.Ordered(snap, l.preemption.PromisedOwners(), l.term.plans.has)}
 	domain, builder := l.observed(snap), l.builder(snap)
 	repair := writes.NewRepair(builder, l.nodes, l.view, l.config.Logger)
 	room := maxTasksPerCycle
@@ -220,10 +220,10 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	if !l.queue.IsEmpty() || !l.crons.IsEmpty() {
 		next = min(next, retryDelay)
 	}
-	if l.queue.HasDeferred() || l.preemption.hasNewVictims {
+	if l.queue.HasDeferred() || l.preemption.HasNewVictims() {
 		next = l.pace.pause / 2
 	}
-	if left, ok := l.preemption.nextSearchDelay(); ok {
+	if left, ok := l.preemption.NextSearchDelay(); ok {
 		next = min(next, left)
 	}
 	if at := l.view.NextReservation(); !at.IsZero() {

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/preemption"
 	"github.com/berthd/berth/internal/controlplane/queue"
 	"github.com/berthd/berth/internal/controlplane/scaling"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
@@ -49,7 +50,7 @@ type loop struct {
 	scaling     *scaling.Scaling
 	crons       *crons.Crons
 	rebalancing *rebalancing
-	preemption  *preemption
+	preemption  *preemption.Preemption
 
 	clock   termClock
 	pace    pace
@@ -86,7 +87,7 @@ func newLoop(p *Plane) *loop {
 		rebalancing: newRebalancing(rebalancingConfig{
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
 		}),
-		preemption: newPreemption(c.Clock, view, nodes, queue),
+		preemption: preemption.New(c.Clock, view, nodes, queue),
 		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/preemption"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/observe"
@@ -31,7 +32,7 @@ type leaderInputs struct {
 	nodes       *nodewatch.Watch
 	view        *fleetview.View
 	gates       *gates.Gates
-	preemption  *preemption
+	preemption  *preemption.Preemption
 	violations  *fleetview.Violations
 	rebalancing *rebalancing
 }
@@ -53,7 +54,7 @@ func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if p := in.nodes.PressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(in.preemption.leaveReason(row), in.violations.LeaveReason(row), in.rebalancing.leaveReason(row))
+	return cmp.Or(in.preemption.LeaveReason(row), in.violations.LeaveReason(row), in.rebalancing.leaveReason(row))
 }
 
 // GateResults returns the results for the gates of a service, in the order of its spec.

@@ -33,12 +33,12 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	}
 	began := l.config.Now()
 	pending, moves := l.waiting.all()
-	l.preemption.applyPromises(pending[:len(pending)-len(moves)])
+	l.preemption.ApplyPromises(pending[:len(pending)-len(moves)])
 	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.Fleet))
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
-	l.preemption.search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
-	l.plane.reasons.Set(result.Waiting, l.preemption.listVictims())
+	l.preemption.Search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
+	l.plane.reasons.Set(result.Waiting, l.preemption.ListVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placing.again = true
 		return 0, err
@@ -60,10 +60,10 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 
 // takeNeedsPlacement reports whether a placement may have another result than the last one.
 func (l *loop) takeNeedsPlacement() bool {
-	needed := l.placing.again || l.preemption.isSearchDue()
+	needed := l.placing.again || l.preemption.IsSearchDue()
 	l.placing.again = false
 	// Each of them forgets its change.
-	for _, changed := range []bool{l.waiting.takeChanged(), l.view.TakeChanged(), l.preemption.takeChanged()} {
+	for _, changed := range []bool{l.waiting.takeChanged(), l.view.TakeChanged(), l.preemption.TakeChanged()} {
 		needed = needed || changed
 	}
 	return needed

@@ -1,4 +1,5 @@
-package controlplane
+// Package preemption finds the tasks that end for a leader's more urgent ones, and keeps the promises of their room.
+package preemption
 
 import (
 	"cmp"
@@ -29,10 +30,10 @@ const (
 	maxPreemptTasks = 1000
 )
 
-// preemption holds the promises of a leader and their victims. The stop of a victim names the attempt that gets its
+// Preemption holds the promises of a leader and their victims. The stop of a victim names the attempt that gets its
 // room, so a new leader recovers the promises with a victim that still stands. Once the last victim is gone, all of the
 // room is free, and the more urgent task is placed first.
-type preemption struct {
+type Preemption struct {
 	clock    func() time.Duration // boot-time clock
 	view     *fleetview.View
 	nodes    *nodewatch.Watch
@@ -58,15 +59,16 @@ type promise struct {
 	since   time.Time
 }
 
-func newPreemption(clock func() time.Duration, view *fleetview.View, nodes *nodewatch.Watch, queue *queue.Owners) *preemption {
-	return &preemption{
+// New returns a preemption without promises. clock reads the boot-time clock (P9).
+func New(clock func() time.Duration, view *fleetview.View, nodes *nodewatch.Watch, queue *queue.Owners) *Preemption {
+	return &Preemption{
 		clock: clock, view: view, nodes: nodes, queue: queue,
 		promises: map[cluster.TaskID]*promise{}, victims: map[string]*cluster.Victim{},
 	}
 }
 
-// leaveReason returns why an attempt is to end for another task, or nil.
-func (p *preemption) leaveReason(row *store.AttemptRow) *reconciler.Leave {
+// LeaveReason returns why an attempt is to end for another task, or nil.
+func (p *Preemption) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(p.victims) == 0 || row.Desired == nil || row.Outcome != nil {
 		return nil
 	}
@@ -76,8 +78,8 @@ func (p *preemption) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	return nil
 }
 
-// listVictims returns the victims, ordered by UUID.
-func (p *preemption) listVictims() []cluster.Victim {
+// ListVictims returns the victims, ordered by UUID.
+func (p *Preemption) ListVictims() []cluster.Victim {
 	list := make([]cluster.Victim, 0, len(p.victims))
 	for _, uuid := range slices.Sorted(maps.Keys(p.victims)) {
 		list = append(list, *p.victims[uuid])
@@ -85,24 +87,27 @@ func (p *preemption) listVictims() []cluster.Victim {
 	return list
 }
 
-// isSearchDue reports whether a search for victims is due though nothing changed.
-func (p *preemption) isSearchDue() bool { return p.mayFindVictims && p.clock() >= p.latestSearch }
+// IsSearchDue reports whether a search for victims is due though nothing changed.
+func (p *Preemption) IsSearchDue() bool { return p.mayFindVictims && p.clock() >= p.latestSearch }
 
-// nextSearchDelay returns the wait until a search for victims is due though nothing changed, and false if none is.
-func (p *preemption) nextSearchDelay() (time.Duration, bool) {
+// NextSearchDelay returns the wait until a search for victims is due though nothing changed, and false if none is.
+func (p *Preemption) NextSearchDelay() (time.Duration, bool) {
 	return p.latestSearch - p.clock(), p.mayFindVictims
 }
 
-// takeChanged reports whether promises changed since the last call.
-func (p *preemption) takeChanged() bool {
+// HasNewVictims reports whether owners of new victims are to be decided for at once.
+func (p *Preemption) HasNewVictims() bool { return p.hasNewVictims }
+
+// TakeChanged reports whether promises changed since the last call.
+func (p *Preemption) TakeChanged() bool {
 	changed := p.changed
 	p.changed = false
 	return changed
 }
 
-// promisedOwners returns the owners of tasks with a promise. They are decided before all others, so that nothing else
+// PromisedOwners returns the owners of tasks with a promise. They are decided before all others, so that nothing else
 // gets the room that was freed for them.
-func (p *preemption) promisedOwners() map[cluster.OwnerRef]bool {
+func (p *Preemption) PromisedOwners() map[cluster.OwnerRef]bool {
 	owners := make(map[cluster.OwnerRef]bool, len(p.promises))
 	for _, w := range p.promises { // order-free: a set
 		owners[w.owner] = true
@@ -110,8 +115,8 @@ func (p *preemption) promisedOwners() map[cluster.OwnerRef]bool {
 	return owners
 }
 
-// recoverPromises takes over the promises of the former leader.
-func (p *preemption) recoverPromises(snap *store.Snapshot, now time.Time) {
+// RecoverPromises takes over the promises of the former leader.
+func (p *Preemption) RecoverPromises(snap *store.Snapshot, now time.Time) {
 	for row := range snap.AllAttempts() {
 		d := row.Desired
 		if d == nil || d.Stop == nil || d.Stop.For == "" || !row.Standing() {
@@ -130,8 +135,8 @@ func (p *preemption) recoverPromises(snap *store.Snapshot, now time.Time) {
 	}
 }
 
-// applyPromises marks the promised nodes in the pending tasks. A promise ends when its task is not pending any more.
-func (p *preemption) applyPromises(pending []cluster.Pending) {
+// ApplyPromises marks the promised nodes in the pending tasks. A promise ends when its task is not pending any more.
+func (p *Preemption) ApplyPromises(pending []cluster.Pending) {
 	if len(p.promises) == 0 {
 		return
 	}
@@ -150,16 +155,16 @@ func (p *preemption) applyPromises(pending []cluster.Pending) {
 }
 
 // dropPromise ends a promise. Those of its victims that were not told to stop go on.
-func (p *preemption) dropPromise(task cluster.TaskID) {
+func (p *Preemption) dropPromise(task cluster.TaskID) {
 	for _, uuid := range p.promises[task].victims {
 		delete(p.victims, uuid)
 	}
 	delete(p.promises, task)
 }
 
-// search searches for victims of tasks that wait, if it is time, and extends the tasks' reasons to wait. The placements
+// Search searches for victims of tasks that wait, if it is time, and extends the tasks' reasons to wait. The placements
 // of r are what the cycle is about to commit.
-func (p *preemption) search(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
+func (p *Preemption) Search(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
 	options scheduler.Options,
 ) {
 	p.hasNewVictims = false
@@ -205,11 +210,11 @@ func (w *promise) victimText() string {
 }
 
 // searchVictims asks the scheduler which tasks should end for which.
-func (p *preemption) searchVictims(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
+func (p *Preemption) searchVictims(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
 	options scheduler.Options,
 ) {
 	fleet := p.view.Fleet
-	waiting := preemptionCandidates(domain.Snapshot, pending, r.Waiting)
+	waiting := candidates(domain.Snapshot, pending, r.Waiting)
 	highest := 0
 	for i := range waiting {
 		highest = max(highest, waiting[i].Priority)
@@ -237,7 +242,7 @@ func (p *preemption) searchVictims(domain *observe.Domain, pending []cluster.Pen
 func placingUUID(pl *scheduler.Placement) string { return "placing/" + string(pl.Task) }
 
 // setPromises replaces the promises by what a search found. Owners of new victims are decided for.
-func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Preemption, g *victimSet,
+func (p *Preemption) setPromises(waiting []cluster.Pending, found []scheduler.Preemption, g *victimSet,
 	now time.Time,
 ) {
 	was := p.victims
@@ -285,7 +290,7 @@ func (p *preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 }
 
 // stillHolding returns those of the attempts that still hold room.
-func (p *preemption) stillHolding(uuids []string) (left []string) {
+func (p *Preemption) stillHolding(uuids []string) (left []string) {
 	for _, uuid := range uuids {
 		if p.view.HoldsRoom(uuid) {
 			left = append(left, uuid)
@@ -294,8 +299,8 @@ func (p *preemption) stillHolding(uuids []string) (left []string) {
 	return left
 }
 
-// preemptionCandidates returns waiting tasks for which others may have to end, the most urgent first; gangs as a whole.
-func preemptionCandidates(snap *store.Snapshot, pending []cluster.Pending,
+// candidates returns waiting tasks for which others may have to end, the most urgent first; gangs as a whole.
+func candidates(snap *store.Snapshot, pending []cluster.Pending,
 	waits []cluster.Waiting,
 ) (out []cluster.Pending) {
 	byTask := make(map[cluster.TaskID]int, len(waits))
@@ -337,7 +342,7 @@ type victimSet struct {
 
 // collectVictims lists the attempts that hold room and are leaving, or may end: tasks of jobs and services whose
 // priority is at most maxPriority, never tasks of daemons.
-func (p *preemption) collectVictims(domain *observe.Domain, maxPriority int) *victimSet {
+func (p *Preemption) collectVictims(domain *observe.Domain, maxPriority int) *victimSet {
 	snap := domain.Snapshot
 	g := &victimSet{owner: map[string]cluster.OwnerRef{}, spareTasks: map[cluster.OwnerRef]int{}}
 	var last victimOwner
