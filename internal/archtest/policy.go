@@ -211,6 +211,10 @@ var layers = map[string][]string{
 	"internal/controlplane/scaling": {
 		"internal/cluster", "internal/controlplane/writes", "internal/logic/scaler", "internal/store",
 	},
+	"internal/controlplane/rebalancing": {
+		"internal/cluster", "internal/logic/reconciler", "internal/logic/scheduler", "internal/observe",
+		"internal/store",
+	},
 	"internal/controlplane/storeloss": {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/controlplane/writes": {
 		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",

@@ -51,7 +51,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		l.nodes.RestartSilence(l.config.Clock())
 	}
 	units = append(units, verdicts...)
-	nextMove := l.rebalancing.advance(snap, l.clock.now, &units)
+	nextMove := l.rebalancing.Advance(snap, l.clock.now, &units)
 	decided := l.decide(snap, &units)
 	fired := l.crons.Fire(snap, l.clock.now, &units)
 	nextScale := l.scaling.Decide(ctx, l.builder(snap), &units)

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/preemption"
 	"github.com/berthd/berth/internal/controlplane/queue"
+	"github.com/berthd/berth/internal/controlplane/rebalancing"
 	"github.com/berthd/berth/internal/controlplane/scaling"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
@@ -49,7 +50,7 @@ type loop struct {
 	gates       *gates.Gates
 	scaling     *scaling.Scaling
 	crons       *crons.Crons
-	rebalancing *rebalancing
+	rebalancing *rebalancing.Rebalancing
 	preemption  *preemption.Preemption
 
 	clock   termClock
@@ -84,7 +85,7 @@ func newLoop(p *Plane) *loop {
 		gates:      gates.New(gate),
 		scaling:    scaling.New(scale),
 		crons:      crons.New(c.Tables.Prefix(), c.Domain, c.Logger, tables),
-		rebalancing: newRebalancing(rebalancingConfig{
+		rebalancing: rebalancing.New(rebalancing.Config{
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
 		}),
 		preemption: preemption.New(c.Clock, view, nodes, queue),

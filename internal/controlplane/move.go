@@ -41,7 +41,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 			out.Waiting = append(out.Waiting, w)
 			continue
 		}
-		l.rebalancing.noteRefusal(w)
+		l.rebalancing.NoteRefusal(w)
 		stays = append(stays, w)
 		if !l.nodes.IsDraining(m.From) {
 			continue // its reason is shown once the node drains

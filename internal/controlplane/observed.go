@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/preemption"
+	"github.com/berthd/berth/internal/controlplane/rebalancing"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/observe"
@@ -34,7 +35,7 @@ type leaderInputs struct {
 	gates       *gates.Gates
 	preemption  *preemption.Preemption
 	violations  *fleetview.Violations
-	rebalancing *rebalancing
+	rebalancing *rebalancing.Rebalancing
 }
 
 // Absence returns what the silence of a node means for the tasks of an owner of the kind.
@@ -54,7 +55,7 @@ func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if p := in.nodes.PressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(in.preemption.LeaveReason(row), in.violations.LeaveReason(row), in.rebalancing.leaveReason(row))
+	return cmp.Or(in.preemption.LeaveReason(row), in.violations.LeaveReason(row), in.rebalancing.LeaveReason(row))
 }
 
 // GateResults returns the results for the gates of a service, in the order of its spec.

@@ -1,4 +1,4 @@
-package controlplane
+package rebalancing
 
 import (
 	"cmp"
@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// rebalanceStep makes the next record of a rebalancing from the last one and the attempts of its tasks.
-type rebalanceStep struct {
-	rebalancing *rebalancing
+// step makes the next record of a rebalancing from the last one and the attempts of its tasks.
+type step struct {
+	rebalancing *Rebalancing
 	snap        *store.Snapshot
 	boot        time.Duration // boot-time clock
 	now         time.Time
@@ -23,7 +23,7 @@ type rebalanceStep struct {
 
 // advance follows the open moves, opens the next ones in their order, and ends the rebalancing if nothing is left to
 // do.
-func (s *rebalanceStep) advance() {
+func (s *step) advance() {
 	r := s.rebalancing
 	moving := 0
 	for _, m := range s.movesIn(cluster.MoveMoving) {
@@ -52,7 +52,7 @@ func (s *rebalanceStep) advance() {
 }
 
 // movesIn returns the moves in a state.
-func (s *rebalanceStep) movesIn(state cluster.RebalanceMoveState) (out []*cluster.RebalancingMove) {
+func (s *step) movesIn(state cluster.RebalanceMoveState) (out []*cluster.RebalancingMove) {
 	for i := range s.rec.Moves {
 		if s.rec.Moves[i].State == state {
 			out = append(out, &s.rec.Moves[i])
@@ -63,7 +63,7 @@ func (s *rebalanceStep) movesIn(state cluster.RebalanceMoveState) (out []*cluste
 
 // open opens a move, or passes it over if its task was replaced or may not move now. It reports whether the move is
 // open.
-func (s *rebalanceStep) open(m *cluster.RebalancingMove) bool {
+func (s *step) open(m *cluster.RebalancingMove) bool {
 	h := progressOf(s.snap, m)
 	if h.stage == staying {
 		h = s.mayMove(m)
@@ -77,7 +77,7 @@ func (s *rebalanceStep) open(m *cluster.RebalancingMove) bool {
 }
 
 // followOpen follows the task of an open move, and closes the move if the task has arrived or will not arrive.
-func (s *rebalanceStep) followOpen(m *cluster.RebalancingMove, o *openMove) {
+func (s *step) followOpen(m *cluster.RebalancingMove, o *openMove) {
 	h := progressOf(s.snap, m)
 	if h.stage == staying {
 		if o.onWaySince, o.placelessSince = 0, 0; s.rec.Cancelled {
@@ -108,7 +108,7 @@ func (s *rebalanceStep) followOpen(m *cluster.RebalancingMove, o *openMove) {
 }
 
 // followOnWay follows a task that is on its way.
-func (s *rebalanceStep) followOnWay(m *cluster.RebalancingMove, o *openMove, h moveProgress) {
+func (s *step) followOnWay(m *cluster.RebalancingMove, o *openMove, h moveProgress) {
 	s.rebalancing.lastOnWay = s.boot
 	if o.onWaySince == 0 {
 		o.onWaySince = max(1, s.boot)
@@ -134,7 +134,7 @@ func (s *rebalanceStep) followOnWay(m *cluster.RebalancingMove, o *openMove, h m
 }
 
 // maxTimeOnWay returns how long a task may be on its way.
-func (s *rebalanceStep) maxTimeOnWay(task cluster.TaskID) time.Duration {
+func (s *step) maxTimeOnWay(task cluster.TaskID) time.Duration {
 	healthy := cluster.DefaultHealthyDeadline
 	if e, ok := s.serviceOf(task); ok {
 		healthy = cmp.Or(e.Value.Update.HealthyDeadline, healthy)
@@ -143,14 +143,14 @@ func (s *rebalanceStep) maxTimeOnWay(task cluster.TaskID) time.Duration {
 }
 
 // serviceOf returns the service of a task.
-func (s *rebalanceStep) serviceOf(task cluster.TaskID) (store.Entry[cluster.Service], bool) {
+func (s *step) serviceOf(task cluster.TaskID) (store.Entry[cluster.Service], bool) {
 	parts, _ := task.Parts()
 	return s.snap.Service(parts.Cluster, parts.Owner)
 }
 
 // mayMove returns staying for a task that may move now, and otherwise why it may not: a rollout of its service moves
 // tasks itself.
-func (s *rebalanceStep) mayMove(m *cluster.RebalancingMove) moveProgress {
+func (s *step) mayMove(m *cluster.RebalancingMove) moveProgress {
 	e, ok := s.serviceOf(m.Task)
 	if !ok {
 		return moveProgress{diverted, cluster.ReasonDeleted, "there is no such service"}
@@ -163,7 +163,7 @@ func (s *rebalanceStep) mayMove(m *cluster.RebalancingMove) moveProgress {
 }
 
 // passOver passes a move over. It adds an event unless the move was cancelled.
-func (s *rebalanceStep) passOver(m *cluster.RebalancingMove, reason cluster.ReasonCode, why string) {
+func (s *step) passOver(m *cluster.RebalancingMove, reason cluster.ReasonCode, why string) {
 	m.Pass(reason, why, s.now)
 	if reason == cluster.ReasonCancelled {
 		return
@@ -179,7 +179,7 @@ func (s *rebalanceStep) passOver(m *cluster.RebalancingMove, reason cluster.Reas
 }
 
 // finish records that nothing is left to do.
-func (s *rebalanceStep) finish(c cluster.RebalanceCounts) {
+func (s *step) finish(c cluster.RebalanceCounts) {
 	s.rec.State, s.rec.Ended = cluster.RebalancingDone, s.now.UTC()
 	if s.rec.Cancelled {
 		s.rec.State = cluster.RebalancingCancelled

@@ -1,4 +1,5 @@
-package controlplane
+// Package rebalancing carries out the rebalancing of a domain for its leader: it opens moves and follows their tasks.
+package rebalancing
 
 import (
 	"log/slog"
@@ -26,11 +27,11 @@ const (
 	rebalanceInterval = time.Second
 )
 
-// rebalancing is what a leader knows of the rebalancing that runs: the moves that its record calls moving. Tasks leave
+// Rebalancing is what a leader knows of the rebalancing that runs: the moves that its record calls moving. Tasks leave
 // for these moves alone, so none ever leaves before the record says so. The state of a move follows from the attempts
 // of its task alone (see progressOf). So the next leader goes on from there, and a task never moves twice for one move.
-type rebalancing struct {
-	config    rebalancingConfig
+type Rebalancing struct {
+	config    Config
 	open      map[string]*openMove // by UUID of the attempt that leaves
 	lastOnWay time.Duration        // last time at which a move was on its way
 }
@@ -51,8 +52,8 @@ type openMove struct {
 // never is the wait for what time alone does not bring.
 const never = time.Duration(math.MaxInt64)
 
-// rebalancingConfig is what newRebalancing needs.
-type rebalancingConfig struct {
+// Config is what New needs.
+type Config struct {
 	Domain string
 	Logger *slog.Logger
 	// Clock reads the boot-time clock (P9).
@@ -63,13 +64,14 @@ type rebalancingConfig struct {
 	Reason func(cluster.TaskID) (cluster.Waiting, bool)
 }
 
-func newRebalancing(c rebalancingConfig) *rebalancing {
-	return &rebalancing{config: c, open: map[string]*openMove{}}
+// New returns a rebalancing without open moves.
+func New(c Config) *Rebalancing {
+	return &Rebalancing{config: c, open: map[string]*openMove{}}
 }
 
-// leaveReason returns why an attempt is to leave its node, or has left it while its next attempt has no place. It
+// LeaveReason returns why an attempt is to leave its node, or has left it while its next attempt has no place. It
 // returns nil if no open move concerns the attempt.
-func (r *rebalancing) leaveReason(row *store.AttemptRow) *reconciler.Leave {
+func (r *Rebalancing) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if len(r.open) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
 		return nil
 	}
@@ -79,8 +81,8 @@ func (r *rebalancing) leaveReason(row *store.AttemptRow) *reconciler.Leave {
 	return nil
 }
 
-// noteRefusal keeps why there is no place for a task that should leave.
-func (r *rebalancing) noteRefusal(w cluster.Waiting) {
+// NoteRefusal keeps why there is no place for a task that should leave.
+func (r *Rebalancing) NoteRefusal(w cluster.Waiting) {
 	for _, o := range r.open { // order-free: at most one is of the task
 		if o.task == w.Task {
 			o.refused = w
@@ -88,16 +90,16 @@ func (r *rebalancing) noteRefusal(w cluster.Waiting) {
 	}
 }
 
-// advance advances the rebalancing of the domain, if one runs, and returns the wait until the next call. The
+// Advance advances the rebalancing of the domain, if one runs, and returns the wait until the next call. The
 // decisions of this cycle treat a closed move as closed already. An opened move counts once the record says so.
-func (r *rebalancing) advance(snap *store.Snapshot, now time.Time, units *[]store.Unit) time.Duration {
+func (r *Rebalancing) Advance(snap *store.Snapshot, now time.Time, units *[]store.Unit) time.Duration {
 	r.trim(snap, units)
 	e, runs := snap.RunningRebalancing(r.config.Domain)
 	r.learn(e.Value)
 	if !runs {
 		return never
 	}
-	s := &rebalanceStep{rebalancing: r, snap: snap, boot: r.config.Clock(), now: now, rec: *e.Value}
+	s := &step{rebalancing: r, snap: snap, boot: r.config.Clock(), now: now, rec: *e.Value}
 	s.rec.Moves = slices.Clone(e.Value.Moves)
 	s.advance()
 	if len(s.events) == 0 && slices.Equal(s.rec.Moves, e.Value.Moves) {
@@ -115,7 +117,7 @@ func (r *rebalancing) advance(snap *store.Snapshot, now time.Time, units *[]stor
 }
 
 // learn brings the open moves to the record; nil for none.
-func (r *rebalancing) learn(rec *cluster.Rebalancing) {
+func (r *Rebalancing) learn(rec *cluster.Rebalancing) {
 	now := r.config.Clock()
 	if rec == nil && len(r.open) == 0 {
 		return
@@ -144,7 +146,7 @@ func (r *rebalancing) learn(rec *cluster.Rebalancing) {
 }
 
 // trim deletes the oldest rebalancings of the domain that have ended, beyond those that are kept.
-func (r *rebalancing) trim(snap *store.Snapshot, units *[]store.Unit) {
+func (r *Rebalancing) trim(snap *store.Snapshot, units *[]store.Unit) {
 	var ended []store.Entry[cluster.Rebalancing]
 	for e := range snap.Rebalancings() {
 		if e.Value.Domain == r.config.Domain && !e.Value.Running() {
