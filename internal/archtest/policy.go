@@ -198,8 +198,43 @@ var layers = map[string][]string{
 		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
 	},
 	"internal/controlplane": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/logic/...", "internal/observe",
-		"internal/store", "internal/store/election", "internal/telemetry", "internal/timetable",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...", "internal/logic/...",
+		"internal/observe", "internal/store", "internal/store/election", "internal/telemetry", "internal/timetable",
+	},
+	"internal/controlplane/crons": {
+		"internal/cluster", "internal/controlplane/queue", "internal/logic/cron", "internal/logic/reconciler",
+		"internal/store", "internal/timetable",
+	},
+	"internal/controlplane/explain": {"internal/cluster", "internal/logic/scheduler"},
+	"internal/controlplane/fleetview": {
+		"internal/cluster", "internal/controlplane/nodewatch", "internal/controlplane/queue",
+		"internal/logic/reconciler", "internal/logic/scheduler", "internal/observe", "internal/store",
+	},
+	"internal/controlplane/gates": {"internal/cluster", "internal/store"},
+	"internal/controlplane/nodewatch": {
+		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
+	},
+	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
+	"internal/controlplane/preemption": {
+		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",
+		"internal/controlplane/queue", "internal/logic/reconciler", "internal/logic/scheduler",
+		"internal/logic/watcher", "internal/observe", "internal/store",
+	},
+	"internal/controlplane/projection": {
+		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/store",
+	},
+	"internal/controlplane/queue": {"internal/cluster", "internal/store"},
+	"internal/controlplane/scaling": {
+		"internal/cluster", "internal/controlplane/writes", "internal/logic/scaler", "internal/store",
+	},
+	"internal/controlplane/rebalancing": {
+		"internal/cluster", "internal/logic/reconciler", "internal/logic/scheduler", "internal/observe",
+		"internal/store",
+	},
+	"internal/controlplane/storeloss": {"internal/clause", "internal/cluster", "internal/store"},
+	"internal/controlplane/writes": {
+		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",
+		"internal/logic/reconciler", "internal/observe", "internal/store",
 	},
 	"internal/dispatcher": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",
@@ -365,6 +400,7 @@ var layers = map[string][]string{
 // proof lists the packages that exist for tests: only tests and each other import them.
 var proof = []string{
 	"internal/cli/clitest",
+	"internal/controlplane/planetest",
 	"internal/executor/executortest",
 	"internal/sim",
 	"internal/store/storetest",

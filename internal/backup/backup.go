@@ -58,8 +58,6 @@ type Config struct {
 	// Every is the time between two copies, at least LeastEvery. Keep is how many of them stay, at least 1.
 	Every time.Duration
 	Keep  int
-	// Leads reports whether this server makes the copies now; nil means always.
-	Leads func() bool
 	// Now is the wall clock; default time.Now.
 	Now func() time.Time
 	// Free returns the free bytes for this user on the disk of a folder; default the file system's answer.
@@ -94,14 +92,14 @@ func (s *Status) Late(now time.Time, every time.Duration) bool {
 	return s.Leads && !s.Due.IsZero() && now.Sub(s.Due) > every
 }
 
-// Backups makes copies on schedule. Status may be called concurrently with Run.
+// Backups makes copies on schedule while this server leads. Status may be called concurrently with Run and Lead.
 type Backups struct {
 	config Config
 
 	mu     sync.Mutex
 	status Status
 
-	// The following fields are used by Run alone.
+	// The following fields are used by Lead alone.
 	failures int
 	tryAfter time.Time // after a failure
 }
@@ -120,9 +118,6 @@ func New(c Config) (*Backups, error) {
 	}
 	if c.Revision == nil {
 		c.Revision = func() uint64 { return 0 }
-	}
-	if c.Leads == nil {
-		c.Leads = func() bool { return true }
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -168,13 +163,37 @@ func (b *Backups) Health() error {
 	return nil
 }
 
-// Run makes copies until the context ends, and returns the context's error. A failed copy is tried again after growing
-// pauses.
+// Run keeps the status up to date while Lead does not run, until the context ends. It returns the context's error.
 func (b *Backups) Run(ctx context.Context) error {
+	return everyInterval(ctx, func() {
+		now := b.config.Now()
+		files, err := listCopies(b.config.Dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // a problem of the folder is one of the leader alone
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.status.Leads {
+			b.status.setFiles(files, b.nextDue(now, files))
+		}
+	})
+}
+
+// Lead makes copies for one leadership term, until the context ends, and returns the context's error. A copy that is
+// not complete by then is given up. A failed copy is tried again after growing pauses. Only one call runs at a time.
+func (b *Backups) Lead(ctx context.Context) error {
+	b.setLeads(true)
+	defer b.setLeads(false) // another server makes the copies then
+	b.failures, b.tryAfter = 0, time.Time{}
+	return everyInterval(ctx, func() { b.step(ctx) })
+}
+
+// everyInterval does something now and once in each checkInterval, until the context ends.
+func everyInterval(ctx context.Context, do func()) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
-		b.step(ctx)
+		do()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -183,20 +202,23 @@ func (b *Backups) Run(ctx context.Context) error {
 	}
 }
 
-// step makes a copy if one is due here.
+// setLeads notes whether this server makes the copies.
+func (b *Backups) setLeads(leads bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Leads, b.status.Problem, b.status.Failures = leads, "", 0
+}
+
+// step makes a copy if one is due.
 func (b *Backups) step(ctx context.Context) {
-	now, leads := b.config.Now(), b.config.Leads()
+	now := b.config.Now()
 	files, err := listCopies(b.config.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		b.noteFailure(now, fmt.Errorf("read the folder of copies: %w", err))
 		return
 	}
 	due := b.nextDue(now, files)
-	b.setStatus(files, leads, due)
-	if !leads {
-		b.failures, b.tryAfter = 0, time.Time{} // another server makes the copies now
-		return
-	}
+	b.setStatus(files, due)
 	if now.Before(due) || now.Before(b.tryAfter) && b.tryAfter.Sub(now) <= maxRetryPause {
 		return
 	}
@@ -216,7 +238,7 @@ func (b *Backups) step(ctx context.Context) {
 	}
 	b.prune(file)
 	if files, err := listCopies(b.config.Dir); err == nil {
-		b.setStatus(files, leads, b.nextDue(now, files))
+		b.setStatus(files, b.nextDue(now, files))
 	}
 }
 
@@ -231,17 +253,22 @@ func (b *Backups) nextDue(now time.Time, files []File) time.Time {
 	return now
 }
 
-// setStatus publishes the status.
-func (b *Backups) setStatus(files []File, leads bool, due time.Time) {
+// setStatus publishes the status of a server that makes copies.
+func (b *Backups) setStatus(files []File, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.status.Newest, b.status.Count, b.status.Leads, b.status.Due = nil, len(files), leads, due
+	b.status.setFiles(files, due)
+	if b.failures == 0 {
+		b.status.Problem, b.status.Failures = "", 0
+	}
+}
+
+// setFiles sets which copies are in the folder, and when the next one is due.
+func (s *Status) setFiles(files []File, due time.Time) {
+	s.Newest, s.Count, s.Due = nil, len(files), due
 	if len(files) > 0 {
 		newest := files[len(files)-1]
-		b.status.Newest = &newest
-	}
-	if b.failures == 0 || !leads {
-		b.status.Problem, b.status.Failures = "", 0
+		s.Newest = &newest
 	}
 }
 

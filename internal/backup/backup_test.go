@@ -33,12 +33,14 @@ type testBackups struct {
 	t    *testing.T
 	dir  string
 	stop func()
+	// depose ends the leadership term; it does nothing outside of one.
+	depose func()
 
 	mu     sync.Mutex // guards the fields below
-	leads  bool
 	free   uint64
 	data   string // content of a copy
 	fault  error  // error of the store after half of the data
+	slow   bool   // a copy takes for ever after half of the data
 	copies int    // copies that were begun
 	ahead  time.Duration
 	saved  int
@@ -65,7 +67,7 @@ func locked[T any](s *testBackups, field *T) T {
 
 func newTestBackups(t *testing.T, keep int) *testBackups {
 	s := &testBackups{
-		t: t, dir: filepath.Join(t.TempDir(), "backups"), leads: true, free: 1 << 40, data: "the whole store",
+		t: t, dir: filepath.Join(t.TempDir(), "backups"), free: 1 << 40, data: "the whole store",
 	}
 	s.start(keep)
 	return s
@@ -74,7 +76,7 @@ func newTestBackups(t *testing.T, keep int) *testBackups {
 func (s *testBackups) start(keep int) {
 	s.t.Helper()
 	b, err := New(Config{
-		Snapshot: func(_ context.Context, to io.Writer) error {
+		Snapshot: func(ctx context.Context, to io.Writer) error {
 			s.set(func() { s.copies++ })
 			data, fault := locked(s, &s.data), locked(s, &s.fault)
 			if _, err := io.WriteString(to, data[:len(data)/2]); err != nil {
@@ -83,12 +85,15 @@ func (s *testBackups) start(keep int) {
 			if fault != nil {
 				return fault
 			}
+			if locked(s, &s.slow) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
 			_, err := io.WriteString(to, data[len(data)/2:])
 			return err
 		},
 		Revision: func() uint64 { return uint64(locked(s, &s.copies)) + 100 },
 		Dir:      s.dir, Every: time.Hour, Keep: keep,
-		Leads:   func() bool { return locked(s, &s.leads) },
 		Now:     func() time.Time { return time.Now().Add(locked(s, &s.ahead)) },
 		Free:    func(string) (uint64, error) { return locked(s, &s.free), nil },
 		Metrics: s,
@@ -106,8 +111,17 @@ func (s *testBackups) start(keep int) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { _ = b.Run(ctx) })
-	s.stop = func() { cancel(); all.Wait() }
+	s.lead()
+	s.stop = func() { s.depose(); cancel(); all.Wait() }
 	s.t.Cleanup(s.stop)
+}
+
+// lead begins a leadership term.
+func (s *testBackups) lead() {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var term sync.WaitGroup
+	term.Go(func() { _ = s.Lead(ctx) })
+	s.depose = func() { cancel(); term.Wait() }
 }
 
 // advance lets time pass in the bubble.
@@ -210,19 +224,38 @@ func TestRestartKeepsTheSchedule(t *testing.T) {
 func TestOnlyTheLeaderCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestBackups(t, 2)
-		s.set(func() { s.leads = false })
+		s.depose()
 		advance(5 * time.Hour)
 		if st := s.Status(); st.Leads || st.Late(time.Now(), time.Hour) || s.Health() != nil {
 			t.Errorf("status: %+v, health: %v", st, s.Health())
 		}
 		n := locked(s, &s.copies)
-		s.set(func() { s.leads = true })
+		s.lead()
 		advance(time.Minute)
 		if locked(s, &s.copies) != n+1 {
 			t.Errorf("%d copies after it took over, want one", locked(s, &s.copies)-n)
 		}
 		if st := s.Status(); !st.Leads || st.Problem != "" || s.Health() != nil {
 			t.Errorf("status: %+v, health: %v", st, s.Health())
+		}
+	})
+}
+
+// A copy that is in progress when the leadership ends is given up, and leaves no file with the name of a copy.
+func TestCopyEndsWithTheLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestBackups(t, 2)
+		advance(time.Minute)
+		s.wantCopies(copyName(0, 100))
+		s.set(func() { s.slow = true })
+		advance(time.Hour)
+		if n := locked(s, &s.copies); n != 2 {
+			t.Fatalf("%d copies were begun, want 2", n)
+		}
+		s.depose()
+		s.wantCopies(copyName(0, 100))
+		if st := s.Status(); st.Leads || st.Problem != "" || locked(s, &s.failed) != 0 {
+			t.Errorf("status: %+v, %d failed, want neither a leader nor a failure", st, locked(s, &s.failed))
 		}
 	})
 }

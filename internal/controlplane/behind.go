@@ -42,19 +42,27 @@ func (c *Config) awaitRevision(ctx context.Context, revision uint64) (*store.Sna
 	return snap, err
 }
 
-// probe reads the revision of the leader's last beat now and then. Without it, stuck tables would go unnoticed while
+// tableProbe finds out whether the tables stopped while nothing is written.
+type tableProbe struct {
+	config Config
+	// at is the time of the last probe, on the boot-time clock, and 0 before the first one. revision is its result.
+	at       time.Duration
+	revision uint64
+}
+
+// check reads the revision of the leader's last beat now and then. Without it, stuck tables would go unnoticed while
 // nothing is written. It does not wait for the tables.
-func (l *loop) probe(ctx context.Context) error {
-	now, at := l.config.Clock(), l.config.Tables.Snapshot().Revision()
+func (p *tableProbe) check(ctx context.Context) error {
+	now, shown := p.config.Clock(), p.config.Tables.Snapshot().Revision()
 	switch {
-	case l.probedAt == 0: // the term begins
-		l.probedAt = now
-	case at < l.probedRevision && now-l.probedAt > behindLimit:
-		return &behindError{at, l.probedRevision}
-	case at >= l.probedRevision && now-l.probedAt >= probeInterval:
-		key := election.BeatKey(l.config.Tables.Prefix(), l.config.Domain)
-		if beat, err := l.config.Engine.Read(ctx, key); err == nil {
-			l.probedAt, l.probedRevision = now, beat.Modified
+	case p.at == 0: // the term begins
+		p.at = now
+	case shown < p.revision && now-p.at > behindLimit:
+		return &behindError{shown, p.revision}
+	case shown >= p.revision && now-p.at >= probeInterval:
+		key := election.BeatKey(p.config.Tables.Prefix(), p.config.Domain)
+		if beat, err := p.config.Engine.Read(ctx, key); err == nil {
+			p.at, p.revision = now, beat.Modified
 		}
 	}
 	return nil

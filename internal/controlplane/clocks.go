@@ -33,25 +33,48 @@ func (c *clocks) jumpSince(wall time.Time, boot time.Duration) time.Duration {
 	return by
 }
 
-// setSince sets the time from which deadlines count.
-func (l *loop) setSince(now time.Time) {
-	l.since = now
-	l.plane.since.Store(&now)
+// termClock is the clock of a leader's decisions. It never goes back, and never behind the last committed time (P9.1).
+type termClock struct {
+	config Config
+	clocks clocks
+	now    time.Time
+	// since is the time from which deadlines count: the start of the term, or the last jump of the wall clock. publish
+	// receives it.
+	since   time.Time
+	publish func(since time.Time)
 }
 
-// noteClockJump starts all silence and all deadlines again after a jump of the wall clock, and returns its event.
-func (l *loop) noteClockJump() []store.Unit {
-	boot := l.config.Clock()
-	by := l.clocks.jumpSince(l.config.Now(), boot)
-	if by == 0 {
-		return nil
+// startTerm continues from the time of the newest committed event.
+func (c *termClock) startTerm(snap *store.Snapshot) {
+	if last, ok := snap.LastEvents(); ok {
+		c.now = last.Value.At
 	}
-	l.watch.armed = boot
-	l.setSince(l.now)
-	l.config.Logger.Warn("the wall clock was set", "by", by)
+}
+
+// advance moves the clock to the present.
+func (c *termClock) advance() {
+	if now := c.config.Now(); now.After(c.now) {
+		c.now = now
+	}
+}
+
+// startDeadlines has all deadlines count from now.
+func (c *termClock) startDeadlines() {
+	c.since = c.now
+	c.publish(c.since)
+}
+
+// noteJump starts all deadlines again after a jump of the wall clock, and returns its event.
+func (c *termClock) noteJump() (units []store.Unit, jumped bool) {
+	by := c.clocks.jumpSince(c.config.Now(), c.config.Clock())
+	if by == 0 {
+		return nil, false
+	}
+	c.startDeadlines()
+	c.config.Logger.Warn("the wall clock was set", "by", by)
 	return []store.Unit{{Events: []cluster.Event{{
 		Type: "clock.jumped",
 		Message: fmt.Sprintf("the server's clock was set by %s; the silence of nodes and the deadlines of "+
 			"rollouts count anew", by.Round(time.Millisecond)),
-	}}}}
+	}}}}, true
 }

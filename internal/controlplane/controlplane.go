@@ -27,6 +27,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,9 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/explain"
+	"github.com/berthd/berth/internal/controlplane/projection"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
@@ -85,11 +89,21 @@ type Metrics interface {
 // Plane is one server's part in deciding for a domain.
 type Plane struct {
 	config     Config
-	reasons    reasons
-	traces     decisionTraces
+	reasons    explain.Reasons
+	traces     explain.Traces
 	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
+	// parts run beside the loop of a leader. They do not change once Run was called.
+	parts []namedPart
+}
+
+// projector is the configuration of the projector.
+func (c *Config) projector() projection.Config {
+	return projection.Config{
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Now: c.Now, Clock: c.Clock, ProjectAfter: c.ProjectAfter,
+		Without: c.Without,
+	}
 }
 
 // New returns a plane; Run campaigns and leads.
@@ -102,28 +116,28 @@ func New(c Config) *Plane {
 }
 
 // Waiting returns why a task waits, by the last decision of this server as leader.
-func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.get(task) }
+func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.Get(task) }
 
 // Victims returns the attempts that are to end for others, by the last decision of this server as leader, ordered by
 // UUID. It may be called at any time from any goroutine; nobody may change the result.
-func (p *Plane) Victims() []cluster.Victim { return p.reasons.listVictims() }
+func (p *Plane) Victims() []cluster.Victim { return p.reasons.ListVictims() }
 
 // Reasons returns why tasks wait and which attempts end for others, by the last decision of this server as leader.
 // Servers that do not lead ask for it. If the version equals after, the report holds the version alone. The report is
 // shared: nobody may change it. It may be called at any time from any goroutine.
-func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.reportAfter(after) }
+func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.ReportAfter(after) }
 
 // Grounds returns the decision trace of an attempt. It has one only if this server placed the attempt while it led, and
 // not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
 func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
-	return p.traces.get(task, attempt)
+	return p.traces.Get(task, attempt)
 }
 
 // Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil if
 // this server does not lead, or checks no gates for the service. It may be called at any time from any goroutine.
 func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 	if l := p.term.Load(); l != nil {
-		return l.gates.seen(service)
+		return l.gates.Seen(service)
 	}
 	return nil
 }
@@ -156,7 +170,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 		err = p.lead(leadership, l)
 		l.follow.Close()
-		p.reasons.set(nil, nil)
+		p.reasons.Set(nil, nil)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -187,16 +201,25 @@ func (p *Plane) lead(leadership *election.Leadership, l *loop) error {
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	detector := lossDetector{config: p.config, fence: fence, shared: new(sharedAlarm)}
-	l.startTerm(writer, detector)
+	detector := storeloss.New(p.config.Domain, fence, p.config.Without)
+	l.startTerm(writer, fence, detector)
 	p.term.Store(l)
 	defer p.term.Store(nil)
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return newProjector(p.config, writer, detector).run(ctx) })
-	if err := group.Wait(); leadership.Err() == nil {
+	group.Go(func() error { return projection.New(p.config.projector(), writer, fence, detector.Twin()).Run(ctx) })
+	var parts sync.WaitGroup
+	fenced := &TermWriter{p.config.Engine, fence, writer}
+	for _, n := range p.parts {
+		parts.Go(func() { p.runPart(ctx, n, fenced) })
+	}
+	err := group.Wait()
+	ended := leadership.Err()
+	leadership.Resign() // a part that takes long to end must not keep the domain
+	parts.Wait()
+	if ended == nil {
 		return err
 	}
-	return leadership.Err()
+	return ended
 }

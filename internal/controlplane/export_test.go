@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -10,8 +11,11 @@ import (
 // deciding. The loop must be idle.
 func (p *Plane) Observed(snap *store.Snapshot) (*observe.Domain, *scheduler.Fleet) {
 	l := p.term.Load()
-	if l == nil || !l.hasCycled || l.inFlight != nil || len(l.unconfirmed) > 0 || l.watch.held {
+	if l == nil || !l.hasCycled || l.term.hasUnknownPlacements() {
 		return nil, nil
 	}
-	return l.observed(snap), l.fleet
+	if e, ok := snap.Recovery(l.config.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
+		return nil, nil // nothing is decided
+	}
+	return l.observed(snap), l.view.Fleet
 }

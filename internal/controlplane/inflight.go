@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/controlplane/writes"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -17,11 +17,10 @@ import (
 // plan has arrived.
 type inFlightPlan struct {
 	owners map[cluster.OwnerRef]bool
-	// checkedNodes are the nodes whose attempts were checked for violations meanwhile; checkedAll stands for all nodes.
-	// Attempts that arrive on them are checked again.
-	checkedNodes map[string]bool
-	checkedAll   bool
-	done         chan struct{}
+	// checked are the nodes whose attempts were checked for violations meanwhile. Attempts that arrive on them are
+	// checked again.
+	checked *fleetview.RecheckSet
+	done    chan struct{}
 	// The result may be read once done is closed: the number of placed tasks, the revision that holds them, and the
 	// error that ended the writes early.
 	placed   int
@@ -29,61 +28,64 @@ type inFlightPlan struct {
 	err      error
 }
 
-// hasInFlight reports whether placements of the owner are in flight.
-func (l *loop) hasInFlight(o cluster.OwnerRef) bool { return l.inFlight != nil && l.inFlight.owners[o] }
-
-// inFlightDone returns a channel that is closed once the plan in flight has arrived; nil without one.
-func (l *loop) inFlightDone() <-chan struct{} {
-	if l.inFlight == nil {
-		return nil
-	}
-	return l.inFlight.done
+// planCommits commits the plan records of a term, one plan at a time, beside the cycle. Only the cycle's goroutine
+// calls its methods. While a plan is in flight nobody else uses the log.
+type planCommits struct {
+	config  Config
+	log     *store.PlanLog
+	current *inFlightPlan // nil while nothing is in flight
 }
 
-// commitInBackground charges placements to the fleet and commits them on a goroutine. No other plan may be in flight.
-func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending,
-	placements []scheduler.Placement, began time.Time,
+func newPlanCommits(c Config, w *store.Writer) *planCommits {
+	return &planCommits{config: c, log: store.NewPlanLog(w, c.Tables)}
+}
+
+// isInFlight reports whether a plan is in flight.
+func (c *planCommits) isInFlight() bool { return c.current != nil }
+
+// has reports whether placements of the owner are in flight.
+func (c *planCommits) has(o cluster.OwnerRef) bool { return c.current != nil && c.current.owners[o] }
+
+// done returns a channel that is closed once the plan in flight has arrived; nil without one.
+func (c *planCommits) done() <-chan struct{} {
+	if c.current == nil {
+		return nil
+	}
+	return c.current.done
+}
+
+// noteChecked takes note of attempts that were checked for violations before the plan in flight arrived.
+func (c *planCommits) noteChecked(which *fleetview.RecheckSet) {
+	if p := c.current; p != nil {
+		p.checked.AddNodes(which)
+	}
+}
+
+// begin commits proposals on a goroutine. No other plan may be in flight. began is the start of the decision.
+func (c *planCommits) begin(ctx context.Context, snap *store.Snapshot, owners map[cluster.OwnerRef]bool,
+	proposals []store.Proposal, began time.Time,
 ) {
-	plan := &inFlightPlan{
-		owners: map[cluster.OwnerRef]bool{}, checkedNodes: map[string]bool{}, done: make(chan struct{}),
-	}
-	ids := make([]string, len(placements))
-	for i := range placements {
-		pl, id := &placements[i], l.config.NewID()
-		p := &pending[pl.Pending]
-		ids[i], plan.owners[p.Owner] = id, true
-		key := store.AttemptKey{Task: pl.Task, Number: p.Attempt}
-		l.fleet.Reserve(pl.Reservation(p, id))
-		l.charged[key], l.unconfirmed[key] = fleetCharge{uuid: id, node: pl.Node}, true
-	}
-	proposals := l.makeProposals(pending, placements, ids)
-	unplaced := l.needsPlacement
-	for o := range plan.owners { // order-free: each by itself
-		l.policyOf(snap, o) // the reservations depend on them
-		l.dirty[o] = true   // its pending tasks are found again before anything of it is placed again
-		l.setPending(o, nil, nil)
-	}
-	l.needsPlacement = unplaced // the other owners found no place on an emptier fleet
-	l.inFlight = plan
+	plan := &inFlightPlan{owners: owners, checked: fleetview.NewRecheckSet(), done: make(chan struct{})}
+	c.current = plan
 	go func() {
 		defer close(plan.done)
-		plan.err = l.appendPlans(ctx, plan, snap, proposals, began)
+		plan.err = c.append(ctx, plan, snap, proposals, began)
 		if plan.err == nil {
-			_, plan.err = l.config.awaitRevision(ctx, plan.revision)
+			_, plan.err = c.config.awaitRevision(ctx, plan.revision)
 		}
 	}()
 }
 
-// appendPlans writes the plan records one after the other. Meanwhile the loop does not use the plan log.
-func (l *loop) appendPlans(ctx context.Context, plan *inFlightPlan, snap *store.Snapshot, proposals []store.Proposal,
-	began time.Time,
+// append writes the plan records one after the other.
+func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *store.Snapshot,
+	proposals []store.Proposal, began time.Time,
 ) error {
 	for _, p := range proposals {
 		for i := range p.Owners {
-			p.Owners[i].Meter = requestCounterOf(snap, p.Owners[i].Owner)
+			p.Owners[i].Meter = writes.RequestCounterOf(snap, p.Owners[i].Owner)
 		}
-		committed := l.startSpans(snap, &p, began)
-		revision, err := l.plans.Append(ctx, p)
+		committed := c.startSpans(snap, &p, began)
+		revision, err := c.log.Append(ctx, p)
 		committed(err)
 		plan.revision = max(plan.revision, revision)
 		if errors.Is(err, store.ErrUnknown) {
@@ -100,41 +102,12 @@ func (l *loop) appendPlans(ctx context.Context, plan *inFlightPlan, snap *store.
 	return nil
 }
 
-// awaitInFlight waits for the plan in flight, if there is one, and takes its result.
-func (l *loop) awaitInFlight() error {
-	plan := l.inFlight
-	if plan == nil {
-		return nil
+// wait waits for the plan in flight and returns it; nil without one.
+func (c *planCommits) wait() *inFlightPlan {
+	plan := c.current
+	if plan != nil {
+		<-plan.done
+		c.current = nil
 	}
-	<-plan.done
-	l.inFlight = nil
-	l.writtenRevision, l.placed = max(l.writtenRevision, plan.revision), l.placed+plan.placed
-	l.violations.all = l.violations.all || plan.checkedAll
-	maps.Copy(l.violations.nodes, plan.checkedNodes)
-	if plan.err != nil {
-		l.needsPlacement = true
-	}
-	return plan.err
-}
-
-// collectInFlight takes the result of the plan in flight if it has arrived. It does not wait.
-func (l *loop) collectInFlight() error {
-	select {
-	case <-l.inFlightDone():
-		return l.awaitInFlight()
-	default:
-		return nil
-	}
-}
-
-// confirm releases reservations of attempts that were not placed after all: their plan record was refused, or never
-// written. The snapshot must hold all plan records that were written.
-func (l *loop) confirm(snap *store.Snapshot) {
-	if len(l.unconfirmed) == 0 || l.inFlight != nil || l.plans.Unsettled() {
-		return
-	}
-	for key := range l.unconfirmed { // order-free: each attempt is charged by itself
-		delete(l.unconfirmed, key)
-		l.charge(snap, key)
-	}
+	return plan
 }

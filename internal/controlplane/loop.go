@@ -3,13 +3,17 @@ package controlplane
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
-	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/controlplane/crons"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/controlplane/gates"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/preemption"
+	"github.com/berthd/berth/internal/controlplane/queue"
+	"github.com/berthd/berth/internal/controlplane/rebalancing"
+	"github.com/berthd/berth/internal/controlplane/scaling"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -24,129 +28,79 @@ const (
 	retryDelay = 200 * time.Millisecond
 )
 
-// loop is one leadership term of a server: all that the leader has learnt since the term began.
+// loop is one leadership term of a server: the parts that a cycle runs, each with what it has learnt since the term
+// began. One goroutine runs it.
 type loop struct {
-	config       Config
-	plane        *Plane
-	writer       *store.Writer
-	fence        *store.Fence
-	plans        *store.PlanLog
-	follow       *store.Follower
-	fleet        *scheduler.Fleet
-	deviceValues deviceValues
-	watch        *nodeWatch
-	lossDetector lossDetector
-	charged      map[store.AttemptKey]fleetCharge // the attempts for which the fleet holds a reservation
-	// inFlight is what is being committed in the background, or nil. unconfirmed holds the attempts of it that the
-	// tables do not show yet.
-	inFlight    *inFlightPlan
-	unconfirmed map[store.AttemptKey]bool
-	placed      int // tasks placed since the last cycle
-	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
-	synchronous bool
+	config Config
+	plane  *Plane
+	follow *store.Follower
+	// term is nil until the server leads.
+	term *term
 
-	// dirty owners are decided in the next cycle; all others when their timer is due.
-	dirty   map[cluster.OwnerRef]bool
-	timers  *timerQueue
-	pending map[cluster.OwnerRef][]cluster.Pending
-	moves   map[cluster.OwnerRef][]reconciler.Move
-	// policies holds, for each owner, the parts of its spec that concern the tasks of others.
-	policies map[cluster.OwnerRef]observe.OwnerPolicy
-	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
-	// agents have reported.
-	unreadable map[store.AttemptKey]unreadableRecord
-	// deferred counts, for each owner left to the next cycle, how often in a row it was left. A higher count comes
-	// first.
-	deferred map[cluster.OwnerRef]int
-	// daemonFacts holds, for each node, the facts that decide which daemons run there, beside those that the fleet
-	// holds. daemonFactsChanged says that all daemons are to be decided again.
-	daemonFacts        map[string]daemonNodeFacts
-	daemonFactsChanged bool
-	// The following state is soft; each leader begins without it: results from outside, and the wishes of scaled
-	// services.
-	asker   *asker
-	gates   *gates
-	scaling *scaling
-	crons   *crons
-	// rebalancing holds the open moves of the rebalancing that runs.
-	rebalancing *rebalancing
-	// violations are the attempts that may not stay where they are.
-	violations violations
-	preemption preemption
-	// reservations holds the reservations of the domain, by node.
-	reservations reservations
-	// needsPlacement says that pending tasks or the fleet changed since the last placement.
-	needsPlacement bool
-	now            time.Time
-	clocks         clocks
-	since          time.Time // deadlines count from here: the start of the term, or the last jump of the wall clock
-	demandCache    demandCache
-	relearning     relearning
-	// decidedUnits maps the units of the next commit to their owners.
-	decidedUnits []ownerUnits
+	// What the leader knows of the domain, and whom and what it is to decide for.
+	nodes      *nodewatch.Watch
+	view       *fleetview.View
+	learner    *fleetview.Learner
+	violations *fleetview.Violations
+	queue      *queue.Owners
+	waiting    *waitingTasks
+
+	// Decisions with state of their own. It is soft: each leader begins without it.
+	asker       *asker
+	gates       *gates.Gates
+	scaling     *scaling.Scaling
+	crons       *crons.Crons
+	rebalancing *rebalancing.Rebalancing
+	preemption  *preemption.Preemption
+
+	clock   termClock
+	pace    pace
+	placing placing
 	// hasCycled says that the first cycle of the term is over.
 	hasCycled bool
-	pace      pace
-	// writtenRevision is the revision at which the tables show all writes of this leader. Nothing is decided from older
-	// tables, or tasks would be placed again.
-	writtenRevision uint64
-	// probedAt is the time of the last probe, on the boot-time clock; probedRevision is its result.
-	probedAt       time.Duration
-	probedRevision uint64
-}
-
-// fleetCharge identifies the reservation that the fleet holds for an attempt.
-type fleetCharge struct {
-	uuid, node string
-	// guessed says that the attempt had no readable desired record: the reservation may lack its priority.
-	guessed bool
-}
-
-func chargeOf(row *store.AttemptRow, d *cluster.Desired) fleetCharge {
-	return fleetCharge{uuid: d.UUID, node: row.Node, guessed: row.Desired == nil}
 }
 
 // newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm.
 func newLoop(p *Plane) *loop {
-	asker, tables := newAsker(), newTimetables()
+	c := p.config
+	nodes := nodewatch.New(nodewatch.Config{
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
+	}, 0, func() bool { return false })
+	view, queue := fleetview.New(c.Domain, nodes), queue.NewOwners(c.Tables.Prefix(), maxTasksPerCycle)
+	asker, tables := newAsker(), crons.NewTimetables()
+	gate := gates.Config{Ask: asker.ask, Now: c.Now, Clock: c.Clock}
+	scale := scaling.Config{
+		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Ask: asker.ask, LastMoment: tables.Last,
+		Demand: view.Demand,
+	}
+	if c.Measurer != nil {
+		gate.Check, scale.Query = c.Measurer.Gate, c.Measurer.Query
+	}
 	return &loop{
-		daemonFacts: map[string]daemonNodeFacts{},
-		asker:       asker,
-		gates:       newGates(p.config, asker),
-		scaling:     newScaling(p.config, asker, tables),
-		crons:       newCrons(tables),
-		rebalancing: newRebalancing(),
-		violations:  newViolations(),
-		preemption:  newPreemption(),
-		config:      p.config,
-		plane:       p,
-		follow:      p.config.Tables.Follow(),
-		fleet:       scheduler.NewFleet(),
-		watch:       newNodeWatch(p.config, 0, func() bool { return false }),
-		charged:     map[store.AttemptKey]fleetCharge{},
-		unconfirmed: map[store.AttemptKey]bool{},
-		dirty:       map[cluster.OwnerRef]bool{},
-		timers:      newTimerQueue(),
-		pending:     map[cluster.OwnerRef][]cluster.Pending{},
-		moves:       map[cluster.OwnerRef][]reconciler.Move{},
-		policies:    map[cluster.OwnerRef]observe.OwnerPolicy{},
-		unreadable:  map[store.AttemptKey]unreadableRecord{},
+		config: c, plane: p, follow: c.Tables.Follow(),
+		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(),
+		learner:    fleetview.NewLearner(view, queue),
+		violations: fleetview.NewViolations(view, queue),
+		asker:      asker,
+		gates:      gates.New(gate),
+		scaling:    scaling.New(scale),
+		crons:      crons.New(c.Tables.Prefix(), c.Domain, c.Logger, tables),
+		rebalancing: rebalancing.New(rebalancing.Config{
+			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
+		}),
+		preemption: preemption.New(c.Clock, view, nodes, queue),
+		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
 	}
 }
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
 // anew.
-func (l *loop) startTerm(w *store.Writer, s lossDetector) {
-	fence := s.fence
-	l.writer, l.fence, l.plans = w, fence, store.NewPlanLog(w, l.config.Tables)
-	l.lossDetector = s
-	unkillable := l.watch.unkillable
-	l.watch = newNodeWatch(l.config, fence.Incarnation, func() bool { return l.inFlight != nil || l.plans.Unsettled() })
-	l.watch.unkillable = unkillable
-	l.relearning.at, l.violations.all = l.config.Now(), true
-	if last, ok := l.config.Tables.Snapshot().LastEvents(); ok {
-		l.now = last.Value.At
-	}
+func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector) {
+	l.term = newTerm(l.config, w, fence, d)
+	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)
+	l.learner.Postpone(l.config.Now())
+	l.view.RecheckAll()
+	l.clock.startTerm(l.config.Tables.Snapshot())
 }
 
 // run turns changes into decisions until the context ends or another leader has taken over.
@@ -176,7 +130,7 @@ func (l *loop) run(ctx context.Context) error {
 				return ctx.Err()
 			}
 		case <-l.asker.wake:
-		case <-l.inFlightDone():
+		case <-l.term.plans.done():
 		case <-timer.C:
 		}
 	}
@@ -189,282 +143,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// cycle decides once. It returns the longest wait before the next cycle if nothing changes.
-func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
-	began := l.config.Clock()
-	if err := l.probe(ctx); err != nil {
-		return 0, err
-	}
-	if err := l.collectInFlight(); err != nil {
-		return 0, err
-	}
-	// 1. Take what changed, then a snapshot that holds all of it. The snapshot also holds all that this leader wrote,
-	// except what is in flight.
-	if _, err := l.config.awaitRevision(ctx, l.writtenRevision); err != nil {
-		return 0, err
-	}
-	changes := l.follow.Take()
-	snap := l.config.Tables.Snapshot()
-	l.advance()
-	l.learn(snap, changes)
-	l.confirm(snap)
-	if l.since.IsZero() {
-		l.setSince(l.now)
-	}
-	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
-		changes.Resync = true
-		l.dirtyAll(snap)
-		l.recoverPromises(snap)
-	}
-	l.crons.learn(snap, changes, l.config.Tables.Prefix())
-	held := l.lossDetector.check(snap, changes, l.now)
-	// 2. Judge the nodes.
-	_, l.watch.recovered = snap.Recovery(l.config.Domain)
-	l.watch.held = held
-	nodes, nextNode := l.watch.judgeNodes(snap, changes, l.now)
-	l.noteNodes(snap, nodes.touched)
-	l.updateViolations(snap)
-	l.hasCycled = true
-	if held { // P1.7: only the alarm and verdicts are written
-		if err := l.awaitInFlight(); err != nil {
-			return 0, err
-		}
-		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, nodes)
-	}
-	// 3. Decide for each owner that changed or is due.
-	units := append(l.noteClockJump(), nodes.units...)
-	nextMove := l.rebalance(snap, &units)
-	decided := l.decide(snap, &units)
-	fired := l.fireCrons(snap, &units)
-	nextScale := l.scaleServices(ctx, snap, &units)
-	nextGate := l.gates.askDue(ctx)
-	// 4. Commit what does not need placement.
-	if err := l.commit(ctx, units); err != nil {
-		l.dirtyAgain(decided)
-		l.crons.markAgain(fired)
-		return 0, err
-	}
-	// 5. Place what waits.
-	launched, err := l.place(ctx, snap)
-	if err != nil {
-		return 0, err
-	}
-	ended := l.config.Clock()
-	l.pace.noteCycle(began, ended, launched)
-	if m := l.config.Metrics; m != nil {
-		m.Cycled(ended-began, l.placed, l.waitingCount())
-	}
-	l.placed = 0
-	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove)), nil
-}
-
-// advance moves the clock of decisions: never back, and never behind the last committed time (P9.1).
-func (l *loop) advance() {
-	if now := l.config.Now(); now.After(l.now) {
-		l.now = now
-	}
-	l.config.Scheduler.Now = l.now
-}
-
-func (l *loop) dirtyAgain(owners []cluster.OwnerRef) {
-	for _, o := range owners {
-		l.dirty[o] = true
-	}
-}
-
-// decide runs the reconciler for every owner that is dirty or due, and adds the resulting units. It returns the owners
-// that it decided for.
-func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) []cluster.OwnerRef {
-	l.decidedUnits = l.decidedUnits[:0]
-	for _, o := range l.timers.takeDue(l.now) {
-		l.dirty[o] = true
-	}
-	for o := range l.gates.takeChanged() { // order-free: a set
-		l.dirty[o] = true
-	}
-	l.dirtyDaemons(snap)
-	owners := l.orderOwners(snap)
-	domain := l.observed(snap)
-	room := maxTasksPerCycle
-	for i, o := range owners {
-		if room <= 0 {
-			owners = owners[:i]
-			break
-		}
-		if domainOf(snap, o.Cluster) != l.config.Domain {
-			l.gates.drop(o)
-			l.setPending(o, nil, nil)
-			continue
-		}
-		tasks := l.tasks(domain, o, units)
-		d := domain.Decide(o, tasks)
-		room -= 1 + len(tasks) + len(d.Pending)
-		w, from := &decisionWriter{loop: l, snap: snap, owner: o}, len(*units)
-		if err := w.writeDecision(d, units); err != nil {
-			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
-			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
-		}
-		if len(*units) > from {
-			l.decidedUnits = append(l.decidedUnits, ownerUnits{o, from, len(*units)})
-		}
-		l.setPending(o, pendingOf(domain, o, tasks, d), d.Moves)
-		if next := d.NextDecision; !next.IsZero() && next.Before(l.now.Add(retryDelay)) {
-			d.NextDecision = l.now.Add(retryDelay) // a refused decision is not retried in a busy loop
-		}
-		l.timers.set(o, d.NextDecision)
-	}
-	for _, o := range owners {
-		delete(l.dirty, o)
-	}
-	deferred := make(map[cluster.OwnerRef]int, len(l.dirty))
-	for o := range l.dirty { // order-free: each by itself
-		if l.hasInFlight(o) {
-			continue
-		}
-		deferred[o] = l.deferred[o] + 1
-		l.setPending(o, nil, nil) // its pending tasks may have been placed since
-	}
-	l.deferred = deferred
-	return owners
-}
-
-// orderOwners returns the owners to decide for, in order. Owners with a promise come first, then those deferred most
-// often. If one cycle may not suffice for all owners, higher priorities come before lower ones, so that their tasks are
-// placed first.
-func (l *loop) orderOwners(snap *store.Snapshot) []cluster.OwnerRef {
-	owners := make([]cluster.OwnerRef, 0, len(l.dirty))
-	priority := map[cluster.OwnerRef]int{}
-	overloaded := snap.AttemptCount() > maxTasksPerCycle || len(l.dirty) > maxTasksPerCycle/2
-	for o := range l.dirty { // order-free: sorted next
-		if l.hasInFlight(o) {
-			continue
-		}
-		owners = append(owners, o)
-		if overloaded {
-			priority[o] = priorityOf(snap, o)
-		}
-	}
-	promised := l.preemption.promisedOwners()
-	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
-		switch pa, pb := priority[a], priority[b]; {
-		case promised[a] != promised[b]:
-			if promised[a] {
-				return -1
-			}
-			return 1
-		case l.deferred[a] != l.deferred[b]: // or owners that change all the time would starve the others
-			return l.deferred[b] - l.deferred[a]
-		case pa != pb:
-			return pb - pa
-		case a.Less(b):
-			return -1
-		}
-		return 1
-	})
-	return owners
-}
-
-func priorityOf(snap *store.Snapshot, o cluster.OwnerRef) int {
-	if o.Kind == cluster.KindJob {
-		if e, ok := snap.Job(o.Cluster, o.Name); ok {
-			return e.Value.Priority
-		}
-		return 0
-	}
-	if e, ok := snap.Service(o.Cluster, o.Name); ok {
-		return e.Value.Priority
-	}
-	return 0
-}
-
-// domainOf returns the domain in which the tasks of a cluster are placed.
-func domainOf(snap *store.Snapshot, name string) string {
-	c, _ := snap.Cluster(name)
-	return c.Value.InDomain()
-}
-
-// setPending keeps the pending tasks and the moves of an owner.
-func (l *loop) setPending(o cluster.OwnerRef, p []cluster.Pending, m []reconciler.Move) {
-	if len(p)+len(m)+len(l.pending[o])+len(l.moves[o]) == 0 {
-		return
-	}
-	l.needsPlacement = true
-	l.deviceValues.learnArrivals(l.pending[o], p)
-	delete(l.pending, o)
-	delete(l.moves, o)
-	if len(p) > 0 {
-		l.pending[o] = p
-	}
-	if len(m) > 0 {
-		l.moves[o] = m
-	}
-}
-
-// commit writes units and waits until the tables show them, so that the next decision sees its own acts.
-func (l *loop) commit(ctx context.Context, units []store.Unit) error {
-	if len(units) == 0 {
-		return nil
-	}
-	applied, revision, err := l.writer.Commit(ctx, units)
-	l.writtenRevision = max(l.writtenRevision, revision)
-	l.reviseRefused(applied)
-	switch {
-	case errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid):
-		// This is a fault of this program. It must not keep the other owners from being served.
-		l.config.Logger.Error("a decision cannot be committed", "error", err)
-	case err != nil:
-		return err
-	}
-	_, err = l.config.awaitRevision(ctx, revision)
-	return err
-}
-
-// ownerUnits is the range of a commit's units that one owner's decision produced.
-type ownerUnits struct {
-	owner    cluster.OwnerRef
-	from, to int
-}
-
-// reviseRefused marks the owners with a refused unit. The cause of the refusal may be no event for the owner, such as a
-// record that was projected meanwhile. Then nothing else would bring the decision back.
-func (l *loop) reviseRefused(applied []bool) {
-	for _, u := range l.decidedUnits {
-		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {
-			l.dirty[u.owner] = true
-		}
-	}
-	l.decidedUnits = l.decidedUnits[:0]
-}
-
-// nextCycleDelay returns the longest wait before the next cycle if nothing changes.
-func (l *loop) nextCycleDelay(node time.Duration) time.Duration {
-	next := min(node, maxIdleInterval)
-	if len(l.dirty)+len(l.crons.dirty) > 0 {
-		next = min(next, retryDelay)
-	}
-	if len(l.deferred) > 0 || l.preemption.hasNewVictims {
-		next = l.pace.pause / 2
-	}
-	if p := &l.preemption; p.mayFindVictims {
-		next = min(next, p.latestSearch-l.config.Clock())
-	}
-	if at := l.reservations.next; !at.IsZero() {
-		next = min(next, at.Sub(l.now))
-	}
-	for _, a := range []*timerQueue{l.timers, l.crons.timers} {
-		if at, ok := a.next(); ok {
-			next = min(next, at.Sub(l.now))
-		}
-	}
-	return max(next, time.Millisecond)
-}
-
-func (l *loop) waitingCount() int {
-	n := 0
-	for _, p := range l.pending { // order-free: a sum
-		n += len(p)
-	}
-	return n
 }

@@ -15,7 +15,8 @@ import (
 func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 	from int,
 ) (scheduler.Result, []*reconciler.Move) {
-	clear(l.watch.stuck)
+	stuck := map[string]string{}
+	l.nodes.SetStuck(stuck)
 	if len(moves) == 0 {
 		return r, nil
 	}
@@ -33,28 +34,28 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 		}
 	}
 	var stays []cluster.Waiting
-	stuck, first := map[string]int{}, map[string]string{}
+	count, first := map[string]int{}, map[string]string{}
 	for _, w := range r.Waiting {
 		m := byTask[w.Task]
 		if m == nil {
 			out.Waiting = append(out.Waiting, w)
 			continue
 		}
-		l.rebalancing.noteRefusal(w)
+		l.rebalancing.NoteRefusal(w)
 		stays = append(stays, w)
-		if v := l.watch.verdicts[m.From]; v == nil || v.Node.State != cluster.NodeDraining {
+		if !l.nodes.IsDraining(m.From) {
 			continue // its reason is shown once the node drains
 		}
-		if stuck[m.From]++; first[m.From] == "" {
+		if count[m.From]++; first[m.From] == "" {
 			first[m.From] = w.Sentence
 		}
 	}
-	for node, n := range stuck { // order-free: each node by itself
+	for node, n := range count { // order-free: each node by itself
 		has := "have"
 		if n == 1 {
 			has = "has"
 		}
-		l.watch.stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
+		stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
 	}
 	out.Waiting = append(out.Waiting, stays...)
 	return out, leaving
@@ -64,10 +65,11 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 // the decision about their service. None of them is written if the service has changed and has to be decided again
 // (P5.4).
 func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*reconciler.Move) error {
+	builder := l.builder(snap)
 	var units []store.Unit
 	stale, left := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef]int{}
 	for _, m := range moves {
-		stale[m.Next.Owner] = l.dirty[m.Next.Owner]
+		stale[m.Next.Owner] = l.queue.IsMarked(m.Next.Owner)
 	}
 	for _, m := range moves {
 		if m.Limit > 0 {
@@ -76,19 +78,19 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 			}
 			left[m.Next.Owner]++
 		}
-		w := &decisionWriter{loop: l, snap: snap, owner: m.Next.Owner}
-		l.dirty[m.Next.Owner] = true
+		l.queue.Mark(m.Next.Owner)
 		var u store.Unit
 		var err error
 		if m.Stop != nil {
-			u, err = w.stopUnit(m.Stop)
+			u, err = builder.StopUnit(m.Stop)
 		} else {
-			u, err = w.conclusionUnit(m.Conclusion)
+			u, err = builder.ConclusionUnit(m.Conclusion)
 		}
 		if err != nil {
 			return err
 		}
 		units = append(units, u)
 	}
-	return l.commit(ctx, units)
+	_, err := l.term.commit(ctx, units)
+	return err
 }

@@ -4,6 +4,11 @@ import (
 	"cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/controlplane/gates"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
+	"github.com/berthd/berth/internal/controlplane/preemption"
+	"github.com/berthd/berth/internal/controlplane/rebalancing"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/observe"
@@ -13,48 +18,54 @@ import (
 // observed returns the domain as the leader knows it, for decisions.
 func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 	return &observe.Domain{
-		Name: l.config.Domain, Snapshot: snap, Leader: leaderInputs{l}, Incarnation: l.fence.Incarnation,
-		Since: l.since, Now: l.now, Without: l.config.Without,
+		Name: l.config.Domain, Snapshot: snap, Incarnation: l.term.fence.Incarnation,
+		Since: l.clock.since, Now: l.clock.now, Without: l.config.Without,
+		Leader: leaderInputs{
+			nodes: l.nodes, view: l.view, gates: l.gates,
+			preemption: l.preemption, violations: l.violations, rebalancing: l.rebalancing,
+		},
 	}
 }
 
-// leaderInputs gives the inputs of decisions that are in no record, from the leader's term. It implements
-// observe.Leader.
-type leaderInputs struct{ loop *loop }
-
-func (in leaderInputs) Absence(node string, kind cluster.Kind) watcher.Absence {
-	return in.loop.watch.absenceOf(node, kind)
+// leaderInputs gives the inputs of decisions that are in no record, from the leader's term. Its methods change nothing.
+// It implements observe.Leader.
+type leaderInputs struct {
+	nodes       *nodewatch.Watch
+	view        *fleetview.View
+	gates       *gates.Gates
+	preemption  *preemption.Preemption
+	violations  *fleetview.Violations
+	rebalancing *rebalancing.Rebalancing
 }
 
-func (in leaderInputs) HasReported(node string) bool { return in.loop.watch.hasReported(node) }
+// Absence returns what the silence of a node means for the tasks of an owner of the kind.
+func (in leaderInputs) Absence(node string, kind cluster.Kind) watcher.Absence {
+	return in.nodes.AbsenceOf(node, kind)
+}
 
-func (in leaderInputs) Drain(node string) *cluster.Drain { return in.loop.watch.drainOf(node) }
+// HasReported reports whether the node has sent a full report under this leader.
+func (in leaderInputs) HasReported(node string) bool { return in.nodes.HasReported(node) }
+
+// Drain returns the drain of a node, or nil.
+func (in leaderInputs) Drain(node string) *cluster.Drain { return in.nodes.DrainOf(node) }
 
 // LeaveReason returns the first reason of these: memory pressure on the node, a task that needs the room, a violation,
 // a rebalancing.
 func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
-	l := in.loop
-	if p := l.watch.pressureOn(row); p != nil {
+	if p := in.nodes.PressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(l.preemption.leaveReason(row), l.violations.get(row), l.rebalancing.leaveReason(row))
+	return cmp.Or(in.preemption.LeaveReason(row), in.violations.LeaveReason(row), in.rebalancing.LeaveReason(row))
 }
 
+// GateResults returns the results for the gates of a service, in the order of its spec.
 func (in leaderInputs) GateResults(o cluster.OwnerRef, spec *cluster.Service,
 	rollout *cluster.Rollout,
 ) []cluster.GateResult {
-	return in.loop.gates.results(o, spec, rollout)
+	return in.gates.Results(o, spec, rollout)
 }
 
 // DaemonNodes yields the nodes of the fleet with the facts that the fleet does not hold.
 func (in leaderInputs) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
-	l := in.loop
-	for _, name := range l.fleet.Nodes() {
-		n, _, _ := l.fleet.Node(name)
-		facts := l.daemonFacts[name]
-		d := reconciler.DaemonNode{Node: &n, Gone: facts.gone, Silent: facts.silent, Alone: facts.onlyDaemonsLeft}
-		if !yield(d) {
-			return
-		}
-	}
+	in.view.DaemonNodes(yield)
 }

@@ -2,229 +2,115 @@ package controlplane
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
+
+// placing is the state of placing tasks.
+type placing struct {
+	placed int // tasks placed since the last cycle
+	// again says that the last placement did not end well.
+	again bool
+	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
+	synchronous bool
+}
 
 // place schedules all pending tasks and has the placements committed as plan records. It returns their number.
 //
 // Tasks that should leave their nodes are scheduled too, each as if it waited. A task with a place elsewhere may then
 // leave its node, and the next cycle places it.
 func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err error) {
-	if l.inFlight == nil {
-		if err := l.settle(ctx); err != nil {
+	if !l.term.plans.isInFlight() {
+		if err := l.term.settle(ctx); err != nil {
 			return 0, err
 		}
 	}
-	if p := &l.preemption; p.mayFindVictims && l.config.Clock() >= p.latestSearch {
-		l.needsPlacement = true
-	}
-	if !l.needsPlacement {
+	if !l.takeNeedsPlacement() {
 		return 0, nil
 	}
-	l.needsPlacement = false
 	began := l.config.Now()
-	pending, moves := l.allPending()
-	l.applyPromises(pending[:len(pending)-len(moves)])
-	l.plane.valueModel.Store(l.deviceValues.updateFleet(snap, l.fleet))
-	result := scheduler.Schedule(l.fleet, pending, l.config.Scheduler)
+	pending, moves := l.waiting.all()
+	l.preemption.ApplyPromises(pending[:len(pending)-len(moves)])
+	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.Fleet))
+	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
 	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
-	l.preempt(snap, pending[:len(pending)-len(moves)], &result)
-	l.plane.reasons.set(result.Waiting, l.preemption.listVictims())
+	l.preemption.Search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
+	l.plane.reasons.Set(result.Waiting, l.preemption.ListVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
-		l.needsPlacement = true
+		l.placing.again = true
 		return 0, err
 	}
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.traces.record(l.fleet, pending, result.Placements, &l.config)
+	l.plane.traces.Record(l.view.Fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
-		l.needsPlacement = true
+		l.placing.again = true
 		return 0, err
 	}
 	l.commitInBackground(ctx, snap, pending, result.Placements, began)
-	if l.synchronous {
+	if l.placing.synchronous {
 		return len(result.Placements), l.awaitInFlight()
 	}
 	return len(result.Placements), nil
 }
 
-// settle finds out whether a plan with a lost result was written, and waits until the tables show the answer.
-func (l *loop) settle(ctx context.Context) error {
-	if !l.plans.Unsettled() {
+// takeNeedsPlacement reports whether a placement may have another result than the last one.
+func (l *loop) takeNeedsPlacement() bool {
+	needed := l.placing.again || l.preemption.IsSearchDue()
+	l.placing.again = false
+	// Each of them forgets its change.
+	for _, changed := range []bool{l.waiting.takeChanged(), l.view.TakeChanged(), l.preemption.TakeChanged()} {
+		needed = needed || changed
+	}
+	return needed
+}
+
+// commitInBackground charges placements to the fleet and has them committed. No other plan may be in flight.
+func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending,
+	placements []scheduler.Placement, began time.Time,
+) {
+	owners := map[cluster.OwnerRef]bool{}
+	ids := make([]string, len(placements))
+	for i := range placements {
+		pl, id := &placements[i], l.config.NewID()
+		p := &pending[pl.Pending]
+		ids[i], owners[p.Owner] = id, true
+		l.view.ChargePlacement(pl, p, id)
+	}
+	proposals := l.term.plans.makeProposals(pending, placements, ids)
+	for o := range owners { // order-free: each by itself
+		l.view.Policy(snap, o) // the reservations depend on them
+		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again
+		l.waiting.drop(o)
+	}
+	l.term.plans.begin(ctx, snap, owners, proposals, began)
+}
+
+// awaitInFlight waits for the plan in flight, if there is one, and takes its result.
+func (l *loop) awaitInFlight() error {
+	plan := l.term.plans.wait()
+	if plan == nil {
 		return nil
 	}
-	revision, err := l.plans.Settle(ctx)
-	l.writtenRevision = max(l.writtenRevision, revision)
-	if err != nil {
-		return err
+	l.term.noteWritten(plan.revision)
+	l.placing.placed += plan.placed
+	l.view.Rechecks.AddNodes(plan.checked)
+	if plan.err != nil {
+		l.placing.again = true
 	}
-	if _, err := l.config.awaitRevision(ctx, revision); err != nil {
-		return err
-	}
-	// An applied plan shows in the follower's next changes; nothing is placed before that.
-	return errSettled
+	return plan.err
 }
 
-// errSettled ends a cycle that settled a plan, as the cycle's decisions are out of date.
-var errSettled = errors.New("a plan was settled; deciding again")
-
-// allPending returns the pending tasks of all owners, followed by the tasks that should move, and the moves.
-func (l *loop) allPending() ([]cluster.Pending, []*reconciler.Move) {
-	owners := make([]cluster.OwnerRef, 0, len(l.pending))
-	for o := range l.pending { // order-free: sorted next
-		owners = append(owners, o)
+// collectInFlight takes the result of the plan in flight if it has arrived. It does not wait.
+func (l *loop) collectInFlight() error {
+	select {
+	case <-l.term.plans.done():
+		return l.awaitInFlight()
+	default:
+		return nil
 	}
-	for o := range l.moves { // order-free: sorted next
-		if len(l.pending[o]) == 0 {
-			owners = append(owners, o)
-		}
-	}
-	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
-		if a.Less(b) {
-			return -1
-		}
-		return 1
-	})
-	total := 0
-	for _, o := range owners {
-		total += len(l.pending[o]) + len(l.moves[o])
-	}
-	out := make([]cluster.Pending, 0, total) // they are large
-	var moves []*reconciler.Move
-	for _, o := range owners {
-		out = append(out, l.pending[o]...)
-		for i := range l.moves[o] {
-			moves = append(moves, &l.moves[o][i])
-		}
-	}
-	for _, m := range moves {
-		out = append(out, m.Next)
-	}
-	return out, moves
-}
-
-// planOwnerKey is what the tasks of one plan owner have in common.
-type planOwnerKey struct {
-	owner        cluster.OwnerRef
-	rev          uint64
-	generation   uint64
-	step         string
-	definition   cluster.Ref
-	count        int
-	priority     int
-	limit        cluster.Duration
-	onDisconnect cluster.OnDisconnect
-}
-
-// makeProposals makes plan records of placements, in the order of the decisions. Each record fits into the log's room;
-// attempt i gets the identity ids[i].
-func (l *loop) makeProposals(pending []cluster.Pending, placements []scheduler.Placement,
-	ids []string,
-) []store.Proposal {
-	maxCompares, maxTasks := l.plans.Limits()
-	var out []store.Proposal
-	var at map[planOwnerKey]int
-	tasks, compares := 0, 0
-	gang := ""
-	for i := range placements {
-		pl := &placements[i]
-		p := &pending[pl.Pending]
-		parts, ok := p.Task.Parts()
-		if !ok {
-			continue
-		}
-		s := planOwnerKey{
-			p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit,
-			p.OnDisconnect,
-		}
-		o, known := at[s]
-		need := 1 + l.plans.Compares(p.Attempt)
-		full := at == nil || tasks == maxTasks || compares+need > maxCompares
-		// The tasks of a gang are adjacent and are written in one record. Validation bounds a gang by what a record can
-		// hold.
-		if p.Gang != gang {
-			n, c := l.gangNeeds(pending, placements[i:])
-			full, gang = full || tasks+n > maxTasks || compares+c > maxCompares, p.Gang
-		}
-		if full {
-			out = append(out, store.Proposal{})
-			at, tasks, compares, known = map[planOwnerKey]int{}, 0, 0, false
-		}
-		if known {
-			need--
-		}
-		compares += need
-		current := &out[len(out)-1]
-		if !known {
-			o = len(current.Owners)
-			at[s] = o
-			current.Owners = append(current.Owners, cluster.PlanOwner{
-				Owner: s.owner, Rev: s.rev, Generation: s.generation, Step: s.step, Definition: s.definition,
-				Count:    s.count,
-				Priority: s.priority, TimeLimit: s.limit, OnDisconnect: s.onDisconnect, Whole: p.Gang != "",
-			})
-		}
-		current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
-			Index: parts.Index, Attempt: p.Attempt, UUID: ids[i], Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
-		})
-		tasks++
-	}
-	for i := range out {
-		out[i].Events = placementEvents(&out[i])
-	}
-	return out
-}
-
-// gangNeeds returns how many tasks and compares the gang of the first placement takes; no tasks if it is in none.
-func (l *loop) gangNeeds(pending []cluster.Pending, placements []scheduler.Placement) (tasks, compares int) {
-	gang := pending[placements[0].Pending].Gang
-	for i := range placements {
-		p := &pending[placements[i].Pending]
-		if gang == "" || p.Gang != gang {
-			break
-		}
-		tasks++
-		compares += l.plans.Compares(p.Attempt)
-	}
-	return tasks, compares + 1
-}
-
-// maxTasksWithOwnEvents is the largest number of placements in a plan that get an event each.
-const maxTasksWithOwnEvents = 50
-
-// placementEvents returns the events of a plan: one for each task or, in a large plan, one for each owner.
-func placementEvents(p *store.Proposal) []cluster.Event {
-	total := 0
-	for i := range p.Owners {
-		total += len(p.Owners[i].Tasks)
-	}
-	var out []cluster.Event
-	for i := range p.Owners {
-		o := &p.Owners[i]
-		owner := o.Owner
-		if total > maxTasksWithOwnEvents {
-			out = append(out, cluster.Event{
-				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Count: len(o.Tasks),
-				Message: fmt.Sprintf("%d tasks of %s were placed", len(o.Tasks), o.Definition),
-			})
-			continue
-		}
-		for j := range o.Tasks {
-			t := &o.Tasks[j]
-			out = append(out, cluster.Event{
-				Type: "task.assigned", Cluster: owner.Cluster, Owner: &owner, Task: o.TaskID(t.Index),
-				Attempt: t.Attempt,
-				Node:    t.Node, Message: fmt.Sprintf("%s was placed on %s", o.Definition, t.Node),
-			})
-		}
-	}
-	return out
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/projection"
+	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -17,7 +19,7 @@ import (
 type Rehearsal struct {
 	plane     *Plane
 	loop      *loop
-	projector *projector
+	projector *projection.Projector
 }
 
 // maxCycleRestarts is how often Step repeats a cycle that asks for it, before it counts as a cycle that never ends.
@@ -50,25 +52,27 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	fence := &store.Fence{Key: key, Modified: result.Revision, Incarnation: leader.Incarnation, Epoch: leader.Epoch}
 	writer := store.NewWriter(c.Engine, prefix, fence, nil)
 	writer.Clock(c.Now)
-	detector := lossDetector{config: c, fence: fence, shared: new(sharedAlarm)}
+	detector := storeloss.New(c.Domain, fence, c.Without)
 	p := New(c)
 	l := newLoop(p)
-	l.startTerm(writer, detector)
-	l.synchronous, l.watch.options.Gap = true, 1<<62 // time leaps in a rehearsal
+	l.startTerm(writer, fence, detector)
+	l.placing.synchronous = true
+	l.nodes.IgnoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
-	return &Rehearsal{plane: p, loop: l, projector: newProjector(p.config, writer, detector)}, nil
+	projector := projection.New(p.config.projector(), writer, fence, detector.Twin())
+	return &Rehearsal{plane: p, loop: l, projector: projector}, nil
 }
 
 // SetDeviceValueModel sets the value model of devices, as Plane.DeviceValueModel returns it; with nil the model is
 // learnt from the tasks that hold devices, as by a new leader. It is called before the first Step.
-func (r *Rehearsal) SetDeviceValueModel(w *scheduler.ValueModel) { r.loop.deviceValues.fixed = w }
+func (r *Rehearsal) SetDeviceValueModel(w *scheduler.ValueModel) { r.loop.waiting.arrivals.fixed = w }
 
 // Step runs one cycle and all projection that follows from it, and waits for the cycle's questions to the outside. It
 // returns how long after now the next cycle is due if nothing changes.
 func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	for range maxCycleRestarts {
 		// No change is missed here, which is why a leader learns everything again now and then.
-		r.loop.relearning.at = r.loop.config.Now()
+		r.loop.learner.Postpone(r.loop.config.Now())
 		next, err = r.loop.cycle(ctx)
 		if !errors.Is(err, errSettled) {
 			break
@@ -78,7 +82,7 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 		return 0, err
 	}
 	for more := true; more; {
-		if more, err = r.projector.step(ctx); err != nil {
+		if more, err = r.projector.Step(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -101,5 +105,5 @@ func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 func (r *Rehearsal) Close() {
 	r.loop.asker.running.Wait()
 	r.loop.follow.Close()
-	r.projector.follow.Close()
+	r.projector.Close()
 }

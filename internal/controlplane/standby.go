@@ -71,8 +71,8 @@ func (s *standBy) follow(ctx context.Context) {
 // prepare learns what changed, outside of a leadership term.
 func (l *loop) prepare(snap *store.Snapshot, c store.Changes) {
 	if c.Resync {
-		clear(l.dirty)
+		l.queue.UnmarkAll()
 	}
-	l.relearning.at = l.now // only standByResyncInterval decides when to learn all
-	l.learn(snap, c)
+	l.learner.Postpone(l.clock.now) // only standByResyncInterval decides when to learn all
+	l.learner.Learn(snap, c, l.clock.now)
 }

@@ -14,8 +14,8 @@ const maxTraceAge = 15 * time.Minute
 
 // startSpans begins the spans of a proposal and puts their traceparents into it, for the agents; began is the start of
 // the decision. The returned function ends the spans with the result of the commit. No decision depends on spans.
-func (l *loop) startSpans(snap *store.Snapshot, p *store.Proposal, began time.Time) (committed func(error)) {
-	now := l.config.Now()
+func (c *planCommits) startSpans(snap *store.Snapshot, p *store.Proposal, began time.Time) (committed func(error)) {
+	now := c.config.Now()
 	spans := make([]*telemetry.Span, len(p.Owners))
 	for i := range p.Owners {
 		o := &p.Owners[i]
@@ -24,10 +24,10 @@ func (l *loop) startSpans(snap *store.Snapshot, p *store.Proposal, began time.Ti
 			parent = lifespan.Trace
 		}
 		about := telemetry.About{Owner: o.Owner, What: o.Step, Count: len(o.Tasks), Began: began}
-		decided := l.config.Tracer.Span("plane.decide", parent, about)
+		decided := c.config.Tracer.Span("plane.decide", parent, about)
 		decided.End(nil)
 		about.Began = time.Time{}
-		spans[i] = l.config.Tracer.Span("plane.commit", decided.Parent(parent), about)
+		spans[i] = c.config.Tracer.Span("plane.commit", decided.Parent(parent), about)
 		o.Trace = spans[i].Parent(parent)
 	}
 	return func(err error) {

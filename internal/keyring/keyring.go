@@ -51,8 +51,6 @@ type Config struct {
 	Tables *store.Tables
 	// Domain stamps events with its store's incarnation; default cluster.DefaultDomain.
 	Domain string
-	// Leads reports whether this server carries out the steps of the leader; nil means always. It must return at once.
-	Leads func() bool
 	// Fetch asks the other servers for a key that this one lacks, and returns its text; nil if there are no others.
 	Fetch func(ctx context.Context, id string) (text string, err error)
 	// Now is the wall clock; default time.Now.
@@ -60,11 +58,32 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Keyring is one server's part. Its methods may be called concurrently with Run, which is called once.
+// Keyring is one server's part. Its methods may be called concurrently with Run and Lead. Run is called once, and Lead
+// once in each leadership term of this server.
 type Keyring struct {
-	config     Config
-	writer     *store.Writer
-	lastErrors map[string]string // last logged error by subject; used by Run alone
+	config Config
+	// writer writes without a fence: any server publishes its keys, and begins a rekey or a rotation that a user wants.
+	writer *store.Writer
+	logged errorFilter // used by Run alone
+}
+
+// committer writes units, as store.Writer does.
+type committer interface {
+	Commit(ctx context.Context, units []store.Unit) (applied []bool, revision uint64, err error)
+}
+
+// errorFilter holds the last logged error by subject.
+type errorFilter map[string]string
+
+// isNew reports whether an error about a subject differs from the last one; nil clears the last one.
+func (f errorFilter) isNew(about string, err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	was := f[about]
+	f[about] = text
+	return text != "" && text != was
 }
 
 // New returns a keyring that has not started anything.
@@ -72,16 +91,13 @@ func New(c Config) *Keyring {
 	if c.Domain == "" {
 		c.Domain = cluster.DefaultDomain
 	}
-	if c.Leads == nil {
-		c.Leads = func() bool { return true }
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keyring{config: c, lastErrors: map[string]string{}}
+	k := &Keyring{config: c, logged: errorFilter{}}
 	k.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, func() uint64 {
 		if l, ok := c.Tables.Snapshot().Leader(c.Domain); ok {
 			return l.Value.Incarnation
@@ -91,9 +107,33 @@ func New(c Config) *Keyring {
 	return k
 }
 
-// Run keeps this server's file in line with the records, and carries out the steps of a rekey while this server leads.
-// It ends with the context and returns its error.
+// Run keeps this server's file in line with the records. It ends with the context and returns its error.
 func (k *Keyring) Run(ctx context.Context) error {
+	return k.atChanges(ctx, k.syncFile)
+}
+
+// Lead carries out the steps of a rekey for one leadership term of this server, with the term's writer. It ends with
+// the context and returns its error. If the writer reports that another server leads, Lead returns that error, which
+// wraps store.ErrFenced. Any other failure is logged once and tried again.
+func (k *Keyring) Lead(ctx context.Context, w committer) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	logged := errorFilter{}
+	_ = k.atChanges(ctx, func(ctx context.Context) { // it ends with the context
+		err := k.completeSteps(ctx, w)
+		switch {
+		case errors.Is(err, store.ErrFenced):
+			end(fmt.Errorf("seal the secrets with the newest key: %w", err))
+		case ctx.Err() == nil && logged.isNew("sealing", err):
+			k.config.Log.Warn("secrets are not sealed with the newest key yet", "error", err)
+		}
+	})
+	return context.Cause(ctx)
+}
+
+// atChanges does something once the tables are complete, and again whenever records change and now and then, until the
+// context ends.
+func (k *Keyring) atChanges(ctx context.Context, do func(context.Context)) error {
 	select {
 	case <-k.config.Tables.Synced():
 	case <-ctx.Done():
@@ -102,7 +142,7 @@ func (k *Keyring) Run(ctx context.Context) error {
 	follower := k.config.Tables.Follow(store.TopicSecrets, store.TopicServers, store.TopicLeader)
 	defer follower.Close()
 	for {
-		k.step(ctx)
+		do(ctx)
 		if err := wait(ctx, nil, minStepInterval); err != nil {
 			return err
 		}
@@ -126,28 +166,6 @@ func wait(ctx context.Context, wake <-chan struct{}, at time.Duration) error {
 	return nil
 }
 
-// step does everything that can be done now. A failure is logged once and tried again.
-func (k *Keyring) step(ctx context.Context) {
-	k.syncFile(ctx)
-	if !k.config.Leads() {
-		return
-	}
-	if err := k.completeSteps(ctx); ctx.Err() == nil && k.isNewError("sealing", err) {
-		k.config.Log.Warn("secrets are not sealed with the newest key yet", "error", err)
-	}
-}
-
-// isNewError reports whether an error about a subject differs from the last one; nil clears the last one.
-func (k *Keyring) isNewError(about string, err error) bool {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	was := k.lastErrors[about]
-	k.lastErrors[about] = text
-	return text != "" && text != was
-}
-
 // syncFile brings the file of this server in line with the records. It asks for keys that the file lacks, removes
 // dropped ones, and lists the rest in the server's record.
 func (k *Keyring) syncFile(ctx context.Context) {
@@ -166,7 +184,7 @@ func (k *Keyring) syncFile(ctx context.Context) {
 		case m.Dropped.IsZero():
 			needed[m.ID] = needed[m.ID] || m.Retired.IsZero()
 		case wrapped[m.ID] == 0:
-			if err := k.config.Vault.Drop(m.ID); k.isNewError("dropping "+m.ID, err) {
+			if err := k.config.Vault.Drop(m.ID); k.logged.isNew("dropping "+m.ID, err) {
 				k.config.Log.Warn("a secrets key that was dropped is still in this server's file", "key", m.ID, "error",
 					err)
 			}
@@ -177,7 +195,7 @@ func (k *Keyring) syncFile(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if now && k.isNewError("lacking "+id, err) {
+		if now && k.logged.isNew("lacking "+id, err) {
 			k.config.Log.Error("this server lacks a secrets key", "key", id, "error", err)
 		}
 	}
@@ -237,15 +255,15 @@ func (k *Keyring) serverRecordUnit(snap *store.Snapshot) (u store.Unit, differs 
 	return u, true, u.Put(e.Key, &next)
 }
 
-// completeSteps writes the units of nextUnit until there is nothing to write now.
-func (k *Keyring) completeSteps(ctx context.Context) error {
+// completeSteps writes the units of nextUnit with a writer until there is nothing to write now.
+func (k *Keyring) completeSteps(ctx context.Context, w committer) error {
 	snap := k.config.Tables.Snapshot()
 	for ctx.Err() == nil {
 		u, some, err := nextUnit(snap, k.config.Tables.Prefix(), k.config.Vault, k.config.Now().UTC())
 		if !some {
 			return err
 		}
-		if snap, err = k.commitUnit(ctx, u); err != nil {
+		if snap, err = k.commitUnit(ctx, w, u); err != nil {
 			return err
 		}
 	}
@@ -256,8 +274,8 @@ func (k *Keyring) completeSteps(ctx context.Context) error {
 var errOvertaken = errors.New("others write the same records")
 
 // commitUnit commits a unit. It returns a snapshot that holds the unit or, if it was refused, the writes of others.
-func (k *Keyring) commitUnit(ctx context.Context, u store.Unit) (*store.Snapshot, error) {
-	applied, revision, err := k.writer.Commit(ctx, []store.Unit{u})
+func (k *Keyring) commitUnit(ctx context.Context, w committer, u store.Unit) (*store.Snapshot, error) {
+	applied, revision, err := w.Commit(ctx, []store.Unit{u})
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +334,7 @@ func (k *Keyring) Rotate(ctx context.Context) (key string, sealed, dropped int, 
 	if err != nil {
 		return key, sealed, dropped, err
 	}
-	if err = k.completeSteps(ctx); errors.Is(err, secrets.ErrSealed) || errors.Is(err, secrets.ErrMaster) ||
+	if err = k.completeSteps(ctx, k.writer); errors.Is(err, secrets.ErrSealed) || errors.Is(err, secrets.ErrMaster) ||
 		errors.Is(err, errNoKey) {
 		err = refuse("%v", err)
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/keyring"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/store"
@@ -81,6 +84,30 @@ func (w *world) setLeader(id string) {
 	w.leader = id
 }
 
+func (w *world) isLeader(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leader == id
+}
+
+// leadWhileChosen runs the leader's part of a server while the server is the leader.
+func (w *world) leadWhileChosen(ctx context.Context, id string, m *member) {
+	writer := store.NewWriter(m.engine, m.tables.Prefix(), nil, func() uint64 { return 1 })
+	for ctx.Err() == nil {
+		if w.isLeader(id) {
+			term, end := context.WithCancel(ctx)
+			var leading sync.WaitGroup
+			leading.Go(func() { _ = m.Lead(term, writer) })
+			for ctx.Err() == nil && w.isLeader(id) {
+				time.Sleep(20 * time.Millisecond) // in-bubble: virtual
+			}
+			end()
+			leading.Wait()
+		}
+		time.Sleep(20 * time.Millisecond) // in-bubble: virtual
+	}
+}
+
 var errDied = errors.New("the server died")
 
 // start starts a server and writes its record, as servers do.
@@ -117,11 +144,6 @@ func (w *world) start(id string) *member {
 	m.tables = store.NewTables(store.TablesConfig{Engine: m.engine})
 	m.Keyring = keyring.New(keyring.Config{
 		Server: id, Vault: m.vault, Engine: m.engine, Tables: m.tables,
-		Leads: func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.leader == id
-		},
 		Fetch: func(_ context.Context, key string) (string, error) {
 			for other, o := range w.members() { // order-free: any server that has it
 				if text := o.vault.Text(key); other != id && text != "" {
@@ -138,6 +160,7 @@ func (w *world) start(id string) *member {
 	var all sync.WaitGroup
 	all.Go(func() { _ = m.tables.Run(ctx) })
 	all.Go(func() { _ = m.Run(ctx) })
+	all.Go(func() { w.leadWhileChosen(ctx, id, m) })
 	m.stop = func() {
 		cancel()
 		all.Wait()
@@ -429,6 +452,56 @@ func TestRekeyIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A deposed leader seals nothing and says so, even before its context ends (P1.4). The next leader completes the rekey.
+func TestDeposedLeaderSealsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "s1")
+		w.setLeader("nobody")
+		w.makeSecrets(40)
+		advance(time.Second)
+		m, began := w.members()["s1"], time.Now()
+		plane := controlplane.New(controlplane.Config{
+			Engine: m.engine, Tables: m.tables, Domain: cluster.DefaultDomain, Server: "s1",
+			Random: rand.New(rand.NewPCG(1, 1)), Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+			Clock: func() time.Duration { return time.Since(began) },
+		})
+		terms := make(chan *controlplane.TermWriter, 9)
+		plane.Register("terms", func(ctx context.Context, w *controlplane.TermWriter) error {
+			terms <- w
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = plane.Run(ctx) })
+		deposed := <-terms
+		w.put(strings.TrimPrefix(m.tables.Prefix().Leader(cluster.DefaultDomain), prefix),
+			&cluster.Leader{Epoch: 99, Incarnation: 1, Holder: "s2"})
+		id, _, err := m.Rekey(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Lead(t.Context(), deposed); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("the part of a deposed leader returns %v, want %v", err, store.ErrFenced)
+		}
+		if isComplete(w.snapshot(), id) {
+			t.Error("a deposed leader sealed the secrets")
+		}
+		leading := <-terms // s2 is silent, so s1 takes over again
+		term, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		if err := m.Lead(term, leading); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the part of a leader returns %v, want %v", err, context.DeadlineExceeded)
+		}
+		stop()
+		running.Wait()
+		if !isComplete(w.snapshot(), id) {
+			t.Error("the leader did not complete the rekey")
+		}
+		w.checkAllOpen(40)
+	})
 }
 
 // A data key is rotated without its master key. An interrupted rotation is completed, and a value that nobody can open

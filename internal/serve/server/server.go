@@ -149,7 +149,10 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	s.wirePeers(engine, registry)
 	s.keyring = keyring.New(keyring.Config{
 		Server: s.ID, Vault: s.vault, Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain,
-		Leads: s.peers.Leads, Fetch: s.peers.SecretsKey, Log: log,
+		Fetch: s.peers.SecretsKey, Log: log,
+	})
+	s.plane.Register("the keys of the secrets", func(ctx context.Context, w *controlplane.TermWriter) error {
+		return s.keyring.Lead(ctx, w)
 	})
 	s.audit, err = audit.Open(
 		audit.Config{Path: filepath.Join(s.Config.DataDir, "audit.log"), Registry: registry, Log: log})
@@ -255,7 +258,6 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 		Dir:     c.Dir,
 		Every:   c.Every,
 		Keep:    c.Keep,
-		Leads:   s.peers.Leads,
 		Metrics: telemetry.NewBackups(registry),
 		Log:     s.Config.Log,
 	})
@@ -263,6 +265,9 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 		return nil, err
 	}
 	s.parts = append(s.parts, part{"the snapshots", backups.Run})
+	s.plane.Register("the snapshots", func(ctx context.Context, _ *controlplane.TermWriter) error {
+		return backups.Lead(ctx) // it writes files alone
+	})
 	return backups.Health, nil
 }
 

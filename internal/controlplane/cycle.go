@@ -1,0 +1,238 @@
+package controlplane
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/writes"
+	"github.com/berthd/berth/internal/store"
+)
+
+// cycle decides once. It returns the longest wait before the next cycle if nothing changes.
+func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
+	began := l.config.Clock()
+	if err := l.term.tables.check(ctx); err != nil {
+		return 0, err
+	}
+	if err := l.collectInFlight(); err != nil {
+		return 0, err
+	}
+	// 1. Take what changed, then a snapshot that holds all of it. The snapshot also holds all that this leader wrote,
+	// except what is in flight.
+	if err := l.term.awaitWritten(ctx); err != nil {
+		return 0, err
+	}
+	changes := l.follow.Take()
+	snap := l.config.Tables.Snapshot()
+	l.clock.advance()
+	l.config.Scheduler.Now = l.clock.now
+	l.learn(snap, changes)
+	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
+		changes.Resync = true
+		l.queue.MarkAll(snap)
+		l.preemption.RecoverPromises(snap, l.clock.now)
+	}
+	l.crons.Learn(snap, changes)
+	held := l.term.detector.Check(snap, changes, l.clock.now)
+	// 2. Judge the nodes.
+	verdicts, nextNode := l.judgeNodes(snap, changes, held)
+	l.hasCycled = true
+	if held { // P1.7: only the alarm and verdicts are written
+		if err := l.awaitInFlight(); err != nil {
+			return 0, err
+		}
+		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, verdicts)
+	}
+	// 3. Decide for each owner that changed or is due.
+	units, jumped := l.clock.noteJump()
+	if jumped {
+		l.nodes.RestartSilence(l.config.Clock())
+	}
+	units = append(units, verdicts...)
+	nextMove := l.rebalancing.Advance(snap, l.clock.now, &units)
+	decided := l.decide(snap, &units)
+	fired := l.crons.Fire(snap, l.clock.now, &units)
+	nextScale := l.scaling.Decide(ctx, l.builder(snap), &units)
+	nextGate := l.gates.AskDue(ctx)
+	// 4. Commit what does not need placement.
+	applied, err := l.term.commit(ctx, units)
+	l.queue.MarkOwners(decided.refused(applied))
+	if err != nil {
+		l.queue.MarkOwners(decided.owners)
+		l.crons.MarkAgain(fired)
+		return 0, err
+	}
+	// 5. Place what waits.
+	launched, err := l.place(ctx, snap)
+	if err != nil {
+		return 0, err
+	}
+	l.noteCycle(began, launched)
+	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove)), nil
+}
+
+// learn brings the leader's view of the domain to a snapshot.
+func (l *loop) learn(snap *store.Snapshot, changes store.Changes) {
+	l.learner.Learn(snap, changes, l.clock.now)
+	if !l.term.hasUnknownPlacements() {
+		l.view.Confirm(snap)
+	}
+	if l.clock.since.IsZero() {
+		l.clock.startDeadlines()
+	}
+}
+
+// judgeNodes judges the nodes and finds the attempts that may not stay there. It returns the verdicts to be written,
+// and the wait until nodes are judged next.
+func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool) ([]store.Unit, time.Duration) {
+	_, recovered := snap.Recovery(l.config.Domain)
+	l.nodes.SetRecovery(recovered, held)
+	verdicts, next := l.nodes.Judge(snap, changes, l.clock.now)
+	l.learner.LearnVerdicts(snap, verdicts.Touched, l.hasCycled) // the first cycle decides for all owners
+	l.violations.Update(snap, l.view.Rechecks, l.clock.now)
+	l.term.plans.noteChecked(l.view.Rechecks)
+	l.view.Rechecks.Clear()
+	return verdicts.Units, next
+}
+
+// recoverySentence is why all tasks wait during a recovery.
+const recoverySentence = "nothing is placed or stopped: the store went back to an earlier state, and the " +
+	"operator decides how to go on (berth operator recover)"
+
+// commitHeld commits what a leader may write that is held back: the alarm, and verdicts that neither release a node nor
+// claim one (watcher.Input.Held).
+func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []store.Unit) error {
+	if l.term.isDeposed(snap) {
+		return store.ErrFenced
+	}
+	l.plane.reasons.SetHeld(recoverySentence)
+	u, alarm, ok, err := l.term.detector.AlarmUnit(snap, l.config.Tables.Prefix())
+	switch {
+	case err != nil:
+		l.config.Logger.Error("the alarm cannot be written", "error", err)
+	case ok:
+		verdicts = append(verdicts, u)
+	}
+	if alarm != nil {
+		l.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)
+	}
+	_, err = l.term.commit(ctx, verdicts)
+	return err
+}
+
+// decisions are the owners that a cycle decided for, and the ranges of the cycle's units that are theirs.
+type decisions struct {
+	owners []cluster.OwnerRef
+	units  []ownerUnits
+}
+
+// ownerUnits is the range of a commit's units that one owner's decision produced.
+type ownerUnits struct {
+	owner    cluster.OwnerRef
+	from, to int
+}
+
+// refused returns the owners with a refused unit. The cause of the refusal may be no event for the owner, such as a
+// record that was projected meanwhile. Then nothing else would bring the decision back.
+func (d *decisions) refused(applied []bool) (owners []cluster.OwnerRef) {
+	for _, u := range d.units {
+		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {
+			owners = append(owners, u.owner)
+		}
+	}
+	return owners
+}
+
+// decide runs the reconciler for every owner that is marked or due, and adds the resulting units.
+func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
+	l.queue.MarkDue(l.clock.now)
+	for o := range l.gates.TakeChanged() { // order-free: a set
+		l.queue.Mark(o)
+	}
+	if l.view.TakeDaemonsChanged() {
+		l.queue.MarkDaemons(snap)
+	}
+	made := decisions{owners: l.queue.Ordered(snap, l.preemption.PromisedOwners(), l.term.plans.has)}
+	domain, builder := l.observed(snap), l.builder(snap)
+	repair := writes.NewRepair(builder, l.nodes, l.view, l.config.Logger)
+	room := maxTasksPerCycle
+	for i, o := range made.owners {
+		if room <= 0 {
+			made.owners = made.owners[:i]
+			break
+		}
+		if domainOf(snap, o.Cluster) != l.config.Domain {
+			l.gates.Drop(o)
+			l.waiting.set(o, nil, nil)
+			continue
+		}
+		l.gates.Follow(snap, o)
+		tasks := repair.Tasks(domain, o, units)
+		d := domain.Decide(o, tasks)
+		room -= 1 + len(tasks) + len(d.Pending)
+		from := len(*units)
+		if err := builder.AddDecision(o, d, units); err != nil {
+			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
+			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
+		}
+		if len(*units) > from {
+			made.units = append(made.units, ownerUnits{o, from, len(*units)})
+		}
+		l.waiting.set(o, pendingOf(domain, o, tasks, d), d.Moves)
+		if next := d.NextDecision; !next.IsZero() && next.Before(l.clock.now.Add(retryDelay)) {
+			d.NextDecision = l.clock.now.Add(retryDelay) // a refused decision is not retried in a busy loop
+		}
+		l.queue.SetTimer(o, d.NextDecision)
+	}
+	for _, o := range l.queue.Finish(made.owners, l.term.plans.has) {
+		l.waiting.set(o, nil, nil) // its pending tasks may have been placed since
+	}
+	return made
+}
+
+// builder returns what makes units from a snapshot.
+func (l *loop) builder(snap *store.Snapshot) writes.Builder {
+	return writes.Builder{Snap: snap, Prefix: l.config.Tables.Prefix(), Token: l.term.token(), Now: l.clock.now}
+}
+
+// domainOf returns the domain in which the tasks of a cluster are placed.
+func domainOf(snap *store.Snapshot, name string) string {
+	c, _ := snap.Cluster(name)
+	return c.Value.InDomain()
+}
+
+// noteCycle takes note of a cycle that ended well, and of the number of tasks that it had placed.
+func (l *loop) noteCycle(began time.Duration, launched int) {
+	ended := l.config.Clock()
+	l.pace.noteCycle(began, ended, launched)
+	if m := l.config.Metrics; m != nil {
+		m.Cycled(ended-began, l.placing.placed, l.waiting.count())
+	}
+	l.placing.placed = 0
+}
+
+// nextCycleDelay returns the longest wait before the next cycle if nothing changes. most is the shortest of the waits
+// that the steps returned.
+func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
+	next := min(most, maxIdleInterval)
+	if !l.queue.IsEmpty() || !l.crons.IsEmpty() {
+		next = min(next, retryDelay)
+	}
+	if l.queue.HasDeferred() || l.preemption.HasNewVictims() {
+		next = l.pace.pause / 2
+	}
+	if left, ok := l.preemption.NextSearchDelay(); ok {
+		next = min(next, left)
+	}
+	if at := l.view.NextReservation(); !at.IsZero() {
+		next = min(next, at.Sub(l.clock.now))
+	}
+	for _, timer := range []func() (time.Time, bool){l.queue.Next, l.crons.Next} {
+		if at, ok := timer(); ok {
+			next = min(next, at.Sub(l.clock.now))
+		}
+	}
+	return max(next, time.Millisecond)
+}

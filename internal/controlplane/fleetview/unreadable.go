@@ -1,0 +1,52 @@
+package fleetview
+
+import (
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/store"
+)
+
+// unreadableRecord is a record that hides what runs on a node. session is the node's newest session when the record was
+// first seen. A report of that session may be older than the record, and an agent does not report again what it knows
+// to be durable.
+type unreadableRecord struct {
+	node    string
+	session uint64
+}
+
+func sessionOf(snap *store.Snapshot, node string) uint64 {
+	if e, ok := snap.NodeStatus(node); ok {
+		return e.Value.Session
+	}
+	return 0
+}
+
+// noteUnreadable takes note of whether a record hides what runs on its node. Such a node takes no tasks, as nobody
+// knows what they could be placed beside.
+func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
+	was, now := unreadableRecord{}, ""
+	if len(v.unreadable) > 0 {
+		was = v.unreadable[key]
+	}
+	if row != nil && observe.HidesTask(row) {
+		now = row.Node
+	}
+	if was.node == now {
+		return
+	}
+	delete(v.unreadable, key)
+	if now != "" {
+		v.unreadable[key] = unreadableRecord{node: now, session: sessionOf(snap, now)}
+	}
+	for _, name := range []string{was.node, now} {
+		if name != "" {
+			v.setNode(snap, name)
+		}
+	}
+}
+
+// HasReportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
+func (v *View) HasReportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
+	record, hidden := v.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
+	e, ok := snap.NodeStatus(row.Node)
+	return !hidden || ok && e.Value.Synced && e.Value.Session > record.session
+}

@@ -1,0 +1,164 @@
+package writes
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// decisionWriter turns the decision about one owner into units. Each unit compares the records that the decision rests
+// on.
+type decisionWriter struct {
+	Builder
+	owner cluster.OwnerRef
+}
+
+const (
+	// maxDeletionsPerUnit bounds the deletions in one unit. maxConclusionsWithEvents bounds the conclusions that share
+	// a unit with the events that follow from all of them. Consul takes 128 operations, and a conclusion has up to
+	// eight.
+	maxDeletionsPerUnit      = 50
+	maxConclusionsWithEvents = 14
+)
+
+// AddDecision adds the units of a decision about an owner.
+func (b *Builder) AddDecision(o cluster.OwnerRef, d reconciler.Decision, units *[]store.Unit) error {
+	w := &decisionWriter{*b, o}
+	return w.writeDecision(d, units)
+}
+
+func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Unit) error {
+	if err := w.writeConclusions(d, units); err != nil {
+		return err
+	}
+	for i := range d.Stops {
+		u, err := w.StopUnit(&d.Stops[i])
+		if err != nil {
+			return err
+		}
+		*units = append(*units, u)
+	}
+	for i := range d.Adoptions {
+		u, err := w.adoptionUnit(&d.Adoptions[i])
+		if err != nil {
+			return err
+		}
+		*units = append(*units, u)
+	}
+	for i := range d.Cleanups {
+		if u, ok := w.cleanupUnit(&d.Cleanups[i]); ok {
+			*units = append(*units, u)
+		}
+	}
+	for _, t := range d.Trims {
+		if row, ok := w.Snap.Attempt(t.Task, t.Attempt); ok && row.PlanRev == 0 {
+			var u store.Unit
+			w.deleteOutcome(&u, row)
+			*units = append(*units, u)
+		}
+	}
+	if err := w.writeRollout(&d, units); err != nil {
+		return err
+	}
+	if d.Expire {
+		if err := w.expireJob(units); err != nil {
+			return err
+		}
+	}
+	if d.Remove {
+		*units = append(*units, w.removalUnits()...)
+	} else {
+		w.deleteOrphans(units)
+	}
+	return nil
+}
+
+// expireJob deletes a job that was kept for long enough, as its user could.
+func (w *decisionWriter) expireJob(units *[]store.Unit) error {
+	e, ok := w.Snap.Job(w.owner.Cluster, w.owner.Name)
+	if !ok {
+		return nil
+	}
+	job := *e.Value
+	job.Deleted, job.Updated = true, w.Now.UTC()
+	var u store.Unit
+	key := w.Prefix.Job(job.Cluster, job.Name)
+	u.Compare(key, e.Modified)
+	owner := w.owner
+	u.Event(cluster.Event{
+		Type: "job.expired", Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted,
+		Message: "it ended longer ago than its cluster keeps jobs",
+	})
+	*units = append(*units, u)
+	return (*units)[len(*units)-1].Put(key, &job)
+}
+
+// writeConclusions writes outcomes. Some events are true only once all outcomes are written, such as the end of a job:
+// they share one unit with the outcomes. If that unit would be too large, the last outcomes and the events wait for the
+// next cycle.
+func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.Unit) error {
+	conclusions := d.Conclusions
+	withEvents := len(d.Events) > 0 && len(conclusions) <= maxConclusionsWithEvents
+	if len(d.Events) > 0 && !withEvents {
+		conclusions = conclusions[:len(conclusions)-maxConclusionsWithEvents]
+	}
+	var combined store.Unit
+	for i := range conclusions {
+		u, err := w.ConclusionUnit(&conclusions[i])
+		if err != nil {
+			return err
+		}
+		if !withEvents {
+			*units = append(*units, u)
+			continue
+		}
+		combined.Compares = append(combined.Compares, u.Compares...)
+		combined.Ops = append(combined.Ops, u.Ops...)
+		combined.Events = append(combined.Events, u.Events...)
+	}
+	if withEvents {
+		combined.Events = append(combined.Events, d.Events...)
+		*units = append(*units, combined)
+	}
+	return nil
+}
+
+// removalUnits deletes the outcomes of a deleted owner. Once none is left, in a later cycle, it deletes the owner
+// itself.
+func (w *decisionWriter) removalUnits() []store.Unit {
+	var units []store.Unit
+	for row := range w.Snap.Attempts(w.owner) {
+		if row.Outcome == nil {
+			continue
+		}
+		if len(units) == 0 || len(units[len(units)-1].Ops) == maxDeletionsPerUnit {
+			units = append(units, store.Unit{})
+		}
+		w.deleteOutcome(&units[len(units)-1], row)
+	}
+	if len(units) > 0 {
+		return units
+	}
+	var u store.Unit
+	key := w.Prefix.Owner(w.owner)
+	rev := uint64(0)
+	if e, ok := w.Snap.Service(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindService {
+		rev = e.Modified
+	}
+	if e, ok := w.Snap.Job(w.owner.Cluster, w.owner.Name); ok && w.owner.Kind == cluster.KindJob {
+		rev = e.Modified
+	}
+	u.Compare(key, rev)
+	u.Delete(key)
+	w.deleteSideRecords(&u)
+	owner := w.owner
+	kind := "service.removed"
+	if owner.Kind == cluster.KindJob {
+		kind = "job.removed"
+	}
+	u.Event(cluster.Event{
+		Type: kind, Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted,
+		Message: "it was deleted and nothing of it runs any more",
+	})
+	return []store.Unit{u}
+}
