@@ -6,20 +6,8 @@
 // like the writes of everybody else. So nothing is lost when a leader dies between two lines of code: the next leader
 // decides from the same records.
 //
-// # Decision traces
-//
-// A decision trace is kept in the memory of the server that decided, the newest 4,096 of them. A cycle groups its
-// placements by owner and generation, or step, and finds the trace of the first task of each group: the parts of the
-// score of the chosen node, of the best other node and of the best of two further node classes, and how many nodes
-// refused for which reason. Other tasks of the group share that trace and are kept as ranges of indices. The fleet of a
-// trace is the one at the beginning of the cycle; earlier placements of the cycle are counted in `before` and not
-// charged. The work is bounded by 4,096 evaluations of node classes in a cycle: with 25 classes, the traces of 163
-// owners. Measured with 4,000 tasks on 5,000 nodes of 25 classes: 1 % more time for one owner (1.78 and 1.79 ms), 5 %
-// for 50 (6.06 and 6.38 ms), 38 % where each task has its own owner (8.3 and 11.5 ms). The ring takes 2.6 MiB when it
-// is full. A trace that is gone is computed again on the present fleet, with the task's own room given back, and the
-// answer says `recorded: false`. A server that does not lead asks the leader once, for a second at most. Traces are not
-// in the store, because those of a plan of 1,000 placements (some 40 KB) would make it half as large again. Decide
-// again if users ask for traces that are days old; the first of each generation then belongs in the store.
+// cycle.go names the steps of a cycle. A step is a part with its own state, mostly in a package below this one. The
+// loop holds the parts and their order; it decides nothing itself.
 package controlplane
 
 import (
@@ -127,8 +115,8 @@ func (p *Plane) Victims() []cluster.Victim { return p.reasons.ListVictims() }
 // shared: nobody may change it. It may be called at any time from any goroutine.
 func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.ReportAfter(after) }
 
-// Grounds returns the decision trace of an attempt. It has one only if this server placed the attempt while it led, and
-// not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
+// DecisionTrace returns the decision trace of an attempt. It has one only if this server placed the attempt while it
+// led, and not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
 func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	return p.traces.Get(task, attempt)
 }

@@ -72,6 +72,6 @@ func (p *deviceValues) updateFleet(snap *store.Snapshot, fleet *scheduler.Fleet)
 	return fleet.DeviceValueModel()
 }
 
-// Worth returns the value model of devices of the leader on this server. It is nil if this server does not lead, or has
-// learnt of no devices. It may be called at any time from any goroutine.
+// DeviceValueModel returns the value model of devices of the leader on this server. It is nil if this server does not
+// lead, or has learnt of no devices. It may be called at any time from any goroutine.
 func (p *Plane) DeviceValueModel() *scheduler.ValueModel { return p.valueModel.Load() }

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestPricing: a leader learns from each task with devices once, when it begins to wait, and once a term from those
+// A leader learns from each task with devices once, when it begins to wait, and once a term from those
 // that hold devices. Without any of them there is no value model.
 func TestDeviceValues(t *testing.T) {
 	gpu := []cluster.DeviceRequest{{Type: "gpu", Share: 500}}

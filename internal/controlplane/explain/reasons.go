@@ -1,5 +1,20 @@
 // Package explain keeps why tasks wait and why they were placed where they are, in the memory of the server that
 // decided.
+//
+// # Decision traces
+//
+// A decision trace is kept in the memory of the server that decided, the newest 4,096 of them. A cycle groups its
+// placements by owner and generation, or step, and finds the trace of the first task of each group: the parts of the
+// score of the chosen node, of the best other node and of the best of two further node classes, and how many nodes
+// refused for which reason. Other tasks of the group share that trace and are kept as ranges of indices. The fleet of a
+// trace is the one at the beginning of the cycle; earlier placements of the cycle are counted in `before` and not
+// charged. The work is bounded by 4,096 evaluations of node classes in a cycle: with 25 classes, the traces of 163
+// owners. Measured with 4,000 tasks on 5,000 nodes of 25 classes: 1 % more time for one owner (1.78 and 1.79 ms), 5 %
+// for 50 (6.06 and 6.38 ms), 38 % where each task has its own owner (8.3 and 11.5 ms). The ring takes 2.6 MiB when it
+// is full. A trace that is gone is computed again on the present fleet, with the task's own room given back, and the
+// answer says `recorded: false`. A server that does not lead asks the leader once, for a second at most. Traces are not
+// in the store, because those of a plan of 1,000 placements (some 40 KB) would make it half as large again. Decide
+// again if users ask for traces that are days old; the first of each generation then belongs in the store.
 package explain
 
 import (

@@ -25,7 +25,7 @@ func fleetWithRoom(zones ...string) *scheduler.Fleet {
 	return f
 }
 
-// TestGroundsOfACycle: tasks of one owner share the trace of the first one, attempt by attempt, and the newest counts.
+// Tasks of one owner share the trace of the first one, attempt by attempt, and the newest counts.
 func TestDecisionTracesOfACycle(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock, options := func() time.Time { return now }, scheduler.Options{}
@@ -69,7 +69,7 @@ func TestDecisionTracesOfACycle(t *testing.T) {
 	}
 }
 
-// TestGroundsAreFew: the oldest traces are dropped, and nothing is left of them.
+// The oldest traces are dropped, and nothing is left of them.
 func TestDecisionTracesAreBounded(t *testing.T) {
 	clock, options := time.Now, scheduler.Options{}
 	f := fleetWithRoom("a")

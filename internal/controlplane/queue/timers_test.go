@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A Timers acts as a map from owners to times with a fast minimum.
-func TestTimerQueueIsAMap(t *testing.T) {
+// Timers acts as a map from owners to times with a fast minimum.
+func TestTimersAreAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, model := NewTimers(), map[cluster.OwnerRef]time.Time{}
 		began := time.Unix(0, 0)

@@ -7,11 +7,14 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
+// claims deals with attempts that run without a desired record.
+type claims struct{ *plan }
+
 // claimUnrecorded handles running attempts of a wanted task that have no desired record. The store went back to before
 // their placement, or somebody deleted their records (P1.7, P3.9). The newest attempt is adopted with its agent's data,
 // unless the store knows a live attempt of the task. An attempt that cannot be adopted is stopped by a record (P6.6).
 // Nothing happens while a node that may run the task does not answer.
-func (p *plan) claimUnrecorded(s *slot, want cluster.Desired) {
+func (p claims) claimUnrecorded(s *slot, want cluster.Desired) {
 	for _, t := range s.attempts {
 		o := t.Observed
 		if t.Desired != nil || !t.live() || p.outcomes[t] != nil || o == nil || o.State.Terminal() ||
@@ -41,7 +44,7 @@ func (p *plan) claimUnrecorded(s *slot, want cluster.Desired) {
 func (t *Task) nodeReported() bool { return t.Absence == watcher.Present && t.Reported }
 
 // otherLive returns another attempt of the task that has no outcome.
-func (p *plan) otherLive(s *slot, t *Task) *Task {
+func (p claims) otherLive(s *slot, t *Task) *Task {
 	for _, other := range s.attempts {
 		if other != t && other.live() {
 			return other
@@ -50,11 +53,11 @@ func (p *plan) otherLive(s *slot, t *Task) *Task {
 	return nil
 }
 
-func (p *plan) refuseAdoption(t *Task, why string) {
+func (p claims) refuseAdoption(t *Task, why string) {
 	p.addStop(t, cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonRecovery, Message: why})
 }
 
-func (p *plan) adopt(t *Task, d cluster.Desired) {
+func (p claims) adopt(t *Task, d cluster.Desired) {
 	o := t.Observed
 	d.Task, d.Attempt, d.UUID, d.Node, d.Ports, d.Devices = o.Task, o.Attempt, o.UUID, t.node(), o.Ports, o.Devices
 	if o.Count > 0 {
@@ -73,7 +76,7 @@ func (p *plan) adopt(t *Task, d cluster.Desired) {
 // unknownToNode reports whether the attempt was placed before the store went back and its node does not know it. Its
 // node reported in full, so the attempt ended in the lost history or never arrived. It is not begun again in place
 // (P4.4).
-func (p *plan) unknownToNode(t *Task) bool {
+func (p endings) unknownToNode(t *Task) bool {
 	d := t.Desired
 	return d != nil && t.Observed == nil && t.nodeReported() && d.Token.Incarnation != 0 &&
 		d.Token.Incarnation < p.recovery.Incarnation

@@ -25,14 +25,14 @@ const (
 
 // crashLoop describes, with the end of its log, a task that ends again and again; empty otherwise. A task that is
 // healthy now is not in a crash loop.
-func (s *slot) crashLoop() string {
+func crashLoop(s *slot) string {
 	t := s.newest()
 	if t == nil || s.healthy() || t.stopped() || t.Outcome != nil && t.Outcome.State == cluster.StateCancelled {
 		return ""
 	}
 	if o := t.Observed; t.live() && o != nil && o.Restarts >= CrashLoopThreshold && t.Absence == watcher.Present {
 		return fmt.Sprintf("%s ends again and again, it was restarted %s on node %s%s%s", s.id, times(o.Restarts),
-			t.node(), because(o.Message), s.quoteLog())
+			t.node(), because(o.Message), quoteLog(s))
 	}
 	failed, last := 0, ""
 	for _, t := range slices.Backward(s.attempts) {
@@ -54,11 +54,11 @@ func (s *slot) crashLoop() string {
 		return ""
 	}
 	return fmt.Sprintf("%s ends again and again, its last %d attempts failed%s%s", s.id, failed, because(last),
-		s.quoteLog())
+		quoteLog(s))
 }
 
 // quoteLog quotes the end of the task's newest known log, as the end of a sentence.
-func (s *slot) quoteLog() string {
+func quoteLog(s *slot) string {
 	for _, t := range slices.Backward(s.attempts) {
 		for _, log := range []string{t.logOf(), t.outcomeLog()} {
 			if text := lastLines(log); text != "" {

@@ -130,8 +130,11 @@ func (r *rollout) chooseNewestByNode() {
 	}
 }
 
+// daemonChoice chooses the wanted tasks of a daemon, node by node.
+type daemonChoice struct{ *rollout }
+
 // chooseDaemonTasks returns the tasks of a daemon that are wanted now, node by node.
-func (r *rollout) chooseDaemonTasks() []*slot {
+func (r daemonChoice) chooseDaemonTasks() []*slot {
 	var wanted, rolls []*slot
 	inProgress := r.starting()
 	for i, s := range r.fresh {
@@ -168,7 +171,7 @@ func (r *rollout) chooseDaemonTasks() []*slot {
 }
 
 // oldOn returns the best task of an older version on a node, and whether another task than fresh is stopping there.
-func (r *rollout) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
+func (r daemonChoice) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
 	for _, s := range r.tasksByNode[node] {
 		if s != fresh && s.toldToStop() {
 			leaving = true
@@ -196,7 +199,7 @@ func (r *rollout) lastHealthy() *cluster.Version {
 
 // restoreOn returns a new task of the last healthy version for a node of a daemon. The task takes the lowest free
 // index.
-func (r *rollout) restoreOn(node string) *slot {
+func (r daemonChoice) restoreOn(node string) *slot {
 	h := r.lastHealthy()
 	used := map[int]bool{}
 	for _, s := range r.all {
@@ -218,7 +221,7 @@ func (r *rollout) restoreOn(node string) *slot {
 }
 
 // nodesToReplace returns on how many further nodes the old task may end now.
-func (r *rollout) nodesToReplace(inProgress int) int {
+func (r daemonChoice) nodesToReplace(inProgress int) int {
 	most := r.limits.Parallelism
 	switch c := r.canaries(); {
 	case r.beginsNothing():

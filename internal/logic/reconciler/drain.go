@@ -9,12 +9,15 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
+// moves decides which attempts leave their nodes: drained nodes, and nodes that they must leave for another reason.
+type moves struct{ *plan }
+
 // move takes a service's attempts off drained nodes, and off nodes that they must leave for another reason. A move
 // begins only once the next attempt has a place. An attempt with on_disconnect keep gets its outcome and goes on until
 // its next attempt is healthy. A move thus never takes the service below its count. An attempt with on_disconnect wait
 // must not live twice: it is stopped first, if the service is then at most one task below its count. Attempts that are
 // left on a drained node at the deadline are stopped.
-func (p *plan) move(s *slot, template cluster.Pending) {
+func (p moves) move(s *slot, template cluster.Pending) {
 	for _, t := range s.attempts {
 		if !t.live() || t.Desired == nil || p.outcomes[t] != nil {
 			continue
@@ -52,7 +55,7 @@ func (p *plan) move(s *slot, template cluster.Pending) {
 // replaceAdopted replaces an attempt whose definition differs from its task's. The attempt was adopted after the store
 // went back (P1.7): in the lost history, another spec had the same generation. It goes on until the next attempt is
 // healthy. If the two cannot live at once, it goes on until the budget grants its stop.
-func (p *plan) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
+func (p moves) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if t.Absence != watcher.Present || !t.Reported {
 		return
 	}
@@ -76,7 +79,7 @@ func (p *plan) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 }
 
 // reasonToLeave returns why and since when an attempt must leave its node; ok is false if it may stay.
-func (p *plan) reasonToLeave(t *Task) (code cluster.ReasonCode, why string, since time.Time, ok bool) {
+func (p moves) reasonToLeave(t *Task) (code cluster.ReasonCode, why string, since time.Time, ok bool) {
 	switch {
 	case t.Drain != nil:
 		return cluster.ReasonDrain, fmt.Sprintf("node %s is drained", t.node()), t.Drain.Since, true
@@ -88,7 +91,7 @@ func (p *plan) reasonToLeave(t *Task) (code cluster.ReasonCode, why string, sinc
 
 // startMove lets an attempt move to another node, if the budget allows it. A move for memory pressure or a better place
 // waits while the service has fewer healthy tasks than its minimum: missing tasks come first.
-func (p *plan) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
+func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 	counted := p.budget.countsAsHealthy(s)
 	if waitsForMinimum(stop.Reason) && counted && !p.budget.grantsAll && p.budget.healthy < p.budget.least {
 		p.noteDelayedStop(t, fmt.Sprintf("%s stays: %s, but %d of %d are healthy, at least %d are to be", s.id,
@@ -132,7 +135,7 @@ func (p *plan) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 
 // replaceWantedAgain finds another place for a task that was told to stop voluntarily and is wanted again before its
 // agent got the permit. A stop is never taken back. The attempt goes on until the next one is healthy.
-func (p *plan) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
+func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 	if t.Desired.Stop.Permit != "" || !t.mayNotStopYet() || t.openPermitRequest() == "" ||
 		leavesNode(t.Desired.Stop.Reason) ||
 		p.disconnectPolicy(t) == cluster.DisconnectWait || t.Absence != watcher.Present {
@@ -151,7 +154,7 @@ func (p *plan) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 
 // vacateJobTask takes a job's attempts off drained nodes. An attempt that has begun may end there until the deadline;
 // one that has not begun is taken back. An attempt that must leave for another reason ends at once.
-func (p *plan) vacateJobTask(s *slot) {
+func (p moves) vacateJobTask(s *slot) {
 	for _, t := range s.attempts {
 		if !t.live() || t.stopped() || t.Desired == nil || p.outcomes[t] != nil ||
 			t.Observed != nil && t.Observed.State.Terminal() {
@@ -200,7 +203,7 @@ func drainStop(t *Task) cluster.Stop {
 }
 
 // endAtDeadline stops an attempt at the deadline of its node's drain, whatever stop it had before.
-func (p *plan) endAtDeadline(t *Task) {
+func (p moves) endAtDeadline(t *Task) {
 	if t.stopped() {
 		p.makeMandatory(t, drainStop(t))
 		return
@@ -227,7 +230,7 @@ func (p *plan) drainEnds(d *cluster.Drain) bool {
 
 // moveOutcome returns the outcome of an attempt that moves. The outcome says how the attempt counts; the attempt itself
 // goes on.
-func (p *plan) moveOutcome(t *Task, code cluster.ReasonCode, message string) cluster.Outcome {
+func (p moves) moveOutcome(t *Task, code cluster.ReasonCode, message string) cluster.Outcome {
 	d := t.Desired
 	out := cluster.Outcome{
 		Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, Node: d.Node, Definition: d.Definition, Placed: d.Placed,

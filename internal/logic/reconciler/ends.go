@@ -11,8 +11,11 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
+// endings writes the outcomes of attempts that ended, and deletes what is left of them.
+type endings struct{ *plan }
+
 // conclude writes the outcomes of all ended attempts of the slot.
-func (p *plan) conclude(s *slot) {
+func (p endings) conclude(s *slot) {
 	for _, t := range s.attempts {
 		loss, other := p.loss(t), s.displaced(t)
 		if loss == nil && other != nil {
@@ -54,7 +57,7 @@ func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion 
 
 // maySurviveLoss reports whether a lost attempt may go on if its node returns. This holds for a service's attempt with
 // on_disconnect keep that nobody told to stop.
-func (p *plan) maySurviveLoss(t *Task, out cluster.Outcome) bool {
+func (p endings) maySurviveLoss(t *Task, out cluster.Outcome) bool {
 	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery &&
 		p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
 		!t.stopped() && p.disconnectPolicy(t) == cluster.DisconnectKeep
@@ -84,7 +87,7 @@ func (p *plan) disconnectPolicy(t *Task) cluster.OnDisconnect {
 }
 
 // loss returns why the attempt is lost, or nil. Silence never makes an attempt with on_disconnect wait lost (P6.3).
-func (p *plan) loss(t *Task) *lifecycle.Loss {
+func (p endings) loss(t *Task) *lifecycle.Loss {
 	switch t.Absence {
 	case watcher.Gone:
 		return &lifecycle.Loss{Reason: cluster.ReasonNodeDown, Message: fmt.Sprintf("node %s is gone", t.node())}
@@ -103,7 +106,7 @@ func (p *plan) loss(t *Task) *lifecycle.Loss {
 }
 
 // clean deletes the remaining records of attempts that have an outcome and of which no node holds anything.
-func (p *plan) clean(s *slot) {
+func (p endings) clean(s *slot) {
 	for _, t := range s.attempts {
 		if t.Outcome == nil || !t.hasRecords() {
 			continue
@@ -128,7 +131,7 @@ func (p *plan) clean(s *slot) {
 
 // trim deletes all outcomes of the slot but the newest ones, as many as keep says. It spares attempts that have other
 // records. While any record of the task exists it also spares the newest attempt, which determines the next number.
-func (p *plan) trim(s *slot, keep int) {
+func (p endings) trim(s *slot, keep int) {
 	if s.hasRecords() {
 		keep = max(keep, 1)
 	}

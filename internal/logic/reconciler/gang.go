@@ -32,7 +32,7 @@ func unplaced(tasks []*slot) (waiting []*slot) {
 // for good. The wait began when the last task of the gang began to wait. That time comes from records, so it survives a
 // change of leader. own holds the job's tasks including the outcomes of this decision; the result includes the new
 // outcomes.
-func (p *plan) failOverdueGangs(in *JobInput, own []*slot) []*slot {
+func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 	k := 0
 	for i := range in.Spec.Steps {
 		step := &in.Spec.Steps[i]
@@ -67,7 +67,7 @@ func (p *plan) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 }
 
 // failUnplaced writes the outcome of an attempt that was never placed and has no records: its task has failed for good.
-func (p *plan) failUnplaced(s *slot, step *cluster.Step, message string) *cluster.Outcome {
+func (p jobTasks) failUnplaced(s *slot, step *cluster.Step, message string) *cluster.Outcome {
 	owner := p.owner
 	c := Conclusion{
 		Outcome: cluster.Outcome{

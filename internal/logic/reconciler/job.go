@@ -20,39 +20,39 @@ func Job(in JobInput) Decision {
 		p.owner = in.Spec.Owner()
 	}
 	p.recovery = in.Recovery
-	all := slots(in.Tasks)
+	ends, tasks, all := endings{p}, jobTasks{p}, slots(in.Tasks)
 	own, strays := split(in.Spec, all)
 	// 1. Ended attempts get their outcome, and their remaining records are cleaned up.
 	for _, s := range all {
-		p.conclude(s)
-		p.clean(s)
+		ends.conclude(s)
+		ends.clean(s)
 		p.stopEnded(s, nil)
 	}
 	// 2. Tasks that are not wanted, or exceed their time limit, are stopped.
 	for _, s := range strays {
 		p.stopLive(s, strayStop(in.Spec))
-		p.trim(s, 0)
+		ends.trim(s, 0)
 	}
 	for _, s := range own {
 		if stop, ok := cancelStop(in.Spec); ok {
 			p.stopLive(s, stop)
 			if in.Spec.Deleted {
-				p.trim(s, 0)
+				ends.trim(s, 0)
 			}
 			continue
 		}
-		p.claimUnrecorded(s, in.desiredRecord(s))
-		p.vacateJobTask(s)
-		p.stopOverdue(s)
+		claims{p}.claimUnrecorded(s, in.desiredRecord(s))
+		moves{p}.vacateJobTask(s)
+		tasks.stopOverdue(s)
 	}
 	// 3. Tasks that may run and do not are requested.
 	concluded := make([]*slot, len(own))
 	for i, s := range own {
-		concluded[i] = p.withOutcomes(s)
+		concluded[i] = tasks.withOutcomes(s)
 	}
 	if in.Spec != nil && exhaustedTask(in.Spec, concluded) == nil && in.mayBegin(strays) {
-		if concluded = p.failOverdueGangs(&in, concluded); exhaustedTask(in.Spec, concluded) == nil {
-			p.requestTasks(in, own)
+		if concluded = tasks.failOverdueGangs(&in, concluded); exhaustedTask(in.Spec, concluded) == nil {
+			tasks.requestTasks(in, own)
 		}
 	}
 	// 4. A deleted job without tasks is removed. The end of a job is reported.
@@ -62,14 +62,17 @@ func Job(in JobInput) Decision {
 		if p.Message == "" {
 			p.Message = current.Message
 		}
-		p.reportEnd(in.Spec, concluded, current)
-		p.expireJob(&in, current)
+		tasks.reportEnd(in.Spec, concluded, current)
+		tasks.expireJob(&in, current)
 	}
 	return p.Decision
 }
 
+// jobTasks decides what a job's tasks have beyond those of a service: a time limit, tries, gangs and an end.
+type jobTasks struct{ *plan }
+
 // expireJob requests the deletion of a job whose retention time has passed. A cron limits its own jobs by number.
-func (p *plan) expireJob(in *JobInput, current JobStatus) {
+func (p jobTasks) expireJob(in *JobInput, current JobStatus) {
 	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !current.Done() {
 		return
 	}
@@ -149,7 +152,7 @@ func cancelStop(spec *cluster.Job) (cluster.Stop, bool) {
 }
 
 // stopOverdue stops an attempt that its agent did not end within the time limit.
-func (p *plan) stopOverdue(s *slot) {
+func (p jobTasks) stopOverdue(s *slot) {
 	for _, t := range s.attempts {
 		d, o := t.Desired, t.Observed
 		if !t.live() || t.stopped() || d == nil || d.TimeLimit == 0 || o == nil || o.Started.IsZero() ||
@@ -177,7 +180,7 @@ func (in *JobInput) mayBegin(strays []*slot) bool {
 }
 
 // requestTasks requests the next attempt of each task that may have one.
-func (p *plan) requestTasks(in JobInput, own []*slot) {
+func (p jobTasks) requestTasks(in JobInput, own []*slot) {
 	k := 0
 	if n := len(unplaced(own)); n > 0 { // a Pending is large: allocate once
 		p.Pending = make([]cluster.Pending, 0, n)
@@ -224,7 +227,7 @@ func (s *slot) exhausted(retries int) bool {
 }
 
 // reportEnd emits the event of the job's end in the decision that writes its last outcome.
-func (p *plan) reportEnd(spec *cluster.Job, concluded []*slot, current JobStatus) {
+func (p jobTasks) reportEnd(spec *cluster.Job, concluded []*slot, current JobStatus) {
 	if len(p.Conclusions) == 0 || current.Done() {
 		return
 	}
@@ -240,7 +243,7 @@ func (p *plan) reportEnd(spec *cluster.Job, concluded []*slot, current JobStatus
 }
 
 // withOutcomes returns the slot with the outcomes that this decision writes.
-func (p *plan) withOutcomes(s *slot) *slot {
+func (p jobTasks) withOutcomes(s *slot) *slot {
 	if !slices.ContainsFunc(s.attempts, func(t *Task) bool { return p.outcomes[t] != nil }) {
 		return s
 	}

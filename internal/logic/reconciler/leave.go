@@ -75,7 +75,7 @@ func (l *Leave) barsTask() bool {
 }
 
 // mustLeaveNow reports whether the attempt's time to stay is over. If not, it requests a decision at its end.
-func (p *plan) mustLeaveNow(l *Leave) bool {
+func (p moves) mustLeaveNow(l *Leave) bool {
 	if l.From.After(p.now) {
 		p.decideAgainAt(l.From)
 		return false
@@ -85,7 +85,7 @@ func (p *plan) mustLeaveNow(l *Leave) bool {
 
 // onlyNode returns the only node for the slot's next attempt, set by the reason for which the last attempt left; empty
 // for any node. Once MoveTimeout has passed without a place there, any node will do.
-func (p *plan) onlyNode(s *slot) string {
+func (p moves) onlyNode(s *slot) string {
 	t := s.newest()
 	if t == nil || t.Leave == nil || t.Leave.To == "" || t.Outcome == nil || !leavesNode(t.Outcome.Reason) {
 		return ""
@@ -100,7 +100,7 @@ func (p *plan) onlyNode(s *slot) string {
 
 // endLeaving stops the service's attempts of the slot that must leave before another place is known, as far as the
 // budget allows. It runs before moves, so that the budget counts each lost task once.
-func (p *plan) endLeaving(s *slot) {
+func (p moves) endLeaving(s *slot) {
 	for _, t := range s.attempts {
 		if t.Leave == nil || !t.Leave.Now || t.Drain != nil || !t.live() || t.stopped() || t.Desired == nil ||
 			p.outcomes[t] != nil ||
@@ -121,7 +121,7 @@ func (p *plan) endLeaving(s *slot) {
 
 // evict stops a job's attempt that must leave now, and reports whether it did. The stop is free of charge: another try
 // follows.
-func (p *plan) evict(t *Task) bool {
+func (p moves) evict(t *Task) bool {
 	if t.Leave == nil || !t.Leave.Now || !p.mustLeaveNow(t.Leave) {
 		return false
 	}

@@ -7,10 +7,13 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
+// permits answers the agents that ask for a permit (P5.2).
+type permits struct{ *plan }
+
 // permit answers agents that ask whether they may carry out a voluntary stop of the slot's attempts (P5.2). The stop
 // was charged when it was decided. The budget is checked again now, so that failures since then count too. A refused
 // request needs no answer: the agent goes on and asks again.
-func (p *plan) permit(s *slot, wanted bool) {
+func (p permits) permit(s *slot, wanted bool) {
 	for _, t := range s.attempts {
 		if !t.mayNotStopYet() || t.Absence != watcher.Present || p.outcomes[t] != nil || p.drainEndsNow(t) ||
 			!t.live() && !t.Desired.Ended() {
@@ -38,7 +41,7 @@ func (p *plan) permit(s *slot, wanted bool) {
 // permitted reports whether the attempt may be given up now, and how many tasks must be healthy. An attempt that is not
 // healthy has nothing to lose, and a task with another healthy attempt loses nothing. A wanted task that must not live
 // twice has to end before it can run again.
-func (p *plan) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
+func (p permits) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 	b := &p.budget
 	least = b.least
 	if r := t.Desired.Stop.Reason; p.disconnectPolicy(t) == cluster.DisconnectWait && t.live() && wanted &&

@@ -10,9 +10,12 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
+// progress keeps the record of a rollout: it begins, goes on, completes or fails by the tasks and the clock.
+type progress struct{ *rollout }
+
 // updateRecord updates the record of the rollout: its state, whether it is complete or failed, and what follows. It
 // writes only changes.
-func (r *rollout) updateRecord() {
+func (r progress) updateRecord() {
 	started := r.takeRecord()
 	state, most := r.rec.State, r.rec.Most
 	if r.healthy > r.rec.Most && !r.rec.State.Ended() {
@@ -47,7 +50,7 @@ func (r *rollout) updateRecord() {
 }
 
 // writeRecord adds the record to the decision.
-func (r *rollout) writeRecord() *RolloutWrite {
+func (r progress) writeRecord() *RolloutWrite {
 	if r.Rollout == nil {
 		r.Rollout = &RolloutWrite{Rev: r.in.RolloutRev, SpecRev: r.in.SpecRev}
 	}
@@ -55,7 +58,7 @@ func (r *rollout) writeRecord() *RolloutWrite {
 	return r.Rollout
 }
 
-func (r *rollout) report(kind string, code cluster.ReasonCode, message string) {
+func (r progress) report(kind string, code cluster.ReasonCode, message string) {
 	owner := r.owner
 	w := r.writeRecord()
 	w.Events = append(w.Events,
@@ -63,7 +66,7 @@ func (r *rollout) report(kind string, code cluster.ReasonCode, message string) {
 }
 
 // takeRecord takes over the existing record, or makes that of a new generation and reports true.
-func (r *rollout) takeRecord() bool {
+func (r progress) takeRecord() bool {
 	old := r.in.Rollout
 	if old != nil && old.Generation == r.spec.Generation {
 		r.rec = *old
@@ -90,12 +93,12 @@ func (r *rollout) takeRecord() bool {
 	return true
 }
 
-func (r *rollout) end(state cluster.RolloutState, message string) {
+func (r progress) end(state cluster.RolloutState, message string) {
 	r.rec.State, r.rec.Ended, r.rec.Changed, r.rec.Message = state, r.now, r.now, message
 }
 
 // complete ends the rollout with success. It reports no event for a service that is complete when it is first seen.
-func (r *rollout) complete(started bool) {
+func (r progress) complete(started bool) {
 	r.end(cluster.RolloutComplete, fmt.Sprintf("%s healthy", tasksAre(r.n, "is", "are")))
 	r.rec.Most = max(r.rec.Most, r.healthy)
 	v := r.rec.Version
@@ -108,7 +111,7 @@ func (r *rollout) complete(started bool) {
 
 // fail ends the rollout as failed. It goes back to the last healthy version if there is one and the policy wants it. A
 // rollback does not go back any further.
-func (r *rollout) fail(code cluster.ReasonCode, message string) {
+func (r progress) fail(code cluster.ReasonCode, message string) {
 	back := r.rec.Healthy
 	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
@@ -127,7 +130,7 @@ func (r *rollout) fail(code cluster.ReasonCode, message string) {
 }
 
 // promote goes on from the canaries once somebody, or the policy, promotes them.
-func (r *rollout) promote() {
+func (r progress) promote() {
 	c := min(r.canaries(), r.n)
 	asked := r.spec.Rollout.Promoted == r.rec.Generation
 	switch {
@@ -147,7 +150,7 @@ func (r *rollout) promote() {
 	}
 }
 
-func (r *rollout) promoted(message string) {
+func (r progress) promoted(message string) {
 	r.rec.Promoted, r.rec.State, r.rec.Changed = true, cluster.RolloutRolling, r.now
 	r.report("service.promoted", "", fmt.Sprintf("generation %d: %s", r.rec.Generation, message))
 }
@@ -160,7 +163,7 @@ func canariesAre(n int) string {
 }
 
 // failureReason returns why the rollout has failed, if it has.
-func (r *rollout) failureReason() (cluster.ReasonCode, string) {
+func (r progress) failureReason() (cluster.ReasonCode, string) {
 	if r.healthy >= r.n && r.canaries() == 0 && r.gatesSatisfied() {
 		return "", "" // only old tasks have yet to end
 	}
@@ -187,7 +190,7 @@ func (r *rollout) failureReason() (cluster.ReasonCode, string) {
 }
 
 // isOfRollout reports whether the attempt was begun for this rollout.
-func (r *rollout) isOfRollout(t *Task) bool {
+func (r progress) isOfRollout(t *Task) bool {
 	parts, _ := t.id().Parts()
 	if parts.Generation == r.spec.Generation {
 		return true
@@ -211,7 +214,7 @@ func failedByItself(o *cluster.Outcome) bool {
 
 // overdue describes a task that did not become healthy in time. Tasks that were healthy before do not count. Most of
 // the begun tasks were healthy at one time, so only the begun tasks beyond Most never were: the last ones begun.
-func (r *rollout) overdue() string {
+func (r progress) overdue() string {
 	var late []*slot
 	for _, s := range r.fresh {
 		if s.begun() == 1 && !s.healthy() {
@@ -255,7 +258,7 @@ func (s *slot) placed() time.Time {
 
 // progressFailure reports that the rollout made no progress for too long. Canaries may wait for their promotion without
 // a limit.
-func (r *rollout) progressFailure() (cluster.ReasonCode, string) {
+func (r progress) progressFailure() (cluster.ReasonCode, string) {
 	if r.rec.State == cluster.RolloutCanary && !r.spec.Update.AutoPromote {
 		return "", ""
 	}
@@ -287,7 +290,7 @@ func (r *rollout) progressFailure() (cluster.ReasonCode, string) {
 const silentNodesMessage = "its tasks are on nodes that are silent"
 
 // waitsForNodes reports whether only tasks on unreachable nodes hold up the rollout: its version is not at fault.
-func (r *rollout) waitsForNodes() bool {
+func (r progress) waitsForNodes() bool {
 	away := 0
 	for _, s := range r.fresh {
 		if s.begun() == 0 || s.healthy() {

@@ -158,8 +158,11 @@ func (r *rollout) versionToRestore() *cluster.Version {
 	return r.lastHealthy()
 }
 
+// taskChoice chooses the wanted tasks of a service that is no daemon, of the newest and of older versions.
+type taskChoice struct{ *rollout }
+
 // chooseTasks returns the tasks that are wanted now.
-func (r *rollout) chooseTasks() []*slot {
+func (r taskChoice) chooseTasks() []*slot {
 	ordered := slices.Clone(r.fresh)
 	slices.SortStableFunc(ordered, func(a, b *slot) int { return cmp.Compare(b.begun(), a.begun()) })
 	fresh := ordered[:r.begun]
@@ -202,7 +205,7 @@ func (r *rollout) chooseTasks() []*slot {
 // startable returns how many tasks may begin as far as their number is limited. A stopping task takes room until it has
 // ended. But while too few tasks are healthy it gets no permit to end. Then the missing healthy tasks come first, and
 // stopping tasks take no room.
-func (r *rollout) startable(fresh, old []*slot) int {
+func (r taskChoice) startable(fresh, old []*slot) int {
 	taken := r.countWith(fresh, old)
 	room := r.n + r.limits.Surge - taken
 	if r.staying < r.limits.MinHealthy {
@@ -213,7 +216,7 @@ func (r *rollout) startable(fresh, old []*slot) int {
 
 // allowedStarting returns how many tasks of the newest version may be starting at once. An index that is free, because
 // an old task made room or has ended, is filled without waiting for the next batch.
-func (r *rollout) allowedStarting() int {
+func (r taskChoice) allowedStarting() int {
 	left, now := r.n-r.healthy, r.starting()
 	switch {
 	case r.nothingToPreserve():
@@ -226,7 +229,7 @@ func (r *rollout) allowedStarting() int {
 }
 
 // countWith returns how many tasks there will be with the given ones.
-func (r *rollout) countWith(fresh, old []*slot) int {
+func (r taskChoice) countWith(fresh, old []*slot) int {
 	n := r.live
 	for _, s := range slices.Concat(fresh, old) {
 		if !s.live() {
@@ -239,7 +242,7 @@ func (r *rollout) countWith(fresh, old []*slot) int {
 // keepOld returns the best old tasks, at most most of them. It adds tasks of their version until there are at least
 // least, for a service that grows while its rollout is held. An index that was given up begins again with the following
 // attempt while its outcome exists.
-func (r *rollout) keepOld(most, least int) []*slot {
+func (r taskChoice) keepOld(most, least int) []*slot {
 	old := slices.Clone(r.old[:max(0, min(most, len(r.old)))])
 	if len(old) >= least || r.nothingToPreserve() {
 		return old
@@ -274,7 +277,7 @@ func (r *rollout) keepOld(most, least int) []*slot {
 
 // fillUp returns the wanted tasks of a failed rollout. Where the old version cannot replace what is missing, the newest
 // version keeps trying, so that the service never has fewer tasks than wanted.
-func (r *rollout) fillUp(fresh, old []*slot) []*slot {
+func (r taskChoice) fillUp(fresh, old []*slot) []*slot {
 	for _, s := range r.fresh {
 		if len(fresh)+len(old) >= r.n {
 			break

@@ -19,7 +19,7 @@ func Service(in ServiceInput) Decision {
 		p.policy = &policy
 	}
 	p.recovery, p.without = in.Recovery, in.Without
-	all := slots(in.Tasks)
+	ends, leave, all := endings{p}, moves{p}, slots(in.Tasks)
 	p.liveGenerations = make(map[uint64]bool)
 	for _, s := range all {
 		if s.live() {
@@ -28,8 +28,8 @@ func Service(in ServiceInput) Decision {
 	}
 	// 1. Ended attempts get their outcome, and their remaining records are cleaned up.
 	for _, s := range all {
-		p.conclude(s)
-		p.clean(s)
+		ends.conclude(s)
+		ends.clean(s)
 	}
 	// 2. Each task, of every generation, is kept or ended.
 	var roll *rollout
@@ -37,13 +37,13 @@ func Service(in ServiceInput) Decision {
 	switch {
 	case in.daemon() && in.wantsTasks():
 		if roll = p.newDaemon(&in, all); roll.n > 0 {
-			roll.updateRecord()
+			progress{roll}.updateRecord()
 		}
-		wanted = roll.chooseDaemonTasks()
+		wanted = daemonChoice{roll}.chooseDaemonTasks()
 	case in.wantsTasks():
 		roll = p.newRollout(&in, all)
-		roll.updateRecord()
-		wanted = roll.chooseTasks()
+		progress{roll}.updateRecord()
+		wanted = taskChoice{roll}.chooseTasks()
 	}
 	if roll != nil {
 		roll.explainWait()
@@ -57,30 +57,30 @@ func Service(in ServiceInput) Decision {
 	waiting := 0
 	for _, s := range all {
 		if in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped {
-			p.permit(s, keep[s])
+			permits{p}.permit(s, keep[s])
 		}
 		if !keep[s] {
 			waiting += p.endUnwanted(s, &in, dismissal{granted[s], roll.failed()})
 			continue
 		}
-		p.claimUnrecorded(s, in.desiredRecord(s))
+		claims{p}.claimUnrecorded(s, in.desiredRecord(s))
 		p.stopEnded(s, nil)
-		p.trim(s, p.policy.keptOutcomes())
+		ends.trim(s, p.policy.keptOutcomes())
 	}
 	// 3. Wanted tasks without a live attempt are requested, and tasks that must leave their node are moved.
 	for _, s := range wanted {
 		if !in.daemon() {
-			p.endLeaving(s)
+			leave.endLeaving(s)
 		}
 	}
 	for _, s := range wanted {
 		template := in.template(s)
 		roll.setNode(s, &template)
-		if to := p.onlyNode(s); to != "" && template.OnlyNode == "" {
+		if to := leave.onlyNode(s); to != "" && template.OnlyNode == "" {
 			template.OnlyNode = to
 		}
 		p.requestAttempt(s, template, in.Spec.Lifespan, p.policy.backoff)
-		p.move(s, template)
+		leave.move(s, template)
 	}
 	// 4. A deleted service without tasks is removed.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
@@ -252,7 +252,7 @@ func (p *plan) endUnwanted(s *slot, in *ServiceInput, how dismissal) (waits int)
 		// numbers.
 		keep = 1
 	}
-	p.trim(s, keep)
+	endings{p}.trim(s, keep)
 	return 0
 }
 

@@ -148,7 +148,7 @@ func (c *statusCounts) add(in *ServiceInput, st *ServiceStatus, s *slot) {
 	if why := policy.givenUp(s); why != "" {
 		st.GivenUp = append(st.GivenUp, s.id)
 		c.givenUp = cmp.Or(c.givenUp, why)
-	} else if why := s.crashLoop(); why != "" {
+	} else if why := crashLoop(s); why != "" {
 		st.CrashLooping = append(st.CrashLooping, s.id)
 		c.crashLoop = cmp.Or(c.crashLoop, why)
 	}
