@@ -424,7 +424,7 @@ func (a *Agent) add(t *task) {
 	slices.SortStableFunc(all, func(x, y *task) int { return x.attempt - y.attempt })
 	a.byID[t.id] = all
 	t.def = a.definitions[t.definition]
-	t.rec.InSession(a.session) // its goroutine has not begun
+	t.rec.Session = a.session // its goroutine has not begun
 }
 
 // remove forgets an attempt that has nothing left on the node, unless an event waits in its inbox. All traces of the

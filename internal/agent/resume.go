@@ -25,7 +25,7 @@ func (a *Agent) resume(ctx context.Context, records []*attempt.Record) {
 	known := map[executor.ID]bool{}
 	for _, rec := range records {
 		if a.Without.Off(clause.Intent) {
-			rec.ForgetIntent()
+			attempt.ForgetIntent(rec)
 		}
 		t := a.newTask(rec)
 		a.add(t)
@@ -176,7 +176,7 @@ func (a *Agent) adopt(t *task) {
 	for i := range orphans {
 		held[i] = orphans[i].status
 	}
-	if t.rec.Adopt(orphans[0].executor, held, t.def, a.now()) {
+	if attempt.Adopt(t.rec, orphans[0].executor, held, t.def, a.now()) {
 		a.Logger.Info("a task whose record was lost is taken up", "task", t.id, "attempt", t.attempt)
 	}
 }

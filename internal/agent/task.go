@@ -161,12 +161,12 @@ func (t *task) barrierPassed(asked time.Duration) {
 }
 
 func (t *task) inSession(s attempt.Session) {
-	t.post(func(r *attempt.Record) { r.InSession(s) })
+	t.post(func(r *attempt.Record) { r.Session = s })
 }
 
 func (t *task) askSent(ask string) {
 	now := t.agent.now()
-	t.post(func(r *attempt.Record) { r.AskSent(ask, now) })
+	t.post(func(r *attempt.Record) { r.Permit.AskSent(ask, now) })
 }
 
 func (t *task) barrierRefused(message string) {
@@ -244,7 +244,7 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	t.watch(ctx)
 	t.check(ctx)
 	t.followServices(ctx, def)
-	if t.rec.HasDoubtedCheck(def, now) {
+	if t.rec.Checks(def).HasDoubted(now) {
 		t.agent.reports.sendSoon() // the reply extends the window of ttl updates
 	}
 	if t.rec.Phase == attempt.PhaseGone && t.forgettable {

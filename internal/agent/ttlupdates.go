@@ -22,7 +22,7 @@ type watchedChecks struct {
 // check starts the checks that the record wants and stops all others.
 func (t *task) check(ctx context.Context) {
 	def := t.currentDefinition()
-	which := t.rec.Watched(def)
+	which := t.rec.Checks(def).Watched()
 	wanted := watchedChecks{t.rec.Round, t.rec.Through != 0}
 	if t.checking != nil && (len(which) == 0 || t.checked != wanted) {
 		t.checking()
@@ -42,7 +42,7 @@ func (t *task) check(ctx context.Context) {
 		Random: t.agent.Random,
 		Changed: func(i int, state lifecycle.CheckState, complaint string) {
 			t.post(func(r *attempt.Record) {
-				r.CheckReported(def, attempt.CheckReport{
+				r.Checks(def).Report(attempt.CheckReport{
 					Round: round, Check: i, State: state, Complaint: t.maskText(complaint),
 				})
 			})
@@ -132,7 +132,7 @@ func (a *Agent) applyTTLUpdate(ctx context.Context, r transport.StreamRequest) e
 	answer := make(chan applied, 1)
 	if !t.post(func(rec *attempt.Record) {
 		message := t.maskText(r.Word.Message)
-		changed, err := rec.TTLUpdated(t.currentDefinition(), r.Word.Check, r.Word.Word, message, a.now())
+		changed, err := rec.Checks(t.currentDefinition()).Update(r.Word.Check, r.Word.Word, message, a.now())
 		var durable <-chan error
 		if changed {
 			durable = a.store.CommitAttempt(rec)
