@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -20,11 +22,11 @@ var attachSignals = map[string]syscall.Signal{
 
 // attach sends the output of a program as it appears, until the program ends, and passes signals to the program. It
 // returns the program's exit code. A slow reader loses lines and gets their number.
-func (a *Agent) attach(
+func (s *streamServer) attach(
 	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, r transport.AttachRequest,
 	in *transport.FrameReader, out *transport.FrameWriter,
 ) (int, error) {
-	a.work.Go(func() {
+	s.node.Go(func() {
 		for {
 			f, err := in.Next()
 			if err != nil {
@@ -34,7 +36,7 @@ func (a *Agent) attach(
 			if f.Channel != transport.ChannelSignal {
 				continue
 			}
-			if err := a.passSignal(ctx, p, string(f.Body)); err != nil {
+			if err := s.passSignal(ctx, p, string(f.Body)); err != nil {
 				_, _ = fmt.Fprintf(out.Channel(transport.ChannelStderr), "%v\n", err) // the sender may have left
 			}
 		}
@@ -42,7 +44,7 @@ func (a *Agent) attach(
 	var exit cluster.Exit
 	var unseen error
 	over := make(chan struct{})
-	a.work.Go(func() {
+	s.node.Go(func() {
 		defer close(over)
 		exit, unseen = p.executor.Wait(ctx, p.id)
 	})
@@ -51,7 +53,7 @@ func (a *Agent) attach(
 		tail = -1 // no line
 	}
 	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
-	err := logs.Read(ctx, a.logDir(p.task.uuid, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
+	err := logs.Read(ctx, s.node.LogDir(p.task.id.UUID, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
 		func(l logs.Line) error {
 			if l.Lost > 0 {
 				_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
@@ -82,12 +84,12 @@ func (a *Agent) attach(
 }
 
 // passSignal sends a signal to a program.
-func (a *Agent) passSignal(ctx context.Context, p runningProgram, name string) error {
+func (s *streamServer) passSignal(ctx context.Context, p runningProgram, name string) error {
 	sig, ok := attachSignals[name]
 	if !ok {
-		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, sortedKeys(attachSignals))
+		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, slices.Sorted(maps.Keys(attachSignals)))
 	}
-	a.Logger.Info("a signal was sent to a container on request", "task", p.task.id, "container", p.container, "signal",
+	s.node.Logger.Info("a signal was sent to a container on request", "task", p.task.id.Task, "container", p.container, "signal",
 		name)
 	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)

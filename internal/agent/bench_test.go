@@ -91,10 +91,10 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 		a, err := New(Config{
 			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: benchSource{h, i},
 			Executors: []executor.Executor{newTestExecutor()},
-			Facts: func(string) (cluster.Facts, error) {
+			Machine: MachineConfig{Facts: func(string) (cluster.Facts, error) {
 				return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil
-			},
-			PortFree: func(int) error { return nil },
+			}},
+			Checks: CheckConfig{PortFree: func(int) error { return nil }},
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -39,7 +39,7 @@ func copyIn(p runningProgram, r transport.CopyRequest, in *transport.FrameReader
 	}
 	var end transport.CopyEnd
 	err := inside.Files(p.process, r.Path, func(root *os.Root) error {
-		from := &archiveReader{frames: in}
+		from := newArchiveReader(in)
 		done, err := archive.Unpack(from, root, r.Path)
 		end = transport.CopyEnd(done)
 		if err == nil {

@@ -40,7 +40,7 @@ func (c *crasher) point(name string) {
 	}
 	c.mu.Unlock()
 	if strike {
-		c.w.agent.store.Abandon()
+		c.w.agent.parts.Store.Abandon()
 		c.w.cancel()
 	}
 }
@@ -333,7 +333,7 @@ func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
 func TestStateThatCannotBeWritten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.service("s1", definition("web", "app"))
-		w.agent.store.Abandon()
+		w.agent.parts.Store.Abandon()
 		w.service("s2", definition("more", "app"))
 		w.pass(time.Minute)
 		if o := w.want("s2", cluster.StateStarting, ""); !strings.Contains(o.Message, "cannot be written") {

@@ -30,20 +30,13 @@ const (
 	envMPSMemory = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 )
 
-// devicesByID returns the devices of the machine. Callers do not change the map.
-func (m *machine) devicesByID() map[string]devices.Device {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.devices
-}
-
 // grantDevices collects the devices and CPUs of a container. The error names what the node lacks or has lost.
-func (a *Agent) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*deviceGrant, error) {
+func (b *specBuilder) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*deviceGrant, error) {
 	h := &deviceGrant{env: map[string]string{}, hints: map[string]string{}}
-	known := a.machine.devicesByID()
+	known := b.devices.byID()
 	var own []int
 	if len(d.Devices) > 0 {
-		given, err := def.AssignDevices(d.Devices, a.machine.facts().Devices)
+		given, err := def.AssignDevices(d.Devices, b.facts().Devices)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +55,7 @@ func (a *Agent) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i 
 	if h.env[envVisible] == "" && hasNVIDIA(known) {
 		h.env[envVisible] = "void" // hides devices of other tasks from images that ask for all
 	}
-	h.pin(a, &def.Containers[i], own, known)
+	h.pin(b.pins, &def.Containers[i], own, known)
 	return h, nil
 }
 
@@ -109,9 +102,9 @@ func (h *deviceGrant) add(dev *devices.Device, u cluster.DeviceUse) {
 }
 
 // pin chooses the CPUs of the container: its own, or the shared ones.
-func (h *deviceGrant) pin(a *Agent, c *cluster.Container, own []int, known map[string]devices.Device) {
+func (h *deviceGrant) pin(p *pins, c *cluster.Container, own []int, known map[string]devices.Device) {
 	if len(own) == 0 {
-		h.cpus = a.sharedCPUs()
+		h.cpus = p.sharedCPUs()
 		return
 	}
 	slices.Sort(own)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -56,7 +57,7 @@ type serviceAddresses struct {
 // directory holds the addresses of the services that tasks and other users on the node follow. The newest addresses
 // stay in force while no server answers, and for the next run of the agent. Its methods may be called concurrently.
 type directory struct {
-	agent *Agent
+	node  *node.Node
 	path  string        // of the file, "" for none
 	wake  chan struct{} // capacity 1: a service has its first follower
 	dirty chan struct{} // capacity 1: the file is out of date
@@ -85,19 +86,16 @@ type following struct {
 	stopped    bool
 }
 
-func newDirectory(a *Agent) *directory {
+func newDirectory(n *node.Node) *directory {
 	d := &directory{
-		agent: a, wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
+		node: n, wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
 		services: map[serviceName]*followed{},
 	}
-	if !a.Volatile {
-		d.path = filepath.Join(a.DataDir, directoryFile)
+	if !n.Volatile {
+		d.path = filepath.Join(n.DataDir, directoryFile)
 	}
 	return d
 }
-
-// directory returns the addresses of services.
-func (a *Agent) directory() *directory { return a.services }
 
 // follow starts to follow services; following.stop ends it.
 func (d *directory) follow(names ...serviceName) *following {
@@ -111,20 +109,13 @@ func (d *directory) follow(names ...serviceName) *following {
 			d.services[n] = s
 		}
 		if len(s.followers) == 0 {
-			nudge(d.wake)
+			node.Nudge(d.wake)
 		}
 		s.followers[f] = true
 		f.seen[n] = 0
 	}
 	f.updateNews()
 	return f
-}
-
-func nudge(to chan struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
 }
 
 // updateNews closes the news channel if a service changed since the follower read it, and makes a new channel if none
@@ -188,7 +179,7 @@ func (f *following) stop() {
 		if len(s.followers) > 0 {
 			continue
 		}
-		s.unfollowedAt, s.now.Stale = d.agent.Boot(), true
+		s.unfollowedAt, s.now.Stale = d.node.Boot(), true
 		if !s.now.Known || s.now.Missing || d.path == "" {
 			delete(d.services, n)
 		}
@@ -221,7 +212,7 @@ func (d *directory) request() (list []transport.ServiceRequest, differences bool
 // poll asks the server of a session for the followed services until ctx ends or the session is over, and returns the
 // reason.
 func (d *directory) poll(ctx context.Context, source addressSource, session uint64) error {
-	p := d.agent.newBackoff(minDialBackoff, maxDialBackoff)
+	p := d.node.NewBackoff(node.MinDialBackoff, node.MaxDialBackoff)
 	d.mu.Lock()
 	d.wholeLists = false
 	d.mu.Unlock()
@@ -230,7 +221,7 @@ func (d *directory) poll(ctx context.Context, source addressSource, session uint
 		case <-d.wake: // the next request contains the new service
 		default:
 		}
-		r := transport.AddressesRequest{Node: d.agent.Name, Session: session}
+		r := transport.AddressesRequest{Node: d.node.Name, Session: session}
 		if r.Services, r.Differences = d.request(); len(r.Services) == 0 {
 			select {
 			case <-ctx.Done():
@@ -253,12 +244,12 @@ func (d *directory) poll(ctx context.Context, source addressSource, session uint
 			return ctx.Err()
 		case err == nil:
 			d.apply(&reply)
-			p.reset()
+			p.Reset()
 		}
 		if err != nil {
-			d.agent.Logger.Info("the server sends no service addresses; the last known ones stay in use",
+			d.node.Logger.Info("the server sends no service addresses; the last known ones stay in use",
 				"error", err)
-			if !p.wait(ctx) {
+			if !p.Wait(ctx) {
 				return ctx.Err()
 			}
 			continue
@@ -301,7 +292,7 @@ func (d *directory) warnTooOld(err error) {
 	d.warnedTooOld = true
 	d.mu.Unlock()
 	if !warned {
-		d.agent.Logger.Warn("the server cannot send service addresses: upgrade it", "error", err)
+		d.node.Logger.Warn("the server cannot send service addresses: upgrade it", "error", err)
 	}
 }
 
@@ -320,7 +311,7 @@ func (d *directory) apply(reply *transport.AddressesReply) {
 		if err != nil {
 			// The known addresses and their stamp stay. The next answers of this session are whole lists.
 			d.wholeLists = true
-			d.agent.Logger.Warn("a difference of service addresses does not fit the known ones; the agent requests "+
+			d.node.Logger.Warn("a difference of service addresses does not fit the known ones; the agent requests "+
 				"whole lists",
 				"cluster", t.Cluster, "service", t.Service, "error", err)
 			continue
@@ -328,7 +319,7 @@ func (d *directory) apply(reply *transport.AddressesReply) {
 		s.set(serviceAddresses{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: list})
 	}
 	if len(reply.Services) > 0 {
-		nudge(d.dirty)
+		node.Nudge(d.dirty)
 	}
 }
 
@@ -353,7 +344,7 @@ func (d *directory) load() {
 	}
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			d.agent.Logger.Warn("the stored service addresses cannot be read; a server will send them again",
+			d.node.Logger.Warn("the stored service addresses cannot be read; a server will send them again",
 				"error", err)
 		}
 		return
@@ -365,7 +356,7 @@ func (d *directory) load() {
 		name := serviceName{t.Cluster, t.Service}
 		s := d.services[name]
 		if s == nil {
-			s = &followed{followers: map[*following]bool{}, unfollowedAt: d.agent.Boot()}
+			s = &followed{followers: map[*following]bool{}, unfollowedAt: d.node.Boot()}
 			d.services[name] = s
 		}
 		if t.Stamp != transport.StampOf(t.Missing, t.Addresses) {
@@ -413,9 +404,9 @@ func (d *directory) forgetUnfollowed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, s := range d.services { // order-free: services are independent
-		if len(s.followers) == 0 && d.agent.Boot()-s.unfollowedAt > unfollowedTTL {
+		if len(s.followers) == 0 && d.node.Boot()-s.unfollowedAt > unfollowedTTL {
 			delete(d.services, n)
-			nudge(d.dirty)
+			node.Nudge(d.dirty)
 		}
 	}
 }
@@ -444,7 +435,7 @@ func (d *directory) save() {
 		err = os.Rename(d.path+".next", d.path)
 	}
 	if err != nil {
-		d.agent.Logger.Warn("the service addresses cannot be stored; after a restart the agent needs a server for them",
+		d.node.Logger.Warn("the service addresses cannot be stored; after a restart the agent needs a server for them",
 			"error", err)
 	}
 }

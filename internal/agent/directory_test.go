@@ -114,8 +114,8 @@ func withAddressServer(t *testing.T, test func(w *world, g *addressServer)) {
 
 var webName, dbName = serviceName{"default", "web"}, serviceName{"default", "db"}
 
-// nodes returns a short form of the known state.
-func (a serviceAddresses) nodes() string {
+// nodesOf returns a short form of the known state.
+func nodesOf(a serviceAddresses) string {
 	switch {
 	case !a.Known:
 		return "unknown"
@@ -134,7 +134,7 @@ func (a serviceAddresses) nodes() string {
 
 func (w *world) wantNodes(f *following, name serviceName, want string) {
 	w.t.Helper()
-	if got := f.now(name).nodes(); got != want {
+	if got := nodesOf(f.now(name)); got != want {
 		w.t.Errorf("%s: got %q, want %q", name.Service, got, want)
 	}
 }
@@ -151,7 +151,7 @@ func closed(c <-chan struct{}) bool {
 // A follower gets the news of each service, and loses none between two reads.
 func TestDirectoryTellsNews(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
-		d := w.agent.directory()
+		d := w.agent.services
 		w.pass(time.Minute)
 		if n := g.requests(); n != 0 {
 			t.Errorf("nobody follows anything, and the server was asked %d times", n)
@@ -208,7 +208,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
 		g.setNodes("db", "1", "n2")
-		f := w.agent.directory().follow(webName, dbName)
+		f := w.agent.services.follow(webName, dbName)
 		w.pass(2 * time.Second)
 		w.wantNodes(f, webName, "n1")
 		g.fail(errDown)
@@ -216,7 +216,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		w.pass(time.Hour)
 		w.wantNodes(f, webName, "n1")
 		w.restart()
-		f = w.agent.directory().follow(webName)
+		f = w.agent.services.follow(webName)
 		defer f.stop()
 		w.pass(time.Hour)
 		w.wantNodes(f, webName, "old n1")
@@ -229,7 +229,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		if !closed(seen) {
 			t.Error("no news of what is new")
 		}
-		late := w.agent.directory().follow(dbName) // it had no follower for long
+		late := w.agent.services.follow(dbName) // it had no follower for long
 		defer late.stop()
 		w.wantNodes(late, dbName, "unknown")
 		w.pass(time.Second)
@@ -241,11 +241,11 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
-		w.agent.directory().follow(webName)
+		w.agent.services.follow(webName)
 		w.pass(2 * time.Second)
 		w.restart()
 		g.mu.Lock() // the answer takes until then
-		f := w.agent.directory().follow(webName)
+		f := w.agent.services.follow(webName)
 		defer f.stop()
 		w.wantNodes(f, webName, "old n1")
 		g.mu.Unlock()
@@ -258,10 +258,10 @@ func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
 func TestDirectoryFileIsBroken(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
-		w.agent.directory().follow(webName)
+		w.agent.services.follow(webName)
 		w.pass(2 * time.Second)
 		w.stop()
-		name := filepath.Join(w.dir, directoryFile)
+		name := filepath.Join(w.dir, addressFile)
 		if text, err := os.ReadFile(name); err != nil || len(text) < 20 {
 			t.Fatalf("the file: %q %v", text, err)
 		}
@@ -269,7 +269,7 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.start()
-		f := w.agent.directory().follow(webName)
+		f := w.agent.services.follow(webName)
 		defer f.stop()
 		w.wantNodes(f, webName, "unknown")
 		w.pass(time.Second)
@@ -281,7 +281,7 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 func TestDirectoryAtAnOlderServer(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.fail(transport.ErrUnknown)
-		f := w.agent.directory().follow(webName)
+		f := w.agent.services.follow(webName)
 		defer f.stop()
 		w.pass(time.Hour)
 		if got := g.requests(); got != 1 {
@@ -306,7 +306,7 @@ func TestDirectoryAtAnOlderServer(t *testing.T) {
 // Whichever request comes first learns of the end of the session.
 func TestDirectoryHearsTheEndOfTheSession(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
-		f := w.agent.directory().follow(webName)
+		f := w.agent.services.follow(webName)
 		defer f.stop()
 		w.pass(time.Second)
 		g.fail(&transport.SessionError{Newest: 1, Detail: "over"})

@@ -130,7 +130,7 @@ func (n *faultyWorld) run(t *testing.T) {
 		n.pass(n.seconds(10))
 		switch {
 		case n.chance(20):
-			n.agent.store.Abandon()
+			n.agent.parts.Store.Abandon()
 			n.restart()
 		case n.chance(10):
 			n.restart()

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -29,10 +28,10 @@ func TestLentPaths(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	lent := &Agent{Config: Config{HostPaths: []string{at("lent")}}}
-	door := &Agent{Config: Config{HostPaths: []string{at("door")}}}
+	lent := &folders{config: VolumeConfig{Paths: []string{at("lent")}}}
+	door := &folders{config: VolumeConfig{Paths: []string{at("door")}}}
 	for _, c := range []struct {
-		agent      *Agent
+		folders    *folders
 		path, want string
 		fault      string
 	}{
@@ -47,16 +46,16 @@ func TestLentPaths(t *testing.T) {
 		{lent, "lent/none", "", "has no directory"},
 		{lent, "lent/file", "", "is not a directory"},
 		{door, "door/inner", "lent/inner", ""},
-		{&Agent{Config: Config{HostPaths: []string{}}}, "lent", "", "does not lend"},
-		{&Agent{}, "lent", "", "does not lend"},
-		{&Agent{Config: Config{HostPaths: []string{"/"}}}, "lent/out", "other", ""},
+		{&folders{config: VolumeConfig{Paths: []string{}}}, "lent", "", "does not lend"},
+		{&folders{}, "lent", "", "does not lend"},
+		{&folders{config: VolumeConfig{Paths: []string{"/"}}}, "lent/out", "other", ""},
 	} {
-		got, err := c.agent.lentPath(at(c.path))
+		got, err := c.folders.lentPath(at(c.path))
 		switch {
 		case c.fault == "" && (err != nil || got != at(c.want)):
-			t.Errorf("%s with %q: got %q, %v, want %q", c.path, c.agent.HostPaths, got, err, at(c.want))
+			t.Errorf("%s with %q: got %q, %v, want %q", c.path, c.folders.config.Paths, got, err, at(c.want))
 		case c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)):
-			t.Errorf("%s with %q: got %q, %v, want an error with %q", c.path, c.agent.HostPaths, got, err, c.fault)
+			t.Errorf("%s with %q: got %q, %v, want an error with %q", c.path, c.folders.config.Paths, got, err, c.fault)
 		}
 	}
 }
@@ -82,7 +81,7 @@ func TestHostVolumesAreLent(t *testing.T) {
 		def.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m", ReadOnly: true}}
 		w.service("s1", def)
 		w.want("s1", cluster.StateRunning, "")
-		if dir, readOnly, err := w.agent.volumeDir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
+		if dir, readOnly, err := w.agent.volumes.folders.dir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
 			filepath.Base(dir) != filepath.Base(models) {
 			t.Errorf("the volume is %s, read-only %v, %v", dir, readOnly, err)
 		}
@@ -121,22 +120,21 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(own, "bulk"), make([]byte, 1<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.pass(2 * minCountInterval)
-		all := w.agent.listVolumes(context.Background())
+		w.pass(2 * countEvery)
+		all := w.agent.sessions.streams.volumes.list()
 		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 ||
 			len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
 			t.Errorf("the volumes are %+v", all)
 		}
-		if _, err := w.agent.removeVolume("default/web/own.0"); err == nil ||
+		if _, err := w.agent.sessions.streams.volumes.remove("default/web/own.0"); err == nil ||
 			!strings.Contains(err.Error(), "in use by task "+string(d.Task)) {
 			t.Errorf("removal of what is in use: %v", err)
 		}
-		if _, err := w.agent.removeVolume("default/web/none"); err == nil {
+		if _, err := w.agent.sessions.streams.volumes.remove("default/web/none"); err == nil {
 			t.Error("removal of what is not there is no error")
 		}
 		w.stopTask(d, true)
-		v, err := w.agent.volumesFor(context.Background(),
-			transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
+		v, err := w.agent.sessions.streams.volumes.answer(transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
 		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
 			t.Errorf("removed %+v, %v", v, err)
 		}
@@ -144,7 +142,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(w.dir, "volumes/default/web/.*own.0*")); len(left) > 0 {
 			t.Errorf("there are %q", left)
 		}
-		if left, _ := os.ReadDir(w.agent.volumeBin()); len(left) > 0 {
+		if left, _ := os.ReadDir(w.agent.volumes.bin()); len(left) > 0 {
 			t.Errorf("%d removed volumes are left", len(left))
 		}
 		if f := w.reportedFacts(); len(f.Folders.Sticky)+len(f.Volumes) > 0 {
@@ -152,7 +150,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		}
 
 		// The next run of the agent removes what a crash left.
-		bin := filepath.Join(w.agent.volumeBin(), "x/deep")
+		bin := filepath.Join(w.agent.volumes.bin(), "x/deep")
 		if err := os.MkdirAll(bin, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ var errTaskEnded = errors.New("the task has ended")
 
 // forward carries one connection to a port of a program until both directions have ended, the task has ended, or the
 // client goes away.
-func (a *Agent) forward(
+func (s *streamServer) forward(
 	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, port string, in *transport.FrameReader,
 	out *transport.FrameWriter,
 ) error {
@@ -25,21 +25,21 @@ func (a *Agent) forward(
 	if err != nil {
 		return err
 	}
-	conn, err := inside.Dial(ctx, p.process, number, a.machine.facts().Address)
+	conn, err := inside.Dial(ctx, p.process, number, s.facts().Address)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", p.container, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()
-	a.work.Go(func() {
+	s.node.Go(func() {
 		select {
-		case <-p.task.ended:
+		case <-p.task.Ended():
 			cancel(errTaskEnded)
 		case <-ctx.Done():
 		}
 	})
 	inputOver := make(chan struct{})
-	a.work.Go(func() { cancel(errors.Join(errLeft, send(in, conn, sync.OnceFunc(func() { close(inputOver) })))) })
+	s.node.Go(func() { cancel(errors.Join(errLeft, send(in, conn, sync.OnceFunc(func() { close(inputOver) })))) })
 	_, err = io.CopyBuffer(struct{ io.Writer }{out.Channel(transport.ChannelStdout)}, struct{ io.Reader }{conn},
 		make([]byte, 32<<10))
 	if err == nil {

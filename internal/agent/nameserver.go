@@ -6,15 +6,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/names"
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/agent/node"
 )
 
 // NamesConfig configures the answers to DNS questions. The agent always answers at the gateway of its bridge.
@@ -57,11 +54,15 @@ type namedNetworks interface {
 	AnswerNames(ctx context.Context, instead netip.AddrPort) error
 }
 
-// nameServer answers DNS questions. Its methods may be called concurrently.
+// nameServer answers DNS questions for services. A service is followed in the directory from the first question for it
+// until some time after the last one. Its methods may be called concurrently.
 type nameServer struct {
-	agent  *Agent
-	server *names.Server
-	life   context.Context //nolint:containedctx // ctx of Run: listeners open later
+	node      *node.Node
+	config    NamesConfig
+	directory *directory
+	networks  namedNetworks // nil if the node has none
+	server    *names.Server
+	life      context.Context //nolint:containedctx // ctx of begin: listeners open later
 
 	mu         sync.Mutex
 	watched    map[serviceName]*watchedName
@@ -92,12 +93,13 @@ type allowance struct {
 	at   time.Duration // when left was computed (Boot)
 }
 
-func newNameServer(a *Agent) *nameServer {
+// newNameServer returns a name server. Nil networks mean that no task asks at a gateway.
+func newNameServer(on *node.Node, c NamesConfig, d *directory, networks namedNetworks) *nameServer {
 	n := &nameServer{
-		agent: a, watched: map[serviceName]*watchedName{}, allowances: map[netip.Addr]*allowance{},
+		node: on, config: c, directory: d, networks: networks, watched: map[serviceName]*watchedName{}, allowances: map[netip.Addr]*allowance{},
 		loggedProblems: map[string]bool{},
 	}
-	n.server = names.New(names.Config{Directory: n, Upstreams: n.upstreams, Logger: a.Logger})
+	n.server = names.New(names.Config{Directory: n, Upstreams: n.upstreams, Logger: on.Logger})
 	return n
 }
 
@@ -106,11 +108,11 @@ func (n *nameServer) begin(ctx context.Context) {
 	n.listenMu.Lock()
 	n.life, n.gatewayOpen, n.insteadSet = ctx, false, false
 	n.listenMu.Unlock()
-	if n.agent.Names.Listen.IsValid() {
+	if n.config.Listen.IsValid() {
 		n.openHost()
 	}
 	n.listenAtGateway(false)
-	n.agent.work.Go(func() {
+	n.node.Go(func() {
 		check, tidy := time.NewTicker(gatewayCheckInterval), time.NewTicker(unknownFollowTime)
 		defer check.Stop()
 		defer tidy.Stop()
@@ -129,30 +131,30 @@ func (n *nameServer) begin(ctx context.Context) {
 
 // openHost opens the listener for the programs of the machine.
 func (n *nameServer) openHost() {
-	at := n.agent.Names.Listen
+	at := n.config.Listen
 	listener, err := names.Listen(n.life, at)
 	if err != nil {
 		level := slog.LevelWarn
 		if errors.Is(err, syscall.EADDRINUSE) {
 			level = slog.LevelInfo // usually by another agent
 		}
-		n.agent.Logger.Log(n.life, level,
+		n.node.Logger.Log(n.life, level,
 			"programs of the machine get no answers for names from this agent; its tasks with network bridge do",
 			"listen", at, "error", err, "remedy",
 			"give it a free address with --dns-listen, or none with --dns-listen off")
 		return
 	}
-	n.agent.Logger.Info("names are answered", "listen", listener.Address())
-	n.agent.work.Go(func() { n.server.Serve(n.life, listener, func(netip.Addr) bool { return true }) })
+	n.node.Logger.Info("names are answered", "listen", listener.Address())
+	n.node.Go(func() { n.server.Serve(n.life, listener, func(netip.Addr) bool { return true }) })
 }
 
 // listenAtGateway answers questions at the bridge's address if tasks are behind the bridge, or will be (wanted). It
 // returns the address.
 func (n *nameServer) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) {
-	networks, can := n.agent.Networks.(namedNetworks)
 	n.listenMu.Lock()
 	defer n.listenMu.Unlock()
-	if !can || n.life == nil || n.life.Err() != nil || !wanted && !networks.Bridged() {
+	networks := n.networks
+	if networks == nil || n.life == nil || n.life.Err() != nil || !wanted && !networks.Bridged() {
 		return gateway, false
 	}
 	gateway, tasks := networks.Gateway()
@@ -163,7 +165,7 @@ func (n *nameServer) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) 
 			return gateway, false
 		}
 		n.gatewayOpen = true
-		n.agent.work.Go(func() {
+		n.node.Go(func() {
 			n.server.Serve(n.life, listener, func(from netip.Addr) bool {
 				return from == gateway || tasks.Contains(from)
 			})
@@ -190,13 +192,13 @@ func (n *nameServer) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) 
 func (n *nameServer) warnOnce(what string, err error) {
 	if text := what + err.Error(); !n.loggedProblems[text] && len(n.loggedProblems) < 100 {
 		n.loggedProblems[text] = true
-		n.agent.Logger.Warn("DNS questions are not answered as configured", "what", what, "error", err)
+		n.node.Logger.Warn("DNS questions are not answered as configured", "what", what, "error", err)
 	}
 }
 
 // upstreams returns the resolvers for all other names.
 func (n *nameServer) upstreams() []netip.AddrPort {
-	if given := n.agent.Names.Upstreams; len(given) > 0 {
+	if given := n.config.Upstreams; len(given) > 0 {
 		return given
 	}
 	_, list := n.resolver()
@@ -207,10 +209,10 @@ func (n *nameServer) upstreams() []netip.AddrPort {
 func (n *nameServer) resolver() (names.Resolver, []netip.AddrPort) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.readAt != 0 && n.agent.Boot()-n.readAt < resolverReadInterval {
+	if n.readAt != 0 && n.node.Boot()-n.readAt < resolverReadInterval {
 		return n.file, n.resolvers
 	}
-	n.readAt = n.agent.Boot()
+	n.readAt = n.node.Boot()
 	n.file, n.resolvers = names.Resolver{}, nil
 	if text, err := os.ReadFile(resolverFile); err == nil {
 		n.file = names.ParseResolver(text)
@@ -236,7 +238,7 @@ func (n *nameServer) Service(ctx context.Context, from netip.Addr, inCluster, se
 	for {
 		news := w.following.changed() // before now is read: other readers may use up the news
 		now := w.following.now(name)
-		left := until - n.agent.Boot()
+		left := until - n.node.Boot()
 		switch {
 		case now.Known && (!now.Stale || left <= 0):
 			return n.answer(w, &now), nil
@@ -260,7 +262,7 @@ func (n *nameServer) Service(ctx context.Context, from netip.Addr, inCluster, se
 func (n *nameServer) watch(from netip.Addr, name serviceName) *watchedName {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := n.agent.Boot()
+	now := n.node.Boot()
 	w := n.watched[name]
 	if w == nil {
 		if !n.allowed(from, now) {
@@ -269,7 +271,7 @@ func (n *nameServer) watch(from netip.Addr, name serviceName) *watchedName {
 		if len(n.watched) >= maxFollowedNames {
 			n.evictName()
 		}
-		w = &watchedName{following: n.agent.directory().follow(name), began: now, unknown: true}
+		w = &watchedName{following: n.directory.follow(name), began: now, unknown: true}
 		n.watched[name] = w
 	}
 	w.used = now
@@ -331,7 +333,7 @@ func (n *nameServer) answer(w *watchedName, now *serviceAddresses) names.Service
 func (n *nameServer) forgetUnused() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := n.agent.Boot()
+	now := n.node.Boot()
 	for name, w := range n.watched { // order-free: services are independent
 		kept := followTime
 		if w.unknown {
@@ -347,34 +349,4 @@ func (n *nameServer) forgetUnused() {
 			delete(n.allowances, from)
 		}
 	}
-}
-
-// resolverMount returns the mount of the resolver file for a container behind a bridge. The file names the agent; if
-// the agent cannot answer there, the container gets the file that it would have without Berth's names.
-func (a *Agent) resolverMount(d *cluster.Desired, def *cluster.TaskDefinition, c *cluster.Container) []executor.Mount {
-	if def.Network != cluster.NetworkBridge || ownResolver(c) {
-		return nil
-	}
-	gateway, ok := a.names.listenAtGateway(true)
-	if !ok {
-		return outwardResolverMount(def, c, os.ReadFile)
-	}
-	file, _ := a.names.resolver()
-	path := filepath.Join(a.DataDir, resolverFolder, d.Owner.Cluster)
-	if err := keepFile(path, []byte(file.File(gateway, d.Owner.Cluster))); err != nil {
-		a.Logger.Warn("a task finds no services by name", "task", d.Task, "error", err)
-		return outwardResolverMount(def, c, os.ReadFile)
-	}
-	return []executor.Mount{{Source: path, Path: resolverFile, ReadOnly: true}}
-}
-
-// keepFile writes a file unless it has the text already. The file stays the same inode, because containers mount it.
-func keepFile(path string, text []byte) error {
-	if old, err := os.ReadFile(path); err == nil && slices.Equal(old, text) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // all users of the task read it
-		return err
-	}
-	return os.WriteFile(path, text, 0o644) //nolint:gosec // all users of the task read it
 }

@@ -3,15 +3,17 @@ package agent
 import (
 	"context"
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/network"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/executor"
 )
+
+// networkTimeout limits the removal of an attempt's network.
+const networkTimeout = 2 * time.Minute
 
 // Networks makes the networks of tasks that do not use their node's network. All methods may be called concurrently.
 type Networks interface {
@@ -28,39 +30,47 @@ type Networks interface {
 	Close() error
 }
 
-// probeNetworks determines which networks tasks can have, and logs once what the machine lacks.
-func (a *Agent) probeNetworks(ctx context.Context, f *cluster.Facts) {
-	if a.Networks == nil {
+// taskNetworks gives tasks the networks that the machine can make. Its methods may be called concurrently, except
+// AddFacts.
+type taskNetworks struct {
+	node *node.Node
+	// networks is nil if the node makes none.
+	networks Networks
+	// lacking holds, for each network mode, what the machine lacks for it. It belongs to AddFacts.
+	lacking map[cluster.NetworkMode]string
+}
+
+func newTaskNetworks(n *node.Node, networks Networks) *taskNetworks {
+	return &taskNetworks{node: n, networks: networks, lacking: map[cluster.NetworkMode]string{}}
+}
+
+// AddFacts determines which networks tasks can have, and logs once what the machine lacks.
+func (n *taskNetworks) AddFacts(ctx context.Context, f *cluster.Facts) {
+	if n.networks == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	f.Networks = a.Networks.Facts(ctx)
+	f.Networks = n.networks.Facts(ctx)
 	if invalid := f.Validate(); invalid != nil { // servers would refuse the node
-		a.Logger.Warn("the facts about the machine's networks are invalid and are not reported", "error", invalid)
+		n.node.Logger.Warn("the facts about the machine's networks are invalid and are not reported", "error", invalid)
 		f.Networks = nil
 	}
-	a.machine.mu.Lock()
-	defer a.machine.mu.Unlock()
-	for _, n := range f.Networks {
-		lacks := cluster.LacksNetwork(f.Networks, n.Mode)
-		if lacks != a.machine.lacking[n.Mode] && lacks != "" {
-			a.Logger.Info("tasks with a network of their own are not placed here", "because", lacks)
+	for _, fact := range f.Networks {
+		lacks := cluster.LacksNetwork(f.Networks, fact.Mode)
+		if lacks != n.lacking[fact.Mode] && lacks != "" {
+			n.node.Logger.Info("tasks with a network of their own are not placed here", "because", lacks)
 		}
-		if a.machine.lacking == nil {
-			a.machine.lacking = map[cluster.NetworkMode]string{}
-		}
-		a.machine.lacking[n.Mode] = lacks
+		n.lacking[fact.Mode] = lacks
 	}
 }
 
-// sweepNetworks removes leftovers of earlier runs of the agent, at the beginning and regularly, until ctx ends. All
-// records of attempts are known by then.
-func (a *Agent) sweepNetworks(ctx context.Context) {
-	known := func(uuid string) bool { return a.task("", uuid) != nil || a.orphans.has(uuid) }
+// sweep removes the networks of unknown attempts, at the beginning and regularly, until ctx ends. All records of
+// attempts must be known by then.
+func (n *taskNetworks) sweep(ctx context.Context, known func(uuid string) bool) {
 	for {
-		if err := a.Networks.Sweep(ctx, known); err != nil && ctx.Err() == nil {
-			a.Logger.Warn("networks of tasks could not be repaired; the agent tries again", "error", err)
+		if err := n.networks.Sweep(ctx, known); err != nil && ctx.Err() == nil {
+			n.node.Logger.Warn("networks of tasks could not be repaired; the agent tries again", "error", err)
 		}
 		timer := time.NewTimer(probeInterval)
 		select {
@@ -72,77 +82,38 @@ func (a *Agent) sweepNetworks(ctx context.Context) {
 	}
 }
 
+// close releases the resources of AddFacts. The networks of attempts stay.
+func (n *taskNetworks) close() {
+	if n.networks == nil {
+		return
+	}
+	if err := n.networks.Close(); err != nil {
+		n.node.Logger.Warn("the networks of tasks were not closed", "error", err)
+	}
+}
+
 // connect creates the attempt's network if it needs its own, and returns the network's file, or "".
-func (t *task) connect(ctx context.Context, d *cluster.Desired, def *cluster.TaskDefinition) (string, error) {
+func (n *taskNetworks) connect(ctx context.Context, d *cluster.Desired, def *cluster.TaskDefinition) (string, error) {
 	mode := def.OwnNetwork()
 	if mode == "" {
 		return "", nil
 	}
-	if t.agent.Networks == nil {
+	if n.networks == nil {
 		return "", fmt.Errorf("network %s: the agent has none for tasks", mode)
 	}
-	want := network.Task{UUID: t.uuid, Mode: mode}
-	for _, name := range sortedKeys(d.Ports) {
+	want := network.Task{UUID: d.UUID, Mode: mode}
+	for _, name := range slices.Sorted(maps.Keys(d.Ports)) {
 		want.Ports = append(want.Ports, network.Port{Node: d.Ports[name], Inside: def.PortInside(name, d.Ports[name])})
 	}
-	return t.agent.Networks.Join(ctx, want)
+	return n.networks.Join(ctx, want)
 }
 
-// networkReason returns why the node cannot give the attempt its network, or "".
-func (a *Agent) networkReason(def *cluster.TaskDefinition) string {
-	return cluster.LacksNetwork(a.machine.facts().Networks, def.OwnNetwork())
-}
-
-// disconnect removes the attempt's network.
-func (t *task) disconnect(ctx context.Context) error {
-	if t.agent.Networks == nil {
+// disconnect removes the attempt's network. It does nothing if the attempt has none.
+func (n *taskNetworks) disconnect(ctx context.Context, uuid string) error {
+	if n.networks == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
-	return t.agent.Networks.Leave(ctx, t.uuid)
-}
-
-// Resolver files of the machine. The second one, of systemd-resolved, lists the resolvers that it asks itself.
-const (
-	resolverFile = "/etc/resolv.conf"
-	outwardFile  = "/run/systemd/resolve/resolv.conf"
-)
-
-// outwardResolverMount returns a replacement for the node's resolver file in a container behind a bridge. It is needed
-// if the file names only the node's loopback, which the container cannot reach.
-func outwardResolverMount(def *cluster.TaskDefinition, c *cluster.Container,
-	read func(name string) ([]byte, error),
-) []executor.Mount {
-	if def.Network != cluster.NetworkBridge || ownResolver(c) {
-		return nil
-	}
-	usual, err := read(resolverFile)
-	if err != nil || namesOutward(usual) {
-		return nil
-	}
-	if outward, err := read(outwardFile); err != nil || !namesOutward(outward) {
-		return nil
-	}
-	return []executor.Mount{{Source: outwardFile, Path: resolverFile, ReadOnly: true}}
-}
-
-// ownResolver reports whether a container brings its own resolver file.
-func ownResolver(c *cluster.Container) bool {
-	return slices.ContainsFunc(c.Mounts, func(m cluster.Mount) bool { return m.Path == resolverFile }) ||
-		slices.ContainsFunc(c.Files, func(f cluster.File) bool { return f.Path == resolverFile })
-}
-
-// namesOutward reports whether a resolver file names a server beyond the machine's loopback.
-func namesOutward(text []byte) bool {
-	for line := range strings.Lines(string(text)) {
-		words := strings.Fields(line)
-		if len(words) < 2 || words[0] != "nameserver" {
-			continue
-		}
-		if addr, err := netip.ParseAddr(words[1]); err == nil && !addr.IsLoopback() {
-			return true
-		}
-	}
-	return false
+	return n.networks.Leave(ctx, uuid)
 }

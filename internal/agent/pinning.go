@@ -4,23 +4,35 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
 
+// pinTimeout limits the move of one container.
+const pinTimeout = 10 * time.Second
+
 // pins keeps containers without CPUs of their own off the exclusive CPUs of others. The assignments alone say which
 // CPUs are exclusive, so a new run of the agent knows them from its records.
 type pins struct {
+	node *node.Node
+	// cpus are the CPUs that all tasks run on, in ascending order; empty if the agent offers no cores.
+	cpus      []int
+	executors *executors
+	attempts  func() []attempt.Status // ordered by UUID
+
 	wake chan struct{} // capacity 1
 
 	mu sync.Mutex             // held while containers are moved
 	on map[executor.ID]string // CPUs of containers that this run of the agent pinned
 }
 
-func newPins() *pins { return &pins{wake: make(chan struct{}, 1), on: map[executor.ID]string{}} }
+// begin prepares for a run of the agent.
+func (p *pins) begin() { p.wake, p.on = make(chan struct{}, 1), map[executor.ID]string{} }
 
 // made records the CPUs of a new container, which then need not be set again.
 func (p *pins) made(id executor.ID, cpus string) {
@@ -43,105 +55,87 @@ func coresOf(uses []cluster.DeviceUse) (cpus []int) {
 
 // sharedCPUs returns the CPUs of containers without CPUs of their own, in the kernel's list format. They are the CPUs
 // that no live attempt holds, or all if none is left. It is "" if the agent offers no cores.
-func (a *Agent) sharedCPUs() string {
-	if len(a.CPUs) == 0 {
+func (p *pins) sharedCPUs() string {
+	if len(p.cpus) == 0 {
 		return ""
 	}
-	a.mu.Lock()
 	var held []int
-	for _, t := range a.tasks { // order-free: a set
-		if v := t.view.Load(); len(t.cores) > 0 && (v == nil || !v.rec.Terminal()) {
-			held = append(held, t.cores...)
+	for _, a := range p.attempts() {
+		if v := a.View; len(a.Cores) > 0 && (v == nil || !v.Record.Terminal()) {
+			held = append(held, a.Cores...)
 		}
 	}
-	a.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(a.CPUs), func(cpu int) bool { return slices.Contains(held, cpu) })
+	left := slices.DeleteFunc(slices.Clone(p.cpus), func(cpu int) bool { return slices.Contains(held, cpu) })
 	if len(left) == 0 {
-		left = a.CPUs
+		left = p.cpus
 	}
 	return devices.FormatCPUs(left)
 }
 
 // repin moves all containers on shared CPUs to the currently shared ones. It may be called concurrently.
-func (a *Agent) repin(ctx context.Context) {
-	if len(a.CPUs) == 0 {
+func (p *pins) repin(ctx context.Context) {
+	if len(p.cpus) == 0 {
 		return
 	}
-	a.pins.mu.Lock()
-	defer a.pins.mu.Unlock()
-	to := a.sharedCPUs()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to := p.sharedCPUs()
 	there := map[executor.ID]bool{}
-	for _, t := range a.attempts() {
-		v := t.view.Load()
-		if v == nil || v.def == nil {
+	for _, a := range p.attempts() {
+		v := a.View
+		if v == nil || v.Definition == nil {
 			continue
 		}
-		for i := range v.rec.Containers {
-			c := &v.rec.Containers[i]
-			pinned := i < len(v.def.Containers) && v.def.Containers[i].Resources.Cores() > 0
+		for i := range v.Record.Containers {
+			c := &v.Record.Containers[i]
+			pinned := i < len(v.Definition.Containers) && v.Definition.Containers[i].Resources.Cores() > 0
 			if pinned || c.Progress == attempt.Waiting || c.Progress == attempt.Exited {
 				continue
 			}
-			if there[c.ID] = true; a.pins.on[c.ID] == to {
+			if there[c.ID] = true; p.on[c.ID] == to {
 				continue
 			}
-			if err := a.pinTo(ctx, v.rec.Executor, c.ID, to); err != nil {
-				a.Logger.Warn("a container cannot be moved to other CPUs", "task", t.id, "container", c.ID, "cpus", to,
+			if err := p.pinTo(ctx, v.Record.Executor, c.ID, to); err != nil {
+				p.node.Logger.Warn("a container cannot be moved to other CPUs", "task", a.Task, "container", c.ID, "cpus", to,
 					"error", err)
 				continue
 			}
-			a.pins.on[c.ID] = to
+			p.on[c.ID] = to
 		}
 	}
-	for id := range a.pins.on { // order-free: containers are independent
+	for id := range p.on { // order-free: containers are independent
 		if !there[id] {
-			delete(a.pins.on, id)
+			delete(p.on, id)
 		}
 	}
 }
 
 // pinTo moves a container if its executor supports that.
-func (a *Agent) pinTo(ctx context.Context, name string, id executor.ID, cpus string) error {
-	exec, err := a.executorByName(name)
+func (p *pins) pinTo(ctx context.Context, name string, id executor.ID, cpus string) error {
+	exec, err := p.executors.named(name)
 	if err != nil {
 		return err
 	}
-	p, ok := exec.(executor.Pinner)
+	pinner, ok := exec.(executor.Pinner)
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pinTimeout)
 	defer cancel()
-	return p.Pin(ctx, id, cpus)
+	return pinner.Pin(ctx, id, cpus)
 }
 
-// attempts returns all known attempts, ordered by UUID.
-func (a *Agent) attempts() []*task {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := make([]*task, 0, len(a.tasks))
-	for _, uuid := range sortedKeys(a.tasks) {
-		all = append(all, a.tasks[uuid])
-	}
-	return all
-}
+// freed makes watch spread containers over the CPUs that an attempt no longer holds.
+func (p *pins) freed() { node.Nudge(p.wake) }
 
-// unpin makes watchPins spread containers over the freed CPUs.
-func (a *Agent) unpin() {
-	select {
-	case a.pins.wake <- struct{}{}:
-	default:
-	}
-}
-
-// watchPins moves containers as CPUs become free, until ctx ends.
-func (a *Agent) watchPins(ctx context.Context) {
+// watch moves containers as CPUs become free, until ctx ends.
+func (p *pins) watch(ctx context.Context) {
 	for {
-		a.repin(ctx)
+		p.repin(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.pins.wake:
+		case <-p.wake:
 		}
 	}
 }

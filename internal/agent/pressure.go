@@ -9,11 +9,22 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Defaults of Config, in percent: the share of time that tasks wait for memory, and the share of memory that is free.
+// Defaults of PressureConfig, in percent: the share of time that tasks wait for memory, and the share of memory that is
+// free.
 const (
 	DefaultPressureStall = 10.0
 	DefaultPressureFree  = 5.0
 )
+
+// PressureConfig are the thresholds of memory pressure, in percent.
+type PressureConfig struct {
+	// Stall is the share of time that tasks wait for memory, where the kernel reports it (PSI); default
+	// DefaultPressureStall.
+	Stall float64
+	// Free is the free share of memory, of the machine or of the limit of all tasks; default DefaultPressureFree. Where
+	// the kernel reports the waiting time, the machine's free share counts only if Free differs from the default.
+	Free float64
+}
 
 // pressureMeasurements is how many consecutive measurements begin or end memory pressure. Pressure ends with
 // hysteresis: at less than half of the stall threshold and at 1.5 times the free threshold.
@@ -21,6 +32,7 @@ const pressureMeasurements = 3
 
 // memoryPressure decides whether the machine is short of memory. It belongs to the goroutine that measures.
 type memoryPressure struct {
+	config       PressureConfig
 	above, below int
 	current      *cluster.Pressure // nil without pressure
 	// namedAt is when the victim was named. spared holds earlier victims that nobody moved: a daemon's task belongs on
@@ -34,9 +46,9 @@ const victimInterval = 30 * time.Second
 
 // exceededThresholds describes the thresholds that the measurement exceeds, "" for none. The factor is 1 to begin
 // pressure and larger to end it. The kernel's stall time takes precedence over the machine's free share unless the
-// operator set PressureFree.
-func (c *Config) exceededThresholds(s *facts.Scarcity, factor float64) string {
-	stall, free := c.PressureStall, c.PressureFree
+// operator set Free.
+func (c *PressureConfig) exceededThresholds(s *facts.Scarcity, factor float64) string {
+	stall, free := c.Stall, c.Free
 	if stall <= 0 {
 		stall = DefaultPressureStall
 	}
@@ -58,8 +70,9 @@ func (c *Config) exceededThresholds(s *facts.Scarcity, factor float64) string {
 }
 
 // update takes a measurement and the running attempts. It reports whether the server needs to know at once.
-func (q *memoryPressure) update(c *Config, s *facts.Scarcity, running []measured, now time.Time) bool {
+func (q *memoryPressure) update(s *facts.Scarcity, running []measured, now time.Time) bool {
 	const hysteresis = 1.5
+	c := &q.config
 	why := c.exceededThresholds(s, 1)
 	if why != "" {
 		q.above, q.below = q.above+1, 0
@@ -104,8 +117,8 @@ func (q *memoryPressure) update(c *Config, s *facts.Scarcity, running []measured
 
 // movable reports whether an attempt may be a victim: one of a service that runs and has no stop.
 func (m *measured) movable() bool {
-	d := &m.view.rec.Desired
-	return !d.Batch() && d.Stop == nil && m.view.def != nil && m.view.rec.IsUp()
+	d := &m.view.Record.Desired
+	return !d.Batch() && d.Stop == nil && m.view.Definition != nil && m.view.Record.IsUp()
 }
 
 // stillMovable reports whether the named attempt can still be moved. While it can, no other attempt is named.
@@ -129,7 +142,7 @@ func victim(running []measured, spared map[string]bool) (uuid string, id cluster
 		if !m.movable() || spared[m.stats.UUID] {
 			continue
 		}
-		beyond := m.stats.Memory - m.view.reserved()
+		beyond := m.stats.Memory - m.view.ReservedMemory()
 		if best == nil || worse(m, beyond, best, excess) {
 			best, excess = m, beyond
 		}
@@ -137,13 +150,13 @@ func victim(running []measured, spared map[string]bool) (uuid string, id cluster
 	if best == nil {
 		return "", "", ""
 	}
-	d := &best.view.rec.Desired
+	d := &best.view.Record.Desired
 	why = fmt.Sprintf("priority %d, uses %v, ", d.Priority, best.stats.Memory)
 	if excess > 0 {
 		why += fmt.Sprintf("%v more than it reserved", excess)
 	} else {
 		why += fmt.Sprintf("the most of those, none of which uses more than it reserved; it reserved %v",
-			best.view.reserved())
+			best.view.ReservedMemory())
 	}
 	if best.stats.Growth >= cluster.MiB {
 		why += fmt.Sprintf(", and grows by %v a minute", best.stats.Growth)
@@ -153,7 +166,7 @@ func victim(running []measured, spared map[string]bool) (uuid string, id cluster
 
 // worse reports whether m, with beyond as its excess over the reservation, is a better victim than best.
 func worse(m *measured, beyond cluster.Bytes, best *measured, excess cluster.Bytes) bool {
-	p, q := m.view.rec.Desired.Priority, best.view.rec.Desired.Priority
+	p, q := m.view.Record.Desired.Priority, best.view.Record.Desired.Priority
 	switch {
 	case p != q:
 		return p < q
@@ -161,12 +174,4 @@ func worse(m *measured, beyond cluster.Bytes, best *measured, excess cluster.Byt
 		return beyond > excess
 	}
 	return m.stats.Memory > best.stats.Memory
-}
-
-// reserved returns the memory that the scheduler counts for the attempt.
-func (v *view) reserved() (sum cluster.Bytes) {
-	for i := range v.def.Containers {
-		sum += v.def.Containers[i].Resources.Memory
-	}
-	return sum
 }

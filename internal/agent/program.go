@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/berthd/berth/internal/agent/attempt"
@@ -29,21 +31,20 @@ type runningProgram struct {
 	ports     map[string]int // that the program listens on, by name
 }
 
-// program returns the program of a running container: the named one, or the first essential one. It may be called on
-// any goroutine.
-func (t *task) program(name string) (p runningProgram, err error) {
-	if p.executor, p.id, err = t.runningContainer(name); err != nil {
+// programOf returns the program of a running container: the named one, or the first essential one.
+func programOf(t *task, name string) (p runningProgram, err error) {
+	if p.executor, p.id, err = t.RunningContainer(name); err != nil {
 		return p, err
 	}
 	p.task = t
-	v := t.view.Load()
-	p.ports = make(map[string]int, len(v.rec.Desired.Ports))
-	for name, number := range v.rec.Desired.Ports { // order-free: ports are independent
-		p.ports[name] = v.def.PortInside(name, number)
+	v := t.View()
+	p.ports = make(map[string]int, len(v.Record.Desired.Ports))
+	for name, number := range v.Record.Desired.Ports { // order-free: ports are independent
+		p.ports[name] = v.Definition.PortInside(name, number)
 	}
-	for i := range v.rec.Containers {
-		if c := &v.rec.Containers[i]; c.ID == p.id && c.Progress == attempt.Running {
-			p.process, p.container = c.Process, v.def.Containers[i].Name
+	for i := range v.Record.Containers {
+		if c := &v.Record.Containers[i]; c.ID == p.id && c.Progress == attempt.Running {
+			p.process, p.container = c.Process, v.Definition.Containers[i].Name
 			return p, nil
 		}
 	}
@@ -51,23 +52,23 @@ func (t *task) program(name string) (p runningProgram, err error) {
 }
 
 // serveProgram serves a stream of frames to a running program. The last frame carries the result.
-func (a *Agent) serveProgram(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+func (s *streamServer) serveProgram(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
-	end, err := a.serveFrames(ctx, r, stream, frames)
+	end, err := s.serveFrames(ctx, r, stream, frames)
 	if err != nil {
 		end = transport.ExecEnd{Error: plain.Text(err)}
 	}
 	return frames.End(end)
 }
 
-func (a *Agent) serveFrames(ctx context.Context, r transport.StreamRequest, in io.Reader,
+func (s *streamServer) serveFrames(ctx context.Context, r transport.StreamRequest, in io.Reader,
 	out *transport.FrameWriter,
 ) (end transport.ExecEnd, err error) {
-	t := a.task(r.Task, r.UUID)
+	t := s.task(r.Task, r.UUID)
 	if t == nil {
 		return end, errors.New("the node does not have the task")
 	}
-	p, err := t.program(r.Container)
+	p, err := programOf(t, r.Container)
 	if err != nil {
 		return end, err
 	}
@@ -76,15 +77,15 @@ func (a *Agent) serveFrames(ctx context.Context, r transport.StreamRequest, in i
 	frames := transport.NewFrameReader(in)
 	switch {
 	case r.Kind == transport.StreamTerminal && r.Terminal != nil:
-		end.Code, err = a.terminal(ctx, cancel, p, *r.Terminal, frames, out)
+		end.Code, err = s.terminal(ctx, cancel, p, *r.Terminal, frames, out)
 	case r.Kind == transport.StreamForward && r.Forward != nil:
-		err = a.forward(ctx, cancel, p, r.Forward.Port, frames, out)
+		err = s.forward(ctx, cancel, p, r.Forward.Port, frames, out)
 	case r.Kind == transport.StreamCopyOut && r.Copy != nil:
 		err = copyOut(p, *r.Copy, out)
 	case r.Kind == transport.StreamCopyIn && r.Copy != nil:
 		err = copyIn(p, *r.Copy, frames, out)
 	case r.Kind == transport.StreamAttach && r.Attach != nil:
-		end.Code, err = a.attach(ctx, cancel, p, *r.Attach, frames, out)
+		end.Code, err = s.attach(ctx, cancel, p, *r.Attach, frames, out)
 	default:
 		err = errIncomplete
 	}
@@ -104,5 +105,5 @@ func (p *runningProgram) port(name string) (int, error) {
 		return 0, fmt.Errorf("%q is no number of a port, and the task names no ports", name)
 	}
 	return 0, fmt.Errorf("%q is neither a number of a port nor the name of one: the task has %v", name,
-		sortedKeys(p.ports))
+		slices.Sorted(maps.Keys(p.ports)))
 }

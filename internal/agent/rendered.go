@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
+	"github.com/berthd/berth/internal/agent/files"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -92,10 +92,6 @@ type renderedFolder struct {
 	container *cluster.Container
 }
 
-func (t *task) renderedFolder(c *cluster.Container) renderedFolder {
-	return renderedFolder{filepath.Join(t.agent.taskDir(t.uuid), renderedDir, c.Name), c}
-}
-
 // last returns the content that the program got, nil for none.
 func (r renderedFolder) last() *lastContent {
 	last := &lastContent{}
@@ -139,7 +135,7 @@ func (r renderedFolder) write(m renderedContent) error {
 		if text, err := os.ReadFile(name); err == nil && string(text) == m.texts[n] {
 			continue
 		}
-		if err := replaceFile(filepath.Join(r.dir, "next"), name, []byte(m.texts[n]), os.FileMode(mode)); err != nil {
+		if err := files.Replace(filepath.Join(r.dir, "next"), name, []byte(m.texts[n]), os.FileMode(mode)); err != nil {
 			return fmt.Errorf("write file %s: %w", f.Path, err)
 		}
 	}
@@ -184,7 +180,7 @@ func (r renderedFolder) saveLast(m renderedContent) error {
 	}
 	text, err := json.Marshal(&last)
 	if err == nil {
-		err = replaceFile(filepath.Join(r.dir, "next"), filepath.Join(r.dir, lastContentFile), text, 0o600)
+		err = files.Replace(filepath.Join(r.dir, "next"), filepath.Join(r.dir, lastContentFile), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("record the content that a container got: %w", err)
@@ -195,23 +191,4 @@ func (r renderedFolder) saveLast(m renderedContent) error {
 func sum(text string) string {
 	s := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(s[:])
-}
-
-// replaceFile atomically replaces the file name by way of next, which is on the same file system. The file keeps its
-// owner.
-func replaceFile(next, name string, content []byte, mode os.FileMode) error {
-	_ = os.Remove(next)
-	err := os.WriteFile(next, content, 0o600)
-	if old, statErr := os.Lstat(name); err == nil && statErr == nil && os.Geteuid() == 0 {
-		if st, ok := old.Sys().(*syscall.Stat_t); ok {
-			err = os.Lchown(next, int(st.Uid), int(st.Gid))
-		}
-	}
-	if err == nil {
-		err = os.Chmod(next, mode)
-	}
-	if err == nil {
-		err = os.Rename(next, name)
-	}
-	return err
 }

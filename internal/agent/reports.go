@@ -3,12 +3,13 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -22,17 +23,37 @@ const (
 	maxTasksPerReport   = 1000
 )
 
-// Backoff between attempts to send a report, and to send an attempt's part that the server refused for now.
-const (
-	minRetryBackoff = 100 * time.Millisecond
-	maxRetryBackoff = 5 * time.Second
-)
+// maxRetryBackoff is the longest time between attempts to send a report, and to send an attempt's part that the server
+// refused for now. node.MinRetryBackoff is the shortest.
+const maxRetryBackoff = 5 * time.Second
+
+// reportSource takes reports for the server.
+type reportSource interface {
+	// Report sends a report. The reply comes once all that must be durable is durable (P4.6).
+	Report(ctx context.Context, r transport.Report) (transport.ReportReply, error)
+}
+
+// reporter is an attempt as its reports see it. The methods do not block.
+type reporter interface {
+	// AskSent passes on that the request for a permit leaves now.
+	AskSent(ask string)
+	// BarrierPassed passes on that the start barrier was passed by a request that was first sent at asked (Boot).
+	BarrierPassed(asked time.Duration)
+	// BarrierRefused passes on that the server refused the start barrier.
+	BarrierRefused(message string)
+}
 
 // reports holds the newest state of each attempt for the server. Tasks write into it; one sender at a time takes all
 // that changed.
 type reports struct {
-	agent *Agent
-	wake  chan struct{} // capacity 1
+	node   *node.Node
+	source reportSource
+	marks  *state.Marks
+	stats  *reportedStats
+	// answered takes the time at which a request was first sent that a server answered now (Boot).
+	answered func(asked time.Duration)
+
+	wake chan struct{} // capacity 1
 
 	mu          sync.Mutex
 	entries     map[string]*entry // by UUID
@@ -43,28 +64,13 @@ type reports struct {
 	statsUrgent bool              // the statistics must not wait for the next heartbeat
 }
 
-// entry is the report state of one attempt.
-type entry struct {
-	task          *task
-	observed      cluster.Observed
-	barrierAsk    int    // number of the start barrier request, 0 for none
-	sentPermitAsk string // the newest permit request that was sent
-	version       uint64
-	acked         uint64 // the newest version that the server has
-	queued        bool   // is in dirty, or waits for its next attempt
-	failures      int    // how often this version was refused for now
-}
-
-// reportItem is one attempt's part of a report.
-type reportItem struct {
-	entry   *entry
-	version uint64
-	ask     int
-	final   bool
-}
-
-func newReports(a *Agent) *reports {
-	return &reports{agent: a, wake: make(chan struct{}, 1), entries: map[string]*entry{}, held: map[string]bool{}}
+// begin prepares for a run of the agent.
+func (r *reports) begin(marks *state.Marks) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.marks, r.wake = marks, make(chan struct{}, 1)
+	r.entries, r.held, r.dirty = map[string]*entry{}, map[string]bool{}, nil
+	r.urgent, r.facts, r.statsUrgent = false, nil, false
 }
 
 // hold keeps an attempt out of reports until release. Its record becomes durable first: a reported attempt that the
@@ -86,7 +92,7 @@ func (r *reports) release(uuid string) {
 
 // put stores the newest state of an attempt. Ask, unless 0, is the number of the request for its start barrier; a
 // higher number is sent even if nothing else changed.
-func (r *reports) put(t *task, o cluster.Observed, ask int) {
+func (r *reports) put(t reporter, o cluster.Observed, ask int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[o.UUID]
@@ -117,18 +123,7 @@ func (r *reports) queue(e *entry) {
 	r.wakeSender()
 }
 
-// urgent reports whether somebody waits for the answer: barriers and final states are committed before they are
-// acknowledged (P4.6), and a permit is valid for a short time only (P5.2).
-func (e *entry) urgent() bool {
-	return e.barrierAsk != 0 || e.observed.State.Terminal() || e.observed.Ask != e.sentPermitAsk
-}
-
-func (r *reports) wakeSender() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *reports) wakeSender() { node.Nudge(r.wake) }
 
 // drop forgets an attempt.
 func (r *reports) drop(uuid string) {
@@ -166,7 +161,7 @@ func (r *reports) allEntries() ([]cluster.Observed, []reportItem) {
 			continue
 		}
 		o := e.observed
-		o.Node = r.agent.Name
+		o.Node = r.node.Name
 		tasks = append(tasks, o)
 		versions = append(versions, reportItem{entry: e, version: e.version})
 	}
@@ -174,18 +169,6 @@ func (r *reports) allEntries() ([]cluster.Observed, []reportItem) {
 		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	return tasks, versions
-}
-
-// order sorts the entries of a report: urgent ones first, then by task.
-func (e *entry) order(other *entry) int {
-	urgent := func(e *entry) int {
-		if e.urgent() {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(urgent(e), urgent(other)), cmp.Compare(e.observed.Task, other.observed.Task),
-		cmp.Compare(e.observed.Attempt, other.observed.Attempt))
 }
 
 // registered records that a registration carried these versions. Barriers and final states are sent again, because only
@@ -227,7 +210,7 @@ func (r *reports) takeReport() (tasks []cluster.Observed, items []reportItem, fa
 		items = append(items, reportItem{e, e.version, e.barrierAsk, e.urgent()})
 		if e.observed.Ask != e.sentPermitAsk {
 			e.sentPermitAsk = e.observed.Ask
-			e.task.askSent(e.sentPermitAsk)
+			e.task.AskSent(e.sentPermitAsk)
 		}
 	}
 	r.dirty = append([]*entry(nil), r.dirty[n:]...)
@@ -267,14 +250,14 @@ func (r *reports) settle(items []reportItem, refused map[string]transport.Refuse
 		switch {
 		case s.ask == 0:
 			if isRefused {
-				r.agent.Logger.Warn("the server refused a report", "task", e.observed.Task, "attempt",
+				r.node.Logger.Warn("the server refused a report", "task", e.observed.Task, "attempt",
 					e.observed.Attempt,
 					"state", e.observed.State, "reason", no.Reason, "message", no.Message)
 			}
 		case isRefused:
-			e.task.barrierRefused(no.Message)
+			e.task.BarrierRefused(no.Message)
 		default:
-			e.task.barrierPassed(asked)
+			e.task.BarrierPassed(asked)
 		}
 	}
 }
@@ -284,11 +267,11 @@ func (r *reports) retryLater(e *entry) {
 	if e.queued {
 		return // a newer version is queued
 	}
-	p := r.agent.newBackoff(minRetryBackoff, maxRetryBackoff)
-	p.failures = e.failures
+	p := r.node.NewBackoff(node.MinRetryBackoff, maxRetryBackoff)
+	p.SetFailures(e.failures)
 	e.failures++
 	e.queued = true
-	time.AfterFunc(p.next(), func() {
+	time.AfterFunc(p.Next(), func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if e.queued && r.entries[e.observed.UUID] == e && !slices.Contains(r.dirty, e) {
@@ -297,100 +280,4 @@ func (r *reports) retryLater(e *entry) {
 			r.wakeSender()
 		}
 	})
-}
-
-// send reports changes and heartbeats until ctx ends or the session is over, and returns the reason. At most one report
-// is under way at a time.
-func (r *reports) send(ctx context.Context, welcome transport.Welcome) error {
-	heartbeat := time.Duration(welcome.Heartbeat)
-	for seq := uint64(1); ; seq++ {
-		if !r.wait(ctx, r.nextReportDelay(heartbeat)) {
-			return ctx.Err()
-		}
-		tasks, items, facts := r.takeReport()
-		report := transport.Report{
-			Node: r.agent.Name, Session: welcome.Session, Seq: seq, Tasks: tasks, Facts: facts,
-			Stats: r.agent.machine.unreportedUse(),
-		}
-		for i := range tasks {
-			tasks[i].Node, tasks[i].Session, tasks[i].Seq = r.agent.Name, welcome.Session, seq
-		}
-		asked := r.agent.Boot()
-		reply, err := r.deliver(ctx, report)
-		if err != nil {
-			r.requeue(items, facts)
-			return err
-		}
-		if reply.Heartbeat > 0 {
-			heartbeat = time.Duration(reply.Heartbeat)
-		}
-		r.agent.raiseMark(reply.Token, 0)
-		r.agent.rememberServers(reply.Servers)
-		r.agent.machine.noteReported(report.Stats, false)
-		r.settle(items, reply.Refused, asked)
-		r.agent.extendTTLWindow(asked)
-	}
-}
-
-// defaultHeartbeat applies if the server sends none.
-const defaultHeartbeat = 5 * time.Second
-
-// nextReportDelay returns the delay until the next report, a little less than the server expects.
-func (r *reports) nextReportDelay(heartbeat time.Duration) time.Duration {
-	if heartbeat <= 0 {
-		heartbeat = defaultHeartbeat
-	}
-	return transport.AlignReport(time.Now(), time.Duration((0.8+0.1*r.agent.Random())*float64(heartbeat)))
-}
-
-// wait waits until a report is due and reports false if ctx ended.
-func (r *reports) wait(ctx context.Context, beat time.Duration) bool {
-	due := time.NewTimer(beat)
-	defer due.Stop()
-	var soon <-chan time.Time
-	urgentTimer := false
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-due.C:
-			return true
-		case <-soon:
-			return true
-		case <-r.wake:
-		}
-		r.mu.Lock()
-		urgent, some := r.urgent, len(r.dirty) > 0 || r.facts != nil || r.statsUrgent
-		r.mu.Unlock()
-		pause := coalesceDelay
-		if urgent {
-			pause = urgentCoalesceDelay
-		}
-		if urgent && !urgentTimer || some && soon == nil {
-			urgentTimer = urgent
-			timer := time.NewTimer(pause)
-			defer timer.Stop()
-			soon = timer.C
-		}
-	}
-}
-
-// deliver sends one report, under its number, until a server answers or the session is over.
-func (r *reports) deliver(ctx context.Context, report transport.Report) (transport.ReportReply, error) {
-	p := r.agent.newBackoff(minRetryBackoff, maxRetryBackoff)
-	for {
-		reply, err := r.agent.Source.Report(ctx, report)
-		switch {
-		case err == nil:
-			return reply, nil
-		case ctx.Err() != nil:
-			return reply, ctx.Err()
-		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
-			return reply, err
-		}
-		r.agent.Logger.Debug("a report was not answered", "seq", report.Seq, "error", err)
-		if !p.wait(ctx) {
-			return reply, ctx.Err()
-		}
-	}
 }

@@ -3,12 +3,14 @@ package agent
 import (
 	"testing"
 
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 )
 
 // A reported attempt is known to the next run of the agent: no report precedes the durable record.
 func TestWhatIsHeldIsNotReported(t *testing.T) {
-	r := newReports(&Agent{})
+	r := &reports{node: &node.Node{}}
+	r.begin(nil)
 	r.hold("u1")
 	r.put(&task{}, cluster.Observed{UUID: "u1", State: cluster.StatePreparing}, 0)
 	r.put(&task{}, cluster.Observed{UUID: "u1", State: cluster.StateStarting}, 1)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -18,6 +20,11 @@ const (
 
 // requestRates holds the rate of answered requests of each task, from the tasks' own counters.
 type requestRates struct {
+	node     *node.Node
+	attempts func() []attempt.Status
+	// count returns the number of requests that the program at a port of this node has answered so far.
+	count func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error)
+
 	mu  sync.Mutex
 	all map[string]requestCount // by UUID
 }
@@ -68,8 +75,8 @@ func (r *requestRates) retain(uuids map[string]bool) {
 	}
 }
 
-// watchRequests reads the request counters of tasks until ctx ends.
-func (a *Agent) watchRequests(ctx context.Context) {
+// watch reads the request counters of tasks until ctx ends.
+func (r *requestRates) watch(ctx context.Context) {
 	tick := time.NewTicker(requestCountInterval)
 	defer tick.Stop()
 	for {
@@ -78,20 +85,19 @@ func (a *Agent) watchRequests(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		a.countRequests(ctx)
+		r.read(ctx)
 	}
 }
 
-// countRequests reads each counter once. It forgets the rate of a task that does not answer.
-func (a *Agent) countRequests(ctx context.Context) {
-	var views []*view
-	a.mu.Lock()
-	for _, t := range a.tasks { // order-free: each is read on its own
-		if v := t.view.Load(); v != nil && v.rec.Desired.RequestCounter != nil && v.def != nil && v.rec.IsUp() {
+// read reads each counter once. It forgets the rate of a task that does not answer.
+func (r *requestRates) read(ctx context.Context) {
+	var views []*attempt.View
+	for _, a := range r.attempts() {
+		v := a.View
+		if v != nil && v.Record.Desired.RequestCounter != nil && v.Definition != nil && v.Record.IsUp() {
 			views = append(views, v)
 		}
 	}
-	a.mu.Unlock()
 	answered := make(map[string]bool, len(views))
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -100,30 +106,30 @@ func (a *Agent) countRequests(ctx context.Context) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			d := &v.rec.Desired
-			total, err := a.Requests(ctx, requestCounterPort(v), *d.RequestCounter)
+			d := &v.Record.Desired
+			total, err := r.count(ctx, requestCounterPort(v), *d.RequestCounter)
 			if err != nil {
-				a.Logger.Debug("the request counter of a task cannot be read",
+				r.node.Logger.Debug("the request counter of a task cannot be read",
 					"task", d.Task, "attempt", d.Attempt, "error", err)
 				return
 			}
-			a.requests.add(d.UUID, total, a.Boot())
+			r.add(d.UUID, total, r.node.Boot())
 			mu.Lock()
 			defer mu.Unlock()
 			answered[d.UUID] = true
 		})
 	}
 	all.Wait()
-	a.requests.retain(answered)
+	r.retain(answered)
 }
 
 // requestCounterPort returns the number of the port that the request counter source names; the default is the
 // definition's first port.
-func requestCounterPort(v *view) int {
-	name := v.rec.Desired.RequestCounter.Port
-	i := slices.IndexFunc(v.def.Ports, func(p cluster.Port) bool { return p.Name == name || name == "" })
+func requestCounterPort(v *attempt.View) int {
+	name := v.Record.Desired.RequestCounter.Port
+	i := slices.IndexFunc(v.Definition.Ports, func(p cluster.Port) bool { return p.Name == name || name == "" })
 	if i < 0 {
 		return 0
 	}
-	return v.rec.Desired.Ports[v.def.Ports[i].Name]
+	return v.Record.Desired.Ports[v.Definition.Ports[i].Name]
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -23,11 +26,10 @@ func secretContainer() *cluster.Container {
 }
 
 // withSecrets gives an attempt the secrets of secretContainer.
-func withSecrets(t *testing.T) (*task, func(password, token, cert string)) {
+func withSecrets(t *testing.T) (*taskSecrets, func(password, token, cert string)) {
 	t.Helper()
-	a := &Agent{}
-	a.machine.secretsDir = t.TempDir()
-	folder := secretFolder{filepath.Join(a.machine.secretsDir, "u1", "app"), secretContainer()}
+	memory := &secretMemory{dir: t.TempDir()}
+	folder := secretFolder{filepath.Join(memory.dir, "u1", "app"), secretContainer()}
 	give := func(password, token, cert string) {
 		t.Helper()
 		reply := transport.SecretsReply{Secrets: map[string]transport.SecretText{
@@ -41,7 +43,7 @@ func withSecrets(t *testing.T) (*task, func(password, token, cert string)) {
 			t.Fatal(err)
 		}
 	}
-	return &task{agent: a, uuid: "u1"}, give
+	return (&secretProvider{memory: memory}).forTask(attempt.ID{UUID: "u1"}, nil), give
 }
 
 // TestMask masks values in output: whole values, with and without their end of line, the lines of long values, the
@@ -99,7 +101,7 @@ func TestMaskFormerValues(t *testing.T) {
 		last); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	dir := filepath.Join(task.agent.secretsDir("u1"), "app", executor.FormerFolder)
+	dir := filepath.Join(task.memory.of("u1"), "app", executor.FormerFolder)
 	if kept, err := os.ReadDir(dir); err != nil || len(kept) != maxFormerFiles {
 		t.Errorf("%d former values are kept, error %v", len(kept), err)
 	}
@@ -133,6 +135,25 @@ func TestSecretsThatCannotBeVariables(t *testing.T) {
 	}
 }
 
+// secretServer is a server that provides secrets, of which it has none.
+type secretServer struct{ *server }
+
+// Secrets makes the agent keep secrets in memory.
+func (secretServer) Secrets(context.Context, transport.SecretsRequest) (transport.SecretsReply, error) {
+	return transport.SecretsReply{}, errors.New("there are no secrets")
+}
+
+// inMemory returns the path of a folder in memory.
+func inMemory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "berth-agent-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "secrets")
+}
+
 // The message of a ttl check, which the program chooses, is masked as well.
 func TestWordsAreMasked(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -141,12 +162,10 @@ func TestWordsAreMasked(t *testing.T) {
 			{Name: "beat", Type: cluster.CheckTTL, Meaning: cluster.MeaningReadiness, TTL: cluster.Duration(time.Hour)},
 		}
 		def.Containers[0].Secrets = nil
+		w.source, w.secretsDir = secretServer{w.server}, inMemory(t)
+		w.restart()
 		w.service("s1", def)
-		dir := t.TempDir()
-		w.agent.machine.mu.Lock()
-		w.agent.machine.secretsDir = dir
-		w.agent.machine.mu.Unlock()
-		folder := filepath.Join(dir, "s1", "app", "0")
+		folder := filepath.Join(w.secretsDir, "s1", "app", "0")
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +176,7 @@ func TestWordsAreMasked(t *testing.T) {
 			t.Fatal(problem)
 		}
 		w.pass(time.Minute)
-		text := fmt.Sprintf("%+v", w.agent.task("", "s1").view.Load().rec.Looks)
+		text := fmt.Sprintf("%+v", w.agent.attempts.find("", "s1").View().Record.Looks)
 		if !strings.Contains(text, "no login with [secret]") || strings.Contains(text, "Hush") {
 			t.Errorf("the check shows %s", text)
 		}

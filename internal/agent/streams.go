@@ -8,8 +8,11 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
 	"github.com/berthd/berth/internal/plain"
@@ -19,19 +22,38 @@ import (
 // maxStreams limits the number of open byte streams; the agent ignores further requests.
 const maxStreams = 256
 
-// openStream connects a byte stream and serves it. A slow reader delays only its own stream: logs come from files, and
-// a command has its own process.
-func (a *Agent) openStream(ctx context.Context, r transport.StreamRequest) {
-	if n := a.streams.Add(1); n > maxStreams {
-		a.streams.Add(-1)
-		a.Logger.Warn("too many byte streams are open; one was not opened", "task", r.Task)
+// streamSource connects the byte streams that a server asked for.
+type streamSource interface {
+	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
+}
+
+// streamServer serves the byte streams of a node: logs, commands, and requests on images and volumes. Each stream has a
+// goroutine; a slow reader delays only its own stream. Its methods may be called concurrently.
+type streamServer struct {
+	node   *node.Node
+	source streamSource
+	// task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
+	task    func(id cluster.TaskID, uuid string) *task
+	facts   func() cluster.Facts
+	images  *imageServer
+	volumes *volumeServer
+
+	open atomic.Int64 // byte streams that are open
+}
+
+// serve connects a byte stream and serves it on a goroutine of its own. Logs come from files, and a command has its own
+// process.
+func (s *streamServer) serve(ctx context.Context, r transport.StreamRequest) {
+	if n := s.open.Add(1); n > maxStreams {
+		s.open.Add(-1)
+		s.node.Logger.Warn("too many byte streams are open; one was not opened", "task", r.Task)
 		return
 	}
-	a.work.Go(func() {
-		defer a.streams.Add(-1)
-		stream, err := a.Source.Stream(ctx, r.ID)
+	s.node.Go(func() {
+		defer s.open.Add(-1)
+		stream, err := s.source.Stream(ctx, r.ID)
 		if err != nil {
-			a.Logger.Info("a byte stream was not opened", "task", r.Task, "error", err)
+			s.node.Logger.Info("a byte stream was not opened", "task", r.Task, "error", err)
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -39,24 +61,24 @@ func (a *Agent) openStream(ctx context.Context, r transport.StreamRequest) {
 		defer context.AfterFunc(ctx, func() { _ = stream.Close() })()
 		switch r.Kind {
 		case transport.StreamLogs:
-			err = a.serveLogs(ctx, r, stream)
+			err = s.serveLogs(ctx, r, stream)
 		case transport.StreamExec:
-			err = a.serveExec(ctx, r, stream)
+			err = s.serveExec(ctx, r, stream)
 		case transport.StreamImageLoad, transport.StreamImageList, transport.StreamImagePull,
 			transport.StreamImageResolve, transport.StreamImagePrune:
-			err = a.serveImages(ctx, r, stream)
+			err = s.images.Serve(ctx, r, stream)
 		case transport.StreamVolumeList, transport.StreamVolumeRemove:
-			err = a.serveVolumes(ctx, r, stream)
+			err = s.volumes.Serve(r, stream)
 		case transport.StreamTTLUpdate:
-			err = a.serveTTLUpdate(ctx, r, stream)
+			err = s.serveTTLUpdate(ctx, r, stream)
 		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn,
 			transport.StreamAttach:
-			err = a.serveProgram(ctx, r, stream)
+			err = s.serveProgram(ctx, r, stream)
 		default:
 			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)
 		}
 		if err != nil && ctx.Err() == nil {
-			a.Logger.Info("a byte stream ended early", "task", r.Task, "kind", r.Kind, "error", err)
+			s.node.Logger.Info("a byte stream ended early", "task", r.Task, "kind", r.Kind, "error", err)
 		}
 		_ = stream.Close()
 	})
@@ -64,37 +86,37 @@ func (a *Agent) openStream(ctx context.Context, r transport.StreamRequest) {
 
 // serveLogs writes lines as JSON until the end of the log, with Follow until the end of the attempt, or until the
 // reader goes away.
-func (a *Agent) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+func (s *streamServer) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	ask := transport.LogsRequest{Tail: -1}
 	if r.Logs != nil {
 		ask = *r.Logs
 	}
-	t := a.task(r.Task, r.UUID)
+	t := s.task(r.Task, r.UUID)
 	if t == nil {
-		return a.serveKept(ctx, r, ask, json.NewEncoder(stream))
+		return s.serveKept(ctx, r, ask, json.NewEncoder(stream))
 	}
-	v := t.view.Load()
-	if v == nil || v.def == nil {
+	v := t.View()
+	if v == nil || v.Definition == nil {
 		return errors.New("the task's containers are not known")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a.work.Go(func() {
+	s.node.Go(func() {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, stream) // until the reader goes away, or stream is closed
 	})
 
 	out := &lineWriter{to: json.NewEncoder(stream)}
-	opt := options(ask, t.ended)
+	opt := options(ask, t.Ended())
 	var all sync.WaitGroup
-	errs := make([]error, len(v.def.Containers))
-	for i := range v.def.Containers {
-		name := v.def.Containers[i].Name
+	errs := make([]error, len(v.Definition.Containers))
+	for i := range v.Definition.Containers {
+		name := v.Definition.Containers[i].Name
 		if r.Container != "" && r.Container != name {
 			continue
 		}
 		read := func() {
-			errs[i] = logs.Read(ctx, a.logDir(t.uuid, name), opt, out.from(name))
+			errs[i] = logs.Read(ctx, s.node.LogDir(t.id.UUID, name), opt, out.from(name))
 			if errors.Is(errs[i], os.ErrNotExist) {
 				errs[i] = nil
 			}
@@ -149,24 +171,24 @@ func (w *lineWriter) from(container string) func(logs.Line) error {
 }
 
 // serveExec runs a command in a container of a task. The last frame carries the result.
-func (a *Agent) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+func (s *streamServer) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
 	fail := func(err error) error { return frames.End(transport.ExecEnd{Error: plain.Text(err)}) }
-	t := a.task(r.Task, r.UUID)
+	t := s.task(r.Task, r.UUID)
 	if t == nil {
 		return fail(errors.New("the node does not have the task"))
 	}
 	if r.Exec == nil || len(r.Exec.Command) == 0 {
 		return fail(errors.New("no command was given"))
 	}
-	exec, id, err := t.runningContainer(r.Container)
+	exec, id, err := t.RunningContainer(r.Container)
 	if err != nil {
 		return fail(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, feed := io.Pipe()
-	a.work.Go(func() {
+	s.node.Go(func() {
 		defer cancel() // the reader went away: stop the command
 		err := readInput(transport.NewFrameReader(stream), feed, r.Exec.Stdin)
 		_ = feed.CloseWithError(err)

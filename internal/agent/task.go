@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -14,122 +17,104 @@ import (
 )
 
 // task drives one attempt. Its goroutine takes events in, asks the record for the next step, and performs one step at a
-// time.
+// time. Only that goroutine changes the record. Begin, Recover, Adopt and Publish are called before Run begins; all
+// other exported methods may be called on any goroutine.
 type task struct {
-	agent      *Agent
-	id         cluster.TaskID
-	uuid       string
-	attempt    int
+	parts      *Parts
+	id         attempt.ID
 	definition cluster.Ref
-	began      time.Duration // when this run of the agent took the attempt up (Boot)
-	cores      []int         // CPUs that are exclusively the attempt's
+	cores      []int // CPUs that are exclusively the attempt's
 	// acted is the newest assignment that the record has accepted.
 	acted atomic.Pointer[transport.Known]
 	// view is the newest state for readers on other goroutines.
-	view atomic.Pointer[view]
+	view atomic.Pointer[attempt.View]
+	// def is the definition, nil until the agent has it.
+	def atomic.Pointer[cluster.TaskDefinition]
 	// ended is closed once no program of the attempt will run any more.
-	ended chan struct{}
-
-	mu    sync.Mutex
-	inbox []func(*attempt.Record) // events, oldest first
-	over  bool                    // the goroutine takes no more events: the attempt is forgotten
-	wake  chan struct{}           // capacity 1
-	def   *cluster.TaskDefinition
-
-	// secrets are the secrets in memory; all goroutines use it.
-	secrets secretState
-	// services is the state of the services that the task uses; all goroutines use it.
-	services serviceState
+	ended    chan struct{}
+	events   inbox
+	secrets  *taskSecrets
+	services *serviceFollower
 
 	// The remaining fields belong to the task's goroutine.
 	rec         *attempt.Record
-	busy        bool               // a step is running
-	currentStep attempt.Do         // the current step, or the last failed one
-	cancel      context.CancelFunc // cancels the step
-	retryAt     time.Time          // when a failed step is retried
-	retry       *backoff
-	problem     string                 // why the step failed
-	watched     map[executor.ID]func() // stops the watch of a run
-	checking    func()                 // stops the checks, or nil
-	checked     watchedChecks          // the checks that run
-	forgettable bool                   // forget the attempt once nothing is left of it
-	ran         bool                   // the task has run in this run of the agent
+	step        currentStep
+	exits       exitWatch
+	checks      checkRunner
+	trace       taskTrace
+	forgettable bool // forget the attempt once nothing is left of it
 }
 
-// view is a copy of an attempt's state for readers on other goroutines.
-type view struct {
-	rec attempt.Record // with its own slice of containers
-	def *cluster.TaskDefinition
-}
-
-func (a *Agent) newTask(rec *attempt.Record) *task {
+// newTask returns the task of an attempt. Run is its goroutine.
+func newTask(p *Parts, rec *attempt.Record) *task {
 	d := &rec.Desired
+	id := attempt.ID{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID}
 	t := &task{
-		agent: a, id: d.Task, uuid: d.UUID, attempt: d.Attempt, definition: d.Definition, began: a.Boot(),
-		cores: coresOf(d.Devices),
-		ended: make(chan struct{}), wake: make(chan struct{}, 1),
-		rec: rec, watched: map[executor.ID]func(){}, retry: a.newBackoff(minRetryBackoff, fastProbeInterval),
-		ran: rec.Phase == attempt.PhaseRunning,
+		parts: p, id: id, definition: d.Definition, cores: coresOf(d.Devices),
+		ended: make(chan struct{}), events: inbox{wake: make(chan struct{}, 1)}, rec: rec,
+		step:  currentStep{retry: p.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)},
+		trace: taskTrace{parts: p, id: id, began: p.Boot(), ran: rec.Phase == attempt.PhaseRunning},
 	}
+	t.secrets, t.services = p.Secrets.forTask(id, t), p.Services.forTask(id, t)
+	t.exits = exitWatch{
+		node: p.Node, executors: p.Executors, id: id, events: &t.events, running: map[executor.ID]func(){},
+	}
+	t.checks = checkRunner{parts: p, events: &t.events, container: t.RunningContainer, mask: t.secrets.maskText}
 	t.noteAssignment(&transport.Assignment{Desired: rec.Desired, Revision: rec.Revision})
 	return t
 }
 
-// beginAttempt creates an attempt from an assignment.
-func (a *Agent) beginAttempt(ctx context.Context, as *transport.Assignment) {
-	t := a.newTask(attempt.New(as.Desired, as.Revision, a.machine.facts().BootID))
-	a.add(t)
-	a.adopt(t)
-	a.reports.hold(t.uuid)
-	durable := a.store.CommitAttempt(t.rec)
-	a.work.Go(func() {
-		select {
-		case err := <-durable:
-			if err != nil { // an error is no reason to withhold the report
-				a.Logger.Debug("an attempt is reported before its record is durable",
-					"task", t.id, "attempt", t.attempt,
-					"error", err)
-			}
-		case <-ctx.Done():
-		}
-		a.reports.release(t.uuid)
-	})
-	a.work.Go(func() { t.run(ctx) })
+// Begin gives the attempt its definition, nil if the agent does not have it, and its session.
+func (t *task) Begin(def *cluster.TaskDefinition, s attempt.Session) {
+	t.def.Store(def)
+	t.rec.Session = s
 }
 
-// post passes an event to the goroutine. It returns false if the attempt is over; then nobody takes the event. It never
-// blocks.
-func (t *task) post(happened func(*attempt.Record)) bool {
-	t.mu.Lock()
-	over := t.over
-	if !over {
-		t.inbox = append(t.inbox, happened)
-	}
-	t.mu.Unlock()
-	t.wakeUp()
-	return !over
+// Recover continues the record of an earlier run of the agent, from the containers that its executor holds. A nil map
+// means that no container of the attempt can run.
+func (t *task) Recover(held map[executor.ID]executor.Status, boot string) {
+	t.rec.Recover(held, boot, t.parts.Now())
+	t.Publish()
 }
 
-// closeInbox makes post reject events, unless an event already waits.
-func (t *task) closeInbox() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over = len(t.inbox) == 0
-	return t.over
+// Adopt takes over containers without a record and reports whether they are of use. The definition must be known.
+func (t *task) Adopt(name string, held []executor.Status) bool {
+	return attempt.Adopt(t.rec, name, held, t.Definition(), t.parts.Now())
 }
 
-// wakeUp makes the goroutine run once more.
-func (t *task) wakeUp() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+// ID names the attempt.
+func (t *task) ID() attempt.ID { return t.id }
+
+// DefinitionRef names the attempt's definition.
+func (t *task) DefinitionRef() cluster.Ref { return t.definition }
+
+// Commit writes the attempt's record to the disk. The channel gets the result.
+func (t *task) Commit() <-chan error { return t.parts.Store.CommitAttempt(t.rec) }
+
+// Status returns what readers on other goroutines may know of the attempt.
+func (t *task) Status() attempt.Status {
+	return attempt.Status{ID: t.id, Cores: t.cores, View: t.View(), Definition: t.Definition()}
 }
 
-// assigned passes a newer assignment to the attempt. It revives an attempt that was to be forgotten, whose end is then
+// View returns the newest state, nil before the first.
+func (t *task) View() *attempt.View { return t.view.Load() }
+
+// Definition returns the definition, nil until the agent has it.
+func (t *task) Definition() *cluster.TaskDefinition { return t.def.Load() }
+
+// Ended is closed once no program of the attempt will run any more.
+func (t *task) Ended() <-chan struct{} { return t.ended }
+
+// Known returns the newest assignment that the record has accepted.
+func (t *task) Known() transport.Known { return *t.acted.Load() }
+
+// Revision returns that of the newest assignment that the record has accepted.
+func (t *task) Revision() uint64 { return t.acted.Load().Revision }
+
+// Assigned passes a newer assignment to the attempt. It revives an attempt that was to be forgotten, whose end is then
 // reported. It returns false if nothing is left of the attempt to take the assignment.
-func (t *task) assigned(as *transport.Assignment) bool {
-	return t.post(func(r *attempt.Record) {
+func (t *task) Assigned(as *transport.Assignment) bool {
+	return t.events.put(func(r *attempt.Record) {
 		if r.Update(&as.Desired, as.Revision) {
 			t.noteAssignment(as)
 			t.forgettable = false
@@ -143,43 +128,70 @@ func (t *task) noteAssignment(as *transport.Assignment) {
 	t.acted.Store(&known)
 }
 
-func (t *task) defined(d *cluster.TaskDefinition) {
-	t.mu.Lock()
-	t.def = d
-	t.mu.Unlock()
-	t.wakeUp()
+// Defined gives the attempt its definition.
+func (t *task) Defined(d *cluster.TaskDefinition) {
+	t.def.Store(d)
+	t.WakeUp()
 }
 
-func (t *task) hasDefinition() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.def != nil
+// WakeUp makes the goroutine run once more.
+func (t *task) WakeUp() { t.events.nudge() }
+
+// Close makes the attempt take no more events, unless one already waits. It reports whether it did.
+func (t *task) Close() bool { return t.events.close() }
+
+// BarrierPassed passes on that the start barrier was passed by a request that was first sent at asked (Boot).
+func (t *task) BarrierPassed(asked time.Duration) {
+	t.events.put(func(r *attempt.Record) { r.BarrierPassed(asked) })
 }
 
-func (t *task) barrierPassed(asked time.Duration) {
-	t.post(func(r *attempt.Record) { r.BarrierPassed(asked) })
+// BarrierRefused passes on that the server refused the start barrier.
+func (t *task) BarrierRefused(message string) {
+	t.events.put(func(r *attempt.Record) { r.BarrierRefused(message) })
 }
 
-func (t *task) inSession(s attempt.Session) {
-	t.post(func(r *attempt.Record) { r.Session = s })
+// InSession passes on that a session has begun.
+func (t *task) InSession(s attempt.Session) {
+	t.events.put(func(r *attempt.Record) { r.Session = s })
 }
 
-func (t *task) askSent(ask string) {
-	now := t.agent.now()
-	t.post(func(r *attempt.Record) { r.Permit.AskSent(ask, now) })
+// AskSent passes on that the request for a permit leaves now.
+func (t *task) AskSent(ask string) {
+	now := t.parts.Now()
+	t.events.put(func(r *attempt.Record) { r.Permit.AskSent(ask, now) })
 }
 
-func (t *task) barrierRefused(message string) {
-	t.post(func(r *attempt.Record) { r.BarrierRefused(message) })
+// Renew restarts the attempt in place, unless the round is over.
+func (t *task) Renew(round int, why string) {
+	t.events.put(func(r *attempt.Record) {
+		if r.Renew(round, why) {
+			t.parts.Logger.Info("a task is restarted in place", "task", t.id.Task, "attempt", t.id.Attempt,
+				"reason", why)
+		}
+	})
 }
 
-// forget drops the attempt once nothing of it is left on the node. A running attempt continues: the store's ignorance
+// Note shows users what a container that is being made does or waits for.
+func (t *task) Note(container, text string) {
+	t.events.put(func(r *attempt.Record) {
+		if r.Phase == attempt.PhasePreparing {
+			r.Note = "container " + container + ": " + text
+		}
+	})
+}
+
+// SetStamps passes on the current stamps of the attempt's secrets. Work that begins here ends with ctx.
+func (t *task) SetStamps(ctx context.Context, stamps map[string]string) {
+	t.secrets.setStamps(ctx, stamps)
+}
+
+// Forget drops the attempt once nothing of it is left on the node. A running attempt continues: the store's ignorance
 // of it is no reason to stop it (P1.7, P6.6).
-func (t *task) forget() {
-	t.post(func(r *attempt.Record) {
-		if r.MayRun() && !t.agent.Without.Off(clause.Absence) {
-			t.agent.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id, "attempt",
-				t.attempt)
+func (t *task) Forget() {
+	t.events.put(func(r *attempt.Record) {
+		if r.MayRun() && !t.parts.Without.Off(clause.Absence) {
+			t.parts.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id.Task,
+				"attempt", t.id.Attempt)
 			return
 		}
 		t.forgettable = true
@@ -187,13 +199,41 @@ func (t *task) forget() {
 	})
 }
 
-// run is the goroutine. It ends with ctx, or when the attempt is forgotten.
-func (t *task) run(ctx context.Context) {
-	defer t.stopWatching()
+// RunningContainer returns the executor and the id of a running container of the task: the named one, or the first
+// essential one.
+func (t *task) RunningContainer(name string) (executor.Executor, executor.ID, error) {
+	v := t.View()
+	_, id, err := v.Running(name)
+	if err != nil {
+		return nil, "", err
+	}
+	exec, err := t.parts.Executors.named(v.Record.Executor)
+	return exec, id, err
+}
+
+// SignalContainer sends a signal to a container, if it runs. The name lacks "SIG".
+func (t *task) SignalContainer(ctx context.Context, container, name string) error {
+	exec, id, err := t.RunningContainer(container)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+		defer cancel()
+		err = exec.Signal(ctx, id, unix.SignalNum("SIG"+name))
+	}
+	if errors.Is(err, executor.ErrNotRunning) || errors.Is(err, executor.ErrNotFound) {
+		return nil // the next run gets the new values
+	}
+	return err
+}
+
+// Run is the task's goroutine. It ends with ctx, or when the attempt is forgotten.
+func (t *task) Run(ctx context.Context) {
+	defer t.stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		t.handleEvents()
+		for _, happened := range t.events.take() {
+			happened(t.rec)
+		}
 		wait, over := t.advance(ctx)
 		if over {
 			return
@@ -206,7 +246,7 @@ func (t *task) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.wake:
+		case <-t.events.wake:
 		case <-due:
 		}
 		if ctx.Err() != nil {
@@ -215,145 +255,86 @@ func (t *task) run(ctx context.Context) {
 	}
 }
 
-// handleEvents handles the waiting events.
-func (t *task) handleEvents() {
-	t.mu.Lock()
-	happened := t.inbox
-	t.inbox = nil
-	t.mu.Unlock()
-	for _, h := range happened {
-		h(t.rec)
-	}
-}
-
 // advance performs the next step, unless a step is running. It returns how long to wait without an event, negative for
 // ever; over means that the attempt is forgotten.
 func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
-	if t.busy {
-		if t.rec.Attend(t.agent.now()) && t.currentStep == attempt.Prepare {
-			t.cancel()
+	if t.step.busy {
+		if t.rec.Attend(t.parts.Now()) && t.step.do == attempt.Prepare {
+			t.step.cancel()
 		}
-		t.publish()
+		t.Publish()
 		return -1, false
 	}
-	def := t.currentDefinition()
-	now := t.agent.now()
-	t.rec.TTLWindow = t.agent.currentTTLWindow()
+	def := t.Definition()
+	now := t.parts.Now()
+	t.rec.TTLWindow = t.parts.TTLWindow()
 	step := t.rec.Next(def, now)
-	t.publish()
-	t.watch(ctx)
-	t.check(ctx)
-	t.followServices(ctx, def)
+	t.Publish()
+	t.exits.update(ctx, t.rec)
+	t.checks.update(ctx, t.rec, t.Definition())
+	t.services.advance(ctx, t.rec, def)
 	if t.rec.Checks(def).HasDoubted(now) {
-		t.agent.reports.sendSoon() // the reply extends the window of ttl updates
+		t.parts.Reports.sendSoon() // the reply extends the window of ttl updates
 	}
 	if t.rec.Phase == attempt.PhaseGone && t.forgettable {
-		return 0, t.agent.remove(t)
+		return 0, t.parts.Forget(t)
 	}
 	if step.Do == attempt.Wait {
-		t.agent.store.QueueAttempt(t.rec)
+		t.parts.Store.QueueAttempt(t.rec)
 		if step.At == 0 {
 			return -1, false
 		}
 		return max(step.At-now.Boot, 0), false
 	}
-	if step.Do == t.currentStep && !t.retryAt.IsZero() {
-		if left := time.Until(t.retryAt); left > 0 {
-			t.agent.store.QueueAttempt(t.rec)
+	if step.Do == t.step.do && !t.step.retryAt.IsZero() {
+		if left := time.Until(t.step.retryAt); left > 0 {
+			t.parts.Store.QueueAttempt(t.rec)
 			return left, false
 		}
 	}
 	if step.Do == attempt.Prepare {
-		t.agent.store.QueueAttempt(t.rec) // tells the next run of the agent what to remove
+		t.parts.Store.QueueAttempt(t.rec) // tells the next run of the agent what to remove
 	}
 	t.beginStep(ctx, step, def)
 	return -1, false
 }
 
-func (t *task) currentDefinition() *cluster.TaskDefinition {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.def
-}
-
-// publish passes the attempt's state to the reports, the streams and the followers of its log.
-func (t *task) publish() {
-	def := t.currentDefinition()
-	v := &view{rec: *t.rec, def: def}
-	v.rec.Containers = append([]attempt.Container(nil), t.rec.Containers...)
+// Publish passes the attempt's state to the reports, the streams and the followers of its log.
+func (t *task) Publish() {
+	def := t.Definition()
+	v := &attempt.View{Record: *t.rec, Definition: def}
+	v.Record.Containers = append([]attempt.Container(nil), t.rec.Containers...)
 	t.view.Store(v)
 	o := t.rec.Observed(def)
-	if t.problem != "" && !o.State.Terminal() {
-		o.Message = t.problem
+	if t.step.problem != "" && !o.State.Terminal() {
+		o.Message = t.step.problem
 	}
-	if trouble := t.services.trouble.Load(); trouble != nil && o.Message == "" && o.State == cluster.StateRunning {
-		o.Message = *trouble
+	if problem := t.services.message(); problem != "" && o.Message == "" && o.State == cluster.StateRunning {
+		o.Message = problem
 	}
 	ask := 0
 	if t.rec.AtBarrier() {
 		ask = t.rec.Barrier.Ask + 1
 	}
-	t.agent.reports.put(t, o, ask)
-	t.traceRunning(o.State)
+	t.parts.Reports.put(t, o, ask)
+	t.trace.running(o.State, t.rec)
 	if t.rec.Terminal() || t.rec.Phase == attempt.PhaseClosing {
 		select {
 		case <-t.ended:
 		default:
 			close(t.ended)
 			if len(t.cores) > 0 {
-				t.agent.unpin()
+				t.parts.Pins.freed()
 			}
 		}
 	}
 }
 
-// watch waits for the end of each running container.
-func (t *task) watch(ctx context.Context) {
-	for i := range t.rec.Containers {
-		c := &t.rec.Containers[i]
-		_, watched := t.watched[c.ID]
-		if c.Progress != attempt.Running || watched {
-			continue
-		}
-		id, name := c.ID, t.rec.Executor
-		ctx, cancel := context.WithCancel(ctx)
-		t.watched[id] = cancel
-		t.agent.work.Go(func() { t.await(ctx, name, id) })
-	}
-}
-
-// await waits for the end of a run, across failures of the executor.
-func (t *task) await(ctx context.Context, name string, id executor.ID) {
-	p := t.agent.newBackoff(minRetryBackoff, fastProbeInterval)
-	for {
-		exit, err := t.agent.waitForExit(ctx, name, id)
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			t.post(func(r *attempt.Record) {
-				delete(t.watched, id)
-				r.HasExited(id, exit, t.agent.now())
-			})
-			return
-		}
-		t.agent.Logger.Warn("waiting for the end of a container failed", "task", t.id, "attempt", t.attempt,
-			"container", id, "error", err)
-		if !p.wait(ctx) {
-			return
-		}
-	}
-}
-
-// stopWatching stops all work that the goroutine started.
-func (t *task) stopWatching() {
-	for _, end := range t.watched {
-		end()
-	}
-	if t.checking != nil {
-		t.checking()
-	}
-	if t.cancel != nil {
-		t.cancel()
+// stop stops all work that the goroutine started.
+func (t *task) stop() {
+	t.exits.stop()
+	t.checks.stop()
+	if t.step.cancel != nil {
+		t.step.cancel()
 	}
 }

@@ -31,11 +31,11 @@ type counterReading struct {
 }
 
 // readDetails reads the counters of the attempts that are due, by container.
-func (a *Agent) readDetails(found []measured, now time.Duration) map[executor.ID]cluster.Counts {
+func (m *taskMeter) readDetails(found []measured, now time.Duration) map[executor.ID]cluster.Counts {
 	running := map[string]map[executor.ID]executor.Process{} // by executor
 	for i := range found {
-		r := &found[i].view.rec
-		if u := a.use.all[r.Desired.UUID]; u != nil && now < u.detailed.due {
+		r := &found[i].view.Record
+		if u := m.all[r.Desired.UUID]; u != nil && now < u.detailed.due {
 			continue
 		}
 		for j := range r.Containers {
@@ -51,8 +51,8 @@ func (a *Agent) readDetails(found []measured, now time.Duration) map[executor.ID
 	}
 	var counts map[executor.ID]cluster.Counts
 	for name, runs := range running { // order-free: ids are unique
-		e, ok := a.machine.executor(name)
-		if !ok {
+		e, err := m.executors.named(name)
+		if err != nil {
 			continue
 		}
 		d, ok := e.(executor.Detailer)
@@ -69,7 +69,7 @@ func (a *Agent) readDetails(found []measured, now time.Duration) map[executor.ID
 
 // update stores new counters of an attempt's containers and computes its detail. position spreads the attempts of a
 // node over time.
-func (d *detailed) update(v *view, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU,
+func (d *detailed) update(v *attempt.View, use map[executor.ID]executor.Usage, cpu map[executor.ID]cluster.MilliCPU,
 	counts map[executor.ID]cluster.Counts, now time.Duration, position int,
 ) {
 	if now < d.due {
@@ -80,9 +80,9 @@ func (d *detailed) update(v *view, use map[executor.ID]executor.Usage, cpu map[e
 	if d.readings <= 1 {
 		d.due = now + measureInterval*time.Duration(1+position%int(detailInterval/measureInterval))
 	}
-	kept := make(map[executor.ID]counterReading, len(v.rec.Containers))
-	for i := range v.rec.Containers {
-		id := v.rec.Containers[i].ID
+	kept := make(map[executor.ID]counterReading, len(v.Record.Containers))
+	for i := range v.Record.Containers {
+		id := v.Record.Containers[i].ID
 		c, ok := counts[id]
 		if !ok {
 			continue
@@ -100,7 +100,7 @@ func (d *detailed) update(v *view, use map[executor.ID]executor.Usage, cpu map[e
 }
 
 // detailOf sums the containers of an attempt, nil if none has counters.
-func detailOf(v *view, all map[executor.ID]counterReading, use map[executor.ID]executor.Usage,
+func detailOf(v *attempt.View, all map[executor.ID]counterReading, use map[executor.ID]executor.Usage,
 	cpu map[executor.ID]cluster.MilliCPU,
 ) *cluster.UseDetail {
 	if len(all) == 0 {
@@ -108,8 +108,8 @@ func detailOf(v *view, all map[executor.ID]counterReading, use map[executor.ID]e
 	}
 	d := &cluster.UseDetail{}
 	seen := map[uint64]bool{}
-	for i := range v.rec.Containers {
-		id := v.rec.Containers[i].ID
+	for i := range v.Record.Containers {
+		id := v.Record.Containers[i].ID
 		c, ok := all[id]
 		if !ok {
 			continue
@@ -120,37 +120,29 @@ func detailOf(v *view, all map[executor.ID]counterReading, use map[executor.ID]e
 			seen[n.Namespace] = true
 		}
 		d.Rates = d.With(c.rates, shared)
-		if len(v.rec.Containers) > 1 {
+		if len(v.Record.Containers) > 1 {
 			d.Containers = append(d.Containers, cluster.ContainerUse{
-				Name: nameOf(v, i), CPU: cpu[id], Memory: use[id].Memory, Rates: c.rates,
+				Name: v.NameOf(i), CPU: cpu[id], Memory: use[id].Memory, Rates: c.rates,
 			})
 		}
 	}
 	return d
 }
 
-// nameOf returns the name of a container of a record. Records hold containers in the order of the definition.
-func nameOf(v *view, i int) string {
-	if v.def == nil || i >= len(v.def.Containers) {
-		return ""
-	}
-	return v.def.Containers[i].Name
-}
-
 // samples returns the total use of each container since its start, for metrics, in the order of found.
-func (a *Agent) samples(found []measured, use map[executor.ID]executor.Usage) (all []telemetry.ContainerSample) {
+func (m *taskMeter) samples(found []measured, use map[executor.ID]executor.Usage) (all []telemetry.ContainerSample) {
 	for i := range found {
 		v := found[i].view
-		d := &v.rec.Desired
-		u, first := a.use.all[d.UUID], true
-		for j := range v.rec.Containers {
-			id := v.rec.Containers[j].ID
+		d := &v.Record.Desired
+		u, first := m.all[d.UUID], true
+		for j := range v.Record.Containers {
+			id := v.Record.Containers[j].ID
 			used, ok := use[id]
 			if !ok || u == nil {
 				continue
 			}
 			s := telemetry.ContainerSample{
-				Cluster: d.Owner.Cluster, Task: d.Task, Container: nameOf(v, j), CPU: used.CPU, Memory: used.Memory,
+				Cluster: d.Owner.Cluster, Task: d.Task, Container: v.NameOf(j), CPU: used.CPU, Memory: used.Memory,
 				Counts: u.detailed.counts[id].Counts,
 			}
 			if first && u.storage != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/telemetry"
@@ -46,13 +47,9 @@ func TestDetailsAreRates(t *testing.T) {
 		return n
 	}
 	var samples []telemetry.ContainerSample
-	a := &Agent{
-		Config: Config{Boot: func() time.Duration {
-			return now
-		}, Samples: func(s []telemetry.ContainerSample) { samples = s }},
-		tasks: map[string]*task{},
-	}
-	a.machine.byName = map[string]executor.Executor{"box": c}
+	var all []attempt.Status
+	m := measuring(&node.Node{Boot: func() time.Duration { return now }}, c, func() []attempt.Status { return all })
+	m.taken = func(s []telemetry.ContainerSample) { samples = s }
 	add := func(uuid string, kind cluster.Kind, names ...string) {
 		def := definition("web", names...)
 		rec := attempt.New(cluster.Desired{
@@ -65,9 +62,9 @@ func TestDetailsAreRates(t *testing.T) {
 			rec.Containers = append(rec.Containers, attempt.Container{ID: id, Progress: attempt.Running})
 			c.usage[id] = executor.Usage{Memory: cluster.MiB}
 		}
-		tk := &task{uuid: uuid}
-		tk.view.Store(&view{rec: *rec, def: def})
-		a.tasks[uuid] = tk
+		all = append(all, attempt.Status{
+			ID: attempt.ID{UUID: uuid}, View: &attempt.View{Record: *rec, Definition: def},
+		})
 	}
 	add("u1", cluster.KindService, "app", "side")
 	add("u2", cluster.KindJob, "alone")
@@ -76,7 +73,7 @@ func TestDetailsAreRates(t *testing.T) {
 		u := c.usage["app"]
 		u.CPU += measureInterval / 4
 		c.usage["app"] = u
-		last = a.measureTasks()
+		last = m.measure()
 		now += measureInterval
 	}
 	for id, n := range c.asked {

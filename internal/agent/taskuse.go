@@ -1,18 +1,15 @@
 package agent
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/telemetry"
 )
-
-// maxTaskStats is how many attempts one report may hold statistics of; the next report holds the others.
-const maxTaskStats = 200
 
 // The growth of memory is computed from maxSamples samples, one each sampleInterval: ten minutes in all.
 const (
@@ -72,81 +69,102 @@ type attemptUse struct {
 	storage  *cluster.StorageUse
 }
 
-// taskUse measures attempts. It belongs to the goroutine that measures.
-type taskUse struct {
+// taskMeter measures what attempts use. It belongs to the goroutine that measures.
+type taskMeter struct {
+	node      *node.Node
+	executors *executors
+	attempts  func() []attempt.Status // ordered by UUID
+	requests  *requestRates
+	storage   storageMeter
+	// taken, unless nil, gets the use of each container since its start, after each measurement.
+	taken func([]telemetry.ContainerSample)
+
 	all   map[string]*attemptUse // by UUID
 	round uint64
 }
 
+// storageMeter knows what the volumes of attempts use.
+type storageMeter interface {
+	// Use returns the use of the attempt's volumes that the agent keeps, or before if that is the same; nil if it has
+	// none.
+	Use(v *attempt.View, before *cluster.StorageUse) *cluster.StorageUse
+}
+
+// begin prepares for a run of the agent.
+func (m *taskMeter) begin() { m.all, m.round = map[string]*attemptUse{}, 0 }
+
+// running returns the number of attempts with a running program.
+func (m *taskMeter) running() int {
+	n := 0
+	for _, a := range m.attempts() {
+		if a.View != nil && a.View.Record.MayRun() {
+			n++
+		}
+	}
+	return n
+}
+
 // measured is a running attempt with its use.
 type measured struct {
-	view  *view
+	view  *attempt.View
 	stats cluster.TaskStats
 }
 
-// measureTasks measures all running attempts, ordered by UUID.
-func (a *Agent) measureTasks() []measured {
-	if a.use.all == nil {
-		a.use.all = map[string]*attemptUse{}
-	}
-	a.use.round++
-	now := a.Boot()
+// measure measures all running attempts, ordered by UUID.
+func (m *taskMeter) measure() []measured {
+	m.round++
+	now := m.node.Boot()
 	var found []measured
 	running := map[string]map[executor.ID]executor.Process{} // by executor
-	a.mu.Lock()
-	for _, t := range a.tasks { // order-free: sorted below
-		v := t.view.Load()
-		if v == nil || !v.rec.MayRun() {
+	for _, a := range m.attempts() {
+		v := a.View
+		if v == nil || !v.Record.MayRun() {
 			continue
 		}
 		found = append(found, measured{view: v})
-		for i := range v.rec.Containers {
-			if c := &v.rec.Containers[i]; c.Progress == attempt.Running {
-				if running[v.rec.Executor] == nil {
-					running[v.rec.Executor] = map[executor.ID]executor.Process{}
+		for i := range v.Record.Containers {
+			if c := &v.Record.Containers[i]; c.Progress == attempt.Running {
+				if running[v.Record.Executor] == nil {
+					running[v.Record.Executor] = map[executor.ID]executor.Process{}
 				}
-				running[v.rec.Executor][c.ID] = c.Process
+				running[v.Record.Executor][c.ID] = c.Process
 			}
 		}
 	}
-	a.mu.Unlock()
-	slices.SortFunc(found, func(x, y measured) int {
-		return cmp.Compare(x.view.rec.Desired.UUID, y.view.rec.Desired.UUID)
-	})
 	usage := map[executor.ID]executor.Usage{}
 	for name, runs := range running { // order-free: ids are unique
-		if e, ok := a.machine.executor(name); ok {
-			if m, ok := e.(executor.Meter); ok {
-				maps.Copy(usage, m.Usage(runs))
+		if e, err := m.executors.named(name); err == nil {
+			if meter, ok := e.(executor.Meter); ok {
+				maps.Copy(usage, meter.Usage(runs))
 			}
 		}
 	}
-	counts := a.readDetails(found, now)
+	counts := m.readDetails(found, now)
 	kept := found[:0]
 	for i, f := range found {
-		if s, ok := a.use.update(&f.view.rec, usage, now); ok {
-			s.Requests = a.requests.rate(s.UUID)
-			u := a.use.all[s.UUID]
+		if s, ok := m.update(&f.view.Record, usage, now); ok {
+			s.Requests = m.requests.rate(s.UUID)
+			u := m.all[s.UUID]
 			u.detailed.update(f.view, usage, u.cpu, counts, now, i)
 			s.Detail = u.detailed.detail
-			s.Storage = a.volumeUse(f.view, u.storage)
+			s.Storage = m.storage.Use(f.view, u.storage)
 			u.storage = s.Storage
 			kept = append(kept, measured{f.view, s})
 		}
 	}
-	if a.Samples != nil {
-		a.Samples(a.samples(kept, usage))
+	if m.taken != nil {
+		m.taken(m.samples(kept, usage))
 	}
-	for uuid, u := range a.use.all { // order-free: attempts are independent
-		if u.round != a.use.round {
-			delete(a.use.all, uuid)
+	for uuid, u := range m.all { // order-free: attempts are independent
+		if u.round != m.round {
+			delete(m.all, uuid)
 		}
 	}
 	return kept
 }
 
 // update sums the use of an attempt's containers; ok is false if none is known.
-func (m *taskUse) update(
+func (m *taskMeter) update(
 	r *attempt.Record, usage map[executor.ID]executor.Usage, now time.Duration,
 ) (s cluster.TaskStats, ok bool) {
 	u := m.all[r.Desired.UUID]
@@ -194,51 +212,4 @@ func (m *taskUse) update(
 	s.Growth = u.trend.add(now, s.Memory)
 	u.runs, u.at, u.stats = runs, now, s
 	return s, true
-}
-
-// changedStats returns the statistics that differ notably from the reported ones, at most maxTaskStats. Those with the
-// oldest report come first.
-func changedStats(each []cluster.TaskStats, reported map[string]reportedStats) []cluster.TaskStats {
-	var out []cluster.TaskStats
-	for _, s := range each {
-		if before, known := reported[s.UUID]; !known || s.Notable(before.stats) {
-			out = append(out, s)
-		}
-	}
-	if len(out) > maxTaskStats {
-		slices.SortStableFunc(out, func(x, y cluster.TaskStats) int {
-			return cmp.Compare(reported[x.UUID].no, reported[y.UUID].no)
-		})
-		out = out[:maxTaskStats]
-	}
-	return out
-}
-
-// reportedStats is the newest report about an attempt and the number of that report.
-type reportedStats struct {
-	stats cluster.TaskStats
-	no    uint64
-}
-
-// A change of an attempt's use by at least these amounts, and by half, is reported at once, so that its service scales
-// in time. Such reports are at least minJumpInterval apart.
-const (
-	jumpCPU         = cluster.MilliCPU(100)
-	jumpMemory      = 64 * cluster.MiB
-	minJumpInterval = 5 * time.Second
-)
-
-// hasJump reports whether the use of an attempt changed so much.
-func hasJump(each []cluster.TaskStats, reported map[string]reportedStats) bool {
-	return slices.ContainsFunc(each, func(s cluster.TaskStats) bool {
-		before, known := reported[s.UUID]
-		b := before.stats
-		return known && (isLargeChange(int64(s.CPU), int64(b.CPU), int64(jumpCPU)) ||
-			isLargeChange(int64(s.Memory), int64(b.Memory), int64(jumpMemory)))
-	})
-}
-
-func isLargeChange(now, reported, least int64) bool {
-	change := max(now-reported, reported-now)
-	return change >= least && change >= reported/2
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -73,9 +74,9 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 		var cpu time.Duration
 		work := func(milli, looks int, memory cluster.Bytes) {
 			for range looks {
-				cpu += measureInterval * time.Duration(milli) / 1000
+				cpu += measureEvery * time.Duration(milli) / 1000
 				w.setUsage("s1", executor.Usage{CPU: cpu, Memory: memory})
-				w.pass(measureInterval)
+				w.pass(measureEvery)
 			}
 		}
 		work(100, 10, 50*cluster.MiB)
@@ -104,7 +105,7 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 			t.Errorf("a jump was told %d times: %+v", len(all)-was, all[was:])
 		}
 		w.restart() // a session begins with all statistics
-		w.pass(3 * measureInterval)
+		w.pass(3 * measureEvery)
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		if reg := w.server.regs[len(w.server.regs)-1]; reg.Stats == nil {
@@ -115,7 +116,8 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 
 // The use of a program before its restart does not count for the next program.
 func TestRestartBeginsTheMeasureAnew(t *testing.T) {
-	m := taskUse{all: map[string]*attemptUse{}}
+	var m taskMeter
+	m.begin()
 	r := attempt.New(cluster.Desired{UUID: "u"}, 1, "b")
 	r.Containers = []attempt.Container{{ID: "u-0-1"}}
 	now := time.Hour
@@ -142,7 +144,7 @@ func TestRestartBeginsTheMeasureAnew(t *testing.T) {
 
 // A report has statistics of 200 attempts; the next reports have the others.
 func TestNewsAreBoundedAndFair(t *testing.T) {
-	var m machine
+	m := reportedStats{facts: func() cluster.Facts { return cluster.Facts{} }}
 	heard := map[string]int{}
 	for round := range 10 {
 		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
@@ -152,15 +154,15 @@ func TestNewsAreBoundedAndFair(t *testing.T) {
 				Memory: cluster.Bytes(1+round) * cluster.GiB,
 			})
 		}
-		m.stats = s
-		n := m.unreportedUse()
+		m.newest = s
+		n := m.unreported()
 		if len(n.Each) != maxTaskStats {
 			t.Fatalf("%d in a report, want %d", len(n.Each), maxTaskStats)
 		}
 		for _, e := range n.Each {
 			heard[e.UUID]++
 		}
-		m.noteReported(n, false)
+		m.note(n, false)
 	}
 	for uuid, n := range heard {
 		if n < 3 || n > 5 {
@@ -232,29 +234,44 @@ func TestRequestsAreARate(t *testing.T) {
 
 // The cost of one measurement of 200 tasks, without the executor's.
 func BenchmarkMeasureTasks(b *testing.B) {
-	a := &Agent{Config: Config{Boot: func() func() time.Duration {
-		now := time.Hour
-		return func() time.Duration { now += measureInterval; return now }
-	}()}, tasks: map[string]*task{}}
+	now := time.Hour
+	n := &node.Node{Boot: func() time.Duration { now += measureInterval; return now }}
+	var all []attempt.Status
 	usage := map[executor.ID]executor.Usage{}
 	for i := range 200 {
 		uuid := fmt.Sprintf("u%03d", i)
 		rec := attempt.New(cluster.Desired{Task: cluster.TaskID(uuid), UUID: uuid}, 1, "b")
 		rec.Executor = "box"
 		rec.Containers = []attempt.Container{{ID: executor.ID(uuid), Progress: attempt.Running}}
-		t := &task{uuid: uuid}
-		t.view.Store(&view{rec: *rec, def: definition("web", "app")})
-		a.tasks[uuid] = t
+		all = append(all, attempt.Status{
+			ID: attempt.ID{UUID: uuid}, View: &attempt.View{Record: *rec, Definition: definition("web", "app")},
+		})
 		usage[executor.ID(uuid)] = executor.Usage{Memory: cluster.MiB}
 	}
-	a.machine.byName = map[string]executor.Executor{"box": fixed{usage: usage}}
+	m := measuring(n, fixed{usage: usage}, func() []attempt.Status { return all })
 	b.ReportAllocs()
 	for b.Loop() {
-		if got := a.measureTasks(); len(got) != 200 {
+		if got := m.measure(); len(got) != 200 {
 			b.Fatal(len(got))
 		}
 	}
 }
+
+// measuring returns a meter of attempts on the executor "box".
+func measuring(n *node.Node, box executor.Executor, attempts func() []attempt.Status) *taskMeter {
+	execs := newExecutors(n, nil, nil)
+	execs.byName["box"] = box
+	m := &taskMeter{
+		node: n, executors: execs, attempts: attempts, requests: &requestRates{}, storage: noVolumes{},
+	}
+	m.begin()
+	return m
+}
+
+// noVolumes says that no attempt has volumes.
+type noVolumes struct{}
+
+func (noVolumes) Use(*attempt.View, *cluster.StorageUse) *cluster.StorageUse { return nil }
 
 type fixed struct {
 	executor.Executor

@@ -19,7 +19,7 @@ const maxTypedBytes = 256 << 10
 var errLeft = errors.New("the other side went away")
 
 // terminal runs a command on a terminal and returns its exit code. It ends when the client goes away.
-func (a *Agent) terminal(
+func (s *streamServer) terminal(
 	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, r transport.TerminalRequest,
 	in *transport.FrameReader, out *transport.FrameWriter,
 ) (int, error) {
@@ -29,7 +29,7 @@ func (a *Agent) terminal(
 	resized := make(chan executor.TerminalSize, 1)
 	keys := newTyped()
 	defer keys.close()
-	a.work.Go(func() {
+	s.node.Go(func() {
 		cancel(errors.Join(errLeft, readTyped(in, keys, resized)))
 		keys.close()
 	})

@@ -83,7 +83,7 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 			"another word":  {UUID: "s1", Word: &transport.WordRequest{Check: "beat", Word: "maybe"}},
 			"no word":       {UUID: "s1"},
 		} {
-			if err := w.agent.applyTTLUpdate(w.t.Context(), request); err == nil {
+			if err := w.agent.sessions.streams.applyTTLUpdate(w.t.Context(), request); err == nil {
 				t.Errorf("%s: the word was taken", name)
 			}
 		}

@@ -18,8 +18,8 @@ func pinMark(volume string) string { return "." + volume + ".pinned" }
 
 // markVolume sets or removes the mark of a volume, as the newest definition that used it says. The node reports a
 // change soon.
-func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
-	if a.Volatile {
+func (s *volumeStore) markVolume(dir string, v *cluster.Volume) error {
+	if s.node.Volatile {
 		return nil
 	}
 	mark := filepath.Join(filepath.Dir(dir), pinMark(filepath.Base(dir)))
@@ -35,16 +35,16 @@ func (a *Agent) markVolume(dir string, v *cluster.Volume) error {
 	if err != nil {
 		return fmt.Errorf("note that it keeps its tasks: %w", err)
 	}
-	a.machine.requestProbe()
+	s.changed()
 	return nil
 }
 
-// pinnedVolumes returns the keys of the pinned volumes on the node, in order. Marks without a volume do not count.
-func (a *Agent) pinnedVolumes() (keys []string) {
-	if a.Volatile {
+// pinned returns the keys of the pinned volumes on the node, in order. Marks without a volume do not count.
+func (s *volumeStore) pinned() (keys []string) {
+	if s.node.Volatile {
 		return nil
 	}
-	marks, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", ".*.pinned")) // the pattern is valid
+	marks, _ := filepath.Glob(filepath.Join(s.folders.root, "*", "*", ".*.pinned")) // the pattern is valid
 	for _, mark := range marks {
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(mark), "."), ".pinned")
 		if info, err := os.Stat(filepath.Join(filepath.Dir(mark), name)); err != nil || !info.IsDir() {
@@ -58,7 +58,7 @@ func (a *Agent) pinnedVolumes() (keys []string) {
 	}
 	slices.Sort(keys)
 	if len(keys) > cluster.MaxNodeVolumes {
-		a.Logger.Error("too many pinned volumes: some are not reported, and their tasks may be placed elsewhere",
+		s.node.Logger.Error("too many pinned volumes: some are not reported, and their tasks may be placed elsewhere",
 			"volumes", len(keys), "reported", cluster.MaxNodeVolumes)
 		keys = keys[:cluster.MaxNodeVolumes]
 	}

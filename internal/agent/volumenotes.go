@@ -62,9 +62,9 @@ func writeNote(dir string, n volumeNote) error {
 	return os.Rename(draft, noteFile(dir))
 }
 
-// noteVolume records that an attempt has a volume now. The node reports a sticky volume soon. volumes.mu is held.
-func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) error {
-	if a.Volatile {
+// noteVolume records that an attempt has a volume now. The node reports a sticky volume soon. s.mu is held.
+func (s *volumeStore) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) error {
+	if s.node.Volatile {
 		return nil
 	}
 	before := readNote(dir)
@@ -75,28 +75,28 @@ func (a *Agent) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) er
 		return fmt.Errorf("note who has it: %w", err)
 	}
 	if v.Sticky || before.Sticky {
-		a.machine.requestProbe()
+		s.changed()
 	}
 	return nil
 }
 
-// leftVolumes records when an attempt left its volumes. A failure does little harm: the volumes count as unused for
+// left records when an attempt left its volumes. A failure does little harm: the volumes count as unused for
 // longer.
-func (a *Agent) leftVolumes(d *cluster.Desired, def *cluster.TaskDefinition) {
-	if a.Volatile || def == nil {
+func (s *volumeStore) left(d *cluster.Desired, def *cluster.TaskDefinition) {
+	if s.node.Volatile || def == nil {
 		return
 	}
-	a.volumes.mu.Lock()
-	defer a.volumes.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range def.Volumes {
 		v := &def.Volumes[i]
-		dir, _, err := a.volumeDir(d, v)
+		dir, _, err := s.folders.dir(d, v)
 		if err != nil || !v.Kept() {
 			continue
 		}
 		if n := readNote(dir); n.UUID == d.UUID {
 			if err := writeNote(dir, noteOf(d, v)); err != nil { // also adds fields that an earlier build left out
-				a.Logger.Info("the last use of a volume cannot be recorded", "volume", dir, "error", err)
+				s.node.Logger.Info("the last use of a volume cannot be recorded", "volume", dir, "error", err)
 			}
 		}
 	}
@@ -109,12 +109,12 @@ type keptVolume struct {
 	note     volumeNote
 }
 
-// keptVolumes returns all volumes that the agent keeps, ordered by key.
-func (a *Agent) keptVolumes() (all []keptVolume) {
-	if a.Volatile {
+// kept returns all volumes that the agent keeps, ordered by key.
+func (s *volumeStore) kept() (all []keptVolume) {
+	if s.node.Volatile {
 		return nil
 	}
-	dirs, _ := filepath.Glob(filepath.Join(a.volumeRoot(), "*", "*", "*")) // the pattern is valid
+	dirs, _ := filepath.Glob(filepath.Join(s.folders.root, "*", "*", "*")) // the pattern is valid
 	for _, dir := range dirs {
 		name, owner := filepath.Base(dir), filepath.Dir(dir)
 		if strings.HasPrefix(name, ".") || strings.HasPrefix(filepath.Base(filepath.Dir(owner)), ".") {
@@ -137,8 +137,8 @@ func (a *Agent) keptVolumes() (all []keptVolume) {
 }
 
 // stickyCopies returns the copies of sticky volumes on the node, ordered by key.
-func (a *Agent) stickyCopies() (all []cluster.StickyCopy) {
-	for _, v := range a.keptVolumes() {
+func (s *volumeStore) stickyCopies() (all []cluster.StickyCopy) {
+	for _, v := range s.kept() {
 		if v.note.Sticky {
 			all = append(all, cluster.StickyCopy{
 				Key: v.key, Placed: v.note.Placed, Incarnation: v.note.Incarnation,
@@ -147,7 +147,7 @@ func (a *Agent) stickyCopies() (all []cluster.StickyCopy) {
 		}
 	}
 	if len(all) > cluster.MaxNodeVolumes {
-		a.Logger.Error("too many sticky volumes: some are not reported, and their tasks may be placed elsewhere",
+		s.node.Logger.Error("too many sticky volumes: some are not reported, and their tasks may be placed elsewhere",
 			"volumes", len(all), "reported", cluster.MaxNodeVolumes)
 		all = all[:cluster.MaxNodeVolumes]
 	}

@@ -34,7 +34,7 @@ func TestVolumesThatPinAreTold(t *testing.T) {
 		second.Attempt = 2
 		w.assign(second, free)
 		want("once it keeps them no more")
-		if len(w.agent.pinnedVolumes()) != 0 {
+		if len(w.agent.volumes.pinned()) != 0 {
 			t.Error("the mark is still there")
 		}
 		if found, _ := filepath.Glob(filepath.Join(w.dir, "volumes/default/web/[a-z]*")); len(found) != 2 {

@@ -33,6 +33,8 @@ type world struct {
 	// The folders that the node lends.
 	hostVolumes []HostVolume
 	hostPaths   []string
+	// secretsDir, unless empty, is the folder in memory for secrets.
+	secretsDir string
 	// networks, unless nil, are the machine's networks, which outlive the agents.
 	networks Networks
 	// source, unless nil, extends the server by further interfaces.
@@ -80,39 +82,47 @@ func (w *world) config() Config {
 	}
 	return Config{
 		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec}, Retired: w.retired,
-		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
-		Facts: func(string) (cluster.Facts, error) {
+		Clock: ClockConfig{
+			Boot:   func() time.Duration { return time.Hour + time.Since(w.began) },
+			Random: func() float64 { return 0.5 },
+		},
+		Machine: MachineConfig{Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB},
 				nil
+		}},
+		Measure: MeasureConfig{
+			Stats: func(string) (cluster.NodeStats, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.stats, nil
+			},
+			Scarcity: func() (facts.Scarcity, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.scarcity, nil
+			},
+			Requests: func(_ context.Context, port int, m cluster.RequestCounter) (float64, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.answers(port, m)
+			},
 		},
-		Stats: func(string) (cluster.NodeStats, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.stats, nil
-		},
-		Scarcity: func() (facts.Scarcity, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.scarcity, nil
-		},
-		Requests: func(_ context.Context, port int, m cluster.RequestCounter) (float64, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.answers(port, m)
-		},
-		PortFree: func(p int) error {
-			if w.taken[p] {
-				return errors.New("address already in use")
-			}
-			return nil
+		Checks: CheckConfig{
+			PortFree: func(p int) error {
+				if w.taken[p] {
+					return errors.New("address already in use")
+				}
+				return nil
+			},
+			Probe: w.probe,
 		},
 		Devices: func(context.Context) ([]devices.Device, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.devices, nil
 		},
-		CPUs: w.cpus, Networks: w.networks, HostVolumes: w.hostVolumes, HostPaths: w.hostPaths,
-		Probe: w.probe, Random: func() float64 { return 0.5 },
+		CPUs: w.cpus, Networks: w.networks, Volumes: VolumeConfig{Host: w.hostVolumes, Paths: w.hostPaths},
+		Secrets: SecretConfig{Dir: w.secretsDir},
 	}
 }
 

@@ -100,9 +100,11 @@ var layers = map[string][]string{
 	"internal/agent/devices":  {"internal/cluster"},
 	"internal/agent/diskuse":  {"internal/cluster", "internal/thread"},
 	"internal/agent/facts":    {"internal/cluster"},
+	"internal/agent/files":    {},
 	"internal/agent/inside":   {"internal/executor", "internal/executor/outlive", "internal/thread"},
 	"internal/agent/names":    {},
 	"internal/agent/network":  {"internal/cluster", "internal/executor/outlive", "internal/thread"},
+	"internal/agent/node":     {"internal/agent/attempt", "internal/clause", "internal/executor"},
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/state":    {"internal/agent/attempt", "internal/cluster"},
 	"internal/apiserver": {

@@ -67,8 +67,8 @@ func (w *pair) agent(name string, addresses ...string) *node {
 	a, err := agent.New(agent.Config{
 		Name: name, DataDir: w.t.TempDir(), Volatile: true, Source: agent.FromClient(client),
 		Executors: []executor.Executor{fake.New(n.machine)}, Logger: slog.New(slog.DiscardHandler),
-		Boot:  func() time.Duration { return time.Hour + w.clock() },
-		Facts: func(string) (cluster.Facts, error) { return machine, nil },
+		Clock:   agent.ClockConfig{Boot: func() time.Duration { return time.Hour + w.clock() }},
+		Machine: agent.MachineConfig{Facts: func(string) (cluster.Facts, error) { return machine, nil }},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -109,34 +109,29 @@ func Run(ctx context.Context, c Config) error {
 		defer func() { _ = metrics.listener.Close() }()
 	}
 	a, err := agent.New(agent.Config{
-		Samples:   samples,
 		Name:      c.Name,
 		DataDir:   c.DataDir,
 		Source:    agent.FromClient(client),
 		Executors: c.Executors.list,
 		Retired:   c.Executors.retired,
+		Logger:    c.Log,
+		Tracer:    tracer,
 
-		Credentials: c.Executors.logins,
-		Logger:      c.Log,
-		Labels:      c.Labels,
-		Address:     c.Address,
-		Version:     version.String(),
-		Tracer:      tracer,
-
-		Devices: c.Finder.Find,
+		Machine: agent.MachineConfig{
+			Labels: c.Labels, Version: version.String(), Address: c.Address, ReservedPorts: c.ReservedPorts,
+		},
+		Measure: agent.MeasureConfig{
+			Samples: samples, Pressure: agent.PressureConfig{Stall: c.PressureStall, Free: c.PressureFree},
+		},
+		Volumes:   agent.VolumeConfig{Host: c.HostVolumes, Paths: c.HostPaths},
+		Disks:     agent.DiskConfig{High: c.ImageHigh, Low: c.ImageLow},
+		Artifacts: artifact.Config{Egress: c.Egress},
+		Devices:   c.Finder.Find,
+		CPUs:      c.CPUs,
 		Networks: network.New(
 			network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
-		Names:         c.Names,
-		CPUs:          c.CPUs,
-		SecretsDir:    c.SecretsDir,
-		HostVolumes:   c.HostVolumes,
-		HostPaths:     c.HostPaths,
-		Artifacts:     artifact.Config{Egress: c.Egress},
-		ReservedPorts: c.ReservedPorts,
-		PressureStall: c.PressureStall,
-		PressureFree:  c.PressureFree,
-		ImageHigh:     c.ImageHigh,
-		ImageLow:      c.ImageLow,
+		Names:   c.Names,
+		Secrets: agent.SecretConfig{Dir: c.SecretsDir, Credentials: c.Executors.logins},
 	})
 	if err != nil {
 		return err

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -31,40 +33,68 @@ const (
 )
 
 // diskFullPercent is the fill level from which a full disk that cannot be cleaned is reported to users. Between
-// ImageHigh and this level it is only logged.
+// DiskConfig.High and this level it is only logged.
 const diskFullPercent = 95
 
-// room is the state of the disks of images and artifacts. One goroutine cleans both: two goroutines could each remove
-// all that one disk needs.
-type room struct {
+// DiskConfig are the fill levels of the disks of images and artifacts, in percent. At High the agent removes unused
+// images and artifacts until the disk is down to Low. A High of 100 or more removes nothing.
+type DiskConfig struct {
+	// High and Low, unless 0, replace DefaultImageHigh and DefaultImageLow.
+	High, Low float64
+}
+
+func (c *DiskConfig) setDefaults() {
+	if c.High <= 0 {
+		c.High = DefaultImageHigh
+	}
+	if c.Low <= 0 {
+		c.Low = min(DefaultImageLow, c.High)
+	}
+}
+
+// diskCleaner frees space on the disks of images and artifacts. One goroutine cleans both: two goroutines could each
+// remove all that one disk needs. All others may read the reports.
+type diskCleaner struct {
+	node      *node.Node
+	config    DiskConfig
+	executors *executors
+	artifacts *artifact.Store
+	wanted    *wanted
+	// reported returns the newest sweep that a server knows.
+	reported func() *cluster.DiskSweep
+	// changed makes the node report its facts soon.
+	changed func()
+
+	imagesRemoved, imagesFreed atomic.Int64 // removed to free space since New; imagesFreed in bytes
+
 	mu    sync.Mutex
 	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has heard of
 	at    time.Duration      // when sweep was made (Boot)
 	full  *cluster.DiskFull  // nil for none
 
-	stuck map[string]time.Duration // when a cleanup could not free enough (Boot), by folder
+	// stuck is when a cleanup could not free enough (Boot), by folder. It belongs to the goroutine that cleans.
+	stuck map[string]time.Duration
+}
+
+// AddStats adds what was removed since New, and the newest sweep and full disk.
+func (c *diskCleaner) AddStats(s *cluster.NodeStats) {
+	s.ImagesRemoved, s.ImagesFreed = int(c.imagesRemoved.Load()), cluster.Bytes(c.imagesFreed.Load())
+	s.Sweep, s.DiskFull = c.toReport()
 }
 
 // sweepReportTime is how long a sweep is reported after a server knows it; the leader of the control plane has it long
 // before.
 const sweepReportTime = 10 * time.Minute
 
-// sweepToReport returns the sweep and the full disk to report. Callers do not change them.
-func (a *Agent) sweepToReport() (*cluster.DiskSweep, *cluster.DiskFull) {
-	known := a.machine.reportedSweep()
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	if a.room.sweep == known && a.Boot()-a.room.at > sweepReportTime {
-		return nil, a.room.full
+// toReport returns the sweep and the full disk to report. Callers do not change them.
+func (c *diskCleaner) toReport() (*cluster.DiskSweep, *cluster.DiskFull) {
+	known := c.reported()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sweep == known && c.node.Boot()-c.at > sweepReportTime {
+		return nil, c.full
 	}
-	return a.room.sweep, a.room.full
-}
-
-// reportedSweep returns the newest sweep that a server knows.
-func (m *machine) reportedSweep() *cluster.DiskSweep {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.knownSweep
+	return c.sweep, c.full
 }
 
 // roomDisk is a disk and its contents.
@@ -74,11 +104,11 @@ type roomDisk struct {
 	artifacts bool
 }
 
-// watchRoom frees space on the disks of images and artifacts until ctx ends. When a disk reaches ImageHigh, the agent
-// removes the least recently used contents down to ImageLow. The next run of the agent removes what a crash leaves half
+// watch frees space on the disks of images and artifacts until ctx ends. When a disk reaches High, the agent
+// removes the least recently used contents down to Low. The next run of the agent removes what a crash leaves half
 // removed.
-func (a *Agent) watchRoom(ctx context.Context) {
-	a.room.stuck = map[string]time.Duration{}
+func (c *diskCleaner) watch(ctx context.Context) {
+	c.stuck = map[string]time.Duration{}
 	var tidied time.Duration // Boot, 0 for never
 	ticker := time.NewTicker(diskCheckInterval)
 	defer ticker.Stop()
@@ -88,63 +118,63 @@ func (a *Agent) watchRoom(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := a.Boot(); tidied == 0 || now-tidied >= artifactTidyInterval {
-			a.artifacts.Tidy()
+		if now := c.node.Boot(); tidied == 0 || now-tidied >= artifactTidyInterval {
+			c.artifacts.Tidy()
 			tidied = now
 		}
-		if a.ImageHigh < 100 {
-			a.checkRoom(ctx)
+		if c.config.High < 100 {
+			c.check(ctx)
 		}
 	}
 }
 
-// checkRoom measures the disks once and cleans the full ones.
-func (a *Agent) checkRoom(ctx context.Context) {
-	disks, err := a.roomDisks(ctx)
+// check measures the disks once and cleans the full ones.
+func (c *diskCleaner) check(ctx context.Context) {
+	disks, err := c.disks(ctx)
 	if err != nil && ctx.Err() == nil {
-		a.Logger.Debug("the disks of images and artifacts cannot be measured", "error", err)
+		c.node.Logger.Debug("the disks of images and artifacts cannot be measured", "error", err)
 	}
 	var full *cluster.DiskFull
 	for _, d := range disks {
-		if d.Percent() < a.ImageHigh {
-			delete(a.room.stuck, d.Folder)
+		if d.Percent() < c.config.High {
+			delete(c.stuck, d.Folder)
 			continue
 		}
-		if at, is := a.room.stuck[d.Folder]; !is || a.Boot()-at >= cleanupRetryInterval {
-			d = a.freeDisk(ctx, d)
+		if at, is := c.stuck[d.Folder]; !is || c.node.Boot()-at >= cleanupRetryInterval {
+			d = c.freeDisk(ctx, d)
 			if ctx.Err() != nil {
 				return
 			}
 		}
-		if d.Percent() >= max(diskFullPercent, a.ImageHigh) && full == nil {
-			full = a.fullDisk(d)
+		if d.Percent() >= max(diskFullPercent, c.config.High) && full == nil {
+			full = c.fullDisk(d)
 		}
 	}
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	a.room.full = full
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.full = full
 }
 
-// roomDisks measures the disk of the images and that of the artifacts, which may be the same.
-func (a *Agent) roomDisks(ctx context.Context) (disks []roomDisk, err error) {
+// disks measures the disk of the images and that of the artifacts, which may be the same.
+func (c *diskCleaner) disks(ctx context.Context) (disks []roomDisk, err error) {
 	var failed error
-	if keeper := a.machine.keeper(); keeper != nil {
+	if keeper := c.executors.imageKeeper(); keeper != nil {
 		use, err := keeper.ImageDisk(ctx)
 		if failed = err; err == nil {
 			disks = append(disks, roomDisk{DiskUse: use, keeper: keeper})
 		}
 	}
-	if !a.artifacts.Any() {
+	if !c.artifacts.Any() {
 		return disks, failed
 	}
-	if len(disks) > 0 && sameDisk(disks[0].Folder, a.artifacts.Dir) {
+	if len(disks) > 0 && sameDisk(disks[0].Folder, c.artifacts.Dir) {
 		disks[0].artifacts = true
 		return disks, failed
 	}
-	used, total, err := a.artifacts.Disk()
+	used, total, err := c.artifacts.Disk()
 	if err == nil {
 		disks = append(disks, roomDisk{
-			DiskUse:   executor.DiskUse{Folder: a.artifacts.Dir, Used: used, Total: total},
+			DiskUse:   executor.DiskUse{Folder: c.artifacts.Dir, Used: used, Total: total},
 			artifacts: true,
 		})
 	}
@@ -159,13 +189,13 @@ func sameDisk(x, y string) bool {
 
 // freeDisk removes images and artifacts from a full disk, the least recently used first, and returns the new fill
 // level.
-func (a *Agent) freeDisk(ctx context.Context, d roomDisk) roomDisk {
+func (c *diskCleaner) freeDisk(ctx context.Context, d roomDisk) roomDisk {
 	before := d
 	gone := &cluster.DiskSweep{At: time.Now().UTC(), Folder: d.Folder, Before: d.Percent()}
-	err := a.removeFrom(ctx, d, max(d.Used-cluster.Bytes(float64(d.Total)*a.ImageLow/100), 1), gone)
-	now, failed := a.roomDisks(ctx)
+	err := c.removeFrom(ctx, d, max(d.Used-cluster.Bytes(float64(d.Total)*c.config.Low/100), 1), gone)
+	now, failed := c.disks(ctx)
 	if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
-		a.Logger.Warn("some images or artifacts could not be checked for removal from a full disk",
+		c.node.Logger.Warn("some images or artifacts could not be checked for removal from a full disk",
 			"folder", d.Folder, "error", err)
 	}
 	for _, n := range now {
@@ -174,8 +204,8 @@ func (a *Agent) freeDisk(ctx context.Context, d roomDisk) roomDisk {
 		}
 	}
 	if gone.After = d.Percent(); gone.Images+gone.Artifacts > 0 {
-		a.machine.requestProbe()
-		a.addSweep(gone)
+		c.changed()
+		c.addSweep(gone)
 	}
 	attrs := []any{
 		"folder", d.Folder, "before", percent(before.Percent()), "now", percent(d.Percent()), "images", gone.Images,
@@ -184,45 +214,45 @@ func (a *Agent) freeDisk(ctx context.Context, d roomDisk) roomDisk {
 	}
 	switch {
 	case ctx.Err() != nil:
-	case d.Percent() < a.ImageHigh:
-		a.Logger.Info("images and artifacts were removed from a full disk", attrs...)
+	case d.Percent() < c.config.High:
+		c.node.Logger.Info("images and artifacts were removed from a full disk", attrs...)
 	default:
-		a.room.stuck[d.Folder] = a.Boot()
-		a.Logger.Warn("the disk of images and artifacts is too full, and no more of them can be removed: "+
+		c.stuck[d.Folder] = c.node.Boot()
+		c.node.Logger.Warn("the disk of images and artifacts is too full, and no more of them can be removed: "+
 			"free space there, or see what keeps images in `berth image ls -o wide`", attrs...)
 	}
 	return d
 }
 
 // removeFrom removes enough from a disk to free need bytes, and adds it to gone.
-func (a *Agent) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, gone *cluster.DiskSweep) error {
-	ofImages, ofArtifacts, err := a.splitNeed(ctx, d, need)
+func (c *diskCleaner) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, gone *cluster.DiskSweep) error {
+	ofImages, ofArtifacts, err := c.splitNeed(ctx, d, need)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	if ofImages > 0 {
-		all, err := d.keeper.PruneImages(ctx, executor.ImagePrune{Wanted: a.wantedImages, Need: ofImages})
+		all, err := d.keeper.PruneImages(ctx, executor.ImagePrune{Wanted: c.wanted.images, Need: ofImages})
 		errs = append(errs, err)
 		for i := range all {
 			if p := &all[i]; p.Removed {
 				gone.Images++
 				gone.Add(p.Names[0], p.Size)
-				a.imagesRemoved.Add(1)
-				a.imagesFreed.Add(int64(p.Size))
-				a.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size",
+				c.imagesRemoved.Add(1)
+				c.imagesFreed.Add(int64(p.Size))
+				c.node.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size",
 					p.Size.String(),
 					"used", p.Used.UTC().Format(time.RFC3339))
 			}
 		}
 	}
 	if ofArtifacts > 0 && ctx.Err() == nil {
-		all, err := a.artifacts.Prune(a.wantedArtifacts, ofArtifacts)
+		all, err := c.artifacts.Prune(c.wanted.artifacts, ofArtifacts)
 		errs = append(errs, err)
 		for _, r := range all {
 			gone.Artifacts++
 			gone.Add("artifact "+artifact.Short(r.Key), r.Size)
-			a.Logger.Info("an artifact was removed: the disk is full", "artifact", r.Key, "size", r.Size.String(),
+			c.node.Logger.Info("an artifact was removed: the disk is full", "artifact", r.Key, "size", r.Size.String(),
 				"used", r.Used.UTC().Format(time.RFC3339))
 		}
 	}
@@ -231,20 +261,20 @@ func (a *Agent) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes, 
 
 // splitNeed divides the need of a disk into a share for images and a share for artifacts. The shares result from one
 // common list by last use, from which the oldest entries go first.
-func (a *Agent) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes) (images, artifacts cluster.Bytes,
+func (c *diskCleaner) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes) (images, artifacts cluster.Bytes,
 	err error,
 ) {
 	if !d.artifacts {
 		return need, 0, nil
 	}
-	idle, err := a.artifacts.Idle(a.wantedArtifacts)
+	idle, err := c.artifacts.Idle(c.wanted.artifacts)
 	if d.keeper == nil || err != nil {
 		return 0, need, err
 	}
 	if len(idle) == 0 {
 		return need, 0, nil
 	}
-	all, err := d.keeper.PruneImages(ctx, executor.ImagePrune{Wanted: a.wantedImages, DryRun: true})
+	all, err := d.keeper.PruneImages(ctx, executor.ImagePrune{Wanted: c.wanted.images, DryRun: true})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -265,20 +295,20 @@ func (a *Agent) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes) (
 }
 
 // addSweep sets the sweep to report. It includes the sweep before if no server has heard of that yet.
-func (a *Agent) addSweep(s *cluster.DiskSweep) {
-	known := a.machine.reportedSweep()
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	if last := a.room.sweep; last != nil && known != last && last.Folder == s.Folder {
+func (c *diskCleaner) addSweep(s *cluster.DiskSweep) {
+	known := c.reported()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := c.sweep; last != nil && known != last && last.Folder == s.Folder {
 		s.Join(last)
 	}
-	a.room.sweep, a.room.at = s, a.Boot()
+	c.sweep, c.at = s, c.node.Boot()
 }
 
 // fullDisk returns the report of a full disk that cannot be cleaned. It returns the same report for the same state, so
 // that servers report it once.
-func (a *Agent) fullDisk(d roomDisk) *cluster.DiskFull {
-	was := a.room.full // only this goroutine writes it
+func (c *diskCleaner) fullDisk(d roomDisk) *cluster.DiskFull {
+	was := c.full // only this goroutine writes it
 	if was != nil && was.Folder == d.Folder && d.Percent()-was.Percent < 1 && was.Percent-d.Percent() < 1 {
 		return was
 	}
@@ -288,7 +318,7 @@ func (a *Agent) fullDisk(d roomDisk) *cluster.DiskFull {
 	}
 	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all "+
 		"that are left are in use, pinned or loaded by hand; "+
-		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(a.Name, "NODE"))
+		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(c.node.Name, "NODE"))
 	return f
 }
 
