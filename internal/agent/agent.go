@@ -118,7 +118,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.watch(ctx)
 	a.recovery.run(ctx, saved.Attempts)
-	if a.config.Networks != nil {
+	if a.config.Machine.Networks != nil {
 		known := func(uuid string) bool { return a.attempts.has(uuid) || a.orphans.has(uuid) }
 		a.node.Go(func() { a.networks.sweep(ctx, known) })
 	}

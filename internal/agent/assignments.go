@@ -55,7 +55,7 @@ func (a *assignments) refusalReason(as *transport.Assignment) string {
 		// the control plane counts the attempt as lost (P1.7)
 		return "it was placed before the store went back, and may have ended here since"
 	}
-	if t := a.attempts.find(as.Task, ""); t != nil && t.ID().Attempt > as.Attempt {
+	if t := a.attempts.find(as.Task, ""); t != nil && t.ID.Attempt > as.Attempt {
 		return "a later attempt of the task is here"
 	}
 	return ""
@@ -66,7 +66,7 @@ func (a *assignments) begin(ctx context.Context, as *transport.Assignment) {
 	t := newTask(a.parts, attempt.New(as.Desired, as.Revision, a.facts().BootID))
 	a.attempts.add(t)
 	a.orphans.adopt(t)
-	uuid := t.ID().UUID
+	uuid := t.ID.UUID
 	a.reports.hold(uuid)
 	durable := t.Commit()
 	a.node.Go(func() {

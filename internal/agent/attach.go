@@ -53,7 +53,7 @@ func (s *streamServer) attach(
 		tail = -1 // no line
 	}
 	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
-	err := logs.Read(ctx, s.node.LogDir(p.task.id.UUID, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
+	err := logs.Read(ctx, s.node.LogDir(p.task.ID.UUID, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
 		func(l logs.Line) error {
 			if l.Lost > 0 {
 				_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
@@ -89,7 +89,7 @@ func (s *streamServer) passSignal(ctx context.Context, p runningProgram, name st
 	if !ok {
 		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, slices.Sorted(maps.Keys(attachSignals)))
 	}
-	s.node.Logger.Info("a signal was sent to a container on request", "task", p.task.id.Task, "container", p.container, "signal",
+	s.node.Logger.Info("a signal was sent to a container on request", "task", p.task.ID.Task, "container", p.container, "signal",
 		name)
 	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)

@@ -57,10 +57,10 @@ func (a *attempts) has(uuid string) bool { return a.find("", uuid) != nil }
 func (a *attempts) add(t *task) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id := t.ID()
+	id := t.ID
 	a.byUUID[id.UUID] = t
 	all := append(a.byTask[id.Task], t)
-	slices.SortStableFunc(all, func(x, y *task) int { return x.ID().Attempt - y.ID().Attempt })
+	slices.SortStableFunc(all, func(x, y *task) int { return x.ID.Attempt - y.ID.Attempt })
 	a.byTask[id.Task] = all
 	t.Begin(a.definitions[t.DefinitionRef()], a.session)
 }
@@ -73,7 +73,7 @@ func (a *attempts) remove(t *task) bool {
 	if !t.Close() {
 		return false
 	}
-	id := t.ID()
+	id := t.ID
 	delete(a.byUUID, id.UUID)
 	left := slices.DeleteFunc(a.byTask[id.Task], func(other *task) bool { return other == t })
 	if a.byTask[id.Task] = left; len(left) == 0 {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/artifact"
-	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/clause"
@@ -50,13 +48,9 @@ type Config struct {
 	// Artifacts limits the artifacts that the agent fetches for tasks. Default: as artifact.Config says, in a folder of
 	// DataDir.
 	Artifacts artifact.Config
-	// Devices, unless nil, finds the machine's devices. The agent uses the result even with an error.
-	Devices func(ctx context.Context) ([]devices.Device, error)
 	// CPUs are the CPUs that all tasks run on, in ascending order. They are required where the agent offers single
 	// cores to tasks.
 	CPUs []int
-	// Networks, unless nil, makes the networks of tasks that have their own; without it the agent refuses such tasks.
-	Networks Networks
 	// Names configures the answers to DNS questions.
 	Names NamesConfig
 	// Secrets configures secrets and logins.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
@@ -32,6 +33,10 @@ type MachineConfig struct {
 	ReservedPorts []int
 	// Facts measures the machine. The agent uses the result even with an error. Default: the machine's.
 	Facts func(dir string) (cluster.Facts, error)
+	// Devices, unless nil, finds the machine's devices. The agent uses the result even with an error.
+	Devices func(ctx context.Context) ([]devices.Device, error)
+	// Networks, unless nil, makes the networks of tasks that have their own; without it the agent refuses such tasks.
+	Networks Networks
 }
 
 // factSource adds facts about the machine to those that earlier sources found. One goroutine at a time calls it.

@@ -81,7 +81,7 @@ func (o *orphans) observed() []cluster.Observed {
 // adopt takes over the containers of an attempt whose record was lost.
 func (o *orphans) adopt(t *task) {
 	o.mu.Lock()
-	id := t.ID()
+	id := t.ID
 	orphans := o.byUUID[id.UUID]
 	delete(o.byUUID, id.UUID)
 	o.mu.Unlock()

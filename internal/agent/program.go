@@ -33,7 +33,7 @@ type runningProgram struct {
 
 // programOf returns the program of a running container: the named one, or the first essential one.
 func programOf(t *task, name string) (p runningProgram, err error) {
-	if p.executor, p.id, err = t.RunningContainer(name); err != nil {
+	if p.executor, p.id, err = t.Containers.Running(name); err != nil {
 		return p, err
 	}
 	p.task = t

@@ -43,7 +43,7 @@ func withSecrets(t *testing.T) (*taskSecrets, func(password, token, cert string)
 			t.Fatal(err)
 		}
 	}
-	return (&secretProvider{memory: memory}).forTask(attempt.ID{UUID: "u1"}, nil), give
+	return (&secretProvider{memory: memory}).forTask(attempt.ID{UUID: "u1"}, nil, nil), give
 }
 
 // TestMask masks values in output: whole values, with and without their end of line, the lines of long values, the

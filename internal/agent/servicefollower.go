@@ -42,14 +42,18 @@ type serviceUser interface {
 	View() *attempt.View
 	// Ended is closed once no program of the attempt will run any more.
 	Ended() <-chan struct{}
-	// SignalContainer sends a signal to a container, if it runs. The name lacks "SIG".
-	SignalContainer(ctx context.Context, container, name string) error
 	// Renew restarts the attempt in place, unless the round is over.
 	Renew(round int, why string)
 	// Note shows users what a container that is being made does or waits for.
 	Note(container, text string)
 	// WakeUp makes the attempt report itself again.
 	WakeUp()
+}
+
+// containerSignals sends signals to the containers of an attempt.
+type containerSignals interface {
+	// Signal sends a signal to a container, if it runs. The name lacks "SIG".
+	Signal(ctx context.Context, container, name string) error
 }
 
 // containerSpecs makes the executor's specs of containers.
@@ -71,8 +75,9 @@ type serviceProvider struct {
 // the goroutine of a step calls place; one goroutine of its own applies changes.
 type serviceFollower struct {
 	*serviceProvider
-	id      attempt.ID
-	attempt serviceUser
+	id         attempt.ID
+	attempt    serviceUser
+	containers containerSignals
 
 	// mu is held while files are written.
 	mu sync.Mutex
@@ -84,8 +89,9 @@ type serviceFollower struct {
 	problem atomic.Pointer[string]
 }
 
-func (p *serviceProvider) forTask(id attempt.ID, user serviceUser) *serviceFollower {
-	return &serviceFollower{serviceProvider: p, id: id, attempt: user}
+// forTask returns a follower that follows no service yet.
+func (p *serviceProvider) forTask(id attempt.ID, user serviceUser, containers containerSignals) *serviceFollower {
+	return &serviceFollower{serviceProvider: p, id: id, attempt: user, containers: containers}
 }
 
 // folder returns the folder of a container's rendered content.
@@ -345,7 +351,7 @@ func (s *serviceFollower) updateContainer(ctx context.Context, v *attempt.View, 
 		return []string{last.changes(m)}, problem, nil
 	}
 	for _, signal := range signals {
-		if err := s.attempt.SignalContainer(ctx, c.Name, signal); err != nil {
+		if err := s.containers.Signal(ctx, c.Name, signal); err != nil {
 			return nil, problem, err
 		}
 	}

@@ -88,5 +88,5 @@ func (t *task) finishStep(r *attempt.Record, step attempt.Step, event stepResult
 	t.step.retryAt = time.Now().Add(t.step.retry.Next())
 	t.step.problem = fmt.Sprintf("%s: %s", step.Do, plain.Text(err))
 	t.parts.Logger.Warn("a step failed and is tried again",
-		"task", t.id.Task, "attempt", t.id.Attempt, "step", step.Do, "error", err)
+		"task", t.ID.Task, "attempt", t.ID.Attempt, "step", step.Do, "error", err)
 }

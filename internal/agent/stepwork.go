@@ -111,7 +111,7 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 			err = removeAll(ctx, exec, c.Old)
 		}
 		for _, old := range c.Old {
-			_ = os.RemoveAll(p.RunDir(t.id.UUID, old)) // clear removes the rest at the end
+			_ = os.RemoveAll(p.RunDir(t.ID.UUID, old)) // clear removes the rest at the end
 		}
 		if err == nil {
 			err = w.makeDirs(&spec)
@@ -261,7 +261,7 @@ func (w stepWork) signal(sig syscall.Signal) func(context.Context) (stepResult, 
 		select {
 		case err := <-durable:
 			if err != nil { // a full disk must not keep a task alive
-				p.Logger.Warn("a stop is not durable", "task", t.id.Task, "attempt", t.id.Attempt, "error", err)
+				p.Logger.Warn("a stop is not durable", "task", t.ID.Task, "attempt", t.ID.Attempt, "error", err)
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -304,14 +304,14 @@ func (w stepWork) logEnd(i int, def *cluster.TaskDefinition, most int) string {
 		return ""
 	}
 	t := w.task
-	dir := t.parts.LogDir(t.id.UUID, def.Containers[i].Name)
+	dir := t.parts.LogDir(t.ID.UUID, def.Containers[i].Name)
 	return t.secrets.mask(func(more int) string { return logs.Tail(dir, most+more) })
 }
 
 // clear removes all that is left of the attempt.
 func (w stepWork) clear() func(context.Context) (stepResult, error) {
 	t := w.task
-	p, dir := t.parts, t.parts.TaskDir(t.id.UUID)
+	p, dir := t.parts, t.parts.TaskDir(t.ID.UUID)
 	desired, def := t.rec.Desired, t.Definition()
 	var ids []executor.ID
 	for i := range t.rec.Containers {
@@ -328,19 +328,19 @@ func (w stepWork) clear() func(context.Context) (stepResult, error) {
 			err = removeAll(ctx, exec, ids)
 		}
 		if err == nil {
-			err = p.Networks.disconnect(ctx, t.id.UUID)
+			err = p.Networks.disconnect(ctx, t.ID.UUID)
 		}
 		p.Volumes.left(&desired, def)
 		if err == nil {
 			err = t.services.removeFiles(dir)
 		}
 		if err == nil {
-			err = p.Secrets.memory.remove(t.id.UUID)
+			err = p.Secrets.memory.remove(t.ID.UUID)
 		}
 		if err != nil {
 			return nil, err
 		}
-		p.Logger.Debug("nothing is left of an attempt", "task", t.id.Task, "attempt", t.id.Attempt)
+		p.Logger.Debug("nothing is left of an attempt", "task", t.ID.Task, "attempt", t.ID.Attempt)
 		return (*attempt.Record).Cleared, nil
 	}
 }

@@ -116,7 +116,7 @@ func (s *streamServer) serveLogs(ctx context.Context, r transport.StreamRequest,
 			continue
 		}
 		read := func() {
-			errs[i] = logs.Read(ctx, s.node.LogDir(t.id.UUID, name), opt, out.from(name))
+			errs[i] = logs.Read(ctx, s.node.LogDir(t.ID.UUID, name), opt, out.from(name))
 			if errors.Is(errs[i], os.ErrNotExist) {
 				errs[i] = nil
 			}
@@ -181,7 +181,7 @@ func (s *streamServer) serveExec(ctx context.Context, r transport.StreamRequest,
 	if r.Exec == nil || len(r.Exec.Command) == 0 {
 		return fail(errors.New("no command was given"))
 	}
-	exec, id, err := t.RunningContainer(r.Container)
+	exec, id, err := t.Containers.Running(r.Container)
 	if err != nil {
 		return fail(err)
 	}

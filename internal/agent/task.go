@@ -2,11 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/node"
@@ -20,8 +17,9 @@ import (
 // time. Only that goroutine changes the record. Begin, Recover, Adopt and Publish are called before Run begins; all
 // other exported methods may be called on any goroutine.
 type task struct {
+	ID         attempt.ID // does not change
+	Containers runningContainers
 	parts      *Parts
-	id         attempt.ID
 	definition cluster.Ref
 	cores      []int // CPUs that are exclusively the attempt's
 	// acted is the newest assignment that the record has accepted.
@@ -50,16 +48,17 @@ func newTask(p *Parts, rec *attempt.Record) *task {
 	d := &rec.Desired
 	id := attempt.ID{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID}
 	t := &task{
-		parts: p, id: id, definition: d.Definition, cores: coresOf(d.Devices),
+		ID: id, parts: p, definition: d.Definition, cores: coresOf(d.Devices),
 		ended: make(chan struct{}), events: inbox{wake: make(chan struct{}, 1)}, rec: rec,
 		step:  currentStep{retry: p.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)},
 		trace: taskTrace{parts: p, id: id, began: p.Boot(), ran: rec.Phase == attempt.PhaseRunning},
 	}
-	t.secrets, t.services = p.Secrets.forTask(id, t), p.Services.forTask(id, t)
+	t.Containers = runningContainers{view: t.View, executors: p.Executors}
+	t.secrets, t.services = p.Secrets.forTask(id, t, t.Containers), p.Services.forTask(id, t, t.Containers)
 	t.exits = exitWatch{
 		node: p.Node, executors: p.Executors, id: id, events: &t.events, running: map[executor.ID]func(){},
 	}
-	t.checks = checkRunner{parts: p, events: &t.events, container: t.RunningContainer, mask: t.secrets.maskText}
+	t.checks = checkRunner{parts: p, events: &t.events, container: t.Containers.Running, mask: t.secrets.maskText}
 	t.noteAssignment(&transport.Assignment{Desired: rec.Desired, Revision: rec.Revision})
 	return t
 }
@@ -82,9 +81,6 @@ func (t *task) Adopt(name string, held []executor.Status) bool {
 	return attempt.Adopt(t.rec, name, held, t.Definition(), t.parts.Now())
 }
 
-// ID names the attempt.
-func (t *task) ID() attempt.ID { return t.id }
-
 // DefinitionRef names the attempt's definition.
 func (t *task) DefinitionRef() cluster.Ref { return t.definition }
 
@@ -93,7 +89,7 @@ func (t *task) Commit() <-chan error { return t.parts.Store.CommitAttempt(t.rec)
 
 // Status returns what readers on other goroutines may know of the attempt.
 func (t *task) Status() attempt.Status {
-	return attempt.Status{ID: t.id, Cores: t.cores, View: t.View(), Definition: t.Definition()}
+	return attempt.Status{ID: t.ID, Cores: t.cores, View: t.View(), Definition: t.Definition()}
 }
 
 // View returns the newest state, nil before the first.
@@ -107,9 +103,6 @@ func (t *task) Ended() <-chan struct{} { return t.ended }
 
 // Known returns the newest assignment that the record has accepted.
 func (t *task) Known() transport.Known { return *t.acted.Load() }
-
-// Revision returns that of the newest assignment that the record has accepted.
-func (t *task) Revision() uint64 { return t.acted.Load().Revision }
 
 // Assigned passes a newer assignment to the attempt. It revives an attempt that was to be forgotten, whose end is then
 // reported. It returns false if nothing is left of the attempt to take the assignment.
@@ -165,7 +158,7 @@ func (t *task) AskSent(ask string) {
 func (t *task) Renew(round int, why string) {
 	t.events.put(func(r *attempt.Record) {
 		if r.Renew(round, why) {
-			t.parts.Logger.Info("a task is restarted in place", "task", t.id.Task, "attempt", t.id.Attempt,
+			t.parts.Logger.Info("a task is restarted in place", "task", t.ID.Task, "attempt", t.ID.Attempt,
 				"reason", why)
 		}
 	})
@@ -190,39 +183,13 @@ func (t *task) SetStamps(ctx context.Context, stamps map[string]string) {
 func (t *task) Forget() {
 	t.events.put(func(r *attempt.Record) {
 		if r.MayRun() && !t.parts.Without.Off(clause.Absence) {
-			t.parts.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.id.Task,
-				"attempt", t.id.Attempt)
+			t.parts.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.ID.Task,
+				"attempt", t.ID.Attempt)
 			return
 		}
 		t.forgettable = true
 		r.Forgotten()
 	})
-}
-
-// RunningContainer returns the executor and the id of a running container of the task: the named one, or the first
-// essential one.
-func (t *task) RunningContainer(name string) (executor.Executor, executor.ID, error) {
-	v := t.View()
-	_, id, err := v.Running(name)
-	if err != nil {
-		return nil, "", err
-	}
-	exec, err := t.parts.Executors.named(v.Record.Executor)
-	return exec, id, err
-}
-
-// SignalContainer sends a signal to a container, if it runs. The name lacks "SIG".
-func (t *task) SignalContainer(ctx context.Context, container, name string) error {
-	exec, id, err := t.RunningContainer(container)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, signalTimeout)
-		defer cancel()
-		err = exec.Signal(ctx, id, unix.SignalNum("SIG"+name))
-	}
-	if errors.Is(err, executor.ErrNotRunning) || errors.Is(err, executor.ErrNotFound) {
-		return nil // the next run gets the new values
-	}
-	return err
 }
 
 // Run is the task's goroutine. It ends with ctx, or when the attempt is forgotten.

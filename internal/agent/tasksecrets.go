@@ -29,12 +29,16 @@ type secretSource interface {
 type secretUser interface {
 	// View returns the newest state, nil before the first.
 	View() *attempt.View
-	// Revision returns that of the newest accepted assignment.
-	Revision() uint64
+	// Known returns the newest accepted assignment.
+	Known() transport.Known
 	// Ended is closed once no program of the attempt will run any more.
 	Ended() <-chan struct{}
-	// SignalContainer sends a signal to a container, if it runs. The name lacks "SIG".
-	SignalContainer(ctx context.Context, container, name string) error
+}
+
+// signaller sends signals to the containers of an attempt.
+type signaller interface {
+	// Signal sends a signal to a container, if it runs. The name lacks "SIG".
+	Signal(ctx context.Context, container, name string) error
 }
 
 // secretProvider gives attempts their secrets and the logins of registries.
@@ -52,8 +56,9 @@ type secretProvider struct {
 // concurrently.
 type taskSecrets struct {
 	*secretProvider
-	id      attempt.ID
-	attempt secretUser
+	id         attempt.ID
+	attempt    secretUser
+	containers signaller
 
 	// mu is held while the folders are written.
 	mu sync.Mutex
@@ -63,8 +68,9 @@ type taskSecrets struct {
 	refreshing bool
 }
 
-func (p *secretProvider) forTask(id attempt.ID, user secretUser) *taskSecrets {
-	return &taskSecrets{secretProvider: p, id: id, attempt: user}
+// forTask returns the secrets of an attempt, of which nothing is written yet.
+func (p *secretProvider) forTask(id attempt.ID, user secretUser, containers signaller) *taskSecrets {
+	return &taskSecrets{secretProvider: p, id: id, attempt: user, containers: containers}
 }
 
 // ask requests the secrets of the attempt, or the login for a registry.
@@ -76,7 +82,7 @@ func (s *taskSecrets) ask(ctx context.Context, registry, container string) (tran
 	defer cancel()
 	return s.source.Secrets(ctx, transport.SecretsRequest{
 		Node: s.node.Name, Session: s.session(), Task: s.id.Task, UUID: s.id.UUID,
-		Revision: s.attempt.Revision(),
+		Revision: s.attempt.Known().Revision,
 		Registry: registry, Container: container,
 	})
 }
@@ -284,7 +290,7 @@ func (s *taskSecrets) renew(ctx context.Context, c *staleSecrets, reply transpor
 			continue
 		}
 		sent = append(sent, u.Signal)
-		if err := s.attempt.SignalContainer(ctx, c.container.Name, u.Signal); err != nil {
+		if err := s.containers.Signal(ctx, c.container.Name, u.Signal); err != nil {
 			return err
 		}
 	}

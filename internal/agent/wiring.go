@@ -30,14 +30,14 @@ func wire(c Config) *Agent {
 		changed: func() { a.machine.requestProbe() },
 	}
 	a.sizes = &volumeSizes{node: n, store: a.volumes}
-	a.networks = newTaskNetworks(n, c.Networks)
-	found := newDeviceSet(n, c.Devices)
+	a.networks = newTaskNetworks(n, c.Machine.Networks)
+	found := newDeviceSet(n, c.Machine.Devices)
 	a.machine = newMachine(n, c.Machine, execs, &imageFacts{node: n, executors: execs, used: a.attempts.images},
 		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks)
 	a.pins = &pins{node: n, cpus: c.CPUs, executors: execs, attempts: a.attempts.statuses}
 
 	a.services = newDirectory(n)
-	bridge, _ := c.Networks.(namedNetworks)
+	bridge, _ := c.Machine.Networks.(namedNetworks)
 	a.names = newNameServer(n, c.Names, a.services, bridge)
 	specs := &specBuilder{
 		node: n, facts: a.machine.facts, devices: found, pins: a.pins, folders: lent, names: a.names,

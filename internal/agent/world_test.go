@@ -86,10 +86,19 @@ func (w *world) config() Config {
 			Boot:   func() time.Duration { return time.Hour + time.Since(w.began) },
 			Random: func() float64 { return 0.5 },
 		},
-		Machine: MachineConfig{Facts: func(string) (cluster.Facts, error) {
-			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB},
-				nil
-		}},
+		Machine: MachineConfig{
+			Facts: func(string) (cluster.Facts, error) {
+				return cluster.Facts{
+					Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB,
+				}, nil
+			},
+			Devices: func(context.Context) ([]devices.Device, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.devices, nil
+			},
+			Networks: w.networks,
+		},
 		Measure: MeasureConfig{
 			Stats: func(string) (cluster.NodeStats, error) {
 				w.mu.Lock()
@@ -116,12 +125,7 @@ func (w *world) config() Config {
 			},
 			Probe: w.probe,
 		},
-		Devices: func(context.Context) ([]devices.Device, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.devices, nil
-		},
-		CPUs: w.cpus, Networks: w.networks, Volumes: VolumeConfig{Host: w.hostVolumes, Paths: w.hostPaths},
+		CPUs: w.cpus, Volumes: VolumeConfig{Host: w.hostVolumes, Paths: w.hostPaths},
 		Secrets: SecretConfig{Dir: w.secretsDir},
 	}
 }

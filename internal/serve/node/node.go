@@ -119,6 +119,9 @@ func Run(ctx context.Context, c Config) error {
 
 		Machine: agent.MachineConfig{
 			Labels: c.Labels, Version: version.String(), Address: c.Address, ReservedPorts: c.ReservedPorts,
+			Devices: c.Finder.Find,
+			Networks: network.New(
+				network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
 		},
 		Measure: agent.MeasureConfig{
 			Samples: samples, Pressure: agent.PressureConfig{Stall: c.PressureStall, Free: c.PressureFree},
@@ -126,12 +129,9 @@ func Run(ctx context.Context, c Config) error {
 		Volumes:   agent.VolumeConfig{Host: c.HostVolumes, Paths: c.HostPaths},
 		Disks:     agent.DiskConfig{High: c.ImageHigh, Low: c.ImageLow},
 		Artifacts: artifact.Config{Egress: c.Egress},
-		Devices:   c.Finder.Find,
 		CPUs:      c.CPUs,
-		Networks: network.New(
-			network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
-		Names:   c.Names,
-		Secrets: agent.SecretConfig{Dir: c.SecretsDir, Credentials: c.Executors.logins},
+		Names:     c.Names,
+		Secrets:   agent.SecretConfig{Dir: c.SecretsDir, Credentials: c.Executors.logins},
 	})
 	if err != nil {
 		return err
