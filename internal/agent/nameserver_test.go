@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -153,24 +151,6 @@ func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
 		g.mu.Unlock()
 		w.wantName("web", "192.0.2.7 ")
 	})
-}
-
-// A file that tasks mount keeps its inode when its text changes, and is not written without a change.
-func TestKeepFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "resolv", "default")
-	for _, text := range []string{"one", "one", "other"} {
-		before, _ := os.Stat(name)
-		if err := keepFile(name, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		after, err := os.Stat(name)
-		if err != nil || before != nil && !os.SameFile(before, after) {
-			t.Errorf("%s: another file, or %v", text, err)
-		}
-		if got, err := os.ReadFile(name); err != nil || string(got) != text {
-			t.Errorf("got %q, %v", got, err)
-		}
-	}
 }
 
 // followedServices returns the number of services in requests to the server.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
@@ -12,8 +13,8 @@ func TestWhatIsHeldIsNotReported(t *testing.T) {
 	r := &reports{node: &node.Node{}}
 	r.begin(nil)
 	r.hold("u1")
-	r.put(&task{}, cluster.Observed{UUID: "u1", State: cluster.StatePreparing}, 0)
-	r.put(&task{}, cluster.Observed{UUID: "u1", State: cluster.StateStarting}, 1)
+	r.put(silent{}, cluster.Observed{UUID: "u1", State: cluster.StatePreparing}, 0)
+	r.put(silent{}, cluster.Observed{UUID: "u1", State: cluster.StateStarting}, 1)
 	if tasks, _, _ := r.takeReport(); len(tasks) != 0 {
 		t.Errorf("a report holds %+v", tasks)
 	}
@@ -25,3 +26,10 @@ func TestWhatIsHeldIsNotReported(t *testing.T) {
 		t.Errorf("after the release a report holds %+v", tasks)
 	}
 }
+
+// silent is an attempt that takes no answers.
+type silent struct{}
+
+func (silent) AskSent(string)              {}
+func (silent) BarrierPassed(time.Duration) {}
+func (silent) BarrierRefused(string)       {}

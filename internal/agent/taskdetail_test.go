@@ -51,7 +51,7 @@ func TestDetailsAreRates(t *testing.T) {
 	m := measuring(&node.Node{Boot: func() time.Duration { return now }}, c, func() []attempt.Status { return all })
 	m.taken = func(s []telemetry.ContainerSample) { samples = s }
 	add := func(uuid string, kind cluster.Kind, names ...string) {
-		def := definition("web", names...)
+		def := defined(names...)
 		rec := attempt.New(cluster.Desired{
 			Task: "c.web.1.0", UUID: uuid,
 			Owner: cluster.OwnerRef{Kind: kind, Cluster: "c", Name: "web"},
