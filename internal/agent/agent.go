@@ -46,6 +46,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/berthd/berth/internal/agent/addresses"
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/telemetry"
@@ -63,8 +65,8 @@ type Agent struct {
 	cleaner  *diskCleaner
 	meter    *nodeMeter
 	requests *requestRates
-	services *directory
-	names    *nameServer
+	services *addresses.Directory
+	names    *nameserver.Server
 	logs     *logKeeper
 	attempts *attempts
 	orphans  *orphans
@@ -163,7 +165,7 @@ func (a *Agent) watch(ctx context.Context) {
 	a.node.Go(func() { a.logs.watch(ctx) })
 	a.node.Go(func() { a.sizes.watch(ctx) })
 	a.node.Go(func() { a.cleaner.watch(ctx) })
-	a.services.load()
-	a.node.Go(func() { a.services.run(ctx) })
-	a.names.begin(ctx)
+	a.services.Load()
+	a.node.Go(func() { a.services.Run(ctx) })
+	a.names.Begin(ctx)
 }

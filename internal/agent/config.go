@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/clause"
@@ -52,7 +53,7 @@ type Config struct {
 	// cores to tasks.
 	CPUs []int
 	// Names configures the answers to DNS questions.
-	Names NamesConfig
+	Names nameserver.Config
 	// Secrets configures secrets and logins.
 	Secrets SecretConfig
 	// Checks replaces how the agent checks ports and programs.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -66,7 +67,7 @@ func (g *addressServer) put(service string, list ...transport.ServiceAddress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slices.SortFunc(list, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
-	g.services[serviceName{"default", service}] = transport.ServiceUpdate{
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = transport.ServiceUpdate{
 		Cluster: "default", Service: service, Stamp: transport.StampOf(false, list), Addresses: list,
 	}
 	close(g.changed)
@@ -91,9 +92,9 @@ func withDifferences(t *testing.T, test func(w *world, g *addressServer, d *diff
 	})
 }
 
-func (w *world) wantAddresses(f *following, want ...int) {
+func (w *world) wantAddresses(f *addresses.Following, want ...int) {
 	w.t.Helper()
-	got := f.now(webName)
+	got := f.Now(webName)
 	if diff := cmp.Diff(addressesOf(want...), got.Addresses, cmpopts.EquateEmpty()); diff != "" || !got.Known ||
 		got.Stale {
 		w.t.Errorf("known %v, old %v (-want +got):\n%s", got.Known, got.Stale, diff)
@@ -104,7 +105,7 @@ func (w *world) wantAddresses(f *following, want ...int) {
 func TestDirectoryTakesDifferences(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
-		f := w.agent.services.follow(webName)
+		f := w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 1, 2, 3)
 		g.put("web", addressesOf(0, 102, 3, 4)...)
@@ -115,12 +116,12 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 		}
 		w.restart()
 		g.put("web", addressesOf(102, 3)...)
-		f = w.agent.services.follow(webName)
+		f = w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 102, 3)
 		w.restart()
-		f = w.agent.services.follow(webName)
-		defer f.stop()
+		f = w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 102, 3) // nothing changed, and the list is not stale any more
 		if d.wholes != 1 || d.differences != 3 {
@@ -133,10 +134,10 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
-		f := w.agent.services.follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(2 * time.Second)
-		seen := f.changed()
+		seen := f.Changed()
 		d.wrong = true
 		g.put("web", addressesOf(1, 2, 3, 4)...)
 		w.pass(2 * time.Second)
@@ -167,7 +168,7 @@ func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 func TestDirectoryDoubtsADamagedFile(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
-		w.agent.services.follow(webName)
+		w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.stop()
 		name := filepath.Join(w.dir, addressFile)
@@ -181,10 +182,10 @@ func TestDirectoryDoubtsADamagedFile(t *testing.T) {
 		}
 		g.fail(errDown)
 		w.start()
-		f := w.agent.services.follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(time.Second)
-		if got := f.now(webName); !got.Stale || len(got.Addresses) != 3 {
+		if got := f.Now(webName); !got.Stale || len(got.Addresses) != 3 {
 			t.Errorf("without a server: got %+v", got)
 		}
 		g.fail(nil)
@@ -202,17 +203,17 @@ func TestDirectoryConverges(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			withDifferences(t, func(w *world, g *addressServer, d *differing) {
 				r := rand.New(rand.NewPCG(seed, 2))
-				f := w.agent.services.follow(webName)
+				f := w.agent.services.Follow(webName)
 				var now []int
 				for range 100 {
 					switch r.IntN(14) {
 					case 0:
 						w.restart()
-						f = w.agent.services.follow(webName)
+						f = w.agent.services.Follow(webName)
 					case 1:
-						f.stop()
+						f.Stop()
 						w.pass(time.Duration(r.IntN(3)) * time.Second)
-						f = w.agent.services.follow(webName)
+						f = w.agent.services.Follow(webName)
 					case 2:
 						g.mu.Lock()
 						d.wrong = true
@@ -242,11 +243,11 @@ func TestDirectoryConverges(t *testing.T) {
 				w.pass(5 * time.Minute)
 				want := addressesOf(now...)
 				slices.SortFunc(want, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
-				if diff := cmp.Diff(want, f.now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" ||
+				if diff := cmp.Diff(want, f.Now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" ||
 					d.differences < 5 {
 					t.Errorf("after %d differences (-server +agent):\n%s", d.differences, diff)
 				}
-				f.stop()
+				f.Stop()
 			})
 		})
 	}

@@ -155,6 +155,6 @@ func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
 
 // followedServices returns the number of services in requests to the server.
 func followedServices(w *world) int {
-	list, _ := w.agent.services.request()
+	list, _ := w.agent.services.Request()
 	return len(list)
 }

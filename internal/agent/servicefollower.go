@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
@@ -66,7 +67,7 @@ type containerSpecs interface {
 // serviceProvider gives attempts the addresses of the services that they use.
 type serviceProvider struct {
 	node      *node.Node
-	directory *directory
+	directory *addresses.Directory
 	specs     containerSpecs
 	facts     func() cluster.Facts
 }
@@ -82,7 +83,7 @@ type serviceFollower struct {
 	// mu is held while files are written.
 	mu sync.Mutex
 	// following is set before the first container that uses services is made.
-	following  *following
+	following  *addresses.Following
 	allRunning chan struct{} // capacity 1: all containers run
 	knownUp    time.Duration // Up of the round that the goroutine knows; used by the task's goroutine only
 	// problem is a message for users about a running task, nil for none.
@@ -122,12 +123,12 @@ func (s *serviceFollower) advance(ctx context.Context, rec *attempt.Record, def 
 		return
 	}
 	if s.following == nil {
-		var names []serviceName
+		var names []addresses.ServiceName
 		for _, n := range def.Services(rec.Desired.Owner.Cluster) {
-			names = append(names, serviceName(n))
+			names = append(names, addresses.ServiceName(n))
 		}
 		s.allRunning = make(chan struct{}, 1)
-		s.following = s.directory.follow(names...)
+		s.following = s.directory.Follow(names...)
 		s.node.Go(func() { s.follow(ctx) })
 	}
 	if up := rec.Up; up != s.knownUp {
@@ -146,7 +147,7 @@ func (s *serviceFollower) await(ctx context.Context, c *cluster.Container, own s
 	defer staleTimer.Stop()
 	mayWait, waited := true, false
 	for {
-		changed := f.changed()
+		changed := f.Changed()
 		l := s.lookUp(c, own)
 		if !mayWait {
 			l = l.with(last, slices.DeleteFunc(slices.Clone(l.stale), func(p cluster.ServicePort) bool {
@@ -215,7 +216,7 @@ func (s *serviceFollower) place(ctx context.Context, d *cluster.Desired, def *cl
 // follow applies changes of the services until the attempt is over or ctx ends.
 func (s *serviceFollower) follow(ctx context.Context) {
 	f := s.following
-	defer f.stop()
+	defer f.Stop()
 	var r renewals
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -228,7 +229,7 @@ func (s *serviceFollower) follow(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-s.allRunning:
-		case <-f.changed():
+		case <-f.Changed():
 			if !s.waitUntilSettled(ctx) {
 				return
 			}
@@ -266,7 +267,7 @@ func (s *serviceFollower) waitUntilSettled(ctx context.Context) bool {
 			return true
 		case <-rest.C:
 			return true
-		case <-s.following.changed():
+		case <-s.following.Changed():
 			rest.Reset(settleTime)
 		}
 	}
@@ -274,8 +275,8 @@ func (s *serviceFollower) waitUntilSettled(ctx context.Context) bool {
 
 // markAllSeen reads all followed services, so that only later changes count as news.
 func (s *serviceFollower) markAllSeen() {
-	for _, n := range s.following.names() {
-		s.following.now(n)
+	for _, n := range s.following.Names() {
+		s.following.Now(n)
 	}
 }
 

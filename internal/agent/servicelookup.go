@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -24,7 +25,7 @@ func (s *serviceFollower) lookUp(c *cluster.Container, own string) lookup {
 	l := lookup{services: map[cluster.ServicePort][]cluster.TemplateAddress{}}
 	var why []string
 	for _, need := range c.Needs() {
-		at := s.following.now(serviceName(need.In(own)))
+		at := s.following.Now(addresses.ServiceName(need.In(own)))
 		var list []cluster.TemplateAddress
 		for i := range at.Addresses {
 			a := &at.Addresses[i]
@@ -46,7 +47,7 @@ func (s *serviceFollower) lookUp(c *cluster.Container, own string) lookup {
 }
 
 // missingReason says why a service has no address.
-func missingReason(p cluster.ServicePort, at serviceAddresses, own string) string {
+func missingReason(p cluster.ServicePort, at addresses.Service, own string) string {
 	name := p.String()
 	switch {
 	case !at.Known:

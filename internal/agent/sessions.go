@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/state"
@@ -34,7 +35,7 @@ type sessions struct {
 	machine     *machine
 	stats       *reportedStats
 	reports     *reports
-	directory   *directory
+	directory   *addresses.Directory
 	orphans     *orphans
 	attempts    *attempts
 	assignments *assignments
@@ -132,8 +133,8 @@ func (s *sessions) runSession(life context.Context, welcome transport.Welcome) e
 	var both sync.WaitGroup
 	both.Go(func() { end(s.reports.send(ctx, welcome)) })
 	both.Go(func() { end(s.listen(ctx, life, welcome.Session)) })
-	if source, ok := s.source.(addressSource); ok {
-		both.Go(func() { end(s.directory.poll(ctx, source, welcome.Session)) })
+	if source, ok := s.source.(addresses.Source); ok {
+		both.Go(func() { end(s.directory.Poll(ctx, source, welcome.Session)) })
 	}
 	both.Go(func() {
 		select {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -30,7 +31,7 @@ type specBuilder struct {
 	devices *deviceSet
 	pins    *pins
 	folders *folders
-	names   *nameServer
+	names   *nameserver.Server
 	// credentials, unless nil, returns the node's own login for a registry.
 	credentials func(registry string) (user, secret string)
 }
@@ -77,7 +78,7 @@ func (b *specBuilder) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i in
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		spec.Env = append(spec.Env, name+"="+own[name])
 	}
-	spec.Mounts = b.names.resolverMount(d, def, &c)
+	spec.Mounts = b.names.ResolverMount(d, def, &c)
 	for _, m := range c.Mounts {
 		for j := range def.Volumes {
 			if def.Volumes[j].Name == m.Volume {

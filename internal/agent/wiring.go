@@ -4,7 +4,9 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/requests"
 	"github.com/berthd/berth/internal/cluster"
@@ -36,9 +38,9 @@ func wire(c Config) *Agent {
 		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks)
 	a.pins = &pins{node: n, cpus: c.CPUs, executors: execs, attempts: a.attempts.statuses}
 
-	a.services = newDirectory(n)
-	bridge, _ := c.Machine.Networks.(namedNetworks)
-	a.names = newNameServer(n, c.Names, a.services, bridge)
+	a.services = addresses.New(n)
+	bridge, _ := c.Machine.Networks.(nameserver.Networks)
+	a.names = nameserver.New(n, c.Names, a.services, bridge)
 	specs := &specBuilder{
 		node: n, facts: a.machine.facts, devices: found, pins: a.pins, folders: lent, names: a.names,
 		credentials: c.Secrets.Credentials,
@@ -125,6 +127,6 @@ func (c capabilities) AddFacts(_ context.Context, f *cluster.Facts) {
 
 // canFollow reports whether the agent can follow services.
 func canFollow(c *Config) bool {
-	_, asks := c.Source.(addressSource)
+	_, asks := c.Source.(addresses.Source)
 	return asks && !c.Volatile
 }

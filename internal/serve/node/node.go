@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/agent"
 	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/network"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
@@ -47,7 +48,7 @@ type Config struct {
 	// Subnet is what the addresses of tasks are of that have a network of their own.
 	Subnet netip.Prefix
 	// Names says how questions for names are answered.
-	Names agent.NamesConfig
+	Names nameserver.Config
 	// SecretsDir is the folder in memory for secrets, "" for the agent's own choice.
 	SecretsDir string
 	// What the node lends of its folders.

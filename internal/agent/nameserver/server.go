@@ -1,4 +1,7 @@
-package agent
+// Package nameserver answers DNS questions for services, to programs of the machine and to tasks behind its bridge.
+// Package names speaks the protocol; package addresses knows the addresses. Answers are prepared at the first question
+// after a change: 0.16 ms with 1,000 addresses.
+package nameserver
 
 import (
 	"context"
@@ -10,12 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/names"
 	"github.com/berthd/berth/internal/agent/node"
 )
 
-// NamesConfig configures the answers to DNS questions. The agent always answers at the gateway of its bridge.
-type NamesConfig struct {
+// Config configures the answers to DNS questions. The agent always answers at the gateway of its bridge.
+type Config struct {
 	// Listen is the address for programs of the machine; the agent answers none if it is invalid.
 	Listen netip.AddrPort
 	// Upstreams are the resolvers for names outside of Berth. Default: those of the machine's resolver file that are
@@ -44,8 +48,8 @@ const (
 	resolverFolder = "resolv"
 )
 
-// namedNetworks are Networks with a bridge at which tasks reach the agent.
-type namedNetworks interface {
+// Networks are Networks with a bridge at which tasks reach the agent.
+type Networks interface {
 	// Gateway returns the gateway's address and the tasks' addresses.
 	Gateway() (gateway netip.Addr, tasks netip.Prefix)
 	// Bridged reports whether tasks may be behind the bridge.
@@ -54,18 +58,18 @@ type namedNetworks interface {
 	AnswerNames(ctx context.Context, instead netip.AddrPort) error
 }
 
-// nameServer answers DNS questions for services. A service is followed in the directory from the first question for it
+// Server answers DNS questions for services. A service is followed in the directory from the first question for it
 // until some time after the last one. Its methods may be called concurrently.
-type nameServer struct {
+type Server struct {
 	node      *node.Node
-	config    NamesConfig
-	directory *directory
-	networks  namedNetworks // nil if the node has none
+	config    Config
+	directory *addresses.Directory
+	networks  Networks // nil if the node has none
 	server    *names.Server
 	life      context.Context //nolint:containedctx // ctx of begin: listeners open later
 
 	mu         sync.Mutex
-	watched    map[serviceName]*watchedName
+	watched    map[addresses.ServiceName]*watchedName
 	allowances map[netip.Addr]*allowance
 	file       names.Resolver // of the machine
 	resolvers  []netip.AddrPort
@@ -80,7 +84,7 @@ type nameServer struct {
 
 // watchedName is a service that a client asked for. The name server's mutex guards it.
 type watchedName struct {
-	following   *following
+	following   *addresses.Following
 	began, used time.Duration // (Boot)
 	unknown     bool          // the service does not exist or is not known yet
 	answer      names.Service
@@ -93,18 +97,18 @@ type allowance struct {
 	at   time.Duration // when left was computed (Boot)
 }
 
-// newNameServer returns a name server. Nil networks mean that no task asks at a gateway.
-func newNameServer(on *node.Node, c NamesConfig, d *directory, networks namedNetworks) *nameServer {
-	n := &nameServer{
-		node: on, config: c, directory: d, networks: networks, watched: map[serviceName]*watchedName{}, allowances: map[netip.Addr]*allowance{},
+// New returns a name server. Nil networks mean that no task asks at a gateway.
+func New(on *node.Node, c Config, d *addresses.Directory, networks Networks) *Server {
+	n := &Server{
+		node: on, config: c, directory: d, networks: networks, watched: map[addresses.ServiceName]*watchedName{}, allowances: map[netip.Addr]*allowance{},
 		loggedProblems: map[string]bool{},
 	}
 	n.server = names.New(names.Config{Directory: n, Upstreams: n.upstreams, Logger: on.Logger})
 	return n
 }
 
-// begin opens the listeners and maintains them until ctx ends.
-func (n *nameServer) begin(ctx context.Context) {
+// Begin opens the listeners and maintains them until ctx ends.
+func (n *Server) Begin(ctx context.Context) {
 	n.listenMu.Lock()
 	n.life, n.gatewayOpen, n.insteadSet = ctx, false, false
 	n.listenMu.Unlock()
@@ -130,7 +134,7 @@ func (n *nameServer) begin(ctx context.Context) {
 }
 
 // openHost opens the listener for the programs of the machine.
-func (n *nameServer) openHost() {
+func (n *Server) openHost() {
 	at := n.config.Listen
 	listener, err := names.Listen(n.life, at)
 	if err != nil {
@@ -150,7 +154,7 @@ func (n *nameServer) openHost() {
 
 // listenAtGateway answers questions at the bridge's address if tasks are behind the bridge, or will be (wanted). It
 // returns the address.
-func (n *nameServer) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) {
+func (n *Server) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) {
 	n.listenMu.Lock()
 	defer n.listenMu.Unlock()
 	networks := n.networks
@@ -189,7 +193,7 @@ func (n *nameServer) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) 
 }
 
 // warnOnce logs a problem once. n.gate is held.
-func (n *nameServer) warnOnce(what string, err error) {
+func (n *Server) warnOnce(what string, err error) {
 	if text := what + err.Error(); !n.loggedProblems[text] && len(n.loggedProblems) < 100 {
 		n.loggedProblems[text] = true
 		n.node.Logger.Warn("DNS questions are not answered as configured", "what", what, "error", err)
@@ -197,7 +201,7 @@ func (n *nameServer) warnOnce(what string, err error) {
 }
 
 // upstreams returns the resolvers for all other names.
-func (n *nameServer) upstreams() []netip.AddrPort {
+func (n *Server) upstreams() []netip.AddrPort {
 	if given := n.config.Upstreams; len(given) > 0 {
 		return given
 	}
@@ -206,7 +210,7 @@ func (n *nameServer) upstreams() []netip.AddrPort {
 }
 
 // resolver returns the machine's resolver file and the resolvers that it leads to in the end.
-func (n *nameServer) resolver() (names.Resolver, []netip.AddrPort) {
+func (n *Server) resolver() (names.Resolver, []netip.AddrPort) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.readAt != 0 && n.node.Boot()-n.readAt < resolverReadInterval {
@@ -228,16 +232,16 @@ func (n *nameServer) resolver() (names.Resolver, []netip.AddrPort) {
 }
 
 // Service implements names.Directory. A question for a service makes the agent follow it.
-func (n *nameServer) Service(ctx context.Context, from netip.Addr, inCluster, service string) (names.Service, error) {
-	name := serviceName{inCluster, service}
+func (n *Server) Service(ctx context.Context, from netip.Addr, inCluster, service string) (names.Service, error) {
+	name := addresses.ServiceName{Cluster: inCluster, Service: service}
 	w := n.watch(from, name)
 	if w == nil {
 		return names.Service{}, names.ErrUnknown
 	}
 	until := w.began + firstAnswerTimeout
 	for {
-		news := w.following.changed() // before now is read: other readers may use up the news
-		now := w.following.now(name)
+		news := w.following.Changed() // before now is read: other readers may use up the news
+		now := w.following.Now(name)
 		left := until - n.node.Boot()
 		switch {
 		case now.Known && (!now.Stale || left <= 0):
@@ -259,7 +263,7 @@ func (n *nameServer) Service(ctx context.Context, from netip.Addr, inCluster, se
 
 // watch returns the service and follows it from now on. It returns nil if the address asked for too many services that
 // no other client asked for.
-func (n *nameServer) watch(from netip.Addr, name serviceName) *watchedName {
+func (n *Server) watch(from netip.Addr, name addresses.ServiceName) *watchedName {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.node.Boot()
@@ -271,7 +275,7 @@ func (n *nameServer) watch(from netip.Addr, name serviceName) *watchedName {
 		if len(n.watched) >= maxFollowedNames {
 			n.evictName()
 		}
-		w = &watchedName{following: n.directory.follow(name), began: now, unknown: true}
+		w = &watchedName{following: n.directory.Follow(name), began: now, unknown: true}
 		n.watched[name] = w
 	}
 	w.used = now
@@ -279,7 +283,7 @@ func (n *nameServer) watch(from netip.Addr, name serviceName) *watchedName {
 }
 
 // allowed takes one from the allowance of an address. n.mu is held.
-func (n *nameServer) allowed(from netip.Addr, now time.Duration) bool {
+func (n *Server) allowed(from netip.Addr, now time.Duration) bool {
 	a := n.allowances[from]
 	if a == nil {
 		a = &allowance{left: maxNewNames, at: now}
@@ -297,8 +301,8 @@ func (n *nameServer) allowed(from netip.Addr, now time.Duration) bool {
 }
 
 // evictName stops following the service with the oldest last question, unknown services first. n.mu is held.
-func (n *nameServer) evictName() {
-	var last serviceName
+func (n *Server) evictName() {
+	var last addresses.ServiceName
 	var worst *watchedName
 	for name, w := range n.watched { // order-free: a tie may go either way
 		if worst == nil || w.unknown && !worst.unknown || w.unknown == worst.unknown && w.used < worst.used {
@@ -306,13 +310,13 @@ func (n *nameServer) evictName() {
 		}
 	}
 	if worst != nil {
-		worst.following.stop()
+		worst.following.Stop()
 		delete(n.watched, last)
 	}
 }
 
 // answer returns the answer for a service, which is built once for each stamp.
-func (n *nameServer) answer(w *watchedName, now *serviceAddresses) names.Service {
+func (n *Server) answer(w *watchedName, now *addresses.Service) names.Service {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w.unknown = now.Missing
@@ -330,7 +334,7 @@ func (n *nameServer) answer(w *watchedName, now *serviceAddresses) names.Service
 }
 
 // forgetUnused stops following services without recent questions.
-func (n *nameServer) forgetUnused() {
+func (n *Server) forgetUnused() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.node.Boot()
@@ -340,7 +344,7 @@ func (n *nameServer) forgetUnused() {
 			kept = unknownFollowTime
 		}
 		if now-w.used > kept {
-			w.following.stop()
+			w.following.Stop()
 			delete(n.watched, name)
 		}
 	}

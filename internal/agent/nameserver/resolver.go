@@ -1,4 +1,4 @@
-package agent
+package nameserver
 
 import (
 	"net/netip"
@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// resolverMount returns the mount of the resolver file for a container behind a bridge. The file names the agent; if
+// ResolverMount returns the mount of the resolver file for a container behind a bridge. The file names the agent; if
 // the agent cannot answer there, the container gets the file that it would have without Berth's names.
-func (n *nameServer) resolverMount(d *cluster.Desired, def *cluster.TaskDefinition,
+func (n *Server) ResolverMount(d *cluster.Desired, def *cluster.TaskDefinition,
 	c *cluster.Container,
 ) []executor.Mount {
 	if def.Network != cluster.NetworkBridge || ownResolver(c) {

@@ -1,4 +1,4 @@
-package agent
+package addresses
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 // BenchmarkDirectoryTakes measures one change of an address of a service with 1,000 tasks, as a difference and as a
 // whole list. It includes parsing and applying.
 func BenchmarkDirectoryTakes(b *testing.B) {
-	web := serviceName{"default", "web"}
+	web := ServiceName{"default", "web"}
 	list := make([]transport.ServiceAddress, 1000)
 	for i := range list {
 		list[i] = transport.ServiceAddress{
@@ -37,11 +37,11 @@ func BenchmarkDirectoryTakes(b *testing.B) {
 		"difference": {text(one, other, other[500:501]), text(two, list, list[500:501])},
 	} {
 		b.Run(name, func(b *testing.B) {
-			d := &directory{dirty: make(chan struct{}, 1), services: map[serviceName]*followed{}}
-			f := &following{directory: d, news: make(chan struct{}), seen: map[serviceName]uint64{web: 1}}
+			d := &Directory{dirty: make(chan struct{}, 1), services: map[ServiceName]*followed{}}
+			f := &Following{directory: d, news: make(chan struct{}), seen: map[ServiceName]uint64{web: 1}}
 			d.services[web] = &followed{
-				now:       serviceAddresses{Known: true, Stamp: one, Addresses: list},
-				followers: map[*following]bool{f: true},
+				now:       Service{Known: true, Stamp: one, Addresses: list},
+				followers: map[*Following]bool{f: true},
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

@@ -1,4 +1,11 @@
-package agent
+// Package addresses holds the addresses of the services that tasks and other users on a node follow.
+//
+// A directory asks the server for the followed services, one request at a time, and keeps the newest answers in a file
+// for the next run of the agent. An address change costs a copy of the list. The file is written at most each second
+// and takes a fiftieth of a core at most. A difference that does not fit changes nothing: the directory logs it and
+// asks for whole lists until the end of the session. A file whose lists do not match their stamps is usable, but no
+// base for differences.
+package addresses
 
 import (
 	"cmp"
@@ -29,17 +36,17 @@ const (
 	minPollInterval = 25 * time.Millisecond
 )
 
-// addressSource is a Source that knows the addresses of services.
-type addressSource interface {
+// Source is a Source that knows the addresses of services.
+type Source interface {
 	// Addresses waits until one of the services has news; see transport.Client.Addresses.
 	Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
 }
 
-// serviceName names a service.
-type serviceName struct{ Cluster, Service string }
+// ServiceName names a service.
+type ServiceName struct{ Cluster, Service string }
 
-// serviceAddresses is what the agent knows about a service.
-type serviceAddresses struct {
+// Service is what the agent knows about a service.
+type Service struct {
 	// Known means that a server has answered for the service. Before that all other fields are empty.
 	Known bool
 	// Stale means that the answer is older than the first current follower or comes from an earlier run of the agent.
@@ -54,42 +61,42 @@ type serviceAddresses struct {
 	Addresses []transport.ServiceAddress
 }
 
-// directory holds the addresses of the services that tasks and other users on the node follow. The newest addresses
+// Directory holds the addresses of the services that tasks and other users on the node follow. The newest addresses
 // stay in force while no server answers, and for the next run of the agent. Its methods may be called concurrently.
-type directory struct {
+type Directory struct {
 	node  *node.Node
 	path  string        // of the file, "" for none
 	wake  chan struct{} // capacity 1: a service has its first follower
 	dirty chan struct{} // capacity 1: the file is out of date
 
 	mu           sync.Mutex
-	services     map[serviceName]*followed
+	services     map[ServiceName]*followed
 	warnedTooOld bool // the warning about an old server was logged
 	wholeLists   bool // a difference of this session did not fit: request whole lists
 }
 
 // followed is a service with followers, now or recently. The directory's mutex guards it.
 type followed struct {
-	now          serviceAddresses
+	now          Service
 	version      uint64              // how often now was set
-	followers    map[*following]bool // empty if no request needs the service
+	followers    map[*Following]bool // empty if no request needs the service
 	unfollowedAt time.Duration       // since when it has no followers (Boot)
 }
 
-// following is a follower's interest in some services.
-type following struct {
-	directory *directory
+// Following is a follower's interest in some services.
+type Following struct {
+	directory *Directory
 	// The directory's mutex guards the following fields.
-	seen       map[serviceName]uint64 // the followed.version that now last returned for each service
+	seen       map[ServiceName]uint64 // the followed.version that now last returned for each service
 	news       chan struct{}
 	newsClosed bool // news is closed
 	stopped    bool
 }
 
-func newDirectory(n *node.Node) *directory {
-	d := &directory{
+func New(n *node.Node) *Directory {
+	d := &Directory{
 		node: n, wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
-		services: map[serviceName]*followed{},
+		services: map[ServiceName]*followed{},
 	}
 	if !n.Volatile {
 		d.path = filepath.Join(n.DataDir, directoryFile)
@@ -97,15 +104,15 @@ func newDirectory(n *node.Node) *directory {
 	return d
 }
 
-// follow starts to follow services; following.stop ends it.
-func (d *directory) follow(names ...serviceName) *following {
-	f := &following{directory: d, seen: make(map[serviceName]uint64, len(names)), news: make(chan struct{})}
+// Follow starts to follow services; following.stop ends it.
+func (d *Directory) Follow(names ...ServiceName) *Following {
+	f := &Following{directory: d, seen: make(map[ServiceName]uint64, len(names)), news: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range names {
 		s := d.services[n]
 		if s == nil {
-			s = &followed{followers: map[*following]bool{}}
+			s = &followed{followers: map[*Following]bool{}}
 			d.services[n] = s
 		}
 		if len(s.followers) == 0 {
@@ -120,7 +127,7 @@ func (d *directory) follow(names ...serviceName) *following {
 
 // updateNews closes the news channel if a service changed since the follower read it, and makes a new channel if none
 // did. The directory's mutex is held.
-func (f *following) updateNews() {
+func (f *Following) updateNews() {
 	news := false
 	for n, seen := range f.seen { // order-free: any news counts
 		if s := f.directory.services[n]; s != nil && s.version != seen {
@@ -136,36 +143,36 @@ func (f *following) updateNews() {
 	f.newsClosed = news
 }
 
-// names returns the services, in no order.
-func (f *following) names() []serviceName {
+// Names returns the services, in no order.
+func (f *Following) Names() []ServiceName {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
 	return slices.Collect(maps.Keys(f.seen)) // order-free: each is read on its own
 }
 
-// changed returns a channel that is closed once a service has news since the last call of now for it.
-func (f *following) changed() <-chan struct{} {
+// Changed returns a channel that is closed once a service has news since the last call of now for it.
+func (f *Following) Changed() <-chan struct{} {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
 	return f.news
 }
 
-// now returns what is known about one of the services.
-func (f *following) now(name serviceName) serviceAddresses {
+// Now returns what is known about one of the services.
+func (f *Following) Now(name ServiceName) Service {
 	d := f.directory
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.services[name]
 	if _, ok := f.seen[name]; !ok || f.stopped || s == nil {
-		return serviceAddresses{}
+		return Service{}
 	}
 	f.seen[name] = s.version
 	f.updateNews()
 	return s.now
 }
 
-// stop ends the interest. It may be called again.
-func (f *following) stop() {
+// Stop ends the interest. It may be called again.
+func (f *Following) Stop() {
 	d := f.directory
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,8 +193,8 @@ func (f *following) stop() {
 	}
 }
 
-// request returns the services to ask for, in order, and whether the server may send differences.
-func (d *directory) request() (list []transport.ServiceRequest, differences bool) {
+// Request returns the services to ask for, in order, and whether the server may send differences.
+func (d *Directory) Request() (list []transport.ServiceRequest, differences bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, s := range d.services { // order-free: sorted below
@@ -209,9 +216,9 @@ func (d *directory) request() (list []transport.ServiceRequest, differences bool
 	return list, !d.wholeLists
 }
 
-// poll asks the server of a session for the followed services until ctx ends or the session is over, and returns the
+// Poll asks the server of a session for the followed services until ctx ends or the session is over, and returns the
 // reason.
-func (d *directory) poll(ctx context.Context, source addressSource, session uint64) error {
+func (d *Directory) Poll(ctx context.Context, source Source, session uint64) error {
 	p := d.node.NewBackoff(node.MinDialBackoff, node.MaxDialBackoff)
 	d.mu.Lock()
 	d.wholeLists = false
@@ -222,7 +229,7 @@ func (d *directory) poll(ctx context.Context, source addressSource, session uint
 		default:
 		}
 		r := transport.AddressesRequest{Node: d.node.Name, Session: session}
-		if r.Services, r.Differences = d.request(); len(r.Services) == 0 {
+		if r.Services, r.Differences = d.Request(); len(r.Services) == 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -264,7 +271,7 @@ func (d *directory) poll(ctx context.Context, source addressSource, session uint
 }
 
 // pollOnce asks until a server answers, or until anew is true: a service outside the request has its first follower.
-func (d *directory) pollOnce(ctx context.Context, source addressSource,
+func (d *Directory) pollOnce(ctx context.Context, source Source,
 	r transport.AddressesRequest,
 ) (reply transport.AddressesReply, anew bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -286,7 +293,7 @@ func (d *directory) pollOnce(ctx context.Context, source addressSource,
 }
 
 // warnTooOld logs once that the server knows no addresses.
-func (d *directory) warnTooOld(err error) {
+func (d *Directory) warnTooOld(err error) {
 	d.mu.Lock()
 	warned := d.warnedTooOld
 	d.warnedTooOld = true
@@ -297,13 +304,13 @@ func (d *directory) warnTooOld(err error) {
 }
 
 // apply stores the answer of a server.
-func (d *directory) apply(reply *transport.AddressesReply) {
+func (d *Directory) apply(reply *transport.AddressesReply) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.warnedTooOld = false
 	for i := range reply.Services {
 		t := &reply.Services[i]
-		s := d.services[serviceName{t.Cluster, t.Service}]
+		s := d.services[ServiceName{t.Cluster, t.Service}]
 		if s == nil || len(s.followers) == 0 || !s.now.Known && t.Since != "" {
 			continue // unfollowed since the request; a new follower asks again
 		}
@@ -316,7 +323,7 @@ func (d *directory) apply(reply *transport.AddressesReply) {
 				"cluster", t.Cluster, "service", t.Service, "error", err)
 			continue
 		}
-		s.set(serviceAddresses{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: list})
+		s.set(Service{Known: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: list})
 	}
 	if len(reply.Services) > 0 {
 		node.Nudge(d.dirty)
@@ -324,7 +331,7 @@ func (d *directory) apply(reply *transport.AddressesReply) {
 }
 
 // set stores the state of the service and notifies its followers. The directory's mutex is held.
-func (s *followed) set(now serviceAddresses) {
+func (s *followed) set(now Service) {
 	s.now = now
 	s.version++
 	for f := range s.followers { // order-free: all are notified
@@ -332,8 +339,8 @@ func (s *followed) set(now serviceAddresses) {
 	}
 }
 
-// load reads the addresses from an earlier run of the agent, except for services that are already known.
-func (d *directory) load() {
+// Load reads the addresses from an earlier run of the agent, except for services that are already known.
+func (d *Directory) Load() {
 	if d.path == "" {
 		return
 	}
@@ -353,25 +360,25 @@ func (d *directory) load() {
 	defer d.mu.Unlock()
 	for i := range list {
 		t := &list[i]
-		name := serviceName{t.Cluster, t.Service}
+		name := ServiceName{t.Cluster, t.Service}
 		s := d.services[name]
 		if s == nil {
-			s = &followed{followers: map[*following]bool{}, unfollowedAt: d.node.Boot()}
+			s = &followed{followers: map[*Following]bool{}, unfollowedAt: d.node.Boot()}
 			d.services[name] = s
 		}
 		if t.Stamp != transport.StampOf(t.Missing, t.Addresses) {
 			t.Stamp = "" // a server of an earlier build wrote it, or the file is damaged
 		}
 		if !s.now.Known {
-			s.set(serviceAddresses{
+			s.set(Service{
 				Known: true, Stale: true, Missing: t.Missing, Stamp: t.Stamp, Addresses: t.Addresses,
 			})
 		}
 	}
 }
 
-// run writes the file when it is out of date and forgets unfollowed services, until ctx ends.
-func (d *directory) run(ctx context.Context) {
+// Run writes the file when it is out of date and forgets unfollowed services, until ctx ends.
+func (d *Directory) Run(ctx context.Context) {
 	tidy := time.NewTicker(unfollowedTTL / 3)
 	defer tidy.Stop()
 	for {
@@ -400,7 +407,7 @@ func (d *directory) run(ctx context.Context) {
 }
 
 // forgetUnfollowed forgets services without a follower for unfollowedTTL.
-func (d *directory) forgetUnfollowed() {
+func (d *Directory) forgetUnfollowed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, s := range d.services { // order-free: services are independent
@@ -412,7 +419,7 @@ func (d *directory) forgetUnfollowed() {
 }
 
 // save replaces the file. A loss of the file at a power failure does no harm.
-func (d *directory) save() {
+func (d *Directory) save() {
 	list := []transport.ServiceUpdate{}
 	d.mu.Lock()
 	for n, s := range d.services { // order-free: sorted below

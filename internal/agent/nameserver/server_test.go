@@ -1,4 +1,4 @@
-package agent
+package nameserver
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -14,9 +15,9 @@ import (
 func TestUnusedNamesAreForgotten(t *testing.T) {
 	now := time.Hour
 	n := &node.Node{Volatile: true, Boot: func() time.Duration { return now }}
-	s := newNameServer(n, NamesConfig{}, newDirectory(n), nil)
+	s := New(n, Config{}, addresses.New(n), nil)
 	for i := range 3 {
-		if s.watch(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), serviceName{"default", fmt.Sprint("s", i)}) == nil {
+		if s.watch(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), addresses.ServiceName{Cluster: "default", Service: fmt.Sprint("s", i)}) == nil {
 			t.Fatalf("service %d was not followed", i)
 		}
 	}
@@ -33,14 +34,14 @@ func TestUnusedNamesAreForgotten(t *testing.T) {
 
 // BenchmarkAnswer measures the first answer for a service with 1,000 tasks after a change.
 func BenchmarkAnswer(b *testing.B) {
-	known := serviceAddresses{Known: true}
+	known := addresses.Service{Known: true}
 	for i := range 1000 {
 		known.Addresses = append(known.Addresses, transport.ServiceAddress{
 			Task: fmt.Sprintf("default.web.1.%03d", i), Node: fmt.Sprintf("node-%d", i),
 			Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Ports: map[string]int{"http": 20000},
 		})
 	}
-	s, w := &nameServer{}, &watchedName{}
+	s, w := &Server{}, &watchedName{}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		known.Stamp = fmt.Sprint(i % 2)
