@@ -87,9 +87,9 @@ func (e *executors) failing() bool {
 	return e.problem != ""
 }
 
-// named returns the executor with the name. An executor that has not answered since the agent began may do so later;
+// ByName returns the executor with the name. An executor that has not answered since the agent began may do so later;
 // until then the error is executor.ErrUnavailable.
-func (e *executors) named(name string) (executor.Executor, error) {
+func (e *executors) ByName(name string) (executor.Executor, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	found, ok := e.byName[name]
@@ -158,7 +158,7 @@ func (e *executors) imageKeeper() executor.ImageKeeper {
 // the user on the node; otherwise the user must be numeric.
 func (e *executors) VolumeOwner(def *cluster.TaskDefinition, volume string) (uid, gid int, ok bool) {
 	name, _ := e.choose(def)
-	chosen, _ := e.named(name)
+	chosen, _ := e.ByName(name)
 	namer, _ := chosen.(executor.UserNamer)
 	for i := range def.Containers {
 		c := &def.Containers[i]

@@ -61,7 +61,7 @@ func (w *exitWatch) await(ctx context.Context, name string, id executor.ID) {
 
 // exit waits for the end of a run. The end of an unknown run is unknown.
 func (w *exitWatch) exit(ctx context.Context, name string, id executor.ID) (cluster.Exit, error) {
-	e, err := w.executors.named(name)
+	e, err := w.executors.ByName(name)
 	if err != nil {
 		return cluster.Exit{}, err
 	}

@@ -72,20 +72,30 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(2 * countEvery)
-		all := w.agent.sessions.streams.volumes.list()
+		list, err := w.agent.sessions.streams.volumes.answer(transport.StreamRequest{Kind: transport.StreamVolumeList})
+		all, ok := list.([]transport.Volume)
+		if err != nil || !ok {
+			t.Fatalf("the list is %v, %v", list, err)
+		}
 		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 ||
 			len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
 			t.Errorf("the volumes are %+v", all)
 		}
-		if _, err := w.agent.sessions.streams.volumes.remove("default/web/own.0"); err == nil ||
+		remove := func(key string) error {
+			_, err := w.agent.sessions.streams.volumes.answer(
+				transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: key})
+			return err
+		}
+		if err := remove("default/web/own.0"); err == nil ||
 			!strings.Contains(err.Error(), "in use by task "+string(d.Task)) {
 			t.Errorf("removal of what is in use: %v", err)
 		}
-		if _, err := w.agent.sessions.streams.volumes.remove("default/web/none"); err == nil {
+		if err := remove("default/web/none"); err == nil {
 			t.Error("removal of what is not there is no error")
 		}
 		w.stopTask(d, true)
-		v, err := w.agent.sessions.streams.volumes.answer(transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
+		v, err := w.agent.sessions.streams.volumes.answer(
+			transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
 		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
 			t.Errorf("removed %+v, %v", v, err)
 		}
@@ -93,7 +103,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(w.dir, "volumes/default/web/.*own.0*")); len(left) > 0 {
 			t.Errorf("there are %q", left)
 		}
-		if left, _ := os.ReadDir(w.agent.volumes.bin()); len(left) > 0 {
+		if left, _ := os.ReadDir(filepath.Join(w.dir, "volumes/.removed")); len(left) > 0 {
 			t.Errorf("%d removed volumes are left", len(left))
 		}
 		if f := w.reportedFacts(); len(f.Folders.Sticky)+len(f.Volumes) > 0 {
@@ -101,7 +111,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		}
 
 		// The next run of the agent removes what a crash left.
-		bin := filepath.Join(w.agent.volumes.bin(), "x/deep")
+		bin := filepath.Join(filepath.Join(w.dir, "volumes/.removed"), "x/deep")
 		if err := os.MkdirAll(bin, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func (p *pins) repin(ctx context.Context) {
 
 // pinTo moves a container if its executor supports that.
 func (p *pins) pinTo(ctx context.Context, name string, id executor.ID, cpus string) error {
-	exec, err := p.executors.named(name)
+	exec, err := p.executors.ByName(name)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (r *recovery) recoverTasks(ctx context.Context, name string, tasks []*task)
 func (r *recovery) list(ctx context.Context, name string) (held map[executor.ID]executor.Status, ok bool) {
 	p := r.node.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)
 	for {
-		exec, err := r.executors.named(name)
+		exec, err := r.executors.ByName(name)
 		var all []executor.Status
 		if err == nil {
 			ask, cancel := context.WithTimeout(ctx, listTimeout)

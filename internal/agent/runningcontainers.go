@@ -24,7 +24,7 @@ func (c runningContainers) Running(name string) (executor.Executor, executor.ID,
 	if err != nil {
 		return nil, "", err
 	}
-	exec, err := c.executors.named(v.Record.Executor)
+	exec, err := c.executors.ByName(v.Record.Executor)
 	return exec, id, err
 }
 

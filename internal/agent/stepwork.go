@@ -39,7 +39,7 @@ type stepWork struct{ task *task }
 
 // executor returns the executor of the attempt.
 func (w stepWork) executor() (executor.Executor, error) {
-	return w.task.parts.Executors.named(w.task.rec.Executor)
+	return w.task.parts.Executors.ByName(w.task.rec.Executor)
 }
 
 // progress returns a function that reports the progress of making a container.

@@ -51,7 +51,7 @@ func (m *taskMeter) readDetails(found []measured, now time.Duration) map[executo
 	}
 	var counts map[executor.ID]cluster.Counts
 	for name, runs := range running { // order-free: ids are unique
-		e, err := m.executors.named(name)
+		e, err := m.executors.ByName(name)
 		if err != nil {
 			continue
 		}

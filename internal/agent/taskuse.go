@@ -72,7 +72,7 @@ type attemptUse struct {
 // taskMeter measures what attempts use. It belongs to the goroutine that measures.
 type taskMeter struct {
 	node      *node.Node
-	executors *executors
+	executors executorFinder
 	attempts  func() []attempt.Status // ordered by UUID
 	requests  *requestRates
 	storage   storageMeter
@@ -81,6 +81,12 @@ type taskMeter struct {
 
 	all   map[string]*attemptUse // by UUID
 	round uint64
+}
+
+// executorFinder finds the executors of attempts.
+type executorFinder interface {
+	// ByName returns the executor with the name, or an error if it has never answered.
+	ByName(name string) (executor.Executor, error)
 }
 
 // storageMeter knows what the volumes of attempts use.
@@ -133,7 +139,7 @@ func (m *taskMeter) measure() []measured {
 	}
 	usage := map[executor.ID]executor.Usage{}
 	for name, runs := range running { // order-free: ids are unique
-		if e, err := m.executors.named(name); err == nil {
+		if e, err := m.executors.ByName(name); err == nil {
 			if meter, ok := e.(executor.Meter); ok {
 				maps.Copy(usage, meter.Usage(runs))
 			}
