@@ -47,9 +47,15 @@ import (
 	"sync"
 
 	"github.com/berthd/berth/internal/agent/addresses"
+	"github.com/berthd/berth/internal/agent/diskspace"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/telemetry"
 )
 
@@ -57,20 +63,20 @@ import (
 type Agent struct {
 	node     *node.Node
 	config   Config
-	machine  *machine
-	networks *taskNetworks
-	pins     *pins
-	volumes  *volumeStore
-	sizes    *volumeSizes
-	cleaner  *diskCleaner
-	meter    *nodeMeter
-	requests *requestRates
+	machine  *machine.Machine
+	networks *machine.TaskNetworks
+	pins     *pins.Pins
+	volumes  *volumes.Store
+	sizes    *volumes.Sizes
+	cleaner  *diskspace.Cleaner
+	meter    *usage.NodeMeter
+	requests *usage.RequestRates
 	services *addresses.Directory
 	names    *nameserver.Server
 	logs     *logKeeper
 	attempts *attempts
 	orphans  *orphans
-	reports  *reports
+	reports  *reports.Reports
 	recovery *recovery
 	sessions *sessions
 	parts    *Parts
@@ -122,14 +128,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.recovery.run(ctx, saved.Attempts)
 	if a.config.Machine.Networks != nil {
 		known := func(uuid string) bool { return a.attempts.has(uuid) || a.orphans.has(uuid) }
-		a.node.Go(func() { a.networks.sweep(ctx, known) })
+		a.node.Go(func() { a.networks.Sweep(ctx, known) })
 	}
 	if len(a.config.CPUs) > 0 {
-		a.node.Go(func() { a.pins.watch(ctx) })
+		a.node.Go(func() { a.pins.Watch(ctx) })
 	}
 	a.sessions.run(ctx)
 	a.node.Wait()
-	a.networks.close()
+	a.networks.Close()
 	stopWriter()
 	writer.Wait()
 	return writeErr
@@ -139,32 +145,32 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) begin(store *state.Store, saved *state.Saved) {
 	marks := state.NewMarks(store, saved.Mark)
 	a.parts.Store = store
-	a.machine.begin()
-	a.pins.begin()
-	a.volumes.begin()
-	a.sizes.begin()
-	a.meter.begin()
+	a.machine.Begin()
+	a.pins.Begin()
+	a.volumes.Begin()
+	a.sizes.Begin()
+	a.meter.Begin()
 	a.attempts.begin(store, saved.Definitions)
-	a.reports.begin(marks)
+	a.reports.Begin(marks)
 	a.orphans.begin(marks)
 	a.sessions.begin(marks)
 }
 
 // watch probes and measures the machine once, and starts the parts that watch it until ctx ends.
 func (a *Agent) watch(ctx context.Context) {
-	a.machine.probe(ctx)
-	a.node.Go(func() { a.machine.watch(ctx, a.reports.newFacts) })
+	a.machine.Probe(ctx)
+	a.node.Go(func() { a.machine.Watch(ctx, a.reports.NewFacts) })
 	if a.config.Measure.Stats != nil {
-		a.meter.measure()
-		a.node.Go(func() { a.meter.watch(ctx, a.reports.sendSoon) })
-		a.node.Go(func() { a.requests.watch(ctx) })
+		a.meter.Measure()
+		a.node.Go(func() { a.meter.Watch(ctx, a.reports.SendSoon) })
+		a.node.Go(func() { a.requests.Watch(ctx) })
 	}
 	if a.node.Volatile {
 		return
 	}
 	a.node.Go(func() { a.logs.watch(ctx) })
-	a.node.Go(func() { a.sizes.watch(ctx) })
-	a.node.Go(func() { a.cleaner.watch(ctx) })
+	a.node.Go(func() { a.sizes.Watch(ctx) })
+	a.node.Go(func() { a.cleaner.Watch(ctx) })
 	a.services.Load()
 	a.node.Go(func() { a.services.Run(ctx) })
 	a.names.Begin(ctx)

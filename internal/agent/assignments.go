@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
@@ -19,7 +20,7 @@ type assignments struct {
 	facts    func() cluster.Facts
 	attempts *attempts
 	orphans  *orphans
-	reports  *reports
+	reports  *reports.Reports
 	marks    *state.Marks
 }
 
@@ -67,7 +68,7 @@ func (a *assignments) begin(ctx context.Context, as *transport.Assignment) {
 	a.attempts.add(t)
 	a.orphans.adopt(t)
 	uuid := t.ID.UUID
-	a.reports.hold(uuid)
+	a.reports.Hold(uuid)
 	durable := t.Commit()
 	a.node.Go(func() {
 		select {
@@ -79,7 +80,7 @@ func (a *assignments) begin(ctx context.Context, as *transport.Assignment) {
 			}
 		case <-ctx.Done():
 		}
-		a.reports.release(uuid)
+		a.reports.Release(uuid)
 	})
 	a.node.Go(func() { t.Run(ctx) })
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
@@ -16,7 +17,7 @@ import (
 // arrive later. All methods may be called concurrently.
 type attempts struct {
 	store   *state.Store
-	reports *reports
+	reports *reports.Reports
 
 	mu          sync.Mutex
 	byUUID      map[string]*task
@@ -79,7 +80,7 @@ func (a *attempts) remove(t *task) bool {
 	if a.byTask[id.Task] = left; len(left) == 0 {
 		delete(a.byTask, id.Task)
 	}
-	a.reports.drop(id.UUID)
+	a.reports.Drop(id.UUID)
 	a.store.ForgetAttempt(id.UUID)
 	return true
 }

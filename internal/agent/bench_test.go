@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -91,7 +92,7 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 		a, err := New(Config{
 			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: benchSource{h, i},
 			Executors: []executor.Executor{newTestExecutor()},
-			Machine: MachineConfig{Facts: func(string) (cluster.Facts, error) {
+			Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 				return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil
 			}},
 			Checks: CheckConfig{PortFree: func(int) error { return nil }},

@@ -8,8 +8,13 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/diskspace"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
+	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -39,13 +44,13 @@ type Config struct {
 	// Tracer records spans of the work on an assignment; nil records none.
 	Tracer *telemetry.Tracer
 	// Machine configures the facts about the machine.
-	Machine MachineConfig
+	Machine machine.Config
 	// Measure configures the measurements of the machine and of tasks.
-	Measure MeasureConfig
+	Measure usage.Config
 	// Volumes are the folders that the node lends to tasks.
-	Volumes VolumeConfig
+	Volumes volumes.Config
 	// Disks are the fill levels of the disks of images and artifacts.
-	Disks DiskConfig
+	Disks diskspace.Config
 	// Artifacts limits the artifacts that the agent fetches for tasks. Default: as artifact.Config says, in a folder of
 	// DataDir.
 	Artifacts artifact.Config
@@ -55,7 +60,7 @@ type Config struct {
 	// Names configures the answers to DNS questions.
 	Names nameserver.Config
 	// Secrets configures secrets and logins.
-	Secrets SecretConfig
+	Secrets secrets.Config
 	// Checks replaces how the agent checks ports and programs.
 	Checks CheckConfig
 	// Clock replaces the machine's clock and random numbers.
@@ -82,9 +87,9 @@ func (c *Config) setDefaults() {
 	if c.Clock.Random == nil {
 		c.Clock.Random = rand.Float64
 	}
-	c.Machine.setDefaults()
-	c.Measure.setDefaults(c.Volatile)
-	c.Disks.setDefaults()
+	c.Machine.SetDefaults()
+	c.Measure.SetDefaults(c.Volatile)
+	c.Disks.SetDefaults()
 	c.Checks.setDefaults()
 }
 

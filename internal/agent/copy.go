@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/berthd/berth/internal/agent/images"
 	"github.com/berthd/berth/internal/agent/inside"
 	"github.com/berthd/berth/internal/archive"
 	"github.com/berthd/berth/internal/transport"
@@ -39,7 +40,7 @@ func copyIn(p runningProgram, r transport.CopyRequest, in *transport.FrameReader
 	}
 	var end transport.CopyEnd
 	err := inside.Files(p.process, r.Path, func(root *os.Root) error {
-		from := newArchiveReader(in)
+		from := images.NewArchiveReader(in)
 		done, err := archive.Unpack(from, root, r.Path)
 		end = transport.CopyEnd(done)
 		if err == nil {

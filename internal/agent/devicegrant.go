@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/pins"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -33,7 +34,7 @@ const (
 // grantDevices collects the devices and CPUs of a container. The error names what the node lacks or has lost.
 func (b *specBuilder) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*deviceGrant, error) {
 	h := &deviceGrant{env: map[string]string{}, hints: map[string]string{}}
-	known := b.devices.byID()
+	known := b.devices.ByID()
 	var own []int
 	if len(d.Devices) > 0 {
 		given, err := def.AssignDevices(d.Devices, b.facts().Devices)
@@ -102,9 +103,9 @@ func (h *deviceGrant) add(dev *devices.Device, u cluster.DeviceUse) {
 }
 
 // pin chooses the CPUs of the container: its own, or the shared ones.
-func (h *deviceGrant) pin(p *pins, c *cluster.Container, own []int, known map[string]devices.Device) {
+func (h *deviceGrant) pin(p *pins.Pins, c *cluster.Container, own []int, known map[string]devices.Device) {
 	if len(own) == 0 {
-		h.cpus = p.sharedCPUs()
+		h.cpus = p.SharedCPUs()
 		return
 	}
 	slices.Sort(own)

@@ -56,7 +56,7 @@ func TestDevicesAreHandedOver(t *testing.T) {
 			{Device: cluster.Device{ID: "f", Type: "fpga", Numa: -1}, CDI: "example.com/fpga=f"},
 		}
 		w.restart()
-		if got := w.agent.machine.facts().Devices; len(got) != 3 || got[0].ID != "a" {
+		if got := w.agent.machine.Facts().Devices; len(got) != 3 || got[0].ID != "a" {
 			t.Errorf("the agent reports %+v", got)
 		}
 		def := definition("train", "one", "two", "none", "part")

@@ -73,7 +73,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 			t.Fatalf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
 		w.pass(time.Minute)
-		sweep := w.agent.meter.stats.latest().Sweep
+		sweep := w.agent.meter.Stats.Latest().Sweep
 		if sweep == nil || sweep.Images != 1 || sweep.Artifacts != 1 || sweep.Freed != 120 || sweep.Before != 86 ||
 			sweep.After != 74 {
 			t.Fatalf("told of %+v", sweep)
@@ -84,7 +84,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		if got := sweep.Message(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if w.agent.meter.stats.sweep() != sweep {
+		if w.agent.meter.Stats.Sweep() != sweep {
 			t.Error("the server was not told")
 		}
 
@@ -95,23 +95,23 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		if diff := gocmp.Diff(wantImages[:1], s.names()); diff != "" || s.left() != "2" {
 			t.Errorf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
-		full := w.agent.meter.stats.latest().DiskFull
+		full := w.agent.meter.Stats.Latest().DiskFull
 		if full == nil || full.Folder != s.folder ||
 			!strings.Contains(full.Message, "no image or artifact on it can be removed") {
 			t.Fatalf("of the full disk it is told %+v", full)
 		}
 		w.pass(2 * cleanupRetryEvery)
-		if again := w.agent.meter.stats.latest().DiskFull; again != full {
+		if again := w.agent.meter.Stats.Latest().DiskFull; again != full {
 			t.Errorf("the same is told as new: %+v", again)
 		}
-		if again := w.agent.meter.stats.latest().Sweep; again != nil {
+		if again := w.agent.meter.Stats.Latest().Sweep; again != nil {
 			t.Errorf("an old sweep is told again: %+v", again)
 		}
 		s.mu.Lock()
 		s.used = 100
 		s.mu.Unlock()
 		w.pass(2 * diskCheckEvery)
-		if now := w.agent.meter.stats.latest().DiskFull; now != nil {
+		if now := w.agent.meter.Stats.Latest().DiskFull; now != nil {
 			t.Errorf("with room again it is told %+v", now)
 		}
 	})

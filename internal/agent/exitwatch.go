@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -15,7 +16,7 @@ import (
 // goroutine calls its methods.
 type exitWatch struct {
 	node      *node.Node
-	executors *executors
+	executors *machine.Executors
 	id        attempt.ID
 	events    *inbox
 	running   map[executor.ID]func() // stops the watch of a run

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -15,13 +16,13 @@ import (
 func TestHostVolumesAreLent(t *testing.T) {
 	models := t.TempDir()
 	inWorld(t, func(w *world) {
-		w.hostVolumes = []HostVolume{
+		w.hostVolumes = []volumes.HostVolume{
 			{Name: "models", Path: models, ReadOnly: true},
 			{Name: "gone", Path: filepath.Join(models, "none")},
 		}
 		w.hostPaths = []string{"/srv"}
 		w.restart()
-		folders := w.agent.machine.facts().Folders
+		folders := w.agent.machine.Facts().Folders
 		if folders == nil || len(folders.HostVolumes) != 1 ||
 			folders.HostVolumes[0] != (cluster.HostVolume{Name: "models", ReadOnly: true}) ||
 			folders.Paths[0] != "/srv" {
@@ -32,7 +33,7 @@ func TestHostVolumesAreLent(t *testing.T) {
 		def.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m", ReadOnly: true}}
 		w.service("s1", def)
 		w.want("s1", cluster.StateRunning, "")
-		if dir, readOnly, err := w.agent.volumes.folders.dir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
+		if dir, readOnly, err := w.agent.volumes.Folders.Dir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
 			filepath.Base(dir) != filepath.Base(models) {
 			t.Errorf("the volume is %s, read-only %v, %v", dir, readOnly, err)
 		}
@@ -72,7 +73,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(2 * countEvery)
-		list, err := w.agent.sessions.streams.volumes.answer(transport.StreamRequest{Kind: transport.StreamVolumeList})
+		list, err := w.agent.sessions.streams.volumes.Answer(transport.StreamRequest{Kind: transport.StreamVolumeList})
 		all, ok := list.([]transport.Volume)
 		if err != nil || !ok {
 			t.Fatalf("the list is %v, %v", list, err)
@@ -82,7 +83,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Errorf("the volumes are %+v", all)
 		}
 		remove := func(key string) error {
-			_, err := w.agent.sessions.streams.volumes.answer(
+			_, err := w.agent.sessions.streams.volumes.Answer(
 				transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: key})
 			return err
 		}
@@ -94,7 +95,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Error("removal of what is not there is no error")
 		}
 		w.stopTask(d, true)
-		v, err := w.agent.sessions.streams.volumes.answer(
+		v, err := w.agent.sessions.streams.volumes.Answer(
 			transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
 		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
 			t.Errorf("removed %+v, %v", v, err)

@@ -152,7 +152,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
-		if use := w.agent.meter.stats.latest(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
+		if use := w.agent.meter.Stats.Latest(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
 			t.Errorf("told of %d images and %v", use.ImagesRemoved, use.ImagesFreed)
 		}
 		set(1000) // more than all that can be removed: no second attempt soon
@@ -176,12 +176,12 @@ func TestWantedImages(t *testing.T) {
 	withImages(t, func(w *world, s *imageExecutor) {
 		digest := "sha256:" + strings.Repeat("a", 64)
 		d := w.service("u1", imaged("web", "web:1", digest))
-		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.cleaner.wanted.images()); diff != "" {
+		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.cleaner.Wanted.Images()); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		w.stopTask(d, true)
 		w.pass(time.Minute)
-		if got := w.agent.cleaner.wanted.images(); len(got) != 0 {
+		if got := w.agent.cleaner.Wanted.Images(); len(got) != 0 {
 			t.Errorf("after its end: %v", got)
 		}
 	})

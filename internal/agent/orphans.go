@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/cluster"
@@ -24,7 +25,7 @@ type orphan struct {
 // assignments. A lost state is no reason to stop a task. All methods may be called concurrently.
 type orphans struct {
 	node      *node.Node
-	executors *executors
+	executors *machine.Executors
 	attempts  *attempts
 	marks     *state.Marks
 
@@ -132,9 +133,9 @@ func (o *orphans) watch(ctx context.Context, known map[executor.ID]bool) {
 // sweepAll asks the working executors that have not answered yet, and reports whether all have answered.
 func (o *orphans) sweepAll(ctx context.Context, known map[executor.ID]bool) bool {
 	all := true
-	for _, e := range o.executors.all() {
+	for _, e := range o.executors.All() {
 		o.mu.Lock()
-		swept := o.swept[e.name]
+		swept := o.swept[e.Name]
 		o.mu.Unlock()
 		if swept {
 			continue
@@ -143,7 +144,7 @@ func (o *orphans) sweepAll(ctx context.Context, known map[executor.ID]bool) bool
 		err := o.sweepOne(ask, e, known)
 		cancel()
 		if err != nil {
-			o.node.Logger.Warn("an executor does not list its containers", "executor", e.name, "error", err)
+			o.node.Logger.Warn("an executor does not list its containers", "executor", e.Name, "error", err)
 			all = false
 		}
 	}
@@ -151,7 +152,7 @@ func (o *orphans) sweepAll(ctx context.Context, known map[executor.ID]bool) bool
 }
 
 // sweepOne handles the containers of one executor.
-func (o *orphans) sweepOne(ctx context.Context, e named, known map[executor.ID]bool) error {
+func (o *orphans) sweepOne(ctx context.Context, e machine.Named, known map[executor.ID]bool) error {
 	held, err := e.List(ctx)
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func (o *orphans) sweepOne(ctx context.Context, e named, known map[executor.ID]b
 		o.node.Logger.Warn("a container without a record was found; it keeps running until a server sends its assignment",
 			"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
 		o.mu.Lock()
-		o.byUUID[uuid] = append(o.byUUID[uuid], orphan{e.name, s})
+		o.byUUID[uuid] = append(o.byUUID[uuid], orphan{e.Name, s})
 		o.mu.Unlock()
 		select {
 		case o.unreported <- struct{}{}:
@@ -179,7 +180,7 @@ func (o *orphans) sweepOne(ctx context.Context, e named, known map[executor.ID]b
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.swept[e.name] = true
+	o.swept[e.Name] = true
 	return nil
 }
 

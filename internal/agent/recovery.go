@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -22,7 +23,7 @@ type recovery struct {
 	node      *node.Node
 	parts     *Parts
 	facts     func() cluster.Facts
-	executors *executors
+	executors *machine.Executors
 	attempts  *attempts
 	orphans   *orphans
 }

@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/executor"
 )
 
 // runningContainers finds the running containers of one attempt. Its methods may be called on any goroutine.
 type runningContainers struct {
 	view      func() *attempt.View
-	executors *executors
+	executors *machine.Executors
 }
 
 // Running returns the executor and the id of a running container of the task: the named one, or the first

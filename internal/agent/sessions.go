@@ -8,8 +8,11 @@ import (
 
 	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/plain"
@@ -32,9 +35,9 @@ const (
 type sessions struct {
 	node        *node.Node
 	source      Source
-	machine     *machine
-	stats       *reportedStats
-	reports     *reports
+	machine     *machine.Machine
+	stats       *usage.Reported
+	reports     *reports.Reports
 	directory   *addresses.Directory
 	orphans     *orphans
 	attempts    *attempts
@@ -72,8 +75,8 @@ func (s *sessions) run(ctx context.Context) {
 		s.attempts.beginSession(attempt.Session{
 			Number: welcome.Session, Asks: welcome.Wire >= transport.PermitVersion && !s.node.Without.Off(clause.Permit),
 		})
-		s.stats.note(registration.Stats, true)
-		s.reports.registered(versions, welcome.Again)
+		s.stats.Note(registration.Stats, true)
+		s.reports.Registered(versions, welcome.Again)
 		began := time.Now()
 		err = s.runSession(ctx, welcome)
 		if ctx.Err() != nil {
@@ -131,7 +134,7 @@ func (s *sessions) runSession(life context.Context, welcome transport.Welcome) e
 	ctx, end := context.WithCancelCause(life)
 	defer end(nil)
 	var both sync.WaitGroup
-	both.Go(func() { end(s.reports.send(ctx, welcome)) })
+	both.Go(func() { end(s.reports.Send(ctx, welcome)) })
 	both.Go(func() { end(s.listen(ctx, life, welcome.Session)) })
 	if source, ok := s.source.(addresses.Source); ok {
 		both.Go(func() { end(s.directory.Poll(ctx, source, welcome.Session)) })
@@ -185,13 +188,13 @@ func (s *sessions) stream(ctx, life context.Context, session uint64, p *node.Bac
 }
 
 // registration returns the complete state of the node (P6.4).
-func (s *sessions) registration() (transport.Registration, []reportItem) {
+func (s *sessions) registration() (transport.Registration, []reports.Item) {
 	mark := s.marks.Current()
-	tasks, versions := s.reports.allEntries()
+	tasks, versions := s.reports.AllEntries()
 	tasks = append(tasks, s.orphans.observed()...)
 	return transport.Registration{
-		Node: s.node.Name, Previous: mark.Session, Token: mark.Token, Facts: s.machine.facts(), Tasks: tasks,
-		Stats: s.stats.latest(), Displaced: s.displaced, Wire: transport.WireVersion, WireMin: transport.WireMin,
+		Node: s.node.Name, Previous: mark.Session, Token: mark.Token, Facts: s.machine.Facts(), Tasks: tasks,
+		Stats: s.stats.Latest(), Displaced: s.displaced, Wire: transport.WireVersion, WireMin: transport.WireMin,
 	}, versions
 }
 

@@ -9,8 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -28,9 +31,9 @@ const (
 type specBuilder struct {
 	node    *node.Node
 	facts   func() cluster.Facts
-	devices *deviceSet
-	pins    *pins
-	folders *folders
+	devices *machine.Devices
+	pins    *pins.Pins
+	folders *volumes.Folders
 	names   *nameserver.Server
 	// credentials, unless nil, returns the node's own login for a registry.
 	credentials func(registry string) (user, secret string)
@@ -82,7 +85,7 @@ func (b *specBuilder) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i in
 	for _, m := range c.Mounts {
 		for j := range def.Volumes {
 			if def.Volumes[j].Name == m.Volume {
-				dir, readOnly, err := b.folders.dir(d, &def.Volumes[j])
+				dir, readOnly, err := b.folders.Dir(d, &def.Volumes[j])
 				if err != nil {
 					return spec, fmt.Errorf("volume %s: %w", m.Volume, err)
 				}

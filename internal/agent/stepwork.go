@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
@@ -67,7 +68,7 @@ func (w stepWork) admit(def *cluster.TaskDefinition) func(context.Context) (step
 				return reject(cluster.ReasonPort, fmt.Sprintf("port %q was not assigned a number", port.Name))
 			}
 		}
-		name, ok := p.Executors.choose(def)
+		name, ok := p.Executors.Choose(def)
 		if !ok && p.Boot()-began < executorWaitTime {
 			return nil, fmt.Errorf("no executor works on the node: %w", executor.ErrUnavailable)
 		}
@@ -82,7 +83,7 @@ func (w stepWork) admit(def *cluster.TaskDefinition) func(context.Context) (step
 		if lacks := cluster.LacksNetwork(p.Facts().Networks, def.OwnNetwork()); lacks != "" {
 			return reject(cluster.ReasonNetwork, lacks)
 		}
-		if err := p.Volumes.prepare(&d, def); err != nil {
+		if err := p.Volumes.Prepare(&d, def); err != nil {
 			return reject(cluster.ReasonPrepare, plain.Text(err))
 		}
 		return func(r *attempt.Record) { r.Admitted(name, def) }, nil
@@ -101,11 +102,11 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 			problem := fmt.Sprintf("container %s: %v", spec.Container.Name, lacking)
 			return func(r *attempt.Record) { r.PrepareFailed(i, problem, p.Now()) }, nil
 		}
-		if waits := t.services.place(ctx, &desired, def, i, &spec); waits != nil {
+		if waits := t.services.Place(ctx, &desired, def, i, &spec); waits != nil {
 			return nil, waits
 		}
 		if len(t.cores) > 0 {
-			p.Pins.repin(ctx) // moves other containers off these CPUs first
+			p.Pins.Repin(ctx) // moves other containers off these CPUs first
 		}
 		if err == nil {
 			err = removeAll(ctx, exec, c.Old)
@@ -117,16 +118,16 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 			err = w.makeDirs(&spec)
 		}
 		if err == nil {
-			spec.Network, err = p.Networks.connect(ctx, &desired, def)
+			spec.Network, err = p.Networks.Connect(ctx, &desired, def)
 		}
 		if err == nil {
-			err = t.secrets.place(ctx, &def.Containers[i], &spec)
+			err = t.secrets.Place(ctx, &def.Containers[i], &spec)
 			if err != nil && !errors.Is(err, executor.ErrUnsupported) {
 				return nil, err // the step is retried until the secrets are available
 			}
 		}
 		var login, noLogin atomic.Pointer[string]
-		spec.Credentials = t.secrets.credentials(ctx, &def.Containers[i], &login, &noLogin)
+		spec.Credentials = t.secrets.Credentials(ctx, &def.Containers[i], &login, &noLogin)
 		limited, cancel := context.WithTimeout(ctx, prepareTimeout)
 		defer cancel()
 		if err == nil {
@@ -137,7 +138,7 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 		}
 		switch {
 		case err == nil:
-			p.Pins.made(spec.ID, spec.CPUs)
+			p.Pins.Made(spec.ID, spec.CPUs)
 			return func(r *attempt.Record) { r.WasPrepared(i) }, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -150,7 +151,7 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 		if why := noLogin.Load(); why != nil {
 			problem += "; " + *why
 		} else if errors.Is(err, executor.ErrLogin) {
-			problem += loginHint(login.Load(), desired.Owner.Cluster)
+			problem += secrets.LoginHint(login.Load(), desired.Owner.Cluster)
 		}
 		return func(r *attempt.Record) { r.PrepareFailed(i, problem, p.Now()) }, nil
 	}
@@ -187,7 +188,7 @@ func (w stepWork) launch(i int) func(context.Context) (stepResult, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		p.Pins.repin(ctx) // the shared CPUs may have changed since the container was made
+		p.Pins.Repin(ctx) // the shared CPUs may have changed since the container was made
 		start, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 		process, err := exec.Start(start, id)
@@ -305,7 +306,7 @@ func (w stepWork) logEnd(i int, def *cluster.TaskDefinition, most int) string {
 	}
 	t := w.task
 	dir := t.parts.LogDir(t.ID.UUID, def.Containers[i].Name)
-	return t.secrets.mask(func(more int) string { return logs.Tail(dir, most+more) })
+	return t.secrets.Mask(func(more int) string { return logs.Tail(dir, most+more) })
 }
 
 // clear removes all that is left of the attempt.
@@ -328,14 +329,14 @@ func (w stepWork) clear() func(context.Context) (stepResult, error) {
 			err = removeAll(ctx, exec, ids)
 		}
 		if err == nil {
-			err = p.Networks.disconnect(ctx, t.ID.UUID)
+			err = p.Networks.Disconnect(ctx, t.ID.UUID)
 		}
-		p.Volumes.left(&desired, def)
+		p.Volumes.Left(&desired, def)
 		if err == nil {
-			err = t.services.removeFiles(dir)
+			err = t.services.RemoveFiles(dir)
 		}
 		if err == nil {
-			err = p.Secrets.memory.remove(t.ID.UUID)
+			err = p.Secrets.Memory.Remove(t.ID.UUID)
 		}
 		if err != nil {
 			return nil, err

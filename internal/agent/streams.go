@@ -11,7 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/images"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
@@ -35,8 +37,8 @@ type streamServer struct {
 	// task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
 	task    func(id cluster.TaskID, uuid string) *task
 	facts   func() cluster.Facts
-	images  *imageServer
-	volumes *volumeServer
+	images  *images.Server
+	volumes *volumes.Server
 
 	open atomic.Int64 // byte streams that are open
 }

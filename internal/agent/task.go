@@ -7,6 +7,9 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/services"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -31,8 +34,8 @@ type task struct {
 	// ended is closed once no program of the attempt will run any more.
 	ended    chan struct{}
 	events   inbox
-	secrets  *taskSecrets
-	services *serviceFollower
+	secrets  *secrets.Task
+	services *services.Follower
 
 	// The remaining fields belong to the task's goroutine.
 	rec         *attempt.Record
@@ -48,17 +51,17 @@ func newTask(p *Parts, rec *attempt.Record) *task {
 	d := &rec.Desired
 	id := attempt.ID{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID}
 	t := &task{
-		ID: id, parts: p, definition: d.Definition, cores: coresOf(d.Devices),
+		ID: id, parts: p, definition: d.Definition, cores: pins.CoresOf(d.Devices),
 		ended: make(chan struct{}), events: inbox{wake: make(chan struct{}, 1)}, rec: rec,
 		step:  currentStep{retry: p.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)},
 		trace: taskTrace{parts: p, id: id, began: p.Boot(), ran: rec.Phase == attempt.PhaseRunning},
 	}
 	t.Containers = runningContainers{view: t.View, executors: p.Executors}
-	t.secrets, t.services = p.Secrets.forTask(id, t, t.Containers), p.Services.forTask(id, t, t.Containers)
+	t.secrets, t.services = p.Secrets.ForTask(id, t, t.Containers), p.Services.ForTask(id, t, t.Containers)
 	t.exits = exitWatch{
 		node: p.Node, executors: p.Executors, id: id, events: &t.events, running: map[executor.ID]func(){},
 	}
-	t.checks = checkRunner{parts: p, events: &t.events, container: t.Containers.Running, mask: t.secrets.maskText}
+	t.checks = checkRunner{parts: p, events: &t.events, container: t.Containers.Running, mask: t.secrets.MaskText}
 	t.noteAssignment(&transport.Assignment{Desired: rec.Desired, Revision: rec.Revision})
 	return t
 }
@@ -175,7 +178,7 @@ func (t *task) Note(container, text string) {
 
 // SetStamps passes on the current stamps of the attempt's secrets. Work that begins here ends with ctx.
 func (t *task) SetStamps(ctx context.Context, stamps map[string]string) {
-	t.secrets.setStamps(ctx, stamps)
+	t.secrets.SetStamps(ctx, stamps)
 }
 
 // Forget drops the attempt once nothing of it is left on the node. A running attempt continues: the store's ignorance
@@ -239,9 +242,9 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	t.Publish()
 	t.exits.update(ctx, t.rec)
 	t.checks.update(ctx, t.rec, t.Definition())
-	t.services.advance(ctx, t.rec, def)
+	t.services.Advance(ctx, t.rec, def)
 	if t.rec.Checks(def).HasDoubted(now) {
-		t.parts.Reports.sendSoon() // the reply extends the window of ttl updates
+		t.parts.Reports.SendSoon() // the reply extends the window of ttl updates
 	}
 	if t.rec.Phase == attempt.PhaseGone && t.forgettable {
 		return 0, t.parts.Forget(t)
@@ -276,14 +279,14 @@ func (t *task) Publish() {
 	if t.step.problem != "" && !o.State.Terminal() {
 		o.Message = t.step.problem
 	}
-	if problem := t.services.message(); problem != "" && o.Message == "" && o.State == cluster.StateRunning {
+	if problem := t.services.Message(); problem != "" && o.Message == "" && o.State == cluster.StateRunning {
 		o.Message = problem
 	}
 	ask := 0
 	if t.rec.AtBarrier() {
 		ask = t.rec.Barrier.Ask + 1
 	}
-	t.parts.Reports.put(t, o, ask)
+	t.parts.Reports.Put(t, o, ask)
 	t.trace.running(o.State, t.rec)
 	if t.rec.Terminal() || t.rec.Phase == attempt.PhaseClosing {
 		select {
@@ -291,7 +294,7 @@ func (t *task) Publish() {
 		default:
 			close(t.ended)
 			if len(t.cores) > 0 {
-				t.parts.Pins.freed()
+				t.parts.Pins.Freed()
 			}
 		}
 	}

@@ -5,8 +5,14 @@ import (
 
 	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/reports"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/services"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/telemetry"
@@ -31,16 +37,16 @@ type Parts struct {
 	*node.Node
 
 	Store     *state.Store
-	Reports   *reports
+	Reports   *reports.Reports
 	Facts     func() cluster.Facts
-	Executors *executors
-	Volumes   *volumeStore
-	Networks  *taskNetworks
-	Pins      *pins
+	Executors *machine.Executors
+	Volumes   *volumes.Store
+	Networks  *machine.TaskNetworks
+	Pins      *pins.Pins
 	Specs     *specBuilder
 	Artifacts *artifact.Store
-	Secrets   *secretProvider
-	Services  *serviceProvider
+	Secrets   *secrets.Provider
+	Services  *services.Provider
 	Tracer    *telemetry.Tracer // nil records nothing
 	Checks    CheckConfig
 	// TTLWindow returns when updates of ttl checks could have arrived.

@@ -117,7 +117,7 @@ func TestRequestsAreARate(t *testing.T) {
 		total = 0 // a new program counts from 0
 		w.mu.Unlock()
 		w.pass(30 * time.Second)
-		if last := w.agent.meter.stats.latest().Each[0].Requests; last != 10 {
+		if last := w.agent.meter.Stats.Latest().Each[0].Requests; last != 10 {
 			t.Errorf("after a restart of the count: %v, want 10", last)
 		}
 		w.mu.Lock()

@@ -21,7 +21,7 @@ func (t *task) updateTTL(ctx context.Context, r *transport.WordRequest) error {
 	}
 	answer := make(chan applied, 1)
 	if !t.events.put(func(rec *attempt.Record) {
-		message := t.secrets.maskText(r.Message)
+		message := t.secrets.MaskText(r.Message)
 		changed, err := rec.Checks(t.Definition()).Update(r.Check, r.Word, message, t.parts.Now())
 		var durable <-chan error
 		if changed {

@@ -6,9 +6,18 @@ import (
 
 	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/diskspace"
+	"github.com/berthd/berth/internal/agent/images"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/requests"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/services"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -19,76 +28,76 @@ func wire(c Config) *Agent {
 		Random: c.Clock.Random, Without: c.Without,
 	}
 	a := &Agent{node: n, config: c}
-	execs := newExecutors(n, c.Executors, c.Retired)
-	provider, _ := c.Source.(secretSource)
+	execs := machine.NewExecutors(n, c.Executors, c.Retired)
+	provider, _ := c.Source.(secrets.Source)
 	session := func() uint64 { return a.sessions.marks.Session() }
-	memory := &secretMemory{node: n, given: c.Secrets.Dir, provided: provider != nil}
+	memory := &secrets.Memory{Node: n, Given: c.Secrets.Dir, Provided: provider != nil}
 
 	a.attempts = &attempts{}
 	a.orphans = &orphans{node: n, executors: execs, attempts: a.attempts}
-	lent := newFolders(n, c.Volumes)
-	a.volumes = &volumeStore{
-		node: n, folders: lent, owner: execs, attempts: a.attempts.statuses, orphans: a.orphans.tasks,
-		changed: func() { a.machine.requestProbe() },
+	lent := volumes.NewFolders(n, c.Volumes)
+	a.volumes = &volumes.Store{
+		Node: n, Folders: lent, Owner: execs, Attempts: a.attempts.statuses, Orphans: a.orphans.tasks,
+		Changed: func() { a.machine.RequestProbe() },
 	}
-	a.sizes = &volumeSizes{node: n, store: a.volumes}
-	a.networks = newTaskNetworks(n, c.Machine.Networks)
-	found := newDeviceSet(n, c.Machine.Devices)
-	a.machine = newMachine(n, c.Machine, execs, &imageFacts{node: n, executors: execs, used: a.attempts.images},
+	a.sizes = &volumes.Sizes{Node: n, Store: a.volumes}
+	a.networks = machine.NewTaskNetworks(n, c.Machine.Networks)
+	found := machine.NewDevices(n, c.Machine.Devices)
+	a.machine = machine.New(n, c.Machine, execs, &machine.Images{Node: n, Executors: execs, Used: a.attempts.images},
 		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks)
-	a.pins = &pins{node: n, cpus: c.CPUs, executors: execs, attempts: a.attempts.statuses}
+	a.pins = &pins.Pins{Node: n, CPUs: c.CPUs, Executors: execs, Attempts: a.attempts.statuses}
 
 	a.services = addresses.New(n)
 	bridge, _ := c.Machine.Networks.(nameserver.Networks)
 	a.names = nameserver.New(n, c.Names, a.services, bridge)
 	specs := &specBuilder{
-		node: n, facts: a.machine.facts, devices: found, pins: a.pins, folders: lent, names: a.names,
+		node: n, facts: a.machine.Facts, devices: found, pins: a.pins, folders: lent, names: a.names,
 		credentials: c.Secrets.Credentials,
 	}
-	stats := &reportedStats{facts: a.machine.facts}
+	stats := &usage.Reported{Facts: a.machine.Facts}
 	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
-	a.reports = &reports{node: n, source: c.Source, stats: stats, answered: window.extend}
+	a.reports = &reports.Reports{Node: n, Source: c.Source, Stats: stats, Answered: window.extend}
 	a.attempts.reports = a.reports
-	inUse := &wanted{attempts: a.attempts.statuses}
-	a.cleaner = &diskCleaner{
-		node: n, config: c.Disks, executors: execs, artifacts: openArtifacts(&c), wanted: inUse, reported: stats.sweep,
-		changed: a.machine.requestProbe,
+	inUse := &images.Wanted{Attempts: a.attempts.statuses}
+	a.cleaner = &diskspace.Cleaner{
+		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse, Reported: stats.Sweep,
+		Changed: a.machine.RequestProbe,
 	}
-	imageRequests := &imageServer{
-		node: n, executors: execs, wanted: inUse, changed: a.machine.requestProbe,
-		logins: &registryLogins{node: n, source: provider, session: session, own: c.Secrets.Credentials},
+	imageRequests := &images.Server{
+		Node: n, Executors: execs, Wanted: inUse, Changed: a.machine.RequestProbe,
+		Logins: &secrets.Logins{Node: n, Source: provider, Session: session, Own: c.Secrets.Credentials},
 	}
-	a.requests = &requestRates{node: n, attempts: a.attempts.statuses, count: a.countRequests()}
-	a.meter = &nodeMeter{
-		node: n, config: c.Measure, facts: a.machine.facts, disks: a.cleaner, stats: stats,
-		tasks: &taskMeter{
-			node: n, executors: execs, attempts: a.attempts.statuses, requests: a.requests, storage: a.sizes,
-			taken: c.Measure.Samples,
+	a.requests = &usage.RequestRates{Node: n, Attempts: a.attempts.statuses, Count: a.countRequests()}
+	a.meter = &usage.NodeMeter{
+		Node: n, Config: c.Measure, Facts: a.machine.Facts, Disks: a.cleaner, Stats: stats,
+		Tasks: &usage.TaskMeter{
+			Node: n, Executors: execs, Attempts: a.attempts.statuses, Requests: a.requests, Storage: a.sizes,
+			Samples: c.Measure.Samples,
 		},
 	}
 	a.logs = &logKeeper{node: n, has: a.attempts.has}
 
 	a.parts = &Parts{
-		Node: n, Reports: a.reports, Facts: a.machine.facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
-		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.artifacts,
-		Secrets: &secretProvider{
-			node: n, memory: memory, source: provider, session: session, own: c.Secrets.Credentials,
+		Node: n, Reports: a.reports, Facts: a.machine.Facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
+		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts,
+		Secrets: &secrets.Provider{
+			Node: n, Memory: memory, Source: provider, Session: session, Own: c.Secrets.Credentials,
 		},
-		Services: &serviceProvider{node: n, directory: a.services, specs: specs, facts: a.machine.facts},
+		Services: &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
 		Tracer:   c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
 	}
 	a.recovery = &recovery{
-		node: n, parts: a.parts, facts: a.machine.facts, executors: execs, attempts: a.attempts, orphans: a.orphans,
+		node: n, parts: a.parts, facts: a.machine.Facts, executors: execs, attempts: a.attempts, orphans: a.orphans,
 	}
 	a.sessions = &sessions{
 		node: n, source: c.Source, machine: a.machine, stats: stats, reports: a.reports, directory: a.services,
 		orphans: a.orphans, attempts: a.attempts, window: window,
 		assignments: &assignments{
-			node: n, parts: a.parts, facts: a.machine.facts, attempts: a.attempts, orphans: a.orphans, reports: a.reports,
+			node: n, parts: a.parts, facts: a.machine.Facts, attempts: a.attempts, orphans: a.orphans, reports: a.reports,
 		},
 		streams: &streamServer{
-			node: n, source: c.Source, task: a.attempts.find, facts: a.machine.facts, images: imageRequests,
-			volumes: &volumeServer{node: n, store: a.volumes, sizes: a.sizes},
+			node: n, source: c.Source, task: a.attempts.find, facts: a.machine.Facts, images: imageRequests,
+			volumes: &volumes.Server{Node: n, Store: a.volumes, Sizes: a.sizes},
 		},
 	}
 	return a
@@ -113,7 +122,7 @@ func (a *Agent) countRequests() func(ctx context.Context, port int, m cluster.Re
 	}
 	reader := requests.New()
 	return func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error) {
-		return reader.Count(ctx, a.machine.facts().Address, port, m)
+		return reader.Count(ctx, a.machine.Facts().Address, port, m)
 	}
 }
 

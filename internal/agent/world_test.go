@@ -11,6 +11,10 @@ import (
 
 	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -31,12 +35,12 @@ type world struct {
 	began   time.Time
 	cpus    []int
 	// The folders that the node lends.
-	hostVolumes []HostVolume
+	hostVolumes []volumes.HostVolume
 	hostPaths   []string
 	// secretsDir, unless empty, is the folder in memory for secrets.
 	secretsDir string
 	// networks, unless nil, are the machine's networks, which outlive the agents.
-	networks Networks
+	networks machine.Networks
 	// source, unless nil, extends the server by further interfaces.
 	source Source
 
@@ -86,7 +90,7 @@ func (w *world) config() Config {
 			Boot:   func() time.Duration { return time.Hour + time.Since(w.began) },
 			Random: func() float64 { return 0.5 },
 		},
-		Machine: MachineConfig{
+		Machine: machine.Config{
 			Facts: func(string) (cluster.Facts, error) {
 				return cluster.Facts{
 					Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB,
@@ -99,7 +103,7 @@ func (w *world) config() Config {
 			},
 			Networks: w.networks,
 		},
-		Measure: MeasureConfig{
+		Measure: usage.Config{
 			Stats: func(string) (cluster.NodeStats, error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -125,8 +129,8 @@ func (w *world) config() Config {
 			},
 			Probe: w.probe,
 		},
-		CPUs: w.cpus, Volumes: VolumeConfig{Host: w.hostVolumes, Paths: w.hostPaths},
-		Secrets: SecretConfig{Dir: w.secretsDir},
+		CPUs: w.cpus, Volumes: volumes.Config{Host: w.hostVolumes, Paths: w.hostPaths},
+		Secrets: secrets.Config{Dir: w.secretsDir},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent"
+	nodemachine "github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/executor"
@@ -68,7 +69,7 @@ func (w *pair) agent(name string, addresses ...string) *node {
 		Name: name, DataDir: w.t.TempDir(), Volatile: true, Source: agent.FromClient(client),
 		Executors: []executor.Executor{fake.New(n.machine)}, Logger: slog.New(slog.DiscardHandler),
 		Clock:   agent.ClockConfig{Boot: func() time.Duration { return time.Hour + w.clock() }},
-		Machine: agent.MachineConfig{Facts: func(string) (cluster.Facts, error) { return machine, nil }},
+		Machine: nodemachine.Config{Facts: func(string) (cluster.Facts, error) { return machine, nil }},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/fake"
@@ -87,13 +89,13 @@ func (n *node) start() {
 			return float64(d.of(1000)) / 1000
 		}},
 		Without: n.w.options.Without,
-		Machine: agent.MachineConfig{Facts: func(string) (cluster.Facts, error) {
+		Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{
 				Hostname: n.name, BootID: boot, Address: "10.0.0.1", OS: "linux", Arch: "amd64",
 				CPU: nodeCPU, Memory: nodeMemory, Disk: nodeDisk,
 			}, nil
 		}},
-		Measure: agent.MeasureConfig{Stats: n.stats()},
+		Measure: usage.Config{Stats: n.stats()},
 		Checks:  agent.CheckConfig{PortFree: func(int) error { return nil }},
 	})
 	if err != nil {

@@ -14,8 +14,13 @@ import (
 	"github.com/berthd/berth/internal/agent"
 	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/diskspace"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/network"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/pki"
@@ -52,7 +57,7 @@ type Config struct {
 	// SecretsDir is the folder in memory for secrets, "" for the agent's own choice.
 	SecretsDir string
 	// What the node lends of its folders.
-	HostVolumes []agent.HostVolume
+	HostVolumes []volumes.HostVolume
 	HostPaths   []string
 	// Egress is for the artifacts of tasks.
 	Egress egress.Policy
@@ -118,21 +123,21 @@ func Run(ctx context.Context, c Config) error {
 		Logger:    c.Log,
 		Tracer:    tracer,
 
-		Machine: agent.MachineConfig{
+		Machine: machine.Config{
 			Labels: c.Labels, Version: version.String(), Address: c.Address, ReservedPorts: c.ReservedPorts,
 			Devices: c.Finder.Find,
 			Networks: network.New(
 				network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
 		},
-		Measure: agent.MeasureConfig{
-			Samples: samples, Pressure: agent.PressureConfig{Stall: c.PressureStall, Free: c.PressureFree},
+		Measure: usage.Config{
+			Samples: samples, Pressure: usage.Thresholds{Stall: c.PressureStall, Free: c.PressureFree},
 		},
-		Volumes:   agent.VolumeConfig{Host: c.HostVolumes, Paths: c.HostPaths},
-		Disks:     agent.DiskConfig{High: c.ImageHigh, Low: c.ImageLow},
+		Volumes:   volumes.Config{Host: c.HostVolumes, Paths: c.HostPaths},
+		Disks:     diskspace.Config{High: c.ImageHigh, Low: c.ImageLow},
 		Artifacts: artifact.Config{Egress: c.Egress},
 		CPUs:      c.CPUs,
 		Names:     c.Names,
-		Secrets:   agent.SecretConfig{Dir: c.SecretsDir, Credentials: c.Executors.logins},
+		Secrets:   secrets.Config{Dir: c.SecretsDir, Credentials: c.Executors.logins},
 	})
 	if err != nil {
 		return err
