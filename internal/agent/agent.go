@@ -54,6 +54,7 @@ import (
 	"github.com/berthd/berth/internal/agent/pins"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/telemetry"
@@ -79,7 +80,7 @@ type Agent struct {
 	reports  *reports.Reports
 	recovery *recovery
 	sessions *sessions
-	parts    *Parts
+	parts    *task.Parts
 }
 
 // New returns an agent; it starts nothing.

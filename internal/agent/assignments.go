@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -16,7 +17,7 @@ import (
 // calls take.
 type assignments struct {
 	node     *node.Node
-	parts    *Parts
+	parts    *task.Parts
 	facts    func() cluster.Facts
 	attempts *attempts
 	orphans  *orphans
@@ -64,7 +65,7 @@ func (a *assignments) refusalReason(as *transport.Assignment) string {
 
 // begin creates an attempt from an assignment.
 func (a *assignments) begin(ctx context.Context, as *transport.Assignment) {
-	t := newTask(a.parts, attempt.New(as.Desired, as.Revision, a.facts().BootID))
+	t := task.New(a.parts, attempt.New(as.Desired, as.Revision, a.facts().BootID))
 	a.attempts.add(t)
 	a.orphans.adopt(t)
 	uuid := t.ID.UUID

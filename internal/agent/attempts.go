@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -20,8 +21,8 @@ type attempts struct {
 	reports *reports.Reports
 
 	mu          sync.Mutex
-	byUUID      map[string]*task
-	byTask      map[cluster.TaskID][]*task // the newest last
+	byUUID      map[string]*task.Task
+	byTask      map[cluster.TaskID][]*task.Task // the newest last
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	session     attempt.Session
 }
@@ -31,7 +32,7 @@ func (a *attempts) begin(store *state.Store, definitions []*cluster.TaskDefiniti
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.store = store
-	a.byUUID, a.byTask = map[string]*task{}, map[cluster.TaskID][]*task{}
+	a.byUUID, a.byTask = map[string]*task.Task{}, map[cluster.TaskID][]*task.Task{}
 	a.definitions, a.session = map[cluster.Ref]*cluster.TaskDefinition{}, attempt.Session{}
 	for _, d := range definitions {
 		a.definitions[d.Ref()] = d
@@ -39,7 +40,7 @@ func (a *attempts) begin(store *state.Store, definitions []*cluster.TaskDefiniti
 }
 
 // find returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
-func (a *attempts) find(id cluster.TaskID, uuid string) *task {
+func (a *attempts) find(id cluster.TaskID, uuid string) *task.Task {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if uuid != "" {
@@ -55,20 +56,20 @@ func (a *attempts) find(id cluster.TaskID, uuid string) *task {
 func (a *attempts) has(uuid string) bool { return a.find("", uuid) != nil }
 
 // add registers a task and gives it the session, and its definition if that is known. Its goroutine has not begun.
-func (a *attempts) add(t *task) {
+func (a *attempts) add(t *task.Task) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := t.ID
 	a.byUUID[id.UUID] = t
 	all := append(a.byTask[id.Task], t)
-	slices.SortStableFunc(all, func(x, y *task) int { return x.ID.Attempt - y.ID.Attempt })
+	slices.SortStableFunc(all, func(x, y *task.Task) int { return x.ID.Attempt - y.ID.Attempt })
 	a.byTask[id.Task] = all
 	t.Begin(a.definitions[t.DefinitionRef()], a.session)
 }
 
 // remove forgets an attempt that has nothing left on the node, unless an event waits in its inbox. All traces of the
 // attempt go at once.
-func (a *attempts) remove(t *task) bool {
+func (a *attempts) remove(t *task.Task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !t.Close() {
@@ -76,7 +77,7 @@ func (a *attempts) remove(t *task) bool {
 	}
 	id := t.ID
 	delete(a.byUUID, id.UUID)
-	left := slices.DeleteFunc(a.byTask[id.Task], func(other *task) bool { return other == t })
+	left := slices.DeleteFunc(a.byTask[id.Task], func(other *task.Task) bool { return other == t })
 	if a.byTask[id.Task] = left; len(left) == 0 {
 		delete(a.byTask, id.Task)
 	}
@@ -119,7 +120,7 @@ func (a *attempts) define(d *cluster.TaskDefinition) {
 		a.definitions[d.Ref()] = d
 		a.store.QueueDefinition(d)
 	}
-	var waiting []*task
+	var waiting []*task.Task
 	for _, t := range a.byUUID { // order-free: each task is independent
 		if t.DefinitionRef() == d.Ref() && t.Definition() == nil {
 			waiting = append(waiting, t)

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/boottime"
@@ -62,7 +63,7 @@ type Config struct {
 	// Secrets configures secrets and logins.
 	Secrets secrets.Config
 	// Checks replaces how the agent checks ports and programs.
-	Checks CheckConfig
+	Checks task.CheckConfig
 	// Clock replaces the machine's clock and random numbers.
 	Clock ClockConfig
 	// Without disables clauses of the protocol, in tests only.
@@ -90,7 +91,7 @@ func (c *Config) setDefaults() {
 	c.Machine.SetDefaults()
 	c.Measure.SetDefaults(c.Volatile)
 	c.Disks.SetDefaults()
-	c.Checks.setDefaults()
+	c.Checks.SetDefaults()
 }
 
 // Validate returns an error for each missing or invalid setting.

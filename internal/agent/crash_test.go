@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -309,7 +310,7 @@ func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
 			stray := *r
 			stray.spec.ID = attempt.RunID("x1", 0, 1)
 			stray.spec.Labels = maps.Clone(r.spec.Labels)
-			stray.spec.Labels[labelUUID], stray.spec.Labels[labelTask] = "x1", "default.other.1.0"
+			stray.spec.Labels[task.LabelUUID], stray.spec.Labels[task.LabelTask] = "x1", "default.other.1.0"
 			w.executor.runs[stray.spec.ID] = &stray
 			break
 		}

@@ -73,7 +73,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.pass(2 * countEvery)
-		list, err := w.agent.sessions.streams.volumes.Answer(transport.StreamRequest{Kind: transport.StreamVolumeList})
+		list, err := w.agent.sessions.streams.Volumes.Answer(transport.StreamRequest{Kind: transport.StreamVolumeList})
 		all, ok := list.([]transport.Volume)
 		if err != nil || !ok {
 			t.Fatalf("the list is %v, %v", list, err)
@@ -83,7 +83,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Errorf("the volumes are %+v", all)
 		}
 		remove := func(key string) error {
-			_, err := w.agent.sessions.streams.volumes.Answer(
+			_, err := w.agent.sessions.streams.Volumes.Answer(
 				transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: key})
 			return err
 		}
@@ -95,7 +95,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 			t.Error("removal of what is not there is no error")
 		}
 		w.stopTask(d, true)
-		v, err := w.agent.sessions.streams.volumes.Answer(
+		v, err := w.agent.sessions.streams.Volumes.Answer(
 			transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
 		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
 			t.Errorf("removed %+v, %v", v, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -64,12 +65,12 @@ func (o *orphans) observed() []cluster.Observed {
 	var out []cluster.Observed
 	for _, uuid := range slices.Sorted(maps.Keys(orphans)) {
 		for _, c := range orphans[uuid] {
-			number, err := strconv.Atoi(c.status.Labels[labelAttempt])
+			number, err := strconv.Atoi(c.status.Labels[task.LabelAttempt])
 			if err != nil || c.status.State != executor.StateRunning || o.attempts.has(uuid) {
 				continue
 			}
 			out = append(out, cluster.Observed{
-				Task: cluster.TaskID(c.status.Labels[labelTask]), Attempt: number, UUID: uuid, Node: o.node.Name,
+				Task: cluster.TaskID(c.status.Labels[task.LabelTask]), Attempt: number, UUID: uuid, Node: o.node.Name,
 				State: cluster.StateRunning, Health: cluster.HealthUnknown, Started: c.status.Process.Started,
 				Message: "the agent's record of it was lost; it runs on",
 			})
@@ -80,7 +81,7 @@ func (o *orphans) observed() []cluster.Observed {
 }
 
 // adopt takes over the containers of an attempt whose record was lost.
-func (o *orphans) adopt(t *task) {
+func (o *orphans) adopt(t *task.Task) {
 	o.mu.Lock()
 	id := t.ID
 	orphans := o.byUUID[id.UUID]
@@ -158,8 +159,8 @@ func (o *orphans) sweepOne(ctx context.Context, e machine.Named, known map[execu
 		return err
 	}
 	for _, s := range held {
-		uuid := s.Labels[labelUUID]
-		if on := s.Labels[labelNode]; known[s.ID] || on != "" && on != o.node.Name || o.attempts.has(uuid) {
+		uuid := s.Labels[task.LabelUUID]
+		if on := s.Labels[task.LabelNode]; known[s.ID] || on != "" && on != o.node.Name || o.attempts.has(uuid) {
 			continue
 		}
 		if s.State == executor.StatePrepared {
@@ -169,7 +170,7 @@ func (o *orphans) sweepOne(ctx context.Context, e machine.Named, known map[execu
 			continue
 		}
 		o.node.Logger.Warn("a container without a record was found; it keeps running until a server sends its assignment",
-			"container", s.ID, "task", s.Labels[labelTask], "state", s.State)
+			"container", s.ID, "task", s.Labels[task.LabelTask], "state", s.State)
 		o.mu.Lock()
 		o.byUUID[uuid] = append(o.byUUID[uuid], orphan{e.Name, s})
 		o.mu.Unlock()
@@ -190,7 +191,7 @@ func (o *orphans) tasks() (ids []cluster.TaskID) {
 	defer o.mu.Unlock()
 	for _, orphans := range o.byUUID { // order-free: the caller does not need an order
 		for _, c := range orphans {
-			ids = append(ids, cluster.TaskID(c.status.Labels[labelTask]))
+			ids = append(ids, cluster.TaskID(c.status.Labels[task.LabelTask]))
 		}
 	}
 	return ids

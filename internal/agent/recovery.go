@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -21,7 +22,7 @@ const resumeWait = 5 * time.Second
 // recovery continues the attempts of an earlier run of the agent.
 type recovery struct {
 	node      *node.Node
-	parts     *Parts
+	parts     *task.Parts
 	facts     func() cluster.Facts
 	executors *machine.Executors
 	attempts  *attempts
@@ -32,13 +33,13 @@ type recovery struct {
 // wait until their executor lists its containers.
 func (r *recovery) run(ctx context.Context, records []*attempt.Record) {
 	boot := r.facts().BootID
-	waiting := map[string][]*task{}
+	waiting := map[string][]*task.Task{}
 	known := map[executor.ID]bool{}
 	for _, rec := range records {
 		if r.node.Without.Off(clause.Intent) {
 			attempt.ForgetIntent(rec)
 		}
-		t := newTask(r.parts, rec)
+		t := task.New(r.parts, rec)
 		r.attempts.add(t)
 		for i := range rec.Containers {
 			known[rec.Containers[i].ID] = true
@@ -79,7 +80,7 @@ func (r *recovery) run(ctx context.Context, records []*attempt.Record) {
 }
 
 // recoverTasks lists the containers of an executor and continues its tasks from there.
-func (r *recovery) recoverTasks(ctx context.Context, name string, tasks []*task) {
+func (r *recovery) recoverTasks(ctx context.Context, name string, tasks []*task.Task) {
 	held, ok := r.list(ctx, name)
 	if !ok {
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/streams"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -42,7 +43,7 @@ type sessions struct {
 	orphans     *orphans
 	attempts    *attempts
 	assignments *assignments
-	streams     *streamServer
+	streams     *streams.Server
 	window      *ttlWindow
 	marks       *state.Marks
 
@@ -221,6 +222,6 @@ func (s *sessions) handle(ctx context.Context, m transport.Message) {
 			t.SetStamps(ctx, m.Secrets.Stamps)
 		}
 	case m.Open != nil:
-		s.streams.serve(ctx, *m.Open)
+		s.streams.Serve(ctx, *m.Open)
 	}
 }

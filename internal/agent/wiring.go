@@ -16,6 +16,8 @@ import (
 	"github.com/berthd/berth/internal/agent/requests"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/services"
+	"github.com/berthd/berth/internal/agent/streams"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
@@ -50,9 +52,9 @@ func wire(c Config) *Agent {
 	a.services = addresses.New(n)
 	bridge, _ := c.Machine.Networks.(nameserver.Networks)
 	a.names = nameserver.New(n, c.Names, a.services, bridge)
-	specs := &specBuilder{
-		node: n, facts: a.machine.Facts, devices: found, pins: a.pins, folders: lent, names: a.names,
-		credentials: c.Secrets.Credentials,
+	specs := &task.Specs{
+		Node: n, Facts: a.machine.Facts, Devices: found, Pins: a.pins, Folders: lent, Names: a.names,
+		Credentials: c.Secrets.Credentials,
 	}
 	stats := &usage.Reported{Facts: a.machine.Facts}
 	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
@@ -77,7 +79,7 @@ func wire(c Config) *Agent {
 	}
 	a.logs = &logKeeper{node: n, has: a.attempts.has}
 
-	a.parts = &Parts{
+	a.parts = &task.Parts{
 		Node: n, Reports: a.reports, Facts: a.machine.Facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
 		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts,
 		Secrets: &secrets.Provider{
@@ -95,9 +97,9 @@ func wire(c Config) *Agent {
 		assignments: &assignments{
 			node: n, parts: a.parts, facts: a.machine.Facts, attempts: a.attempts, orphans: a.orphans, reports: a.reports,
 		},
-		streams: &streamServer{
-			node: n, source: c.Source, task: a.attempts.find, facts: a.machine.Facts, images: imageRequests,
-			volumes: &volumes.Server{Node: n, Store: a.volumes, Sizes: a.sizes},
+		streams: &streams.Server{
+			Node: n, Source: c.Source, Task: a.attempts.find, Facts: a.machine.Facts, Images: imageRequests,
+			Volumes: &volumes.Server{Node: n, Store: a.volumes, Sizes: a.sizes},
 		},
 	}
 	return a

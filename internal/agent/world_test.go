@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
@@ -120,7 +121,7 @@ func (w *world) config() Config {
 				return w.answers(port, m)
 			},
 		},
-		Checks: CheckConfig{
+		Checks: task.CheckConfig{
 			PortFree: func(p int) error {
 				if w.taken[p] {
 					return errors.New("address already in use")

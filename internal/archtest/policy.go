@@ -138,6 +138,18 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/executor",
 	},
 	"internal/agent/state": {"internal/agent/attempt", "internal/cluster"},
+	"internal/agent/streams": {
+		"internal/agent/attempt", "internal/agent/images", "internal/agent/inside", "internal/agent/node",
+		"internal/agent/task", "internal/agent/volumes", "internal/archive", "internal/cluster", "internal/executor",
+		"internal/logs", "internal/plain", "internal/transport",
+	},
+	"internal/agent/task": {
+		"internal/agent/artifact", "internal/agent/attempt", "internal/agent/checks", "internal/agent/devices",
+		"internal/agent/facts", "internal/agent/machine", "internal/agent/nameserver", "internal/agent/node",
+		"internal/agent/pins", "internal/agent/reports", "internal/agent/secrets", "internal/agent/services",
+		"internal/agent/state", "internal/agent/volumes", "internal/clause", "internal/cluster", "internal/executor",
+		"internal/logic/lifecycle", "internal/logs", "internal/plain", "internal/telemetry", "internal/transport",
+	},
 	"internal/agent/usage": {
 		"internal/agent/attempt", "internal/agent/facts", "internal/agent/node", "internal/cluster",
 		"internal/executor", "internal/telemetry", "internal/transport",

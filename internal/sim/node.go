@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/agent"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -96,7 +97,7 @@ func (n *node) start() {
 			}, nil
 		}},
 		Measure: usage.Config{Stats: n.stats()},
-		Checks:  agent.CheckConfig{PortFree: func(int) error { return nil }},
+		Checks:  task.CheckConfig{PortFree: func(int) error { return nil }},
 	})
 	if err != nil {
 		panic(err) // a fault of the simulator

@@ -1,4 +1,4 @@
-package agent
+package task
 
 import (
 	"cmp"
@@ -20,28 +20,28 @@ import (
 
 // Labels of the containers that an agent makes.
 const (
-	labelTask      = "berth.task"
-	labelAttempt   = "berth.attempt"
-	labelUUID      = "berth.uuid"
-	labelContainer = "berth.container"
-	labelNode      = "berth.node"
+	LabelTask      = "berth.task"
+	LabelAttempt   = "berth.attempt"
+	LabelUUID      = "berth.uuid"
+	LabelContainer = "berth.container"
+	LabelNode      = "berth.node"
 )
 
-// specBuilder makes the executor's specs of containers. Its methods may be called concurrently.
-type specBuilder struct {
-	node    *node.Node
-	facts   func() cluster.Facts
-	devices *machine.Devices
-	pins    *pins.Pins
-	folders *volumes.Folders
-	names   *nameserver.Server
+// Specs makes the executor's specs of containers. Its methods may be called concurrently.
+type Specs struct {
+	Node    *node.Node
+	Facts   func() cluster.Facts
+	Devices *machine.Devices
+	Pins    *pins.Pins
+	Folders *volumes.Folders
+	Names   *nameserver.Server
 	// credentials, unless nil, returns the node's own login for a registry.
-	credentials func(registry string) (user, secret string)
+	Credentials func(registry string) (user, secret string)
 }
 
 // Spec returns the executor's spec of a container; serviceEnv holds the variables of its services. The error names
 // devices and volumes that the node lacks.
-func (b *specBuilder) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID,
+func (b *Specs) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id executor.ID,
 	serviceEnv map[string]string,
 ) (executor.Spec, error) {
 	c := def.Containers[i]
@@ -68,24 +68,24 @@ func (b *specBuilder) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i in
 	spec := executor.Spec{
 		ID: id,
 		Labels: map[string]string{
-			labelTask: string(d.Task), labelUUID: d.UUID, labelAttempt: strconv.Itoa(d.Attempt),
-			labelContainer: c.Name, labelNode: b.node.Name,
+			LabelTask: string(d.Task), LabelUUID: d.UUID, LabelAttempt: strconv.Itoa(d.Attempt),
+			LabelContainer: c.Name, LabelNode: b.Node.Name,
 		},
 		Container: c,
-		Dir:       b.node.RunDir(d.UUID, id),
-		LogDir:    b.node.LogDir(d.UUID, c.Name),
+		Dir:       b.Node.RunDir(d.UUID, id),
+		LogDir:    b.Node.LogDir(d.UUID, c.Name),
 		Devices:   grant.devices, CDI: grant.cdi, CPUs: grant.cpus, NumaNodes: grant.numaNodes,
 
-		Credentials: b.credentials,
+		Credentials: b.Credentials,
 	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		spec.Env = append(spec.Env, name+"="+own[name])
 	}
-	spec.Mounts = b.names.ResolverMount(d, def, &c)
+	spec.Mounts = b.Names.ResolverMount(d, def, &c)
 	for _, m := range c.Mounts {
 		for j := range def.Volumes {
 			if def.Volumes[j].Name == m.Volume {
-				dir, readOnly, err := b.folders.Dir(d, &def.Volumes[j])
+				dir, readOnly, err := b.Folders.Dir(d, &def.Volumes[j])
 				if err != nil {
 					return spec, fmt.Errorf("volume %s: %w", m.Volume, err)
 				}
@@ -99,15 +99,15 @@ func (b *specBuilder) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i in
 
 // environment returns the variables that describe the task to each of its containers. The manifest cannot replace them.
 // PORT_x is the number to listen on, ADDR_x the address for other programs.
-func (b *specBuilder) environment(d *cluster.Desired, def *cluster.TaskDefinition) map[string]string {
-	address := b.facts().Address
+func (b *Specs) environment(d *cluster.Desired, def *cluster.TaskDefinition) map[string]string {
+	address := b.Facts().Address
 	env := map[string]string{
 		"BERTH_TASK":         string(d.Task),
 		"BERTH_CLUSTER":      d.Owner.Cluster,
 		"BERTH_COUNT":        strconv.Itoa(d.Count),
 		"BERTH_ATTEMPT":      strconv.Itoa(d.Attempt),
 		"BERTH_ATTEMPT_ID":   d.UUID,
-		"BERTH_NODE":         b.node.Name,
+		"BERTH_NODE":         b.Node.Name,
 		"BERTH_NODE_ADDRESS": address,
 		"BERTH_NETWORK":      string(cmp.Or(def.Network, cluster.NetworkHost)),
 	}

@@ -1,4 +1,6 @@
-package agent
+// Package streams serves the byte streams that servers open to a node: logs, commands, terminals, copies and ports of
+// running tasks, and requests on images and volumes.
+package streams
 
 import (
 	"context"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/images"
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -29,33 +32,33 @@ type streamSource interface {
 	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
 }
 
-// streamServer serves the byte streams of a node: logs, commands, and requests on images and volumes. Each stream has a
+// Server serves the byte streams of a node: logs, commands, and requests on images and volumes. Each stream has a
 // goroutine; a slow reader delays only its own stream. Its methods may be called concurrently.
-type streamServer struct {
-	node   *node.Node
-	source streamSource
+type Server struct {
+	Node   *node.Node
+	Source streamSource
 	// task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
-	task    func(id cluster.TaskID, uuid string) *task
-	facts   func() cluster.Facts
-	images  *images.Server
-	volumes *volumes.Server
+	Task    func(id cluster.TaskID, uuid string) *task.Task
+	Facts   func() cluster.Facts
+	Images  *images.Server
+	Volumes *volumes.Server
 
 	open atomic.Int64 // byte streams that are open
 }
 
-// serve connects a byte stream and serves it on a goroutine of its own. Logs come from files, and a command has its own
+// Serve connects a byte stream and serves it on a goroutine of its own. Logs come from files, and a command has its own
 // process.
-func (s *streamServer) serve(ctx context.Context, r transport.StreamRequest) {
+func (s *Server) Serve(ctx context.Context, r transport.StreamRequest) {
 	if n := s.open.Add(1); n > maxStreams {
 		s.open.Add(-1)
-		s.node.Logger.Warn("too many byte streams are open; one was not opened", "task", r.Task)
+		s.Node.Logger.Warn("too many byte streams are open; one was not opened", "task", r.Task)
 		return
 	}
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		defer s.open.Add(-1)
-		stream, err := s.source.Stream(ctx, r.ID)
+		stream, err := s.Source.Stream(ctx, r.ID)
 		if err != nil {
-			s.node.Logger.Info("a byte stream was not opened", "task", r.Task, "error", err)
+			s.Node.Logger.Info("a byte stream was not opened", "task", r.Task, "error", err)
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -68,9 +71,9 @@ func (s *streamServer) serve(ctx context.Context, r transport.StreamRequest) {
 			err = s.serveExec(ctx, r, stream)
 		case transport.StreamImageLoad, transport.StreamImageList, transport.StreamImagePull,
 			transport.StreamImageResolve, transport.StreamImagePrune:
-			err = s.images.Serve(ctx, r, stream)
+			err = s.Images.Serve(ctx, r, stream)
 		case transport.StreamVolumeList, transport.StreamVolumeRemove:
-			err = s.volumes.Serve(r, stream)
+			err = s.Volumes.Serve(r, stream)
 		case transport.StreamTTLUpdate:
 			err = s.serveTTLUpdate(ctx, r, stream)
 		case transport.StreamTerminal, transport.StreamForward, transport.StreamCopyOut, transport.StreamCopyIn,
@@ -80,7 +83,7 @@ func (s *streamServer) serve(ctx context.Context, r transport.StreamRequest) {
 			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)
 		}
 		if err != nil && ctx.Err() == nil {
-			s.node.Logger.Info("a byte stream ended early", "task", r.Task, "kind", r.Kind, "error", err)
+			s.Node.Logger.Info("a byte stream ended early", "task", r.Task, "kind", r.Kind, "error", err)
 		}
 		_ = stream.Close()
 	})
@@ -88,12 +91,12 @@ func (s *streamServer) serve(ctx context.Context, r transport.StreamRequest) {
 
 // serveLogs writes lines as JSON until the end of the log, with Follow until the end of the attempt, or until the
 // reader goes away.
-func (s *streamServer) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+func (s *Server) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	ask := transport.LogsRequest{Tail: -1}
 	if r.Logs != nil {
 		ask = *r.Logs
 	}
-	t := s.task(r.Task, r.UUID)
+	t := s.Task(r.Task, r.UUID)
 	if t == nil {
 		return s.serveKept(ctx, r, ask, json.NewEncoder(stream))
 	}
@@ -103,7 +106,7 @@ func (s *streamServer) serveLogs(ctx context.Context, r transport.StreamRequest,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, stream) // until the reader goes away, or stream is closed
 	})
@@ -118,7 +121,7 @@ func (s *streamServer) serveLogs(ctx context.Context, r transport.StreamRequest,
 			continue
 		}
 		read := func() {
-			errs[i] = logs.Read(ctx, s.node.LogDir(t.ID.UUID, name), opt, out.from(name))
+			errs[i] = logs.Read(ctx, s.Node.LogDir(t.ID.UUID, name), opt, out.from(name))
 			if errors.Is(errs[i], os.ErrNotExist) {
 				errs[i] = nil
 			}
@@ -173,10 +176,10 @@ func (w *lineWriter) from(container string) func(logs.Line) error {
 }
 
 // serveExec runs a command in a container of a task. The last frame carries the result.
-func (s *streamServer) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+func (s *Server) serveExec(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
 	fail := func(err error) error { return frames.End(transport.ExecEnd{Error: plain.Text(err)}) }
-	t := s.task(r.Task, r.UUID)
+	t := s.Task(r.Task, r.UUID)
 	if t == nil {
 		return fail(errors.New("the node does not have the task"))
 	}
@@ -190,7 +193,7 @@ func (s *streamServer) serveExec(ctx context.Context, r transport.StreamRequest,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, feed := io.Pipe()
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		defer cancel() // the reader went away: stop the command
 		err := readInput(transport.NewFrameReader(stream), feed, r.Exec.Stdin)
 		_ = feed.CloseWithError(err)

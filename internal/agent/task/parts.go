@@ -1,4 +1,4 @@
-package agent
+package task
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type CheckConfig struct {
 	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
 }
 
-func (c *CheckConfig) setDefaults() {
+func (c *CheckConfig) SetDefaults() {
 	if c.PortFree == nil {
 		c.PortFree = facts.PortFree
 	}
@@ -43,7 +43,7 @@ type Parts struct {
 	Volumes   *volumes.Store
 	Networks  *machine.TaskNetworks
 	Pins      *pins.Pins
-	Specs     *specBuilder
+	Specs     *Specs
 	Artifacts *artifact.Store
 	Secrets   *secrets.Provider
 	Services  *services.Provider
@@ -52,5 +52,5 @@ type Parts struct {
 	// TTLWindow returns when updates of ttl checks could have arrived.
 	TTLWindow func() lifecycle.TTLWindow
 	// Forget drops an attempt of which nothing is left, unless an event waits in its inbox.
-	Forget func(t *task) bool
+	Forget func(t *Task) bool
 }

@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 var errNoOutput = errors.New("the node neither has the task nor output of it")
 
 // serveKept writes the logs of an attempt with nothing else left.
-func (s *streamServer) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest,
+func (s *Server) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest,
 	to *json.Encoder,
 ) error {
 	if !plainUUID(r.UUID) {
 		return errNoOutput
 	}
-	containers, err := os.ReadDir(filepath.Join(s.node.LogRoot(), r.UUID))
+	containers, err := os.ReadDir(filepath.Join(s.Node.LogRoot(), r.UUID))
 	if err != nil {
 		return errNoOutput
 	}
@@ -31,7 +31,7 @@ func (s *streamServer) serveKept(ctx context.Context, r transport.StreamRequest,
 		if r.Container != "" && r.Container != c.Name() {
 			continue
 		}
-		if err := logs.Read(ctx, s.node.LogDir(r.UUID, c.Name()), options(ask, nil), out.from(c.Name())); err != nil {
+		if err := logs.Read(ctx, s.Node.LogDir(r.UUID, c.Name()), options(ask, nil), out.from(c.Name())); err != nil {
 			return err
 		}
 	}

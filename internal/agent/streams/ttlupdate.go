@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -13,7 +14,7 @@ import (
 const ttlUpdateTimeout = 10 * time.Second
 
 // serveTTLUpdate passes an update to its ttl check and answers once the update is stored.
-func (s *streamServer) serveTTLUpdate(ctx context.Context, r transport.StreamRequest, stream io.Writer) error {
+func (s *Server) serveTTLUpdate(ctx context.Context, r transport.StreamRequest, stream io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, ttlUpdateTimeout)
 	defer cancel()
 	var end transport.ExecEnd
@@ -24,13 +25,13 @@ func (s *streamServer) serveTTLUpdate(ctx context.Context, r transport.StreamReq
 }
 
 // applyTTLUpdate applies an update to its ttl check.
-func (s *streamServer) applyTTLUpdate(ctx context.Context, r transport.StreamRequest) error {
-	t := s.task(r.Task, r.UUID)
+func (s *Server) applyTTLUpdate(ctx context.Context, r transport.StreamRequest) error {
+	t := s.Task(r.Task, r.UUID)
 	if t == nil {
-		return errUnknownAttempt
+		return task.ErrUnknownAttempt
 	}
 	if r.Word == nil || !r.Word.Word.Known() {
 		return errors.New("the word is not one that this agent knows")
 	}
-	return t.updateTTL(ctx, r.Word)
+	return t.UpdateTTL(ctx, r.Word)
 }

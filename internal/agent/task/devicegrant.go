@@ -1,4 +1,4 @@
-package agent
+package task
 
 import (
 	"fmt"
@@ -32,12 +32,12 @@ const (
 )
 
 // grantDevices collects the devices and CPUs of a container. The error names what the node lacks or has lost.
-func (b *specBuilder) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*deviceGrant, error) {
+func (b *Specs) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i int) (*deviceGrant, error) {
 	h := &deviceGrant{env: map[string]string{}, hints: map[string]string{}}
-	known := b.devices.ByID()
+	known := b.Devices.ByID()
 	var own []int
 	if len(d.Devices) > 0 {
-		given, err := def.AssignDevices(d.Devices, b.facts().Devices)
+		given, err := def.AssignDevices(d.Devices, b.Facts().Devices)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ func (b *specBuilder) grantDevices(d *cluster.Desired, def *cluster.TaskDefiniti
 	if h.env[envVisible] == "" && hasNVIDIA(known) {
 		h.env[envVisible] = "void" // hides devices of other tasks from images that ask for all
 	}
-	h.pin(b.pins, &def.Containers[i], own, known)
+	h.pin(b.Pins, &def.Containers[i], own, known)
 	return h, nil
 }
 

@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const maxTypedBytes = 256 << 10
 var errLeft = errors.New("the other side went away")
 
 // terminal runs a command on a terminal and returns its exit code. It ends when the client goes away.
-func (s *streamServer) terminal(
+func (s *Server) terminal(
 	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, r transport.TerminalRequest,
 	in *transport.FrameReader, out *transport.FrameWriter,
 ) (int, error) {
@@ -29,7 +29,7 @@ func (s *streamServer) terminal(
 	resized := make(chan executor.TerminalSize, 1)
 	keys := newTyped()
 	defer keys.close()
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		cancel(errors.Join(errLeft, readTyped(in, keys, resized)))
 		keys.close()
 	})

@@ -1,4 +1,9 @@
-package agent
+// Package task drives the attempts of a node.
+//
+// A goroutine for each attempt asks the attempt's record (package attempt) for the next step, performs the step with an
+// executor, and records the result. What a step relies on is durable before the step begins: the intent to launch
+// (P4.4), the use of a permit (P5.2) and an accepted stop.
+package task
 
 import (
 	"context"
@@ -16,10 +21,10 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// task drives one attempt. Its goroutine takes events in, asks the record for the next step, and performs one step at a
+// Task drives one attempt. Its goroutine takes events in, asks the record for the next step, and performs one step at a
 // time. Only that goroutine changes the record. Begin, Recover, Adopt and Publish are called before Run begins; all
 // other exported methods may be called on any goroutine.
-type task struct {
+type Task struct {
 	ID         attempt.ID // does not change
 	Containers runningContainers
 	parts      *Parts
@@ -46,11 +51,11 @@ type task struct {
 	forgettable bool // forget the attempt once nothing is left of it
 }
 
-// newTask returns the task of an attempt. Run is its goroutine.
-func newTask(p *Parts, rec *attempt.Record) *task {
+// New returns the task of an attempt. Run is its goroutine.
+func New(p *Parts, rec *attempt.Record) *Task {
 	d := &rec.Desired
 	id := attempt.ID{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID}
-	t := &task{
+	t := &Task{
 		ID: id, parts: p, definition: d.Definition, cores: pins.CoresOf(d.Devices),
 		ended: make(chan struct{}), events: inbox{wake: make(chan struct{}, 1)}, rec: rec,
 		step:  currentStep{retry: p.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)},
@@ -67,49 +72,49 @@ func newTask(p *Parts, rec *attempt.Record) *task {
 }
 
 // Begin gives the attempt its definition, nil if the agent does not have it, and its session.
-func (t *task) Begin(def *cluster.TaskDefinition, s attempt.Session) {
+func (t *Task) Begin(def *cluster.TaskDefinition, s attempt.Session) {
 	t.def.Store(def)
 	t.rec.Session = s
 }
 
 // Recover continues the record of an earlier run of the agent, from the containers that its executor holds. A nil map
 // means that no container of the attempt can run.
-func (t *task) Recover(held map[executor.ID]executor.Status, boot string) {
+func (t *Task) Recover(held map[executor.ID]executor.Status, boot string) {
 	t.rec.Recover(held, boot, t.parts.Now())
 	t.Publish()
 }
 
 // Adopt takes over containers without a record and reports whether they are of use. The definition must be known.
-func (t *task) Adopt(name string, held []executor.Status) bool {
+func (t *Task) Adopt(name string, held []executor.Status) bool {
 	return attempt.Adopt(t.rec, name, held, t.Definition(), t.parts.Now())
 }
 
 // DefinitionRef names the attempt's definition.
-func (t *task) DefinitionRef() cluster.Ref { return t.definition }
+func (t *Task) DefinitionRef() cluster.Ref { return t.definition }
 
 // Commit writes the attempt's record to the disk. The channel gets the result.
-func (t *task) Commit() <-chan error { return t.parts.Store.CommitAttempt(t.rec) }
+func (t *Task) Commit() <-chan error { return t.parts.Store.CommitAttempt(t.rec) }
 
 // Status returns what readers on other goroutines may know of the attempt.
-func (t *task) Status() attempt.Status {
+func (t *Task) Status() attempt.Status {
 	return attempt.Status{ID: t.ID, Cores: t.cores, View: t.View(), Definition: t.Definition()}
 }
 
 // View returns the newest state, nil before the first.
-func (t *task) View() *attempt.View { return t.view.Load() }
+func (t *Task) View() *attempt.View { return t.view.Load() }
 
 // Definition returns the definition, nil until the agent has it.
-func (t *task) Definition() *cluster.TaskDefinition { return t.def.Load() }
+func (t *Task) Definition() *cluster.TaskDefinition { return t.def.Load() }
 
 // Ended is closed once no program of the attempt will run any more.
-func (t *task) Ended() <-chan struct{} { return t.ended }
+func (t *Task) Ended() <-chan struct{} { return t.ended }
 
 // Known returns the newest assignment that the record has accepted.
-func (t *task) Known() transport.Known { return *t.acted.Load() }
+func (t *Task) Known() transport.Known { return *t.acted.Load() }
 
 // Assigned passes a newer assignment to the attempt. It revives an attempt that was to be forgotten, whose end is then
 // reported. It returns false if nothing is left of the attempt to take the assignment.
-func (t *task) Assigned(as *transport.Assignment) bool {
+func (t *Task) Assigned(as *transport.Assignment) bool {
 	return t.events.put(func(r *attempt.Record) {
 		if r.Update(&as.Desired, as.Revision) {
 			t.noteAssignment(as)
@@ -119,46 +124,46 @@ func (t *task) Assigned(as *transport.Assignment) bool {
 }
 
 // noteAssignment records which assignment the record has accepted.
-func (t *task) noteAssignment(as *transport.Assignment) {
+func (t *Task) noteAssignment(as *transport.Assignment) {
 	known := as.Known()
 	t.acted.Store(&known)
 }
 
 // Defined gives the attempt its definition.
-func (t *task) Defined(d *cluster.TaskDefinition) {
+func (t *Task) Defined(d *cluster.TaskDefinition) {
 	t.def.Store(d)
 	t.WakeUp()
 }
 
 // WakeUp makes the goroutine run once more.
-func (t *task) WakeUp() { t.events.nudge() }
+func (t *Task) WakeUp() { t.events.nudge() }
 
 // Close makes the attempt take no more events, unless one already waits. It reports whether it did.
-func (t *task) Close() bool { return t.events.close() }
+func (t *Task) Close() bool { return t.events.close() }
 
 // BarrierPassed passes on that the start barrier was passed by a request that was first sent at asked (Boot).
-func (t *task) BarrierPassed(asked time.Duration) {
+func (t *Task) BarrierPassed(asked time.Duration) {
 	t.events.put(func(r *attempt.Record) { r.BarrierPassed(asked) })
 }
 
 // BarrierRefused passes on that the server refused the start barrier.
-func (t *task) BarrierRefused(message string) {
+func (t *Task) BarrierRefused(message string) {
 	t.events.put(func(r *attempt.Record) { r.BarrierRefused(message) })
 }
 
 // InSession passes on that a session has begun.
-func (t *task) InSession(s attempt.Session) {
+func (t *Task) InSession(s attempt.Session) {
 	t.events.put(func(r *attempt.Record) { r.Session = s })
 }
 
 // AskSent passes on that the request for a permit leaves now.
-func (t *task) AskSent(ask string) {
+func (t *Task) AskSent(ask string) {
 	now := t.parts.Now()
 	t.events.put(func(r *attempt.Record) { r.Permit.AskSent(ask, now) })
 }
 
 // Renew restarts the attempt in place, unless the round is over.
-func (t *task) Renew(round int, why string) {
+func (t *Task) Renew(round int, why string) {
 	t.events.put(func(r *attempt.Record) {
 		if r.Renew(round, why) {
 			t.parts.Logger.Info("a task is restarted in place", "task", t.ID.Task, "attempt", t.ID.Attempt,
@@ -168,7 +173,7 @@ func (t *task) Renew(round int, why string) {
 }
 
 // Note shows users what a container that is being made does or waits for.
-func (t *task) Note(container, text string) {
+func (t *Task) Note(container, text string) {
 	t.events.put(func(r *attempt.Record) {
 		if r.Phase == attempt.PhasePreparing {
 			r.Note = "container " + container + ": " + text
@@ -177,13 +182,13 @@ func (t *task) Note(container, text string) {
 }
 
 // SetStamps passes on the current stamps of the attempt's secrets. Work that begins here ends with ctx.
-func (t *task) SetStamps(ctx context.Context, stamps map[string]string) {
+func (t *Task) SetStamps(ctx context.Context, stamps map[string]string) {
 	t.secrets.SetStamps(ctx, stamps)
 }
 
 // Forget drops the attempt once nothing of it is left on the node. A running attempt continues: the store's ignorance
 // of it is no reason to stop it (P1.7, P6.6).
-func (t *task) Forget() {
+func (t *Task) Forget() {
 	t.events.put(func(r *attempt.Record) {
 		if r.MayRun() && !t.parts.Without.Off(clause.Absence) {
 			t.parts.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.ID.Task,
@@ -196,7 +201,7 @@ func (t *task) Forget() {
 }
 
 // Run is the task's goroutine. It ends with ctx, or when the attempt is forgotten.
-func (t *task) Run(ctx context.Context) {
+func (t *Task) Run(ctx context.Context) {
 	defer t.stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -227,7 +232,7 @@ func (t *task) Run(ctx context.Context) {
 
 // advance performs the next step, unless a step is running. It returns how long to wait without an event, negative for
 // ever; over means that the attempt is forgotten.
-func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
+func (t *Task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	if t.step.busy {
 		if t.rec.Attend(t.parts.Now()) && t.step.do == attempt.Prepare {
 			t.step.cancel()
@@ -270,7 +275,7 @@ func (t *task) advance(ctx context.Context) (wait time.Duration, over bool) {
 }
 
 // Publish passes the attempt's state to the reports, the streams and the followers of its log.
-func (t *task) Publish() {
+func (t *Task) Publish() {
 	def := t.Definition()
 	v := &attempt.View{Record: *t.rec, Definition: def}
 	v.Record.Containers = append([]attempt.Container(nil), t.rec.Containers...)
@@ -301,7 +306,7 @@ func (t *task) Publish() {
 }
 
 // stop stops all work that the goroutine started.
-func (t *task) stop() {
+func (t *Task) stop() {
 	t.exits.stop()
 	t.checks.stop()
 	if t.step.cancel != nil {

@@ -1,4 +1,4 @@
-package agent
+package task
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type currentStep struct {
 
 // beginStep starts a step. It reads the record here; the work happens on another goroutine, unless the step is too
 // quick to matter.
-func (t *task) beginStep(ctx context.Context, step attempt.Step, def *cluster.TaskDefinition) {
+func (t *Task) beginStep(ctx context.Context, step attempt.Step, def *cluster.TaskDefinition) {
 	w := stepWork{t}
 	var act func(context.Context) (stepResult, error)
 	switch step.Do {
@@ -74,7 +74,7 @@ func (t *task) beginStep(ctx context.Context, step attempt.Step, def *cluster.Ta
 }
 
 // finishStep handles the result of a step.
-func (t *task) finishStep(r *attempt.Record, step attempt.Step, event stepResult, err error) {
+func (t *Task) finishStep(r *attempt.Record, step attempt.Step, event stepResult, err error) {
 	t.step.busy, t.step.cancel = false, nil
 	if err == nil {
 		t.step.retry.Reset()

@@ -1,4 +1,4 @@
-package agent
+package task
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errUnknownAttempt rejects an update for an attempt that the node does not have.
-var errUnknownAttempt = errors.New("the node does not have the task any more")
+// ErrUnknownAttempt rejects an update for an attempt that the node does not have.
+var ErrUnknownAttempt = errors.New("the node does not have the task any more")
 
-// updateTTL applies an update to its ttl check. An update that changes the check's state is durable when the
+// UpdateTTL applies an update to its ttl check. An update that changes the check's state is durable when the
 // function returns, so that a restart of the agent does not bring the older state back.
-func (t *task) updateTTL(ctx context.Context, r *transport.WordRequest) error {
+func (t *Task) UpdateTTL(ctx context.Context, r *transport.WordRequest) error {
 	type applied struct {
 		durable <-chan error // nil if nothing needs to be durable
 		err     error
@@ -29,7 +29,7 @@ func (t *task) updateTTL(ctx context.Context, r *transport.WordRequest) error {
 		}
 		answer <- applied{durable, err}
 	}) {
-		return errUnknownAttempt
+		return ErrUnknownAttempt
 	}
 	timeout := errors.New("the node takes too long to take the word in: say it again")
 	var result applied

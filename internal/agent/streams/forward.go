@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"context"
@@ -17,7 +17,7 @@ var errTaskEnded = errors.New("the task has ended")
 
 // forward carries one connection to a port of a program until both directions have ended, the task has ended, or the
 // client goes away.
-func (s *streamServer) forward(
+func (s *Server) forward(
 	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, port string, in *transport.FrameReader,
 	out *transport.FrameWriter,
 ) error {
@@ -25,13 +25,13 @@ func (s *streamServer) forward(
 	if err != nil {
 		return err
 	}
-	conn, err := inside.Dial(ctx, p.process, number, s.facts().Address)
+	conn, err := inside.Dial(ctx, p.process, number, s.Facts().Address)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", p.container, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		select {
 		case <-p.task.Ended():
 			cancel(errTaskEnded)
@@ -39,7 +39,7 @@ func (s *streamServer) forward(
 		}
 	})
 	inputOver := make(chan struct{})
-	s.node.Go(func() { cancel(errors.Join(errLeft, send(in, conn, sync.OnceFunc(func() { close(inputOver) })))) })
+	s.Node.Go(func() { cancel(errors.Join(errLeft, send(in, conn, sync.OnceFunc(func() { close(inputOver) })))) })
 	_, err = io.CopyBuffer(struct{ io.Writer }{out.Channel(transport.ChannelStdout)}, struct{ io.Reader }{conn},
 		make([]byte, 32<<10))
 	if err == nil {

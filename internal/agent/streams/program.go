@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/transport"
@@ -23,7 +24,7 @@ var errIncomplete = errors.New(
 
 // runningProgram is a running program as streams see it.
 type runningProgram struct {
-	task      *task
+	task      *task.Task
 	executor  executor.Executor
 	id        executor.ID
 	container string
@@ -32,7 +33,7 @@ type runningProgram struct {
 }
 
 // programOf returns the program of a running container: the named one, or the first essential one.
-func programOf(t *task, name string) (p runningProgram, err error) {
+func programOf(t *task.Task, name string) (p runningProgram, err error) {
 	if p.executor, p.id, err = t.Containers.Running(name); err != nil {
 		return p, err
 	}
@@ -52,7 +53,7 @@ func programOf(t *task, name string) (p runningProgram, err error) {
 }
 
 // serveProgram serves a stream of frames to a running program. The last frame carries the result.
-func (s *streamServer) serveProgram(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+func (s *Server) serveProgram(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	frames := transport.NewFrameWriter(stream)
 	end, err := s.serveFrames(ctx, r, stream, frames)
 	if err != nil {
@@ -61,10 +62,10 @@ func (s *streamServer) serveProgram(ctx context.Context, r transport.StreamReque
 	return frames.End(end)
 }
 
-func (s *streamServer) serveFrames(ctx context.Context, r transport.StreamRequest, in io.Reader,
+func (s *Server) serveFrames(ctx context.Context, r transport.StreamRequest, in io.Reader,
 	out *transport.FrameWriter,
 ) (end transport.ExecEnd, err error) {
-	t := s.task(r.Task, r.UUID)
+	t := s.Task(r.Task, r.UUID)
 	if t == nil {
 		return end, errors.New("the node does not have the task")
 	}

@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"context"
@@ -22,11 +22,11 @@ var attachSignals = map[string]syscall.Signal{
 
 // attach sends the output of a program as it appears, until the program ends, and passes signals to the program. It
 // returns the program's exit code. A slow reader loses lines and gets their number.
-func (s *streamServer) attach(
+func (s *Server) attach(
 	ctx context.Context, cancel context.CancelCauseFunc, p runningProgram, r transport.AttachRequest,
 	in *transport.FrameReader, out *transport.FrameWriter,
 ) (int, error) {
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		for {
 			f, err := in.Next()
 			if err != nil {
@@ -44,7 +44,7 @@ func (s *streamServer) attach(
 	var exit cluster.Exit
 	var unseen error
 	over := make(chan struct{})
-	s.node.Go(func() {
+	s.Node.Go(func() {
 		defer close(over)
 		exit, unseen = p.executor.Wait(ctx, p.id)
 	})
@@ -53,7 +53,7 @@ func (s *streamServer) attach(
 		tail = -1 // no line
 	}
 	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
-	err := logs.Read(ctx, s.node.LogDir(p.task.ID.UUID, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
+	err := logs.Read(ctx, s.Node.LogDir(p.task.ID.UUID, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
 		func(l logs.Line) error {
 			if l.Lost > 0 {
 				_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
@@ -84,12 +84,12 @@ func (s *streamServer) attach(
 }
 
 // passSignal sends a signal to a program.
-func (s *streamServer) passSignal(ctx context.Context, p runningProgram, name string) error {
+func (s *Server) passSignal(ctx context.Context, p runningProgram, name string) error {
 	sig, ok := attachSignals[name]
 	if !ok {
 		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, slices.Sorted(maps.Keys(attachSignals)))
 	}
-	s.node.Logger.Info("a signal was sent to a container on request", "task", p.task.ID.Task, "container", p.container, "signal",
+	s.Node.Logger.Info("a signal was sent to a container on request", "task", p.task.ID.Task, "container", p.container, "signal",
 		name)
 	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)

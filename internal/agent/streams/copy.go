@@ -1,4 +1,4 @@
-package agent
+package streams
 
 import (
 	"encoding/json"

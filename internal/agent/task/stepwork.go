@@ -1,4 +1,4 @@
-package agent
+package task
 
 import (
 	"context"
@@ -36,7 +36,7 @@ var errNoState = errors.New("the agent's state cannot be written")
 
 // stepWork makes the work of each step. A method is called on the task's goroutine, where it reads the record and
 // queues what must become durable first. The function that it returns does the work and may run on another goroutine.
-type stepWork struct{ task *task }
+type stepWork struct{ task *Task }
 
 // executor returns the executor of the attempt.
 func (w stepWork) executor() (executor.Executor, error) {
