@@ -8,36 +8,6 @@
 // runs checks and completes accepted stops.
 //
 // The end of the agent ends no task. The next agent finds the records and the executors' containers, and continues.
-//
-// # Metrics of tasks
-//
-// Agents keep counters and report rates. `cluster.Counts` never leaves the node. `cluster.UseDetail` holds rates over
-// about ten seconds. It is sent when it changed by half and by a noticeable amount, with a report that is due anyway;
-// it never causes one. CPU and memory are read every 2 s, the rest every 10 s for each attempt, spread over that time:
-// 200 containers cost 16 ms in ten seconds. Prometheus reads the agents, at an address that is off by default and must
-// be loopback without a token. A scrape returns the last measurement, so it costs none. Series are bounded to 1,000
-// containers a node and fewer than 20 series each. The network belongs to a task and not to a container, and each
-// namespace counts once. The owner is in the labels `service` or `job_name`, because Prometheus would rename a label
-// `job`. Rates come from differences of the kernel's totals and not from `avg10`, so all cover the same time. Servers
-// do not export metrics of tasks: they would be one page of a million lines, and no counter can be made of rates.
-//
-// # Names and services
-//
-// An address change costs the agent a copy of the list. Names are prepared at the first question after a change (0.16
-// ms for both with 1,000 addresses; parsing a whole list takes 3 ms). The file for the agent's next life is written at
-// most each second and takes a fiftieth of a core at most. A difference that does not fit changes nothing: the agent
-// logs it and asks for whole lists until the end of the session. A file whose lists do not match their stamps is
-// usable, but no base for differences. Tasks of a service restart by index after a change; one task rests 30 s between
-// restarts, then ever longer.
-//
-// # Secrets
-//
-// A file's folder is bound into the container and not the file, because only then a replacement by rename is visible.
-// The supervisor of the process executor reads variables from tmpfs when it starts the program. containerd keeps the
-// description of a container on disk, so berth itself is bound into the container's /dev, reads the file and becomes
-// the program; an image's program then needs memory for berth's start. The writer of a log reads the values at the
-// first line, and again when a stat shows that a folder changed; no description holds a value. Writers of logs read
-// present and former values by one function (executor.SecretValues).
 package agent
 
 import (

@@ -26,7 +26,9 @@ type addressServer struct {
 }
 
 func newAddressServer(s *server) *addressServer {
-	return &addressServer{server: s, services: map[addresses.ServiceName]transport.ServiceUpdate{}, changed: make(chan struct{})}
+	return &addressServer{
+		server: s, services: map[addresses.ServiceName]transport.ServiceUpdate{}, changed: make(chan struct{}),
+	}
 }
 
 // setNodes sets the addresses of a service of the cluster default.
@@ -113,7 +115,10 @@ func withAddressServer(t *testing.T, test func(w *world, g *addressServer)) {
 	})
 }
 
-var webName, dbName = addresses.ServiceName{Cluster: "default", Service: "web"}, addresses.ServiceName{Cluster: "default", Service: "db"}
+var (
+	webName = addresses.ServiceName{Cluster: "default", Service: "web"}
+	dbName  = addresses.ServiceName{Cluster: "default", Service: "db"}
+)
 
 // nodesOf returns a short form of the known state.
 func nodesOf(a addresses.Service) string {

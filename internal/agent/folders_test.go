@@ -33,7 +33,8 @@ func TestHostVolumesAreLent(t *testing.T) {
 		def.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m", ReadOnly: true}}
 		w.service("s1", def)
 		w.want("s1", cluster.StateRunning, "")
-		if dir, readOnly, err := w.agent.volumes.Folders.Dir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
+		if dir, readOnly, err := w.agent.volumes.Folders.Dir(&cluster.Desired{}, &def.Volumes[0]); !readOnly ||
+			err != nil ||
 			filepath.Base(dir) != filepath.Base(models) {
 			t.Errorf("the volume is %s, read-only %v, %v", dir, readOnly, err)
 		}

@@ -176,7 +176,8 @@ func TestWantedImages(t *testing.T) {
 	withImages(t, func(w *world, s *imageExecutor) {
 		digest := "sha256:" + strings.Repeat("a", 64)
 		d := w.service("u1", imaged("web", "web:1", digest))
-		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.cleaner.Wanted.Images()); diff != "" {
+		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"},
+			w.agent.cleaner.Wanted.Images()); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		w.stopTask(d, true)

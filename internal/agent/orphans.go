@@ -165,12 +165,13 @@ func (o *orphans) sweepOne(ctx context.Context, e machine.Named, known map[execu
 		}
 		if s.State == executor.StatePrepared {
 			if err := e.Remove(ctx, s.ID); err != nil {
-				o.node.Logger.Warn("a container that was never started cannot be removed", "container", s.ID, "error", err)
+				o.node.Logger.Warn("a container that was never started cannot be removed", "container", s.ID,
+					"error", err)
 			}
 			continue
 		}
-		o.node.Logger.Warn("a container without a record was found; it keeps running until a server sends its assignment",
-			"container", s.ID, "task", s.Labels[task.LabelTask], "state", s.State)
+		o.node.Logger.Warn("a container without a record was found; it keeps running until a server sends its "+
+			"assignment", "container", s.ID, "task", s.Labels[task.LabelTask], "state", s.State)
 		o.mu.Lock()
 		o.byUUID[uuid] = append(o.byUUID[uuid], orphan{e.Name, s})
 		o.mu.Unlock()

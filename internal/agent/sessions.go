@@ -37,7 +37,7 @@ type sessions struct {
 	node        *node.Node
 	source      Source
 	machine     *machine.Machine
-	stats       *usage.Reported
+	stats       *usage.Statistics
 	reports     *reports.Reports
 	directory   *addresses.Directory
 	orphans     *orphans
@@ -74,9 +74,10 @@ func (s *sessions) run(ctx context.Context) {
 		s.marks.Raise(welcome.Token, welcome.Session)
 		s.marks.RememberServers(welcome.Servers)
 		s.attempts.beginSession(attempt.Session{
-			Number: welcome.Session, Asks: welcome.Wire >= transport.PermitVersion && !s.node.Without.Off(clause.Permit),
+			Number: welcome.Session,
+			Asks:   welcome.Wire >= transport.PermitVersion && !s.node.Without.Off(clause.Permit),
 		})
-		s.stats.Note(registration.Stats, true)
+		s.stats.NoteReported(registration.Stats, true)
 		s.reports.Registered(versions, welcome.Again)
 		began := time.Now()
 		err = s.runSession(ctx, welcome)
@@ -191,7 +192,7 @@ func (s *sessions) stream(ctx, life context.Context, session uint64, p *node.Bac
 // registration returns the complete state of the node (P6.4).
 func (s *sessions) registration() (transport.Registration, []reports.Item) {
 	mark := s.marks.Current()
-	tasks, versions := s.reports.AllEntries()
+	tasks, versions := s.reports.All()
 	tasks = append(tasks, s.orphans.observed()...)
 	return transport.Registration{
 		Node: s.node.Name, Previous: mark.Session, Token: mark.Token, Facts: s.machine.Facts(), Tasks: tasks,

@@ -56,13 +56,13 @@ func wire(c Config) *Agent {
 		Node: n, Facts: a.machine.Facts, Devices: found, Pins: a.pins, Folders: lent, Names: a.names,
 		Credentials: c.Secrets.Credentials,
 	}
-	stats := &usage.Reported{Facts: a.machine.Facts}
+	stats := &usage.Statistics{Facts: a.machine.Facts}
 	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
 	a.reports = &reports.Reports{Node: n, Source: c.Source, Stats: stats, Answered: window.extend}
 	a.attempts.reports = a.reports
 	inUse := &images.Wanted{Attempts: a.attempts.statuses}
 	a.cleaner = &diskspace.Cleaner{
-		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse, Reported: stats.Sweep,
+		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse, ReportedSweep: stats.Sweep,
 		Changed: a.machine.RequestProbe,
 	}
 	imageRequests := &images.Server{
@@ -95,7 +95,8 @@ func wire(c Config) *Agent {
 		node: n, source: c.Source, machine: a.machine, stats: stats, reports: a.reports, directory: a.services,
 		orphans: a.orphans, attempts: a.attempts, window: window,
 		assignments: &assignments{
-			node: n, parts: a.parts, facts: a.machine.Facts, attempts: a.attempts, orphans: a.orphans, reports: a.reports,
+			node: n, parts: a.parts, facts: a.machine.Facts, attempts: a.attempts, orphans: a.orphans,
+			reports: a.reports,
 		},
 		streams: &streams.Server{
 			Node: n, Source: c.Source, Task: a.attempts.find, Facts: a.machine.Facts, Images: imageRequests,

@@ -93,6 +93,7 @@ type Following struct {
 	stopped    bool
 }
 
+// New returns a directory of no service. It reads no file before Load.
 func New(n *node.Node) *Directory {
 	d := &Directory{
 		node: n, wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),

@@ -57,7 +57,8 @@ func (m *model) checks() {
 				cluster.TTLPass, cluster.TTLPass, cluster.TTLWarn,
 				cluster.TTLFail,
 			}).Draw(m.T, "word")
-			if _, err := m.rec.Checks(m.def).Update(c.Name, word, "so", m.now()); err == nil && word == cluster.TTLFail {
+			if _, err := m.rec.Checks(m.def).Update(c.Name, word, "so", m.now()); err == nil &&
+				word == cluster.TTLFail {
 				m.found(i)
 			}
 			return
@@ -287,7 +288,8 @@ func TestWords(t *testing.T) {
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: stuck")
 	say(cluster.TTLPass, "", true)
 	w.pass(11 * time.Second)
-	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval || !w.rec.Checks(w.def).HasDoubted(w.now) {
+	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval ||
+		!w.rec.Checks(w.def).HasDoubted(w.now) {
 		t.Errorf("it wants %+v, want to look again soon", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")

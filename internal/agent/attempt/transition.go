@@ -119,7 +119,9 @@ func (t *transition) running() (Step, bool) {
 	}
 	if checked.Fatal != "" {
 		t.Note = checked.Fatal
-		return endRound(t.Record, Ending{Cause: lifecycle.CauseCheck, Container: firstEssential(t.def), Problem: checked.Fatal})
+		return endRound(t.Record, Ending{
+			Cause: lifecycle.CauseCheck, Container: firstEssential(t.def), Problem: checked.Fatal,
+		})
 	}
 	if i := t.Containers.due(t.def); i >= 0 {
 		if t.Containers[i].Progress == Waiting {

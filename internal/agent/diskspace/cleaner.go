@@ -36,7 +36,7 @@ const (
 )
 
 // diskFullPercent is the fill level from which a full disk that cannot be cleaned is reported to users. Between
-// DiskConfig.High and this level it is only logged.
+// Config.High and this level it is only logged.
 const diskFullPercent = 95
 
 // Config are the fill levels of the disks of images and artifacts, in percent. At High the agent removes unused
@@ -46,6 +46,7 @@ type Config struct {
 	High, Low float64
 }
 
+// SetDefaults sets the fill levels that are 0.
 func (c *Config) SetDefaults() {
 	if c.High <= 0 {
 		c.High = DefaultImageHigh
@@ -64,7 +65,7 @@ type Cleaner struct {
 	Artifacts *artifact.Store
 	Wanted    *images.Wanted
 	// reported returns the newest sweep that a server knows.
-	Reported func() *cluster.DiskSweep
+	ReportedSweep func() *cluster.DiskSweep
 	// changed makes the node report its facts soon.
 	Changed func()
 
@@ -91,7 +92,7 @@ const sweepReportTime = 10 * time.Minute
 
 // toReport returns the sweep and the full disk to report. Callers do not change them.
 func (c *Cleaner) toReport() (*cluster.DiskSweep, *cluster.DiskFull) {
-	known := c.Reported()
+	known := c.ReportedSweep()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sweep == known && c.Node.Boot()-c.at > sweepReportTime {
@@ -243,8 +244,8 @@ func (c *Cleaner) removeFrom(ctx context.Context, d roomDisk, need cluster.Bytes
 				gone.Add(p.Names[0], p.Size)
 				c.imagesRemoved.Add(1)
 				c.imagesFreed.Add(int64(p.Size))
-				c.Node.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest, "size",
-					p.Size.String(),
+				c.Node.Logger.Info("an image was removed: the disk is full", "image", p.Names[0], "digest", p.Digest,
+					"size", p.Size.String(),
 					"used", p.Used.UTC().Format(time.RFC3339))
 			}
 		}
@@ -299,7 +300,7 @@ func (c *Cleaner) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes)
 
 // addSweep sets the sweep to report. It includes the sweep before if no server has heard of that yet.
 func (c *Cleaner) addSweep(s *cluster.DiskSweep) {
-	known := c.Reported()
+	known := c.ReportedSweep()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.sweep; last != nil && known != last && last.Folder == s.Folder {
@@ -321,7 +322,8 @@ func (c *Cleaner) fullDisk(d roomDisk) *cluster.DiskFull {
 	}
 	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all "+
 		"that are left are in use, pinned or loaded by hand; "+
-		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(c.Node.Name, "NODE"))
+		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(c.Node.Name,
+		"NODE"))
 	return f
 }
 

@@ -14,8 +14,8 @@ func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
 	t.Parallel()
 	var known *cluster.DiskSweep
 	a := &Cleaner{
-		Node:     &node.Node{Boot: func() time.Duration { return time.Hour }},
-		Reported: func() *cluster.DiskSweep { return known },
+		Node:          &node.Node{Boot: func() time.Duration { return time.Hour }},
+		ReportedSweep: func() *cluster.DiskSweep { return known },
 	}
 	one := func(n int) *cluster.DiskSweep {
 		s := &cluster.DiskSweep{At: time.Unix(int64(n), 0), Folder: "/d", Before: 90 - float64(n), After: 70, Images: 6}

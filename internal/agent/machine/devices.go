@@ -24,6 +24,7 @@ type Devices struct {
 	problem string                    // the error of the newest search
 }
 
+// NewDevices returns a set without devices. The function finds them; nil means that the agent does not search.
 func NewDevices(n *node.Node, find func(ctx context.Context) ([]devices.Device, error)) *Devices {
 	return &Devices{node: n, find: find}
 }

@@ -61,6 +61,7 @@ type Machine struct {
 	known cluster.Facts
 }
 
+// SetDefaults sets the settings that are missing.
 func (c *Config) SetDefaults() {
 	if c.Facts == nil {
 		c.Facts = facts.Gather

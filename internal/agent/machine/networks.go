@@ -40,6 +40,7 @@ type TaskNetworks struct {
 	lacking map[cluster.NetworkMode]string
 }
 
+// NewTaskNetworks returns the networks of tasks. Nil networks mean that the node makes none.
 func NewTaskNetworks(n *node.Node, networks Networks) *TaskNetworks {
 	return &TaskNetworks{node: n, networks: networks, lacking: map[cluster.NetworkMode]string{}}
 }

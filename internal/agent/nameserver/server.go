@@ -100,8 +100,8 @@ type allowance struct {
 // New returns a name server. Nil networks mean that no task asks at a gateway.
 func New(on *node.Node, c Config, d *addresses.Directory, networks Networks) *Server {
 	n := &Server{
-		node: on, config: c, directory: d, networks: networks, watched: map[addresses.ServiceName]*watchedName{}, allowances: map[netip.Addr]*allowance{},
-		loggedProblems: map[string]bool{},
+		node: on, config: c, directory: d, networks: networks, watched: map[addresses.ServiceName]*watchedName{},
+		allowances: map[netip.Addr]*allowance{}, loggedProblems: map[string]bool{},
 	}
 	n.server = names.New(names.Config{Directory: n, Upstreams: n.upstreams, Logger: on.Logger})
 	return n
@@ -192,7 +192,7 @@ func (n *Server) listenAtGateway(wanted bool) (gateway netip.Addr, ok bool) {
 	return gateway, true
 }
 
-// warnOnce logs a problem once. n.gate is held.
+// warnOnce logs a problem once. n.listenMu is held.
 func (n *Server) warnOnce(what string, err error) {
 	if text := what + err.Error(); !n.loggedProblems[text] && len(n.loggedProblems) < 100 {
 		n.loggedProblems[text] = true

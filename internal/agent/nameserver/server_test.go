@@ -17,7 +17,8 @@ func TestUnusedNamesAreForgotten(t *testing.T) {
 	n := &node.Node{Volatile: true, Boot: func() time.Duration { return now }}
 	s := New(n, Config{}, addresses.New(n), nil)
 	for i := range 3 {
-		if s.watch(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), addresses.ServiceName{Cluster: "default", Service: fmt.Sprint("s", i)}) == nil {
+		if s.watch(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}),
+			addresses.ServiceName{Cluster: "default", Service: fmt.Sprint("s", i)}) == nil {
 			t.Fatalf("service %d was not followed", i)
 		}
 	}

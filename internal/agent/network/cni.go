@@ -81,7 +81,8 @@ func (p *plugins) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *
 	if file := p.records.spaceFile(r.UUID); isSpace(file) {
 		run.NetNS = file
 	}
-	return libcni.NewCNIConfigWithCacheDir(p.folders, filepath.Join(p.dir, "cache"), &caller{tools: p.tools}), list, run, nil
+	config := libcni.NewCNIConfigWithCacheDir(p.folders, filepath.Join(p.dir, "cache"), &caller{tools: p.tools})
+	return config, list, run, nil
 }
 
 // attach connects the attempt's namespace to the bridge, creates the bridge if necessary, and returns the attempt's

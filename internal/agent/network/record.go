@@ -38,9 +38,9 @@ type record struct {
 
 const recordFile = "record.json"
 
-// records holds the records of a node's network namespaces, on disk and in memory. Memory never knows more than the disk.
-// The agent and each program that it calls hold the lock of the folder meanwhile, so that no two agents use it. All
-// methods may be called concurrently.
+// records holds the records of a node's network namespaces, on disk and in memory. Memory never knows more than the
+// disk. The agent and each program that it calls hold the lock of the folder meanwhile, so that no two agents use it.
+// All methods may be called concurrently.
 type records struct {
 	dir    string
 	logger *slog.Logger

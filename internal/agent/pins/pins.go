@@ -37,7 +37,7 @@ type Pins struct {
 func (p *Pins) Begin() { p.wake, p.on = make(chan struct{}, 1), map[executor.ID]string{} }
 
 // Made records the CPUs of a new container, which then need not be set again.
-func (p *Pins) Made(id executor.ID, cpus string) {
+func (p *Pins) NoteMade(id executor.ID, cpus string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if cpus != "" {
@@ -98,7 +98,8 @@ func (p *Pins) Repin(ctx context.Context) {
 				continue
 			}
 			if err := p.pinTo(ctx, v.Record.Executor, c.ID, to); err != nil {
-				p.Node.Logger.Warn("a container cannot be moved to other CPUs", "task", a.Task, "container", c.ID, "cpus", to,
+				p.Node.Logger.Warn("a container cannot be moved to other CPUs", "task", a.Task, "container", c.ID,
+					"cpus", to,
 					"error", err)
 				continue
 			}
@@ -128,7 +129,7 @@ func (p *Pins) pinTo(ctx context.Context, name string, id executor.ID, cpus stri
 }
 
 // Freed makes watch spread containers over the CPUs that an attempt no longer holds.
-func (p *Pins) Freed() { node.Nudge(p.wake) }
+func (p *Pins) NoteFreed() { node.Nudge(p.wake) }
 
 // Watch moves containers as CPUs become free, until ctx ends.
 func (p *Pins) Watch(ctx context.Context) {

@@ -54,7 +54,7 @@ type Reports struct {
 	Node   *node.Node
 	Source Source
 	marks  *state.Marks
-	Stats  *usage.Reported
+	Stats  *usage.Statistics
 	// answered takes the time at which a request was first sent that a server answered now (Boot).
 	Answered func(asked time.Duration)
 
@@ -86,6 +86,7 @@ func (r *Reports) Hold(uuid string) {
 	r.held[uuid] = true
 }
 
+// Release ends Hold; the attempt is reported from now on.
 func (r *Reports) Release(uuid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,6 +141,7 @@ func (r *Reports) Drop(uuid string) {
 	}
 }
 
+// NewFacts puts the facts of the node into the next report, which leaves soon.
 func (r *Reports) NewFacts(f cluster.Facts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +158,7 @@ func (r *Reports) SendSoon() {
 }
 
 // AllEntries returns all entries, ordered by task, for a registration.
-func (r *Reports) AllEntries() ([]cluster.Observed, []Item) {
+func (r *Reports) All() ([]cluster.Observed, []Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tasks := make([]cluster.Observed, 0, len(r.entries))

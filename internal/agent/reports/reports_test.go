@@ -18,7 +18,7 @@ func TestWhatIsHeldIsNotReported(t *testing.T) {
 	if tasks, _, _ := r.takeReport(); len(tasks) != 0 {
 		t.Errorf("a report holds %+v", tasks)
 	}
-	if tasks, _ := r.AllEntries(); len(tasks) != 0 {
+	if tasks, _ := r.All(); len(tasks) != 0 {
 		t.Errorf("a registration holds %+v", tasks)
 	}
 	r.Release("u1")

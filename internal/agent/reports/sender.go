@@ -36,7 +36,7 @@ func (r *Reports) Send(ctx context.Context, welcome transport.Welcome) error {
 		}
 		r.marks.Raise(reply.Token, 0)
 		r.marks.RememberServers(reply.Servers)
-		r.Stats.Note(report.Stats, false)
+		r.Stats.NoteReported(report.Stats, false)
 		r.settle(items, reply.Refused, asked)
 		r.Answered(asked)
 	}

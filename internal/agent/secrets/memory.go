@@ -29,7 +29,7 @@ type Config struct {
 // Memory is the folder in memory for the secrets of all attempts. One goroutine probes; all others may read.
 type Memory struct {
 	Node *node.Node
-	// given, unless empty, is the only candidate; see SecretConfig.
+	// given, unless empty, is the only candidate; see Config.
 	Given string
 	// provided means that the server provides secrets.
 	Provided bool

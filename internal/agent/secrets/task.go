@@ -34,7 +34,7 @@ type Source interface {
 }
 
 // User is an attempt as its secrets see it. Its methods may be called on any goroutine.
-type User interface {
+type Attempt interface {
 	// View returns the newest state, nil before the first.
 	View() *attempt.View
 	// Known returns the newest accepted assignment.
@@ -43,8 +43,8 @@ type User interface {
 	Ended() <-chan struct{}
 }
 
-// signaller sends signals to the containers of an attempt.
-type signaller interface {
+// Signaller sends signals to the containers of an attempt.
+type Signaller interface {
 	// Signal sends a signal to a container, if it runs. The name lacks "SIG".
 	Signal(ctx context.Context, container, name string) error
 }
@@ -65,8 +65,8 @@ type Provider struct {
 type Task struct {
 	*Provider
 	id         attempt.ID
-	attempt    User
-	containers signaller
+	attempt    Attempt
+	containers Signaller
 
 	// mu is held while the folders are written.
 	mu sync.Mutex
@@ -77,7 +77,7 @@ type Task struct {
 }
 
 // ForTask returns the secrets of an attempt, of which nothing is written yet.
-func (p *Provider) ForTask(id attempt.ID, user User, containers signaller) *Task {
+func (p *Provider) ForTask(id attempt.ID, user Attempt, containers Signaller) *Task {
 	return &Task{Provider: p, id: id, attempt: user, containers: containers}
 }
 
@@ -189,7 +189,8 @@ func (s *Task) refresh(ctx context.Context) {
 	for {
 		done, err := s.refreshOnce(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.Node.Logger.Warn("changed secrets could not be written yet", "task", s.id.Task, "attempt", s.id.Attempt, "error",
+			s.Node.Logger.Warn("changed secrets could not be written yet", "task", s.id.Task, "attempt", s.id.Attempt,
+				"error",
 				err)
 		}
 		if done {

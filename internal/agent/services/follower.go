@@ -45,7 +45,7 @@ const (
 )
 
 // User is an attempt as the follower of its services sees it. Its methods may be called on any goroutine.
-type User interface {
+type Attempt interface {
 	// View returns the newest state, nil before the first.
 	View() *attempt.View
 	// Ended is closed once no program of the attempt will run any more.
@@ -59,7 +59,7 @@ type User interface {
 }
 
 // containerSignals sends signals to the containers of an attempt.
-type containerSignals interface {
+type Signaller interface {
 	// Signal sends a signal to a container, if it runs. The name lacks "SIG".
 	Signal(ctx context.Context, container, name string) error
 }
@@ -84,8 +84,8 @@ type Provider struct {
 type Follower struct {
 	*Provider
 	id         attempt.ID
-	attempt    User
-	containers containerSignals
+	attempt    Attempt
+	containers Signaller
 
 	// mu is held while files are written.
 	mu sync.Mutex
@@ -98,7 +98,7 @@ type Follower struct {
 }
 
 // ForTask returns a follower that follows no service yet.
-func (p *Provider) ForTask(id attempt.ID, user User, containers containerSignals) *Follower {
+func (p *Provider) ForTask(id attempt.ID, user Attempt, containers Signaller) *Follower {
 	return &Follower{Provider: p, id: id, attempt: user, containers: containers}
 }
 

@@ -66,7 +66,8 @@ func missingReason(p cluster.ServicePort, at addresses.Service, own string) stri
 	if len(ports) == 0 {
 		return fmt.Sprintf("service %s has no port %q: it has none", name, p.Port)
 	}
-	return fmt.Sprintf("service %s has no port %q: it has %s", name, p.Port, strings.Join(slices.Sorted(maps.Keys(ports)), ", "))
+	return fmt.Sprintf("service %s has no port %q: it has %s", name, p.Port,
+		strings.Join(slices.Sorted(maps.Keys(ports)), ", "))
 }
 
 // with returns the lookup with the container's last addresses in place of those of some services.

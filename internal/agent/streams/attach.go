@@ -53,7 +53,8 @@ func (s *Server) attach(
 		tail = -1 // no line
 	}
 	stdout, stderr := out.Channel(transport.ChannelStdout), out.Channel(transport.ChannelStderr)
-	err := logs.Read(ctx, s.Node.LogDir(p.task.ID.UUID, p.container), logs.Options{Follow: true, Done: over, Tail: tail},
+	options := logs.Options{Follow: true, Done: over, Tail: tail}
+	err := logs.Read(ctx, s.Node.LogDir(p.task.ID.UUID, p.container), options,
 		func(l logs.Line) error {
 			if l.Lost > 0 {
 				_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
@@ -87,9 +88,11 @@ func (s *Server) attach(
 func (s *Server) passSignal(ctx context.Context, p runningProgram, name string) error {
 	sig, ok := attachSignals[name]
 	if !ok {
-		return fmt.Errorf("the signal %q is not passed on: want one of %v", name, slices.Sorted(maps.Keys(attachSignals)))
+		return fmt.Errorf("the signal %q is not passed on: want one of %v", name,
+			slices.Sorted(maps.Keys(attachSignals)))
 	}
-	s.Node.Logger.Info("a signal was sent to a container on request", "task", p.task.ID.Task, "container", p.container, "signal",
+	s.Node.Logger.Info("a signal was sent to a container on request", "task", p.task.ID.Task,
+		"container", p.container, "signal",
 		name)
 	if err := p.executor.Signal(ctx, p.id, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)

@@ -26,6 +26,7 @@ type CheckConfig struct {
 	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
 }
 
+// SetDefaults sets the functions that are missing.
 func (c *CheckConfig) SetDefaults() {
 	if c.PortFree == nil {
 		c.PortFree = facts.PortFree

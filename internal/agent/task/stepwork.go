@@ -138,7 +138,7 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 		}
 		switch {
 		case err == nil:
-			p.Pins.Made(spec.ID, spec.CPUs)
+			p.Pins.NoteMade(spec.ID, spec.CPUs)
 			return func(r *attempt.Record) { r.WasPrepared(i) }, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -331,7 +331,7 @@ func (w stepWork) clear() func(context.Context) (stepResult, error) {
 		if err == nil {
 			err = p.Networks.Disconnect(ctx, t.ID.UUID)
 		}
-		p.Volumes.Left(&desired, def)
+		p.Volumes.NoteLeft(&desired, def)
 		if err == nil {
 			err = t.services.RemoveFiles(dir)
 		}

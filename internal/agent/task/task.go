@@ -299,7 +299,7 @@ func (t *Task) Publish() {
 		default:
 			close(t.ended)
 			if len(t.cores) > 0 {
-				t.parts.Pins.Freed()
+				t.parts.Pins.NoteFreed()
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Defaults of PressureConfig, in percent: the share of time that tasks wait for memory, and the share of memory that is
+// Defaults of Thresholds, in percent: the share of time that tasks wait for memory, and the share of memory that is
 // free.
 const (
 	DefaultPressureStall = 10.0

@@ -68,7 +68,7 @@ func TestRestartBeginsTheMeasureAnew(t *testing.T) {
 
 // A report has statistics of 200 attempts; the next reports have the others.
 func TestNewsAreBoundedAndFair(t *testing.T) {
-	m := Reported{Facts: func() cluster.Facts { return cluster.Facts{} }}
+	m := Statistics{Facts: func() cluster.Facts { return cluster.Facts{} }}
 	heard := map[string]int{}
 	for round := range 10 {
 		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
@@ -86,7 +86,7 @@ func TestNewsAreBoundedAndFair(t *testing.T) {
 		for _, e := range n.Each {
 			heard[e.UUID]++
 		}
-		m.Note(n, false)
+		m.NoteReported(n, false)
 	}
 	for uuid, n := range heard {
 		if n < 3 || n > 5 {

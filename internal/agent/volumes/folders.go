@@ -36,6 +36,7 @@ type Folders struct {
 	root string
 }
 
+// NewFolders returns the folders of a node. The agent keeps its volumes in the data directory.
 func NewFolders(n *node.Node, c Config) *Folders {
 	return &Folders{config: c, root: filepath.Join(n.DataDir, "volumes")}
 }

@@ -82,7 +82,7 @@ func (s *Store) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) er
 
 // Left records when an attempt left its volumes. A failure does little harm: the volumes count as unused for
 // longer.
-func (s *Store) Left(d *cluster.Desired, def *cluster.TaskDefinition) {
+func (s *Store) NoteLeft(d *cluster.Desired, def *cluster.TaskDefinition) {
 	if s.Node.Volatile || def == nil {
 		return
 	}

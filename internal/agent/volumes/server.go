@@ -35,6 +35,7 @@ func (s *Server) Serve(r transport.StreamRequest, stream io.ReadWriter) error {
 	return frames.End(transport.ExecEnd{})
 }
 
+// Answer performs a request on the node's volumes and returns a list of transport.Volume.
 func (s *Server) Answer(r transport.StreamRequest) (any, error) {
 	switch {
 	case s.Node.Volatile:

@@ -15,7 +15,7 @@ const maxTaskStats = 200
 
 // Reported holds the newest measurement and decides which part of it the server does not know. All methods may be
 // called concurrently.
-type Reported struct {
+type Statistics struct {
 	Facts func() cluster.Facts
 
 	mu         sync.Mutex
@@ -30,14 +30,14 @@ type Reported struct {
 }
 
 // Latest returns the newest measurement, nil before the first. Callers do not change it.
-func (r *Reported) Latest() *cluster.NodeStats {
+func (r *Statistics) Latest() *cluster.NodeStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.newest
 }
 
 // Sweep returns the newest sweep of a full disk that a server knows.
-func (r *Reported) Sweep() *cluster.DiskSweep {
+func (r *Statistics) Sweep() *cluster.DiskSweep {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.knownSweep
@@ -47,7 +47,7 @@ func (r *Reported) Sweep() *cluster.DiskSweep {
 const maxStatsAge = 5 * time.Minute
 
 // Unreported returns the newest measurement with the changed attempts, nil if the server knows it well enough.
-func (r *Reported) Unreported() *cluster.NodeStats {
+func (r *Statistics) Unreported() *cluster.NodeStats {
 	known := r.Facts()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +64,8 @@ func (r *Reported) Unreported() *cluster.NodeStats {
 	return &s
 }
 
-// Note records that the server knows s, unless nil; anew means that it knows nothing else.
-func (r *Reported) Note(s *cluster.NodeStats, anew bool) {
+// NoteReported records that the server knows s, unless nil; anew means that it knows nothing else.
+func (r *Statistics) NoteReported(s *cluster.NodeStats, anew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if anew {
@@ -96,7 +96,7 @@ func (r *Reported) Note(s *cluster.NodeStats, anew bool) {
 
 // measured takes a new measurement and reports whether the server needs to know it at once, which urgent makes sure of
 // after the first report.
-func (r *Reported) measured(s *cluster.NodeStats, urgent bool, now time.Duration) bool {
+func (r *Statistics) measured(s *cluster.NodeStats, urgent bool, now time.Duration) bool {
 	known := r.Facts()
 	r.mu.Lock()
 	defer r.mu.Unlock()
