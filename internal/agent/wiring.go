@@ -62,8 +62,8 @@ func wire(c Config) *Agent {
 	a.attempts.reports = a.reports
 	inUse := &images.Wanted{Attempts: a.attempts.statuses}
 	a.cleaner = &diskspace.Cleaner{
-		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse, ReportedSweep: stats.Sweep,
-		Changed: a.machine.RequestProbe,
+		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse,
+		ReportedSweep: stats.Sweep, Changed: a.machine.RequestProbe,
 	}
 	imageRequests := &images.Server{
 		Node: n, Executors: execs, Wanted: inUse, Changed: a.machine.RequestProbe,

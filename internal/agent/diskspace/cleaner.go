@@ -64,12 +64,12 @@ type Cleaner struct {
 	Executors *machine.Executors
 	Artifacts *artifact.Store
 	Wanted    *images.Wanted
-	// reported returns the newest sweep that a server knows.
+	// ReportedSweep returns the newest sweep that a server knows.
 	ReportedSweep func() *cluster.DiskSweep
-	// changed makes the node report its facts soon.
+	// Changed makes the node report its facts soon.
 	Changed func()
 
-	imagesRemoved, imagesFreed atomic.Int64 // removed to free space since New; imagesFreed in bytes
+	imagesRemoved, imagesFreed atomic.Int64 // removed to free space so far; imagesFreed in bytes
 
 	mu    sync.Mutex
 	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has heard of
@@ -80,7 +80,7 @@ type Cleaner struct {
 	stuck map[string]time.Duration
 }
 
-// AddStats adds what was removed since New, and the newest sweep and full disk.
+// AddStats adds what was removed so far, and the newest sweep and full disk.
 func (c *Cleaner) AddStats(s *cluster.NodeStats) {
 	s.ImagesRemoved, s.ImagesFreed = int(c.imagesRemoved.Load()), cluster.Bytes(c.imagesFreed.Load())
 	s.Sweep, s.DiskFull = c.toReport()

@@ -7,21 +7,21 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// archiveReader reads the bytes of an archive out of its frames. An empty frame ends the archive. A stream that ends
+// ArchiveReader reads the bytes of an archive out of its frames. An empty frame ends the archive. A stream that ends
 // before is an error, so that a partial archive never counts as complete.
-type archiveReader struct {
+type ArchiveReader struct {
 	frames *transport.FrameReader
 	rest   []byte
 	ended  bool
 }
 
 // NewArchiveReader returns a reader of the frames of a stream.
-func NewArchiveReader(stream *transport.FrameReader) *archiveReader {
-	return &archiveReader{frames: stream}
+func NewArchiveReader(stream *transport.FrameReader) *ArchiveReader {
+	return &ArchiveReader{frames: stream}
 }
 
 // Read reads on in the archive. A stream that ends before the archive is io.ErrUnexpectedEOF.
-func (r *archiveReader) Read(p []byte) (int, error) {
+func (r *ArchiveReader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		if r.ended {
 			return 0, io.EOF

@@ -30,7 +30,7 @@ type Server struct {
 	Executors *machine.Executors
 	Wanted    *Wanted
 	Logins    *secrets.Logins
-	// changed makes the node report its facts soon.
+	// Changed makes the node report its facts soon.
 	Changed func()
 }
 

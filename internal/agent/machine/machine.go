@@ -41,8 +41,8 @@ type Config struct {
 	Networks Networks
 }
 
-// factSource adds facts about the machine to those that earlier sources found. One goroutine at a time calls it.
-type factSource interface {
+// Source adds facts about the machine to those that earlier sources found. One goroutine at a time calls it.
+type Source interface {
 	AddFacts(ctx context.Context, f *cluster.Facts)
 }
 
@@ -51,7 +51,7 @@ type factSource interface {
 type Machine struct {
 	node      *node.Node
 	config    Config
-	sources   []factSource // in the order of their calls
+	sources   []Source // in the order of their calls
 	executors *Executors
 	images    *Images
 
@@ -69,7 +69,7 @@ func (c *Config) SetDefaults() {
 }
 
 // New returns a machine without facts. The sources add facts in their order.
-func New(n *node.Node, c Config, e *Executors, images *Images, sources ...factSource) *Machine {
+func New(n *node.Node, c Config, e *Executors, images *Images, sources ...Source) *Machine {
 	return &Machine{node: n, config: c, executors: e, images: images, sources: sources}
 }
 

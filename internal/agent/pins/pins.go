@@ -22,7 +22,7 @@ const pinTimeout = 10 * time.Second
 // CPUs are exclusive, so a new run of the agent knows them from its records.
 type Pins struct {
 	Node *node.Node
-	// cpus are the CPUs that all tasks run on, in ascending order; empty if the agent offers no cores.
+	// CPUs are the CPUs that all tasks run on, in ascending order; empty if the agent offers no cores.
 	CPUs      []int
 	Executors *machine.Executors
 	Attempts  func() []attempt.Status // ordered by UUID
@@ -36,7 +36,7 @@ type Pins struct {
 // Begin prepares for a run of the agent.
 func (p *Pins) Begin() { p.wake, p.on = make(chan struct{}, 1), map[executor.ID]string{} }
 
-// Made records the CPUs of a new container, which then need not be set again.
+// NoteMade records the CPUs of a new container, which then need not be set again.
 func (p *Pins) NoteMade(id executor.ID, cpus string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Pins) pinTo(ctx context.Context, name string, id executor.ID, cpus stri
 	return pinner.Pin(ctx, id, cpus)
 }
 
-// Freed makes watch spread containers over the CPUs that an attempt no longer holds.
+// NoteFreed makes Watch spread containers over the CPUs that an attempt no longer holds.
 func (p *Pins) NoteFreed() { node.Nudge(p.wake) }
 
 // Watch moves containers as CPUs become free, until ctx ends.

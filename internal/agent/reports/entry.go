@@ -8,7 +8,7 @@ import (
 
 // entry is the report state of one attempt.
 type entry struct {
-	task          reporter
+	task          Attempt
 	observed      cluster.Observed
 	barrierAsk    int    // number of the start barrier request, 0 for none
 	sentPermitAsk string // the newest permit request that was sent

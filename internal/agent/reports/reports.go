@@ -38,8 +38,8 @@ type Source interface {
 	Report(ctx context.Context, r transport.Report) (transport.ReportReply, error)
 }
 
-// reporter is an attempt as its reports see it. The methods do not block.
-type reporter interface {
+// Attempt is an attempt as its reports see it. The methods do not block.
+type Attempt interface {
 	// AskSent passes on that the request for a permit leaves now.
 	AskSent(ask string)
 	// BarrierPassed passes on that the start barrier was passed by a request that was first sent at asked (Boot).
@@ -55,7 +55,7 @@ type Reports struct {
 	Source Source
 	marks  *state.Marks
 	Stats  *usage.Statistics
-	// answered takes the time at which a request was first sent that a server answered now (Boot).
+	// Answered takes the time at which a request was first sent that a server answered now (Boot).
 	Answered func(asked time.Duration)
 
 	wake chan struct{} // capacity 1
@@ -78,7 +78,7 @@ func (r *Reports) Begin(marks *state.Marks) {
 	r.urgent, r.facts, r.statsUrgent = false, nil, false
 }
 
-// Hold keeps an attempt out of reports until release. Its record becomes durable first: a reported attempt that the
+// Hold keeps an attempt out of reports until Release. Its record becomes durable first: a reported attempt that the
 // next run of the agent does not know would count as lost.
 func (r *Reports) Hold(uuid string) {
 	r.mu.Lock()
@@ -98,7 +98,7 @@ func (r *Reports) Release(uuid string) {
 
 // Put stores the newest state of an attempt. Ask, unless 0, is the number of the request for its start barrier; a
 // higher number is sent even if nothing else changed.
-func (r *Reports) Put(t reporter, o cluster.Observed, ask int) {
+func (r *Reports) Put(t Attempt, o cluster.Observed, ask int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[o.UUID]
@@ -157,7 +157,7 @@ func (r *Reports) SendSoon() {
 	r.wakeSender()
 }
 
-// AllEntries returns all entries, ordered by task, for a registration.
+// All returns the states of all attempts, ordered by task, for a registration.
 func (r *Reports) All() ([]cluster.Observed, []Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

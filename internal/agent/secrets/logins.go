@@ -12,10 +12,10 @@ import (
 // concurrently.
 type Logins struct {
 	Node *node.Node
-	// source is nil if the server provides no secrets.
+	// Source is nil if the server provides no secrets.
 	Source  Source
 	Session func() uint64
-	// own, unless nil, returns the node's own login for a registry, or empty strings.
+	// Own, unless nil, returns the node's own login for a registry, or empty strings.
 	Own func(registry string) (user, secret string)
 }
 

@@ -29,9 +29,9 @@ type Config struct {
 // Memory is the folder in memory for the secrets of all attempts. One goroutine probes; all others may read.
 type Memory struct {
 	Node *node.Node
-	// given, unless empty, is the only candidate; see Config.
+	// Given, unless empty, is the only candidate; see Config.
 	Given string
-	// provided means that the server provides secrets.
+	// Provided means that the server provides secrets.
 	Provided bool
 
 	mu sync.Mutex

@@ -33,7 +33,7 @@ type Source interface {
 	Secrets(ctx context.Context, r transport.SecretsRequest) (transport.SecretsReply, error)
 }
 
-// User is an attempt as its secrets see it. Its methods may be called on any goroutine.
+// Attempt is an attempt as its secrets see it. Its methods may be called on any goroutine.
 type Attempt interface {
 	// View returns the newest state, nil before the first.
 	View() *attempt.View
@@ -53,10 +53,10 @@ type Signaller interface {
 type Provider struct {
 	Node   *node.Node
 	Memory *Memory
-	// source is nil if the server provides no secrets. session returns the number of the agent's session.
+	// Source is nil if the server provides no secrets. Session returns the number of the agent's session.
 	Source  Source
 	Session func() uint64
-	// own, unless nil, returns the node's own login for a registry, or empty strings.
+	// Own, unless nil, returns the node's own login for a registry, or empty strings.
 	Own func(registry string) (user, secret string)
 }
 

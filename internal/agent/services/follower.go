@@ -44,7 +44,7 @@ const (
 	minRenewalInterval, maxRenewalInterval = 30 * time.Second, 10 * time.Minute
 )
 
-// User is an attempt as the follower of its services sees it. Its methods may be called on any goroutine.
+// Attempt is an attempt as the follower of its services sees it. Its methods may be called on any goroutine.
 type Attempt interface {
 	// View returns the newest state, nil before the first.
 	View() *attempt.View
@@ -58,7 +58,7 @@ type Attempt interface {
 	WakeUp()
 }
 
-// containerSignals sends signals to the containers of an attempt.
+// Signaller sends signals to the containers of an attempt.
 type Signaller interface {
 	// Signal sends a signal to a container, if it runs. The name lacks "SIG".
 	Signal(ctx context.Context, container, name string) error
@@ -79,8 +79,8 @@ type Provider struct {
 	Facts     func() cluster.Facts
 }
 
-// Follower gives one attempt the addresses of the services that it uses. The task's goroutine calls advance and
-// the goroutine of a step calls place; one goroutine of its own applies changes.
+// Follower gives one attempt the addresses of the services that it uses. The task's goroutine calls Advance and
+// the goroutine of a step calls Place; one goroutine of its own applies changes.
 type Follower struct {
 	*Provider
 	id         attempt.ID

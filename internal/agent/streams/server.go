@@ -37,7 +37,7 @@ type streamSource interface {
 type Server struct {
 	Node   *node.Node
 	Source streamSource
-	// task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
+	// Task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
 	Task    func(id cluster.TaskID, uuid string) *task.Task
 	Facts   func() cluster.Facts
 	Images  *images.Server

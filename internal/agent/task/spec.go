@@ -35,7 +35,7 @@ type Specs struct {
 	Pins    *pins.Pins
 	Folders *volumes.Folders
 	Names   *nameserver.Server
-	// credentials, unless nil, returns the node's own login for a registry.
+	// Credentials, unless nil, returns the node's own login for a registry.
 	Credentials func(registry string) (user, secret string)
 }
 

@@ -7,9 +7,9 @@
 // once. Rates come from differences of the kernel's totals and not from avg10, so all cover the same time.
 //
 // Prometheus reads the agents, at an address that is off by default and must be loopback without a token. A scrape
-// returns the last measurement, so it costs none. Series are bounded to 1,000 containers a node and fewer than 20 series
-// each. The owner is in the labels service or job_name, because Prometheus would rename a label job. Servers do not
-// export metrics of tasks: they would be one page of a million lines, and no counter can be made of rates.
+// returns the last measurement, so it costs none. Series are bounded to 1,000 containers a node and fewer than 20
+// series each. The owner is in the labels service or job_name, because Prometheus would rename a label job. Servers do
+// not export metrics of tasks: they would be one page of a million lines, and no counter can be made of rates.
 package usage
 
 import (

@@ -22,7 +22,7 @@ const (
 type RequestRates struct {
 	Node     *node.Node
 	Attempts func() []attempt.Status
-	// count returns the number of requests that the program at a port of this node has answered so far.
+	// Count returns the number of requests that the program at a port of this node has answered so far.
 	Count func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error)
 
 	mu  sync.Mutex

@@ -13,7 +13,7 @@ import (
 // maxTaskStats is how many attempts one report may hold statistics of; the next report holds the others.
 const maxTaskStats = 200
 
-// Reported holds the newest measurement and decides which part of it the server does not know. All methods may be
+// Statistics holds the newest measurement and decides which part of it the server does not know. All methods may be
 // called concurrently.
 type Statistics struct {
 	Facts func() cluster.Facts

@@ -76,7 +76,7 @@ type TaskMeter struct {
 	Attempts  func() []attempt.Status // ordered by UUID
 	Requests  *RequestRates
 	Storage   Storage
-	// taken, unless nil, gets the use of each container since its start, after each measurement.
+	// Samples, unless nil, gets the use of each container since its start, after each measurement.
 	Samples func([]telemetry.ContainerSample)
 
 	all   map[string]*attemptUse // by UUID

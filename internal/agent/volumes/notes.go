@@ -80,7 +80,7 @@ func (s *Store) noteVolume(dir string, d *cluster.Desired, v *cluster.Volume) er
 	return nil
 }
 
-// Left records when an attempt left its volumes. A failure does little harm: the volumes count as unused for
+// NoteLeft records when an attempt left its volumes. A failure does little harm: the volumes count as unused for
 // longer.
 func (s *Store) NoteLeft(d *cluster.Desired, def *cluster.TaskDefinition) {
 	if s.Node.Volatile || def == nil {

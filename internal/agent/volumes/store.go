@@ -28,7 +28,7 @@ type Store struct {
 	Owner    Owner
 	Attempts func() []attempt.Status
 	Orphans  func() []cluster.TaskID // tasks of containers without a record
-	// changed makes the node report its facts soon.
+	// Changed makes the node report its facts soon.
 	Changed func()
 
 	// mu is held while volumes are made, removed and noted, so that no volume is removed that an attempt has just
