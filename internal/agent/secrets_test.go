@@ -55,7 +55,7 @@ func TestWordsAreMasked(t *testing.T) {
 			t.Fatal(problem)
 		}
 		w.pass(time.Minute)
-		text := fmt.Sprintf("%+v", w.agent.attempts.find("", "s1").View().Record.Looks)
+		text := fmt.Sprintf("%+v", w.agent.attempts.find("", "s1").View().Record.CheckResults)
 		if !strings.Contains(text, "no login with [secret]") || strings.Contains(text, "Hush") {
 			t.Errorf("the check shows %s", text)
 		}

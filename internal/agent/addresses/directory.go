@@ -238,11 +238,11 @@ func (d *Directory) Poll(ctx context.Context, source Source, session uint64) err
 			}
 			continue
 		}
-		reply, anew, err := d.pollOnce(ctx, source, r)
+		reply, outdated, err := d.pollOnce(ctx, source, r)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case anew:
+		case outdated:
 			err = nil // the services to ask for have changed
 		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return err
@@ -271,10 +271,11 @@ func (d *Directory) Poll(ctx context.Context, source Source, session uint64) err
 	}
 }
 
-// pollOnce asks until a server answers, or until anew is true: a service outside the request has its first follower.
+// pollOnce asks until a server answers, or until the request is outdated: a service outside of it has its first
+// follower.
 func (d *Directory) pollOnce(ctx context.Context, source Source,
 	r transport.AddressesRequest,
-) (reply transport.AddressesReply, anew bool, err error) {
+) (reply transport.AddressesReply, outdated bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan bool, 1)

@@ -33,13 +33,14 @@ type Checks struct {
 func (r *Record) Checks(def *cluster.TaskDefinition) Checks { return Checks{r, def} }
 
 // Report records a result of a check. Results that arrive while the round does not run are ignored.
-func (c Checks) Report(look CheckReport) {
-	if !c.record.IsUp() || c.def == nil || look.Round != c.record.Round || look.Check < 0 ||
-		look.Check >= len(c.def.Checks) {
+func (c Checks) Report(report CheckReport) {
+	if !c.record.IsUp() || c.def == nil || report.Round != c.record.Round || report.Check < 0 ||
+		report.Check >= len(c.def.Checks) {
 		return
 	}
-	c.makeLooks()
-	c.record.Looks[look.Check] = lifecycle.Probed(c.record.Looks[look.Check], look.State, look.Complaint)
+	c.copyResults()
+	result := &c.record.CheckResults[report.Check]
+	*result = lifecycle.Probed(*result, report.State, report.Complaint)
 }
 
 // Update applies an update to a check of type ttl. Changed reports whether the update must be durable before it is
@@ -58,13 +59,14 @@ func (c Checks) Update(check string, word cluster.TTLUpdate, message string, now
 	if c.record.Phase != PhaseRunning || c.record.Begun == 0 {
 		return false, errors.New("the task does not run now: say it again once it does")
 	}
-	c.makeLooks()
-	before := c.record.Looks[i]
+	c.copyResults()
+	before := c.record.CheckResults[i]
 	if c.def.Checks[i].EffectiveMeaning() == cluster.MeaningStartup && c.record.Through != 0 {
 		return false, nil // the startup checks are over
 	}
-	c.record.Looks[i] = lifecycle.TTLUpdated(word, message, now.Boot)
-	return before.Health != c.record.Looks[i].Health || before.Complaint != c.record.Looks[i].Complaint, nil
+	c.record.CheckResults[i] = lifecycle.TTLUpdated(word, message, now.Boot)
+	after := c.record.CheckResults[i]
+	return before.Health != after.Health || before.Complaint != after.Complaint, nil
 }
 
 // Watched returns the indices of the checks that the agent has to run now. Before the round is up there are none; then
@@ -99,11 +101,11 @@ func (c Checks) HasDoubted(now Now) bool {
 	return false
 }
 
-// makeLooks copies the looks of the record, because others hold copies of it.
-func (c Checks) makeLooks() {
-	looks := make([]lifecycle.CheckRecord, len(c.def.Checks))
-	copy(looks, c.record.Looks)
-	c.record.Looks = looks
+// copyResults copies the results in the record, because others hold copies of it.
+func (c Checks) copyResults() {
+	results := make([]lifecycle.CheckRecord, len(c.def.Checks))
+	copy(results, c.record.CheckResults)
+	c.record.CheckResults = results
 }
 
 // judge evaluates the checks of the round, and returns when to evaluate them again, 0 for the next event.
@@ -119,9 +121,9 @@ func (t *transition) judge() (out lifecycle.Checked, at time.Duration) {
 		e, next := lifecycle.Expires(&round, i)
 		switch e {
 		case lifecycle.Expired:
-			t.Checks(t.def).makeLooks()
-			t.Looks[i] = lifecycle.TTLExpired(&t.def.Checks[i], t.Looks[i])
-			round.Records = t.Looks
+			t.Checks(t.def).copyResults()
+			t.CheckResults[i] = lifecycle.TTLExpired(&t.def.Checks[i], t.CheckResults[i])
+			round.Records = t.CheckResults
 		case lifecycle.Unconfirmed:
 			next = t.now.Boot + doubtRecheckInterval
 		case lifecycle.Valid:
@@ -145,7 +147,7 @@ func (t *transition) judge() (out lifecycle.Checked, at time.Duration) {
 
 func (t *transition) round() lifecycle.Round {
 	return lifecycle.Round{
-		Checks: t.def.Checks, Records: t.Looks, Up: t.Up, Through: t.Through, TTLWindow: t.TTLWindow,
+		Checks: t.def.Checks, Records: t.CheckResults, Up: t.Up, Through: t.Through, TTLWindow: t.TTLWindow,
 		Now: t.now.Boot,
 	}
 }
@@ -154,7 +156,7 @@ func (t *transition) round() lifecycle.Round {
 // until the first check of the round has a result.
 func (t *transition) replacesNote(out lifecycle.Checked) bool {
 	return out.Note != "" || out.Health != cluster.HealthUnknown ||
-		slices.ContainsFunc(t.Looks, func(l lifecycle.CheckRecord) bool { return l.Health != "" })
+		slices.ContainsFunc(t.CheckResults, func(l lifecycle.CheckRecord) bool { return l.Health != "" })
 }
 
 // firstEssential returns the first essential container, or -1. Its log is shown when a check ends the round.

@@ -144,8 +144,8 @@ func (w *watched) pass(d time.Duration) {
 // looked reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
 func (w *watched) looked(i int, letters string) Step {
 	var state lifecycle.CheckState
-	if i < len(w.rec.Looks) {
-		state = w.rec.Looks[i].CheckState
+	if i < len(w.rec.CheckResults) {
+		state = w.rec.CheckResults[i].CheckState
 	}
 	for _, l := range letters {
 		state = lifecycle.NextHealth(state, l == '+', w.def.Checks[i].FailAfter)
@@ -333,7 +333,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 // A record of an agent of an earlier build has no looks: its health stays until a check has another result.
 func TestLooksOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
-	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.Looks = cluster.HealthFailing, "check k0: 500", 0, nil
+	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "check k0: 500")
 	w.looked(0, "+")

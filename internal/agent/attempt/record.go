@@ -152,8 +152,9 @@ type Record struct {
 	Up         time.Duration `json:"up,omitempty"`
 	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
 	Through time.Duration `json:"through,omitempty"`
-	// Looks are the results of the checks of the round, in the order of the definition; nil before the first result.
-	Looks []lifecycle.CheckRecord `json:"looks,omitempty"`
+	// CheckResults are the results of the checks of the round, in the order of the definition; nil before the first
+	// result.
+	CheckResults []lifecycle.CheckRecord `json:"looks,omitempty"`
 	// TTLWindow is when updates of ttl checks could have arrived.
 	TTLWindow lifecycle.TTLWindow `json:"-"`
 	Ending    *Ending             `json:"ending,omitempty"`

@@ -104,7 +104,7 @@ func (t *transition) barrierStale() bool {
 // running launches the containers that are due and detects the end of the round.
 func (t *transition) running() (Step, bool) {
 	limit := t.limitAt()
-	checked, look := t.judge()
+	checked, judgeAgain := t.judge()
 	switch {
 	case t.stop() != nil:
 		if at := t.lingerUntil(); at > t.now.Boot && t.Containers.ending(t.def) < 0 {
@@ -141,7 +141,7 @@ func (t *transition) running() (Step, bool) {
 	if t.Health == cluster.HealthHealthy {
 		t.Crash, t.Renewal = nil, ""
 	}
-	wait := Step{Do: Wait, At: sooner(limit, look)}
+	wait := Step{Do: Wait, At: sooner(limit, judgeAgain)}
 	if t.Through != 0 && !t.def.HasCheck(cluster.MeaningReadiness) && t.Health == cluster.HealthUnknown {
 		minHealthy := orDefault(t.def.MinHealthyTime, defaultMinHealthy)
 		health, rest := lifecycle.HealthWithoutChecks(minHealthy, t.now.Boot-t.Through)
@@ -233,7 +233,7 @@ func (t *transition) backoff() (Step, bool) {
 	t.Round++
 	t.Phase, t.Ending = PhasePreparing, nil
 	t.RoundBegun, t.Up, t.NotBefore, t.Rebooted, t.Note = 0, 0, 0, false, ""
-	t.Through, t.Looks = 0, nil
+	t.Through, t.CheckResults = 0, nil
 	for i := range t.Containers {
 		c := &t.Containers[i]
 		if c.begun() && !renewal {

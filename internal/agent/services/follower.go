@@ -294,7 +294,7 @@ func (s *Follower) updateContainers(ctx context.Context, r *renewals) (again tim
 	if v == nil || v.Definition == nil || !v.Record.IsUp() {
 		return 0, nil // containers that are still to be made get the changes then
 	}
-	var renew, trouble []string
+	var renew, problems []string
 	for i := range v.Definition.Containers {
 		c := &v.Definition.Containers[i]
 		if !c.FollowsServices() || i >= len(v.Record.Containers) || v.Record.Containers[i].Progress != attempt.Running {
@@ -304,9 +304,9 @@ func (s *Follower) updateContainers(ctx context.Context, r *renewals) (again tim
 		if err != nil {
 			return 0, err
 		}
-		renew, trouble = append(renew, why...), append(trouble, problem...)
+		renew, problems = append(renew, why...), append(problems, problem...)
 	}
-	s.setProblem(strings.Join(trouble, "; "))
+	s.setProblem(strings.Join(problems, "; "))
 	if len(renew) == 0 {
 		r.due = 0
 		return 0, nil

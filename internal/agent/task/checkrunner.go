@@ -57,8 +57,8 @@ func (c *checkRunner) update(ctx context.Context, rec *attempt.Record, def *clus
 			})
 		},
 	}
-	for i := range rec.Looks {
-		config.States = append(config.States, rec.Looks[i].CheckState)
+	for i := range rec.CheckResults {
+		config.States = append(config.States, rec.CheckResults[i].CheckState)
 	}
 	c.parts.Go(func() { checks.Run(ctx, config) })
 }

@@ -64,11 +64,12 @@ func (r *Statistics) Unreported() *cluster.NodeStats {
 	return &s
 }
 
-// NoteReported records that the server knows s, unless nil; anew means that it knows nothing else.
-func (r *Statistics) NoteReported(s *cluster.NodeStats, anew bool) {
+// NoteReported records that the server knows s, unless nil. With first, a new session has begun: the server knows
+// nothing else.
+func (r *Statistics) NoteReported(s *cluster.NodeStats, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if anew {
+	if first {
 		r.reported, r.tasks = nil, nil
 	}
 	if s == nil {

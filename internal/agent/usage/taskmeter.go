@@ -182,7 +182,7 @@ func (m *TaskMeter) update(
 	s = cluster.TaskStats{Task: r.Desired.Task, UUID: r.Desired.UUID}
 	runs := make(map[executor.ID]time.Duration, len(r.Containers))
 	var worked time.Duration
-	anew, past := false, now-u.at
+	restarted, past := false, now-u.at
 	u.cpu = nil
 	for i := range r.Containers {
 		id := r.Containers[i].ID
@@ -194,7 +194,7 @@ func (m *TaskMeter) update(
 		runs[id] = now.CPU
 		s.Memory += now.Memory
 		before, was := u.runs[id]
-		anew = anew || !was
+		restarted = restarted || !was
 		if !was {
 			continue
 		}
@@ -209,7 +209,7 @@ func (m *TaskMeter) update(
 	if !ok {
 		return s, false
 	}
-	if anew || len(runs) != len(u.runs) {
+	if restarted || len(runs) != len(u.runs) {
 		u.trend = trend{} // memory of another program
 	}
 	if u.at != 0 && past > 0 {

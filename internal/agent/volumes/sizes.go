@@ -42,7 +42,7 @@ type volumeSize struct {
 	at               time.Time
 	due              time.Duration // Boot
 	quick            bool
-	trouble          string
+	problem          string
 }
 
 // Begin prepares for a run of the agent.
@@ -103,18 +103,18 @@ func (s *Sizes) count(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		now, trouble := s.Node.Boot(), ""
+		now, problem := s.Node.Boot(), ""
 		if err == nil {
 			z.used, z.at = use.Bytes, time.Now()
 			z.size, z.free, err = diskuse.Room(dir)
 		}
 		if err != nil {
-			if trouble = err.Error(); trouble != z.trouble {
+			if problem = err.Error(); problem != z.problem {
 				s.Node.Logger.Info("the use of a volume cannot be counted", "volume", dir, "error", err)
 			}
 		}
 		took := now - began
-		z.trouble, z.quick = trouble, took < quickCountTime
+		z.problem, z.quick = problem, took < quickCountTime
 		z.due = now + min(max(countPauseFactor*took, minCountInterval), maxCountInterval)
 		s.mu.Lock()
 		s.known[dir] = z
