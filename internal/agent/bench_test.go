@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -91,10 +93,10 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 		a, err := New(Config{
 			Name: name, DataDir: filepath.Join(dir, name), Volatile: volatile, Source: benchSource{h, i},
 			Executors: []executor.Executor{newTestExecutor()},
-			Facts: func(string) (cluster.Facts, error) {
+			Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 				return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil
-			},
-			PortFree: func(int) error { return nil },
+			}},
+			Checks: task.CheckConfig{PortFree: func(int) error { return nil }},
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -40,7 +41,7 @@ func (c *crasher) point(name string) {
 	}
 	c.mu.Unlock()
 	if strike {
-		c.w.agent.store.Abandon()
+		c.w.agent.parts.Store.Abandon()
 		c.w.cancel()
 	}
 }
@@ -309,7 +310,7 @@ func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
 			stray := *r
 			stray.spec.ID = attempt.RunID("x1", 0, 1)
 			stray.spec.Labels = maps.Clone(r.spec.Labels)
-			stray.spec.Labels[labelUUID], stray.spec.Labels[labelTask] = "x1", "default.other.1.0"
+			stray.spec.Labels[task.LabelUUID], stray.spec.Labels[task.LabelTask] = "x1", "default.other.1.0"
 			w.executor.runs[stray.spec.ID] = &stray
 			break
 		}
@@ -333,7 +334,7 @@ func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
 func TestStateThatCannotBeWritten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.service("s1", definition("web", "app"))
-		w.agent.store.Abandon()
+		w.agent.parts.Store.Abandon()
 		w.service("s2", definition("more", "app"))
 		w.pass(time.Minute)
 		if o := w.want("s2", cluster.StateStarting, ""); !strings.Contains(o.Message, "cannot be written") {

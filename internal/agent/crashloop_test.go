@@ -13,7 +13,7 @@ import (
 // writeLog makes the containers of an attempt write a text into their log.
 func (w *world) writeLog(uuid, container, text string) {
 	w.t.Helper()
-	out := logs.NewWriter(logs.Config{Dir: w.agent.logDir(uuid, container)})
+	out := logs.NewWriter(logs.Config{Dir: w.agent.node.LogDir(uuid, container)})
 	if _, err := out.Stream(logs.Stderr).Write([]byte(text)); err != nil {
 		w.t.Fatal(err)
 	}

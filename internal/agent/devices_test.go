@@ -56,7 +56,7 @@ func TestDevicesAreHandedOver(t *testing.T) {
 			{Device: cluster.Device{ID: "f", Type: "fpga", Numa: -1}, CDI: "example.com/fpga=f"},
 		}
 		w.restart()
-		if got := w.agent.machine.facts().Devices; len(got) != 3 || got[0].ID != "a" {
+		if got := w.agent.machine.Facts().Devices; len(got) != 3 || got[0].ID != "a" {
 			t.Errorf("the agent reports %+v", got)
 		}
 		def := definition("train", "one", "two", "none", "part")
@@ -128,7 +128,7 @@ func TestDevicesThatVanish(t *testing.T) {
 		w.mu.Lock()
 		w.devices = w.devices[:1]
 		w.mu.Unlock()
-		w.pass(probeInterval + time.Second)
+		w.pass(probeEvery + time.Second)
 		w.want("s1", cluster.StateRunning, "")
 		told := w.reportedFacts()
 		if told == nil || len(told.Devices) != 1 || told.Devices[0].ID != "a" {
@@ -228,12 +228,12 @@ func TestImagesAreTold(t *testing.T) {
 		w.restart()
 		want("at the start", "a.example/app:latest", "docker.io/library/redis:7")
 		have("redis:8")
-		w.pass(probeInterval + time.Second)
+		w.pass(probeEvery + time.Second)
 		want("after a change", "docker.io/library/redis:8")
 		have("redis:9")
-		w.pass(probeInterval + time.Second)
+		w.pass(probeEvery + time.Second)
 		want("soon after another", "docker.io/library/redis:8")
-		w.pass(imagesReportInterval)
+		w.pass(imagesReportEvery)
 		want("later", "docker.io/library/redis:9")
 
 		many := []string{}
@@ -244,7 +244,7 @@ func TestImagesAreTold(t *testing.T) {
 		def.Containers[0].Image = "used"
 		w.service("s1", def)
 		have(append(many, "used")...)
-		w.pass(imagesReportInterval + probeInterval)
+		w.pass(imagesReportEvery + probeEvery)
 		if told := w.reportedFacts().Images; len(told) != cluster.MaxNodeImages ||
 			!slices.Contains(told, "docker.io/library/used:latest") ||
 			!slices.Contains(told, "docker.io/library/new:0") {

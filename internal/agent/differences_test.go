@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -67,7 +67,7 @@ func (g *addressServer) put(service string, list ...transport.ServiceAddress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	slices.SortFunc(list, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
-	g.services[serviceName{"default", service}] = transport.ServiceUpdate{
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = transport.ServiceUpdate{
 		Cluster: "default", Service: service, Stamp: transport.StampOf(false, list), Addresses: list,
 	}
 	close(g.changed)
@@ -92,9 +92,9 @@ func withDifferences(t *testing.T, test func(w *world, g *addressServer, d *diff
 	})
 }
 
-func (w *world) wantAddresses(f *following, want ...int) {
+func (w *world) wantAddresses(f *addresses.Following, want ...int) {
 	w.t.Helper()
-	got := f.now(webName)
+	got := f.Now(webName)
 	if diff := cmp.Diff(addressesOf(want...), got.Addresses, cmpopts.EquateEmpty()); diff != "" || !got.Known ||
 		got.Stale {
 		w.t.Errorf("known %v, old %v (-want +got):\n%s", got.Known, got.Stale, diff)
@@ -105,7 +105,7 @@ func (w *world) wantAddresses(f *following, want ...int) {
 func TestDirectoryTakesDifferences(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
-		f := w.agent.directory().follow(webName)
+		f := w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 1, 2, 3)
 		g.put("web", addressesOf(0, 102, 3, 4)...)
@@ -116,12 +116,12 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 		}
 		w.restart()
 		g.put("web", addressesOf(102, 3)...)
-		f = w.agent.directory().follow(webName)
+		f = w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 102, 3)
 		w.restart()
-		f = w.agent.directory().follow(webName)
-		defer f.stop()
+		f = w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 102, 3) // nothing changed, and the list is not stale any more
 		if d.wholes != 1 || d.differences != 3 {
@@ -134,10 +134,10 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
-		f := w.agent.directory().follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(2 * time.Second)
-		seen := f.changed()
+		seen := f.Changed()
 		d.wrong = true
 		g.put("web", addressesOf(1, 2, 3, 4)...)
 		w.pass(2 * time.Second)
@@ -168,10 +168,10 @@ func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 func TestDirectoryDoubtsADamagedFile(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
-		w.agent.directory().follow(webName)
+		w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.stop()
-		name := filepath.Join(w.dir, directoryFile)
+		name := filepath.Join(w.dir, addressFile)
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -182,10 +182,10 @@ func TestDirectoryDoubtsADamagedFile(t *testing.T) {
 		}
 		g.fail(errDown)
 		w.start()
-		f := w.agent.directory().follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(time.Second)
-		if got := f.now(webName); !got.Stale || len(got.Addresses) != 3 {
+		if got := f.Now(webName); !got.Stale || len(got.Addresses) != 3 {
 			t.Errorf("without a server: got %+v", got)
 		}
 		g.fail(nil)
@@ -203,17 +203,17 @@ func TestDirectoryConverges(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			withDifferences(t, func(w *world, g *addressServer, d *differing) {
 				r := rand.New(rand.NewPCG(seed, 2))
-				f := w.agent.directory().follow(webName)
+				f := w.agent.services.Follow(webName)
 				var now []int
 				for range 100 {
 					switch r.IntN(14) {
 					case 0:
 						w.restart()
-						f = w.agent.directory().follow(webName)
+						f = w.agent.services.Follow(webName)
 					case 1:
-						f.stop()
+						f.Stop()
 						w.pass(time.Duration(r.IntN(3)) * time.Second)
-						f = w.agent.directory().follow(webName)
+						f = w.agent.services.Follow(webName)
 					case 2:
 						g.mu.Lock()
 						d.wrong = true
@@ -243,64 +243,14 @@ func TestDirectoryConverges(t *testing.T) {
 				w.pass(5 * time.Minute)
 				want := addressesOf(now...)
 				slices.SortFunc(want, func(a, b transport.ServiceAddress) int { return a.Place().Compare(b.Place()) })
-				if diff := cmp.Diff(want, f.now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" ||
+				if diff := cmp.Diff(want, f.Now(webName).Addresses, cmpopts.EquateEmpty()); diff != "" ||
 					d.differences < 5 {
 					t.Errorf("after %d differences (-server +agent):\n%s", d.differences, diff)
 				}
-				f.stop()
+				f.Stop()
 			})
 		})
 	}
 }
 
 var errLost = errors.New("the answer was lost")
-
-// BenchmarkDirectoryTakes measures one change of an address of a service with 1,000 tasks, as a difference and as a
-// whole list. It includes parsing, applying and the answer to a DNS question.
-func BenchmarkDirectoryTakes(b *testing.B) {
-	list := make([]transport.ServiceAddress, 1000)
-	for i := range list {
-		list[i] = transport.ServiceAddress{
-			Task: fmt.Sprintf("default.web.1.%03d", i), Node: fmt.Sprintf("node-%d", i),
-			Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Ports: map[string]int{"http": 20000},
-		}
-	}
-	other := slices.Clone(list)
-	other[500].Ports = map[string]int{"http": 20001}
-	text := func(since string, now, told []transport.ServiceAddress) []byte {
-		t, err := json.Marshal(transport.AddressesReply{Services: []transport.ServiceUpdate{{
-			Cluster: "default", Service: "web", Stamp: transport.StampOf(false, now), Since: since, Addresses: told,
-		}}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		return t
-	}
-	one, two := transport.StampOf(false, list), transport.StampOf(false, other)
-	for name, texts := range map[string][2][]byte{
-		"whole":      {text("", other, other), text("", list, list)},
-		"difference": {text(one, other, other[500:501]), text(two, list, list[500:501])},
-	} {
-		b.Run(name, func(b *testing.B) {
-			d := &directory{dirty: make(chan struct{}, 1), services: map[serviceName]*followed{}}
-			f := &following{directory: d, news: make(chan struct{}), seen: map[serviceName]uint64{webName: 1}}
-			d.services[webName] = &followed{
-				now:       serviceAddresses{Known: true, Stamp: one, Addresses: list},
-				followers: map[*following]bool{f: true},
-			}
-			desk, w := &nameServer{}, &watchedName{}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				var reply transport.AddressesReply
-				if err := json.Unmarshal(texts[i%2], &reply); err != nil {
-					b.Fatal(err)
-				}
-				d.apply(&reply)
-				now := d.services[webName].now
-				if d.wholeLists || len(desk.answer(w, &now).Addresses) != len(list) {
-					b.Fatal("it was not taken in")
-				}
-			}
-		})
-	}
-}

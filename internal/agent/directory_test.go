@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -16,7 +17,7 @@ import (
 type addressServer struct {
 	*server
 	mu       sync.Mutex
-	services map[serviceName]transport.ServiceUpdate
+	services map[addresses.ServiceName]transport.ServiceUpdate
 	changed  chan struct{}
 	asked    []transport.AddressesRequest
 	fails    error
@@ -25,7 +26,9 @@ type addressServer struct {
 }
 
 func newAddressServer(s *server) *addressServer {
-	return &addressServer{server: s, services: map[serviceName]transport.ServiceUpdate{}, changed: make(chan struct{})}
+	return &addressServer{
+		server: s, services: map[addresses.ServiceName]transport.ServiceUpdate{}, changed: make(chan struct{}),
+	}
 }
 
 // setNodes sets the addresses of a service of the cluster default.
@@ -37,7 +40,7 @@ func (g *addressServer) setNodes(service, stamp string, nodes ...string) {
 		told.Addresses = append(told.Addresses,
 			transport.ServiceAddress{Task: "default." + service + ".1.0", Node: n, Address: "192.0.2.1"})
 	}
-	g.services[serviceName{"default", service}] = told
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = told
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
@@ -68,7 +71,7 @@ func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequ
 			return reply, g.fails
 		}
 		for _, s := range r.Services {
-			told, ok := g.services[serviceName{s.Cluster, s.Service}]
+			told, ok := g.services[addresses.ServiceName{Cluster: s.Cluster, Service: s.Service}]
 			if !ok {
 				told = transport.ServiceUpdate{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
 			}
@@ -112,10 +115,13 @@ func withAddressServer(t *testing.T, test func(w *world, g *addressServer)) {
 	})
 }
 
-var webName, dbName = serviceName{"default", "web"}, serviceName{"default", "db"}
+var (
+	webName = addresses.ServiceName{Cluster: "default", Service: "web"}
+	dbName  = addresses.ServiceName{Cluster: "default", Service: "db"}
+)
 
-// nodes returns a short form of the known state.
-func (a serviceAddresses) nodes() string {
+// nodesOf returns a short form of the known state.
+func nodesOf(a addresses.Service) string {
 	switch {
 	case !a.Known:
 		return "unknown"
@@ -132,9 +138,9 @@ func (a serviceAddresses) nodes() string {
 	return text
 }
 
-func (w *world) wantNodes(f *following, name serviceName, want string) {
+func (w *world) wantNodes(f *addresses.Following, name addresses.ServiceName, want string) {
 	w.t.Helper()
-	if got := f.now(name).nodes(); got != want {
+	if got := nodesOf(f.Now(name)); got != want {
 		w.t.Errorf("%s: got %q, want %q", name.Service, got, want)
 	}
 }
@@ -151,26 +157,26 @@ func closed(c <-chan struct{}) bool {
 // A follower gets the news of each service, and loses none between two reads.
 func TestDirectoryTellsNews(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
-		d := w.agent.directory()
+		d := w.agent.services
 		w.pass(time.Minute)
 		if n := g.requests(); n != 0 {
 			t.Errorf("nobody follows anything, and the server was asked %d times", n)
 		}
 		g.setNodes("web", "1", "n1")
-		f := d.follow(webName, dbName)
-		defer f.stop()
+		f := d.Follow(webName, dbName)
+		defer f.Stop()
 		w.wantNodes(f, webName, "unknown")
-		first := f.changed()
+		first := f.Changed()
 		w.pass(time.Second)
 		if !closed(first) {
 			t.Fatal("nothing was said of the first answer")
 		}
 		w.wantNodes(f, webName, "n1")
-		if !closed(f.changed()) {
+		if !closed(f.Changed()) {
 			t.Error("the other service was not looked at, and its news are gone")
 		}
 		w.wantNodes(f, dbName, "missing")
-		again := f.changed()
+		again := f.Changed()
 		w.pass(time.Minute)
 		if closed(again) {
 			t.Error("news without any")
@@ -179,19 +185,19 @@ func TestDirectoryTellsNews(t *testing.T) {
 		g.setNodes("db", "2", "n2")
 		w.pass(time.Second)
 		w.wantNodes(f, webName, "n1") // it has no news; those of the other stay
-		if !closed(again) || !closed(f.changed()) {
+		if !closed(again) || !closed(f.Changed()) {
 			t.Error("no news of db")
 		}
 		w.wantNodes(f, dbName, "n2")
-		if closed(f.changed()) {
+		if closed(f.Changed()) {
 			t.Error("all is known, and there are news")
 		}
-		other := d.follow(webName)
-		if !closed(other.changed()) {
+		other := d.Follow(webName)
+		if !closed(other.Changed()) {
 			t.Error("what is known already is no news for somebody new")
 		}
-		other.stop()
-		other.stop()
+		other.Stop()
+		other.Stop()
 		w.wantNodes(other, webName, "unknown")
 		g.setNodes("web", "3")
 		w.pass(time.Second)
@@ -208,7 +214,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
 		g.setNodes("db", "1", "n2")
-		f := w.agent.directory().follow(webName, dbName)
+		f := w.agent.services.Follow(webName, dbName)
 		w.pass(2 * time.Second)
 		w.wantNodes(f, webName, "n1")
 		g.fail(errDown)
@@ -216,11 +222,11 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		w.pass(time.Hour)
 		w.wantNodes(f, webName, "n1")
 		w.restart()
-		f = w.agent.directory().follow(webName)
-		defer f.stop()
+		f = w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(time.Hour)
 		w.wantNodes(f, webName, "old n1")
-		seen := f.changed()
+		seen := f.Changed()
 		g.setNodes("web", "2", "n3")
 		g.fail(nil)
 		g.cut(true)
@@ -229,8 +235,8 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		if !closed(seen) {
 			t.Error("no news of what is new")
 		}
-		late := w.agent.directory().follow(dbName) // it had no follower for long
-		defer late.stop()
+		late := w.agent.services.Follow(dbName) // it had no follower for long
+		defer late.Stop()
 		w.wantNodes(late, dbName, "unknown")
 		w.pass(time.Second)
 		w.wantNodes(late, dbName, "n2")
@@ -241,12 +247,12 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
-		w.agent.directory().follow(webName)
+		w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.restart()
 		g.mu.Lock() // the answer takes until then
-		f := w.agent.directory().follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.wantNodes(f, webName, "old n1")
 		g.mu.Unlock()
 		w.pass(time.Second)
@@ -258,10 +264,10 @@ func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
 func TestDirectoryFileIsBroken(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
-		w.agent.directory().follow(webName)
+		w.agent.services.Follow(webName)
 		w.pass(2 * time.Second)
 		w.stop()
-		name := filepath.Join(w.dir, directoryFile)
+		name := filepath.Join(w.dir, addressFile)
 		if text, err := os.ReadFile(name); err != nil || len(text) < 20 {
 			t.Fatalf("the file: %q %v", text, err)
 		}
@@ -269,8 +275,8 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.start()
-		f := w.agent.directory().follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.wantNodes(f, webName, "unknown")
 		w.pass(time.Second)
 		w.wantNodes(f, webName, "n1")
@@ -281,8 +287,8 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 func TestDirectoryAtAnOlderServer(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.fail(transport.ErrUnknown)
-		f := w.agent.directory().follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(time.Hour)
 		if got := g.requests(); got != 1 {
 			t.Errorf("it was asked %d times", got)
@@ -306,8 +312,8 @@ func TestDirectoryAtAnOlderServer(t *testing.T) {
 // Whichever request comes first learns of the end of the session.
 func TestDirectoryHearsTheEndOfTheSession(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
-		f := w.agent.directory().follow(webName)
-		defer f.stop()
+		f := w.agent.services.Follow(webName)
+		defer f.Stop()
 		w.pass(time.Second)
 		g.fail(&transport.SessionError{Newest: 1, Detail: "over"})
 		w.pass(200 * time.Millisecond)

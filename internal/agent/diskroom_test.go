@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,7 +64,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		s.mu.Lock()
 		s.used = 680 // with the artifacts 860, which is to be 750: two of them
 		s.mu.Unlock()
-		w.pass(diskCheckInterval + time.Second)
+		w.pass(diskCheckEvery + time.Second)
 		wantImages := []string{
 			"docker.io/library/web:1", "docker.io/library/web:2", "docker.io/library/web:3",
 			"docker.io/library/web:4",
@@ -74,7 +73,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 			t.Fatalf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
 		w.pass(time.Minute)
-		sweep := w.agent.machine.latestStats().Sweep
+		sweep := w.agent.meter.Stats.Latest().Sweep
 		if sweep == nil || sweep.Images != 1 || sweep.Artifacts != 1 || sweep.Freed != 120 || sweep.Before != 86 ||
 			sweep.After != 74 {
 			t.Fatalf("told of %+v", sweep)
@@ -85,34 +84,34 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		if got := sweep.Message(); !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if w.agent.machine.reportedSweep() != sweep {
+		if w.agent.meter.Stats.Sweep() != sweep {
 			t.Error("the server was not told")
 		}
 
 		s.mu.Lock()
 		s.used = 1200 // more than all that can be removed
 		s.mu.Unlock()
-		w.pass(2 * diskCheckInterval)
+		w.pass(2 * diskCheckEvery)
 		if diff := gocmp.Diff(wantImages[:1], s.names()); diff != "" || s.left() != "2" {
 			t.Errorf("left artifacts %q, images (-want +got):\n%s", s.left(), diff)
 		}
-		full := w.agent.machine.latestStats().DiskFull
+		full := w.agent.meter.Stats.Latest().DiskFull
 		if full == nil || full.Folder != s.folder ||
 			!strings.Contains(full.Message, "no image or artifact on it can be removed") {
 			t.Fatalf("of the full disk it is told %+v", full)
 		}
-		w.pass(2 * cleanupRetryInterval)
-		if again := w.agent.machine.latestStats().DiskFull; again != full {
+		w.pass(2 * cleanupRetryEvery)
+		if again := w.agent.meter.Stats.Latest().DiskFull; again != full {
 			t.Errorf("the same is told as new: %+v", again)
 		}
-		if again := w.agent.machine.latestStats().Sweep; again != nil {
+		if again := w.agent.meter.Stats.Latest().Sweep; again != nil {
 			t.Errorf("an old sweep is told again: %+v", again)
 		}
 		s.mu.Lock()
 		s.used = 100
 		s.mu.Unlock()
-		w.pass(2 * diskCheckInterval)
-		if now := w.agent.machine.latestStats().DiskFull; now != nil {
+		w.pass(2 * diskCheckEvery)
+		if now := w.agent.meter.Stats.Latest().DiskFull; now != nil {
 			t.Errorf("with room again it is told %+v", now)
 		}
 	})
@@ -133,7 +132,7 @@ func TestRoomAfterACrash(t *testing.T) {
 		s.mu.Lock()
 		s.used = 740 // 860 with the artifacts, and both are older than the images
 		s.mu.Unlock()
-		w.pass(2 * diskCheckInterval)
+		w.pass(2 * diskCheckEvery)
 		if _, err := os.Stat(half); err == nil {
 			t.Error("what was half removed is left")
 		}
@@ -141,28 +140,4 @@ func TestRoomAfterACrash(t *testing.T) {
 			t.Errorf("left artifacts %q and %d images", s.left(), len(s.names()))
 		}
 	})
-}
-
-// Sweeps that no server has heard of are reported as one.
-func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
-	t.Parallel()
-	a := &Agent{Config: Config{Boot: func() time.Duration { return time.Hour }}}
-	one := func(n int) *cluster.DiskSweep {
-		s := &cluster.DiskSweep{At: time.Unix(int64(n), 0), Folder: "/d", Before: 90 - float64(n), After: 70, Images: 6}
-		for i := range 6 {
-			s.Add(fmt.Sprintf("image%d%d", n, i), 10)
-		}
-		return s
-	}
-	a.addSweep(one(1))
-	a.addSweep(one(2))
-	if s, _ := a.sweepToReport(); s.Images != 12 || s.Freed != 120 || s.Before != 89 ||
-		len(s.Names) != cluster.MaxSweepNames || s.Names[0] != "image10" {
-		t.Errorf("two are %+v", s)
-	}
-	a.machine.knownSweep, _ = a.sweepToReport()
-	a.addSweep(one(3))
-	if s, _ := a.sweepToReport(); s.Images != 6 {
-		t.Errorf("after the server heard of them: %+v", s)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -158,7 +159,7 @@ func (b *testExecutor) Start(ctx context.Context, id executor.ID) (executor.Proc
 	}
 	r.state = executor.StateRunning
 	r.proc = executor.Process{Pid: 100 + len(b.effects), PidStart: uint64(len(b.effects)) + 1, Started: time.Now()}
-	b.effects = append(b.effects, r.spec.Container.Name+" "+r.spec.Labels[labelUUID])
+	b.effects = append(b.effects, r.spec.Container.Name+" "+r.spec.Labels[task.LabelUUID])
 	if r.program.Runs > 0 {
 		time.AfterFunc(r.program.Runs, func() {
 			b.end(r, cluster.Exit{Code: r.program.Code, OOM: r.program.OOM})
@@ -219,7 +220,7 @@ func (b *testExecutor) Usage(running map[executor.ID]executor.Process) map[execu
 	defer b.mu.Unlock()
 	out := map[executor.ID]executor.Usage{}
 	for id := range running {
-		if u, ok := b.uses[b.runs[id].spec.Labels[labelUUID]]; ok {
+		if u, ok := b.uses[b.runs[id].spec.Labels[task.LabelUUID]]; ok {
 			out[id] = u
 		}
 	}

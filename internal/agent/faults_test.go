@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/fake"
@@ -130,7 +131,7 @@ func (n *faultyWorld) run(t *testing.T) {
 		n.pass(n.seconds(10))
 		switch {
 		case n.chance(20):
-			n.agent.store.Abandon()
+			n.agent.parts.Store.Abandon()
 			n.restart()
 		case n.chance(10):
 			n.restart()
@@ -180,13 +181,13 @@ func (n *faultyWorld) judge(t *testing.T, all []cluster.Desired, stopped map[str
 	live := map[string]int{}
 	starts := map[string]int{}
 	for i, r := range history {
-		key := r.Labels[labelUUID] + "/" + r.Labels[labelContainer]
+		key := r.Labels[task.LabelUUID] + "/" + r.Labels[task.LabelContainer]
 		starts[key]++
 		if r.Ended.IsZero() {
-			live[r.Labels[labelUUID]]++
+			live[r.Labels[task.LabelUUID]]++
 		}
 		for _, q := range history[:i] {
-			if q.Labels[labelUUID]+"/"+q.Labels[labelContainer] == key &&
+			if q.Labels[task.LabelUUID]+"/"+q.Labels[task.LabelContainer] == key &&
 				(q.Ended.IsZero() || q.Ended.After(r.Started)) {
 				t.Errorf("%s: run %s began at %v while %s lived until %v", key, r.ID, r.Started, q.ID, q.Ended)
 			}

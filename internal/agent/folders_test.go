@@ -1,77 +1,28 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
-
-// A path is lent if it is below a lent path both before and after its links are resolved.
-func TestLentPaths(t *testing.T) {
-	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(
-		os.MkdirAll(at("lent/inner"), 0o700), os.MkdirAll(at("lentil"), 0o700), os.MkdirAll(at("other"), 0o700),
-		os.WriteFile(at("lent/file"), nil, 0o600),
-		os.Symlink(at("other"), at("lent/out")), os.Symlink("../other", at("lent/out2")),
-		os.Symlink("inner", at("lent/in")), os.Symlink(at("lent"), at("door")),
-	); err != nil {
-		t.Fatal(err)
-	}
-	lent := &Agent{Config: Config{HostPaths: []string{at("lent")}}}
-	door := &Agent{Config: Config{HostPaths: []string{at("door")}}}
-	for _, c := range []struct {
-		agent      *Agent
-		path, want string
-		fault      string
-	}{
-		{lent, "lent", "lent", ""},
-		{lent, "lent/inner", "lent/inner", ""},
-		{lent, "lent/in", "lent/inner", ""},
-		{lent, "lent/out", "", "by a link, which the node does not lend to tasks"},
-		{lent, "lent/out2", "", "by a link, which the node does not lend to tasks"},
-		{lent, "lentil", "", "does not lend"},
-		{lent, "other", "", "does not lend"},
-		{lent, "door/inner", "", "does not lend"},
-		{lent, "lent/none", "", "has no directory"},
-		{lent, "lent/file", "", "is not a directory"},
-		{door, "door/inner", "lent/inner", ""},
-		{&Agent{Config: Config{HostPaths: []string{}}}, "lent", "", "does not lend"},
-		{&Agent{}, "lent", "", "does not lend"},
-		{&Agent{Config: Config{HostPaths: []string{"/"}}}, "lent/out", "other", ""},
-	} {
-		got, err := c.agent.lentPath(at(c.path))
-		switch {
-		case c.fault == "" && (err != nil || got != at(c.want)):
-			t.Errorf("%s with %q: got %q, %v, want %q", c.path, c.agent.HostPaths, got, err, at(c.want))
-		case c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)):
-			t.Errorf("%s with %q: got %q, %v, want an error with %q", c.path, c.agent.HostPaths, got, err, c.fault)
-		}
-	}
-}
 
 // The facts contain the lent folders that exist. A task that would write to a read-only one is rejected.
 func TestHostVolumesAreLent(t *testing.T) {
 	models := t.TempDir()
 	inWorld(t, func(w *world) {
-		w.hostVolumes = []HostVolume{
+		w.hostVolumes = []volumes.HostVolume{
 			{Name: "models", Path: models, ReadOnly: true},
 			{Name: "gone", Path: filepath.Join(models, "none")},
 		}
 		w.hostPaths = []string{"/srv"}
 		w.restart()
-		folders := w.agent.machine.facts().Folders
+		folders := w.agent.machine.Facts().Folders
 		if folders == nil || len(folders.HostVolumes) != 1 ||
 			folders.HostVolumes[0] != (cluster.HostVolume{Name: "models", ReadOnly: true}) ||
 			folders.Paths[0] != "/srv" {
@@ -82,7 +33,8 @@ func TestHostVolumesAreLent(t *testing.T) {
 		def.Containers[0].Mounts = []cluster.Mount{{Volume: "m", Path: "/m", ReadOnly: true}}
 		w.service("s1", def)
 		w.want("s1", cluster.StateRunning, "")
-		if dir, readOnly, err := w.agent.volumeDir(&cluster.Desired{}, &def.Volumes[0]); !readOnly || err != nil ||
+		if dir, readOnly, err := w.agent.volumes.Folders.Dir(&cluster.Desired{}, &def.Volumes[0]); !readOnly ||
+			err != nil ||
 			filepath.Base(dir) != filepath.Base(models) {
 			t.Errorf("the volume is %s, read-only %v, %v", dir, readOnly, err)
 		}
@@ -121,21 +73,30 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(own, "bulk"), make([]byte, 1<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.pass(2 * minCountInterval)
-		all := w.agent.listVolumes(context.Background())
+		w.pass(2 * countEvery)
+		list, err := w.agent.sessions.streams.Volumes.Answer(transport.StreamRequest{Kind: transport.StreamVolumeList})
+		all, ok := list.([]transport.Volume)
+		if err != nil || !ok {
+			t.Fatalf("the list is %v, %v", list, err)
+		}
 		if len(all) != 2 || all[1].Key != "default/web/own.0" || all[1].Used < cluster.MiB || all[1].Size == 0 ||
 			len(all[1].By) != 1 || !all[1].Sticky || !all[1].Pin || all[0].Sticky {
 			t.Errorf("the volumes are %+v", all)
 		}
-		if _, err := w.agent.removeVolume("default/web/own.0"); err == nil ||
+		remove := func(key string) error {
+			_, err := w.agent.sessions.streams.Volumes.Answer(
+				transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: key})
+			return err
+		}
+		if err := remove("default/web/own.0"); err == nil ||
 			!strings.Contains(err.Error(), "in use by task "+string(d.Task)) {
 			t.Errorf("removal of what is in use: %v", err)
 		}
-		if _, err := w.agent.removeVolume("default/web/none"); err == nil {
+		if err := remove("default/web/none"); err == nil {
 			t.Error("removal of what is not there is no error")
 		}
 		w.stopTask(d, true)
-		v, err := w.agent.volumesFor(context.Background(),
+		v, err := w.agent.sessions.streams.Volumes.Answer(
 			transport.StreamRequest{Kind: transport.StreamVolumeRemove, Volume: "default/web/own.0"})
 		if removed, ok := v.([]transport.Volume); err != nil || !ok || len(removed) != 1 || removed[0].Last != d.Task {
 			t.Errorf("removed %+v, %v", v, err)
@@ -144,7 +105,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(w.dir, "volumes/default/web/.*own.0*")); len(left) > 0 {
 			t.Errorf("there are %q", left)
 		}
-		if left, _ := os.ReadDir(w.agent.volumeBin()); len(left) > 0 {
+		if left, _ := os.ReadDir(filepath.Join(w.dir, "volumes/.removed")); len(left) > 0 {
 			t.Errorf("%d removed volumes are left", len(left))
 		}
 		if f := w.reportedFacts(); len(f.Folders.Sticky)+len(f.Volumes) > 0 {
@@ -152,7 +113,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		}
 
 		// The next run of the agent removes what a crash left.
-		bin := filepath.Join(w.agent.volumeBin(), "x/deep")
+		bin := filepath.Join(filepath.Join(w.dir, "volumes/.removed"), "x/deep")
 		if err := os.MkdirAll(bin, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			s.mu.Lock()
 			s.used = used
 			s.mu.Unlock()
-			w.pass(diskCheckInterval + time.Second)
+			w.pass(diskCheckEvery + time.Second)
 		}
 		set(840)
 		if s.pruned() != 0 {
@@ -152,7 +152,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			s.wanted[0]); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
-		if use := w.agent.machine.latestStats(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
+		if use := w.agent.meter.Stats.Latest(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
 			t.Errorf("told of %d images and %v", use.ImagesRemoved, use.ImagesFreed)
 		}
 		set(1000) // more than all that can be removed: no second attempt soon
@@ -164,7 +164,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 		if s.pruned() != tries {
 			t.Errorf("%d tries in two minutes where nothing can go", s.pruned()-tries)
 		}
-		w.pass(cleanupRetryInterval)
+		w.pass(cleanupRetryEvery)
 		if s.pruned() == tries {
 			t.Error("it was never tried again")
 		}
@@ -176,12 +176,13 @@ func TestWantedImages(t *testing.T) {
 	withImages(t, func(w *world, s *imageExecutor) {
 		digest := "sha256:" + strings.Repeat("a", 64)
 		d := w.service("u1", imaged("web", "web:1", digest))
-		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"}, w.agent.wantedImages()); diff != "" {
+		if diff := gocmp.Diff(map[string]string{digest: "task default.web.1.0"},
+			w.agent.cleaner.Wanted.Images()); diff != "" {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		w.stopTask(d, true)
 		w.pass(time.Minute)
-		if got := w.agent.wantedImages(); len(got) != 0 {
+		if got := w.agent.cleaner.Wanted.Images(); len(got) != 0 {
 			t.Errorf("after its end: %v", got)
 		}
 	})
@@ -209,7 +210,7 @@ func TestImageStreams(t *testing.T) {
 					return out.String() + end.Error
 				}
 				if f.Channel == transport.ChannelStderr &&
-					(!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > maxPullText) {
+					(!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > mostPullText) {
 					t.Errorf("told %d bytes %.20q", len(f.Body), f.Body)
 				}
 				out.Write(f.Body)

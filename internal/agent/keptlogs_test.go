@@ -53,7 +53,7 @@ func TestOldOutputIsDeleted(t *testing.T) {
 			"new": time.Hour,
 		} {
 			w.write(name, "app", 1, name)
-			err := filepath.Walk(filepath.Join(w.agent.logRoot(), name),
+			err := filepath.Walk(filepath.Join(w.agent.node.LogRoot(), name),
 				func(path string, _ os.FileInfo, err error) error {
 					if err != nil {
 						return err
@@ -64,10 +64,10 @@ func TestOldOutputIsDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.agent.deleteOldLogs(now); err != nil {
+		if err := w.agent.logs.deleteOld(now); err != nil {
 			t.Fatal(err)
 		}
-		got, err := filepath.Glob(filepath.Join(w.agent.logRoot(), "*"))
+		got, err := filepath.Glob(filepath.Join(w.agent.node.LogRoot(), "*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestOutputIsKeptWithinASize(t *testing.T) {
 		now := time.Now()
 		for i, name := range []string{"a", "b", "c"} {
 			w.write(name, "app", 1, name)
-			dir := filepath.Join(w.agent.logRoot(), name)
+			dir := filepath.Join(w.agent.node.LogRoot(), name)
 			big, err := os.Create(filepath.Join(dir, "app", "sparse"))
 			if err != nil {
 				t.Fatal(err)
@@ -104,13 +104,13 @@ func TestOutputIsKeptWithinASize(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.agent.deleteOldLogs(now); err != nil {
+		if err := w.agent.logs.deleteOld(now); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(w.agent.logRoot(), "a")); err == nil {
+		if _, err := os.Stat(filepath.Join(w.agent.node.LogRoot(), "a")); err == nil {
 			t.Error("the oldest output was kept beyond the size")
 		}
-		if _, err := os.Stat(filepath.Join(w.agent.logRoot(), "b")); err != nil {
+		if _, err := os.Stat(filepath.Join(w.agent.node.LogRoot(), "b")); err != nil {
 			t.Errorf("more than needed was deleted: %v", err)
 		}
 	})

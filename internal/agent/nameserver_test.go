@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -49,7 +47,7 @@ func (w *world) wantName(service, want string) time.Duration {
 func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
-		if took := w.wantName("web", "192.0.2.1 "); took >= firstAnswerTimeout {
+		if took := w.wantName("web", "192.0.2.1 "); took >= firstAnswerWithin {
 			t.Errorf("the first answer took %v", took)
 		}
 		w.wantName("nobody", "missing")
@@ -61,18 +59,13 @@ func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 		g.setNodes("web", "3")
 		w.pass(time.Second)
 		w.wantName("web", "")
-		w.pass(2 * unknownFollowTime)
-		w.agent.names.mu.Lock()
-		left := len(w.agent.names.watched)
-		w.agent.names.mu.Unlock()
-		if left != 1 {
+		w.pass(2 * unknownNameFollowedFor)
+		if left := followedServices(w); left != 1 {
 			t.Errorf("%d services are followed, want the one that exists", left)
 		}
-		w.pass(followTime + unknownFollowTime)
-		asked := followedServices(w)
-		if asked != 0 || len(w.agent.names.watched) != 0 || len(w.agent.names.allowances) != 0 {
-			t.Errorf("after long there are %d services that a server is asked for, %d watched, %d askers", asked,
-				len(w.agent.names.watched), len(w.agent.names.allowances))
+		w.pass(nameFollowedFor + unknownNameFollowedFor)
+		if asked := followedServices(w); asked != 0 {
+			t.Errorf("after long there are %d services that a server is asked for", asked)
 		}
 	})
 }
@@ -88,14 +81,14 @@ func TestNamesWithoutAServer(t *testing.T) {
 		g.cut(false)
 		w.pass(time.Minute)
 		w.wantName("web", "192.0.2.1 ")
-		if took := w.wantName("db", "not told"); took != firstAnswerTimeout {
+		if took := w.wantName("db", "not told"); took != firstAnswerWithin {
 			t.Errorf("it took %v", took)
 		}
 		if took := w.wantName("db", "not told"); took != 0 {
 			t.Errorf("the second time it took %v", took)
 		}
 		w.restart()
-		if took := w.wantName("web", "192.0.2.1 "); took != firstAnswerTimeout {
+		if took := w.wantName("web", "192.0.2.1 "); took != firstAnswerWithin {
 			t.Errorf("after a restart it took %v", took)
 		}
 		if took := w.wantName("web", "192.0.2.1 "); took != 0 {
@@ -120,27 +113,24 @@ func TestNamesAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		if refused != 300-maxNewNames {
-			t.Errorf("%d of 300 names were not followed, want %d", refused, 300-maxNewNames)
+		if refused != 300-mostNewNames {
+			t.Errorf("%d of 300 names were not followed, want %d", refused, 300-mostNewNames)
 		}
 		if got, _ := w.askName(aTask, "db"); got != "192.0.2.1 " {
 			t.Errorf("another task: got %q", got)
 		}
-		w.pass(10 * newNameInterval)
+		w.pass(10 * newNameEvery)
 		if got, _ := w.askName(another, "no-1000"); got != "missing" {
 			t.Errorf("after a while: got %q", got)
 		}
-		for i := range 2 * maxFollowedNames {
+		for i := range 2 * mostFollowedNames {
 			from := netip.AddrFrom4([4]byte{10, 213, byte(i / 100), 9})
 			ctx, cancel := context.WithCancel(w.t.Context())
 			cancel()
 			_, _ = w.agent.names.Service(ctx, from, "default", fmt.Sprintf("many-%d", i))
 		}
-		if n := len(w.agent.names.watched); n != maxFollowedNames {
-			t.Errorf("%d services are followed, want %d", n, maxFollowedNames)
-		}
-		if n := followedServices(w); n != maxFollowedNames {
-			t.Errorf("a server is asked for %d services, want %d", n, maxFollowedNames)
+		if n := followedServices(w); n != mostFollowedNames {
+			t.Errorf("a server is asked for %d services, want %d", n, mostFollowedNames)
 		}
 		if took := w.wantName("web", "192.0.2.1 "); took != 0 {
 			t.Errorf("what exists had to make room: it took %v", took)
@@ -163,26 +153,8 @@ func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
 	})
 }
 
-// A file that tasks mount keeps its inode when its text changes, and is not written without a change.
-func TestKeepFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "resolv", "default")
-	for _, text := range []string{"one", "one", "other"} {
-		before, _ := os.Stat(name)
-		if err := keepFile(name, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		after, err := os.Stat(name)
-		if err != nil || before != nil && !os.SameFile(before, after) {
-			t.Errorf("%s: another file, or %v", text, err)
-		}
-		if got, err := os.ReadFile(name); err != nil || string(got) != text {
-			t.Errorf("got %q, %v", got, err)
-		}
-	}
-}
-
 // followedServices returns the number of services in requests to the server.
 func followedServices(w *world) int {
-	list, _ := w.agent.directory().request()
+	list, _ := w.agent.services.Request()
 	return len(list)
 }

@@ -127,7 +127,7 @@ func TestNewSessionAsksAnew(t *testing.T) {
 func TestDeathBetweenGrantAndUse(t *testing.T) {
 	inPermitWorld(t, func(w *world, d cluster.Desired) {
 		w.requestStop(d, "")
-		w.agent.store.Abandon()
+		w.agent.parts.Store.Abandon()
 		w.requestStop(d, "1.1")
 		w.pass(time.Minute)
 		if w.executor.running() != 1 {

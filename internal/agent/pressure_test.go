@@ -12,47 +12,6 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-func TestWhatCountsAsShortOfMemory(t *testing.T) {
-	const gib = cluster.GiB
-	for name, test := range map[string]struct {
-		c    Config
-		s    facts.Scarcity
-		want string
-	}{
-		"plenty": {s: facts.Scarcity{Stall: -1, Free: 8 * gib, Total: 16 * gib}},
-		"little is free": {
-			s:    facts.Scarcity{Stall: -1, Free: gib / 2, Total: 16 * gib},
-			want: "97% of the machine is used",
-		},
-		"little is free, no stall": {s: facts.Scarcity{Stall: 0, Free: gib / 2, Total: 16 * gib}},
-		"tasks stall": {
-			s:    facts.Scarcity{Stall: 12, Free: 8 * gib, Total: 16 * gib},
-			want: "tasks stall 12% of the time",
-		},
-		"the tasks' group is full": {s: facts.Scarcity{
-			Stall: -1, Free: 8 * gib, Total: 16 * gib,
-			Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB,
-		}, want: "the tasks use 98% of the 100 MiB that they may"},
-		"a full group, no stall": {s: facts.Scarcity{
-			Stall: 0, Free: 8 * gib, Total: 16 * gib,
-			Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB,
-		}, want: "the tasks use 98% of the 100 MiB that they may"},
-		"a threshold of its own": {
-			c: Config{PressureFree: 60},
-			s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib}, want: "50% of the machine is used",
-		},
-		"a stall of its own": {
-			c: Config{PressureStall: 1},
-			s: facts.Scarcity{Stall: 1, Free: 8 * gib, Total: 16 * gib}, want: "tasks stall 1% of the time",
-		},
-		"nothing could be found out": {s: facts.Scarcity{Stall: -1}},
-	} {
-		if got := test.c.exceededThresholds(&test.s, 1); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-}
-
 // reportedPressure returns the pressure in the newest report with statistics.
 func (w *world) reportedPressure() *cluster.Pressure {
 	w.server.mu.Lock()
@@ -132,7 +91,7 @@ func TestPressureNamesAVictim(t *testing.T) {
 				}
 				w.pass(10 * time.Second)
 				w.setFree(30 * mib)
-				w.pass(3*measureInterval + time.Second)
+				w.pass(3*measureEvery + time.Second)
 				p := w.reportedPressure()
 				if p == nil || p.Victim != test.want || p.Why != test.why ||
 					p.Message != "memory: 97% of the machine is used" {
@@ -158,26 +117,26 @@ func TestPressureComesAndGoes(t *testing.T) {
 		w.reserving("b", cluster.KindService, 50, 10*mib, 90*mib)
 		w.pass(2 * time.Minute)
 		w.setFree(40 * mib)
-		w.pass(2 * measureInterval)
+		w.pass(2 * measureEvery)
 		w.setFree(900 * mib) // for two measurements only
-		w.pass(5 * measureInterval)
+		w.pass(5 * measureEvery)
 		if p := w.reportedPressure(); p != nil {
 			t.Errorf("a short moment is told: %+v", p)
 		}
 		w.setFree(40 * mib)
-		w.pass(4 * measureInterval)
+		w.pass(4 * measureEvery)
 		p := w.reportedPressure()
 		if p == nil || p.Victim != "a" || !strings.HasPrefix(p.Why, "priority 50, uses 100 MiB, 90 MiB more") {
 			t.Fatalf("got %+v, want a named", p)
 		}
 		since := p.Since
 		w.setUsage("b", executor.Usage{Memory: 300 * mib}) // a worse victim now, but a is on its way
-		w.pass(3 * measureInterval)
+		w.pass(3 * measureEvery)
 		if p := w.reportedPressure(); p.Victim != "a" {
 			t.Errorf("named %s while a is there", p.Victim)
 		}
 		w.stopTask(a, false)
-		w.pass(3 * measureInterval)
+		w.pass(3 * measureEvery)
 		if p := w.reportedPressure(); p == nil || p.Victim != "b" || !p.Since.Equal(since) {
 			t.Errorf("got %+v after a was stopped, want b named in the same pressure", p)
 		}
@@ -187,7 +146,7 @@ func TestPressureComesAndGoes(t *testing.T) {
 			t.Error("the pressure ended right at its threshold")
 		}
 		w.setFree(90 * mib)
-		w.pass(4 * measureInterval)
+		w.pass(4 * measureEvery)
 		if p := w.reportedPressure(); p != nil {
 			t.Errorf("it does not end: %+v", p)
 		}
@@ -204,12 +163,12 @@ func TestPressureNamesAnotherVictim(t *testing.T) {
 		w.reserving("b", cluster.KindService, 50, 10*mib, 200*mib)
 		w.pass(10 * time.Second)
 		w.setFree(30 * mib)
-		w.pass(4 * measureInterval)
+		w.pass(4 * measureEvery)
 		for _, want := range []string{"a", "b", "a"} {
 			if p := w.reportedPressure(); p == nil || p.Victim != want {
 				t.Fatalf("got %+v, want %s named", p, want)
 			}
-			w.pass(victimInterval)
+			w.pass(victimEvery)
 		}
 	})
 }

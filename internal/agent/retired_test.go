@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -27,9 +28,9 @@ func TestRetiredExecutor(t *testing.T) {
 		w.attach = func() executor.Executor { return renamedExecutor{next} }
 		w.retired = []executor.Executor{old}
 		w.restart()
-		w.pass(fastProbeInterval)
+		w.pass(node.FastProbeInterval)
 		w.want("s1", cluster.StateRunning, "")
-		if facts := w.agent.machine.facts(); len(facts.Executors) != 1 || facts.Executors[0].Name != "other" {
+		if facts := w.agent.machine.Facts(); len(facts.Executors) != 1 || facts.Executors[0].Name != "other" {
 			t.Errorf("told of executors %+v", facts.Executors)
 		}
 		second := w.desired("s2", def, cluster.KindService)
@@ -40,7 +41,7 @@ func TestRetiredExecutor(t *testing.T) {
 			t.Errorf("the retired executor began %q, the other %q; want one each", old.effects, next.effects)
 		}
 		w.stopTask(d, true)
-		w.pass(fastProbeInterval)
+		w.pass(node.FastProbeInterval)
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		if len(old.runs) != 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -28,7 +29,7 @@ func (g *addressServer) at(service string, ports ...int) {
 				strconv.Itoa(i), Address: "192.0.2.1", Ports: map[string]int{"sql": p, "admin": 1},
 		})
 	}
-	g.services[serviceName{"default", service}] = told
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = told
 	close(g.changed)
 	g.changed = make(chan struct{})
 }

@@ -38,6 +38,7 @@ func FromClient(c *transport.Client) Source { return clientSource{c} }
 
 type clientSource struct{ *transport.Client }
 
+// Assignments opens the assignment stream of a session.
 func (s clientSource) Assignments(ctx context.Context, r transport.AssignmentsRequest) (AssignmentStream, error) {
 	stream, err := s.Client.Assignments(ctx, r)
 	if err != nil {

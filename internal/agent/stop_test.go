@@ -133,7 +133,7 @@ func TestStopEndsWhileServerIsAway(t *testing.T) {
 		w.want("s1", cluster.StateCancelled, cluster.ReasonDeleted)
 		w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
 		w.pass(time.Second)
-		if w.agent.task(d.Task, "s1") != nil {
+		if w.agent.attempts.find(d.Task, "s1") != nil {
 			t.Error("the attempt is not forgotten")
 		}
 	})
@@ -175,7 +175,7 @@ func TestWantedAgainWhileForgotten(t *testing.T) {
 			w.server.mu.Unlock()
 			w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
 			w.pass(time.Second)
-			if w.agent.task(d.Task, "s1") != nil {
+			if w.agent.attempts.find(d.Task, "s1") != nil {
 				t.Error("the attempt is not forgotten")
 			}
 		})

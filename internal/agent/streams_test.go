@@ -32,7 +32,7 @@ func (w *world) carry(id string, r transport.StreamRequest) net.Conn {
 // write appends lines to the log of a container.
 func (w *world) write(uuid, container string, n int, text string) {
 	w.t.Helper()
-	log := logs.NewWriter(logs.Config{Dir: w.agent.logDir(uuid, container)})
+	log := logs.NewWriter(logs.Config{Dir: w.agent.node.LogDir(uuid, container)})
 	for i := range n {
 		if _, err := fmt.Fprintf(log.Stream(logs.Stdout), "%s %d\n", text, i); err != nil {
 			w.t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -39,33 +38,6 @@ func (w *world) each(uuid string) (all []cluster.TaskStats) {
 	return all
 }
 
-func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
-	const start = time.Hour
-	for name, test := range map[string]struct {
-		memory  func(minutes float64) float64 // in MiB
-		minutes int
-		want    float64
-	}{
-		"steady":              {func(float64) float64 { return 100 }, 20, 0},
-		"a leak":              {func(m float64) float64 { return 100 + 5*m }, 20, 5},
-		"too short":           {func(m float64) float64 { return 100 + 5*m }, 0, 0},
-		"it shrinks":          {func(m float64) float64 { return 500 - 3*m }, 20, -3},
-		"a leak that stopped": {func(m float64) float64 { return 100 + 50*min(m, 5) }, 20, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var tr trend
-			var got cluster.Bytes
-			for at := time.Duration(0); at <= time.Duration(
-				test.minutes)*time.Minute+30*time.Second; at += measureInterval {
-				got = tr.add(start+at, cluster.Bytes(test.memory(at.Minutes())*float64(cluster.MiB)))
-			}
-			if off := float64(got)/float64(cluster.MiB) - test.want; off > 0.05 || off < -0.05 {
-				t.Errorf("grows by %v a minute, want %v MiB", got, test.want)
-			}
-		})
-	}
-}
-
 // A task's CPU and memory are reported when they change notably; an idle node reports nothing.
 func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -73,9 +45,9 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 		var cpu time.Duration
 		work := func(milli, looks int, memory cluster.Bytes) {
 			for range looks {
-				cpu += measureInterval * time.Duration(milli) / 1000
+				cpu += measureEvery * time.Duration(milli) / 1000
 				w.setUsage("s1", executor.Usage{CPU: cpu, Memory: memory})
-				w.pass(measureInterval)
+				w.pass(measureEvery)
 			}
 		}
 		work(100, 10, 50*cluster.MiB)
@@ -104,72 +76,13 @@ func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
 			t.Errorf("a jump was told %d times: %+v", len(all)-was, all[was:])
 		}
 		w.restart() // a session begins with all statistics
-		w.pass(3 * measureInterval)
+		w.pass(3 * measureEvery)
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		if reg := w.server.regs[len(w.server.regs)-1]; reg.Stats == nil {
 			t.Error("the registration tells nothing")
 		}
 	})
-}
-
-// The use of a program before its restart does not count for the next program.
-func TestRestartBeginsTheMeasureAnew(t *testing.T) {
-	m := taskUse{all: map[string]*attemptUse{}}
-	r := attempt.New(cluster.Desired{UUID: "u"}, 1, "b")
-	r.Containers = []attempt.Container{{ID: "u-0-1"}}
-	now := time.Hour
-	take := func(id executor.ID, u executor.Usage) cluster.TaskStats {
-		now += measureInterval
-		r.Containers[0].ID = id
-		s, _ := m.update(r, map[executor.ID]executor.Usage{id: u}, now)
-		return s
-	}
-	for i := range 100 {
-		take("u-0-1", executor.Usage{CPU: time.Duration(i) * time.Second, Memory: cluster.Bytes(i) * cluster.MiB})
-	}
-	if s := take("u-0-1", executor.Usage{CPU: 101 * time.Second, Memory: 100 * cluster.MiB}); s.CPU != 1000 ||
-		s.Growth < 29*cluster.MiB {
-		t.Errorf("before: %+v", s)
-	}
-	if s := take("u-0-2", executor.Usage{CPU: 500 * time.Second, Memory: cluster.MiB}); s.CPU != 0 || s.Growth != 0 {
-		t.Errorf("after a restart: %+v", s)
-	}
-	if s := take("u-0-2", executor.Usage{CPU: 499 * time.Second, Memory: cluster.MiB}); s.CPU != 0 {
-		t.Errorf("a count that fell: %+v", s)
-	}
-}
-
-// A report has statistics of 200 attempts; the next reports have the others.
-func TestNewsAreBoundedAndFair(t *testing.T) {
-	var m machine
-	heard := map[string]int{}
-	for round := range 10 {
-		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
-		for i := range 500 {
-			s.Each = append(s.Each, cluster.TaskStats{
-				UUID:   fmt.Sprintf("u%03d", i),
-				Memory: cluster.Bytes(1+round) * cluster.GiB,
-			})
-		}
-		m.stats = s
-		n := m.unreportedUse()
-		if len(n.Each) != maxTaskStats {
-			t.Fatalf("%d in a report, want %d", len(n.Each), maxTaskStats)
-		}
-		for _, e := range n.Each {
-			heard[e.UUID]++
-		}
-		m.noteReported(n, false)
-	}
-	for uuid, n := range heard {
-		if n < 3 || n > 5 {
-			t.Errorf("%s was told %d times of 10, want 4", uuid, n)
-		}
-	}
-	if len(heard) != 500 {
-		t.Errorf("told of %d, want all 500", len(heard))
-	}
 }
 
 func TestRequestsAreARate(t *testing.T) {
@@ -204,7 +117,7 @@ func TestRequestsAreARate(t *testing.T) {
 		total = 0 // a new program counts from 0
 		w.mu.Unlock()
 		w.pass(30 * time.Second)
-		if last := w.agent.requests.rate("s1"); last != 10 {
+		if last := w.agent.meter.Stats.Latest().Each[0].Requests; last != 10 {
 			t.Errorf("after a restart of the count: %v, want 10", last)
 		}
 		w.mu.Lock()
@@ -229,36 +142,3 @@ func TestRequestsAreARate(t *testing.T) {
 		}
 	})
 }
-
-// The cost of one measurement of 200 tasks, without the executor's.
-func BenchmarkMeasureTasks(b *testing.B) {
-	a := &Agent{Config: Config{Boot: func() func() time.Duration {
-		now := time.Hour
-		return func() time.Duration { now += measureInterval; return now }
-	}()}, tasks: map[string]*task{}}
-	usage := map[executor.ID]executor.Usage{}
-	for i := range 200 {
-		uuid := fmt.Sprintf("u%03d", i)
-		rec := attempt.New(cluster.Desired{Task: cluster.TaskID(uuid), UUID: uuid}, 1, "b")
-		rec.Executor = "box"
-		rec.Containers = []attempt.Container{{ID: executor.ID(uuid), Progress: attempt.Running}}
-		t := &task{uuid: uuid}
-		t.view.Store(&view{rec: *rec, def: definition("web", "app")})
-		a.tasks[uuid] = t
-		usage[executor.ID(uuid)] = executor.Usage{Memory: cluster.MiB}
-	}
-	a.machine.byName = map[string]executor.Executor{"box": fixed{usage: usage}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if got := a.measureTasks(); len(got) != 200 {
-			b.Fatal(len(got))
-		}
-	}
-}
-
-type fixed struct {
-	executor.Executor
-	usage map[executor.ID]executor.Usage
-}
-
-func (f fixed) Usage(map[executor.ID]executor.Process) map[executor.ID]executor.Usage { return f.usage }

@@ -17,11 +17,15 @@ import (
 // sendTTLUpdate sends an update to a ttl check of an attempt, and returns the agent's error.
 func (w *world) sendTTLUpdate(uuid, check string, word cluster.TTLUpdate, message string) string {
 	w.t.Helper()
+	return w.requestTTLUpdate(uuid, &transport.WordRequest{Check: check, Word: word, Message: message})
+}
+
+// requestTTLUpdate sends a request for an update and returns the problem in the answer.
+func (w *world) requestTTLUpdate(uuid string, r *transport.WordRequest) string {
+	w.t.Helper()
 	w.rev++
-	conn := w.carry(fmt.Sprint("word ", w.rev), transport.StreamRequest{
-		Kind: transport.StreamTTLUpdate, UUID: uuid,
-		Word: &transport.WordRequest{Check: check, Word: word, Message: message},
-	})
+	conn := w.carry(fmt.Sprint("word ", w.rev),
+		transport.StreamRequest{Kind: transport.StreamTTLUpdate, UUID: uuid, Word: r})
 	defer conn.Close()
 	f, err := transport.NewFrameReader(conn).Next()
 	if err != nil {
@@ -83,7 +87,7 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 			"another word":  {UUID: "s1", Word: &transport.WordRequest{Check: "beat", Word: "maybe"}},
 			"no word":       {UUID: "s1"},
 		} {
-			if err := w.agent.applyTTLUpdate(w.t.Context(), request); err == nil {
+			if problem := w.requestTTLUpdate(request.UUID, request.Word); problem == "" {
 				t.Errorf("%s: the word was taken", name)
 			}
 		}

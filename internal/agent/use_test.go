@@ -68,7 +68,7 @@ func TestPressureIsReportedAtOnce(t *testing.T) {
 				}
 				before, _ = w.reported()
 				w.uses(c.after)
-				w.pass(measureInterval + time.Second)
+				w.pass(measureEvery + time.Second)
 				after, last := w.reported()
 				if early := after > before; early != c.early {
 					w.t.Fatalf("reported early: %v, want %v", early, c.early)

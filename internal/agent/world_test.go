@@ -11,6 +11,11 @@ import (
 
 	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/task"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -31,10 +36,12 @@ type world struct {
 	began   time.Time
 	cpus    []int
 	// The folders that the node lends.
-	hostVolumes []HostVolume
+	hostVolumes []volumes.HostVolume
 	hostPaths   []string
+	// secretsDir, unless empty, is the folder in memory for secrets.
+	secretsDir string
 	// networks, unless nil, are the machine's networks, which outlive the agents.
-	networks Networks
+	networks machine.Networks
 	// source, unless nil, extends the server by further interfaces.
 	source Source
 
@@ -80,39 +87,51 @@ func (w *world) config() Config {
 	}
 	return Config{
 		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec}, Retired: w.retired,
-		Boot: func() time.Duration { return time.Hour + time.Since(w.began) },
-		Facts: func(string) (cluster.Facts, error) {
-			return cluster.Facts{Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB},
-				nil
+		Clock: ClockConfig{
+			Boot:   func() time.Duration { return time.Hour + time.Since(w.began) },
+			Random: func() float64 { return 0.5 },
 		},
-		Stats: func(string) (cluster.NodeStats, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.stats, nil
+		Machine: machine.Config{
+			Facts: func(string) (cluster.Facts, error) {
+				return cluster.Facts{
+					Hostname: "n1", BootID: boot, Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB,
+				}, nil
+			},
+			Devices: func(context.Context) ([]devices.Device, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.devices, nil
+			},
+			Networks: w.networks,
 		},
-		Scarcity: func() (facts.Scarcity, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.scarcity, nil
+		Measure: usage.Config{
+			Stats: func(string) (cluster.NodeStats, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.stats, nil
+			},
+			Scarcity: func() (facts.Scarcity, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.scarcity, nil
+			},
+			Requests: func(_ context.Context, port int, m cluster.RequestCounter) (float64, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.answers(port, m)
+			},
 		},
-		Requests: func(_ context.Context, port int, m cluster.RequestCounter) (float64, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.answers(port, m)
+		Checks: task.CheckConfig{
+			PortFree: func(p int) error {
+				if w.taken[p] {
+					return errors.New("address already in use")
+				}
+				return nil
+			},
+			Probe: w.probe,
 		},
-		PortFree: func(p int) error {
-			if w.taken[p] {
-				return errors.New("address already in use")
-			}
-			return nil
-		},
-		Devices: func(context.Context) ([]devices.Device, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.devices, nil
-		},
-		CPUs: w.cpus, Networks: w.networks, HostVolumes: w.hostVolumes, HostPaths: w.hostPaths,
-		Probe: w.probe, Random: func() float64 { return 0.5 },
+		CPUs: w.cpus, Volumes: volumes.Config{Host: w.hostVolumes, Paths: w.hostPaths},
+		Secrets: secrets.Config{Dir: w.secretsDir},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent"
+	nodemachine "github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/executor"
@@ -67,8 +68,8 @@ func (w *pair) agent(name string, addresses ...string) *node {
 	a, err := agent.New(agent.Config{
 		Name: name, DataDir: w.t.TempDir(), Volatile: true, Source: agent.FromClient(client),
 		Executors: []executor.Executor{fake.New(n.machine)}, Logger: slog.New(slog.DiscardHandler),
-		Boot:  func() time.Duration { return time.Hour + w.clock() },
-		Facts: func(string) (cluster.Facts, error) { return machine, nil },
+		Clock:   agent.ClockConfig{Boot: func() time.Duration { return time.Hour + w.clock() }},
+		Machine: nodemachine.Config{Facts: func(string) (cluster.Facts, error) { return machine, nil }},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/task"
+	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/fake"
@@ -82,18 +85,19 @@ func (n *node) start() {
 	a, err := agent.New(agent.Config{
 		Name: n.name, DataDir: "/nonexistent/berth-sim", Volatile: true, Outlives: n.disk,
 		Source: newSource(n), Executors: []executor.Executor{exec}, Logger: n.w.logger(n.name),
-		Boot: n.clock, Without: n.w.options.Without,
-		Facts: func(string) (cluster.Facts, error) {
+		Clock: agent.ClockConfig{Boot: n.clock, Random: func() float64 {
+			d := n.w.random.at(n.name+":jitter", time.Since(n.w.began))
+			return float64(d.of(1000)) / 1000
+		}},
+		Without: n.w.options.Without,
+		Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{
 				Hostname: n.name, BootID: boot, Address: "10.0.0.1", OS: "linux", Arch: "amd64",
 				CPU: nodeCPU, Memory: nodeMemory, Disk: nodeDisk,
 			}, nil
-		},
-		Stats: n.stats(), PortFree: func(int) error { return nil },
-		Random: func() float64 {
-			d := n.w.random.at(n.name+":jitter", time.Since(n.w.began))
-			return float64(d.of(1000)) / 1000
-		},
+		}},
+		Measure: usage.Config{Stats: n.stats()},
+		Checks:  task.CheckConfig{PortFree: func(int) error { return nil }},
 	})
 	if err != nil {
 		panic(err) // a fault of the simulator

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/apiserver"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
@@ -64,12 +65,12 @@ func start(t *testing.T, server, node *telemetry.Tracer) (socket string, tables 
 	a, err := agent.New(agent.Config{
 		Name: "n1", DataDir: t.TempDir(), Volatile: true, Source: agent.FromClient(client), Tracer: node,
 		Executors: []executor.Executor{fake.New(fake.NewMachine())},
-		Facts: func(string) (cluster.Facts, error) {
+		Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{
 				Hostname: "n1", BootID: "b", Address: "10.0.0.1", CPU: 4000, Memory: 8 * cluster.GiB,
 				Disk: 8 * cluster.GiB,
 			}, nil
-		},
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)

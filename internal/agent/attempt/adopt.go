@@ -12,7 +12,7 @@ import (
 // Held are the runs of the attempt in the named executor. Running containers continue, and ended ones count with their
 // exit status. Containers without a run were not started. Adopt returns false and changes nothing if no run was
 // started.
-func (r *Record) Adopt(name string, held []executor.Status, def *cluster.TaskDefinition, now Now) bool {
+func Adopt(r *Record, name string, held []executor.Status, def *cluster.TaskDefinition, now Now) bool {
 	newest := make(map[int]executor.Status, len(held))
 	rounds := make(map[int]int, len(held))
 	round := 0

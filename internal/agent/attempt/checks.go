@@ -23,72 +23,77 @@ type CheckReport struct {
 	Complaint string
 }
 
-// CheckReported records a result of a check. Results that arrive while the round does not run are ignored.
-func (r *Record) CheckReported(def *cluster.TaskDefinition, look CheckReport) {
-	if !r.IsUp() || def == nil || look.Round != r.Round || look.Check < 0 || look.Check >= len(def.Checks) {
-		return
-	}
-	r.makeLooks(def)
-	r.Looks[look.Check] = lifecycle.Probed(r.Looks[look.Check], look.State, look.Complaint)
+// Checks are the checks of an attempt's definition with the results in its record. The zero definition has none.
+type Checks struct {
+	record *Record
+	def    *cluster.TaskDefinition
 }
 
-// TTLUpdated applies an update to a check of type ttl. Changed reports whether the update must be durable before it is
+// Checks returns the checks of a definition, nil if it is not known. Changes go into the record.
+func (r *Record) Checks(def *cluster.TaskDefinition) Checks { return Checks{r, def} }
+
+// Report records a result of a check. Results that arrive while the round does not run are ignored.
+func (c Checks) Report(report CheckReport) {
+	if !c.record.IsUp() || c.def == nil || report.Round != c.record.Round || report.Check < 0 ||
+		report.Check >= len(c.def.Checks) {
+		return
+	}
+	c.copyResults()
+	result := &c.record.CheckResults[report.Check]
+	*result = lifecycle.Probed(*result, report.State, report.Complaint)
+}
+
+// Update applies an update to a check of type ttl. Changed reports whether the update must be durable before it is
 // acknowledged. A repeated update only restarts the TTL; a restart of the agent restarts it as well. The error says why
 // the update does not count.
-func (r *Record) TTLUpdated(def *cluster.TaskDefinition, check string, word cluster.TTLUpdate, message string,
-	now Now,
-) (changed bool, err error) {
-	if def == nil {
+func (c Checks) Update(check string, word cluster.TTLUpdate, message string, now Now) (changed bool, err error) {
+	if c.def == nil {
 		return false, errors.New("the task's definition is not known here yet: say it again")
 	}
-	i := slices.IndexFunc(def.Checks, func(c cluster.Check) bool {
-		return c.Name == check && c.Type == cluster.CheckTTL
+	i := slices.IndexFunc(c.def.Checks, func(other cluster.Check) bool {
+		return other.Name == check && other.Type == cluster.CheckTTL
 	})
 	if i < 0 {
 		return false, fmt.Errorf("the task has no check %q of type ttl", check)
 	}
-	if r.Phase != PhaseRunning || r.Begun == 0 {
+	if c.record.Phase != PhaseRunning || c.record.Begun == 0 {
 		return false, errors.New("the task does not run now: say it again once it does")
 	}
-	r.makeLooks(def)
-	before := r.Looks[i]
-	if def.Checks[i].EffectiveMeaning() == cluster.MeaningStartup && r.Through != 0 {
+	c.copyResults()
+	before := c.record.CheckResults[i]
+	if c.def.Checks[i].EffectiveMeaning() == cluster.MeaningStartup && c.record.Through != 0 {
 		return false, nil // the startup checks are over
 	}
-	r.Looks[i] = lifecycle.TTLUpdated(word, message, now.Boot)
-	return before.Health != r.Looks[i].Health || before.Complaint != r.Looks[i].Complaint, nil
-}
-
-// makeLooks copies the looks of the record, because others hold copies of it.
-func (r *Record) makeLooks(def *cluster.TaskDefinition) {
-	looks := make([]lifecycle.CheckRecord, len(def.Checks))
-	copy(looks, r.Looks)
-	r.Looks = looks
+	c.record.CheckResults[i] = lifecycle.TTLUpdated(word, message, now.Boot)
+	after := c.record.CheckResults[i]
+	return before.Health != after.Health || before.Complaint != after.Complaint, nil
 }
 
 // Watched returns the indices of the checks that the agent has to run now. Before the round is up there are none; then
 // the startup checks until all have succeeded; then the others. Checks of type ttl are never run.
-func (r *Record) Watched(def *cluster.TaskDefinition) (checks []int) {
-	if !r.IsUp() || def == nil {
+func (c Checks) Watched() (checks []int) {
+	if !c.record.IsUp() || c.def == nil {
 		return nil
 	}
-	for i := range def.Checks {
-		c := &def.Checks[i]
-		if c.Type != cluster.CheckTTL && (c.EffectiveMeaning() == cluster.MeaningStartup) == (r.Through == 0) {
+	starting := c.record.Through == 0
+	for i := range c.def.Checks {
+		check := &c.def.Checks[i]
+		if check.Type != cluster.CheckTTL && (check.EffectiveMeaning() == cluster.MeaningStartup) == starting {
 			checks = append(checks, i)
 		}
 	}
 	return checks
 }
 
-// HasDoubtedCheck reports whether a ttl check is silent for its TTL, and only a server's answer can tell whether
+// HasDoubted reports whether a ttl check is silent for its TTL, and only a server's answer can tell whether
 // updates could have arrived.
-func (r *Record) HasDoubtedCheck(def *cluster.TaskDefinition, now Now) bool {
-	if !r.IsUp() || def == nil {
+func (c Checks) HasDoubted(now Now) bool {
+	if !c.record.IsUp() || c.def == nil {
 		return false
 	}
-	round := r.round(def, now)
-	for i := range def.Checks {
+	t := transition{c.record, c.def, now}
+	round := t.round()
+	for i := range c.def.Checks {
 		if e, _ := lifecycle.Expires(&round, i); e == lifecycle.Unconfirmed {
 			return true
 		}
@@ -96,55 +101,62 @@ func (r *Record) HasDoubtedCheck(def *cluster.TaskDefinition, now Now) bool {
 	return false
 }
 
-func (r *Record) round(def *cluster.TaskDefinition, now Now) lifecycle.Round {
-	return lifecycle.Round{
-		Checks: def.Checks, Records: r.Looks, Up: r.Up, Through: r.Through, TTLWindow: r.TTLWindow,
-		Now: now.Boot,
-	}
+// copyResults copies the results in the record, because others hold copies of it.
+func (c Checks) copyResults() {
+	results := make([]lifecycle.CheckRecord, len(c.def.Checks))
+	copy(results, c.record.CheckResults)
+	c.record.CheckResults = results
 }
 
 // judge evaluates the checks of the round, and returns when to evaluate them again, 0 for the next event.
-func (r *Record) judge(def *cluster.TaskDefinition, now Now) (out lifecycle.Checked, at time.Duration) {
-	if r.Up == 0 {
+func (t *transition) judge() (out lifecycle.Checked, at time.Duration) {
+	if t.Up == 0 {
 		return out, 0
 	}
-	if r.Through == 0 && !def.HasCheck(cluster.MeaningStartup) {
-		r.Through = r.Up
+	if t.Through == 0 && !t.def.HasCheck(cluster.MeaningStartup) {
+		t.Through = t.Up
 	}
-	round := r.round(def, now)
-	for i := range def.Checks {
+	round := t.round()
+	for i := range t.def.Checks {
 		e, next := lifecycle.Expires(&round, i)
 		switch e {
 		case lifecycle.Expired:
-			r.makeLooks(def)
-			r.Looks[i] = lifecycle.TTLExpired(&def.Checks[i], r.Looks[i])
-			round.Records = r.Looks
+			t.Checks(t.def).copyResults()
+			t.CheckResults[i] = lifecycle.TTLExpired(&t.def.Checks[i], t.CheckResults[i])
+			round.Records = t.CheckResults
 		case lifecycle.Unconfirmed:
-			next = now.Boot + doubtRecheckInterval
+			next = t.now.Boot + doubtRecheckInterval
 		case lifecycle.Valid:
 		}
 		at = sooner(at, next)
 	}
 	out = lifecycle.Judge(&round)
-	if out.Started && r.Through == 0 {
-		r.Through = now.Boot
-		r.Note = ""
-		return r.judge(def, now) // the other checks count from now on
+	if out.Started && t.Through == 0 {
+		t.Through = t.now.Boot
+		t.Note = ""
+		return t.judge() // the other checks count from now on
 	}
-	if len(def.Checks) > 0 && r.replacesNote(out) {
-		r.Note = out.Note
+	if len(t.def.Checks) > 0 && t.replacesNote(out) {
+		t.Note = out.Note
 	}
 	if out.Health != cluster.HealthUnknown {
-		r.Health = out.Health
+		t.Health = out.Health
 	}
 	return out, at
 }
 
+func (t *transition) round() lifecycle.Round {
+	return lifecycle.Round{
+		Checks: t.def.Checks, Records: t.CheckResults, Up: t.Up, Through: t.Through, TTLWindow: t.TTLWindow,
+		Now: t.now.Boot,
+	}
+}
+
 // replacesNote reports whether the note of the checks replaces the record's. The record keeps its note and its health
 // until the first check of the round has a result.
-func (r *Record) replacesNote(out lifecycle.Checked) bool {
+func (t *transition) replacesNote(out lifecycle.Checked) bool {
 	return out.Note != "" || out.Health != cluster.HealthUnknown ||
-		slices.ContainsFunc(r.Looks, func(l lifecycle.CheckRecord) bool { return l.Health != "" })
+		slices.ContainsFunc(t.CheckResults, func(l lifecycle.CheckRecord) bool { return l.Health != "" })
 }
 
 // firstEssential returns the first essential container, or -1. Its log is shown when a check ends the round.

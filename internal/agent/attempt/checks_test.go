@@ -40,7 +40,7 @@ func (m *model) checks() {
 		if m.rec.TTLWindow.Since != 0 {
 			m.rec.TTLWindow.Until = m.clock
 		}
-		if m.rec.HasDoubtedCheck(m.def, m.now()) {
+		if m.rec.Checks(m.def).HasDoubted(m.now()) {
 			m.Fatal("doubts what was just answered")
 		}
 		m.expect()
@@ -57,7 +57,8 @@ func (m *model) checks() {
 				cluster.TTLPass, cluster.TTLPass, cluster.TTLWarn,
 				cluster.TTLFail,
 			}).Draw(m.T, "word")
-			if _, err := m.rec.TTLUpdated(m.def, c.Name, word, "so", m.now()); err == nil && word == cluster.TTLFail {
+			if _, err := m.rec.Checks(m.def).Update(c.Name, word, "so", m.now()); err == nil &&
+				word == cluster.TTLFail {
 				m.found(i)
 			}
 			return
@@ -70,7 +71,7 @@ func (m *model) checks() {
 			cluster.HealthHealthy, cluster.HealthHealthy, cluster.HealthWarning, cluster.HealthFailing,
 		}).Draw(m.T, "health")}
 		report := CheckReport{Round: round, Check: i, State: state, Complaint: "so"}
-		if m.rec.CheckReported(m.def, report); round == m.rec.Round &&
+		if m.rec.Checks(m.def).Report(report); round == m.rec.Round &&
 			state.Health == cluster.HealthFailing {
 			m.found(i)
 		}
@@ -86,7 +87,8 @@ func (m *model) found(i int) {
 
 // expect records the checks that expire now.
 func (m *model) expect() {
-	round := m.rec.round(m.def, m.now())
+	moment := transition{m.rec, m.def, m.now()}
+	round := moment.round()
 	for i := range m.def.Checks {
 		if e, _ := lifecycle.Expires(&round, i); m.rec.IsUp() && e == lifecycle.Expired {
 			m.found(i)
@@ -142,8 +144,8 @@ func (w *watched) pass(d time.Duration) {
 // looked reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
 func (w *watched) looked(i int, letters string) Step {
 	var state lifecycle.CheckState
-	if i < len(w.rec.Looks) {
-		state = w.rec.Looks[i].CheckState
+	if i < len(w.rec.CheckResults) {
+		state = w.rec.CheckResults[i].CheckState
 	}
 	for _, l := range letters {
 		state = lifecycle.NextHealth(state, l == '+', w.def.Checks[i].FailAfter)
@@ -151,7 +153,7 @@ func (w *watched) looked(i int, letters string) Step {
 		if l == '-' {
 			complaint = "500"
 		}
-		w.rec.CheckReported(w.def, CheckReport{Round: w.rec.Round, Check: i, State: state, Complaint: complaint})
+		w.rec.Checks(w.def).Report(CheckReport{Round: w.rec.Round, Check: i, State: state, Complaint: complaint})
 		w.next()
 	}
 	return w.next()
@@ -222,7 +224,7 @@ func TestOthersWaitForTheStart(t *testing.T) {
 		cluster.Check{Meaning: cluster.MeaningStartup, FailAfter: 5}, cluster.Check{})
 	watches := func(want ...int) {
 		t.Helper()
-		if diff := cmp.Diff(want, w.rec.Watched(w.def)); diff != "" {
+		if diff := cmp.Diff(want, w.rec.Checks(w.def).Watched()); diff != "" {
 			t.Errorf("looked at (-want +got):\n%s", diff)
 		}
 	}
@@ -271,7 +273,7 @@ func TestWords(t *testing.T) {
 	w := up(t, ttl(""))
 	say := func(word cluster.TTLUpdate, message string, changes bool) {
 		t.Helper()
-		if changed, err := w.rec.TTLUpdated(w.def, "k0", word, message, w.now); err != nil || changed != changes {
+		if changed, err := w.rec.Checks(w.def).Update("k0", word, message, w.now); err != nil || changed != changes {
 			t.Errorf("%s: changed %v, %v; want %v", word, changed, err, changes)
 		}
 		w.next()
@@ -286,19 +288,20 @@ func TestWords(t *testing.T) {
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: stuck")
 	say(cluster.TTLPass, "", true)
 	w.pass(11 * time.Second)
-	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval || !w.rec.HasDoubtedCheck(w.def, w.now) {
+	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval ||
+		!w.rec.Checks(w.def).HasDoubted(w.now) {
 		t.Errorf("it wants %+v, want to look again soon", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.TTLWindow.Until = w.now.Boot
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: nothing was said for 10s")
-	if w.rec.HasDoubtedCheck(w.def, w.now) {
+	if w.rec.Checks(w.def).HasDoubted(w.now) {
 		t.Error("it doubts what it decided")
 	}
 	for name, check := range map[string]string{"no check": "k1", "another type": "k2"} {
 		w.def.Checks = append(w.def.Checks[:1], cluster.Check{Name: "k2", Type: cluster.CheckTCP})
-		if _, err := w.rec.TTLUpdated(w.def, check, cluster.TTLPass, "", w.now); err == nil {
+		if _, err := w.rec.Checks(w.def).Update(check, cluster.TTLPass, "", w.now); err == nil {
 			t.Errorf("%s: the word was taken", name)
 		}
 	}
@@ -306,13 +309,13 @@ func TestWords(t *testing.T) {
 
 func TestWordsOfARoundThatIsOver(t *testing.T) {
 	w := up(t, ttl(cluster.MeaningLiveness))
-	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.TTLFail, "", w.now); err != nil {
+	if _, err := w.rec.Checks(w.def).Update("k0", cluster.TTLFail, "", w.now); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.next(); s.Do != Signal {
 		t.Fatalf("want a signal, got %+v", s)
 	}
-	if _, err := w.rec.TTLUpdated(w.def, "k0", cluster.TTLPass, "", w.now); err == nil {
+	if _, err := w.rec.Checks(w.def).Update("k0", cluster.TTLPass, "", w.now); err == nil {
 		t.Error("a word for a round that ends was taken")
 	}
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 1}, w.now)
@@ -330,7 +333,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 // A record of an agent of an earlier build has no looks: its health stays until a check has another result.
 func TestLooksOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
-	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.Looks = cluster.HealthFailing, "check k0: 500", 0, nil
+	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "check k0: 500")
 	w.looked(0, "+")

@@ -16,7 +16,7 @@ func TestLingers(t *testing.T) {
 		t.Helper()
 		def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}, ShutdownDelay: &delay}
 		r := New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
-		r.InSession(Session{Number: 7, Asks: true})
+		r.Session = Session{Number: 7, Asks: true}
 		r.Next(def, noon)
 		r.Admitted("x", def)
 		r.WasPrepared(0)
@@ -72,7 +72,7 @@ func permit(t *testing.T, r *Record, def *cluster.TaskDefinition) {
 		t.Fatalf("after the wish: %+v, want a wait", s)
 	}
 	ask := r.Observed(def).Ask
-	r.AskSent(ask, noon)
+	r.Permit.AskSent(ask, noon)
 	wish(ask, 3)
 	if s := r.Next(def, noon); s.Do != Use {
 		t.Fatalf("after the grant: %+v, want the use to be made durable", s)

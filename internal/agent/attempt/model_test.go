@@ -277,7 +277,7 @@ func (m *model) permitted() {
 
 func (m *model) session(asks bool) {
 	m.sessions++
-	m.rec.InSession(Session{Number: m.sessions, Asks: asks})
+	m.rec.Session = Session{Number: m.sessions, Asks: asks}
 }
 
 // report sends the requests; requestStop and grant answer.
@@ -286,7 +286,7 @@ func (m *model) report() {
 		if _, sent := m.asked[ask]; !sent {
 			m.asked[ask] = m.clock
 		}
-		m.rec.AskSent(ask, m.now())
+		m.rec.Permit.AskSent(ask, m.now())
 	}
 }
 

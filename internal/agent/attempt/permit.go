@@ -37,12 +37,9 @@ type Session struct {
 	Asks bool
 }
 
-// InSession records a new session: asks of earlier sessions are void.
-func (r *Record) InSession(s Session) { r.Session = s }
-
 // AskSent records when an ask was sent; only the first time counts.
-func (r *Record) AskSent(ask string, now Now) {
-	if p := &r.Permit; p.Ask == ask && p.Asked == 0 {
+func (p *Permit) AskSent(ask string, now Now) {
+	if p.Ask == ask && p.Asked == 0 {
 		p.Asked = now.Boot
 	}
 }
@@ -53,7 +50,8 @@ func (r *Record) PermitKept() { r.Permit.Kept = r.Permit.Used }
 // Attend asks for a permit if one is needed while a step runs. It reports whether the attempt must or may stop now,
 // which is a reason to cancel the step.
 func (r *Record) Attend(now Now) bool {
-	_, granted := r.permit(now)
+	t := transition{r, nil, now}
+	_, granted := t.permit()
 	return granted || r.stop() != nil
 }
 
@@ -74,19 +72,19 @@ func (r *Record) stop() *cluster.Stop {
 
 // lingerUntil returns how long the attempt continues after its permit (Boot), 0 for not at all. The attempt has left
 // the lists of healthy addresses, and clients need time to notice.
-func (r *Record) lingerUntil(def *cluster.TaskDefinition) time.Duration {
-	if s := r.Desired.Stop; s == nil || s.Class != cluster.StopVoluntary || r.Permit.At == 0 ||
-		r.Health == cluster.HealthFailing {
+func (t *transition) lingerUntil() time.Duration {
+	if s := t.Desired.Stop; s == nil || s.Class != cluster.StopVoluntary || t.Permit.At == 0 ||
+		t.Health == cluster.HealthFailing {
 		return 0
 	}
-	return r.Permit.At + def.StopDelay()
+	return t.Permit.At + t.def.StopDelay()
 }
 
 // permit creates an ask if one is due: in a new session, or when a permit came too late. It never repeats an ask by
 // itself. The step makes the use of a permit durable.
-func (r *Record) permit(now Now) (step Step, granted bool) {
-	p, s := &r.Permit, r.Desired.Stop
-	if s == nil || r.stop() != nil || r.Terminal() || r.Phase == PhaseClosing {
+func (t *transition) permit() (step Step, granted bool) {
+	p, s := &t.Permit, t.Desired.Stop
+	if s == nil || t.stop() != nil || t.Terminal() || t.Phase == PhaseClosing {
 		return Step{}, false
 	}
 	if p.Used {
@@ -94,15 +92,15 @@ func (r *Record) permit(now Now) (step Step, granted bool) {
 	}
 	shown := p.Ask != "" && s.Permit == p.Ask
 	switch {
-	case r.Session.Number == 0: // no session: the stop waits
-	case p.Of != r.Session.Number, shown && (p.Asked == 0 || now.Boot-p.Asked > PermitAge):
+	case t.Session.Number == 0: // no session: the stop waits
+	case p.Of != t.Session.Number, shown && (p.Asked == 0 || t.now.Boot-p.Asked > PermitAge):
 		number := p.Number + 1
 		*p = Permit{
-			Ask:    strconv.FormatUint(r.Session.Number, 10) + "." + strconv.Itoa(number),
-			Number: number, Of: r.Session.Number,
+			Ask:    strconv.FormatUint(t.Session.Number, 10) + "." + strconv.Itoa(number),
+			Number: number, Of: t.Session.Number,
 		}
 	case shown:
-		p.Used, p.At = true, now.Boot
+		p.Used, p.At = true, t.now.Boot
 		return Step{Do: Use}, true
 	}
 	return Step{}, false

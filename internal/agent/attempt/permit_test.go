@@ -14,7 +14,7 @@ func serving(t *testing.T) (*Record, *cluster.TaskDefinition) {
 	t.Helper()
 	def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}}
 	r := New(cluster.Desired{UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}, 1, "boot")
-	r.InSession(Session{Number: 5, Asks: true})
+	r.Session = Session{Number: 5, Asks: true}
 	r.Next(def, noon)
 	r.Admitted("x", def)
 	r.WasPrepared(0)
@@ -87,8 +87,8 @@ func TestPermitIsUsedInTime(t *testing.T) {
 			r, def := serving(t)
 			requestStop(r, cluster.StopVoluntary, "")
 			r.Next(def, noon)
-			r.AskSent("5.1", noon)
-			r.AskSent("5.1", after(20*time.Second)) // sent again: the first time counts
+			r.Permit.AskSent("5.1", noon)
+			r.Permit.AskSent("5.1", after(20*time.Second)) // sent again: the first time counts
 			requestStop(r, cluster.StopVoluntary, test.permit)
 			wantStep(t, r, def, after(test.late), test.want)
 			wantAsk(t, r, def, test.ask)
@@ -100,10 +100,10 @@ func TestPermitThatWasVoidIsFollowedByAnother(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
-	r.AskSent("5.1", noon)
+	r.Permit.AskSent("5.1", noon)
 	requestStop(r, cluster.StopVoluntary, "5.1")
 	r.Next(def, after(31*time.Second))
-	r.AskSent("5.2", after(32*time.Second))
+	r.Permit.AskSent("5.2", after(32*time.Second))
 	requestStop(r, cluster.StopVoluntary, "5.2")
 	wantStep(t, r, def, after(61*time.Second), Use)
 	r.PermitKept()
@@ -114,10 +114,10 @@ func TestUsedPermitIsCompletedHoweverLate(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
-	r.AskSent("5.1", noon)
+	r.Permit.AskSent("5.1", noon)
 	requestStop(r, cluster.StopVoluntary, "5.1")
 	wantStep(t, r, def, after(time.Second), Use)
-	r.InSession(Session{Number: 6, Asks: true}) // the disk is slow meanwhile
+	r.Session = Session{Number: 6, Asks: true} // the disk is slow meanwhile
 	wantStep(t, r, def, after(time.Hour), Use)
 	wantAsk(t, r, def, "5.1")
 
@@ -133,13 +133,13 @@ func TestLaterLifeAsksAnew(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
-	r.AskSent("5.1", noon)
+	r.Permit.AskSent("5.1", noon)
 	requestStop(r, cluster.StopVoluntary, "5.1") // granted, but its use is not durable: the agent dies here
 	r = reread(t, r)
 	r.Recover(map[executor.ID]executor.Status{"u-0-1": {State: executor.StateRunning}}, "boot", after(time.Second))
 	wantStep(t, r, def, after(time.Second), Wait)
 	wantAsk(t, r, def, "5.1")
-	r.InSession(Session{Number: 6, Asks: true})
+	r.Session = Session{Number: 6, Asks: true}
 	wantStep(t, r, def, after(2*time.Second), Wait)
 	wantAsk(t, r, def, "6.2")
 }
@@ -160,7 +160,7 @@ func TestWhatNeedsNoPermit(t *testing.T) {
 	})
 	t.Run("a server that knows no permits", func(t *testing.T) {
 		r, def := serving(t)
-		r.InSession(Session{Number: 6})
+		r.Session = Session{Number: 6}
 		requestStop(r, cluster.StopVoluntary, "")
 		wantStep(t, r, def, noon, Signal)
 		// A used permit is completed, also before a session.
@@ -171,7 +171,7 @@ func TestWhatNeedsNoPermit(t *testing.T) {
 	t.Run("an attempt that has not begun", func(t *testing.T) {
 		def := &cluster.TaskDefinition{Containers: []cluster.Container{{Name: "a"}}}
 		r := New(cluster.Desired{UUID: "u"}, 1, "boot")
-		r.InSession(Session{Number: 5, Asks: true})
+		r.Session = Session{Number: 5, Asks: true}
 		r.Next(def, noon)
 		r.Admitted("x", def)
 		requestStop(r, cluster.StopVoluntary, "")
@@ -198,7 +198,7 @@ func TestWishDoesNotKeepATaskFromBeingRestarted(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
-	r.AskSent("5.1", noon)
+	r.Permit.AskSent("5.1", noon)
 	r.HasExited("u-0-1", cluster.Exit{Code: 1}, noon)
 	wantStep(t, r, def, noon, Tail)
 	r.Tailed("")
@@ -208,7 +208,7 @@ func TestWishDoesNotKeepATaskFromBeingRestarted(t *testing.T) {
 	waiting := reread(t, r)
 	wantStep(t, r, def, after(2*time.Second), Prepare)
 
-	waiting.InSession(Session{Number: 5, Asks: true})
+	waiting.Session = Session{Number: 5, Asks: true}
 	requestStop(waiting, cluster.StopVoluntary, "5.1")
 	wantStep(t, waiting, def, after(time.Second), Use)
 	waiting.PermitKept()
@@ -226,7 +226,7 @@ func TestAttendInTheMiddleOfAStep(t *testing.T) {
 		t.Error("a wish breaks a step off")
 	}
 	wantAsk(t, r, def, "5.1")
-	r.AskSent("5.1", noon)
+	r.Permit.AskSent("5.1", noon)
 	requestStop(r, cluster.StopVoluntary, "5.1")
 	if !r.Attend(after(time.Second)) {
 		t.Error("a permit does not break a step off")

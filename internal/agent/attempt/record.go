@@ -20,7 +20,6 @@ package attempt
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -142,10 +141,10 @@ type Record struct {
 	// Executor is the name of the executor that holds the containers.
 	Executor string `json:"executor,omitempty"`
 	// Round counts from 1; each restart in place begins another round.
-	Round      int         `json:"round"`
-	Containers []Container `json:"containers,omitempty"` // in the order of the definition
-	PortsFree  bool        `json:"ports_free,omitempty"` // the ports were probed
-	Barrier    Barrier     `json:"barrier,omitzero"`
+	Round      int        `json:"round"`
+	Containers Containers `json:"containers,omitempty"`
+	PortsFree  bool       `json:"ports_free,omitempty"` // the ports were probed
+	Barrier    Barrier    `json:"barrier,omitzero"`
 	// Begun is when the first container of the attempt was launched. RoundBegun is the same for the round. Up is when
 	// all main containers of the round were launched (Boot).
 	Begun      time.Duration `json:"begun,omitempty"`
@@ -153,8 +152,9 @@ type Record struct {
 	Up         time.Duration `json:"up,omitempty"`
 	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
 	Through time.Duration `json:"through,omitempty"`
-	// Looks are the results of the checks of the round, in the order of the definition; nil before the first result.
-	Looks []lifecycle.CheckRecord `json:"looks,omitempty"`
+	// CheckResults are the results of the checks of the round, in the order of the definition; nil before the first
+	// result.
+	CheckResults []lifecycle.CheckRecord `json:"looks,omitempty"`
 	// TTLWindow is when updates of ttl checks could have arrived.
 	TTLWindow lifecycle.TTLWindow `json:"-"`
 	Ending    *Ending             `json:"ending,omitempty"`
@@ -163,6 +163,7 @@ type Record struct {
 	// NotBefore is when the next round begins (Boot).
 	NotBefore time.Duration `json:"not_before,omitempty"`
 	// Permit is the permit for a voluntary stop. Session is the agent's newest session.
+	// Asks of earlier sessions are void.
 	Permit  Permit  `json:"permit,omitzero"`
 	Session Session `json:"-"`
 	// Rebooted means that the machine rebooted while containers ran.
@@ -233,14 +234,7 @@ func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 }
 
 // MayRun reports whether a program of the attempt runs or may run.
-func (r *Record) MayRun() bool {
-	for i := range r.Containers {
-		if r.Containers[i].live() {
-			return true
-		}
-	}
-	return false
-}
+func (r *Record) MayRun() bool { return r.Containers.MayRun() }
 
 // Terminal reports whether the attempt has ended on this node for good.
 func (r *Record) Terminal() bool { return r.Phase == PhaseEnded || r.Phase == PhaseGone }
@@ -250,101 +244,6 @@ func (r *Record) AtBarrier() bool { return r.Phase == PhaseBarrier && r.Barrier.
 
 // IsUp reports whether all main containers were launched and the round continues. Checks run only then.
 func (r *Record) IsUp() bool { return r.Phase == PhaseRunning && r.Up != 0 }
-
-// maxMessage limits the reported message, in bytes: some errors are very long.
-const maxMessage = 1000
-
-// Observed returns the report of the attempt. The caller sets node, session and sequence.
-func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
-	o := cluster.Observed{
-		Task: r.Desired.Task, Attempt: r.Desired.Attempt, UUID: r.Desired.UUID,
-		Definition: r.Desired.Definition, Count: r.Desired.Count, Ports: r.Desired.Ports, Devices: r.Desired.Devices,
-		Plan:  r.Desired.Plan,
-		State: r.state(), Health: r.Health,
-		Message: r.Note, Started: r.Started, Finished: r.Finished, Since: r.Since,
-		Restarts: r.Restarts.Total, LogTail: r.LogTail, Ask: r.Permit.Ask, Gone: r.Phase == PhaseGone,
-	}
-	if r.Result != nil {
-		o.Reason, o.Message = r.Result.Reason, r.Result.Message
-	} else if r.Ending != nil && r.Ending.Unkillable {
-		o.Reason = cluster.ReasonUnkillable
-	} else if c := r.Crash; c != nil {
-		o.Reason, o.LogTail = c.Reason, c.Tail
-		if o.Message == "" {
-			o.Message = "was restarted in place, " + times(r.Restarts.Total) + " so far; the last time: " + c.Message
-		}
-	}
-	if r.Result == nil && o.Reason == "" && r.Renewal != "" {
-		o.Reason = cluster.ReasonAddresses
-		if o.Message == "" {
-			o.Message = "was restarted in place: " + r.Renewal
-		}
-	}
-	if len(o.Message) > maxMessage {
-		o.Message = strings.ToValidUTF8(o.Message[:maxMessage], "") + "…"
-	}
-	for i := range r.Containers {
-		o.Containers = append(o.Containers, r.Containers[i].status(name(def, i)))
-	}
-	return o
-}
-
-// state returns the reported state, by the moves of package lifecycle. A restart in place is reported as starting.
-func (r *Record) state() cluster.State {
-	switch r.Phase {
-	case PhaseNew, PhasePreparing:
-		if r.Begun == 0 {
-			return cluster.StatePreparing
-		}
-		return cluster.StateStarting
-	case PhaseBarrier:
-		return cluster.StateStarting
-	case PhaseRunning:
-		for i := range r.Containers {
-			if p := r.Containers[i].Progress; p == Running || p == Exited {
-				return cluster.StateRunning
-			}
-		}
-		return cluster.StateStarting
-	case PhaseBackoff:
-		if r.Begun == 0 {
-			return cluster.StatePreparing
-		}
-		return cluster.StateStarting
-	case PhaseEnding, PhaseClosing:
-		if c := r.Ending; c != nil && (c.Cause != lifecycle.CauseExit && c.Cause != lifecycle.CausePrepare &&
-			c.Cause != lifecycle.CauseCheck && c.Cause != lifecycle.CauseRenewal) { // no restart in place
-			return cluster.StateStopping
-		}
-		switch {
-		case !r.Started.IsZero():
-			return cluster.StateRunning
-		case r.Begun != 0:
-			return cluster.StateStarting
-		}
-		return cluster.StatePreparing
-	case PhaseEnded, PhaseGone:
-	}
-	if r.Result == nil {
-		return cluster.StateCancelled
-	}
-	return r.Result.State
-}
-
-func (c *Container) status(name string) cluster.ContainerStatus {
-	s := cluster.ContainerStatus{
-		Name: name, State: cluster.ContainerWaiting, Restarts: c.Restarts, OOMs: c.OOMs, Exit: c.Exit,
-	}
-	switch c.Progress {
-	case Running:
-		s.State = cluster.ContainerRunning
-		s.Pid, s.PidStart, s.Started = c.Process.Pid, c.Process.PidStart, c.Process.Started
-	case Exited:
-		s.State, s.Started = cluster.ContainerExited, c.Process.Started
-	case Waiting, Prepared, Launched:
-	}
-	return s
-}
 
 // name returns the name of a container, or its number if the definition is unknown.
 func name(def *cluster.TaskDefinition, i int) string {

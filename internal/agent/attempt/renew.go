@@ -1,8 +1,6 @@
 package attempt
 
-import (
-	"github.com/berthd/berth/internal/logic/lifecycle"
-)
+import "github.com/berthd/berth/internal/logic/lifecycle"
 
 // Renew ends a round whose containers all run, so that the next round begins at once with new content. The renewal is
 // no failure and does not count against the limit of restarts. Renew returns false and changes nothing in three cases:
@@ -12,12 +10,6 @@ func (r *Record) Renew(round int, why string) bool {
 		return false
 	}
 	r.Renewal = why
-	r.endRound(Ending{Cause: lifecycle.CauseRenewal, Container: -1, Problem: why})
+	endRound(r, Ending{Cause: lifecycle.CauseRenewal, Container: -1, Problem: why})
 	return true
-}
-
-// renewed begins the next round of an attempt after Renew.
-func (r *Record) renewed(now Now) {
-	r.Phase, r.NotBefore = PhaseBackoff, now.Boot
-	r.Note = "starts again: " + r.Ending.Problem
 }

@@ -26,23 +26,34 @@ const (
 	listFile    = "berth.conflist"
 )
 
-// plugins returns the plugins in the list.
-func plugins() []string { return []string{"bridge", "host-local"} }
+// pluginNames returns the plugins in the list.
+func pluginNames() []string { return []string{"bridge", "host-local"} }
+
+// plugins connects namespaces to the bridge by CNI's plugins. All methods may be called concurrently for different
+// attempts.
+type plugins struct {
+	dir     string // of the spaces
+	subnet  netip.Prefix
+	folders []string // with the programs of plugins
+	bridge  string
+	records *records
+	tools   tools
+}
 
 // list returns the network in CNI's form. The plugins manage addresses and links; the package manages published ports
 // and access (rules.go).
-func (s *Spaces) list() ([]byte, error) {
+func (p *plugins) list() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": "0.4.0", // all plugins in use know this version
 		"name":       networkName,
 		"plugins": []any{map[string]any{
-			"type": "bridge", "bridge": s.bridge, "isGateway": true, "ipMasq": false,
+			"type": "bridge", "bridge": p.bridge, "isGateway": true, "ipMasq": false,
 			"hairpinMode": true, // with br_netfilter a task reaches itself at the node by the port that it came from
 			"ipam": map[string]any{
-				"type": "host-local", "dataDir": filepath.Join(s.Dir, "ipam"),
+				"type": "host-local", "dataDir": filepath.Join(p.dir, "ipam"),
 				"ranges": []any{[]any{map[string]any{
-					"subnet":  s.Subnet.String(),
-					"gateway": firstAddress(s.Subnet).String(),
+					"subnet":  p.subnet.String(),
+					"gateway": firstAddress(p.subnet).String(),
 				}}},
 				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 			},
@@ -51,14 +62,14 @@ func (s *Spaces) list() ([]byte, error) {
 }
 
 // cni returns the caller of the plugins and its arguments.
-func (s *Spaces) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
-	text, err := s.list()
+func (p *plugins) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
+	text, err := p.list()
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	// The file shows people the arguments of the plugins.
-	if old, err := os.ReadFile(filepath.Join(s.Dir, listFile)); err != nil || string(old) != string(text) {
-		if err := os.WriteFile(filepath.Join(s.Dir, listFile), text, 0o600); err != nil {
+	if old, err := os.ReadFile(filepath.Join(p.dir, listFile)); err != nil || string(old) != string(text) {
+		if err := os.WriteFile(filepath.Join(p.dir, listFile), text, 0o600); err != nil {
 			return nil, nil, nil, fmt.Errorf("write the network's list: %w", err)
 		}
 	}
@@ -67,21 +78,22 @@ func (s *Spaces) cni(r record) (*libcni.CNIConfig, *libcni.NetworkConfigList, *l
 		return nil, nil, nil, err
 	}
 	run := &libcni.RuntimeConf{ContainerID: r.UUID, IfName: linkName}
-	if file := s.spaceFile(r.UUID); isSpace(file) {
+	if file := p.records.spaceFile(r.UUID); isSpace(file) {
 		run.NetNS = file
 	}
-	return libcni.NewCNIConfigWithCacheDir(s.Plugins, filepath.Join(s.Dir, "cache"), &caller{spaces: s}), list, run, nil
+	config := libcni.NewCNIConfigWithCacheDir(p.folders, filepath.Join(p.dir, "cache"), &caller{tools: p.tools})
+	return config, list, run, nil
 }
 
 // attach connects the attempt's namespace to the bridge, creates the bridge if necessary, and returns the attempt's
 // address.
-func (s *Spaces) attach(ctx context.Context, r record) (string, error) {
-	c, list, run, err := s.cni(r)
+func (p *plugins) attach(ctx context.Context, r record) (string, error) {
+	c, list, run, err := p.cni(r)
 	if err != nil {
 		return "", err
 	}
 	said, err := c.AddNetworkList(ctx, list, run)
-	if err != nil && slices.Contains(s.leases(), r.UUID) { // from a run of the agent whose record is lost
+	if err != nil && slices.Contains(p.leases(), r.UUID) { // from a run of the agent whose record is lost
 		if again := c.DelNetworkList(ctx, list, run); again == nil {
 			said, err = c.AddNetworkList(ctx, list, run)
 		}
@@ -102,11 +114,11 @@ func (s *Spaces) attach(ctx context.Context, r record) (string, error) {
 }
 
 // detach undoes attach, however much of it was done.
-func (s *Spaces) detach(ctx context.Context, r record) error {
-	if len(s.lackingPlugins()) > 0 && r.Address == "" && !slices.Contains(s.leases(), r.UUID) {
+func (p *plugins) detach(ctx context.Context, r record) error {
+	if len(p.lacking()) > 0 && r.Address == "" && !slices.Contains(p.leases(), r.UUID) {
 		return nil // no plugin was called for it, and none is installed
 	}
-	c, list, run, err := s.cni(r)
+	c, list, run, err := p.cni(r)
 	if err != nil {
 		return err
 	}
@@ -114,8 +126,8 @@ func (s *Spaces) detach(ctx context.Context, r record) error {
 }
 
 // leases returns the attempts with reserved addresses, in order.
-func (s *Spaces) leases() (uuids []string) {
-	files, _ := filepath.Glob(filepath.Join(s.Dir, "ipam", networkName, "*.*.*.*")) // the pattern is valid
+func (p *plugins) leases() (uuids []string) {
+	files, _ := filepath.Glob(filepath.Join(p.dir, "ipam", networkName, "*.*.*.*")) // the pattern is valid
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
@@ -131,11 +143,11 @@ func (s *Spaces) leases() (uuids []string) {
 	return slices.Compact(uuids)
 }
 
-// lackingPlugins returns the plugins that are not installed.
-func (s *Spaces) lackingPlugins() (names []string) {
-	for _, p := range plugins() {
-		if _, err := invoke.FindInPath(p, s.Plugins); err != nil {
-			names = append(names, p)
+// lacking returns the plugins that are not installed.
+func (p *plugins) lacking() (names []string) {
+	for _, name := range pluginNames() {
+		if _, err := invoke.FindInPath(name, p.folders); err != nil {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -143,7 +155,7 @@ func (s *Spaces) lackingPlugins() (names []string) {
 
 // caller runs plugins for libcni.
 type caller struct {
-	spaces *Spaces
+	tools tools
 	version.PluginDecoder
 }
 
@@ -152,9 +164,9 @@ func (*caller) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }
 
-// ExecPlugin implements invoke.Exec. A plugin, and every program that it calls, holds the lock of the spaces.
+// ExecPlugin implements invoke.Exec. A plugin, and every program that it calls, holds the lock of the records.
 func (c *caller) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	out, err := c.spaces.tool(ctx, path, nil, env, string(stdin))
+	out, err := c.tools.run(ctx, path, nil, env, string(stdin))
 	if err == nil {
 		return out.stdout, nil
 	}

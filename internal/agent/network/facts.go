@@ -29,7 +29,7 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 		why := "the agent is not root, and so cannot make network namespaces; run it as root"
 		return why, why
 	}
-	if err := s.open(); err != nil {
+	if err := s.records.open(); err != nil {
 		why := "its records cannot be used: " + err.Error()
 		return why, why
 	}
@@ -37,7 +37,7 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 		return none, none
 	}
 	var lacking []string
-	if names := s.lackingPlugins(); len(names) > 0 {
+	if names := s.plugins.lacking(); len(names) > 0 {
 		lacking = append(lacking,
 			fmt.Sprintf("CNI's plugins %s are not in %s; install them (apt-get install containernetworking-plugins)",
 				strings.Join(names, " and "), strings.Join(s.Plugins, ", ")))
@@ -55,8 +55,6 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 
 // kernelProblem returns why the kernel creates no namespace; the test runs once.
 func (s *Spaces) kernelProblem() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.kernelResult == nil {
 		why := ""
 		file := filepath.Join(s.Dir, "try")
@@ -88,7 +86,7 @@ func (s *Spaces) rulesProblem(ctx context.Context) string {
 		if err := makeBridge(s.bridge, s.Subnet); err != nil {
 			return err
 		}
-		return s.nft(ctx, table(s.bridge, []record{{
+		return s.filter.tools.nft(ctx, table(s.bridge, []record{{
 			Mode: cluster.NetworkBridge, Made: true, Subnet: s.Subnet.String(),
 			Address: firstAddress(s.Subnet).String(), Ports: []Port{{Node: 1, Inside: 1}},
 		}}), "-f", "-")

@@ -71,7 +71,7 @@ func overlap(subnet netip.Prefix, all []route) string {
 
 // clash returns why the subnet cannot be used now, "" if it can.
 func (s *Spaces) clash() string {
-	for _, r := range s.all() {
+	for _, r := range s.records.all() {
 		if r.Subnet != "" && r.Subnet != s.Subnet.String() {
 			return fmt.Sprintf("tasks still have addresses of the subnet %s; %s can be used once they have ended",
 				r.Subnet, s.Subnet)

@@ -17,7 +17,7 @@ func (s *Spaces) Gateway() (gateway netip.Addr, tasks netip.Prefix) {
 }
 
 // Bridged reports whether a task is, or may be, behind the bridge.
-func (s *Spaces) Bridged() bool { return s.bridged() }
+func (s *Spaces) Bridged() bool { return s.records.bridged() }
 
 // AnswerNames makes the agent answer tasks' DNS questions at the gateway. While the agent does not run, the kernel
 // redirects them to instead, or nowhere if instead is invalid. It may be called again with another resolver. A second
@@ -26,13 +26,11 @@ func (s *Spaces) AnswerNames(ctx context.Context, instead netip.AddrPort) error 
 	if !instead.Addr().Is4() || instead.Addr().IsLoopback() {
 		instead = netip.AddrPort{}
 	}
-	s.rules.Lock()
-	s.namesAnswered, s.instead = true, instead
-	s.rules.Unlock()
-	if err := s.opened(); err != nil || !s.bridged() {
+	s.filter.answerNames(instead)
+	if err := s.records.opened(); err != nil || !s.records.bridged() {
 		return nil //nolint:nilerr // Facts reports it
 	}
-	return s.publish(ctx)
+	return s.filter.publish(ctx)
 }
 
 func namesTable(bridge string) string { return bridge + "-names" }
@@ -58,27 +56,4 @@ func namesRules(bridge string, gateway netip.Addr, instead netip.AddrPort, wante
 	fmt.Fprintf(&b, "\t\t%s dnat to %s\n", question, own)
 	b.WriteString("\t}\n}\n")
 	return b.String()
-}
-
-// publishNames updates the rules for names to the records. If the kernel rejects them, tasks resolve names only while
-// the agent runs, which is logged once. s.rules is held.
-func (s *Spaces) publishNames(ctx context.Context, wanted bool) error {
-	gateway, _ := s.Gateway()
-	wanted = wanted && s.namesAnswered
-	text := namesRules(s.bridge, gateway, s.instead, wanted)
-	if text == s.appliedNames {
-		return nil
-	}
-	err := s.nft(ctx, text, "-f", "-")
-	if err != nil && !wanted {
-		return fmt.Errorf("remove the rules for names: %w", err)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.Logger.Warn("while the agent is not running tasks behind the bridge find no names: the kernel "+
-			"does not take the rules for it; load the module nft_socket", "error", err)
-	}
-	if ctx.Err() == nil {
-		s.appliedNames = text
-	}
-	return nil
 }

@@ -20,8 +20,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -89,26 +87,17 @@ type Port struct {
 // for one attempt run one at a time.
 type Spaces struct {
 	Config
-	bridge string // name of the bridge and of the table
+	bridge  string // name of the bridge and of the table
+	records *records
+	filter  *filter
+	plugins *plugins
 
 	life         sync.RWMutex              // held for reading while the bridge must stay, for writing to remove it
 	attemptLocks outlive.KeyedLock[string] // one for each attempt
 
-	mu           sync.Mutex
-	lock         *os.File // nil until the spaces are open
-	kernelResult *string  // what the kernel lacks, "" for nothing; nil until it was tested
-	records      map[string]record
-
-	rules   sync.Mutex // held while the table is written
-	applied string     // the newest written table
-	// namesAnswered means that the agent answers DNS questions; instead is the resolver to ask while it does not.
-	// appliedNames is the newest written table for it. rules guards all three.
-	namesAnswered bool
-	instead       netip.AddrPort
-	appliedNames  string
-
-	capable  bool // used by Facts only: the kernel accepted a table
-	upToDate bool // guarded by mu: the table and the bridge match the records
+	// Facts alone uses the remaining fields.
+	kernelResult *string // what the kernel lacks, "" for nothing; nil until it was tested
+	capable      bool    // the kernel accepted a table
 }
 
 // New returns the spaces of a node; it creates nothing.
@@ -123,13 +112,22 @@ func New(c Config) *Spaces {
 		c.Plugins = []string{"/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"}
 	}
 	sum := sha256.Sum256([]byte(c.Dir))
-	return &Spaces{Config: c, bridge: "berth-" + hex.EncodeToString(sum[:4])}
+	s := &Spaces{Config: c, bridge: "berth-" + hex.EncodeToString(sum[:4])}
+	s.records = &records{dir: c.Dir, logger: c.Logger}
+	run := tools{s.records}
+	s.filter = &filter{
+		bridge: s.bridge, gateway: c.Subnet.Addr().Next(), records: s.records, tools: run, logger: c.Logger,
+	}
+	s.plugins = &plugins{
+		dir: c.Dir, subnet: c.Subnet, folders: c.Plugins, bridge: s.bridge, records: s.records, tools: run,
+	}
+	return s
 }
 
 // Join returns the path of the attempt's namespace, and creates the namespace if it does not exist. It may be called
 // for each container of the attempt. Join and Leave clean up after a failed Join.
 func (s *Spaces) Join(ctx context.Context, t Task) (string, error) {
-	if err := s.opened(); err != nil {
+	if err := s.records.opened(); err != nil {
 		return "", err
 	}
 	unlock, err := s.attemptLocks.Lock(ctx, t.UUID)
@@ -139,10 +137,10 @@ func (s *Spaces) Join(ctx context.Context, t Task) (string, error) {
 	defer unlock()
 	s.life.RLock()
 	defer s.life.RUnlock()
-	space := s.spaceFile(t.UUID)
-	r, known := s.record(t.UUID)
+	space := s.records.spaceFile(t.UUID)
+	r, known := s.records.get(t.UUID)
 	if known && r.Made && isSpace(space) {
-		return space, s.publish(ctx) // repeat: it may have failed
+		return space, s.filter.publish(ctx) // repeat: it may have failed
 	}
 	if known { // unfinished, or from before a reboot
 		if err := s.unmake(ctx, r); err != nil {
@@ -161,10 +159,10 @@ func (s *Spaces) make(ctx context.Context, t Task) error {
 	if t.Mode == cluster.NetworkBridge {
 		r.Subnet = s.Subnet.String()
 	}
-	if err := s.write(r); err != nil {
+	if err := s.records.write(r); err != nil {
 		return err
 	}
-	if err := makeSpace(s.spaceFile(t.UUID)); err != nil {
+	if err := makeSpace(s.records.spaceFile(t.UUID)); err != nil {
 		return err
 	}
 	if t.Mode == cluster.NetworkBridge {
@@ -178,7 +176,7 @@ func (s *Spaces) make(ctx context.Context, t Task) error {
 			return err
 		}
 		var err error
-		if r.Address, err = s.attach(ctx, r); err != nil {
+		if r.Address, err = s.plugins.attach(ctx, r); err != nil {
 			return err
 		}
 		if err := localRoutes(s.bridge); err != nil {
@@ -186,17 +184,17 @@ func (s *Spaces) make(ctx context.Context, t Task) error {
 		}
 	}
 	r.Made = true
-	if err := s.write(r); err != nil {
+	if err := s.records.write(r); err != nil {
 		return err
 	}
-	return s.publish(ctx)
+	return s.filter.publish(ctx)
 }
 
 // Leave removes the attempt's namespace and its connections. It does nothing if there is none. No program may run in it
 // any more.
 func (s *Spaces) Leave(ctx context.Context, uuid string) error {
-	if err := s.opened(); err != nil {
-		if _, gone := os.Stat(s.folder(uuid)); errors.Is(gone, os.ErrNotExist) {
+	if err := s.records.opened(); err != nil {
+		if _, gone := os.Stat(s.records.folder(uuid)); errors.Is(gone, os.ErrNotExist) {
 			return nil // there was no network
 		}
 		return err
@@ -213,7 +211,7 @@ func (s *Spaces) leave(ctx context.Context, uuid string) error {
 		return err
 	}
 	defer unlock()
-	r, known := s.record(uuid)
+	r, known := s.records.get(uuid)
 	if !known {
 		return nil
 	}
@@ -226,65 +224,63 @@ func (s *Spaces) leave(ctx context.Context, uuid string) error {
 func (s *Spaces) unmake(ctx context.Context, r record) error {
 	if r.Made {
 		r.Made = false
-		if err := s.write(r); err != nil {
+		if err := s.records.write(r); err != nil {
 			return err
 		}
 	}
 	if r.Mode != cluster.NetworkNone {
-		if err := s.publish(ctx); err != nil {
+		if err := s.filter.publish(ctx); err != nil {
 			return err
 		}
-		if err := s.detach(ctx, r); err != nil {
+		if err := s.plugins.detach(ctx, r); err != nil {
 			return fmt.Errorf("leave the network %s: %w", r.Mode, err)
 		}
 	}
-	if err := removeSpace(s.spaceFile(r.UUID)); err != nil {
+	if err := removeSpace(s.records.spaceFile(r.UUID)); err != nil {
 		return err
 	}
-	return s.drop(r.UUID)
+	return s.records.drop(r.UUID)
 }
 
 // Sweep removes networks without a known attempt, unless a program still runs in them, and repairs what other programs
 // removed. It must be called after all attempts of earlier runs of the agent are known, and then regularly.
 func (s *Spaces) Sweep(ctx context.Context, known func(uuid string) bool) error {
-	if err := s.opened(); err != nil {
+	if err := s.records.opened(); err != nil {
 		return nil //nolint:nilerr // Facts reports it
 	}
 	var errs []error
-	for _, r := range s.all() { // before known is called: an attempt is known before it joins
-		if known(r.UUID) || inUse(s.spaceFile(r.UUID)) {
+	for _, r := range s.records.all() { // before known is called: an attempt is known before it joins
+		if known(r.UUID) || inUse(s.records.spaceFile(r.UUID)) {
 			continue
 		}
 		s.Logger.Info("a network is removed whose task is gone", "attempt", r.UUID, "mode", r.Mode)
 		errs = append(errs, s.leave(ctx, r.UUID))
 	}
-	for _, uuid := range s.leases() {
-		if _, ok := s.record(uuid); !ok && !known(uuid) {
-			errs = append(errs, s.detach(ctx,
+	for _, uuid := range s.plugins.leases() {
+		if _, ok := s.records.get(uuid); !ok && !known(uuid) {
+			errs = append(errs, s.plugins.detach(ctx,
 				record{UUID: uuid, Mode: cluster.NetworkBridge, Subnet: s.Subnet.String()}))
 		}
 	}
-	if s.bridged() && !s.published(ctx) {
-		s.rules.Lock()
-		s.applied, s.appliedNames = "", ""
-		s.rules.Unlock()
-		errs = append(errs, s.publish(ctx))
+	if s.records.bridged() && !s.filter.published(ctx) {
+		s.filter.forget()
+		errs = append(errs, s.filter.publish(ctx))
 	}
 	return errors.Join(append(errs, s.settle(ctx))...)
 }
 
 // settle removes the bridge and the table once nobody uses them.
 func (s *Spaces) settle(ctx context.Context) error {
-	if s.bridged() {
+	if s.records.bridged() {
 		return nil
 	}
 	s.life.Lock()
 	defer s.life.Unlock()
-	if s.bridged() || s.upToDate {
+	if s.records.bridged() || s.records.settled() {
 		return nil
 	}
 	if _, err := os.Stat(s.markFile()); err == nil {
-		if err := s.publish(ctx); err != nil {
+		if err := s.filter.publish(ctx); err != nil {
 			return err
 		}
 		if err := removeLink(s.bridge); err != nil {
@@ -294,42 +290,16 @@ func (s *Spaces) settle(ctx context.Context) error {
 			return fmt.Errorf("forget the bridge: %w", err)
 		}
 	}
-	s.upToDate = true
+	s.records.settle()
 	return nil
 }
 
 // Close releases the resources of Facts. The namespaces stay.
 func (s *Spaces) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lock == nil {
-		return nil
-	}
-	err := s.lock.Close()
-	s.lock, s.records, s.applied, s.appliedNames, s.upToDate = nil, nil, "", "", false
+	err := s.records.close()
+	s.filter.forget()
 	return err
 }
 
-func (s *Spaces) folder(uuid string) string { return filepath.Join(s.Dir, "tasks", uuid) }
-
 // markFile exists while a bridge or a table may exist.
 func (s *Spaces) markFile() string { return filepath.Join(s.Dir, "bridged") }
-
-func (s *Spaces) spaceFile(uuid string) string { return filepath.Join(s.folder(uuid), "ns") }
-
-// all returns the records in order.
-func (s *Spaces) all() []record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]record, 0, len(s.records))
-	for _, r := range s.records { // order-free: sorted below
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b record) int { return strings.Compare(a.UUID, b.UUID) })
-	return list
-}
-
-// bridged reports whether an attempt has, or may have, a connection to the bridge.
-func (s *Spaces) bridged() bool {
-	return slices.ContainsFunc(s.all(), func(r record) bool { return r.Mode != cluster.NetworkNone })
-}

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -34,11 +38,30 @@ type record struct {
 
 const recordFile = "record.json"
 
+// records holds the records of a node's network namespaces, on disk and in memory. Memory never knows more than the
+// disk. The agent and each program that it calls hold the lock of the folder meanwhile, so that no two agents use it.
+// All methods may be called concurrently.
+type records struct {
+	dir    string
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	lock     *os.File // nil until the records are open
+	byUUID   map[string]record
+	upToDate bool // the rules and the bridge match the records
+}
+
+// folder is the folder of an attempt's namespace.
+func (r *records) folder(uuid string) string { return filepath.Join(r.dir, "tasks", uuid) }
+
+// spaceFile is the file that keeps an attempt's namespace.
+func (r *records) spaceFile(uuid string) string { return filepath.Join(r.folder(uuid), "ns") }
+
 // opened returns nil once the spaces are open.
-func (s *Spaces) opened() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lock == nil {
+func (r *records) opened() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lock == nil {
 		return errNotOpen
 	}
 	return nil
@@ -46,14 +69,14 @@ func (s *Spaces) opened() error {
 
 // open takes the lock, which programs of an earlier run of the agent may hold, and reads the records. Only Facts calls
 // it.
-func (s *Spaces) open() error {
-	if s.opened() == nil {
+func (r *records) open() error {
+	if r.opened() == nil {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Join(s.Dir, "tasks"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(r.dir, "tasks"), 0o700); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(r.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -65,85 +88,130 @@ func (s *Spaces) open() error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	records, err := s.load()
+	records, err := r.load()
 	if err != nil {
 		_ = lock.Close()
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lock, s.records = lock, records
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lock, r.byUUID = lock, records
 	return nil
 }
 
-func (s *Spaces) load() (map[string]record, error) {
-	entries, err := os.ReadDir(filepath.Join(s.Dir, "tasks"))
+// load reads all records. A record that cannot be read counts as one of a bridge, which leaves nothing behind.
+func (r *records) load() (map[string]record, error) {
+	entries, err := os.ReadDir(filepath.Join(r.dir, "tasks"))
 	if err != nil {
 		return nil, err
 	}
 	records := make(map[string]record, len(entries))
 	for _, e := range entries {
 		uuid := e.Name()
-		var r record
-		err := outlive.Read(filepath.Join(s.folder(uuid), recordFile), &r)
+		var rec record
+		err := outlive.Read(filepath.Join(r.folder(uuid), recordFile), &rec)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.Logger.Warn("the record of a task's network cannot be read, and is made anew", "attempt", uuid, "error",
+			r.logger.Warn("the record of a task's network cannot be read, and is made anew", "attempt", uuid, "error",
 				err)
-			r = record{Mode: cluster.NetworkBridge}
+			rec = record{Mode: cluster.NetworkBridge}
 		}
-		r.UUID = uuid
-		records[uuid] = r
+		rec.UUID = uuid
+		records[uuid] = rec
 	}
 	return records, nil
 }
 
-func (s *Spaces) record(uuid string) (record, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, ok := s.records[uuid]
-	return r, ok
+// get returns the record of an attempt.
+func (r *records) get(uuid string) (record, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, ok := r.byUUID[uuid]
+	return rec, ok
 }
 
 // write stores a record on disk and then in memory.
-func (s *Spaces) write(r record) error {
-	if err := s.opened(); err != nil {
+func (r *records) write(rec record) error {
+	if err := r.opened(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.folder(r.UUID), 0o700); err != nil {
+	if err := os.MkdirAll(r.folder(rec.UUID), 0o700); err != nil {
 		return fmt.Errorf("make the folder of a namespace: %w", err)
 	}
-	b, err := json.Marshal(r)
+	b, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("write the record of a namespace: %w", err)
 	}
 	// The file survives the death of the agent. A reboot of the machine removes the namespace as well and leaves at
 	// most an address, which Sweep finds.
-	name := filepath.Join(s.folder(r.UUID), recordFile)
+	name := filepath.Join(r.folder(rec.UUID), recordFile)
 	if err = os.WriteFile(name+".new", b, 0o600); err == nil {
 		err = os.Rename(name+".new", name)
 	}
 	if err != nil {
 		return fmt.Errorf("write the record of a namespace: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.records == nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byUUID == nil {
 		return errNotOpen
 	}
-	s.records[r.UUID] = r
-	if r.Mode == cluster.NetworkBridge {
-		s.upToDate = false
+	r.byUUID[rec.UUID] = rec
+	if rec.Mode == cluster.NetworkBridge {
+		r.upToDate = false
 	}
 	return nil
 }
 
 // drop removes the record of a removed network.
-func (s *Spaces) drop(uuid string) error {
-	if err := os.RemoveAll(s.folder(uuid)); err != nil {
+func (r *records) drop(uuid string) error {
+	if err := os.RemoveAll(r.folder(uuid)); err != nil {
 		return fmt.Errorf("remove the folder of a namespace: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.records, uuid)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byUUID, uuid)
 	return nil
+}
+
+// all returns the records in order.
+func (r *records) all() []record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]record, 0, len(r.byUUID))
+	for _, rec := range r.byUUID { // order-free: sorted below
+		list = append(list, rec)
+	}
+	slices.SortFunc(list, func(a, b record) int { return strings.Compare(a.UUID, b.UUID) })
+	return list
+}
+
+// bridged reports whether an attempt has, or may have, a connection to the bridge.
+func (r *records) bridged() bool {
+	return slices.ContainsFunc(r.all(), func(rec record) bool { return rec.Mode != cluster.NetworkNone })
+}
+
+// settled reports whether the rules and the bridge match the records.
+func (r *records) settled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.upToDate
+}
+
+// settle records that the rules and the bridge match the records.
+func (r *records) settle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.upToDate = true
+}
+
+// close forgets the records and releases the lock. They can be opened again.
+func (r *records) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lock == nil {
+		return nil
+	}
+	err := r.lock.Close()
+	r.lock, r.byUUID, r.upToDate = nil, nil, false
+	return err
 }

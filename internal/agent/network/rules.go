@@ -1,11 +1,7 @@
 package network
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -59,75 +55,4 @@ func table(name string, records []record) string {
 		fmt.Sprintf("ip saddr { %s } oifname != %q masquerade", from, name))
 	b.WriteString("}\n")
 	return b.String()
-}
-
-// publish updates the table to the records. Concurrent calls share one update.
-func (s *Spaces) publish(ctx context.Context) error {
-	s.rules.Lock()
-	defer s.rules.Unlock()
-	text := table(s.bridge, s.all())
-	if text != s.applied {
-		if err := s.nft(ctx, text, "-f", "-"); err != nil {
-			return fmt.Errorf("publish ports: %w", err)
-		}
-		s.applied = text
-	}
-	return s.publishNames(ctx, text != table(s.bridge, nil))
-}
-
-// published reports whether the table exists.
-func (s *Spaces) published(ctx context.Context) bool {
-	return s.nft(ctx, "", "list", "table", "ip", s.bridge) == nil
-}
-
-// nft runs the packet filter's command. The command holds the lock of the spaces, also if the agent dies meanwhile.
-func (s *Spaces) nft(ctx context.Context, stdin string, args ...string) error {
-	out, err := s.tool(ctx, "nft", args, nil, stdin)
-	if err == nil {
-		return nil
-	}
-	line, _, _ := bytes.Cut(bytes.TrimSpace(out.stderr), []byte("\n"))
-	if len(line) == 0 {
-		return fmt.Errorf("nft: %w", err)
-	}
-	return fmt.Errorf("nft: %s", line)
-}
-
-// findTool returns the path of a command. It also searches the administrator's folders, which are not in every PATH.
-func findTool(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if err == nil || filepath.IsAbs(name) {
-			break
-		}
-		path, err = exec.LookPath(filepath.Join(dir, name))
-	}
-	return path, err
-}
-
-// output is the output of a program.
-type output struct{ stdout, stderr []byte }
-
-// tool runs a program that inherits the lock.
-func (s *Spaces) tool(ctx context.Context, name string, args, env []string, stdin string) (output, error) {
-	s.mu.Lock()
-	lock := s.lock
-	s.mu.Unlock()
-	if lock == nil {
-		return output{}, errNotOpen
-	}
-	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
-	defer cancel()
-	path, err := findTool(name)
-	if err != nil {
-		return output{}, err
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = env
-	cmd.Stdin = strings.NewReader(stdin)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.ExtraFiles = append(cmd.ExtraFiles, lock)
-	err = cmd.Run()
-	return output{stdout.Bytes(), stderr.Bytes()}, err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/cli/session"
 )
 
@@ -23,7 +23,7 @@ const (
 type nameFlags struct {
 	listen    string
 	upstreams []string
-	parsed    agent.NamesConfig
+	parsed    nameserver.Config
 }
 
 func (f *nameFlags) flags(cmd *cobra.Command) {
@@ -38,7 +38,7 @@ func (f *nameFlags) flags(cmd *cobra.Command) {
 
 // check reads the flags and notes what is wrong with them.
 func (f *nameFlags) check(list *session.Faults) {
-	f.parsed = agent.NamesConfig{}
+	f.parsed = nameserver.Config{}
 	if f.listen != namesOff {
 		at, err := netip.ParseAddrPort(f.listen)
 		switch {

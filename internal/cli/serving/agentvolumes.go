@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -21,7 +21,7 @@ const (
 // volumeFlags say what a node lends to tasks of its own folders.
 type volumeFlags struct {
 	declared, paths []string
-	volumes         []agent.HostVolume // what was made of them
+	volumes         []volumes.HostVolume // what was made of them
 	lent            []string
 }
 
@@ -44,13 +44,13 @@ func (f *volumeFlags) check(list *session.Faults) {
 	for _, text := range f.declared {
 		name, path, ok := strings.Cut(text, "=")
 		path, readOnly := strings.CutSuffix(path, ":ro")
-		v := agent.HostVolume{Name: name, Path: path, ReadOnly: readOnly}
+		v := volumes.HostVolume{Name: name, Path: path, ReadOnly: readOnly}
 		switch {
 		case !ok || !cluster.ValidName(name):
 			list.Add("--host-volume %q: want NAME=PATH, the name of lower-case letters, digits and \"-\"", text)
 		case !filepath.IsAbs(path):
 			list.Add("--host-volume %q: want an absolute path", text)
-		case slices.ContainsFunc(f.volumes, func(o agent.HostVolume) bool { return o.Name == name }):
+		case slices.ContainsFunc(f.volumes, func(o volumes.HostVolume) bool { return o.Name == name }):
 			list.Add("--host-volume %q: %s is declared twice", text, name)
 		default:
 			v.Path = filepath.Clean(path)

@@ -3,7 +3,7 @@ package serving
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/diskspace"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/executor/containerd"
 )
@@ -15,10 +15,10 @@ type imageFlags struct {
 }
 
 func (f *imageFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().Float64Var(&f.high, "image-high", agent.DefaultImageHigh,
+	cmd.Flags().Float64Var(&f.high, "image-high", diskspace.DefaultImageHigh,
 		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that "+
 			"nothing uses; 100 for never")
-	cmd.Flags().Float64Var(&f.low, "image-low", agent.DefaultImageLow,
+	cmd.Flags().Float64Var(&f.low, "image-low", diskspace.DefaultImageLow,
 		"`PERCENT` of that disk down to which they are removed then")
 	cmd.Flags().IntVar(&f.pulls, "pulls", containerd.DefaultPulls,
 		"how many images are pulled at a time; one slot is kept from the registry that is pulled from most, "+

@@ -3,7 +3,7 @@ package serving
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/cli/session"
 )
 
@@ -11,10 +11,10 @@ import (
 type pressureFlags struct{ stall, free float64 }
 
 func (p *pressureFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().Float64Var(&p.stall, "pressure-stall", agent.DefaultPressureStall,
+	cmd.Flags().Float64Var(&p.stall, "pressure-stall", usage.DefaultPressureStall,
 		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a "+
 			"task away, where the kernel tells")
-	cmd.Flags().Float64Var(&p.free, "pressure-free", agent.DefaultPressureFree,
+	cmd.Flags().Float64Var(&p.free, "pressure-free", usage.DefaultPressureFree,
 		"`PERCENT` of the memory that is free below which the node is short of it, where the kernel does "+
 			"not tell how long tasks wait")
 }

@@ -14,7 +14,13 @@ import (
 	"github.com/berthd/berth/internal/agent"
 	"github.com/berthd/berth/internal/agent/artifact"
 	"github.com/berthd/berth/internal/agent/devices"
+	"github.com/berthd/berth/internal/agent/diskspace"
+	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/network"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/pki"
@@ -47,11 +53,11 @@ type Config struct {
 	// Subnet is what the addresses of tasks are of that have a network of their own.
 	Subnet netip.Prefix
 	// Names says how questions for names are answered.
-	Names agent.NamesConfig
+	Names nameserver.Config
 	// SecretsDir is the folder in memory for secrets, "" for the agent's own choice.
 	SecretsDir string
 	// What the node lends of its folders.
-	HostVolumes []agent.HostVolume
+	HostVolumes []volumes.HostVolume
 	HostPaths   []string
 	// Egress is for the artifacts of tasks.
 	Egress egress.Policy
@@ -109,34 +115,29 @@ func Run(ctx context.Context, c Config) error {
 		defer func() { _ = metrics.listener.Close() }()
 	}
 	a, err := agent.New(agent.Config{
-		Samples:   samples,
 		Name:      c.Name,
 		DataDir:   c.DataDir,
 		Source:    agent.FromClient(client),
 		Executors: c.Executors.list,
 		Retired:   c.Executors.retired,
+		Logger:    c.Log,
+		Tracer:    tracer,
 
-		Credentials: c.Executors.logins,
-		Logger:      c.Log,
-		Labels:      c.Labels,
-		Address:     c.Address,
-		Version:     version.String(),
-		Tracer:      tracer,
-
-		Devices: c.Finder.Find,
-		Networks: network.New(
-			network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
-		Names:         c.Names,
-		CPUs:          c.CPUs,
-		SecretsDir:    c.SecretsDir,
-		HostVolumes:   c.HostVolumes,
-		HostPaths:     c.HostPaths,
-		Artifacts:     artifact.Config{Egress: c.Egress},
-		ReservedPorts: c.ReservedPorts,
-		PressureStall: c.PressureStall,
-		PressureFree:  c.PressureFree,
-		ImageHigh:     c.ImageHigh,
-		ImageLow:      c.ImageLow,
+		Machine: machine.Config{
+			Labels: c.Labels, Version: version.String(), Address: c.Address, ReservedPorts: c.ReservedPorts,
+			Devices: c.Finder.Find,
+			Networks: network.New(
+				network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
+		},
+		Measure: usage.Config{
+			Samples: samples, Pressure: usage.Thresholds{Stall: c.PressureStall, Free: c.PressureFree},
+		},
+		Volumes:   volumes.Config{Host: c.HostVolumes, Paths: c.HostPaths},
+		Disks:     diskspace.Config{High: c.ImageHigh, Low: c.ImageLow},
+		Artifacts: artifact.Config{Egress: c.Egress},
+		CPUs:      c.CPUs,
+		Names:     c.Names,
+		Secrets:   secrets.Config{Dir: c.SecretsDir, Credentials: c.Executors.logins},
 	})
 	if err != nil {
 		return err

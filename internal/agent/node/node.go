@@ -1,0 +1,72 @@
+// Package node holds what all parts of an agent share: the node's name and folders, its clocks and random numbers, its
+// log, and the goroutines that the agent waits for when it ends.
+package node
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/clause"
+	"github.com/berthd/berth/internal/executor"
+)
+
+// Node is what all parts of an agent share. Its fields do not change after the agent was made, so all goroutines may
+// read them.
+type Node struct {
+	// Name of the node.
+	Name string
+	// DataDir holds all files of the agent. A Volatile agent has none.
+	DataDir  string
+	Volatile bool
+	Logger   *slog.Logger
+	// Boot is the boot-time clock (P9.1): never 0, never going back while the machine runs.
+	Boot func() time.Duration
+	// Random returns numbers in [0, 1) for jitter.
+	Random func() float64
+	// Without disables clauses of the protocol, in tests only.
+	Without clause.Set
+
+	work sync.WaitGroup
+}
+
+// Now returns the time on both clocks.
+func (n *Node) Now() attempt.Now { return attempt.Now{Boot: n.Boot(), Wall: time.Now()} }
+
+// Go runs f on a goroutine that Wait waits for.
+func (n *Node) Go(f func()) { n.work.Go(f) }
+
+// Wait waits until all goroutines of Go have ended.
+func (n *Node) Wait() { n.work.Wait() }
+
+// NewBackoff returns a backoff between the shortest and the longest waiting time.
+func (n *Node) NewBackoff(shortest, longest time.Duration) *Backoff {
+	return &Backoff{shortest: shortest, longest: longest, random: n.Random}
+}
+
+// TaskDir is the folder of all files of an attempt except its volumes and logs.
+func (n *Node) TaskDir(uuid string) string { return filepath.Join(n.DataDir, "tasks", uuid) }
+
+// RunDir is the folder of one run of a container. The path is short because sockets are made in it.
+func (n *Node) RunDir(uuid string, id executor.ID) string {
+	return filepath.Join(n.TaskDir(uuid), strings.TrimPrefix(string(id), uuid+"-"))
+}
+
+// LogRoot is the folder of the logs of all attempts, with one folder each.
+func (n *Node) LogRoot() string { return filepath.Join(n.DataDir, "logs") }
+
+// LogDir is the folder of the logs of all runs of a container.
+func (n *Node) LogDir(uuid, container string) string {
+	return filepath.Join(n.LogRoot(), uuid, container)
+}
+
+// Nudge puts a value into a channel of capacity 1, unless it holds one already. It never blocks.
+func Nudge(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}

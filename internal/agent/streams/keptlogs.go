@@ -1,0 +1,49 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// errNoOutput means that the node has neither the task nor its logs.
+var errNoOutput = errors.New("the node neither has the task nor output of it")
+
+// serveKept writes the logs of an attempt with nothing else left.
+func (s *Server) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest,
+	to *json.Encoder,
+) error {
+	if !plainUUID(r.UUID) {
+		return errNoOutput
+	}
+	containers, err := os.ReadDir(filepath.Join(s.Node.LogRoot(), r.UUID))
+	if err != nil {
+		return errNoOutput
+	}
+	ask.Follow = false
+	out := &lineWriter{to: to}
+	for _, c := range containers {
+		if r.Container != "" && r.Container != c.Name() {
+			continue
+		}
+		if err := logs.Read(ctx, s.Node.LogDir(r.UUID, c.Name()), options(ask, nil), out.from(c.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainUUID reports whether s has only letters, digits and "-", so that it names a folder and is not a path.
+func plainUUID(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-' {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,57 @@
+package task
+
+import (
+	"context"
+
+	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/facts"
+	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/reports"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/services"
+	"github.com/berthd/berth/internal/agent/state"
+	"github.com/berthd/berth/internal/agent/volumes"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/telemetry"
+)
+
+// CheckConfig replaces how attempts check ports and programs.
+type CheckConfig struct {
+	// PortFree returns nil if a task could listen on the port now. Default: it tries to listen.
+	PortFree func(port int) error
+	// Probe, unless nil, replaces the network in http and tcp checks.
+	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
+}
+
+// SetDefaults sets the functions that are missing.
+func (c *CheckConfig) SetDefaults() {
+	if c.PortFree == nil {
+		c.PortFree = facts.PortFree
+	}
+}
+
+// Parts are the parts of the agent that attempts use. They do not change while attempts run.
+type Parts struct {
+	*node.Node
+
+	Store     *state.Store
+	Reports   *reports.Reports
+	Facts     func() cluster.Facts
+	Executors *machine.Executors
+	Volumes   *volumes.Store
+	Networks  *machine.TaskNetworks
+	Pins      *pins.Pins
+	Specs     *Specs
+	Artifacts *artifact.Store
+	Secrets   *secrets.Provider
+	Services  *services.Provider
+	Tracer    *telemetry.Tracer // nil records nothing
+	Checks    CheckConfig
+	// TTLWindow returns when updates of ttl checks could have arrived.
+	TTLWindow func() lifecycle.TTLWindow
+	// Forget drops an attempt of which nothing is left, unless an event waits in its inbox.
+	Forget func(t *Task) bool
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/berthd/berth/internal/agent/addresses"
+	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/diskspace"
+	"github.com/berthd/berth/internal/agent/images"
+	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/nameserver"
+	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/reports"
+	"github.com/berthd/berth/internal/agent/requests"
+	"github.com/berthd/berth/internal/agent/secrets"
+	"github.com/berthd/berth/internal/agent/services"
+	"github.com/berthd/berth/internal/agent/streams"
+	"github.com/berthd/berth/internal/agent/task"
+	"github.com/berthd/berth/internal/agent/usage"
+	"github.com/berthd/berth/internal/agent/volumes"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// wire makes the parts of an agent and connects them. The configuration is complete and valid.
+func wire(c Config) *Agent {
+	n := &node.Node{
+		Name: c.Name, DataDir: c.DataDir, Volatile: c.Volatile, Logger: c.Logger, Boot: c.Clock.Boot,
+		Random: c.Clock.Random, Without: c.Without,
+	}
+	a := &Agent{node: n, config: c}
+	execs := machine.NewExecutors(n, c.Executors, c.Retired)
+	provider, _ := c.Source.(secrets.Source)
+	session := func() uint64 { return a.sessions.marks.Session() }
+	memory := &secrets.Memory{Node: n, Given: c.Secrets.Dir, Provided: provider != nil}
+
+	a.attempts = &attempts{}
+	a.orphans = &orphans{node: n, executors: execs, attempts: a.attempts}
+	lent := volumes.NewFolders(n, c.Volumes)
+	a.volumes = &volumes.Store{
+		Node: n, Folders: lent, Owner: execs, Attempts: a.attempts.statuses, Orphans: a.orphans.tasks,
+		Changed: func() { a.machine.RequestProbe() },
+	}
+	a.sizes = &volumes.Sizes{Node: n, Store: a.volumes}
+	a.networks = machine.NewTaskNetworks(n, c.Machine.Networks)
+	found := machine.NewDevices(n, c.Machine.Devices)
+	a.machine = machine.New(n, c.Machine, execs, &machine.Images{Node: n, Executors: execs, Used: a.attempts.images},
+		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks)
+	a.pins = &pins.Pins{Node: n, CPUs: c.CPUs, Executors: execs, Attempts: a.attempts.statuses}
+
+	a.services = addresses.New(n)
+	bridge, _ := c.Machine.Networks.(nameserver.Networks)
+	a.names = nameserver.New(n, c.Names, a.services, bridge)
+	specs := &task.Specs{
+		Node: n, Facts: a.machine.Facts, Devices: found, Pins: a.pins, Folders: lent, Names: a.names,
+		Credentials: c.Secrets.Credentials,
+	}
+	stats := &usage.Statistics{Facts: a.machine.Facts}
+	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
+	a.reports = &reports.Reports{Node: n, Source: c.Source, Stats: stats, Answered: window.extend}
+	a.attempts.reports = a.reports
+	inUse := &images.Wanted{Attempts: a.attempts.statuses}
+	a.cleaner = &diskspace.Cleaner{
+		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse,
+		ReportedSweep: stats.Sweep, Changed: a.machine.RequestProbe,
+	}
+	imageRequests := &images.Server{
+		Node: n, Executors: execs, Wanted: inUse, Changed: a.machine.RequestProbe,
+		Logins: &secrets.Logins{Node: n, Source: provider, Session: session, Own: c.Secrets.Credentials},
+	}
+	a.requests = &usage.RequestRates{Node: n, Attempts: a.attempts.statuses, Count: a.countRequests()}
+	a.meter = &usage.NodeMeter{
+		Node: n, Config: c.Measure, Facts: a.machine.Facts, Disks: a.cleaner, Stats: stats,
+		Tasks: &usage.TaskMeter{
+			Node: n, Executors: execs, Attempts: a.attempts.statuses, Requests: a.requests, Storage: a.sizes,
+			Samples: c.Measure.Samples,
+		},
+	}
+	a.logs = &logKeeper{node: n, has: a.attempts.has}
+
+	a.parts = &task.Parts{
+		Node: n, Reports: a.reports, Facts: a.machine.Facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
+		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts,
+		Secrets: &secrets.Provider{
+			Node: n, Memory: memory, Source: provider, Session: session, Own: c.Secrets.Credentials,
+		},
+		Services: &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
+		Tracer:   c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
+	}
+	a.recovery = &recovery{
+		node: n, parts: a.parts, facts: a.machine.Facts, executors: execs, attempts: a.attempts, orphans: a.orphans,
+	}
+	a.sessions = &sessions{
+		node: n, source: c.Source, machine: a.machine, stats: stats, reports: a.reports, directory: a.services,
+		orphans: a.orphans, attempts: a.attempts, window: window,
+		assignments: &assignments{
+			node: n, parts: a.parts, facts: a.machine.Facts, attempts: a.attempts, orphans: a.orphans,
+			reports: a.reports,
+		},
+		streams: &streams.Server{
+			Node: n, Source: c.Source, Task: a.attempts.find, Facts: a.machine.Facts, Images: imageRequests,
+			Volumes: &volumes.Server{Node: n, Store: a.volumes, Sizes: a.sizes},
+		},
+	}
+	return a
+}
+
+// openArtifacts returns the node's store of artifacts. It touches no file before the first request.
+func openArtifacts(c *Config) *artifact.Store {
+	settings := c.Artifacts
+	if settings.Dir == "" {
+		settings.Dir = filepath.Join(c.DataDir, "artifacts")
+	}
+	if settings.Logger == nil {
+		settings.Logger = c.Logger
+	}
+	return artifact.New(settings)
+}
+
+// countRequests returns the function that reads the request counters of programs.
+func (a *Agent) countRequests() func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error) {
+	if given := a.config.Measure.Requests; given != nil {
+		return given
+	}
+	reader := requests.New()
+	return func(ctx context.Context, port int, m cluster.RequestCounter) (float64, error) {
+		return reader.Count(ctx, a.machine.Facts().Address, port, m)
+	}
+}
+
+// capabilities are facts that follow from the agent's configuration.
+type capabilities struct{ services, artifacts bool }
+
+// AddFacts adds the capabilities.
+func (c capabilities) AddFacts(_ context.Context, f *cluster.Facts) {
+	f.Services, f.Artifacts = c.services, c.artifacts
+}
+
+// canFollow reports whether the agent can follow services.
+func canFollow(c *Config) bool {
+	_, asks := c.Source.(addresses.Source)
+	return asks && !c.Volatile
+}
