@@ -76,11 +76,11 @@ func (s *server) crashIfDue(moment string, matches func(*crashPoint) bool) bool 
 		return false
 	}
 	s.w.crashes.Add(1)
-	s.w.witness.countLeaderFaults(1)
+	s.w.checker.liveness.countLeaderFaults(1)
 	s.w.background.Go(func() {
 		s.host.hold(1)
 		sleep(s.w.ctx, hit.down)
-		s.w.witness.countLeaderFaults(-1)
+		s.w.checker.liveness.countLeaderFaults(-1)
 		s.host.release()
 	})
 	<-s.ctx.Done() // wait until this life has ended

@@ -12,7 +12,7 @@
 // order of goroutines that wake at one moment is not determined. A failing story therefore fails most times, not
 // always.
 //
-// A witness sees every revision of the store and every start and end of a program. It knows what was acknowledged to
+// A checker sees every revision of the store and every start and end of a program. It knows what was acknowledged to
 // users and agents. It checks all of this against the invariants in invariants.go. A breach is shrunk to a short story
 // and printed with the command that replays it.
 package sim

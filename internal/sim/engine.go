@@ -59,7 +59,7 @@ func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Re
 		l.w.background.Go(func() {
 			time.Sleep(disk.late) // in-bubble: every world is in one
 			result, err := l.Engine.Commit(l.w.ctx, groups)
-			l.w.witness.checkCommit(me, groups, result, err)
+			l.w.checker.leadership.checkCommit(me, groups, result, err)
 		})
 		return store.Result{}, fmt.Errorf("late: %w", store.ErrUnknown)
 	}
@@ -70,7 +70,7 @@ func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Re
 		return store.Result{}, fmt.Errorf("killed: %w", store.ErrUnknown)
 	}
 	result, err := l.Engine.Commit(ctx, groups)
-	l.w.witness.checkCommit(me, groups, result, err)
+	l.w.checker.leadership.checkCommit(me, groups, result, err)
 	if err != nil {
 		return result, err
 	}

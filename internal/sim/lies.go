@@ -66,7 +66,7 @@ func (l *lies) report(r *transport.Report, w *World) {
 		add(l.old[d.of(len(l.old))])
 	}
 	if l.now[lieForeign] > 0 {
-		if o, ok := w.witness.attemptElsewhere(r.Node, &d); ok {
+		if o, ok := w.checker.attemptElsewhere(r.Node, &d); ok {
 			o.State, o.Health = cluster.StateFailed, cluster.HealthUnknown
 			add(o)
 		}

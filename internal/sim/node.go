@@ -52,7 +52,7 @@ func newNode(w *World, name string) *node {
 		}
 		return nil
 	}}
-	n.machine.SetObserver(func(r fake.Run) { w.witness.programChanged(n, r) })
+	n.machine.SetObserver(func(r fake.Run) { w.checker.programs.programChanged(n, r) })
 	n.machine.SetTrouble(n.fault)
 	return n
 }

@@ -41,7 +41,7 @@ func (w *World) play() {
 // world.
 func (w *World) waitUntil(at time.Duration) bool {
 	for {
-		if w.options.StopAtOnce && w.witness.broken() {
+		if w.options.StopAtOnce && w.checker.broken() {
 			return false
 		}
 		left := at - time.Since(w.began)
@@ -49,14 +49,8 @@ func (w *World) waitUntil(at time.Duration) bool {
 			return true
 		}
 		time.Sleep(min(left, 5*time.Second)) // in-bubble: every world is in one
-		w.witness.checkDeadNodes()
+		w.checker.liveness.checkDeadNodes()
 	}
-}
-
-func (v *witness) broken() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.faults) > 0
 }
 
 // actions returns the actions at the begin and end of an event; either may be nil.
@@ -83,7 +77,7 @@ func (w *World) actions(e Event) (begin, end func()) {
 	case Load:
 		return func() { w.external.set(e.Arg) }, nil
 	default:
-		w.witness.reportBreach("converges", "the story has an unknown fault: %s", e.String())
+		w.checker.reportBreach("converges", "the story has an unknown fault: %s", e.String())
 		return nil, nil
 	}
 	if strings.Contains(e.Target, "n") { // an agent's link does not hinder leaders
@@ -92,13 +86,13 @@ func (w *World) actions(e Event) (begin, end func()) {
 	return w.withLeaderFault(begin, end)
 }
 
-// withLeaderFault reports to the witness that a fault hinders leaders meanwhile.
+// withLeaderFault tells the checker that a fault hinders leaders meanwhile.
 func (w *World) withLeaderFault(begin, end func()) (b, e func()) {
-	return func() { w.witness.countLeaderFaults(1); begin() }, func() {
+	return func() { w.checker.liveness.countLeaderFaults(1); begin() }, func() {
 		if end != nil {
 			end()
 		}
-		w.witness.countLeaderFaults(-1)
+		w.checker.liveness.countLeaderFaults(-1)
 	}
 }
 
@@ -110,7 +104,7 @@ func (w *World) actServer(e Event) (begin, end func()) {
 	case CrashAt:
 		k, err := parseCrashPoint(e)
 		if err != nil {
-			w.witness.reportBreach("converges", "%s: %v", e.String(), err)
+			w.checker.reportBreach("converges", "%s: %v", e.String(), err)
 			return func() {}, nil
 		}
 		return func() { w.disk.set(func(d *disk) { d.crashPoints = append(d.crashPoints, k) }) }, nil
@@ -193,7 +187,7 @@ func (w *World) actNode(e Event) (begin, end func()) {
 		return func() {
 			n.hold(1)
 			if e.Fault != Wipe {
-				w.witness.excuseNode(n.name)
+				w.checker.excuseNode(n.name)
 				n.reboot()
 			}
 			if e.Fault != Reboot {
@@ -204,7 +198,7 @@ func (w *World) actNode(e Event) (begin, end func()) {
 		return func() {
 			for _, r := range n.machine.History() {
 				if r.Ended.IsZero() {
-					w.witness.excuseAttempt(r.Labels["berth.uuid"])
+					w.checker.excuseAttempt(r.Labels["berth.uuid"])
 					_ = n.machine.Kill(r.ID)
 					return
 				}
@@ -215,9 +209,9 @@ func (w *World) actNode(e Event) (begin, end func()) {
 			return func() { n.addLateStarts(1) }, func() { n.addLateStarts(-1) }
 		}
 		return func() {
-			w.witness.trouble(n.name, 1)
+			w.checker.trouble(n.name, 1)
 			n.addTrouble(1)
-		}, func() { n.addTrouble(-1); w.witness.trouble(n.name, -1) }
+		}, func() { n.addTrouble(-1); w.checker.trouble(n.name, -1) }
 	case Pressure:
 		return func() { n.pressed.Add(1) }, func() { n.pressed.Add(-1) }
 	case DiskFails:
@@ -243,26 +237,17 @@ func (n *node) addTrouble(by int) {
 	n.trouble = max(0, n.trouble+by)
 }
 
-// excuseAttempt records that an attempt's program is ended from outside.
-func (v *witness) excuseAttempt(uuid string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if a := v.attempts[uuid]; a != nil {
-		a.excused = true
-	}
-}
-
 // overwriteRecords overwrites the records of one task of a node (P3.9).
 func (w *World) overwriteRecords(e Event) {
-	w.witness.mu.Lock()
+	w.checker.mu.Lock()
 	var keys []string
-	for key := range w.witness.records {
+	for key := range w.checker.records {
 		if strings.HasPrefix(key, "state/"+e.Target+"/") || e.Arg == "status" &&
 			strings.HasPrefix(key, "status/"+e.Target+"/") {
 			keys = append(keys, key)
 		}
 	}
-	w.witness.mu.Unlock()
+	w.checker.mu.Unlock()
 	if len(keys) == 0 {
 		return
 	}
@@ -277,7 +262,7 @@ func (w *World) overwriteRecords(e Event) {
 		}
 		ops[0].Value = bytes.Replace(r.Value, []byte(`,"seal":`),
 			[]byte(`,"stop":{"class":"mandatory","reason":"cancelled","ended":true},"seal":`), 1)
-		w.witness.noteEdit(ops[0].Value)
+		w.checker.lifecycle.noteEdit(ops[0].Value)
 	}
 	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok &&
 		(e.Arg == "both" || e.Arg == "delete") {

@@ -69,13 +69,3 @@ func (u *user) propose(ctx context.Context, s *server, rec *cluster.Rebalancing,
 	}
 	_, _ = s.engine.Commit(ctx, []store.Group{unit.Group})
 }
-
-// checkMoves describes a rebalancing that has not ended.
-func (w *World) checkMoves(_ *server, s *store.Snapshot) string {
-	for e := range s.Rebalancings() {
-		if e.Value.Running() {
-			return fmt.Sprintf("rebalancing %d has not ended: %+v", e.Value.ID, e.Value.Moves)
-		}
-	}
-	return ""
-}

@@ -1,14 +1,8 @@
 package sim
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"time"
-
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
-	"github.com/berthd/berth/internal/store"
 )
 
 // endFaults ends all faults.
@@ -33,7 +27,7 @@ func (w *World) endFaults() {
 		n.mu.Unlock()
 		if n.lies.hasLied() { // nobody knows what a lying node runs
 			n.kill()
-			w.witness.excuseNode(n.name)
+			w.checker.excuseNode(n.name)
 			n.reboot()
 			n.lies.stop()
 		}
@@ -55,38 +49,8 @@ func (w *World) endFaults() {
 		}
 	}
 	w.external.set("25")
-	w.generations = w.witness.generations()
-	w.witness.endFaults()
-}
-
-// generations returns the generations of all services, as they are written.
-func (v *witness) generations() map[string]uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	all := map[string]uint64{}
-	for key, r := range v.records { // order-free: each by itself
-		if s, err := store.Decode[cluster.Service](r.Value); err == nil && strings.HasPrefix(key, "service/") {
-			all[s.Name] = s.Generation
-		}
-	}
-	return all
-}
-
-// retryFailedRollouts lets the user restart rollouts that failed because of faults. By design a rollout that ended
-// while nodes or servers were away is left to people. A version that was requested after the faults has to succeed by
-// itself. It reports false if a write was not acknowledged.
-func (w *World) retryFailedRollouts(s *store.Snapshot) bool {
-	for e := range s.Services("") {
-		name := e.Value.Name
-		r, ok := s.Rollout(inCluster, name)
-		if !ok || r.Value.State != cluster.RolloutFailed || r.Value.Generation != w.generations[name] ||
-			e.Value.Generation != w.generations[name] {
-			continue
-		}
-		delete(w.generations, name)
-		w.orderUser(Event{Target: name, Arg: "finish"})
-	}
-	return w.awaitUserWrites()
+	w.generations = w.checker.generations()
+	w.checker.liveness.endFaults()
 }
 
 // awaitUserWrites waits until the user's orders are written, and reports false if that takes too long.
@@ -97,18 +61,11 @@ func (w *World) awaitUserWrites() bool {
 		case <-w.user.idle:
 			limit.Stop()
 		case <-limit.C:
-			w.witness.reportBreach("converges", "a user's write was not acknowledged within 5m without faults")
+			w.checker.reportBreach("converges", "a user's write was not acknowledged within 5m without faults")
 			return false
 		}
 	}
 	return true
-}
-
-func (v *witness) endFaults() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.leaderFaults, v.quietSince = 0, time.Now()
-	v.addToChronicle("CALM")
 }
 
 func (l *lies) stop() {
@@ -119,7 +76,7 @@ func (l *lies) stop() {
 
 // settle waits until the state is as users want it.
 func (w *World) settle() {
-	if w.options.StopAtOnce && w.witness.broken() {
+	if w.options.StopAtOnce && w.checker.broken() {
 		return
 	}
 	if w.story.Has(Noise, EngineLate) { // messages still under way arrive
@@ -129,14 +86,14 @@ func (w *World) settle() {
 		return
 	}
 	began := time.Now()
-	wrong := w.firstMismatch()
+	wrong := convergenceCheck{w}.firstMismatch()
 	for pause := time.Second; wrong != "" && time.Since(began) < settleLimit; pause = min(2*pause, 10*time.Second) {
 		time.Sleep(pause) // in-bubble: every world is in one
-		w.witness.checkDeadNodes()
-		if w.options.StopAtOnce && w.witness.broken() {
+		w.checker.liveness.checkDeadNodes()
+		if w.options.StopAtOnce && w.checker.broken() {
 			return
 		}
-		wrong = w.firstMismatch()
+		wrong = convergenceCheck{w}.firstMismatch()
 	}
 	if wrong != "" {
 		invariant := "converges"
@@ -145,147 +102,7 @@ func (w *World) settle() {
 				invariant = name
 			}
 		}
-		w.witness.reportBreach(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
+		w.checker.reportBreach(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
 	}
-	w.witness.checkSpecs()
-}
-
-// firstMismatch describes the first difference from what users want, or nothing.
-func (w *World) firstMismatch() string {
-	leader := w.leader()
-	if leader == nil {
-		return "nobody leads"
-	}
-	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
-	defer cancel()
-	s, err := leader.tables.Settled(ctx)
-	if err != nil {
-		return fmt.Sprintf("the tables of the leader: %v", err)
-	}
-	if !w.retryFailedRollouts(s) {
-		return "a write is not acknowledged"
-	}
-	for _, check := range []func(*server, *store.Snapshot) string{
-		w.checkNodes, w.checkServices, w.checkJobs,
-		w.checkWaiting, w.checkPrograms, w.checkMoves,
-	} {
-		if wrong := check(leader, s); wrong != "" {
-			return wrong
-		}
-	}
-	if left := w.leftovers(s); len(left) > 0 {
-		return fmt.Sprintf("left over: %v", left)
-	}
-	return ""
-}
-
-func (w *World) checkNodes(_ *server, s *store.Snapshot) string {
-	for _, n := range w.nodes {
-		e, ok := s.Node(n.name)
-		if !ok || e.Value.State != cluster.NodeReady || e.Value.Domain != cluster.DefaultDomain {
-			return fmt.Sprintf("node %s is not ready: %+v", n.name, e.Value)
-		}
-	}
-	return ""
-}
-
-func (w *World) checkServices(_ *server, s *store.Snapshot) string {
-	for e := range s.Services("") {
-		want := e.Value
-		if want.Deleted {
-			return want.Name + " is not removed"
-		}
-		if want.Name == "big" {
-			continue
-		}
-		n := 0
-		for row := range s.Attempts(want.Owner()) {
-			if row.Outcome == nil && row.Observed.Healthy() && row.Desired != nil &&
-				row.Desired.Definition == want.Definition && row.Desired.Stop == nil {
-				n++
-			}
-		}
-		desired := want.Desired()
-		switch at, _ := s.Wanted(want.Cluster, want.Name); {
-		case want.Mode == cluster.ModeDaemon && !want.Stopped:
-			desired = len(w.nodes)
-		case want.Scaling != nil:
-			desired = at.Value.Desired()
-		}
-		if n != desired {
-			return fmt.Sprintf("%s has %d healthy tasks, want %d", want.Name, n, desired)
-		}
-	}
-	return ""
-}
-
-func (w *World) checkJobs(_ *server, s *store.Snapshot) string {
-	for e := range s.Jobs("") {
-		var tasks []reconciler.Task
-		for row := range s.Attempts(e.Value.Owner()) {
-			tasks = append(tasks, reconciler.Task{Attempt: row.Attempt})
-		}
-		st := reconciler.StatusOfJob(reconciler.JobInput{Owner: e.Value.Owner(), Spec: e.Value, Tasks: tasks})
-		if !st.Done() || st.Running > 0 {
-			return fmt.Sprintf("%s is %s: %+v", e.Value.Name, st.State, st)
-		}
-	}
-	return ""
-}
-
-func (w *World) checkWaiting(leader *server, s *store.Snapshot) string {
-	e, ok := s.Service(inCluster, "big")
-	if !ok {
-		return ""
-	}
-	if r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", e.Value.Generation, 0)); !ok ||
-		r.Sentence == "" {
-		return "reason: a task waits without a reason"
-	}
-	return ""
-}
-
-// checkPrograms compares the running programs with the wanted ones.
-func (w *World) checkPrograms(_ *server, s *store.Snapshot) string {
-	if w.witness.restored || w.witness.overwritten {
-		return "" // attempts that the store forgot go on (P1.7)
-	}
-	for _, n := range w.nodes {
-		for _, r := range n.machine.History() {
-			if !r.Ended.IsZero() {
-				continue
-			}
-			uuid := r.Labels["berth.uuid"]
-			wanted := false
-			for row := range s.NodeAttempts(n.name) {
-				if d := row.Desired; d != nil && d.UUID == uuid && d.Stop == nil && row.Outcome == nil {
-					wanted = true
-				}
-			}
-			if !wanted {
-				return fmt.Sprintf("leaked: %s of %s runs on %s", uuid, r.Labels["berth.task"], n.name)
-			}
-		}
-	}
-	return ""
-}
-
-// leftovers lists records that should be gone once all faults have ended.
-func (w *World) leftovers(s *store.Snapshot) (left []string) {
-	for e := range s.Plans() {
-		settled := e.Created == e.Modified && len(e.Value.Owners) == 0
-		if len(e.Value.Owners) > 0 || e.Value.Seq != s.LastPlan() && !settled {
-			left = append(left, e.Key)
-		}
-	}
-	for row := range s.AllAttempts() {
-		if !row.Standing() {
-			continue
-		}
-		parts, _ := row.Task.Parts()
-		if _, ok := s.Service(parts.Cluster, parts.Owner); parts.Step != "" || !ok {
-			left = append(left, fmt.Sprintf("%s/%d on %s", row.Task, row.Number, row.Node))
-		}
-	}
-	return left
+	w.checker.specs.checkSpecs()
 }

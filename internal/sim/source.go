@@ -47,7 +47,7 @@ func (s *source) Register(ctx context.Context, r transport.Registration) (transp
 	w, err := call(ctx, s.w.net, s.n.name, h.id, "register", far, func(ctx context.Context) (transport.Welcome, error) {
 		w, err := far.dispatch.Register(ctx, r)
 		if err == nil {
-			s.w.witness.registered(r.Node, r.Previous, w.Session)
+			s.w.checker.liveness.registered(r.Node, r.Previous, w.Session)
 		}
 		return w, err
 	})
@@ -57,7 +57,7 @@ func (s *source) Register(ctx context.Context, r transport.Registration) (transp
 		s.server, s.failed = far, 0
 		s.mu.Unlock()
 		s.n.connected.Store(&h.id)
-		s.w.witness.heard(s.n.name)
+		s.w.checker.heard(s.n.name)
 	case !errors.Is(err, transport.ErrSession):
 		s.next()
 	}
@@ -99,8 +99,8 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 		s.mu.Lock()
 		s.failed = 0
 		s.mu.Unlock()
-		s.w.witness.heard(s.n.name)
-		s.w.witness.acknowledged(s.n, r.Tasks, func(uuid string) bool { _, no := reply.Refused[uuid]; return no })
+		s.w.checker.heard(s.n.name)
+		s.w.checker.lifecycle.acknowledged(s.n, r.Tasks, func(uuid string) bool { _, no := reply.Refused[uuid]; return no })
 		return reply, nil
 	}
 	if errors.Is(err, transport.ErrElsewhere) {

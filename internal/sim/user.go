@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,7 +175,7 @@ func (u *user) act(ctx context.Context, e Event) {
 			}
 		})
 	default:
-		u.w.witness.reportBreach("converges", "the story asks for %q", e.String())
+		u.w.checker.reportBreach("converges", "the story asks for %q", e.String())
 	}
 }
 
@@ -324,14 +323,14 @@ func try[T any](ctx context.Context, s *server, key string, draft func(old []byt
 	if err != nil {
 		panic(err) // a fault of the simulator
 	}
-	s.w.witness.noteWanted(key, value)
+	s.w.checker.specs.noteWanted(key, value)
 	result, err := s.engine.Commit(ctx, []store.Group{{
 		Compares: []store.Compare{{Key: key, Modified: r.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
 	}})
 	if err != nil || !result.Applied[0] {
 		return record, false
 	}
-	s.w.witness.noteAcknowledged(key, value)
+	s.w.checker.specs.noteAcknowledged(key, value)
 	return record, true
 }
 
@@ -376,72 +375,5 @@ func (u *user) decide(ctx context.Context, s *server, e store.Entry[cluster.Reco
 	unit.Compare(r.Key, r.Modified)
 	if unit.Put(e.Key, &next) == nil && unit.Put(r.Key, leader) == nil {
 		_, _ = s.engine.Commit(ctx, []store.Group{unit.Group}) // refused or lost, it is decided again
-	}
-}
-
-// noteWanted records a value that a user is about to write.
-func (v *witness) noteWanted(key string, value []byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	a := v.wantedSpecs[key]
-	if a == nil {
-		a = &wantedSpec{values: map[string]bool{}}
-		v.wantedSpecs[key] = a
-	}
-	a.values[string(value)] = true
-}
-
-// noteAcknowledged records that a user's write was acknowledged.
-func (v *witness) noteAcknowledged(key string, value []byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.wantedSpecs[key].acked = string(value)
-}
-
-// spec processes a change of a user's record. Only users write such a record, and the control plane removes it once it
-// is deleted.
-func (v *witness) spec(key string, c *store.Change, was store.Record) {
-	a := v.wantedSpecs[c.Key]
-	switch {
-	case v.restored:
-	case v.ownWrite(key, c, was): // the control plane took a version back, or made the job of a cron
-		if a != nil {
-			a.acked = string(c.Value)
-		}
-	case c.Deleted:
-		var s struct{ Deleted bool }
-		if d, err := store.Decode[struct{ Deleted bool }](was.Value); err == nil {
-			s = *d
-		}
-		if !s.Deleted {
-			v.breach("spec-lost", "%s was removed, and no user deleted it", key)
-		}
-		if a != nil {
-			a.acked = ""
-		}
-	case a == nil || !a.values[string(c.Value)]:
-		v.breach("spec-lost", "%s is %s, which no user asked for", key, c.Value)
-	}
-}
-
-// checkSpecs checks at the end that acknowledged writes of users still exist.
-func (v *witness) checkSpecs() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.restored {
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(v.wantedSpecs)) {
-		a := v.wantedSpecs[key]
-		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
-		if a.acked != "" && !stands {
-			v.breach("spec-lost", "%s is not there: %s", key, a.acked)
-		}
-		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
-			continue // written before its user heard that his own write was
-		}
-		if a.acked != "" && stands && string(r.Value) != a.acked {
-			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acked)
-		}
 	}
 }

@@ -38,7 +38,7 @@ type Options struct {
 	History bool
 	// StopAtOnce ends the world with the first breach.
 	StopAtOnce bool
-	// injected, unless nil, runs after the story: for tests of the witness.
+	// injected, unless nil, runs after the story: for tests of the checker.
 	injected func(*World)
 }
 
@@ -72,7 +72,7 @@ type World struct {
 	net        *network
 	disk       *disk
 	engine     *memory.Engine
-	witness    *witness
+	checker    *checker
 	hosts      []*host
 	nodes      []*node
 	byName     map[string]*node
@@ -114,10 +114,10 @@ func run(story *Story, options Options) Result {
 	}
 	w.net = newNetwork(w.random)
 	w.disk = newDisk(w.began)
-	w.witness = newWitness(story)
-	w.witness.verbose, w.witness.history = options.Verbose, options.History
+	w.checker = newChecker(story)
+	w.checker.verbose, w.checker.history = options.Verbose, options.History
 	w.engine = memory.New(memory.Options{
-		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: w.witness.observe,
+		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: w.checker.observe,
 	})
 	w.setUp()
 	w.play()
@@ -128,9 +128,9 @@ func run(story *Story, options Options) Result {
 	w.settle()
 	w.end(cancel)
 	return Result{
-		Violations: w.witness.faults, Chronicle: w.witness.log, Starts: w.witness.starts, Ends: w.witness.ends,
-		Revisions: w.revision(), Leaders: len(w.witness.leaders), Deeds: w.witness.deeds, Took: time.Since(w.began),
-		Crashes: int(w.crashes.Load()), Digest: hex.EncodeToString(w.witness.digest.Sum(nil)), History: w.witness.lines,
+		Violations: w.checker.faults, Chronicle: w.checker.log, Starts: w.checker.programs.starts, Ends: w.checker.programs.ends,
+		Revisions: w.revision(), Leaders: len(w.checker.leaders), Deeds: w.checker.deeds, Took: time.Since(w.began),
+		Crashes: int(w.crashes.Load()), Digest: hex.EncodeToString(w.checker.digest.Sum(nil)), History: w.checker.lines,
 	}
 }
 
@@ -145,8 +145,8 @@ func (w *World) revision() uint64 {
 // setUp creates the world: its definitions, a service that fits nowhere, servers and nodes.
 func (w *World) setUp() {
 	for _, d := range definitions() {
-		w.witness.cpu[d.Ref()] = d.Demand().CPU
-		w.witness.definitions[d.Ref()] = d
+		w.checker.cpu[d.Ref()] = d.Demand().CPU
+		w.checker.definitions[d.Ref()] = d
 		value, err := store.Encode(d)
 		if err == nil {
 			_, err = w.engine.Commit(w.ctx,
@@ -277,7 +277,7 @@ func (w *World) restore(raw bool) {
 	if !raw && !w.options.Without.Off(clause.Incarnation) {
 		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 		if err := store.Reincarnate(ctx, w.engine, prefix, "a snapshot was restored"); err != nil {
-			w.witness.reportBreach("converges", "restore: %v", err)
+			w.checker.reportBreach("converges", "restore: %v", err)
 		}
 		cancel()
 	}

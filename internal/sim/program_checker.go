@@ -9,8 +9,14 @@ import (
 	"github.com/berthd/berth/internal/executor/fake"
 )
 
+// programChecker checks the starts and ends of programs.
+type programChecker struct {
+	*observation
+	starts, ends int
+}
+
 // programChanged processes the start or the end of a program. It runs under the machine's lock.
-func (v *witness) programChanged(n *node, r fake.Run) {
+func (v *programChecker) programChanged(n *node, r fake.Run) {
 	uuid := r.Labels["berth.uuid"]
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -41,17 +47,8 @@ func (v *witness) programChanged(n *node, r fake.Run) {
 	}
 }
 
-// trouble records the begin (1) or end (-1) of faults of a node's executor.
-func (v *witness) trouble(node string, by int) {
-	v.excuseNode(node)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s := v.nodeView(node)
-	s.trouble = max(0, s.trouble+by)
-}
-
 // started processes the start of a program.
-func (v *witness) started(n *node, a *attempt) {
+func (v *programChecker) started(n *node, a *attempt) {
 	v.starts++
 	v.addToChronicle("program of %s/%d (%s) on %s starts", a.task, a.number, a.uuid, n.name)
 	a.starts++
@@ -99,13 +96,4 @@ func replaced(a *attempt) bool {
 			cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint,
 			cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced,
 		}, o.Reason)
-}
-
-// excuseNode records that programs on a node may be ended or started from outside.
-func (v *witness) excuseNode(node string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for a := range v.nodeView(node).attempts { // order-free: all of them
-		a.excused = true
-	}
 }

@@ -18,13 +18,13 @@ import (
 
 // historyWriter writes impossible histories.
 type historyWriter struct {
-	v        *witness
+	v        *checker
 	revision uint64
 	node     *node
 }
 
 func newHistoryWriter(servers int) *historyWriter {
-	h := &historyWriter{v: newWitness(&Story{Seed: 1, Servers: servers, Nodes: 1})}
+	h := &historyWriter{v: newChecker(&Story{Seed: 1, Servers: servers, Nodes: 1})}
 	for _, d := range definitions() {
 		h.v.cpu[d.Ref()], h.v.definitions[d.Ref()] = d.Demand().CPU, d
 	}
@@ -116,8 +116,8 @@ func (h *historyWriter) ended(d *cluster.Desired, state cluster.State) {
 		prefix.Outcome(d.Task, d.Attempt), out)
 }
 
-func (h *historyWriter) runs(uuid string)  { h.v.programChanged(h.node, run1(uuid)) }
-func (h *historyWriter) stops(uuid string) { h.v.programChanged(h.node, ended1(uuid)) }
+func (h *historyWriter) runs(uuid string)  { h.v.programs.programChanged(h.node, run1(uuid)) }
+func (h *historyWriter) stops(uuid string) { h.v.programs.programChanged(h.node, ended1(uuid)) }
 
 func run1(uuid string) fake.Run {
 	return fake.Run{ID: executor.ID(uuid), Labels: map[string]string{"berth.uuid": uuid}, Started: time.Now()}
@@ -191,7 +191,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	},
 	"report-lost": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
-		h.v.acknowledged(h.node, []cluster.Observed{
+		h.v.lifecycle.acknowledged(h.node, []cluster.Observed{
 			{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed},
 		}, func(string) bool { return false })
 	},
@@ -205,8 +205,8 @@ var brokenHistories = map[string]func(h *historyWriter){
 			&cluster.Observed{Task: "c.web.1.0", Attempt: 1, UUID: "a", Node: "n2", State: cluster.StateFailed})
 	},
 	"session-back": func(h *historyWriter) {
-		h.v.registered("n1", 0, 1)
-		h.v.registered("n1", 0, 2)
+		h.v.liveness.registered("n1", 0, 1)
+		h.v.liveness.registered("n1", 0, 2)
 	},
 	"owner-changed": func(h *historyWriter) {
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "default"})
@@ -217,7 +217,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"below-minimum": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2}
 		value, _ := store.Encode(s)
-		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
+		h.v.specs.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		for i, id := range []string{"a", "b"} {
 			h.want(desired(id, i, 1))
@@ -236,7 +236,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"scaled-out": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2, Scaling: &cluster.Scaling{Min: 1, Max: 3}}
 		value, _ := store.Encode(s)
-		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
+		h.v.specs.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		time.Sleep(2 * decisionLag) // in-bubble: the test makes one
 		h.put(prefix.Scale(inCluster, "web"), &cluster.Scale{Count: 4, From: 2})
@@ -244,7 +244,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"daemon-twice": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Mode: cluster.ModeDaemon}
 		value, _ := store.Encode(s)
-		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
+		h.v.specs.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		h.want(desired("a", 0, 1))
 		h.want(desired("b", 1, 1))
@@ -258,7 +258,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 		h.v.heard("n1")
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1})
 		time.Sleep(2 * time.Minute) // in-bubble: the test makes one
-		h.v.checkDeadNodes()
+		h.v.liveness.checkDeadNodes()
 	},
 	"down-unjust": func(h *historyWriter) {
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1, Registered: time.Now()})
@@ -358,9 +358,9 @@ func TestWorldsThatDoNotSettle(t *testing.T) {
 		},
 		"reason": func(w *World) {
 			s := w.leader().tables.Snapshot()
-			wrong := w.checkWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
+			wrong := convergenceCheck{w}.checkWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
 			if name, _, ok := strings.Cut(wrong, ": "); ok {
-				w.witness.reportBreach(name, "%s", wrong)
+				w.checker.reportBreach(name, "%s", wrong)
 			}
 		},
 	}

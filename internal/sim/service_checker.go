@@ -1,68 +1,28 @@
 package sim
 
 import (
-	"cmp"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
+// serviceChecker checks that services keep their minimum, their bounds of scaling, and daemons their nodes.
+type serviceChecker struct {
+	*observation
+	// changedAt is the time at which a service's spec or count last changed, or one of its tasks got worse, by
+	// "<cluster>/<name>".
+	changedAt map[string]time.Time
+}
+
 // decisionLag is the time after a change of a service within which a decision may not have seen the change.
 const decisionLag = 2 * time.Second
 
 // noteServiceChange records that a service's spec or count changed, or that one of its tasks got worse.
-func (v *witness) noteServiceChange(service string) { v.changedAt[service] = time.Now() }
-
-// ownWrite reports whether the control plane may make a change of a spec: it takes a failed version back, and makes,
-// cancels and removes the jobs of crons.
-func (v *witness) ownWrite(key string, c *store.Change, was store.Record) bool {
-	if strings.HasPrefix(key, "job/") {
-		value := c.Value
-		if c.Deleted {
-			value = was.Value
-		}
-		j, err := store.Decode[cluster.Job](value)
-		if err != nil || j.Cron == "" {
-			return false
-		}
-		if was.Key == "" && !c.Deleted && !v.overwritten {
-			if v.moments[key] {
-				v.breach("moment-twice", "%s was made again", key)
-			}
-			v.moments[key] = true
-			v.deeds.Moments++
-		}
-		return true
-	}
-	if c.Deleted || !strings.HasPrefix(key, "service/") {
-		return false
-	}
-	s, err := store.Decode[cluster.Service](c.Value)
-	old, bad := store.Decode[cluster.Service](was.Value)
-	if err != nil || bad != nil || s.Rollout.Reverted == 0 || s.Rollout.Reverted != old.Generation ||
-		s.Generation <= old.Generation {
-		return false
-	}
-	v.deeds.Reverts++
-	return true
-}
-
-// cronStatus processes the status of a cron. Its last moment goes back only with the store.
-func (v *witness) cronStatus(rest string, c *store.Change, was store.Record) {
-	if c.Deleted || was.Key == "" || v.restored {
-		return
-	}
-	now, err := store.Decode[cluster.CronStatus](c.Value)
-	old, bad := store.Decode[cluster.CronStatus](was.Value)
-	if err == nil && bad == nil && now.Last.Before(old.Last) {
-		v.breach("moment-twice", "%s went back from %v to %v", rest, old.Last, now.Last)
-	}
-}
+func (v *serviceChecker) noteServiceChange(service string) { v.changedAt[service] = time.Now() }
 
 // checkScale checks the count that scaling gave a service.
-func (v *witness) checkScale(rest string, c *store.Change) {
+func (v *serviceChecker) checkScale(rest string, c *store.Change) {
 	s, err := store.Decode[cluster.Service](v.records["service/"+rest].Value)
 	if c.Deleted || err != nil || s.Scaling == nil || v.restored || time.Since(v.changedAt[rest]) < decisionLag {
 		return
@@ -81,7 +41,7 @@ func (v *witness) checkScale(rest string, c *store.Change) {
 // Tasks on a silent node count as unhealthy (P5.4), so they can be told to stop. The stop is checked when the agent is
 // back and asks. A daemon's task counts only where it belongs. On a drained node, or one that no longer is the
 // daemon's, it ends whatever the state of the others.
-func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.Record) {
+func (v *serviceChecker) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
 	}
@@ -138,54 +98,8 @@ func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.R
 	}
 }
 
-// belongsTo reports whether the attempt is of the service, by its task id: its own record may not exist yet.
-func (a *attempt) belongsTo(service cluster.OwnerRef) bool {
-	p, ok := a.task.Parts()
-	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
-}
-
-// awaitsPermit reports whether the attempt is healthy, was told to stop, and goes on until its agent gets a permit.
-// Until then it counts in the decision on another permit.
-func (a *attempt) awaitsPermit() bool {
-	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
-		a.seen.Healthy() && !a.seen.Gone &&
-		a.seen.Ask != "" && a.seen.Ask != a.desired.Stop.Permit
-}
-
-// silent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
-// flapping is suspect too, although it is heard.
-func (v *witness) silent(node string) bool {
-	n := v.nodeView(node).verdict
-	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
-}
-
-// takesDaemons reports whether daemons have tasks on a node: the domain owns it, and it has no drain and no taint. (The
-// simulator's daemons run everywhere else.)
-func (v *witness) takesDaemons(node string) bool {
-	n := v.nodeView(node)
-	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining ||
-		n.verdict.State == cluster.NodeDrained {
-		return false
-	}
-	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
-	return err != nil || h.Drain == nil && len(h.Taints) == 0 &&
-		cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
-}
-
-// Deeds counts actions that Berth took by itself.
-type Deeds struct{ Wishes, Permits, Reverts, Scalings, Moments int }
-
-// add sums up.
-func (d *Deeds) add(e Deeds) {
-	d.Wishes += e.Wishes
-	d.Permits += e.Permits
-	d.Reverts += e.Reverts
-	d.Scalings += e.Scalings
-	d.Moments += e.Moments
-}
-
 // checkDaemons checks that no two tasks of a daemon are wanted on a node.
-func (v *witness) checkDaemons(node string) {
+func (v *serviceChecker) checkDaemons(node string) {
 	seen := map[cluster.OwnerRef]*attempt{}
 	for a := range v.nodeView(node).attempts { // order-free: at most one breach
 		d := a.desired
@@ -208,7 +122,7 @@ func (v *witness) checkDaemons(node string) {
 // leastHealthy returns how many healthy tasks a service must keep by its policy. A daemon's minimum follows from its
 // counted nodes: those where it belongs and that are heard. A node that is suspect, or joined without being heard by
 // the leader, counts only if it already has one of the daemon's tasks: no task can begin elsewhere.
-func (v *witness) leastHealthy(s *cluster.Service) int {
+func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]
 		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).MinHealthy
