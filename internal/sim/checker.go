@@ -30,7 +30,7 @@ func newChecker(story *Story) *checker {
 		programs:    &programChecker{observation: o},
 		services:    &serviceChecker{observation: o, changedAt: map[string]time.Time{}},
 		specs: &specChecker{
-			observation: o, wantedSpecs: map[string]*wantedSpec{}, moments: map[string]bool{},
+			observation: o, wantedSpecs: map[string]*wantedSpec{}, cronJobs: map[string]bool{},
 		},
 		liveness:   &livenessChecker{observation: o, quietSince: time.Now()},
 		leadership: &leadershipChecker{observation: o},
@@ -74,7 +74,7 @@ func (v *checker) observe(changes []store.Change, revision uint64, whole bool) {
 			v.applyChange(&changes[i])
 		}
 	}
-	v.lifecycle.judge(revision)
+	v.lifecycle.checkTouched(revision)
 	v.whole = false
 }
 
@@ -86,7 +86,7 @@ func (v *checker) applyChange(c *store.Change) {
 	}
 	noun, rest, _ := strings.Cut(key, "/")
 	if noun == "event" {
-		v.events.event(rest, c)
+		v.events.applyEvents(rest, c)
 		return
 	}
 	was := v.records[key]
@@ -99,32 +99,32 @@ func (v *checker) applyChange(c *store.Change) {
 	}
 	switch noun {
 	case "plan":
-		v.lifecycle.plan(key, c)
+		v.lifecycle.applyPlan(key, c)
 	case "state":
 		if node, task, ok := strings.Cut(rest, "/"); ok {
-			v.lifecycle.desired(node, cluster.TaskID(task), c, was)
+			v.lifecycle.applyDesired(node, cluster.TaskID(task), c, was)
 		}
 	case "status":
 		if node, task, ok := strings.Cut(rest, "/"); ok {
-			v.lifecycle.status(node, cluster.TaskID(task), c, was)
+			v.lifecycle.applyStatus(node, cluster.TaskID(task), c, was)
 		} else {
-			v.liveness.registration(rest, c, was)
+			v.liveness.applyRegistration(rest, c, was)
 		}
 	case "attempt":
-		v.lifecycle.outcome(rest, c)
+		v.lifecycle.applyOutcome(rest, c)
 	case "node":
-		v.liveness.verdict(rest, c, was)
+		v.liveness.applyVerdict(rest, c, was)
 	case "leader":
 		if rest == cluster.DefaultDomain {
-			v.leadership.leader(c)
+			v.leadership.applyLeader(c)
 		}
 	case "service", "job", "cron":
-		v.specs.spec(key, c, was)
+		v.specs.applySpec(key, c, was)
 		v.services.noteServiceChange(rest)
 	case "scale":
 		v.services.checkScale(rest, c)
 		v.services.noteServiceChange(rest)
 	case "fired":
-		v.specs.cronStatus(rest, c, was)
+		v.specs.applyCronStatus(rest, c, was)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// convergenceCheck compares a world without faults with what its users want.
-type convergenceCheck struct{ *World }
+// convergenceCheck compares a fleet without faults with what its users want.
+type convergenceCheck struct{ *fleet }
 
 // firstMismatch describes the first difference from what users want, or nothing.
 func (c convergenceCheck) firstMismatch() string {

@@ -28,8 +28,8 @@ func (v *eventChecker) reset() {
 	v.endEvents, v.moving, v.batches = map[string]int{}, map[string]bool{}, map[string][]byte{}
 }
 
-// event processes a batch of events. A batch is written once, and each end has one event.
-func (v *eventChecker) event(id string, c *store.Change) {
+// applyEvents processes a batch of events. A batch is written once, and each end has one event.
+func (v *eventChecker) applyEvents(id string, c *store.Change) {
 	if c.Deleted {
 		return // the log is bounded
 	}
@@ -58,8 +58,9 @@ func (v *eventChecker) event(id string, c *store.Change) {
 
 // checkEndReported checks, after a revision, that every outcome in it has its event.
 func (v *eventChecker) checkEndReported(key string) {
-	if n := v.endEvents[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored && !v.liar(v.outcomes[key].node) &&
-		!v.liedAbout(v.outcomes[key].task) {
+	if n := v.endEvents[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored &&
+		!v.isUntrusted(v.outcomes[key].node) &&
+		!v.hasUntrustedAttempt(v.outcomes[key].task) {
 		v.breach("events", "%d events tell of the end of %s", n, key)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // leadershipChecker checks that leadership terms follow each other and that only the leader writes (P1.4, P1.7).
 type leadershipChecker struct {
 	*observation
-	restoring bool          // the next leader record is that of a snapshot
-	highest   cluster.Token // of all leaders ever
+	restoring    bool          // the next leader record is that of a snapshot
+	highestToken cluster.Token // of all leaders ever
 }
 
 // Limits of leadership changes: more than maxTakeovers within a takeoverSpan are a breach.
@@ -21,7 +21,7 @@ const (
 	maxTakeovers = 12
 )
 
-func (v *leadershipChecker) leader(c *store.Change) {
+func (v *leadershipChecker) applyLeader(c *store.Change) {
 	l, err := store.Decode[cluster.Leader](c.Value)
 	if c.Deleted || err != nil {
 		return
@@ -31,12 +31,18 @@ func (v *leadershipChecker) leader(c *store.Change) {
 		return
 	}
 	now := cluster.Token{Incarnation: l.Incarnation, Epoch: l.Epoch}
-	if now.Compare(v.highest) <= 0 && !v.restored {
-		v.breach("epoch-back", "after epoch %d of incarnation %d came %d of %d", v.highest.Epoch, v.highest.Incarnation,
-			l.Epoch, l.Incarnation)
+	if now.Compare(v.highestToken) <= 0 && !v.restored {
+		v.breach(
+			"epoch-back",
+			"after epoch %d of incarnation %d came %d of %d",
+			v.highestToken.Epoch,
+			v.highestToken.Incarnation,
+			l.Epoch,
+			l.Incarnation,
+		)
 	}
-	if now.Compare(v.highest) > 0 {
-		v.highest = now
+	if now.Compare(v.highestToken) > 0 {
+		v.highestToken = now
 	}
 	v.leaders = append(v.leaders, leadershipTerm{c.Modified, *l, time.Now()})
 	if n := len(v.leaders) - 1 - maxTakeovers; n >= 0 && time.Since(v.leaders[n].at) < takeoverSpan &&

@@ -18,11 +18,11 @@ type lifecycleChecker struct {
 	events       *eventChecker
 	plans        map[string]*cluster.PlanRecord
 	editedValues map[string]bool // well-formed records that a stranger wrote, by value
-	fresh        []string        // outcomes of this revision
+	newOutcomes  []string        // outcomes of this revision
 }
 
-// plan processes a plan record.
-func (v *lifecycleChecker) plan(key string, c *store.Change) {
+// applyPlan processes a plan record.
+func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 	old := v.plans[key]
 	still := map[string]bool{}
 	if c.Deleted {
@@ -32,7 +32,7 @@ func (v *lifecycleChecker) plan(key string, c *store.Change) {
 			v.leadership.checkToken(now)
 		}
 		for _, d := range placements(now) {
-			a := v.attempt(d)
+			a := v.attemptOf(d)
 			still[d.UUID] = true
 			if old == nil {
 				v.checkPlacement(a)
@@ -60,7 +60,7 @@ func (v *lifecycleChecker) plan(key string, c *store.Change) {
 }
 
 // checkPlacement checks a placement at the time of its record.
-func (v *lifecycleChecker) checkPlacement(a *attempt) {
+func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 	if v.overwritten || v.restored || a.number <= 1 {
 		return
 	}
@@ -86,8 +86,8 @@ func (v *lifecycleChecker) noteEdit(value []byte) {
 	v.editedValues[string(value)] = true
 }
 
-// desired processes the desired record of an attempt.
-func (v *lifecycleChecker) desired(node string, task cluster.TaskID, c *store.Change, was store.Record) {
+// applyDesired processes the desired record of an attempt.
+func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *store.Change, was store.Record) {
 	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil {
 		if a := v.attempts[old.UUID]; a != nil {
 			a.desired = nil
@@ -101,9 +101,9 @@ func (v *lifecycleChecker) desired(node string, task cluster.TaskID, c *store.Ch
 	if err != nil || d.Task != task || d.Node != node || v.editedValues[string(c.Value)] {
 		return
 	}
-	a := v.attempt(d)
+	a := v.attemptOf(d)
 	// The transaction of an outcome projects the attempt if nothing projected it before (P4.2).
-	if a.ended && a.endedAt != c.Modified && !d.Ended() && was.Key == "" && !v.liar(node) && !v.restored {
+	if a.ended && a.endedAt != c.Modified && !d.Ended() && was.Key == "" && !v.isUntrusted(node) && !v.restored {
 		v.breach("revived", "%s/%d is wanted on %s again after its outcome", task, d.Attempt, node)
 	}
 	if d.Stop != nil && !a.stopped {
@@ -118,11 +118,11 @@ func (v *lifecycleChecker) desired(node string, task cluster.TaskID, c *store.Ch
 	v.touched[a] = true
 }
 
-// status processes an agent's report of an attempt.
-func (v *lifecycleChecker) status(node string, task cluster.TaskID, c *store.Change, was store.Record) {
+// applyStatus processes an agent's report of an attempt.
+func (v *lifecycleChecker) applyStatus(node string, task cluster.TaskID, c *store.Change, was store.Record) {
 	if old, err := store.Decode[cluster.Observed](was.Value); was.Key != "" && err == nil {
 		if a := v.attempts[old.UUID]; a != nil && a.node == node {
-			a.seen = nil
+			a.observed = nil
 			v.touched[a] = true
 		}
 	}
@@ -142,18 +142,18 @@ func (v *lifecycleChecker) status(node string, task cluster.TaskID, c *store.Cha
 		return
 	}
 	if o.State == cluster.StateStarting && a.batch && !v.restored && (a.stopped || a.ended) &&
-		(a.seen == nil || a.seen.State != cluster.StateStarting) {
+		(a.observed == nil || a.observed.State != cluster.StateStarting) {
 		v.breach("late-barrier", "%s/%d on %s passed its barrier after its end was written", a.task, a.number, node)
 	}
-	if o.Gone && a.running > 0 && !a.excused && !v.liar(node) {
+	if o.Gone && a.running > 0 && !a.excused && !v.isUntrusted(node) {
 		v.breach("gone-but-runs", "%s/%d is said to be gone from %s, where its program runs", a.task, a.number, node)
 	}
-	a.seen, a.reported = o, true
+	a.observed, a.reported = o, true
 	v.touched[a] = true
 }
 
-// outcome processes the outcome of an attempt.
-func (v *lifecycleChecker) outcome(rest string, c *store.Change) {
+// applyOutcome processes the outcome of an attempt.
+func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 	i := strings.LastIndexByte(rest, '/')
 	task, number := cluster.TaskID(rest[:i]), rest[i+1:]
 	n, _ := strconv.Atoi(number)
@@ -162,7 +162,7 @@ func (v *lifecycleChecker) outcome(rest string, c *store.Change) {
 		delete(v.outcomes, rest)
 		if old != nil {
 			old.outcome = nil
-			v.trimmed(old)
+			v.checkOutcomeDeletion(old)
 		}
 		return
 	}
@@ -176,7 +176,7 @@ func (v *lifecycleChecker) outcome(rest string, c *store.Change) {
 	}
 	a := v.attempts[o.UUID]
 	if a == nil {
-		a = v.attempt(&cluster.Desired{
+		a = v.attemptOf(&cluster.Desired{
 			Task: task, Attempt: n, UUID: o.UUID, Node: o.Node, Owner: o.Owner,
 			Definition: o.Definition,
 		})
@@ -185,34 +185,36 @@ func (v *lifecycleChecker) outcome(rest string, c *store.Change) {
 		a.endedAt = c.Modified
 	}
 	a.outcome, a.ended = o, true
-	v.fresh = append(v.fresh, rest)
+	v.newOutcomes = append(v.newOutcomes, rest)
 	v.outcomes[rest] = a
 	v.touched[a] = true
-	if o.State == cluster.StateLost && a.acked != "" && a.acked != cluster.StateLost && !v.liar(a.node) && !v.restored {
+	if o.State == cluster.StateLost && a.acknowledged != "" && a.acknowledged != cluster.StateLost &&
+		!v.isUntrusted(a.node) &&
+		!v.restored {
 		v.breach("report-lost", "%s/%d ended %s, which %s was told is durable, and its outcome is lost", a.task,
-			a.number, a.acked, a.node)
+			a.number, a.acknowledged, a.node)
 	}
 	v.liveness.checkLoss(a, o)
 }
 
-// trimmed checks the deletion of an outcome.
-func (v *lifecycleChecker) trimmed(a *attempt) {
+// checkOutcomeDeletion checks the deletion of an outcome.
+func (v *lifecycleChecker) checkOutcomeDeletion(a *attemptHistory) {
 	if a.desired != nil && !v.overwritten && !v.restored {
 		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record stands on %s", a.task, a.number,
 			a.node)
 	}
 }
 
-// acknowledged records which ends were acknowledged to an agent.
-func (v *lifecycleChecker) acknowledged(n *node, r reportOf, refused func(uuid string) bool) {
+// checkAcknowledgedReport records which ends were acknowledged to an agent.
+func (v *lifecycleChecker) checkAcknowledgedReport(n *node, r reportOf, refused func(uuid string) bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, o := range r {
 		a := v.attempts[o.UUID]
-		if a == nil || !o.State.Terminal() || refused(o.UUID) || v.liar(n.name) || v.restored {
+		if a == nil || !o.State.Terminal() || refused(o.UUID) || v.isUntrusted(n.name) || v.restored {
 			continue
 		}
-		if a.acked = o.State; a.seen == nil || !a.seen.State.Terminal() {
+		if a.acknowledged = o.State; a.observed == nil || !a.observed.State.Terminal() {
 			if !a.ended {
 				v.breach("report-lost", "%s was told that the end of %s/%d (%s) is durable, and the store "+
 					"has neither its status nor its outcome", n.name, a.task, a.number, o.State)
@@ -221,18 +223,18 @@ func (v *lifecycleChecker) acknowledged(n *node, r reportOf, refused func(uuid s
 	}
 }
 
-// judge checks the attempts that one revision touched against the invariants.
-func (v *lifecycleChecker) judge(uint64) {
-	for _, key := range v.fresh {
+// checkTouched checks the attempts that one revision touched against the invariants.
+func (v *lifecycleChecker) checkTouched(uint64) {
+	for _, key := range v.newOutcomes {
 		v.events.checkEndReported(key)
 	}
-	v.fresh = v.fresh[:0]
+	v.newOutcomes = v.newOutcomes[:0]
 	tasks, nodes := map[cluster.TaskID]bool{}, map[string]bool{}
 	for a := range v.touched { // order-free: sets
 		tasks[a.task], nodes[a.node] = true, true
 		was := a.healthy
 		wanted := a.desired == nil && a.planned && !a.ended || a.desired != nil && a.desired.Stop == nil
-		a.healthy = wanted && a.seen.Healthy() && !a.seen.Gone
+		a.healthy = wanted && a.observed.Healthy() && !a.observed.Gone
 		if was && !a.healthy && (a.desired == nil || a.desired.Stop == nil) { // not by Berth's own act
 			if p, ok := a.task.Parts(); ok {
 				v.services.noteServiceChange(p.Cluster + "/" + p.Owner)
@@ -241,17 +243,17 @@ func (v *lifecycleChecker) judge(uint64) {
 	}
 	clear(v.touched)
 	for task := range tasks { // order-free: each task by itself
-		v.judgeTask(task)
+		v.checkTask(task)
 	}
 	for node := range nodes { // order-free: each node by itself
-		v.judgeNode(node)
+		v.checkNode(node)
 	}
 }
 
-func (v *lifecycleChecker) judgeTask(task cluster.TaskID) {
-	var first *attempt
+func (v *lifecycleChecker) checkTask(task cluster.TaskID) {
+	var first *attemptHistory
 	for a := range v.tasks[task] { // order-free: any two of them
-		if !a.open() {
+		if !a.isOpen() {
 			continue
 		}
 		if first != nil && !v.restored {
@@ -263,12 +265,12 @@ func (v *lifecycleChecker) judgeTask(task cluster.TaskID) {
 	}
 }
 
-func (v *lifecycleChecker) judgeNode(node string) {
-	if v.liar(node) || v.restored {
+func (v *lifecycleChecker) checkNode(node string) {
+	if v.isUntrusted(node) || v.restored {
 		return // recovered attempts come from reports, which lack ports and sizes
 	}
 	var used cluster.MilliCPU
-	ports := map[int]*attempt{}
+	ports := map[int]*attemptHistory{}
 	for a := range v.nodeView(node).attempts { // order-free: a sum
 		if !a.holdsResources() {
 			continue

@@ -17,8 +17,8 @@ type livenessChecker struct {
 	leaderFaults int
 }
 
-// registration processes the record of a node's session.
-func (v *livenessChecker) registration(node string, c *store.Change, was store.Record) {
+// applyRegistration processes the record of a node's session.
+func (v *livenessChecker) applyRegistration(node string, c *store.Change, was store.Record) {
 	s := v.nodeView(node)
 	if c.Deleted {
 		s.status, s.session = nil, 0
@@ -35,8 +35,8 @@ func (v *livenessChecker) registration(node string, c *store.Change, was store.R
 	s.status = n
 }
 
-// registered checks a registration that a server accepted: it must follow every earlier one.
-func (v *livenessChecker) registered(node string, previous, session uint64) {
+// checkRegistration checks a registration that a server accepted: it must follow every earlier one.
+func (v *livenessChecker) checkRegistration(node string, previous, session uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.nodeView(node)
@@ -47,10 +47,10 @@ func (v *livenessChecker) registered(node string, previous, session uint64) {
 	s.session = max(s.session, session)
 }
 
-// verdict processes the control plane's record of a node.
-func (v *livenessChecker) verdict(node string, c *store.Change, was store.Record) {
+// applyVerdict processes the control plane's record of a node.
+func (v *livenessChecker) applyVerdict(node string, c *store.Change, was store.Record) {
 	s := v.nodeView(node)
-	v.verdicts = time.Now()
+	v.verdictChanged = time.Now()
 	if c.Deleted {
 		s.verdict = nil
 		return
@@ -61,7 +61,7 @@ func (v *livenessChecker) verdict(node string, c *store.Change, was store.Record
 	}
 	if old, err := store.Decode[cluster.Node](was.Value); was.Key != "" && err == nil && old.Domain != n.Domain {
 		for a := range s.attempts { // order-free: at most one breach
-			if a.open() {
+			if a.isOpen() {
 				v.breach("owner-changed", "%s went from domain %s to %s while %s/%d stands on it", node, old.Domain,
 					n.Domain, a.task, a.number)
 				break
@@ -69,19 +69,19 @@ func (v *livenessChecker) verdict(node string, c *store.Change, was store.Record
 		}
 	}
 	if n.State == cluster.NodeDown && (s.verdict == nil || s.verdict.State != cluster.NodeDown) && s.status != nil &&
-		s.status.Session == n.Session && time.Since(s.status.Registered) < 20*time.Second && !v.declaredGone(node) {
+		s.status.Session == n.Session && time.Since(s.status.Registered) < 20*time.Second && !v.isDeclaredGone(node) {
 		v.breach("down-unjust", "%s registered %v ago and is down: %s", node, time.Since(s.status.Registered), n.Reason)
 	}
 	s.verdict = n
 }
 
 // checkLoss checks an outcome that declares an attempt lost.
-func (v *livenessChecker) checkLoss(a *attempt, o *cluster.Outcome) {
-	if o.State != cluster.StateLost || o.Reason != cluster.ReasonNodeDown || v.restored || v.declaredGone(a.node) {
+func (v *livenessChecker) checkLoss(a *attemptHistory, o *cluster.Outcome) {
+	if o.State != cluster.StateLost || o.Reason != cluster.ReasonNodeDown || v.restored || v.isDeclaredGone(a.node) {
 		return
 	}
 	s := v.nodeView(a.node)
-	if since := time.Since(s.heard); since < 20*time.Second && !v.quietSince.IsZero() &&
+	if since := time.Since(s.answered); since < 20*time.Second && !v.quietSince.IsZero() &&
 		time.Since(v.quietSince) > 2*time.Minute {
 		v.breach("lost-unjust", "%s/%d was given up for the silence of %s, which was heard %v ago", a.task, a.number,
 			a.node, since)
@@ -101,11 +101,11 @@ func (v *livenessChecker) checkDeadNodes() {
 		return
 	}
 	for name, s := range v.nodes { // order-free: each by itself
-		if s.status == nil || s.heard.IsZero() || time.Since(s.heard) < bound {
+		if s.status == nil || s.answered.IsZero() || time.Since(s.answered) < bound {
 			continue
 		}
 		if s.verdict == nil || s.verdict.State != cluster.NodeDown {
-			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.heard).Round(time.Second),
+			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.answered).Round(time.Second),
 				fmt.Sprint(s.verdict))
 		}
 	}

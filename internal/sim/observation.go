@@ -11,91 +11,91 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// observation is what the checkers know of a world: the records of the store, and the programs of every attempt. Its
+// observation is what the checkers know of a fleet: the records of the store, and the programs of every attempt. Its
 // lock guards the observation and the fields of all checkers.
 type observation struct {
 	mu sync.Mutex
 	*journal
 	story *Story
-	// Reasons for which some invariants hold less in this world: records were overwritten or the store was restored
+	// Reasons for which some invariants hold less in this fleet: records were overwritten or the store was restored
 	// outside of Berth.
 	overwritten, restored bool
-	whole                 bool                    // a whole snapshot is being taken
-	records               map[string]store.Record // under the prefix
-	attempts              map[string]*attempt     // by UUID
-	tasks                 map[cluster.TaskID]map[*attempt]bool
+	whole                 bool                       // a whole snapshot is being taken
+	records               map[string]store.Record    // under the prefix
+	attempts              map[string]*attemptHistory // by UUID
+	tasks                 map[cluster.TaskID]map[*attemptHistory]bool
 	nodes                 map[string]*nodeView
-	outcomes              map[string]*attempt // by "<task>/<n>"
+	outcomes              map[string]*attemptHistory // by "<task>/<n>"
 	cpu                   map[cluster.Ref]cluster.MilliCPU
 	definitions           map[cluster.Ref]*cluster.TaskDefinition
 	leaders               []leadershipTerm
-	verdicts              time.Time // when a verdict on a node last changed
-	touched               map[*attempt]bool
-	deeds                 Deeds
+	verdictChanged        time.Time // when a verdict on a node last changed
+	touched               map[*attemptHistory]bool
+	actions               ActionCounts
 }
 
-// attempt is everything that was seen of one attempt.
-type attempt struct {
-	task    cluster.TaskID
-	number  int
-	uuid    string
-	node    string
-	batch   bool
-	wait    bool
-	def     cluster.Ref
-	ports   map[string]int
-	planned bool // it is in a plan record
-	desired *cluster.Desired
-	seen    *cluster.Observed
-	outcome *cluster.Outcome
-	ended   bool   // it had an outcome at some time
-	endedAt uint64 // revision of its first outcome
-	stopped bool   // a stop was written at some time
-	healthy bool
+// attemptHistory is everything that was seen of one attempt.
+type attemptHistory struct {
+	task              cluster.TaskID
+	number            int
+	uuid              string
+	node              string
+	batch             bool
+	waitsOnDisconnect bool
+	def               cluster.Ref
+	ports             map[string]int
+	planned           bool // it is in a plan record
+	desired           *cluster.Desired
+	observed          *cluster.Observed
+	outcome           *cluster.Outcome
+	ended             bool   // it had an outcome at some time
+	endedAt           uint64 // revision of its first outcome
+	stopped           bool   // a stop was written at some time
+	healthy           bool
 
-	acked   cluster.State // terminal state that was acknowledged to its agent
-	running int           // programs
-	starts  int
-	excused bool // its program was ended from outside
+	acknowledged cluster.State // terminal state that was acknowledged to its agent
+	running      int           // programs
+	starts       int
+	excused      bool // its program was ended from outside
 	// reported says that a status of the attempt was written at some time.
 	reported bool
 	known    bool // a record of it was ever there
 }
 
-// open reports whether the attempt has a record that wants it, and no outcome.
-func (a *attempt) open() bool { return !a.ended && (a.planned || a.desired != nil) }
+// isOpen reports whether the attempt has a record that wants it, and no outcome.
+func (a *attemptHistory) isOpen() bool { return !a.ended && (a.planned || a.desired != nil) }
 
 // holdsResources reports whether the attempt takes up room on its node.
-func (a *attempt) holdsResources() bool {
-	if a.seen != nil && a.seen.Gone {
+func (a *attemptHistory) holdsResources() bool {
+	if a.observed != nil && a.observed.Gone {
 		return false
 	}
 	return a.planned && !a.ended || a.desired != nil
 }
 
 // belongsTo reports whether the attempt is of the service, by its task id: its own record may not exist yet.
-func (a *attempt) belongsTo(service cluster.OwnerRef) bool {
+func (a *attemptHistory) belongsTo(service cluster.OwnerRef) bool {
 	p, ok := a.task.Parts()
 	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
 // awaitsPermit reports whether the attempt is healthy, was told to stop, and goes on until its agent gets a permit.
 // Until then it counts in the decision on another permit.
-func (a *attempt) awaitsPermit() bool {
+func (a *attemptHistory) awaitsPermit() bool {
 	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
-		a.seen.Healthy() && !a.seen.Gone &&
-		a.seen.Ask != "" && a.seen.Ask != a.desired.Stop.Permit
+		a.observed.Healthy() && !a.observed.Gone &&
+		a.observed.Ask != "" && a.observed.Ask != a.desired.Stop.Permit
 }
 
-// nodeView is the witness's view of a node.
+// nodeView is what the checkers know of a node.
 type nodeView struct {
-	attempts map[*attempt]bool
-	heard    time.Time // last answer to its agent
-	status   *cluster.NodeStatus
-	verdict  *cluster.Node
-	running  cluster.MilliCPU
-	trouble  int    // present faults of its executor
-	session  uint64 // newest session that a server accepted
+	attempts       map[*attemptHistory]bool
+	answered       time.Time // last answer to its agent
+	status         *cluster.NodeStatus
+	verdict        *cluster.Node
+	running        cluster.MilliCPU
+	executorFaults int    // present faults of its executor
+	session        uint64 // newest session that a server accepted
 }
 
 // leadershipTerm is a term of leadership, from a revision on.
@@ -105,19 +105,19 @@ type leadershipTerm struct {
 	at       time.Time
 }
 
-// Deeds counts actions that Berth took by itself.
-type Deeds struct{ Wishes, Permits, Reverts, Scalings, Moments int }
+// ActionCounts counts actions that Berth took by itself.
+type ActionCounts struct{ VoluntaryStops, Permits, Reverts, Scalings, CronJobs int }
 
 // add sums up.
-func (d *Deeds) add(e Deeds) {
-	d.Wishes += e.Wishes
+func (d *ActionCounts) add(e ActionCounts) {
+	d.VoluntaryStops += e.VoluntaryStops
 	d.Permits += e.Permits
 	d.Reverts += e.Reverts
 	d.Scalings += e.Scalings
-	d.Moments += e.Moments
+	d.CronJobs += e.CronJobs
 }
 
-// newObservation returns the observation of a world in which nothing has happened.
+// newObservation returns the observation of a fleet in which nothing has happened.
 func newObservation(story *Story) *observation {
 	v := &observation{
 		journal: &journal{began: time.Now(), digest: sha256.New()},
@@ -132,19 +132,19 @@ func newObservation(story *Story) *observation {
 // reset forgets the records of the store, as after a restore.
 func (v *observation) reset() {
 	v.records = map[string]store.Record{}
-	v.attempts = map[string]*attempt{}
-	v.tasks = map[cluster.TaskID]map[*attempt]bool{}
-	v.outcomes = map[string]*attempt{}
-	v.touched = map[*attempt]bool{}
+	v.attempts = map[string]*attemptHistory{}
+	v.tasks = map[cluster.TaskID]map[*attemptHistory]bool{}
+	v.outcomes = map[string]*attemptHistory{}
+	v.touched = map[*attemptHistory]bool{}
 	for _, s := range v.nodes {
-		s.attempts = map[*attempt]bool{}
+		s.attempts = map[*attemptHistory]bool{}
 	}
 }
 
-func (v *observation) broken() bool {
+func (v *observation) hasBreach() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.faults) > 0
+	return len(v.breaches) > 0
 }
 
 // reportBreach reports a breach.
@@ -157,29 +157,29 @@ func (v *observation) reportBreach(invariant, format string, args ...any) {
 func (v *observation) nodeView(node string) *nodeView {
 	s := v.nodes[node]
 	if s == nil {
-		s = &nodeView{attempts: map[*attempt]bool{}}
+		s = &nodeView{attempts: map[*attemptHistory]bool{}}
 		v.nodes[node] = s
 	}
 	return s
 }
 
-// attempt returns the attempt of an identity, and creates it if it is new.
-func (v *observation) attempt(d *cluster.Desired) *attempt {
+// attemptHistory returns the attempt of an identity, and creates it if it is new.
+func (v *observation) attemptOf(d *cluster.Desired) *attemptHistory {
 	a := v.attempts[d.UUID]
 	if a != nil {
 		return a
 	}
-	a = &attempt{
+	a = &attemptHistory{
 		task: d.Task, number: d.Attempt, uuid: d.UUID, node: d.Node, batch: d.Batch(), def: d.Definition,
-		ports: d.Ports,
-		wait:  d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(), known: true,
+		ports:             d.Ports,
+		waitsOnDisconnect: d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(), known: true,
 	}
 	v.attempts[d.UUID] = a
 	if v.tasks[d.Task] == nil {
-		v.tasks[d.Task] = map[*attempt]bool{}
+		v.tasks[d.Task] = map[*attemptHistory]bool{}
 	}
 	for other := range v.tasks[d.Task] { // order-free: at most one breach
-		if other.number == a.number && !v.restored && !v.liedAbout(a.task) && !v.liar(a.node) {
+		if other.number == a.number && !v.restored && !v.hasUntrustedAttempt(a.task) && !v.isUntrusted(a.node) {
 			v.breach("placed-twice", "%s/%d is %s on %s and %s on %s", a.task, a.number, other.uuid, other.node, a.uuid,
 				a.node)
 		}
@@ -189,32 +189,32 @@ func (v *observation) attempt(d *cluster.Desired) *attempt {
 	return a
 }
 
-// liar reports whether the node's reports may be false, or its records were overwritten.
-func (v *observation) liar(node string) bool {
+// isUntrusted reports whether the node's reports may be false, or its records were overwritten.
+func (v *observation) isUntrusted(node string) bool {
 	return v.overwritten || v.story.hits(node, Lie)
 }
 
-// liedAbout reports whether an attempt of the task is on a lying node. An attempt that such a node calls gone is
-// cleaned up with its number, and may be reported again.
-func (v *observation) liedAbout(task cluster.TaskID) bool {
+// hasUntrustedAttempt reports whether an attempt of the task is on a lying node. An attempt that such a node calls gone
+// is cleaned up with its number, and may be reported again.
+func (v *observation) hasUntrustedAttempt(task cluster.TaskID) bool {
 	for a := range v.tasks[task] { // order-free: any will do
-		if v.liar(a.node) {
+		if v.isUntrusted(a.node) {
 			return true
 		}
 	}
 	return v.overwritten
 }
 
-// silent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
+// isSilent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
 // flapping is suspect too, although it is heard.
-func (v *observation) silent(node string) bool {
+func (v *observation) isSilent(node string) bool {
 	n := v.nodeView(node).verdict
 	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
 }
 
-// takesDaemons reports whether daemons have tasks on a node: the domain owns it, and it has no drain and no taint. (The
-// simulator's daemons run everywhere else.)
-func (v *observation) takesDaemons(node string) bool {
+// acceptsDaemons reports whether daemons have tasks on a node: the domain owns it, and it has no drain and no taint.
+// (The simulator's daemons run everywhere else.)
+func (v *observation) acceptsDaemons(node string) bool {
 	n := v.nodeView(node)
 	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining ||
 		n.verdict.State == cluster.NodeDrained {
@@ -225,26 +225,26 @@ func (v *observation) takesDaemons(node string) bool {
 		cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
 }
 
-// declaredGone reports whether the operator declared the machine gone.
-func (v *observation) declaredGone(node string) bool {
+// isDeclaredGone reports whether the operator declared the machine gone.
+func (v *observation) isDeclaredGone(node string) bool {
 	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
 	return err == nil && h.Gone
 }
 
-// heard records that a node's agent got an answer.
-func (v *observation) heard(node string) {
+// noteAnswer records that a node's agent got an answer.
+func (v *observation) noteAnswer(node string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.nodeView(node).heard = time.Now()
+	v.nodeView(node).answered = time.Now()
 }
 
-// trouble records the begin (1) or end (-1) of faults of a node's executor.
-func (v *observation) trouble(node string, by int) {
+// countExecutorFaults records the begin (1) or end (-1) of faults of a node's executor.
+func (v *observation) countExecutorFaults(node string, by int) {
 	v.excuseNode(node)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.nodeView(node)
-	s.trouble = max(0, s.trouble+by)
+	s.executorFaults = max(0, s.executorFaults+by)
 }
 
 // excuseNode records that programs on a node may be ended or started from outside.
@@ -269,21 +269,21 @@ func (v *observation) excuseAttempt(uuid string) {
 func (v *observation) attemptElsewhere(node string, d *dice) (cluster.Observed, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var all []*attempt
+	var all []*attemptHistory
 	for _, a := range v.attempts {
-		if a.node != node && a.open() {
+		if a.node != node && a.isOpen() {
 			all = append(all, a)
 		}
 	}
 	if len(all) == 0 {
 		return cluster.Observed{}, false
 	}
-	a := all[d.of(len(all))]
+	a := all[d.below(len(all))]
 	return cluster.Observed{Task: a.task, Attempt: a.number, UUID: a.uuid}, true
 }
 
-// generations returns the generations of all services, as they are written.
-func (v *observation) generations() map[string]uint64 {
+// serviceGenerations returns the generations of all services, as they are written.
+func (v *observation) serviceGenerations() map[string]uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	all := map[string]uint64{}

@@ -27,7 +27,7 @@ func (v *serviceChecker) checkScale(rest string, c *store.Change) {
 	if c.Deleted || err != nil || s.Scaling == nil || v.restored || time.Since(v.changedAt[rest]) < decisionLag {
 		return
 	}
-	v.deeds.Scalings++
+	v.actions.Scalings++
 	if n, err := store.Decode[cluster.Scale](c.Value); err == nil &&
 		(n.Count < s.Scaling.Min || n.Count > s.Scaling.Max) {
 		v.breach("scaled-out", "%s has the count %d, its bounds are %d and %d", rest, n.Count, s.Scaling.Min,
@@ -41,7 +41,7 @@ func (v *serviceChecker) checkScale(rest string, c *store.Change) {
 // Tasks on a silent node count as unhealthy (P5.4), so they can be told to stop. The stop is checked when the agent is
 // back and asks. A daemon's task counts only where it belongs. On a drained node, or one that no longer is the
 // daemon's, it ends whatever the state of the others.
-func (v *serviceChecker) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.Record) {
+func (v *serviceChecker) checkVoluntaryStop(a *attemptHistory, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
 	}
@@ -50,13 +50,13 @@ func (v *serviceChecker) checkVoluntaryStop(a *attempt, d *cluster.Desired, was 
 		return
 	}
 	if d.Stop.Permit == "" {
-		v.deeds.Wishes++
+		v.actions.VoluntaryStops++
 	} else {
-		v.deeds.Permits++
+		v.actions.Permits++
 	}
 	service := d.Owner.Cluster + "/" + d.Owner.Name
-	if v.restored || v.overwritten || v.liar(a.node) || time.Since(v.changedAt[service]) < decisionLag ||
-		!a.seen.Healthy() ||
+	if v.restored || v.overwritten || v.isUntrusted(a.node) || time.Since(v.changedAt[service]) < decisionLag ||
+		!a.observed.Healthy() ||
 		v.story.Has(Lag, EngineLate, EngineSlow, EngineStall, EngineCrash, ServerPause) || v.story.cuts("db") {
 		return // the guarantee covers what the leader could know (P5.5)
 	}
@@ -69,17 +69,17 @@ func (v *serviceChecker) checkVoluntaryStop(a *attempt, d *cluster.Desired, was 
 	}
 	daemon := s.Mode == cluster.ModeDaemon
 	switch {
-	case daemon && time.Since(v.verdicts) < decisionLag,
-		d.Stop.Permit == "" && v.silent(a.node),
-		daemon && !v.takesDaemons(a.node) &&
+	case daemon && time.Since(v.verdictChanged) < decisionLag,
+		d.Stop.Permit == "" && v.isSilent(a.node),
+		daemon && !v.acceptsDaemons(a.node) &&
 			(d.Stop.Reason == cluster.ReasonDrain || d.Stop.Reason == cluster.ReasonUnmatched):
 		return
 	}
 	well := map[cluster.TaskID]bool{}
 	for _, o := range v.attempts { // order-free: a set
 		if o != a && (o.healthy || d.Stop.Permit != "" && o.awaitsPermit()) && o.belongsTo(d.Owner) &&
-			(!daemon || v.takesDaemons(o.node)) &&
-			(time.Since(v.verdicts) < decisionLag || !v.silent(o.node)) {
+			(!daemon || v.acceptsDaemons(o.node)) &&
+			(time.Since(v.verdictChanged) < decisionLag || !v.isSilent(o.node)) {
 			well[o.task] = true
 		}
 	}
@@ -100,7 +100,7 @@ func (v *serviceChecker) checkVoluntaryStop(a *attempt, d *cluster.Desired, was 
 
 // checkDaemons checks that no two tasks of a daemon are wanted on a node.
 func (v *serviceChecker) checkDaemons(node string) {
-	seen := map[cluster.OwnerRef]*attempt{}
+	seen := map[cluster.OwnerRef]*attemptHistory{}
 	for a := range v.nodeView(node).attempts { // order-free: at most one breach
 		d := a.desired
 		if d == nil || d.Stop != nil || a.ended || d.Owner.Kind != cluster.KindService {
@@ -129,14 +129,14 @@ func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 	}
 	nodes := 0
 	for name, n := range v.nodes { // order-free: a count
-		if !v.takesDaemons(name) || time.Since(n.heard) > 20*time.Second {
+		if !v.acceptsDaemons(name) || time.Since(n.answered) > 20*time.Second {
 			continue // a silent node does not count, even before its verdict
 		}
 		switch {
 		case n.verdict.State == cluster.NodeDown:
-		case n.verdict.State == cluster.NodeJoining, v.silent(name):
+		case n.verdict.State == cluster.NodeJoining, v.isSilent(name):
 			for a := range n.attempts { // order-free: any will do
-				if a.open() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
+				if a.isOpen() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
 					nodes++
 					break
 				}

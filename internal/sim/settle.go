@@ -6,12 +6,12 @@ import (
 )
 
 // endFaults ends all faults.
-func (w *World) endFaults() {
-	w.net.endFaults()
-	w.disk.endFaults()
-	w.engine.Fill(false)
-	w.engine.Restart()
-	for _, h := range w.hosts {
+func (f *fleet) endFaults() {
+	f.net.endFaults()
+	f.disk.endFaults()
+	f.engine.Fill(false)
+	f.engine.Restart()
+	for _, h := range f.hosts {
 		h.mu.Lock()
 		h.down = 0
 		if h.live != nil {
@@ -20,80 +20,80 @@ func (w *World) endFaults() {
 		h.mu.Unlock()
 		h.start()
 	}
-	for _, n := range w.nodes {
+	for _, n := range f.nodes {
 		n.fails.Store(0)
 		n.mu.Lock()
 		n.trouble, n.lateStarts, n.down = 0, 0, 0
 		n.mu.Unlock()
-		if n.lies.hasLied() { // nobody knows what a lying node runs
+		if n.falseReports.wasEverFalse() { // no record says what a lying node runs
 			n.kill()
-			w.checker.excuseNode(n.name)
+			f.checker.excuseNode(n.name)
 			n.reboot()
-			n.lies.stop()
+			n.falseReports.stop()
 		}
 		n.start()
 	}
-	for i := range w.story.Events {
-		if e := &w.story.Events[i]; e.Fault == User && w.byName[e.Target] != nil {
-			w.orderUser(Event{Target: e.Target, Arg: "uncordon"})
+	for i := range f.story.Events {
+		if e := &f.story.Events[i]; e.Fault == User && f.byName[e.Target] != nil {
+			f.orderUser(Event{Target: e.Target, Arg: "uncordon"})
 		}
 	}
 	for _, name := range []string{"web", "shop"} {
-		if w.story.hits(name, User) {
-			w.orderUser(Event{Target: name, Arg: "finish"})
+		if f.story.hits(name, User) {
+			f.orderUser(Event{Target: name, Arg: "finish"})
 		}
 	}
-	for i := range w.story.Events {
-		if e := &w.story.Events[i]; e.Arg == "tick" {
-			w.orderUser(Event{Target: e.Target, Arg: "suspend"})
+	for i := range f.story.Events {
+		if e := &f.story.Events[i]; e.Arg == "tick" {
+			f.orderUser(Event{Target: e.Target, Arg: "suspend"})
 		}
 	}
-	w.external.set("25")
-	w.generations = w.checker.generations()
-	w.checker.liveness.endFaults()
+	f.external.set("25")
+	f.generations = f.checker.serviceGenerations()
+	f.checker.liveness.endFaults()
 }
 
 // awaitUserWrites waits until the user's orders are written, and reports false if that takes too long.
-func (w *World) awaitUserWrites() bool {
-	for ; w.orders > 0; w.orders-- {
+func (f *fleet) awaitUserWrites() bool {
+	for ; f.orders > 0; f.orders-- {
 		limit := time.NewTimer(5 * time.Minute)
 		select {
-		case <-w.user.idle:
+		case <-f.user.idle:
 			limit.Stop()
 		case <-limit.C:
-			w.checker.reportBreach("converges", "a user's write was not acknowledged within 5m without faults")
+			f.checker.reportBreach("converges", "a user's write was not acknowledged within 5m without faults")
 			return false
 		}
 	}
 	return true
 }
 
-func (l *lies) stop() {
+func (l *falseReports) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(l.now)
+	clear(l.active)
 }
 
-// settle waits until the state is as users want it.
-func (w *World) settle() {
-	if w.options.StopAtOnce && w.checker.broken() {
+// settle waits until the state is as users want it, and reports a breach if that takes too long.
+func (f *fleet) settle() {
+	if f.options.StopAtOnce && f.checker.hasBreach() {
 		return
 	}
-	if w.story.Has(Noise, EngineLate) { // messages still under way arrive
-		time.Sleep(35 * time.Second) // in-bubble: every world is in one
+	if f.story.Has(Noise, EngineLate) { // messages still under way arrive
+		time.Sleep(35 * time.Second) // in-bubble: every story has one
 	}
-	if !w.awaitUserWrites() {
+	if !f.awaitUserWrites() {
 		return
 	}
 	began := time.Now()
-	wrong := convergenceCheck{w}.firstMismatch()
+	wrong := convergenceCheck{f}.firstMismatch()
 	for pause := time.Second; wrong != "" && time.Since(began) < settleLimit; pause = min(2*pause, 10*time.Second) {
-		time.Sleep(pause) // in-bubble: every world is in one
-		w.checker.liveness.checkDeadNodes()
-		if w.options.StopAtOnce && w.checker.broken() {
+		time.Sleep(pause) // in-bubble: every story has one
+		f.checker.liveness.checkDeadNodes()
+		if f.options.StopAtOnce && f.checker.hasBreach() {
 			return
 		}
-		wrong = convergenceCheck{w}.firstMismatch()
+		wrong = convergenceCheck{f}.firstMismatch()
 	}
 	if wrong != "" {
 		invariant := "converges"
@@ -102,7 +102,7 @@ func (w *World) settle() {
 				invariant = name
 			}
 		}
-		w.checker.reportBreach(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
+		f.checker.reportBreach(invariant, "not as users asked %v after the last fault: %s", settleLimit, wrong)
 	}
-	w.checker.specs.checkSpecs()
+	f.checker.specs.checkSpecs()
 }

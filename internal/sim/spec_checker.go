@@ -13,13 +13,13 @@ import (
 type specChecker struct {
 	*observation
 	wantedSpecs map[string]*wantedSpec // specs, by key
-	moments     map[string]bool        // jobs that crons made
+	cronJobs    map[string]bool        // jobs that crons made
 }
 
 // wantedSpec is what a user wants of one record.
 type wantedSpec struct {
-	values map[string]bool // all values that were tried
-	acked  string
+	values       map[string]bool // all values that were tried
+	acknowledged string
 }
 
 // noteWanted records a value that a user is about to write.
@@ -38,18 +38,18 @@ func (v *specChecker) noteWanted(key string, value []byte) {
 func (v *specChecker) noteAcknowledged(key string, value []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.wantedSpecs[key].acked = string(value)
+	v.wantedSpecs[key].acknowledged = string(value)
 }
 
-// spec processes a change of a user's record. Only users write such a record, and the control plane removes it once it
-// is deleted.
-func (v *specChecker) spec(key string, c *store.Change, was store.Record) {
+// applySpec processes a change of a user's record. Only users write such a record, and the control plane removes it
+// once it is deleted.
+func (v *specChecker) applySpec(key string, c *store.Change, was store.Record) {
 	a := v.wantedSpecs[c.Key]
 	switch {
 	case v.restored:
-	case v.ownWrite(key, c, was): // the control plane took a version back, or made the job of a cron
+	case v.acceptControlPlaneWrite(key, c, was): // the control plane took a version back, or made the job of a cron
 		if a != nil {
-			a.acked = string(c.Value)
+			a.acknowledged = string(c.Value)
 		}
 	case c.Deleted:
 		var s struct{ Deleted bool }
@@ -60,16 +60,16 @@ func (v *specChecker) spec(key string, c *store.Change, was store.Record) {
 			v.breach("spec-lost", "%s was removed, and no user deleted it", key)
 		}
 		if a != nil {
-			a.acked = ""
+			a.acknowledged = ""
 		}
 	case a == nil || !a.values[string(c.Value)]:
 		v.breach("spec-lost", "%s is %s, which no user asked for", key, c.Value)
 	}
 }
 
-// ownWrite reports whether the control plane may make a change of a spec: it takes a failed version back, and makes,
-// cancels and removes the jobs of crons.
-func (v *specChecker) ownWrite(key string, c *store.Change, was store.Record) bool {
+// acceptControlPlaneWrite reports whether the control plane may make a change of a spec: it takes a failed version
+// back, and makes, cancels and removes the jobs of crons.
+func (v *specChecker) acceptControlPlaneWrite(key string, c *store.Change, was store.Record) bool {
 	if strings.HasPrefix(key, "job/") {
 		value := c.Value
 		if c.Deleted {
@@ -80,11 +80,11 @@ func (v *specChecker) ownWrite(key string, c *store.Change, was store.Record) bo
 			return false
 		}
 		if was.Key == "" && !c.Deleted && !v.overwritten {
-			if v.moments[key] {
+			if v.cronJobs[key] {
 				v.breach("moment-twice", "%s was made again", key)
 			}
-			v.moments[key] = true
-			v.deeds.Moments++
+			v.cronJobs[key] = true
+			v.actions.CronJobs++
 		}
 		return true
 	}
@@ -97,12 +97,12 @@ func (v *specChecker) ownWrite(key string, c *store.Change, was store.Record) bo
 		s.Generation <= old.Generation {
 		return false
 	}
-	v.deeds.Reverts++
+	v.actions.Reverts++
 	return true
 }
 
-// cronStatus processes the status of a cron. Its last moment goes back only with the store.
-func (v *specChecker) cronStatus(rest string, c *store.Change, was store.Record) {
+// applyCronStatus processes the status of a cron. Its last moment goes back only with the store.
+func (v *specChecker) applyCronStatus(rest string, c *store.Change, was store.Record) {
 	if c.Deleted || was.Key == "" || v.restored {
 		return
 	}
@@ -123,14 +123,14 @@ func (v *specChecker) checkSpecs() {
 	for _, key := range slices.Sorted(maps.Keys(v.wantedSpecs)) {
 		a := v.wantedSpecs[key]
 		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
-		if a.acked != "" && !stands {
-			v.breach("spec-lost", "%s is not there: %s", key, a.acked)
+		if a.acknowledged != "" && !stands {
+			v.breach("spec-lost", "%s is not there: %s", key, a.acknowledged)
 		}
 		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
 			continue // written before its user heard that his own write was
 		}
-		if a.acked != "" && stands && string(r.Value) != a.acked {
-			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acked)
+		if a.acknowledged != "" && stands && string(r.Value) != a.acknowledged {
+			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acknowledged)
 		}
 	}
 }
