@@ -1,18 +1,18 @@
-// Package backup keeps copies of the whole store in a folder: one in each interval, and the newest few of them.
+// Package backup keeps the newest copies of the whole store in a folder. It makes one copy in each interval.
 //
 // A copy is written under a temporary name, made durable, read back and compared by its hash, and only then renamed.
-// Older copies are removed only after that. So every copy with a final name is whole, and there is always at least one
-// as good as before. Only the leader makes copies; a new leader reads its own folder to see when the next one is due. A
-// copy is made only if there is room for it twice, and never takes more than half of the free bytes.
+// Older copies are removed only after that. Every copy with a final name is therefore complete. At least one such copy
+// remains at every time. Only the leader makes copies. A new leader reads its own folder and computes the time of the
+// next copy.
 //
 // # Copies
 //
-// A copy is started only where twice the size of the last copy is free, and is aborted when it takes more than half of
-// the free space. Names carry the time and a revision that the copy contains at least. The SHA-256 stands beside the
-// copy in the format of `sha256sum -c`. Files have mode 0600, because a copy holds all that the store holds. A failure
-// removes nothing. It is retried after 30 s, then at growing intervals up to an hour, and shows in the status and the
-// metrics. The package never removes the oldest copy to make room: a full disk would then end with no copy at all. A
-// new leader begins with a copy of its own.
+// A copy starts only if twice the size of the last copy is free. It is aborted when it exceeds half of the free space.
+// Names contain the time, and a revision that is not above that of the copy. The SHA-256 is in a file beside the copy,
+// in the format of `sha256sum -c`. Files have mode 0600, because a copy contains the whole store. A failure removes
+// nothing. It is retried after 30 s, then at growing intervals up to an hour, and shows in the status and the metrics.
+// The package never removes the oldest copy to make room: a full disk would then end with no copy at all. A new leader
+// begins with a copy of its own.
 package backup
 
 import (
@@ -51,7 +51,8 @@ type Config struct {
 	Snapshot func(ctx context.Context, to io.Writer) error
 	// Revision returns the least revision that a copy begun now holds; it is part of the file's name. nil means 0.
 	Revision func() uint64
-	// Inspect, unless nil, reads a copy and returns an error if it is none. It comes after the comparison by hash.
+	// Inspect, unless nil, reads a copy and returns an error if it is not a copy of a store. It comes after the
+	// comparison by hash.
 	Inspect func(from io.Reader) error
 	// Dir holds the copies and is made with mode 0700. No other program may write files with names of copies there.
 	Dir string
@@ -79,7 +80,7 @@ type Status struct {
 	// Newest is the newest good copy in the folder, nil for none; Count is the number of copies.
 	Newest *File
 	Count  int
-	// Leads says that this server makes the copies; Due is the time of its next one.
+	// Leads says that this server makes the copies. Due is the time of its next copy.
 	Leads bool
 	Due   time.Time
 	// Problem is why the last try failed, empty if it did not; Failures counts failed tries in a row.
@@ -146,8 +147,7 @@ func (b *Backups) Status() Status {
 	return b.status
 }
 
-// Health returns what is wrong with the copies: the last try failed, or they are late. It is nil if this server makes
-// none.
+// Health returns an error if the last copy failed or the next one is late. It is nil if this server makes no copies.
 func (b *Backups) Health() error {
 	st, now := b.Status(), b.config.Now()
 	switch {
@@ -313,7 +313,7 @@ func (b *Backups) prune(saved File) {
 	}
 }
 
-// removeCopy removes a copy and then its sum, as a sum alone is harmless.
+// removeCopy removes a copy and then its checksum file. A checksum file without a copy is harmless.
 func removeCopy(dir, name string) error {
 	err := os.Remove(filepath.Join(dir, name))
 	if sum := os.Remove(filepath.Join(dir, name+sumSuffix)); sum != nil && !errors.Is(sum, fs.ErrNotExist) {

@@ -302,7 +302,7 @@ func TestDiskIsNeverFilled(t *testing.T) {
 		if st := s.Status(); locked(s, &s.copies) != began || !strings.Contains(st.Problem, ErrNoRoom.Error()) {
 			t.Errorf("%d were begun; status %+v", locked(s, &s.copies)-began, st)
 		}
-		s.set(func() { s.free, s.data = 2400, strings.Repeat("x", 1201) }) // it grew beyond half of what is free
+		s.set(func() { s.free, s.data = 2400, strings.Repeat("x", 1201) }) // it grew beyond half of the free space
 		advance(time.Hour)
 		s.wantCopies(copyName(0, 100))
 		if st := s.Status(); locked(s, &s.copies) == began || !strings.Contains(st.Problem, "larger than half") {

@@ -3,7 +3,7 @@
 // A value is sealed with a data key. The data key is in the store, wrapped by a master key, which is in a file on each
 // server (package secrets). A rekey replaces the master key:
 //
-//  1. One server (Rekey) makes a key, keeps it in its file, and writes the record masterkey/<id>, which names it.
+//  1. One server (Rekey) makes a key, keeps it in its file, and writes the record masterkey/<id>.
 //  2. Each server that lacks the key asks the others for it over the connections between servers. It keeps the key in
 //     its file, and lists it in its own record (syncFile).
 //  3. Once all servers list it, the leader notes that it is used, and makes a data key that is wrapped with it. From
@@ -13,9 +13,9 @@
 //     it notes that the older master key is retired. Older snapshots still need that key, so it stays in the files.
 //  5. A server that is asked to (Drop) notes that a key is dropped, and each server removes it from its file.
 //
-// The next step follows from the records alone (nextUnit), and each write compares the records that it rests on. So the
-// records are always as before a step or as after it. It does not matter which server dies when, how often a step is
-// tried, or whether two servers believe that they lead.
+// The next step follows only from the records (nextUnit), and each write compares the records that it depends on. The
+// records are therefore always as before a step or as after it. Servers may crash at any time, steps may be repeated,
+// and two servers may believe that they lead.
 package keyring
 
 import (
@@ -51,7 +51,8 @@ type Config struct {
 	Tables *store.Tables
 	// Domain stamps events with its store's incarnation; default cluster.DefaultDomain.
 	Domain string
-	// Fetch asks the other servers for a key that this one lacks, and returns its text; nil if there are no others.
+	// Fetch requests a key that this server lacks from the other servers, and returns its text. It is nil if there are
+	// no other servers.
 	Fetch func(ctx context.Context, id string) (text string, err error)
 	// Now is the wall clock; default time.Now.
 	Now func() time.Time
@@ -107,7 +108,7 @@ func New(c Config) *Keyring {
 	return k
 }
 
-// Run keeps this server's file in line with the records. It ends with the context and returns its error.
+// Run updates this server's key file from the records. It ends with the context and returns its error.
 func (k *Keyring) Run(ctx context.Context) error {
 	return k.atChanges(ctx, k.syncFile)
 }
@@ -166,8 +167,8 @@ func wait(ctx context.Context, wake <-chan struct{}, at time.Duration) error {
 	return nil
 }
 
-// syncFile brings the file of this server in line with the records. It asks for keys that the file lacks, removes
-// dropped ones, and lists the rest in the server's record.
+// syncFile updates the key file of this server from the records. It fetches missing keys, removes dropped keys, and
+// lists all others in the server's record.
 func (k *Keyring) syncFile(ctx context.Context) {
 	snap := k.config.Tables.Snapshot()
 	wrapped := map[string]int{}
@@ -190,7 +191,7 @@ func (k *Keyring) syncFile(ctx context.Context) {
 			}
 		}
 	}
-	for id, now := range needed { // order-free: each by itself
+	for id, now := range needed { // order-free: independent
 		err := k.obtainKey(ctx, id)
 		if ctx.Err() != nil {
 			return
@@ -270,7 +271,7 @@ func (k *Keyring) completeSteps(ctx context.Context, w committer) error {
 	return ctx.Err()
 }
 
-// errOvertaken says that others wrote the records that a unit rests on.
+// errOvertaken says that another server wrote a record that a unit depends on.
 var errOvertaken = errors.New("others write the same records")
 
 // commitUnit commits a unit. It returns a snapshot that holds the unit or, if it was refused, the writes of others.
@@ -285,8 +286,8 @@ func (k *Keyring) commitUnit(ctx context.Context, w committer, u store.Unit) (*s
 	return k.config.Tables.WaitFor(ctx, revision)
 }
 
-// commitFresh builds a unit from the newest snapshot and commits it, again if others were faster. It returns once this
-// server's tables hold the unit.
+// commitFresh builds a unit from the newest snapshot and commits it. It retries if another write came first. It returns
+// once this server's tables hold the unit.
 func (k *Keyring) commitFresh(ctx context.Context, build func(*store.Snapshot) (store.Unit, error)) error {
 	for range maxCommitTries {
 		snap, err := k.config.Tables.Settled(ctx)
@@ -309,7 +310,7 @@ func (k *Keyring) commitFresh(ctx context.Context, build func(*store.Snapshot) (
 	return errOvertaken
 }
 
-// Refusal says why a request was refused, for the user.
+// Refusal is the reason, for the user, why a request was refused.
 type Refusal struct{ text string }
 
 // Error returns the reason.
@@ -425,7 +426,7 @@ func mayRekey(snap *store.Snapshot, vault *secrets.Vault) error {
 }
 
 // rekeyUnit returns the write that starts a rekey: the record of the new master key, and this server's record, which
-// lists it. If there is no record of a master key yet, the unit also writes that of the first one.
+// lists it. If there is no record of a master key yet, the unit also writes the record of the first key.
 func (k *Keyring) rekeyUnit(snap *store.Snapshot, id string) (u store.Unit, err error) {
 	prefix, now := k.config.Tables.Prefix(), k.config.Now().UTC()
 	next := cluster.MasterKey{ID: id, Number: 1, Created: now}

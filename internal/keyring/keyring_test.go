@@ -64,7 +64,7 @@ func newWorld(t *testing.T, servers ...string) *world {
 		w.start(id)
 	}
 	t.Cleanup(func() {
-		for _, m := range w.members() { // order-free: each ends by itself
+		for _, m := range w.members() { // order-free: independent
 			m.stop()
 		}
 		_ = w.store.Close()
@@ -229,7 +229,7 @@ func (w *world) makeSecrets(n int) {
 func (w *world) checkAllOpen(n int) {
 	w.t.Helper()
 	snap := w.snapshot()
-	for id, dir := range w.dirs { // order-free: each by itself
+	for id, dir := range w.dirs { // order-free: independent
 		v, err := secrets.Open(dir, nil)
 		if err != nil {
 			w.t.Fatal(err)
@@ -274,7 +274,7 @@ func advance(d time.Duration) {
 }
 
 // One of three servers starts a rekey, and another leads. All servers get the key, and several transactions seal all
-// values. Then the older key can be dropped, on servers that are down once they are back.
+// values. Then the older key can be dropped. A server that is down drops it after its return.
 func TestRekeyOfThreeServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1", "s2", "s3")
@@ -310,7 +310,7 @@ func TestRekeyOfThreeServers(t *testing.T) {
 			t.Fatal("it did not end")
 		}
 		w.checkAllOpen(70)
-		for server, m := range w.members() { // order-free: each by itself
+		for server, m := range w.members() { // order-free: independent
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s %s]", old, id) {
 				t.Errorf("%s holds %s", server, got)
 			}
@@ -334,7 +334,7 @@ func TestRekeyOfThreeServers(t *testing.T) {
 		advance(time.Minute)
 		w.start("s2")
 		advance(time.Minute)
-		for server, m := range w.members() { // order-free: each by itself
+		for server, m := range w.members() { // order-free: independent
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s]", id) {
 				t.Errorf("%s holds %s after the older one was dropped", server, got)
 			}
@@ -504,8 +504,8 @@ func TestDeposedLeaderSealsNothing(t *testing.T) {
 	})
 }
 
-// A data key is rotated without its master key. An interrupted rotation is completed, and a value that nobody can open
-// holds up no other.
+// A data key is rotated without its master key. An interrupted rotation is completed. A value that cannot be decrypted
+// does not block others.
 func TestRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1")
@@ -566,8 +566,8 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// A server that lacks a key says which one, where it looks for it and what to do. It reads the key once somebody has
-// added it to its file.
+// A server that lacks a key names the key, the file and the remedy. It reads the key once an operator has added it to
+// the file.
 func TestServerWithoutTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "s1")

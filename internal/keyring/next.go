@@ -30,9 +30,9 @@ func Lacking(snap *store.Snapshot, id string) (lacking []*cluster.Server) {
 	return lacking
 }
 
-// nextUnit returns the next write that brings the secrets to the newest keys, by the records alone. If some is false
-// there is nothing to write now, and the error says what prevents it. A silent server is no error: the key waits for
-// it.
+// nextUnit returns, from the records only, the next write that brings the secrets to the newest keys. If some is false
+// there is nothing to write now, and the error says what prevents the next step. A silent server is no error: the rekey
+// waits for it.
 func nextUnit(snap *store.Snapshot, prefix store.Prefix, vault *secrets.Vault, now time.Time) (u store.Unit, some bool,
 	err error,
 ) {

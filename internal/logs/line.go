@@ -2,12 +2,12 @@
 //
 // A log is a folder that one Writer fills. Any number of readers, in any process, read it at the same time. The folder
 // holds segments: files of lines, each named by the number of its first line, counted from the container's start. The
-// newest segment grows. When it is full, the Writer begins the next one and deletes the oldest. A reader that is too
-// slow finds a gap between two numbers and knows the number of lost lines, and the program never waits for it.
+// newest segment grows. When it is full, the Writer begins the next one and deletes the oldest. A slow reader finds a
+// gap between two line numbers, which is the number of lost lines. The program never waits for readers.
 //
-// A line in a segment has the form of the Kubernetes container runtime interface, which log collectors read: time,
-// stream, tags and text, "2026-11-20T06:00:00.000000000Z stdout F text". The tag F ends a line. The tag P marks a part
-// of a line that was too long or unfinished. "F:lost=12" stands for 12 lines that could not be written.
+// A line in a segment has the log format of the Kubernetes container runtime interface: time, stream, tags and text,
+// "2026-11-20T06:00:00.000000000Z stdout F text". The tag F ends a line. The tag P marks a part of a line that was too
+// long or unfinished. "F:lost=12" stands for 12 lines that could not be written.
 package logs
 
 import (

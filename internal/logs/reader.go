@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// How long a follower waits before it reads again: minPollInterval while lines arrive, up to maxPollInterval otherwise.
+// Pauses of a follower between two reads: minPollInterval while lines arrive, growing up to maxPollInterval otherwise.
 const (
 	minPollInterval = 10 * time.Millisecond
 	maxPollInterval = 100 * time.Millisecond
@@ -41,9 +41,9 @@ func (o *Options) matches(l Line) bool {
 }
 
 // Read calls yield for the lines of the log in dir, in order. This or another process may write to the log meanwhile.
-// Lines that were deleted before Read reached them, or that the Writer could not write, come as a Line with their
-// number in Lost. Lines older than the first kept line are not counted. Read returns yield's error, or the context's
-// when it ended.
+// Lines that were deleted before Read reached them, or that the Writer could not write, yield a Line with their number
+// in Lost. Lines older than the first kept line are not counted. Read returns yield's error, or the context's when it
+// ended.
 func Read(ctx context.Context, dir string, opt Options, yield func(Line) error) error {
 	r := reader{dir: dir, opt: opt, yield: yield}
 	defer r.close()
@@ -205,8 +205,8 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// scan calls each for the complete lines of f from offset on. It returns how many lines they stand for and the offset
-// after the last line that each accepted. Each may be nil.
+// scan calls each for the complete lines of f from offset on. It returns the number of program lines in them, and the
+// offset after the last line that each accepted. Each may be nil.
 func scan(f io.ReaderAt, offset int64, each func(Line, error) bool) (lines, after int64) {
 	buf := make([]byte, 0, blockSize)
 	at := offset // offset in f of the next byte to read; buf holds offset..at
@@ -237,7 +237,7 @@ func scan(f io.ReaderAt, offset int64, each func(Line, error) bool) (lines, afte
 }
 
 // Tail returns the end of the output in the log in dir, both streams in their order, without times: at most limit
-// bytes. It is for people: a log that cannot be read has an empty tail.
+// bytes. A log that cannot be read has an empty tail.
 func Tail(dir string, limit int) string {
 	firsts, _ := segments(dir)
 	// A line of one byte takes 46 in the file.

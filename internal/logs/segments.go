@@ -39,7 +39,7 @@ func segments(dir string) ([]int64, error) {
 	return firsts, nil
 }
 
-// count returns how many lines a line of a file stands for.
+// count returns the number of program lines that a line of a file represents.
 func count(l Line, err error) int64 {
 	if err == nil && l.Lost > 0 {
 		return l.Lost

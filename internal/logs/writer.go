@@ -35,11 +35,11 @@ type Config struct {
 	Segments int
 }
 
-// Writer appends the output of one program to its log. A folder should have one Writer at a time: lines of a second one
-// are stored, but may be counted wrong. Its methods may be called concurrently.
+// Writer appends the output of one program to its log. A folder should have one Writer at a time. Lines of a second
+// Writer are stored, but their numbers may be wrong. Its methods may be called concurrently.
 //
 // A Writer drops and counts lines that it cannot write, for example because the disk is full. It writes their number
-// before the next line. A Writer reports no error, because the program must not wait for its log.
+// before the next line. A Writer returns no error, because the program must not wait for its log.
 type Writer struct {
 	cfg     Config
 	mu      sync.Mutex
@@ -73,8 +73,8 @@ func (w *Writer) Dropped() int64 {
 	return w.dropped
 }
 
-// Stream returns a writer for the program's output s. It accepts all bytes and returns no error. It keeps back a line
-// without its end, up to MaxLine bytes, until the end arrives or Close is called.
+// Stream returns a writer for the program's output s. It accepts all bytes and returns no error. It buffers an
+// unfinished line, up to MaxLine bytes, until its end arrives or Close is called.
 func (w *Writer) Stream(s Stream) io.Writer {
 	st := &stream{writer: w, name: s}
 	w.mu.Lock()

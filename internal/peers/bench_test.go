@@ -72,7 +72,7 @@ func BenchmarkSecond(b *testing.B) {
 	b.ReportMetric(float64(size), "B/digest")
 }
 
-// BenchmarkReceive is what a digest of 2,000 nodes costs who receives it.
+// BenchmarkReceive measures the cost of a digest of 2,000 nodes for its receiver.
 func BenchmarkReceive(b *testing.B) {
 	const changed = 2_000
 	p, _ := bench(b, 0)

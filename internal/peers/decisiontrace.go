@@ -27,8 +27,9 @@ type decisionTraceReply struct {
 	DecisionTrace cluster.DecisionTrace `json:"grounds"`
 }
 
-// Grounds returns the decision trace of an attempt's placement. It comes from this server if it led then, else from the
-// leader. The result is false if neither has the trace, or the leader does not answer within a second.
+// DecisionTrace returns the decision trace of an attempt's placement. It comes from this server if this server led
+// then, else from the leader. The result is false if neither has the trace, or the leader does not answer within a
+// second.
 func (p *Peers) DecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	if p.config.DecisionTrace != nil {
 		if g, ok := p.config.DecisionTrace(task, attempt); ok {
@@ -45,7 +46,7 @@ func (p *Peers) DecisionTrace(ctx context.Context, task cluster.TaskID, attempt 
 	return g, ok && err == nil
 }
 
-// askDecisionTrace asks the leader.
+// askDecisionTrace requests the trace from the leader.
 func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.DecisionTrace,
 	found bool,
 	err error,
@@ -71,7 +72,7 @@ func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attem
 		return g, false, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK { // a server of an older build does not know the request
+	if resp.StatusCode != http.StatusOK { // a server of an older build does not have the request
 		return g, false, readProblem(resp)
 	}
 	var reply decisionTraceReply
@@ -89,5 +90,5 @@ func (p *Peers) serveDecisionTrace(w http.ResponseWriter, r *http.Request) {
 		reply.DecisionTrace, reply.Found = p.config.DecisionTrace(cluster.TaskID(r.URL.Query().Get("task")), attempt)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected asks again
+	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected repeats its request
 }

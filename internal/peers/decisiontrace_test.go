@@ -10,16 +10,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestGroundsComeFromTheLeader: a server that did not decide asks the leader, which also has the traces of its earlier
-// leadership term.
-func TestGroundsComeFromTheLeader(t *testing.T) {
+// TestDecisionTraceComesFromTheLeader: a server that did not decide requests the trace from the leader. The leader also
+// has the traces of its earlier term.
+func TestDecisionTraceComesFromTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		if _, ok := s2.DecisionTrace(t.Context(), "c.web.1.0", 1); ok {
-			t.Error("there are grounds, and nobody leads")
+			t.Error("there is a decision trace without a leader")
 		}
-		w.lead("s1", 1)
+		g.lead("s1", 1)
 		pass(2 * time.Second)
 		s1.plane.set(1)
 		want := cluster.DecisionTrace{Task: "c.web.1.0", Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}}
@@ -29,7 +29,7 @@ func TestGroundsComeFromTheLeader(t *testing.T) {
 				t.Errorf("of %s: found is %v (-want +got):\n%s", m.id, ok, diff)
 			}
 			if _, ok := m.DecisionTrace(t.Context(), "c.web.1.0", 2); ok {
-				t.Errorf("%s has grounds of an attempt that nobody kept", m.id)
+				t.Errorf("%s has a decision trace of an attempt that no server kept", m.id)
 			}
 		}
 		s1.stop()

@@ -58,16 +58,16 @@ func (h remotePulse) matches(p cluster.Pulse) bool {
 	return h.session == p.Session && h.seq == p.Seq && h.at == p.At
 }
 
-// pendingPulse is a sign of life that has to be sent to one server.
+// pendingPulse is a sign of life that is not yet sent to one server.
 type pendingPulse struct {
 	pulse cluster.Pulse
 	stats bool // the statistics changed
-	// before are the statistics that the server knows, nil for none. Only changed attempts are sent to it.
+	// before holds the statistics that the server has, nil for none. Only changed attempts are sent to it.
 	before *cluster.NodeStats
 }
 
 // collect passes the new signs of life of this server's agents to the links. Signs of life from other servers are not
-// sent on, since each server sends those of its own agents. Every resendPeriods it collects all of them.
+// forwarded, since each server sends those of its own agents. Every resendPeriods it collects all of them.
 func (p *Peers) collect() {
 	p.local.tick++
 	everything := p.local.tick%resendPeriods == 0
@@ -122,9 +122,9 @@ func (p *Peers) collect() {
 	}
 }
 
-// shortenIntervals expects the agents of a gone server to report soon, once each time a server goes. Such agents turn
-// to another server at once, if they live. Silence counts from the promised sign of life (P6.2); it then begins
-// earlier, but never in the past. A digest of the returned server restores the intervals.
+// shortenIntervals shortens the intervals of the agents of a server that is gone, once each time. Living agents connect
+// to another server at once. Silence counts from the promised sign of life (P6.2). It then begins earlier, but never in
+// the past. A digest of the returned server restores the intervals.
 func (p *Peers) shortenIntervals() {
 	now, snap := p.config.Clock(), p.config.Tables.Snapshot()
 	p.mu.Lock()
@@ -216,8 +216,8 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// madeAt returns when a digest was made, on this server's clock, and never later than it was: a delayed digest must not
-// make a silent node look alive. It returns false if the sender had no reply from this server since its start.
+// madeAt returns a lower bound of the time when a digest was made, on this server's clock. A delayed digest therefore
+// never makes a silent node appear alive. It returns false if the sender had no reply from this server since its start.
 func (p *Peers) madeAt(e *echo, now time.Duration) (time.Duration, bool) {
 	if e == nil || e.Life != p.startID || e.Since < 0 {
 		return 0, false
@@ -226,7 +226,7 @@ func (p *Peers) madeAt(e *echo, now time.Duration) (time.Duration, bool) {
 }
 
 // recordBeat records one sign of life. The highest (session, sequence) wins (P6.1). A repeated sign of life updates the
-// interval: a node whose stream broke is expected sooner. p.mu is held.
+// interval, because the interval of a node with a broken stream is shorter. p.mu is held.
 func (p *Peers) recordBeat(from string, b *beat, made time.Duration) {
 	if b.Session == 0 || !cluster.ValidNodeName(b.Node) {
 		return

@@ -18,10 +18,10 @@ import (
 
 func TestPulsesReachEveryServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 5)
+		g := newServerGroup(t)
+		g.status("n1", 5)
 		// No two boot-time clocks are alike.
-		s1, s2, s3 := w.start("s1", 0), w.start("s2", time.Hour), w.start("s3", -time.Hour)
+		s1, s2, s3 := g.start("s1", 0), g.start("s2", time.Hour), g.start("s3", -time.Hour)
 		pass(3 * time.Second)
 		s1.beat("n1", 5, 7, &cluster.NodeStats{Tasks: 3})
 		pass(2500 * time.Millisecond)
@@ -56,18 +56,18 @@ func (m *member) stats(node string) *cluster.NodeStats {
 
 func TestNoEcho(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2, s3 := g.start("s1", 0), g.start("s2", 0), g.start("s3", 0)
 		pass(2 * time.Second)
 		for seq := range uint64(50) {
 			s1.beat("n1", 1, seq, nil)
 			pass(time.Second)
 		}
-		if n := s3.told("s2", "n1") + s1.told("s2", "n1"); n > 0 {
+		if n := s3.pulsesFrom("s2", "n1") + s1.pulsesFrom("s2", "n1"); n > 0 {
 			t.Errorf("s2 told %d times of a node that is not its own", n)
 		}
-		if s3.told("s1", "n1") < 40 || s2.told("s1", "n1") < 40 {
+		if s3.pulsesFrom("s1", "n1") < 40 || s2.pulsesFrom("s1", "n1") < 40 {
 			t.Error("s1 did not tell of its node")
 		}
 	})
@@ -75,9 +75,9 @@ func TestNoEcho(t *testing.T) {
 
 func TestNewestSessionWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 6)
-		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		g := newServerGroup(t)
+		g.status("n1", 6)
+		s1, s2, s3 := g.start("s1", 0), g.start("s2", 0), g.start("s3", 0)
 		s1.beat("n1", 5, 90, nil)
 		pass(3 * time.Second)
 		s2.beat("n1", 6, 1, nil) // the agent moved
@@ -112,23 +112,23 @@ func TestNewestSessionWins(t *testing.T) {
 
 func TestAllIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		s1.beat("n1", 1, 1, &cluster.NodeStats{Tasks: 9})
 		pass(3 * time.Second)
-		before := s2.told("s1", "n1")
+		before := s2.pulsesFrom("s1", "n1")
 		if before == 0 {
 			t.Fatal("nothing was told")
 		}
 		pass(31 * time.Second)
-		if n := s2.told("s1", "n1"); n != before+1 {
+		if n := s2.pulsesFrom("s1", "n1"); n != before+1 {
 			t.Errorf("told %d times in 31 s, want once again", n-before)
 		}
-		// A server that is started anew knows nothing; the others tell it all at once.
+		// A restarted server has no pulses. The others send it all pulses at once.
 		s2.stop()
 		pass(5 * time.Second)
-		s2 = w.start("s2", 0)
+		s2 = g.start("s2", 0)
 		pass(2500 * time.Millisecond)
 		if _, err := s2.age("n1", 1, 1); err != nil {
 			t.Error(err)
@@ -141,13 +141,13 @@ func TestAllIsSentAgain(t *testing.T) {
 
 func TestQuickRestartIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		s1.beat("n1", 1, 1, nil)
 		pass(3 * time.Second)
 		s2.stop()
-		s2 = w.start("s2", 0) // before the next digest: its sender sees no break but another life
+		s2 = g.start("s2", 0) // before the next digest: its sender sees no broken connection, but another process
 		pass(2500 * time.Millisecond)
 		if _, err := s2.age("n1", 1, 1); err != nil {
 			t.Error(err)
@@ -157,12 +157,12 @@ func TestQuickRestartIsNoticed(t *testing.T) {
 
 func TestHangingServerHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2, s3 := g.start("s1", 0), g.start("s2", 0), g.start("s3", 0)
 		pass(3 * time.Second)
 		hang := make(chan struct{})
-		s2.interfere(func(r *http.Request) {
+		s2.intercept(func(r *http.Request) {
 			select {
 			case <-hang:
 			case <-r.Context().Done():
@@ -193,12 +193,12 @@ func TestHangingServerHoldsUpNobody(t *testing.T) {
 
 func TestPartitionHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		w.status("n2", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", time.Minute)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		g.status("n2", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", time.Minute)
 		pass(3 * time.Second)
-		w.net.set("s1", "s2", true) // one way only
+		g.net.set("s1", "s2", true) // one way only
 		for seq := uint64(1); seq <= 10; seq++ {
 			s1.beat("n1", 1, seq, nil)
 			s2.beat("n2", 1, seq, nil)
@@ -211,7 +211,7 @@ func TestPartitionHeals(t *testing.T) {
 		if _, err := s2.age("n1", 1, 10); err == nil {
 			t.Error("s2 heard through the cut")
 		}
-		w.net.set("s1", "s2", false)
+		g.net.set("s1", "s2", false)
 		pass(2500 * time.Millisecond)
 		if age, err := s2.age("n1", 1, 10); err != nil || age != 4*time.Second {
 			t.Errorf("age %v, %v; want 4s", age, err)
@@ -221,11 +221,11 @@ func TestPartitionHeals(t *testing.T) {
 
 func TestLateDigestIsNotFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", time.Hour)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", time.Hour)
 		pass(5 * time.Second)
-		s2.interfere(func(*http.Request) { time.Sleep(2500 * time.Millisecond) }) // in-bubble: on its way for long
+		s2.intercept(func(*http.Request) { time.Sleep(2500 * time.Millisecond) }) // in-bubble: on its way for long
 		for seq := uint64(1); seq <= 10; seq++ {
 			s1.beat("n1", 1, seq, nil)
 			for range 7 {
@@ -249,9 +249,9 @@ func TestLateDigestIsNotFresh(t *testing.T) {
 
 func TestClocksThatJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		pass(3 * time.Second)
 		for i, d := range []time.Duration{-time.Hour, 2 * time.Hour, -time.Second, 0} {
 			seq := uint64(i + 1)
@@ -279,20 +279,20 @@ func TestClocksThatJump(t *testing.T) {
 
 func TestForgottenNodeBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 57)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		g.status("n1", 57)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		s1.beat("n1", 57, 1, nil)
 		pass(3 * time.Second)
-		w.remove("berth/status/n1")
+		g.remove("berth/status/n1")
 		pass(time.Second)
 		for _, m := range []*member{s1, s2} {
 			if p, ok := m.tables.Pulse("n1"); ok {
 				t.Errorf("%s still knows %+v", m.id, p)
 			}
 		}
-		// What a server tells late must not stand in the way of a session that begins low again.
-		w.status("n1", 1)
+		// A late digest must not displace a session whose numbers begin at 1 again.
+		g.status("n1", 1)
 		s2.tables.SetPulse("n1", cluster.Pulse{Session: 57, At: s2.config.Clock()})
 		pass(45 * time.Second)
 		s1.beat("n1", 1, 1, nil)
@@ -305,13 +305,13 @@ func TestForgottenNodeBeginsAnew(t *testing.T) {
 
 func TestDigestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		g := newServerGroup(t)
 		const nodes = maxPulsesPerDigest*2 + 1
-		s1 := w.start("s1", 0)
+		s1 := g.start("s1", 0)
 		for i := range nodes {
 			s1.beat(fmt.Sprintf("n%d", i), 1, 1, nil)
 		}
-		s2 := w.start("s2", 0)
+		s2 := g.start("s2", 0)
 		pass(3 * time.Second)
 		if n := len(s2.tables.Pulses()); n != nodes {
 			t.Errorf("s2 knows %d nodes, want %d", n, nodes)
@@ -330,7 +330,7 @@ func TestDigestsAreBounded(t *testing.T) {
 // post hands a server a digest of s2, and returns its answer.
 func (m *member) post(body string) (int, string) {
 	rec := httptest.NewRecorder()
-	r := httptest.NewRequestWithContext(m.w.t.Context(), http.MethodPost, pathDigest, strings.NewReader(body))
+	r := httptest.NewRequestWithContext(m.group.t.Context(), http.MethodPost, pathDigest, strings.NewReader(body))
 	r.Header.Set(signature, "s2")
 	m.Handler().ServeHTTP(rec, r)
 	return rec.Code, rec.Body.String()
@@ -338,8 +338,8 @@ func (m *member) post(body string) (int, string) {
 
 func TestOddDigests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1 := w.start("s1", time.Hour)
+		g := newServerGroup(t)
+		s1 := g.start("s1", time.Hour)
 		pass(time.Second)
 		ok := `"echo":{"life":"` + s1.startID + `","clock":3600000000,"since":0},`
 		many := strings.Repeat(`{"n":"a","s":1,"a":0},`, maxPulsesPerDigest) + `{"n":"a","s":1,"a":0}`
@@ -397,41 +397,41 @@ func TestOddDigests(t *testing.T) {
 	})
 }
 
-// promised is a sign of life of one of the server's own agents, which is at rest.
+// promised records a sign of life of one of the server's own agents, which is idle.
 func (m *member) promised(node string, session, seq uint64) {
 	m.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: seq, At: m.config.Clock(), Next: time.Minute})
 }
 
-// due is how soon a server expects to hear of a node.
+// due returns the time until a server expects the next sign of life of a node.
 func (m *member) due(node string) time.Duration {
 	p, _ := m.tables.Pulse(node)
 	return p.At + p.Next - m.config.Clock()
 }
 
-// wantDue compares how soon a server expects to hear of a node.
+// wantDue checks the time until a server expects the next sign of life of a node.
 func (m *member) wantDue(node string, want time.Duration, why string) {
-	m.w.t.Helper()
+	m.group.t.Helper()
 	if got := m.due(node); got != want {
-		m.w.t.Errorf("%s: %s expects %s in %v, want %v", why, m.id, node, got, want)
+		m.group.t.Errorf("%s: %s expects %s in %v, want %v", why, m.id, node, got, want)
 	}
 }
 
 // wantSoon wants a node to be expected soon, and not in the past.
 func (m *member) wantSoon(node, why string) {
-	m.w.t.Helper()
+	m.group.t.Helper()
 	if got := m.due(node); got <= 0 || got > reconnectTime {
-		m.w.t.Errorf("%s: %s expects %s in %v, want within %v", why, m.id, node, got, reconnectTime)
+		m.group.t.Errorf("%s: %s expects %s in %v, want within %v", why, m.id, node, got, reconnectTime)
 	}
 }
 
-// TestPromisesOfAServerThatIsGone has an idle agent at a server that dies: it is expected at another one soon, not when
-// it had promised to be heard of (P6.2).
-func TestPromisesOfAServerThatIsGone(t *testing.T) {
+// TestIntervalsOfAServerThatIsGone has an idle agent at a server that dies. The agent is expected at another server
+// soon, not at the end of its long interval (P6.2).
+func TestIntervalsOfAServerThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		w.status("n2", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", time.Hour)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		g.status("n2", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", time.Hour)
 		pass(5 * time.Second)
 		s1.promised("n2", 1, 1)
 		s2.promised("n1", 1, 1)
@@ -449,7 +449,7 @@ func TestPromisesOfAServerThatIsGone(t *testing.T) {
 		s1.wantDue("n1", before-5*time.Second, "it was cut once")
 		s1.wantDue("n2", 45*time.Second, "the server's own agent")
 		// The server comes back, and its agent with it.
-		s2 = w.start("s2", time.Hour)
+		s2 = g.start("s2", time.Hour)
 		s2.promised("n1", 2, 1)
 		pass(3 * time.Second)
 		s1.wantDue("n1", 57*time.Second, "the server is back")
@@ -459,29 +459,29 @@ func TestPromisesOfAServerThatIsGone(t *testing.T) {
 	})
 }
 
-// TestPromisesOfAServerThatIsThere lets each direction between two servers break alone: the agents stay where they are,
-// and what they promised holds.
-func TestPromisesOfAServerThatIsThere(t *testing.T) {
+// TestIntervalsOfAConnectedServer breaks each direction between two servers separately. The agents stay where they are,
+// and keep their intervals.
+func TestIntervalsOfAConnectedServer(t *testing.T) {
 	for name, way := range map[string][2]string{
 		"it does not reach us": {"s2", "s1"},
 		"we do not reach it":   {"s1", "s2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.status("n1", 1)
-				s1, s2 := w.start("s1", 0), w.start("s2", 0)
+				g := newServerGroup(t)
+				g.status("n1", 1)
+				s1, s2 := g.start("s1", 0), g.start("s2", 0)
 				pass(5 * time.Second)
 				s2.promised("n1", 1, 1)
 				pass(3 * time.Second)
-				w.net.set(way[0], way[1], true)
+				g.net.set(way[0], way[1], true)
 				pass(20 * time.Second)
 				s1.wantDue("n1", 37*time.Second, "the other way works")
-				w.net.set(way[1], way[0], true)
+				g.net.set(way[1], way[0], true)
 				pass(8 * time.Second)
 				s1.wantSoon("n1", "nothing comes through any more")
-				w.net.set(way[0], way[1], false)
-				w.net.set(way[1], way[0], false)
+				g.net.set(way[0], way[1], false)
+				g.net.set(way[1], way[0], false)
 				pass(3 * time.Second)
 				s1.wantDue("n1", 26*time.Second, "the network is mended")
 			})
@@ -489,16 +489,16 @@ func TestPromisesOfAServerThatIsThere(t *testing.T) {
 	}
 }
 
-// TestPromisesOfARemovedServer deletes a server's record.
-func TestPromisesOfARemovedServer(t *testing.T) {
+// TestIntervalsOfARemovedServer deletes a server's record.
+func TestIntervalsOfARemovedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		pass(5 * time.Second)
 		s2.promised("n1", 1, 1)
 		pass(3 * time.Second)
-		w.remove("berth/server/s2")
+		g.remove("berth/server/s2")
 		pass(5 * time.Second)
 		s1.wantDue("n1", 52*time.Second, "it still tells of its agent")
 		s2.stop()
@@ -549,7 +549,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 			}
 			want := c.want
 			if want == http.StatusOK && path == pathStreams {
-				want = http.StatusMisdirectedRequest // it may ask, and there is no such node
+				want = http.StatusMisdirectedRequest // the request is allowed, but there is no such node
 			}
 			if got != want {
 				t.Errorf("%s at %s: got %d (%v), want %d", name, path, got, err, want)
@@ -563,10 +563,10 @@ func opening(body string) string {
 	return string([]byte{frameOpen, 0, 0, 0, byte(len(body))}) + body
 }
 
-func TestLatePromiseIsNotTaken(t *testing.T) {
+func TestLateIntervalIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1 := w.start("s1", 0)
+		g := newServerGroup(t)
+		s1 := g.start("s1", 0)
 		pass(time.Second)
 		tell := func(no, seq, next int) time.Duration {
 			s1.post(fmt.Sprintf(`{"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
@@ -591,8 +591,8 @@ func TestLatePromiseIsNotTaken(t *testing.T) {
 
 func TestIncompatibleServerIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		pass(2 * time.Second)
 		s2.stop()
 		l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -602,9 +602,9 @@ func TestIncompatibleServerIsNamed(t *testing.T) {
 			func(w http.ResponseWriter, _ *http.Request) {
 				_ = json.NewEncoder(w).Encode(digestReply{version: version{7, 5}, Server: "s2", Life: "x"})
 			})}
-		w.net.mu.Lock()
-		w.net.servers[address("s2")] = l
-		w.net.mu.Unlock()
+		g.net.mu.Lock()
+		g.net.servers[address("s2")] = l
+		g.net.mu.Unlock()
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.Serve(l) }()
 		pass(5 * time.Second)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A forwarded stream has frames both ways: one byte of kind, four bytes of length (big endian), and the body. With
-// HTTP/2 alone, the answering side cannot end one direction while the other goes on.
+// A forwarded stream has frames both ways: one byte of kind, four bytes of length (big endian), and the body. HTTP/2
+// does not let the answering side end one direction while the other continues.
 const (
 	frameOpen byte = iota + 1 // streamOpen, the asker's first frame
 	frameData
@@ -77,7 +77,8 @@ func (w *frameWriter) frame(kind byte, body []byte) error {
 	return w.flush()
 }
 
-// cut makes later writes fail, and also a write that waits for a reader. The asker then sees an incomplete stream.
+// cut makes later writes fail, and also a write that waits for a reader. The requesting server then sees an incomplete
+// stream.
 func (w *frameWriter) cut(asker deadlines) {
 	if !w.mu.TryLock() {
 		_ = asker.SetWriteDeadline(time.Now())
@@ -87,7 +88,7 @@ func (w *frameWriter) cut(asker deadlines) {
 	w.ended = true
 }
 
-// frameReader reads the data of one direction. It is not for concurrent use.
+// frameReader reads the data of one direction. It must not be used concurrently.
 type frameReader struct {
 	in   io.Reader
 	left int   // unread bytes of the present data frame

@@ -33,8 +33,8 @@ type link struct {
 	mu      sync.Mutex
 	name    string
 	pending map[string]pendingPulse
-	// reached says that the last digest was answered. all says that all signs of life have to be sent, since the other
-	// server may not have them.
+	// reached says that the last digest was answered. all says that the next digests hold all signs of life, since the
+	// other server may lack them.
 	reached, all bool
 	since        time.Duration
 	problem      string
@@ -78,8 +78,8 @@ func (l *link) state() (reached bool, since time.Duration, problem string) {
 }
 
 // offer adds changes to the next digest, and reports whether the server answered the last one. Nothing is kept for a
-// server that does not answer. An empty digest asks it for a reply, and all signs of life follow the first one. So the
-// pending ones are bounded by the number of nodes.
+// server that does not answer. The link sends it empty digests, and all signs of life after its first reply. The number
+// of nodes therefore bounds the pending signs of life.
 func (l *link) offer(changed map[string]pendingPulse, rows map[string]*localPulse, everything bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *link) closeClient() {
 	}
 }
 
-// send sends signs of life in as many digests as necessary, or one empty digest if there are none.
+// send sends all signs of life in as few digests as possible, or one empty digest if there are none.
 func (l *link) send(ctx context.Context, pending map[string]pendingPulse) error {
 	nodes := slices.Sorted(maps.Keys(pending))
 	for {
@@ -155,7 +155,7 @@ func (l *link) send(ctx context.Context, pending map[string]pendingPulse) error 
 	}
 }
 
-// delta returns the statistics that the server does not know, nil for none.
+// delta returns the statistics that the server lacks, nil for none.
 func (i pendingPulse) delta() *cluster.NodeStats {
 	if i.pulse.Stats == nil {
 		return nil
@@ -262,7 +262,7 @@ func (l *link) exchange(ctx context.Context, d *digest) (reply digestReply, err 
 	return reply, nil
 }
 
-// noteReply notes a reply. After a break or a restart of the other server, all signs of life are sent at once.
+// noteReply records a reply. After a break or a restart of the other server, all signs of life are sent at once.
 func (l *link) noteReply(r digestReply) {
 	restarted := l.startID != r.Life
 	l.startID, l.clock, l.read = r.Life, r.Clock, l.peers.config.Clock()

@@ -1,10 +1,10 @@
 // Package peers is the protocol between the servers of one control plane, for data that the store does not hold.
 //
 // Each server knows the others from the store's tables. Every second it sends each of them a digest with the new signs
-// of life of its own agents. So the leader hears of all nodes, whichever server they are connected to (P6.1). A server
-// forwards a byte stream to a node (logs, a command) to the server that holds the node's session. Only the leader knows
-// why a task waits; other servers fetch a copy. The protocol is HTTP/2 over mutual TLS. The API server mounts it under
-// PathPrefix, for certificates of servers only.
+// of life of its own agents. The leader therefore has the liveness of all nodes, whichever server they are connected to
+// (P6.1). A server forwards a byte stream to a node (logs, a command) to the server that holds the node's session. Only
+// the leader has the reasons of waiting tasks. Other servers fetch a copy. The protocol is HTTP/2 over mutual TLS. The
+// API server mounts it under PathPrefix, for certificates of servers only.
 //
 // Only the server's own record is durable, and no decision waits for this package.
 package peers
@@ -28,9 +28,9 @@ import (
 
 // Nodes are the agents that are connected to this server, such as a dispatcher. Safe for concurrent use.
 type Nodes interface {
-	// OpenStream opens a byte stream to an agent. It lives until it is closed or ctx ends.
+	// OpenStream opens a byte stream to an agent. It stays open until it is closed or ctx ends.
 	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
-	// Holds reports whether this server has the node's newest session that it knows of.
+	// Holds reports whether this server has the newest session of the node, as far as it knows.
 	Holds(node string) bool
 }
 
@@ -38,11 +38,11 @@ type Nodes interface {
 type Reasons interface {
 	// Waiting returns why one task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-	// Victims returns the attempts that are to end for others, ordered by UUID. Nobody changes the result.
+	// Victims returns the attempts that will end for others, ordered by UUID. The result must not be changed.
 	Victims() []cluster.Victim
-	// Reasons returns the reasons of all tasks, in groups of tasks that wait for the same, and all victims. A group
-	// without tasks stands for all tasks that no other group names. If after is the present version, the report may
-	// hold the version alone. The result is not changed by anybody.
+	// Reasons returns the reasons of all waiting tasks, in groups of tasks with the same reason, and all victims. A
+	// group without tasks is for all tasks that no other group names. If after is the present version, the report may
+	// hold only the version. The result must not be changed.
 	Reasons(after uint64) cluster.WaitingReport
 }
 
@@ -65,8 +65,8 @@ type Config struct {
 	Local  Nodes
 	// Reasons may be nil for a server that never leads.
 	Reasons Reasons
-	// Grounds returns the decision trace of an attempt's placement, if this server led then and kept it. It may be nil.
-	// It returns at once and is safe for concurrent use.
+	// DecisionTrace returns the decision trace of an attempt's placement, if this server led then and kept it. It may
+	// be nil. It returns at once and is safe for concurrent use.
 	DecisionTrace func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 	// SecretsKey returns the text of a master key of secrets, "" if this server lacks it. It may be nil. It returns at
 	// once and is safe for concurrent use.
@@ -75,8 +75,8 @@ type Config struct {
 	// presents this server's certificate and accepts only a server's. Each call returns a client with connections of
 	// its own, which this package closes, so that one unread stream does not block the others.
 	Dial func(api string) (*http.Client, error)
-	// Caller returns the id of the server that sent a request, "" if no server did. By default the certificate of the
-	// connection decides.
+	// Caller returns the id of the server that sent a request, "" if no server did. By default it reads the certificate
+	// of the connection.
 	Caller func(r *http.Request) string
 	// Clock is the boot-time clock (P9.1).
 	Clock  func() time.Duration
@@ -91,7 +91,7 @@ type Peers struct {
 	startID string // differs with each start of the server
 	writer  *store.Writer
 	ended   chan struct{} // closed when Run ends
-	resend  chan struct{} // a link needs all signs of life now
+	resend  chan struct{} // a link needs all signs of life
 	work    sync.WaitGroup
 
 	mu           sync.Mutex
@@ -146,8 +146,8 @@ func (p *Peers) incarnation() uint64 {
 	return 0
 }
 
-// Run writes the server's record, then sends digests until the context ends, and returns its error. It is called
-// once. Streams that other servers opened through this one end with it.
+// Run writes the server's record, then sends digests until the context ends, and returns its error. It is called once.
+// At its end, streams that other servers opened through this server end.
 func (p *Peers) Run(ctx context.Context) error {
 	follower := p.config.Tables.Follow(store.TopicNodes, store.TopicServers)
 	defer follower.Close()
@@ -279,5 +279,5 @@ func (p *Peers) Status() []Status {
 	return out
 }
 
-// errIncompatible says that two servers have no version of the protocol in common.
+// errIncompatible says that two servers have no common version of the protocol.
 var errIncompatible = errors.New("the servers speak no common version")

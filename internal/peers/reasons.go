@@ -42,7 +42,7 @@ type reasonsCopy struct {
 	startID string
 	report  cluster.WaitingReport
 	tasks   map[cluster.TaskID]int // index of the group
-	all     *cluster.WaitingGroup  // stands for all tasks, unless nil
+	all     *cluster.WaitingGroup  // the reason of all tasks, unless nil
 }
 
 // Waiting returns why a task waits. While this server leads, the reason is from its own control plane. Otherwise it is
@@ -58,8 +58,8 @@ func (p *Peers) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	return p.reasons.waiting(task)
 }
 
-// Victims returns the attempts that are to end for others, ordered by UUID, from the same sources as Waiting. It never
-// waits for a copy. Nobody may change the result.
+// Victims returns the attempts that will end for others, ordered by UUID, from the same sources as Waiting. It never
+// waits for a copy. The result must not be changed.
 func (p *Peers) Victims() []cluster.Victim {
 	if !p.Leads() {
 		return p.reasons.fresh(false).report.Victims
@@ -100,7 +100,7 @@ func (r *reasons) fresh(wait bool) reasonsCopy {
 	return r.copy
 }
 
-// wait waits until a try has ended, for firstCopyTimeout at most. It releases r.mu, which is held, while it waits.
+// wait waits until a fetch has ended, for firstCopyTimeout at most. It releases r.mu, which is held, while it waits.
 func (r *reasons) wait(try chan struct{}) {
 	r.mu.Unlock()
 	timer := time.NewTimer(firstCopyTimeout)
@@ -230,5 +230,5 @@ func (p *Peers) serveReasons(w http.ResponseWriter, r *http.Request) {
 		reply.Groups, reply.Victims = nil, nil
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected asks again
+	_ = json.NewEncoder(w).Encode(reply) // a server that has disconnected repeats its request
 }

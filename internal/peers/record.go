@@ -18,7 +18,7 @@ const (
 	maxOvertaken = 8
 )
 
-// recordServer writes the server's own record, until that succeeded or ctx ends. It is written once, so that a later
+// recordServer writes the server's own record, and retries until ctx ends. It writes the record once, so that a later
 // removal of the member is final.
 func (p *Peers) recordServer(ctx context.Context) {
 	select {

@@ -19,8 +19,8 @@ type secretsKeyReply struct {
 	Text string `json:"text"`
 }
 
-// SecretsKey asks the other servers, one after the other, for a master key of secrets, and returns the first text that
-// it gets. The error has the reason of each server.
+// SecretsKey requests a master key of secrets from the other servers, one after the other, and returns the first text.
+// The error has the reason of each server.
 func (p *Peers) SecretsKey(ctx context.Context, id string) (text string, err error) {
 	var errs []error
 	asked := false
@@ -60,7 +60,7 @@ func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string)
 		return "", errors.New(describeError(err))
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK { // a server of an older build does not know the request
+	if resp.StatusCode != http.StatusOK { // a server of an older build does not have the request
 		return "", readProblem(resp)
 	}
 	var reply secretsKeyReply
@@ -89,5 +89,6 @@ func (p *Peers) serveSecretsKey(w http.ResponseWriter, r *http.Request) {
 	}
 	p.config.Logger.Info("a secrets key was handed to another server", "key", id, "server", caller)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(secretsKeyReply{ourVersion(), text}) // a server that has disconnected asks again
+	// a server that has disconnected repeats its request
+	_ = json.NewEncoder(w).Encode(secretsKeyReply{ourVersion(), text})
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestSecretsKeyOfAnotherServer: a server that lacks a key gets it from whoever has it, and one that was removed gets
-// none.
+// TestSecretsKeyOfAnotherServer: a server that lacks a key gets it from a server with the key. A removed server gets no
+// key.
 func TestSecretsKeyOfAnotherServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
+		g := newServerGroup(t)
+		s1, s2, s3 := g.start("s1", 0), g.start("s2", 0), g.start("s3", 0)
 		pass(2 * time.Second)
 		s3.mu.Lock()
 		s3.secretsKeys = map[string]string{"k2": "the text of k2"}
@@ -31,7 +31,7 @@ func TestSecretsKeyOfAnotherServer(t *testing.T) {
 			}
 		}
 		// Its certificate is good for a while yet.
-		if _, err := w.store.Commit(t.Context(),
+		if _, err := g.store.Commit(t.Context(),
 			[]store.Group{{Ops: []store.Op{{Key: store.DefaultPrefix + "server/s1", Delete: true}}}}); err != nil {
 			t.Fatal(err)
 		}

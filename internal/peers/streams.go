@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// openStreamTimeout bounds the time that another server may take to open a forwarded stream. It is longer than that
-// server's wait for the agent.
+// openStreamTimeout bounds the time that another server may take to open a forwarded stream. It is longer than the time
+// for which that server waits for the agent.
 const openStreamTimeout = 15 * time.Second
 
-// ErrNoServer says that no known server holds the node's session.
+// ErrNoServer says that no known server has the node's session.
 var ErrNoServer = errors.New("no server holds a session of the node")
 
 // OpenStream opens a byte stream to an agent: directly if its session is at this server, else through the server whose
@@ -43,7 +43,7 @@ func (p *Peers) OpenStream(ctx context.Context, node string, req transport.Strea
 		misdirected := errors.As(one, &answer) && answer.status == http.StatusMisdirectedRequest
 		switch {
 		case misdirected:
-			continue // it does not hold the node
+			continue // it does not have the node's session
 		case l.id == holder:
 			return nil, fmt.Errorf("%s is connected to %s: %w", node, l, one)
 		default:
@@ -72,7 +72,7 @@ func (p *Peers) holder(node string) (holder string, here bool) {
 }
 
 // Holder returns the id of the server that a node's agent is connected to, as far as this server knows. It returns ""
-// if none is known, or that server is gone. It returns at once.
+// if no such server is known, or the server is gone. It returns at once.
 func (p *Peers) Holder(node string) string {
 	holder, here := p.holder(node)
 	if here {
@@ -86,8 +86,8 @@ func (p *Peers) Holder(node string) string {
 	return holder
 }
 
-// candidates returns the servers to ask: first the node's last known server, then all that answered last, since the
-// agent may have moved a moment ago.
+// candidates returns the servers to try: first the node's last known server, then all that answered last. The agent may
+// have moved a moment ago.
 func (p *Peers) candidates(holder string) []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *Peers) forward(ctx context.Context, l *link, node string, req transport
 		_ = resp.Body.Close()
 		client.CloseIdleConnections()
 	}
-	s.detach = context.AfterFunc(ctx, s.free) // the end of ctx alone does not end a waiting write
+	s.detach = context.AfterFunc(ctx, s.free) // the end of ctx does not end a waiting write
 	return s, nil
 }
 

@@ -63,7 +63,7 @@ func (l *tracked) breakAll() {
 	}
 }
 
-// newSites starts servers that know each other.
+// newSites starts servers and waits until each has a link to the others.
 func newSites(t *testing.T, ids ...string) map[string]*site {
 	t.Helper()
 	data := memory.New(memory.Options{})
@@ -174,7 +174,7 @@ func newSite(t *testing.T, data *memory.Engine, trust *pki.Authority, id string)
 	return s
 }
 
-// connect lets the agent of a node be at a server, and the others hear of it.
+// connect connects the agent of a node to a server, and waits until the other servers have its pulse.
 func connect(t *testing.T, sites map[string]*site, node, at string, session uint64) {
 	t.Helper()
 	for id, s := range sites {
@@ -192,11 +192,11 @@ func connect(t *testing.T, sites map[string]*site, node, at string, session uint
 	})
 }
 
-// agentEnd is the agent's end of a stream, over two pipes that are closed one by one.
+// agentEnd is the agent's end of a stream, over two pipes that close separately.
 type agentEnd struct {
 	req    transport.StreamRequest
 	node   string
-	in     *io.PipeReader // what the server side sent
+	in     *io.PipeReader // the bytes from the server's side
 	out    *io.PipeWriter
 	closed chan struct{} // the server side closed its end
 }
@@ -263,7 +263,7 @@ func TestStreamsAreForwarded(t *testing.T) {
 	if diff := cmp.Diff(ask, agent.req); diff != "" || agent.node != "n1" {
 		t.Errorf("the request changed on its way (-want +got):\n%s", diff)
 	}
-	// Both ways at once, more than any buffer holds.
+	// Both directions at once, with more bytes than any buffer holds.
 	want := bytes.Repeat([]byte("berth "), 1<<20)
 	var back []byte
 	var all sync.WaitGroup
@@ -341,7 +341,7 @@ func TestCancelReachesTheAgent(t *testing.T) {
 			agent := take(t, ends, "the stream")
 			read := make(chan error, 2)
 			go func() { _, err := stream.Read(make([]byte, 1)); read <- err }()
-			go func() { // nobody reads it, so that it waits
+			go func() { // a write that waits, because there is no reader
 				_, err := stream.Write(make([]byte, 64<<20))
 				read <- err
 			}()
@@ -457,7 +457,7 @@ func TestLocalStreamsStayHere(t *testing.T) {
 	_ = stream.Close()
 }
 
-func TestUnreadStreamHoldsUpNothingElse(t *testing.T) {
+func TestUnreadStreamBlocksNothingElse(t *testing.T) {
 	sites := newSites(t, "s1", "s2")
 	ends := sites["s2"].answer()
 	connect(t, sites, "n1", "s2", 1)
@@ -472,7 +472,7 @@ func TestUnreadStreamHoldsUpNothingElse(t *testing.T) {
 	defer all.Wait()
 	defer stuck.Close()
 	for session := uint64(2); session < 4; session++ {
-		connect(t, sites, "n2", "s1", session) // digests go on
+		connect(t, sites, "n2", "s1", session) // digests continue
 		other, err := sites["s1"].OpenStream(t.Context(), "n1", ask)
 		if err != nil {
 			t.Fatal(err)

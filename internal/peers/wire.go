@@ -42,7 +42,7 @@ const (
 	maxReply      = 64 << 10
 	maxReasons    = 64 << 20
 	maxOpen       = 4 << 20
-	maxPromise    = 10 * 60 * 1e6 // of the time to a next sign of life, in microseconds
+	maxPromise    = 10 * 60 * 1e6 // of the time to the next sign of life, in microseconds
 	maxWireError  = 4 << 10
 )
 
@@ -69,8 +69,8 @@ func (v version) check() error {
 type digest struct {
 	version
 	Server string `json:"server"`
-	// Life identifies the start of the sender, and No grows with each digest to one server. A digest that arrives after
-	// a newer one is ignored.
+	// Life identifies the process of the sender, and No grows with each digest to one server. A digest that arrives
+	// after a newer one is ignored.
 	Life string `json:"life"`
 	No   uint64 `json:"no"`
 	// Pulses are accepted only with an Echo of a reply since the receiver's start. Without such a reply the sender
@@ -79,8 +79,8 @@ type digest struct {
 	Pulses []beat `json:"pulses,omitempty"`
 }
 
-// echo lets the receiver compute by its own clock when a digest was made, however long it was in transit. It was made
-// no earlier than the named reply plus Since. Both are boot-time, in microseconds.
+// echo lets the receiver compute, by its own clock, when a digest was made, whatever its time in transit. The sender
+// made the digest no earlier than the named reply plus Since. Both are boot-time, in microseconds.
 type echo struct {
 	Life  string `json:"life"`  // the receiver's
 	Clock int64  `json:"clock"` // the clock of the receiver's last reply
@@ -96,8 +96,8 @@ type beat struct {
 	// to the next one. Both are in microseconds.
 	Age  int64 `json:"a"`
 	Next int64 `json:"x,omitempty"`
-	// Stats is set when it changed. It holds the attempts that changed since the digest before, and from time to time
-	// all attempts.
+	// Stats is set when the statistics changed. It holds the attempts that changed since the previous digest, and from
+	// time to time all attempts.
 	Stats *cluster.NodeStats `json:"t,omitempty"`
 }
 
@@ -106,7 +106,7 @@ type digestReply struct {
 	version
 	Server string `json:"server"`
 	Life   string `json:"life"`
-	Clock  int64  `json:"clock"` // the receiver's, see echo
+	Clock  int64  `json:"clock"` // the receiver's process, see echo
 }
 
 // streamOpen is the first frame of a forwarded stream.

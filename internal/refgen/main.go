@@ -1,5 +1,5 @@
-// Command refgen writes the parts of the reference that follow from the code: the life of an
-// attempt and the reasons.
+// Command refgen writes the parts of the reference that follow from the code: the lifecycle of an attempt, and the
+// reasons.
 //
 //	go run ./internal/refgen -o docs/reference
 package main
@@ -102,7 +102,7 @@ func isReason(t ast.Expr) bool {
 	return ok && id.Name == "ReasonCode"
 }
 
-// meaning is the constant's comment, or the code itself where that says it all.
+// meaning returns the constant's comment, or the code itself if there is no comment.
 func meaning(v *ast.ValueSpec, code string) string {
 	if text := strings.TrimSpace(v.Comment.Text()); text != "" {
 		return strings.Join(strings.Fields(text), " ")

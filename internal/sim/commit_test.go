@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestKilledAtEachStep kills the leader at each step of a placement (P3): the write of the plan record, its appearance
-// in the server's tables, the message to the agent, the records, states and outcomes of its tasks, and the deletion of
-// the plan record. No write is lost or doubled and no program begins twice, with one restarting server or with another
-// that takes over.
+// TestKilledAtEachStep kills the leader at each step of a placement (P3). The steps are the write of the plan record,
+// its appearance in the server's tables and the message to the agent. The records, states and outcomes of its tasks
+// follow, then the deletion of the plan record. No write is lost or doubled, and no program begins twice. One server
+// restarts, or another server takes over.
 func TestKilledAtEachStep(t *testing.T) {
 	steps := []string{
 		"plan before", "plan after", "plan seen", "plan told",
@@ -40,7 +40,7 @@ func TestKilledAtEachStep(t *testing.T) {
 					for _, v := range r.Violations {
 						t.Errorf("%s\n%s", v, text)
 					}
-					// Consul does not tell of deletions
+					// Consul's watch does not report deletions
 					unseen := step == "trim seen" && strings.HasSuffix(world, "consul true")
 					if n == 1 && r.Crashes != 1 && !unseen {
 						t.Errorf("the server was killed %d times, want once:\n%s", r.Crashes, text)

@@ -14,7 +14,7 @@ import (
 // Moments of a write at which CrashAt can kill a server.
 const (
 	crashBefore = "before" // the write has not reached the engine
-	crashAfter  = "after"  // the write is durable, and the server does not know
+	crashAfter  = "after"  // the write is durable, and the server has no answer
 	crashSeen   = "seen"   // the server's own tables show it
 	crashSent   = "told"   // an agent got the placement: only for plans
 )
@@ -44,10 +44,10 @@ func parseCrashPoint(e Event) (*crashPoint, error) {
 	case crashBefore, crashAfter, crashSeen:
 	case crashSent:
 		if f[0] != "plan" {
-			return nil, fmt.Errorf("%q: agents are told of plans alone", e.Arg)
+			return nil, fmt.Errorf("%q: agents get messages of plans only", e.Arg)
 		}
 	default:
-		return nil, fmt.Errorf("%q is no moment of a write", f[1])
+		return nil, fmt.Errorf("%q: want before, after, seen or told", f[1])
 	}
 	return &crashPoint{server: e.Target, kind: f[0], moment: f[1], left: n, down: max(e.For, 100*time.Millisecond)}, nil
 }
@@ -71,19 +71,19 @@ func (s *crashPoint) matches(ops []store.Op) bool {
 
 // crashIfDue kills the server if a crash point matches this moment of this write, and reports whether it did.
 func (s *server) crashIfDue(moment string, matches func(*crashPoint) bool) bool {
-	hit := s.w.disk.dueCrash(s.id, moment, matches)
+	hit := s.fleet.disk.dueCrash(s.id, moment, matches)
 	if hit == nil {
 		return false
 	}
-	s.w.crashes.Add(1)
-	s.w.witness.countLeaderFaults(1)
-	s.w.background.Go(func() {
-		s.host.hold(1)
-		sleep(s.w.ctx, hit.down)
-		s.w.witness.countLeaderFaults(-1)
+	s.fleet.crashes.Add(1)
+	s.fleet.checker.liveness.countLeaderFaults(1)
+	s.fleet.background.Go(func() {
+		s.host.countHold(1)
+		sleep(s.fleet.ctx, hit.down)
+		s.fleet.checker.liveness.countLeaderFaults(-1)
 		s.host.release()
 	})
-	<-s.ctx.Done() // wait until this life has ended
+	<-s.ctx.Done() // wait until this process has ended
 	return true
 }
 
@@ -93,7 +93,7 @@ func (h *host) release() {
 	held := h.down > 0
 	h.mu.Unlock()
 	if held {
-		h.hold(-1)
+		h.countHold(-1)
 	}
 }
 
@@ -123,7 +123,7 @@ func (l *engineLink) crashAtCommit(moment string, groups []store.Group) bool {
 	})
 }
 
-// crashOnceSeen kills the server once its tables show the last batch, which is when they ask for the next one.
+// crashOnceSeen kills the server once its tables show the last batch. The tables then request the next batch.
 func (s *stream) crashOnceSeen() bool {
 	last := s.last
 	s.last = nil
@@ -135,7 +135,7 @@ func (s *stream) crashOnceSeen() bool {
 
 // rememberBatch remembers the changes of a batch.
 func (s *stream) rememberBatch(b *store.Batch) {
-	if !s.link.w.disk.hasCrashPoints() {
+	if !s.link.fleet.disk.hasCrashPoints() {
 		return
 	}
 	for i := range b.Changes {

@@ -16,24 +16,24 @@ import (
 // engineLink is a server's connection to the engine. Its calls pass the network and a disk that may be slow, full or
 // lose writes.
 type engineLink struct {
-	w      *World
+	fleet  *fleet
 	server *server
 	store.Engine
 }
 
-// waitPassable waits while nothing passes to the engine or the server is paused, and returns the context to go on with.
-// A paused process does not notice the end of its context: it may send a pending message when it goes on.
+// waitPassable waits while the link to the engine is cut or the server is paused, and returns the context to continue
+// with. A paused process does not notice the end of its context. It may send a pending message when it continues.
 func (l *engineLink) waitPassable(ctx context.Context, from, to string) (context.Context, error) {
 	if l.server.paused.Load() {
-		if err := l.w.net.waitOpen(l.server.ctx, from, to, 0); err != nil {
+		if err := l.fleet.net.waitOpen(l.server.ctx, from, to, 0); err != nil {
 			return ctx, err
 		}
-		d := l.w.random.roll(l.server.id + ":woke")
-		if d.of(2) == 0 {
+		d := l.fleet.random.roll(l.server.id + ":woke")
+		if d.below(2) == 0 {
 			return l.server.ctx, nil
 		}
 	}
-	return ctx, l.w.net.waitOpen(ctx, from, to, 0)
+	return ctx, l.fleet.net.waitOpen(ctx, from, to, 0)
 }
 
 // Commit is part of store.Engine.
@@ -44,11 +44,11 @@ func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Re
 		return store.Result{}, err
 	}
 	groups = l.nameEvents(groups)
-	d := l.w.random.roll(me+">db", keysOf(groups))
+	d := l.fleet.random.roll(me+">db", keysOf(groups))
 	if !sleep(ctx, time.Millisecond+d.span(2*time.Millisecond)) {
 		return store.Result{}, ctx.Err()
 	}
-	disk := l.w.disk.decideCommit(me, groups, &d)
+	disk := l.fleet.disk.decideCommit(me, groups, &d)
 	if disk.delay > 0 && !sleep(ctx, disk.delay) {
 		return store.Result{}, fmt.Errorf("the disk is slow: %w", store.ErrUnknown)
 	}
@@ -56,10 +56,10 @@ func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Re
 	case disk.lost:
 		return store.Result{}, fmt.Errorf("lost on its way: %w", store.ErrUnknown)
 	case disk.late > 0:
-		l.w.background.Go(func() {
-			time.Sleep(disk.late) // in-bubble: every world is in one
-			result, err := l.Engine.Commit(l.w.ctx, groups)
-			l.w.witness.checkCommit(me, groups, result, err)
+		l.fleet.background.Go(func() {
+			time.Sleep(disk.late) // in-bubble: every fleet is in one
+			result, err := l.Engine.Commit(l.fleet.ctx, groups)
+			l.fleet.checker.leadership.checkCommit(me, groups, result, err)
 		})
 		return store.Result{}, fmt.Errorf("late: %w", store.ErrUnknown)
 	}
@@ -70,7 +70,7 @@ func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Re
 		return store.Result{}, fmt.Errorf("killed: %w", store.ErrUnknown)
 	}
 	result, err := l.Engine.Commit(ctx, groups)
-	l.w.witness.checkCommit(me, groups, result, err)
+	l.fleet.checker.leadership.checkCommit(me, groups, result, err)
 	if err != nil {
 		return result, err
 	}
@@ -118,7 +118,7 @@ func (l *engineLink) nameEvents(groups []store.Group) []store.Group {
 			if err != nil {
 				panic(err) // a fault of the simulator
 			}
-			batch.ID = identity(hashed(l.w.story.Seed+uint64(time.Since(l.w.began)),
+			batch.ID = identity(hashed(l.fleet.story.Seed+uint64(time.Since(l.fleet.began)),
 				l.server.id+keysOf(groups[i:i+1])+string(told)))
 			value, err := store.Encode(batch)
 			if err != nil {
@@ -186,8 +186,8 @@ func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 	if err != nil {
 		return b, err
 	}
-	d := l.w.random.roll("db>" + l.server.id)
-	if !sleep(ctx, d.span(2*time.Millisecond)+l.w.disk.lag(l.server.id)) {
+	d := l.fleet.random.roll("db>" + l.server.id)
+	if !sleep(ctx, d.span(2*time.Millisecond)+l.fleet.disk.lag(l.server.id)) {
 		return store.Batch{}, ctx.Err()
 	}
 	if _, err := l.waitPassable(ctx, "db", l.server.id); err != nil {
@@ -285,7 +285,7 @@ func (k *disk) decideCommit(server string, groups []store.Group, d *dice) commit
 		}
 	}
 	if k.lates[server] > 0 || k.lates["db"] > 0 {
-		switch d.of(12) {
+		switch d.below(12) {
 		case 0:
 			w.lost = true
 		case 1, 2:
@@ -293,7 +293,7 @@ func (k *disk) decideCommit(server string, groups []store.Group, d *dice) commit
 		}
 	}
 	if k.lostAcks[server] > 0 || k.lostAcks["db"] > 0 {
-		w.ackLost = d.of(6) == 0
+		w.ackLost = d.below(6) == 0
 	}
 	return w
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// externalMetrics stands for systems outside of Berth: it answers every query and every gate.
+// externalMetrics replaces systems outside of Berth. It answers every query and every gate.
 type externalMetrics struct {
 	mu   sync.Mutex
 	load string

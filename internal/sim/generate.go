@@ -13,8 +13,8 @@ type generator struct {
 	length time.Duration
 }
 
-// Generate returns the story of a seed, always the same one. Every story has users who keep changing services. Its
-// faults follow a few themes, so that related faults meet.
+// Generate returns the story of a seed. Equal seeds give equal stories. Every story has users who keep changing
+// services. Its faults follow a few themes, so that related faults coincide.
 func Generate(seed uint64) *Story {
 	a := &generator{random: rand.New(rand.NewPCG(seed, 42)), story: &Story{Seed: seed}}
 	s := a.story
@@ -39,32 +39,48 @@ func Generate(seed uint64) *Story {
 	if a.random.IntN(5) == 0 {
 		a.length += time.Duration(a.random.IntN(300)) * time.Second
 	}
-	a.users()
+	a.addUsers()
 	themes := []func(){
-		a.servers, a.servers, a.engine, a.engine, a.network, a.network, a.agents, a.agents, a.machines, a.clocks,
-		a.liars, a.strangers, a.restores,
-		a.handover, a.silence, a.owners, a.barriers, a.intents, a.losses,
+		a.addServerFaults,
+		a.addServerFaults,
+		a.addEngineFaults,
+		a.addEngineFaults,
+		a.addNetworkFaults,
+		a.addNetworkFaults,
+		a.addAgentFaults,
+		a.addAgentFaults,
+		a.addMachineFaults,
+		a.addClockJumps,
+		a.addFalseReports,
+		a.addForeignWrites,
+		a.addRestores,
+		a.addHandovers,
+		a.addSilence,
+		a.addDomainChanges,
+		a.addBarrierRaces,
+		a.addIntentRaces,
+		a.addLosses,
 	}
 	for range 1 + a.random.IntN(3) {
 		themes[a.random.IntN(len(themes))]()
 	}
 	a.random = rand.New(rand.NewPCG(seed, 43)) // later themes do not change the earlier part of a seed's story
-	for _, theme := range []func(){a.rollouts, a.daemons, a.loads, a.moments} {
+	for _, theme := range []func(){a.addRollouts, a.addDaemons, a.addLoads, a.addCrons} {
 		if a.random.IntN(3) == 0 {
 			theme()
 		}
 	}
 	a.random = rand.New(rand.NewPCG(seed, 44))
 	if a.random.IntN(3) == 0 {
-		a.commits()
+		a.addCommitFaults()
 	}
 	a.random = rand.New(rand.NewPCG(seed, 45))
 	if a.random.IntN(3) == 0 {
-		a.departures()
+		a.addDepartures()
 	}
 	a.random = rand.New(rand.NewPCG(seed, 46))
 	if a.random.IntN(3) == 0 {
-		a.rebalancings()
+		a.addRebalancings()
 	}
 	s.sort()
 	return s
@@ -92,8 +108,8 @@ func (a *generator) span(short, long time.Duration) time.Duration {
 func (a *generator) server() string { return name("s", 1+a.random.IntN(a.story.Servers)) }
 func (a *generator) node() string   { return name("n", 1+a.random.IntN(min(a.story.Nodes, 10))) }
 
-// users act from the first second on.
-func (a *generator) users() {
+// addUsers act from the first second on.
+func (a *generator) addUsers() {
 	r := a.random
 	a.add(time.Second, User, "web", 0, fmt.Sprintf("scale %d", 1+r.IntN(4)))
 	a.add(1200*time.Millisecond, User, "api", 0, fmt.Sprintf("scale %d", 1+r.IntN(3)))
@@ -122,7 +138,7 @@ func (a *generator) users() {
 	}
 }
 
-func (a *generator) servers() {
+func (a *generator) addServerFaults() {
 	for range 1 + a.random.IntN(4) {
 		switch a.random.IntN(4) {
 		case 0, 1:
@@ -136,7 +152,7 @@ func (a *generator) servers() {
 	}
 }
 
-func (a *generator) engine() {
+func (a *generator) addEngineFaults() {
 	for range 1 + a.random.IntN(4) {
 		where := a.server()
 		if a.random.IntN(2) == 0 {
@@ -162,7 +178,7 @@ func (a *generator) engine() {
 	}
 }
 
-func (a *generator) network() {
+func (a *generator) addNetworkFaults() {
 	for range 2 + a.random.IntN(5) {
 		from, to := a.node(), a.server()
 		switch a.random.IntN(6) {
@@ -186,7 +202,7 @@ func (a *generator) network() {
 	}
 }
 
-func (a *generator) agents() {
+func (a *generator) addAgentFaults() {
 	for range 1 + a.random.IntN(5) {
 		switch a.random.IntN(8) {
 		case 0, 1, 2:
@@ -203,14 +219,14 @@ func (a *generator) agents() {
 	}
 }
 
-func (a *generator) machines() {
+func (a *generator) addMachineFaults() {
 	for range 1 + a.random.IntN(3) {
 		a.add(a.randomTime(), []Fault{Reboot, Reboot, Replace}[a.random.IntN(3)], a.node(),
 			a.span(20*time.Second, 100*time.Second), "")
 	}
 }
 
-func (a *generator) clocks() {
+func (a *generator) addClockJumps() {
 	for range 1 + a.random.IntN(3) {
 		by := time.Duration(1+a.random.IntN(600)) * time.Second
 		switch a.random.IntN(3) {
@@ -224,13 +240,13 @@ func (a *generator) clocks() {
 	}
 }
 
-func (a *generator) liars() {
+func (a *generator) addFalseReports() {
 	a.add(a.randomTime(), Lie, a.node(), a.span(30*time.Second, time.Minute),
 		[]string{lieForeign, lieForeign, lieRepeat, lieGone}[a.random.IntN(4)])
 }
 
-// strangers write records that only Berth may write. A restarted server then knows nothing else.
-func (a *generator) strangers() {
+// addForeignWrites overwrites records that only Berth may write. A restarted server then has no other source.
+func (a *generator) addForeignWrites() {
 	for range 1 + a.random.IntN(3) {
 		at := a.randomTime()
 		a.add(at, Foreign, a.node(), 0, []string{"", "both", "status", "delete", "edit"}[a.random.IntN(5)])
@@ -242,7 +258,7 @@ func (a *generator) strangers() {
 	}
 }
 
-func (a *generator) restores() {
+func (a *generator) addRestores() {
 	if a.random.IntN(2) == 0 {
 		return
 	}
@@ -251,8 +267,8 @@ func (a *generator) restores() {
 	a.add(at, Restore, "db", 0, []string{"", "raw"}[a.random.IntN(2)])
 }
 
-// handover changes the leader while its writes are under way.
-func (a *generator) handover() {
+// addHandovers changes the leader while its writes are under way.
+func (a *generator) addHandovers() {
 	for range 1 + a.random.IntN(2) {
 		at, who := a.randomTime(), a.server()
 		a.add(at, EngineLate, who, 10*time.Second, "")
@@ -265,8 +281,9 @@ func (a *generator) handover() {
 	}
 }
 
-// barriers cancels a job while its attempts reach their start barrier, at servers that see the cancellation late.
-func (a *generator) barriers() {
+// addBarrierRaces cancels a job while its attempts reach their start barrier, at servers that receive the cancellation
+// late.
+func (a *generator) addBarrierRaces() {
 	for range 1 + a.random.IntN(3) {
 		at := a.randomTime()
 		a.add(at, Lag, a.server(), a.span(20*time.Second, 40*time.Second),
@@ -276,8 +293,8 @@ func (a *generator) barriers() {
 	}
 }
 
-// intents kills agents between the start of a program and its record.
-func (a *generator) intents() {
+// addIntentRaces kills agents between the start of a program and its record.
+func (a *generator) addIntentRaces() {
 	node, at := a.node(), a.randomTime()
 	a.add(at, Trouble, node, 20*time.Second, "late-start")
 	a.add(at+500*time.Millisecond, User, "batch", 0, fmt.Sprintf("submit %d", 2+a.random.IntN(6)))
@@ -285,15 +302,15 @@ func (a *generator) intents() {
 		"")
 }
 
-// losses breaks machines, and the operator declares them gone.
-func (a *generator) losses() {
+// addLosses breaks machines, and the operator declares them gone.
+func (a *generator) addLosses() {
 	node, at := a.node(), a.randomTime()
 	a.add(at, Replace, node, 30*time.Second+a.span(30*time.Second, 2*time.Minute), "")
 	a.add(at+a.span(20*time.Second, 25*time.Second), User, node, 0, "gone")
 }
 
-// owners gives a node to another domain, and sometimes back.
-func (a *generator) owners() {
+// addDomainChanges gives a node to another domain, and sometimes back.
+func (a *generator) addDomainChanges() {
 	node := a.node()
 	a.add(a.randomTime(), User, node, 0, "claim")
 	if a.random.IntN(2) == 0 {
@@ -301,8 +318,8 @@ func (a *generator) owners() {
 	}
 }
 
-// silence makes nodes silent for as long as the limits of their tasks' classes.
-func (a *generator) silence() {
+// addSilence makes nodes silent for as long as the limits of their tasks' classes.
+func (a *generator) addSilence() {
 	node := a.node()
 	at := a.randomTime()
 	length := 70*time.Second + a.span(time.Minute, 5*time.Minute)
@@ -315,8 +332,8 @@ func (a *generator) silence() {
 	}
 }
 
-// commits kills servers at a moment of a write.
-func (a *generator) commits() {
+// addCommitFaults kills servers at a moment of a write.
+func (a *generator) addCommitFaults() {
 	r := a.random
 	for range 1 + r.IntN(3) {
 		kind, moment := []string{"plan", "state", "status", "attempt", planDeletion}[r.IntN(5)],
@@ -329,8 +346,8 @@ func (a *generator) commits() {
 	}
 }
 
-// rollouts rolls out good and bad versions of a service with canaries, by users who change their minds.
-func (a *generator) rollouts() {
+// addRollouts rolls out good and bad versions of a service with canaries, by users who promote, undo and replace them.
+func (a *generator) addRollouts() {
 	r := a.random
 	a.add(1800*time.Millisecond, User, "shop", 0, fmt.Sprintf("scale %d", 2+r.IntN(4)))
 	for range 2 + r.IntN(5) {
@@ -354,8 +371,8 @@ func (a *generator) rollouts() {
 	}
 }
 
-// departures adds nodes that evict their tasks, and a job that preempts others.
-func (a *generator) departures() {
+// addDepartures adds nodes that evict their tasks, and a job that preempts others.
+func (a *generator) addDepartures() {
 	r := a.random
 	for range 1 + r.IntN(4) {
 		switch r.IntN(4) {
@@ -369,8 +386,8 @@ func (a *generator) departures() {
 	}
 }
 
-// daemons adds a service that runs on every node, and nodes that take no new tasks.
-func (a *generator) daemons() {
+// addDaemons adds a service that runs on every node, and nodes that take no new tasks.
+func (a *generator) addDaemons() {
 	r := a.random
 	a.add(1900*time.Millisecond, User, "logd", 0, "scale 0")
 	for range 1 + r.IntN(3) {
@@ -385,8 +402,8 @@ func (a *generator) daemons() {
 	}
 }
 
-// loads adds a service whose count follows external measurements, and nodes that are short of memory.
-func (a *generator) loads() {
+// addLoads adds a service whose count follows external measurements, and nodes that are short of memory.
+func (a *generator) addLoads() {
 	r := a.random
 	a.add(1700*time.Millisecond, User, "auto", 0, "scale 2")
 	for range 2 + r.IntN(4) {
@@ -397,8 +414,8 @@ func (a *generator) loads() {
 	}
 }
 
-// moments adds a cron, whose moments servers miss now and then.
-func (a *generator) moments() {
+// addCrons adds a cron whose moments servers miss now and then.
+func (a *generator) addCrons() {
 	a.add(2*time.Second, User, "minutely", 0, "tick")
 	if a.random.IntN(3) == 0 {
 		a.add(a.randomTime(), User, "minutely", 0, "suspend")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Invariants are what must hold in every world, by name, with what a breach means. Each has a test that shows it fire.
+// Invariants maps the name of each invariant to the meaning of a breach. Each invariant has a test in which it fires.
 var Invariants = map[string]string{
 	// Records, at every revision.
 	"capacity":      "more is reserved on a node than it has",
@@ -14,27 +14,26 @@ var Invariants = map[string]string{
 	"placed-twice":  "one attempt was placed under two identities",
 	"unclean-node":  "an attempt was placed where a record of an earlier one stands",
 	"no-prior":      "an attempt was placed before the one before it had an outcome",
-	"plan-vanished": "a plan record went before its tasks were projected or ended",
-	"events":        "an end is not told of once, or what was told changed",
+	"plan-vanished": "a plan record was deleted before its tasks were projected or ended",
+	"events":        "an end does not have exactly one event, or an event changed",
 	"revived":       "a record that asks for a task came back after the attempt's end",
 	"late-barrier":  "a start barrier passed after the attempt's stop or outcome",
 	"outcome-fixed": "an outcome was changed or deleted while its owner stands",
-	"spec-lost":     "a user's acknowledged write is not there, or nobody asked for what is",
+	"spec-lost":     "a user's acknowledged write is missing, or a spec exists that no user wrote",
 	"report-lost":   "an acknowledged end of an attempt is not in the store, or the outcome says otherwise",
 	"fenced":        "a leader that had been replaced wrote",
-	"usurped":       "a report of a node was taken for an attempt of another",
+	"usurped":       "a node's report was accepted for an attempt of another node",
 	"session-back":  "a registration did not follow the newest one",
-	"owner-changed": "a node changed hands while tasks of its owner stand on it",
+	"owner-changed": "a node changed its domain while it had tasks of the old one",
 	"epoch-back":    "a leader's token is not above all before it",
-	"below-minimum": "a stop that could wait was permitted although it left a service with fewer healthy " +
-		"tasks than it may have",
-	"moment-twice": "a moment of a cron made two jobs, or one that had passed was not dealt with in order",
-	"scaled-out":   "scaling gave a service a count outside of its bounds",
-	"daemon-twice": "two tasks of a daemon are wanted on one node",
-	"ring":         "servers take the leadership from each other without end",
-	"down-late":    "a node that nobody hears is not down in time",
-	"down-unjust":  "a node is called down that has just registered",
-	"lost-unjust":  "an attempt was given up although its node was heard all the time",
+	"below-minimum": "a voluntary stop was permitted although it left a service below its minimum",
+	"moment-twice":  "a moment of a cron made two jobs, or its last moment went back",
+	"scaled-out":    "scaling set a count outside of the service's bounds",
+	"daemon-twice":  "two tasks of a daemon are wanted on one node",
+	"ring":          "servers take the leadership from each other endlessly",
+	"down-late":     "a silent node is not down in time",
+	"down-unjust":   "a node is down although it has just registered",
+	"lost-unjust":   "an attempt was declared lost although its node was never silent",
 
 	// Programs, at every start and end.
 	"two-live":       "two programs of a task run where only one may",
@@ -42,29 +41,29 @@ var Invariants = map[string]string{
 	"start-after":    "a program was started after its attempt's outcome",
 	"start-unasked":  "a program was started that the store does not ask for",
 	"stop-unasked":   "a program was stopped without a stop for it ever having been written",
-	"gone-but-runs":  "an attempt is said to be gone while its program runs",
-	"machine-packed": "programs run that need more than the machine has",
+	"gone-but-runs":  "an attempt is reported as gone while its program runs",
+	"machine-packed": "running programs need more than the machine has",
 
 	// Once faults have ended.
-	"converges": "all does not come to be as users asked once faults have ended",
+	"converges": "the fleet does not reach the state that users requested, once faults have ended",
 	"reason":    "a task waits without a reason",
-	"leaked":    "a program runs that nobody asks for",
+	"leaked":    "a program runs without a record that wants it",
 }
 
 // Violation is a breach of an invariant.
 type Violation struct {
 	Invariant string
-	At        string // since the world's begin
+	At        string // since the fleet's begin
 	Text      string
 }
 
-// same reports whether another breach is one of the same kind: of the same invariant, told in the same words, whatever
-// the names and numbers in them are.
+// same reports whether another breach is of the same kind: the same invariant, in the same words except for names and
+// numbers.
 func (v Violation) same(other Violation) bool {
 	return v.Invariant == other.Invariant && kindOf(v.Text) == kindOf(other.Text)
 }
 
-// kindOf returns the words of a text that name nothing: those without a digit, and up to the list of what it is about.
+// kindOf returns the words of a text without digits, up to the list of the things concerned.
 func kindOf(text string) string {
 	text, _, _ = strings.Cut(text, "[")
 	words := strings.Fields(text)

@@ -11,8 +11,8 @@ import (
 // connectionTimeout is the silence after which both ends give up a connection.
 const connectionTimeout = 20 * time.Second
 
-// errLink says that a message or its answer was not delivered.
-var errLink = errors.New("the connection was lost")
+// errUndelivered says that a message or its answer was not delivered.
+var errUndelivered = errors.New("the connection was lost")
 
 // network carries every message between machines. A link is one direction: "n1>s2".
 type network struct {
@@ -40,13 +40,13 @@ func links(target string) []string {
 	return []string{target}
 }
 
-// cut adds n cuts of the target's links, or of a whole machine.
-func (w *network) cut(target string, n int) { w.count(w.cuts, target, n) }
+// countCut adds n cuts of the target's links, or of a whole machine.
+func (w *network) countCut(target string, n int) { w.count(w.cuts, target, n) }
 
-func (w *network) noise(target string, n int) { w.count(w.noises, target, n) }
+func (w *network) countNoise(target string, n int) { w.count(w.noises, target, n) }
 
-// late delays all requests of a link beyond their senders' wait; 0 ends that.
-func (w *network) late(target string, by time.Duration) {
+// setLateness delays all requests of a link beyond their senders' wait; 0 ends that.
+func (w *network) setLateness(target string, by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range links(target) {
@@ -105,7 +105,7 @@ func (w *network) waitOpen(ctx context.Context, from, to string, limit time.Dura
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-over:
-			return errLink
+			return errUndelivered
 		case <-changed:
 		}
 		open, changed = w.open(from, to)
@@ -137,12 +137,12 @@ func (w *network) waitBroken(ctx context.Context, a, b string) {
 // delivery is the way in which one message is delivered.
 type delivery struct {
 	delay time.Duration
-	// lost says that the message never arrives. late says that it arrives so long after its sender gave up.
+	// A lost message never arrives. A late one arrives that long after its sender gave up.
 	lost bool
 	late time.Duration
-	// twice says that the message arrives again, after the given time.
-	twice bool
-	again time.Duration
+	// repeated says that the message arrives again, after the given time.
+	repeated bool
+	again    time.Duration
 }
 
 // decideDelivery decides on the next message of a link.
@@ -160,7 +160,7 @@ func (w *network) decideDelivery(from, to, what string) delivery {
 	if !w.noisy(from, to) {
 		return f
 	}
-	switch d.of(8) {
+	switch d.below(8) {
 	case 0:
 		f.lost = true
 	case 1:
@@ -169,15 +169,15 @@ func (w *network) decideDelivery(from, to, what string) delivery {
 	case 2, 3:
 		f.delay = d.span(3 * time.Second)
 	case 4:
-		f.twice = true
+		f.repeated = true
 		f.again = d.span(5 * time.Second)
 	}
 	return f
 }
 
-// call carries a request and its answer. do runs where the request arrives, under the context of the connection, or of
-// the server's life if the request outlives its connection. It runs never, once, or, if repeated, twice. The answer is
-// that of the first run.
+// call carries a request and its answer. do runs where the request arrives, under the context of the connection. A
+// request that outlives its connection runs under the context of the server. do runs never, once or, for a repeated
+// message, twice. The answer is that of the first run.
 func call[T any](ctx context.Context, w *network, from, to, what string, far *server,
 	do func(context.Context) (T, error),
 ) (T, error) {
@@ -188,15 +188,15 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 	}
 	if f.lost {
 		if f.late > 0 {
-			far.later(f.late, func(ctx context.Context) { _, _ = do(ctx) })
+			far.runLater(f.late, func(ctx context.Context) { _, _ = do(ctx) })
 		}
-		return none, errLink
+		return none, errUndelivered
 	}
 	if err := w.waitOpen(ctx, from, to, connectionTimeout); err != nil {
 		return none, err
 	}
-	if f.twice {
-		far.later(f.again, func(ctx context.Context) { _, _ = do(ctx) })
+	if f.repeated {
+		far.runLater(f.again, func(ctx context.Context) { _, _ = do(ctx) })
 	}
 	joined, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -205,13 +205,13 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 	back := w.decideDelivery(to, from, what)
 	if far.ctx.Err() != nil || joined.Err() != nil && ctx.Err() == nil {
 		sleep(ctx, back.delay)
-		return none, errLink
+		return none, errUndelivered
 	}
 	if !sleep(ctx, back.delay) {
 		return none, ctx.Err()
 	}
 	if back.lost {
-		return none, errLink
+		return none, errUndelivered
 	}
 	if e := w.waitOpen(ctx, to, from, connectionTimeout); e != nil {
 		return none, e

@@ -25,17 +25,17 @@ const (
 	nodeDisk   = 100 * cluster.GiB
 )
 
-// node is a machine on which lives of an agent follow each other.
+// node is a machine with one agent process after another.
 type node struct {
-	w       *World
-	name    string
-	machine *fake.Machine
-	disk    *state.Memory
-	boots   atomic.Int64
-	boot    atomic.Int64 // offset of its boot-time clock, in nanoseconds
-	fails   atomic.Int64 // events that make its disk fail
-	pressed atomic.Int64 // events that make it short of memory
-	lies    lies
+	fleet        *fleet
+	name         string
+	machine      *fake.Machine
+	disk         *state.Memory
+	boots        atomic.Int64
+	boot         atomic.Int64 // offset of its boot-time clock, in nanoseconds
+	fails        atomic.Int64 // events that make its disk fail
+	pressed      atomic.Int64 // events that make it short of memory
+	falseReports falseReports
 	// connected is the server of the session, for the digests.
 	connected atomic.Pointer[string]
 
@@ -47,15 +47,15 @@ type node struct {
 	lateStarts int // number of events that delay the answers to starts
 }
 
-func newNode(w *World, name string) *node {
-	n := &node{w: w, name: name, machine: fake.NewMachine(), booted: time.Now()}
+func newNode(f *fleet, name string) *node {
+	n := &node{fleet: f, name: name, machine: fake.NewMachine(), booted: time.Now()}
 	n.disk = &state.Memory{Fault: func() error {
 		if n.fails.Load() > 0 {
 			return errors.New("input/output error")
 		}
 		return nil
 	}}
-	n.machine.SetObserver(func(r fake.Run) { w.witness.programChanged(n, r) })
+	n.machine.SetObserver(func(r fake.Run) { f.checker.programs.checkProgram(n, r) })
 	n.machine.SetTrouble(n.fault)
 	return n
 }
@@ -72,24 +72,24 @@ func (n *node) clock() time.Duration {
 	return time.Minute + time.Since(n.booted) + time.Duration(n.boot.Load())
 }
 
-// start begins a life of the agent, unless an event keeps it down.
+// start starts an agent process, unless an event keeps it down.
 func (n *node) start() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.down > 0 || n.end != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(n.w.ctx)
+	ctx, cancel := context.WithCancel(n.fleet.ctx)
 	exec := fake.New(n.machine)
 	boot := fmt.Sprint("boot-", n.boots.Load())
 	a, err := agent.New(agent.Config{
 		Name: n.name, DataDir: "/nonexistent/berth-sim", Volatile: true, Outlives: n.disk,
-		Source: newSource(n), Executors: []executor.Executor{exec}, Logger: n.w.logger(n.name),
+		Source: newSource(n), Executors: []executor.Executor{exec}, Logger: n.fleet.logger(n.name),
 		Clock: agent.ClockConfig{Boot: n.clock, Random: func() float64 {
-			d := n.w.random.at(n.name+":jitter", time.Since(n.w.began))
-			return float64(d.of(1000)) / 1000
+			d := n.fleet.random.at(n.name+":jitter", time.Since(n.fleet.began))
+			return float64(d.below(1000)) / 1000
 		}},
-		Without: n.w.options.Without,
+		Without: n.fleet.options.Without,
 		Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 			return cluster.Facts{
 				Hostname: n.name, BootID: boot, Address: "10.0.0.1", OS: "linux", Arch: "amd64",
@@ -108,13 +108,13 @@ func (n *node) start() {
 		n.disk.Crash()
 		exec.Die()
 		cancel()
-		n.w.logger(n.name).Debug("the agent ended", "error", <-done)
+		n.fleet.logger(n.name).Debug("the agent ended", "error", <-done)
 	}
 }
 
-// stats returns a source of the machine's use, in a third of all worlds. Idle nodes report rarely there.
+// stats returns a source of the machine's use, in a third of all fleets. Idle nodes report rarely there.
 func (n *node) stats() func(string) (cluster.NodeStats, error) {
-	if n.w.story.Seed%3 != 0 && !n.w.story.Has(Pressure) {
+	if n.fleet.story.Seed%3 != 0 && !n.fleet.story.Has(Pressure) {
 		return nil
 	}
 	return func(string) (cluster.NodeStats, error) {
@@ -126,7 +126,7 @@ func (n *node) stats() func(string) (cluster.NodeStats, error) {
 	}
 }
 
-// kill ends the present life, as kill -9 does.
+// kill ends the agent process, as kill -9 does.
 func (n *node) kill() {
 	n.mu.Lock()
 	end := n.end
@@ -138,8 +138,8 @@ func (n *node) kill() {
 	}
 }
 
-// hold adds count events that keep the agent down.
-func (n *node) hold(count int) {
+// countHold adds count events that keep the agent down.
+func (n *node) countHold(count int) {
 	n.mu.Lock()
 	n.down += count
 	n.mu.Unlock()
@@ -163,12 +163,12 @@ func (n *node) reboot() {
 // fault returns the fault of an executor call and its delay. No two containers of a node begin at one moment, because
 // their order would then be random.
 func (n *node) fault(c fake.Call) fake.Fault {
-	f := n.accident(c)
-	f.Delay += time.Duration(1 + hashed(n.w.story.Seed, string(c.ID)+string(c.Op))%uint64(100*time.Microsecond))
+	f := n.accidentalFault(c)
+	f.Delay += time.Duration(1 + hashed(n.fleet.story.Seed, string(c.ID)+string(c.Op))%uint64(100*time.Microsecond))
 	return f
 }
 
-func (n *node) accident(c fake.Call) fake.Fault {
+func (n *node) accidentalFault(c fake.Call) fake.Fault {
 	n.mu.Lock()
 	trouble, hasty := n.trouble > 0, n.lateStarts > 0
 	n.mu.Unlock()
@@ -178,9 +178,9 @@ func (n *node) accident(c fake.Call) fake.Fault {
 	if !trouble || c.Op == fake.OpProbe {
 		return fake.Fault{}
 	}
-	d := n.w.random.roll(n.name+":executor", string(c.ID), string(c.Op))
+	d := n.fleet.random.roll(n.name+":executor", string(c.ID), string(c.Op))
 	broken := errors.New("the executor had an accident")
-	switch d.of(14) {
+	switch d.below(14) {
 	case 0:
 		return fake.Fault{Delay: d.span(5 * time.Second)}
 	case 1:

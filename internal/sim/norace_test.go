@@ -2,5 +2,5 @@
 
 package sim
 
-// seeds is how many random stories a plain run tells.
-const seeds = 1000
+// seedCount is the number of random stories of a plain run.
+const seedCount = 1000

@@ -16,10 +16,10 @@ type timedAction struct {
 }
 
 // play runs the story to its end.
-func (w *World) play() {
+func (f *fleet) play() {
 	var all []timedAction
-	for _, e := range w.story.Events {
-		begin, end := w.actions(e)
+	for _, e := range f.story.Events {
+		begin, end := f.actions(e)
 		if begin != nil {
 			all = append(all, timedAction{e.At, begin})
 		}
@@ -29,110 +29,104 @@ func (w *World) play() {
 	}
 	slices.SortStableFunc(all, func(a, b timedAction) int { return int(a.at - b.at) })
 	for _, m := range all {
-		if !w.waitUntil(m.at) {
+		if !f.waitUntil(m.at) {
 			return
 		}
 		m.do()
 	}
-	w.waitUntil(w.story.End())
+	f.waitUntil(f.story.End())
 }
 
-// waitUntil waits until the world has the given age, and checks it now and then. It reports false if a breach ends the
-// world.
-func (w *World) waitUntil(at time.Duration) bool {
+// waitUntil waits until the story has run for the given time, and checks the fleet every few seconds. It reports false
+// if a breach ends the story.
+func (f *fleet) waitUntil(at time.Duration) bool {
 	for {
-		if w.options.StopAtOnce && w.witness.broken() {
+		if f.options.StopAtOnce && f.checker.hasBreach() {
 			return false
 		}
-		left := at - time.Since(w.began)
+		left := at - time.Since(f.began)
 		if left <= 0 {
 			return true
 		}
-		time.Sleep(min(left, 5*time.Second)) // in-bubble: every world is in one
-		w.witness.checkDeadNodes()
+		time.Sleep(min(left, 5*time.Second)) // in-bubble: every fleet is in one
+		f.checker.liveness.checkDeadNodes()
 	}
-}
-
-func (v *witness) broken() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.faults) > 0
 }
 
 // actions returns the actions at the begin and end of an event; either may be nil.
-func (w *World) actions(e Event) (begin, end func()) {
-	if begin, end := w.actServer(e); begin != nil {
-		return w.withLeaderFault(begin, end)
+func (f *fleet) actions(e Event) (begin, end func()) {
+	if begin, end := f.actServer(e); begin != nil {
+		return f.withLeaderFault(begin, end)
 	}
-	if begin, end := w.actEngine(e); begin != nil {
-		return w.withLeaderFault(begin, end)
+	if begin, end := f.actEngine(e); begin != nil {
+		return f.withLeaderFault(begin, end)
 	}
-	if begin, end := w.actNode(e); begin != nil {
+	if begin, end := f.actNode(e); begin != nil {
 		return begin, end
 	}
 	switch e.Fault {
 	case Cut:
-		begin, end = func() { w.net.cut(e.Target, 1) }, func() { w.net.cut(e.Target, -1) }
+		begin, end = func() { f.net.countCut(e.Target, 1) }, func() { f.net.countCut(e.Target, -1) }
 	case Noise:
 		if late := e.duration(0); late > 0 {
-			return func() { w.net.late(e.Target, late) }, func() { w.net.late(e.Target, 0) }
+			return func() { f.net.setLateness(e.Target, late) }, func() { f.net.setLateness(e.Target, 0) }
 		}
-		begin, end = func() { w.net.noise(e.Target, 1) }, func() { w.net.noise(e.Target, -1) }
+		begin, end = func() { f.net.countNoise(e.Target, 1) }, func() { f.net.countNoise(e.Target, -1) }
 	case User:
-		return func() { w.orderUser(e) }, nil
+		return func() { f.orderUser(e) }, nil
 	case Load:
-		return func() { w.external.set(e.Arg) }, nil
+		return func() { f.external.set(e.Arg) }, nil
 	default:
-		w.witness.reportBreach("converges", "the story has an unknown fault: %s", e.String())
+		f.checker.reportBreach("converges", "the story has an unknown fault: %s", e.String())
 		return nil, nil
 	}
 	if strings.Contains(e.Target, "n") { // an agent's link does not hinder leaders
 		return begin, end
 	}
-	return w.withLeaderFault(begin, end)
+	return f.withLeaderFault(begin, end)
 }
 
-// withLeaderFault reports to the witness that a fault hinders leaders meanwhile.
-func (w *World) withLeaderFault(begin, end func()) (b, e func()) {
-	return func() { w.witness.countLeaderFaults(1); begin() }, func() {
+// withLeaderFault tells the checker that a fault hinders leaders meanwhile.
+func (f *fleet) withLeaderFault(begin, end func()) (b, e func()) {
+	return func() { f.checker.liveness.countLeaderFaults(1); begin() }, func() {
 		if end != nil {
 			end()
 		}
-		w.witness.countLeaderFaults(-1)
+		f.checker.liveness.countLeaderFaults(-1)
 	}
 }
 
-func (w *World) actServer(e Event) (begin, end func()) {
-	h := w.host(e.Target)
+func (f *fleet) actServer(e Event) (begin, end func()) {
+	h := f.host(e.Target)
 	switch e.Fault {
 	case ServerCrash:
-		return func() { h.hold(1) }, func() { h.hold(-1) }
+		return func() { h.countHold(1) }, func() { h.countHold(-1) }
 	case CrashAt:
 		k, err := parseCrashPoint(e)
 		if err != nil {
-			w.witness.reportBreach("converges", "%s: %v", e.String(), err)
+			f.checker.reportBreach("converges", "%s: %v", e.String(), err)
 			return func() {}, nil
 		}
-		return func() { w.disk.set(func(d *disk) { d.crashPoints = append(d.crashPoints, k) }) }, nil
+		return func() { f.disk.set(func(d *disk) { d.crashPoints = append(d.crashPoints, k) }) }, nil
 	case ServerPause:
 		var paused *server
 		return func() {
-				if paused = h.now(); paused != nil {
+				if paused = h.liveServer(); paused != nil {
 					paused.paused.Store(true)
-					w.net.cut(h.id, 1)
+					f.net.countCut(h.id, 1)
 				}
 			}, func() {
 				if paused != nil {
 					paused.paused.Store(false)
-					w.net.cut(h.id, -1)
+					f.net.countCut(h.id, -1)
 				}
 			}
 	case WallJump:
 		return func() { h.wall.Add(int64(e.duration(time.Minute))) }, nil
 	case Lag:
 		lag := e.duration(3 * time.Second)
-		return func() { w.disk.set(func(k *disk) { k.lags[e.Target] += lag }) },
-			func() { w.disk.set(func(k *disk) { k.lags[e.Target] = max(0, k.lags[e.Target]-lag) }) }
+		return func() { f.disk.set(func(k *disk) { k.lags[e.Target] += lag }) },
+			func() { f.disk.set(func(k *disk) { k.lags[e.Target] = max(0, k.lags[e.Target]-lag) }) }
 	case BootJump:
 		if strings.HasPrefix(e.Target, "s") {
 			return func() { h.boot.Add(int64(e.duration(time.Minute))) }, nil
@@ -142,69 +136,69 @@ func (w *World) actServer(e Event) (begin, end func()) {
 	return nil, nil
 }
 
-func (w *World) actEngine(e Event) (begin, end func()) {
+func (f *fleet) actEngine(e Event) (begin, end func()) {
 	count := func(of func(k *disk) map[string]int) (begin, end func()) {
-		return func() { w.disk.set(func(k *disk) { of(k)[e.Target]++ }) },
-			func() { w.disk.set(func(k *disk) { of(k)[e.Target] = max(0, of(k)[e.Target]-1) }) }
+		return func() { f.disk.set(func(k *disk) { of(k)[e.Target]++ }) },
+			func() { f.disk.set(func(k *disk) { of(k)[e.Target] = max(0, of(k)[e.Target]-1) }) }
 	}
 	switch e.Fault {
 	case EngineCrash:
-		return w.engine.Crash, w.engine.Restart
+		return f.engine.Crash, f.engine.Restart
 	case EngineFull:
-		return w.engine.ReachQuota, func() { w.engine.Fill(false) }
+		return f.engine.ReachQuota, func() { f.engine.Fill(false) }
 	case EngineSlow:
 		slow := e.duration(300 * time.Millisecond)
-		return func() { w.disk.set(func(k *disk) { k.slow[e.Target] += slow }) },
-			func() { w.disk.set(func(k *disk) { k.slow[e.Target] = max(0, k.slow[e.Target]-slow) }) }
+		return func() { f.disk.set(func(k *disk) { k.slow[e.Target] += slow }) },
+			func() { f.disk.set(func(k *disk) { k.slow[e.Target] = max(0, k.slow[e.Target]-slow) }) }
 	case EngineStall:
 		return func() {
-			w.disk.set(func(k *disk) { k.stall++ })
-		}, func() { w.disk.set(func(k *disk) { k.stall = max(0, k.stall-1) }) }
+			f.disk.set(func(k *disk) { k.stall++ })
+		}, func() { f.disk.set(func(k *disk) { k.stall = max(0, k.stall-1) }) }
 	case EngineCompact:
-		return w.engine.Compact, nil
+		return f.engine.Compact, nil
 	case EngineLate:
 		if noun, late, ok := strings.Cut(e.Arg, " "); ok {
 			d, err := time.ParseDuration(late)
 			if err != nil {
 				return nil, nil
 			}
-			return func() { w.disk.set(func(k *disk) { k.rules = append(k.rules, rule{e.Target, noun, d, 1}) }) }, nil
+			return func() { f.disk.set(func(k *disk) { k.rules = append(k.rules, rule{e.Target, noun, d, 1}) }) }, nil
 		}
 		return count(func(k *disk) map[string]int { return k.lates })
 	case EngineDeaf:
 		return count(func(k *disk) map[string]int { return k.lostAcks })
 	case Save:
-		return w.snapshot, nil
+		return f.snapshot, nil
 	case Restore:
-		return func() { w.restore(e.Arg == "raw") }, nil
+		return func() { f.restore(e.Arg == "raw") }, nil
 	case Foreign:
-		return func() { w.overwriteRecords(e) }, nil
+		return func() { f.overwriteRecords(e) }, nil
 	default:
 		return nil, nil
 	}
 }
 
-func (w *World) actNode(e Event) (begin, end func()) {
-	n := w.node(e.Target)
+func (f *fleet) actNode(e Event) (begin, end func()) {
+	n := f.node(e.Target)
 	switch e.Fault {
 	case AgentCrash:
-		return func() { n.hold(1) }, func() { n.hold(-1) }
+		return func() { n.countHold(1) }, func() { n.countHold(-1) }
 	case Reboot, Wipe, Replace:
 		return func() {
-			n.hold(1)
+			n.countHold(1)
 			if e.Fault != Wipe {
-				w.witness.excuseNode(n.name)
+				f.checker.excuseNode(n.name)
 				n.reboot()
 			}
 			if e.Fault != Reboot {
 				n.disk.Wipe()
 			}
-		}, func() { n.hold(-1) }
+		}, func() { n.countHold(-1) }
 	case Kill:
 		return func() {
 			for _, r := range n.machine.History() {
 				if r.Ended.IsZero() {
-					w.witness.excuseAttempt(r.Labels["berth.uuid"])
+					f.checker.excuseAttempt(r.Labels["berth.uuid"])
 					_ = n.machine.Kill(r.ID)
 					return
 				}
@@ -215,15 +209,15 @@ func (w *World) actNode(e Event) (begin, end func()) {
 			return func() { n.addLateStarts(1) }, func() { n.addLateStarts(-1) }
 		}
 		return func() {
-			w.witness.trouble(n.name, 1)
+			f.checker.countExecutorFaults(n.name, 1)
 			n.addTrouble(1)
-		}, func() { n.addTrouble(-1); w.witness.trouble(n.name, -1) }
+		}, func() { n.addTrouble(-1); f.checker.countExecutorFaults(n.name, -1) }
 	case Pressure:
 		return func() { n.pressed.Add(1) }, func() { n.pressed.Add(-1) }
 	case DiskFails:
 		return func() { n.fails.Add(1) }, func() { n.fails.Add(-1) }
 	case Lie:
-		return func() { n.lies.addKind(e.Arg, 1) }, func() { n.lies.addKind(e.Arg, -1) }
+		return func() { n.falseReports.addKind(e.Arg, 1) }, func() { n.falseReports.addKind(e.Arg, -1) }
 	case BootJump:
 		return func() { n.boot.Add(int64(e.duration(time.Minute))) }, nil
 	default:
@@ -243,41 +237,32 @@ func (n *node) addTrouble(by int) {
 	n.trouble = max(0, n.trouble+by)
 }
 
-// excuseAttempt records that an attempt's program is ended from outside.
-func (v *witness) excuseAttempt(uuid string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if a := v.attempts[uuid]; a != nil {
-		a.excused = true
-	}
-}
-
 // overwriteRecords overwrites the records of one task of a node (P3.9).
-func (w *World) overwriteRecords(e Event) {
-	w.witness.mu.Lock()
+func (f *fleet) overwriteRecords(e Event) {
+	f.checker.mu.Lock()
 	var keys []string
-	for key := range w.witness.records {
+	for key := range f.checker.records {
 		if strings.HasPrefix(key, "state/"+e.Target+"/") || e.Arg == "status" &&
 			strings.HasPrefix(key, "status/"+e.Target+"/") {
 			keys = append(keys, key)
 		}
 	}
-	w.witness.mu.Unlock()
+	f.checker.mu.Unlock()
 	if len(keys) == 0 {
 		return
 	}
 	slices.Sort(keys)
-	d := w.random.roll("foreign")
-	chosen := keys[d.of(len(keys))]
+	d := f.random.roll("foreign")
+	chosen := keys[d.below(len(keys))]
 	ops := []store.Op{{Key: string(prefix) + chosen, Value: []byte("not a record"), Delete: e.Arg == "delete"}}
 	if e.Arg == "edit" {
-		r, err := w.engine.Read(w.ctx, ops[0].Key)
+		r, err := f.engine.Read(f.ctx, ops[0].Key)
 		if err != nil {
 			return
 		}
 		ops[0].Value = bytes.Replace(r.Value, []byte(`,"seal":`),
 			[]byte(`,"stop":{"class":"mandatory","reason":"cancelled","ended":true},"seal":`), 1)
-		w.witness.noteEdit(ops[0].Value)
+		f.checker.lifecycle.noteEdit(ops[0].Value)
 	}
 	if _, task, ok := strings.Cut(strings.TrimPrefix(chosen, "state/"), "/"); ok &&
 		(e.Arg == "both" || e.Arg == "delete") {
@@ -286,5 +271,5 @@ func (w *World) overwriteRecords(e Event) {
 				task, Value: []byte("neither"), Delete: e.Arg == "delete",
 		})
 	}
-	_, _ = w.engine.Commit(w.ctx, []store.Group{{Ops: ops}})
+	_, _ = f.engine.Commit(f.ctx, []store.Group{{Ops: ops}})
 }

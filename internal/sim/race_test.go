@@ -2,6 +2,6 @@
 
 package sim
 
-// seeds is how many random stories a plain run tells. The race detector makes them ten times as dear; all of them are
-// told without it.
-const seeds = 100
+// seedCount is the number of random stories of a plain run. The race detector makes each ten times as slow. The build
+// without it runs all stories.
+const seedCount = 100

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// randomness decides what happens to single messages. The nth roll for a message of a link is a hash of the seed, the
-// link, the kind of the message and n. It is independent of other links and kinds, and of the order of messages that
-// are sent at the same time.
+// randomness decides the fate of each message. The nth roll for a message of a link is a hash of the seed, the link,
+// the kind of the message and n. It does not depend on other links and kinds, or on the order of simultaneous messages.
 type randomness struct {
 	seed uint64
 	mu   sync.Mutex
 	n    map[string]uint64
 }
 
-func newChance(seed uint64) *randomness { return &randomness{seed: seed, n: map[string]uint64{}} }
+func newRandomness(seed uint64) *randomness { return &randomness{seed: seed, n: map[string]uint64{}} }
 
 // roll returns the number for the next message of its kind on the link.
 func (c *randomness) roll(link string, what ...string) dice {
@@ -54,8 +53,8 @@ func identity(h uint64) string {
 // dice is a random number. Each call of a method uses up a part of it.
 type dice uint64
 
-// of returns a number from 0 to n-1 and uses up that much of the dice.
-func (d *dice) of(n int) int {
+// below returns a number from 0 to n-1 and uses up that much of the dice.
+func (d *dice) below(n int) int {
 	v := int(uint64(*d) % uint64(n))
 	*d = dice(mix(uint64(*d) + 0x9e3779b97f4a7c15))
 	return v
@@ -66,7 +65,7 @@ func (d *dice) span(limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
 	}
-	return time.Duration(d.of(int(limit)))
+	return time.Duration(d.below(int(limit)))
 }
 
 // mix is the finalizer of splitmix64.

@@ -9,19 +9,19 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// rebalancings lets users move tasks of services.
-func (a *generator) rebalancings() {
+// addRebalancings lets users move tasks of services.
+func (a *generator) addRebalancings() {
 	for range 1 + a.random.IntN(3) {
 		a.add(a.randomTime(), User, []string{"web", "api", "disk"}[a.random.IntN(3)], 0,
 			fmt.Sprintf("rebalance %d", 1+a.random.IntN(4)))
 	}
 }
 
-// rebalance asks that up to n tasks of a service move, each to a random node. Moves without a place are passed over. A
-// running rebalancing may be cancelled instead. A refused request is not repeated.
+// rebalance requests moves of up to n tasks of a service, each to a random node. Berth skips moves that do not fit.
+// Instead, rebalance may cancel a running rebalancing. A refused request is not repeated.
 func (u *user) rebalance(ctx context.Context, service string, n int) {
-	d := u.w.random.roll("rebalance")
-	s := u.w.hosts[d.of(len(u.w.hosts))].now()
+	d := u.fleet.random.roll("rebalance")
+	s := u.fleet.hosts[d.below(len(u.fleet.hosts))].liveServer()
 	if s == nil {
 		return
 	}
@@ -31,20 +31,20 @@ func (u *user) rebalance(ctx context.Context, service string, n int) {
 	if e, ok := snap.RunningRebalancing(cluster.DefaultDomain); ok {
 		next := *e.Value
 		next.Cancelled = true
-		if d.of(2) == 0 {
+		if d.below(2) == 0 {
 			u.propose(ctx, s, &next, e.Modified)
 		}
 		return
 	}
 	rec := &cluster.Rebalancing{
 		ID: 1, Domain: cluster.DefaultDomain, Created: time.Now().UTC(), Parallel: 1 +
-			d.of(3), State: cluster.RebalancingRunning,
+			d.below(3), State: cluster.RebalancingRunning,
 	}
 	for e := range snap.Rebalancings() {
 		rec.ID = e.Value.ID + 1
 	}
 	for row := range snap.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: inCluster, Name: service}) {
-		to := u.w.nodes[d.of(len(u.w.nodes))].name
+		to := u.fleet.nodes[d.below(len(u.fleet.nodes))].name
 		if len(rec.Moves) == n || !row.Live() || row.Desired == nil || row.Desired.Stop != nil || row.Node == to {
 			continue
 		}
@@ -68,14 +68,4 @@ func (u *user) propose(ctx context.Context, s *server, rec *cluster.Rebalancing,
 		panic(err) // a fault of the simulator
 	}
 	_, _ = s.engine.Commit(ctx, []store.Group{unit.Group})
-}
-
-// checkMoves describes a rebalancing that has not ended.
-func (w *World) checkMoves(_ *server, s *store.Snapshot) string {
-	for e := range s.Rebalancings() {
-		if e.Value.Running() {
-			return fmt.Sprintf("rebalancing %d has not ended: %+v", e.Value.ID, e.Value.Moves)
-		}
-	}
-	return ""
 }

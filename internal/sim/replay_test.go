@@ -82,7 +82,7 @@ func firstDifference(a, b []string) string {
 func TestChanceKnowsNoOrder(t *testing.T) {
 	messages := []string{"status/n1/a", "status/n2/b", "plan/1", "status/n1/a"}
 	draw := func(order []int) map[string][]dice {
-		c, out := newChance(7), map[string][]dice{}
+		c, out := newRandomness(7), map[string][]dice{}
 		for _, i := range order {
 			out[messages[i]] = append(out[messages[i]], c.roll("s1>db", messages[i]))
 		}
@@ -99,10 +99,10 @@ func TestChanceKnowsNoOrder(t *testing.T) {
 	}
 }
 
-// TestIdentitiesFollowFromTheSeed makes identities in two worlds of a seed, and in one of another.
+// TestIdentitiesFollowFromTheSeed makes identities in two fleets of a seed, and in one of another.
 func TestIdentitiesFollowFromTheSeed(t *testing.T) {
 	made := func(seed uint64, life int) []string {
-		next := (&host{w: &World{story: &Story{Seed: seed}}, id: "s1", lives: life}).identities("default")
+		next := (&host{fleet: &fleet{story: &Story{Seed: seed}}, id: "s1", lives: life}).identities("default")
 		return []string{next(), next(), next()}
 	}
 	if a, b := made(3, 1), made(3, 1); !slices.Equal(a, b) {
@@ -117,10 +117,10 @@ func TestIdentitiesFollowFromTheSeed(t *testing.T) {
 	}
 }
 
-// TestJitterIsOfTheMoment asks for the jitter of a node twice in a moment, and later.
-func TestJitterIsOfTheMoment(t *testing.T) {
+// TestJitterFollowsFromTime draws the jitter of a node twice at the same time, and later.
+func TestJitterFollowsFromTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, began := newChance(5), time.Now()
+		c, began := newRandomness(5), time.Now()
 		first, again := c.at("n1", time.Since(began)), c.at("n1", time.Since(began))
 		time.Sleep(time.Nanosecond) // in-bubble
 		if later := c.at("n1", time.Since(began)); first != again || first == later {

@@ -17,13 +17,13 @@ type found struct {
 	tried     uint64
 }
 
-// TestSearch looks, for each clause, for the first random story that breaks without it. BERTH_SIM_SEARCH is the number
-// of seeds. The table of docs/reference/simulation.md goes to the file that BERTH_SIM_TABLE names. BERTH_SIM_WITHOUT
+// TestSearch finds, for each clause, the first random story that breaks without it. BERTH_SIM_SEARCH is the number of
+// seedCount. The table of docs/reference/simulation.md goes to the file that BERTH_SIM_TABLE names. BERTH_SIM_WITHOUT
 // selects one clause.
 func TestSearch(t *testing.T) {
 	limit, err := strconv.ParseUint(os.Getenv("BERTH_SIM_SEARCH"), 10, 64)
 	if err != nil { // a plain run has the traces; this shows only that the search works
-		limit = seeds / 125
+		limit = seedCount / 125
 	}
 	var mu sync.Mutex
 	results := map[string]found{}
@@ -58,7 +58,7 @@ func TestSearch(t *testing.T) {
 	}
 	t.Logf("%d of %d clauses are missed by random stories", seen, len(results))
 	if limit >= 10_000 && len(results) == len(Clauses) && seen < 12 {
-		t.Errorf("random stories miss only %d clauses within %d seeds", seen, limit)
+		t.Errorf("random stories miss only %d clauses within %d seedCount", seen, limit)
 	}
 	if file := os.Getenv("BERTH_SIM_TABLE"); file != "" {
 		if err := writeTable(file, results); err != nil {
@@ -78,7 +78,8 @@ func search(t *testing.T, c Clause, limit uint64) found {
 			return ""
 		}
 		first := without()
-		if first == "" || without() == "" { // it has to show more than once: the order of goroutines is not the seed's
+		// the breach must show repeatedly, because the seed does not decide the order of goroutines
+		if first == "" || without() == "" {
 			continue
 		}
 		sound := true
@@ -92,7 +93,7 @@ func search(t *testing.T, c Clause, limit uint64) found {
 	return found{tried: limit}
 }
 
-// The lines of docs/reference/simulation.md between which the table stands.
+// The table of docs/reference/simulation.md is between these lines.
 const (
 	tableBegins = "<!-- table of clauses: begin -->"
 	tableEnds   = "<!-- table of clauses: end -->"

@@ -13,14 +13,14 @@ import (
 	"github.com/berthd/berth/internal/clause"
 )
 
-// seedRange returns which random stories are told: seeds of them, or those that BERTH_SIM_SEEDS asks for, as "5000" or
-// "2000-3000", or the one of BERTH_SIM_SEED. BERTH_SIM_STORY asks for the story in a file instead.
+// seedRange returns the first and last seed of the stories to run: seedCount stories, or the range in BERTH_SIM_SEEDS
+// ("5000" or "2000-3000"), or the seed in BERTH_SIM_SEED.
 func seedRange(t *testing.T) (first, last uint64) {
 	t.Helper()
 	number := func(s string) uint64 {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			t.Fatalf("%q is no number of a seed", s)
+			t.Fatalf("%q is not a seed", s)
 		}
 		return n
 	}
@@ -36,13 +36,13 @@ func seedRange(t *testing.T) (first, last uint64) {
 	if testing.Short() {
 		return 1, 50
 	}
-	return 1, seeds
+	return 1, seedCount
 }
 
 // TestSeeds runs random stories. A story with a breach is shortened, and printed with the command that runs it again.
 func TestSeeds(t *testing.T) {
 	if file := os.Getenv("BERTH_SIM_STORY"); file != "" {
-		tellFile(t, file)
+		runStoryFile(t, file)
 		return
 	}
 	first, last := seedRange(t)
@@ -51,7 +51,7 @@ func TestSeeds(t *testing.T) {
 	var next, starts, revisions atomic.Uint64
 	next.Store(first)
 	var mu sync.Mutex
-	var deeds Deeds
+	var actions ActionCounts
 	for i := range runtime.GOMAXPROCS(0) {
 		t.Run(fmt.Sprint("worker ", i), func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestSeeds(t *testing.T) {
 				story := Generate(seed)
 				r := Run(t, story, Options{Logs: first == last && testing.Verbose(), Without: without})
 				mu.Lock()
-				deeds.add(r.Deeds)
+				actions.add(r.Actions)
 				mu.Unlock()
 				starts.Add(uint64(r.Starts))
 				revisions.Add(r.Revisions)
@@ -75,11 +75,11 @@ func TestSeeds(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		t.Logf("%d stories, %d programs, %d revisions; of Berth's own accord: %+v", last-first+1, starts.Load(),
-			revisions.Load(), deeds)
+			revisions.Load(), actions)
 		if last-first >= 90 && without == 0 && !survey &&
-			(deeds.Wishes == 0 || deeds.Permits == 0 || deeds.Reverts == 0 || deeds.Scalings == 0 ||
-				deeds.Moments == 0) {
-			t.Errorf("the stories show too little: %+v", deeds)
+			(actions.VoluntaryStops == 0 || actions.Permits == 0 || actions.Reverts == 0 || actions.Scalings == 0 ||
+				actions.CronJobs == 0) {
+			t.Errorf("the stories exercise too few actions: %+v", actions)
 		}
 	})
 }
@@ -101,8 +101,8 @@ func report(t *testing.T, story *Story, r Result, without clause.Set) {
 		story.Seed, invariant, found.String(), short.String(), story.Seed)
 }
 
-// tellFile tells the story in a file, a few times, and prints what happened.
-func tellFile(t *testing.T, file string) {
+// runStoryFile tells the story in a file, a few times, and prints what happened.
+func runStoryFile(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {

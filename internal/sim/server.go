@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// host is a machine on which lives of a server follow each other.
+// host is a machine with one server process after another.
 type host struct {
-	w     *World
+	fleet *fleet
 	id    string
 	wall  atomic.Int64 // offset of its wall clock, in nanoseconds
 	boot  atomic.Int64 // offset of its boot-time clock, in nanoseconds
@@ -27,12 +27,12 @@ type host struct {
 	live *server
 }
 
-// server is one life of a server.
+// server is one process of a server.
 type server struct {
-	w      *World
+	fleet  *fleet
 	id     string
 	host   *host
-	ctx    context.Context //nolint:containedctx // the life
+	ctx    context.Context //nolint:containedctx // the life of the process
 	stop   func()
 	paused *atomic.Bool
 	work   sync.WaitGroup
@@ -45,19 +45,19 @@ type server struct {
 
 // bootClock is the machine's boot-time clock.
 func (h *host) bootClock() time.Duration {
-	return time.Hour + time.Since(h.w.began) + time.Duration(h.boot.Load())
+	return time.Hour + time.Since(h.fleet.began) + time.Duration(h.boot.Load())
 }
 
 func (h *host) wallClock() time.Time { return time.Now().Add(time.Duration(h.wall.Load())) }
 
-// now returns the present life, or nil.
-func (h *host) now() *server {
+// liveServer returns the running server process, or nil.
+func (h *host) liveServer() *server {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.live
 }
 
-// start begins a life, unless something keeps the machine down.
+// start starts a server process, unless an event keeps the machine down.
 func (h *host) start() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,19 +65,19 @@ func (h *host) start() {
 		return
 	}
 	h.lives++
-	w := h.w
-	s := &server{w: w, id: h.id, host: h, paused: new(atomic.Bool)}
-	ctx, cancel := context.WithCancel(w.ctx)
+	f := h.fleet
+	s := &server{fleet: f, id: h.id, host: h, paused: new(atomic.Bool)}
+	ctx, cancel := context.WithCancel(f.ctx)
 	s.ctx = ctx
-	s.engine = &engineLink{w: w, server: s, Engine: w.engine.Open(memory.Hooks{})}
-	log := w.logger(h.id)
-	without := w.options.Without
+	s.engine = &engineLink{fleet: f, server: s, Engine: f.engine.Open(memory.Hooks{})}
+	log := f.logger(h.id)
+	without := f.options.Without
 	s.tables = store.NewTables(store.TablesConfig{Engine: s.engine, Logger: log, Without: without})
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: h.id,
-		Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(cluster.DefaultDomain),
+		Random: rand.New(rand.NewPCG(f.story.Seed, uint64(h.lives))), NewID: h.identities(cluster.DefaultDomain),
 		Logger: log, Now: h.wallClock, Clock: h.bootClock,
-		Without: without, Measurer: w.external, ProjectAfter: w.story.projectAfter(),
+		Without: without, Measurer: f.external, ProjectAfter: f.story.projectAfter(),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock,
@@ -86,16 +86,16 @@ func (h *host) start() {
 	s.work.Go(func() { _ = s.tables.Run(ctx) })
 	s.work.Go(func() { _ = s.plane.Run(ctx) })
 	s.work.Go(func() { _ = s.dispatch.Run(ctx) })
-	if w.story.claims() {
+	if f.story.claims() {
 		other := controlplane.New(controlplane.Config{
 			Engine: s.engine, Tables: s.tables, Domain: otherDomain, Server: h.id,
-			Random: rand.New(rand.NewPCG(w.story.Seed, uint64(h.lives))), NewID: h.identities(otherDomain),
+			Random: rand.New(rand.NewPCG(f.story.Seed, uint64(h.lives))), NewID: h.identities(otherDomain),
 			Logger: log, Now: h.wallClock, Clock: h.bootClock,
-			Without: without, ProjectAfter: w.story.projectAfter(),
+			Without: without, ProjectAfter: f.story.projectAfter(),
 		})
 		s.work.Go(func() { _ = other.Run(ctx) })
 	}
-	if len(w.hosts) > 1 {
+	if len(f.hosts) > 1 {
 		s.work.Go(func() { s.sendDigests(ctx) })
 	}
 	s.stop = func() {
@@ -105,16 +105,16 @@ func (h *host) start() {
 	h.live = s
 }
 
-// identities returns a source of attempt identities for the new life and a domain.
+// identities returns a source of attempt identities for the new process and a domain.
 func (h *host) identities(domain string) func() string {
 	name, life, n := h.id+":"+domain, h.lives, uint64(0)
 	return func() string { // called in the leader's goroutine only
 		n++
-		return identity(hashed(h.w.story.Seed<<32+uint64(life)<<24+n, name))
+		return identity(hashed(h.fleet.story.Seed<<32+uint64(life)<<24+n, name))
 	}
 }
 
-// kill ends the present life.
+// kill ends the server process.
 func (h *host) kill() {
 	h.mu.Lock()
 	s := h.live
@@ -125,8 +125,8 @@ func (h *host) kill() {
 	}
 }
 
-// hold adds n events that keep the machine down.
-func (h *host) hold(n int) {
+// countHold adds n events that keep the machine down.
+func (h *host) countHold(n int) {
 	h.mu.Lock()
 	h.down += n
 	h.mu.Unlock()
@@ -137,22 +137,22 @@ func (h *host) hold(n int) {
 	}
 }
 
-// later runs do after a while, unless the life ends before.
-func (s *server) later(after time.Duration, do func(context.Context)) {
+// runLater runs do after a while, unless the life of the process ends before.
+func (s *server) runLater(after time.Duration, do func(context.Context)) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	s.w.background.Go(func() {
+	s.fleet.background.Go(func() {
 		if sleep(s.ctx, after) {
 			do(s.ctx)
 		}
 	})
 }
 
-// sendDigests sends the other servers each second the pulses that were heard here, as the servers of a fleet do (P6.1).
+// sendDigests sends the other servers, each second, the liveness of the agents of this server (P6.1).
 func (s *server) sendDigests(ctx context.Context) {
 	for sleep(ctx, time.Second) {
-		for _, h := range s.w.hosts {
+		for _, h := range s.fleet.hosts {
 			if h.id == s.id {
 				continue
 			}
@@ -165,17 +165,17 @@ func (s *server) sendDigests(ctx context.Context) {
 func (s *server) sendDigest(ctx context.Context, to *host) {
 	ages := map[string]cluster.Pulse{}
 	for node, p := range s.tables.Pulses() {
-		if s.w.node(node).at(s.id) {
+		if s.fleet.node(node).at(s.id) {
 			p.At = s.host.bootClock() - p.At // its age
 			ages[node] = p
 		}
 	}
-	s.w.background.Go(func() {
-		f := s.w.net.decideDelivery(s.id, to.id, "digest")
-		if f.lost || !sleep(ctx, f.delay) || s.w.net.waitOpen(ctx, s.id, to.id, time.Second) != nil {
+	s.fleet.background.Go(func() {
+		f := s.fleet.net.decideDelivery(s.id, to.id, "digest")
+		if f.lost || !sleep(ctx, f.delay) || s.fleet.net.waitOpen(ctx, s.id, to.id, time.Second) != nil {
 			return
 		}
-		far := to.now()
+		far := to.liveServer()
 		if far == nil {
 			return
 		}
@@ -186,5 +186,5 @@ func (s *server) sendDigest(ctx context.Context, to *host) {
 	})
 }
 
-// otherDomain is a second domain, for worlds in which nodes change their owner. It has no work of its own.
+// otherDomain is a second domain, for stories in which nodes change their domain. It has no workloads.
 const otherDomain = "elsewhere"

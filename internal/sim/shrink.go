@@ -17,9 +17,9 @@ const (
 	reservedTime = time.Minute
 )
 
-// Shrink returns a shorter story that ends with the same breach (see Violation.same). It leaves out events: halves
-// first, then quarters, down to single ones (Zeller's delta debugging). It returns the story itself if it does not
-// break again.
+// Shrink returns a shorter story that ends with the same breach (see Violation.same). It removes halves of the events
+// first, then quarters, down to single ones (Zeller's delta debugging). It returns the story unchanged if the breach
+// does not recur.
 func Shrink(t *testing.T, story *Story, breach Violation, options Options) *Story {
 	t.Helper()
 	left := maxRuns

@@ -20,8 +20,8 @@ const quietStory = `berth-sim-story-1 seed 1 servers 1 nodes 3 consul false
 20s user web : roll 2
 `
 
-// TestQuietWorld has no faults: a service and a job come to be, and a rollout ends.
-func TestQuietWorld(t *testing.T) {
+// TestStoryWithoutFaults expects that a service and a job start, and that a rollout ends.
+func TestStoryWithoutFaults(t *testing.T) {
 	for _, servers := range []string{"servers 1", "servers 3"} {
 		r := Run(t, parse(t, strings.Replace(quietStory, "servers 1", servers, 1)), Options{})
 		for _, v := range r.Violations {

@@ -12,13 +12,13 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// maxFailedReports is the number of consecutive failed reports after which an agent looks for another server.
+// maxFailedReports is the number of consecutive failed reports after which an agent connects to another server.
 const maxFailedReports = 2
 
-// source is an agent's connection to one server at a time. It goes to the next server if that one fails.
+// source is an agent's connection to one server at a time. If the server fails, the next one follows.
 type source struct {
-	w *World
-	n *node
+	fleet *fleet
+	n     *node
 
 	mu     sync.Mutex
 	at     int // index of the server that is tried next
@@ -27,45 +27,52 @@ type source struct {
 }
 
 func newSource(n *node) *source {
-	d := n.w.random.roll(n.name + ":first")
-	return &source{w: n.w, n: n, at: d.of(len(n.w.hosts))}
+	d := n.fleet.random.roll(n.name + ":first")
+	return &source{fleet: n.fleet, n: n, at: d.below(len(n.fleet.hosts))}
 }
 
 // Register is part of agent.Source.
 func (s *source) Register(ctx context.Context, r transport.Registration) (transport.Welcome, error) {
 	s.mu.Lock()
-	h := s.w.hosts[s.at%len(s.w.hosts)]
+	h := s.fleet.hosts[s.at%len(s.fleet.hosts)]
 	s.mu.Unlock()
-	far := h.now()
+	far := h.liveServer()
 	if far == nil {
-		s.next()
-		return transport.Welcome{}, errLink
+		s.moveToNextServer()
+		return transport.Welcome{}, errUndelivered
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*connectionTimeout)
 	defer cancel()
-	s.n.lies.registration(&r)
-	w, err := call(ctx, s.w.net, s.n.name, h.id, "register", far, func(ctx context.Context) (transport.Welcome, error) {
-		w, err := far.dispatch.Register(ctx, r)
-		if err == nil {
-			s.w.witness.registered(r.Node, r.Previous, w.Session)
-		}
-		return w, err
-	})
+	w, err := call(
+		ctx,
+		s.fleet.net,
+		s.n.name,
+		h.id,
+		"register",
+		far,
+		func(ctx context.Context) (transport.Welcome, error) {
+			w, err := far.dispatch.Register(ctx, r)
+			if err == nil {
+				s.fleet.checker.liveness.checkRegistration(r.Node, r.Previous, w.Session)
+			}
+			return w, err
+		},
+	)
 	switch {
 	case err == nil:
 		s.mu.Lock()
 		s.server, s.failed = far, 0
 		s.mu.Unlock()
 		s.n.connected.Store(&h.id)
-		s.w.witness.heard(s.n.name)
+		s.fleet.checker.noteAnswer(s.n.name)
 	case !errors.Is(err, transport.ErrSession):
-		s.next()
+		s.moveToNextServer()
 	}
 	return w, err
 }
 
-// next selects the next server.
-func (s *source) next() {
+// moveToNextServer selects the next server.
+func (s *source) moveToNextServer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at++
@@ -88,10 +95,10 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 	if far == nil {
 		return transport.ReportReply{}, errMoved()
 	}
-	s.n.lies.report(&r, s.w)
+	s.n.falseReports.addTo(&r, s.fleet)
 	limited, cancel := context.WithTimeout(ctx, 3*connectionTimeout)
 	defer cancel()
-	reply, err := call(limited, s.w.net, s.n.name, far.id, "report", far,
+	reply, err := call(limited, s.fleet.net, s.n.name, far.id, "report", far,
 		func(ctx context.Context) (transport.ReportReply, error) {
 			return far.dispatch.Report(ctx, r)
 		})
@@ -99,22 +106,26 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 		s.mu.Lock()
 		s.failed = 0
 		s.mu.Unlock()
-		s.w.witness.heard(s.n.name)
-		s.w.witness.acknowledged(s.n, r.Tasks, func(uuid string) bool { _, no := reply.Refused[uuid]; return no })
+		s.fleet.checker.noteAnswer(s.n.name)
+		s.fleet.checker.lifecycle.checkAcknowledgedReport(
+			s.n,
+			r.Tasks,
+			func(uuid string) bool { _, no := reply.Refused[uuid]; return no },
+		)
 		return reply, nil
 	}
 	if errors.Is(err, transport.ErrElsewhere) {
-		s.next()
+		s.moveToNextServer()
 	}
 	if ctx.Err() != nil || errors.Is(err, transport.ErrSession) || errors.Is(err, transport.ErrElsewhere) {
 		return reply, err
 	}
 	s.mu.Lock()
 	s.failed++
-	over := far.ctx.Err() != nil || s.failed >= maxFailedReports && len(s.w.hosts) > 1
+	over := far.ctx.Err() != nil || s.failed >= maxFailedReports && len(s.fleet.hosts) > 1
 	s.mu.Unlock()
 	if over {
-		s.next()
+		s.moveToNextServer()
 		return reply, errMoved()
 	}
 	return reply, err
@@ -122,7 +133,7 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 
 // Stream is part of agent.Source.
 func (s *source) Stream(context.Context, string) (io.ReadWriteCloser, error) {
-	return nil, errLink
+	return nil, errUndelivered
 }
 
 // Assignments is part of agent.Source.
@@ -131,29 +142,29 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 	if far == nil {
 		return nil, errMoved()
 	}
-	net, me := s.w.net, s.n.name
+	net, me := s.fleet.net, s.n.name
 	f := net.decideDelivery(me, far.id, "stream")
 	if !sleep(ctx, f.delay) {
 		return nil, ctx.Err()
 	}
 	if f.lost {
-		return nil, errLink
+		return nil, errUndelivered
 	}
 	if err := net.waitOpen(ctx, me, far.id, connectionTimeout); err != nil {
 		return nil, err
 	}
 	if far.ctx.Err() != nil {
-		return nil, errLink
+		return nil, errUndelivered
 	}
 	conn, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(far.ctx, cancel)
 	a := &assignments{ctx: conn, in: make(chan timedMessage, 4096), over: make(chan struct{}), detectionDelay: f.delay}
 	a.end = func() { stop(); cancel() }
-	far.w.background.Go(func() {
+	far.fleet.background.Go(func() {
 		net.waitBroken(conn, me, far.id)
 		cancel()
 	})
-	far.w.background.Go(func() {
+	far.fleet.background.Go(func() {
 		defer cancel()
 		defer close(a.over)
 		a.err = far.dispatch.Assign(conn, r, func(ms []transport.Message) error {

@@ -22,7 +22,7 @@ const (
 	ServerCrash Fault = "server-crash" // the process is killed, and restarted afterwards
 	// the process is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
 	CrashAt     Fault = "crash-at"
-	ServerPause Fault = "server-pause" // the process stops between two instructions, and goes on
+	ServerPause Fault = "server-pause" // the process stops between two instructions, and continues later
 	WallJump    Fault = "wall-jump"    // a server's wall clock is set by the argument
 	BootJump    Fault = "boot-jump"    // a machine's boot-time clock leaps forward, as after a suspension
 	Lag         Fault = "lag"          // a server's watch is late by the argument
@@ -38,9 +38,9 @@ const (
 	Restore       Fault = "restore"        // the last snapshot is restored while all servers are stopped
 	Foreign       Fault = "foreign"        // a stranger overwrites records of the node
 
-	AgentCrash Fault = "agent-crash" // the agent's process is killed; programs go on
+	AgentCrash Fault = "agent-crash" // the agent's process is killed; programs continue
 	Reboot     Fault = "reboot"      // the machine restarts; no program survives
-	Wipe       Fault = "wipe"        // the agent's data directory is lost; programs go on
+	Wipe       Fault = "wipe"        // the agent's data directory is lost; programs continue
 	Replace    Fault = "replace"     // reboot and wipe
 	Kill       Fault = "kill"        // something outside kills a program of the node
 	Trouble    Fault = "trouble"     // the executor is slow, hangs, fails, loses answers
@@ -54,12 +54,12 @@ const (
 	Cut   Fault = "cut"   // nothing passes on a link
 	Noise Fault = "noise" // messages on a link are late, lost, repeated
 
-	User Fault = "user" // a user acts on the target as the argument says
+	User Fault = "user" // a user makes the change in the argument to the target
 )
 
 // Event is one event of a story.
 type Event struct {
-	At     time.Duration // since the start of the world
+	At     time.Duration // since the start of the story
 	Fault  Fault
 	Target string
 	For    time.Duration // duration, 0 for a moment
@@ -79,7 +79,7 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// Story is a world with all its events.
+// Story is the size of a fleet and all its events.
 type Story struct {
 	Seed    uint64
 	Servers int
@@ -108,7 +108,7 @@ func (s *Story) claims() bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == User && e.Arg == "claim" })
 }
 
-// projectAfter is how long plan records speak for their attempts: in a third of all worlds hardly at all, in a third as
+// projectAfter is how long plan records speak for their attempts: in a third of all fleets hardly at all, in a third as
 // in real ones.
 func (s *Story) projectAfter() time.Duration {
 	return []time.Duration{controlplane.ProjectAfter, 500 * time.Millisecond, 8 * time.Second}[s.Seed%3]
@@ -146,7 +146,7 @@ func (s *Story) String() string {
 	return b.String()
 }
 
-// ParseStory reads what String writes. Empty lines and those that begin with "#" are left out.
+// ParseStory reads the format of String. It ignores empty lines and lines that begin with "#".
 func ParseStory(r io.Reader) (*Story, error) {
 	var s *Story
 	lines := bufio.NewScanner(r)
@@ -175,7 +175,11 @@ func ParseStory(r io.Reader) (*Story, error) {
 		return nil, errors.New("read the story: it is empty")
 	}
 	if s.Servers < 1 || s.Servers > 9 || s.Nodes < 0 || s.Nodes > 10_000 {
-		return nil, fmt.Errorf("%d servers and %d nodes are no world", s.Servers, s.Nodes)
+		return nil, fmt.Errorf(
+			"%d servers and %d nodes: want 1 to 9 servers and at most 10,000 nodes",
+			s.Servers,
+			s.Nodes,
+		)
 	}
 	s.sort()
 	return s, nil

@@ -43,7 +43,7 @@ func FuzzStory(f *testing.F) {
 	})
 }
 
-// TestShrink shortens stories of which two events matter.
+// TestShrink shortens stories in which two events matter.
 func TestShrink(t *testing.T) {
 	for seed := range uint64(20) {
 		story := Generate(seed)

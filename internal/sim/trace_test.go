@@ -204,7 +204,7 @@ func TestTraces(t *testing.T) {
 		t.Run(strings.Fields(tr.name)[0], func(t *testing.T) {
 			t.Parallel()
 			story := parse(t, tr.story)
-			if dir := os.Getenv("BERTH_SIM_TRACES"); dir != "" { // to look at one by BERTH_SIM_STORY
+			if dir := os.Getenv("BERTH_SIM_TRACES"); dir != "" { // to run one with BERTH_SIM_STORY
 				_ = os.WriteFile(filepath.Join(dir, strings.Fields(tr.name)[0]), []byte(tr.story), 0o600)
 			}
 			for range 2 {

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +14,7 @@ import (
 
 const inCluster = "c"
 
-// definitions returns the definitions of every world. Programs are commands of the fake executor.
+// definitions returns the definitions of every fleet. Programs are commands of the fake executor.
 func definitions() []*cluster.TaskDefinition {
 	def := func(name string, version int, cpu cluster.MilliCPU, ports []cluster.Port,
 		command ...string,
@@ -67,7 +66,7 @@ func neverHealthy(d *cluster.TaskDefinition) *cluster.TaskDefinition {
 
 // user writes the wanted state, and remembers which writes were acknowledged.
 type user struct {
-	w        *World
+	fleet    *fleet
 	services map[string]cluster.Service
 	jobs     map[string]cluster.Job
 	crons    map[string]cluster.Cron
@@ -76,11 +75,15 @@ type user struct {
 	idle     chan struct{} // a value for each order that is done
 }
 
-func newUser(w *World) *user {
+func newUser(f *fleet) *user {
 	return &user{
-		w: w, services: map[string]cluster.Service{}, jobs: map[string]cluster.Job{}, crons: map[string]cluster.Cron{},
-		hosts:  map[string]cluster.Host{},
-		orders: make(chan Event, 1000), idle: make(chan struct{}, 1000),
+		fleet:    f,
+		services: map[string]cluster.Service{},
+		jobs:     map[string]cluster.Job{},
+		crons:    map[string]cluster.Cron{},
+		hosts:    map[string]cluster.Host{},
+		orders:   make(chan Event, 1000),
+		idle:     make(chan struct{}, 1000),
 	}
 }
 
@@ -91,57 +94,57 @@ func (u *user) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-u.orders:
-			u.act(ctx, e)
+			u.carryOut(ctx, e)
 			u.idle <- struct{}{}
 		}
 	}
 }
 
-// act carries out one order: a target and words.
-func (u *user) act(ctx context.Context, e Event) {
+// carryOut carries out one order: a target and an argument.
+func (u *user) carryOut(ctx context.Context, e Event) {
 	verb, rest, _ := strings.Cut(e.Arg, " ")
 	n, _ := strconv.Atoi(rest)
 	switch verb {
 	case "scale":
-		u.service(ctx, e.Target, func(s *cluster.Service) { s.Count, s.Stopped, s.Deleted = n, false, false })
+		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Count, s.Stopped, s.Deleted = n, false, false })
 	case "roll":
-		u.service(ctx, e.Target, func(s *cluster.Service) {
+		u.changeService(ctx, e.Target, func(s *cluster.Service) {
 			s.Definition.Version, s.Deleted = n, false
 			s.Generation++
 			s.Rollout = cluster.RolloutWish{Paused: s.Rollout.Paused}
 		})
 	case "restart":
-		u.service(ctx, e.Target, func(s *cluster.Service) {
+		u.changeService(ctx, e.Target, func(s *cluster.Service) {
 			s.Generation++
 			s.Restarted, s.Rollout = s.Generation, cluster.RolloutWish{Paused: s.Rollout.Paused}
 		})
 	case "undo": // to a version that may have been there before
-		u.service(ctx, e.Target, func(s *cluster.Service) {
+		u.changeService(ctx, e.Target, func(s *cluster.Service) {
 			s.Rollout = cluster.RolloutWish{Paused: s.Rollout.Paused, Reverted: s.Generation}
 			s.Restarted = min(s.Restarted, max(1, s.Generation-1))
 			s.Generation++
 			s.Definition.Version = n
 		})
 	case "pause", "resume":
-		u.service(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Paused = verb == "pause" })
+		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Paused = verb == "pause" })
 	case "promote":
-		u.service(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Promoted = s.Generation })
+		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Rollout.Promoted = s.Generation })
 	case "finish": // so that nothing waits for a person
-		u.service(ctx, e.Target, func(s *cluster.Service) {
+		u.changeService(ctx, e.Target, func(s *cluster.Service) {
 			if s.Definition.Version == badVersion {
 				s.Definition.Version = 1
 			}
-			s.Generation++ // also what a fault made fail
+			s.Generation++ // also tasks that failed because of a fault
 			s.Rollout = cluster.RolloutWish{Promoted: s.Generation}
 		})
 	case "tick", "suspend":
-		u.cron(ctx, e.Target, verb == "suspend")
+		u.changeCron(ctx, e.Target, verb == "suspend")
 	case "stop":
-		u.service(ctx, e.Target, func(s *cluster.Service) { s.Stopped = true })
+		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Stopped = true })
 	case "delete":
-		u.service(ctx, e.Target, func(s *cluster.Service) { s.Deleted = true })
+		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Deleted = true })
 	case "submit", "submit2", "submit3", "submit4", "slow", "urgent":
-		u.job(ctx, e.Target, func(j *cluster.Job) {
+		u.changeJob(ctx, e.Target, func(j *cluster.Job) {
 			if verb == "urgent" {
 				j.Priority = 900
 			}
@@ -157,9 +160,9 @@ func (u *user) act(ctx context.Context, e Event) {
 	case "rebalance":
 		u.rebalance(ctx, e.Target, n)
 	case "cancel":
-		u.job(ctx, e.Target, func(j *cluster.Job) { j.Cancelled = true })
+		u.changeJob(ctx, e.Target, func(j *cluster.Job) { j.Cancelled = true })
 	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim", "evict":
-		u.host(ctx, e.Target, func(h *cluster.Host) {
+		u.changeHost(ctx, e.Target, func(h *cluster.Host) {
 			h.Taints = nil
 			if verb == "evict" {
 				h.Taints = []cluster.Taint{{Key: "out", Effect: cluster.TaintEvict, Since: time.Now().UTC()}}
@@ -176,12 +179,12 @@ func (u *user) act(ctx context.Context, e Event) {
 			}
 		})
 	default:
-		u.w.witness.reportBreach("converges", "the story asks for %q", e.String())
+		u.fleet.checker.reportBreach("converges", "the story asks for %q", e.String())
 	}
 }
 
-// service writes a service. A name whose service was removed starts again with a new generation.
-func (u *user) service(ctx context.Context, name string, change func(*cluster.Service)) {
+// changeService writes a service. A name whose service was removed starts again with a new generation.
+func (u *user) changeService(ctx context.Context, name string, change func(*cluster.Service)) {
 	write(ctx, u, prefix.Service(inCluster, name), func(old []byte) cluster.Service {
 		s, known := u.services[name]
 		if !known {
@@ -190,7 +193,7 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 				Definition: cluster.Ref{Name: name, Version: 1}, Priority: 500,
 			}
 			s.Generation, s.OnDisconnect = 1, cluster.DisconnectKeep
-			u.w.policy(&s)
+			u.fleet.setUpdatePolicy(&s)
 		}
 		if now, err := store.Decode[cluster.Service](old); old != nil && err == nil && now.Rollout.Reverted != 0 {
 			// Berth took a version back
@@ -205,8 +208,8 @@ func (u *user) service(ctx context.Context, name string, change func(*cluster.Se
 	}, func(s cluster.Service) { u.services[name] = s })
 }
 
-// policy sets the update policy that follows from the story's seed and the service's name.
-func (w *World) policy(s *cluster.Service) {
+// setUpdatePolicy sets the update policy that follows from the story's seed and the service's name.
+func (f *fleet) setUpdatePolicy(s *cluster.Service) {
 	portion := func(n int, percent bool) *cluster.Portion { return &cluster.Portion{N: n, Percent: percent} }
 	s.Update.HealthyDeadline, s.Update.ProgressDeadline = cluster.Duration(45*time.Second),
 		cluster.Duration(90*time.Second)
@@ -214,14 +217,14 @@ func (w *World) policy(s *cluster.Service) {
 	case "disk":
 		s.OnDisconnect = cluster.DisconnectWait
 	case "web":
-		if w.story.Seed%3 == 1 {
+		if f.story.Seed%3 == 1 {
 			s.Update.MaxSurge, s.Update.MinHealthy, s.Update.Parallelism = portion(1, false), portion(60, true),
 				portion(2, false)
 		}
 	case "shop":
-		s.Update.Canaries, s.Update.AutoPromote = portion(1, false), w.story.Seed%2 == 0
+		s.Update.Canaries, s.Update.AutoPromote = portion(1, false), f.story.Seed%2 == 0
 		s.Update.Stagger = cluster.Duration(2 * time.Second)
-		if w.story.Seed%5 == 0 {
+		if f.story.Seed%5 == 0 {
 			s.Update.Gates = []cluster.Gate{
 				{Name: "errors", HTTP: "http://192.0.2.1/errors", Interval: cluster.Duration(3 * time.Second)},
 			}
@@ -239,22 +242,26 @@ func (w *World) policy(s *cluster.Service) {
 	}
 }
 
-func (u *user) cron(ctx context.Context, name string, suspended bool) {
+func (u *user) changeCron(ctx context.Context, name string, suspended bool) {
 	write(ctx, u, prefix.Cron(inCluster, name), func([]byte) cluster.Cron {
 		c, known := u.crons[name]
 		if !known {
 			c = cluster.Cron{
 				Cluster: inCluster, Name: name, Schedules: []string{"* * * * *"},
-				Job: cluster.CronJob{Priority: 500, Steps: []cluster.Step{{
-					Name: "work", Definition: cluster.Ref{Name: "work", Version: 1 + int(u.w.story.Seed%3)}, Count: 1,
-					Retries: 1,
-				}}},
+				Job: cluster.CronJob{Priority: 500, Steps: []cluster.Step{
+					{
+						Name:       "work",
+						Definition: cluster.Ref{Name: "work", Version: 1 + int(u.fleet.story.Seed%3)},
+						Count:      1,
+						Retries:    1,
+					},
+				}},
 			}
 			c.Concurrency = []cluster.CronConcurrency{
 				cluster.CronForbid, cluster.CronAllow,
 				cluster.CronReplace,
-			}[u.w.story.Seed%3]
-			c.Missed = []cluster.CronMissed{cluster.CronOnce, cluster.CronAll, cluster.CronSkip}[u.w.story.Seed/3%3]
+			}[u.fleet.story.Seed%3]
+			c.Missed = []cluster.CronMissed{cluster.CronOnce, cluster.CronAll, cluster.CronSkip}[u.fleet.story.Seed/3%3]
 			c.Generation, c.Created = 1, time.Now().UTC()
 			c.Updated = c.Created
 			c.SetDefaults()
@@ -264,7 +271,7 @@ func (u *user) cron(ctx context.Context, name string, suspended bool) {
 	}, func(c cluster.Cron) { u.crons[name] = c })
 }
 
-func (u *user) job(ctx context.Context, name string, change func(*cluster.Job)) {
+func (u *user) changeJob(ctx context.Context, name string, change func(*cluster.Job)) {
 	write(ctx, u, prefix.Job(inCluster, name), func([]byte) cluster.Job {
 		j, known := u.jobs[name]
 		if !known {
@@ -284,7 +291,7 @@ func (u *user) job(ctx context.Context, name string, change func(*cluster.Job)) 
 	}, func(j cluster.Job) { u.jobs[name] = j })
 }
 
-func (u *user) host(ctx context.Context, name string, change func(*cluster.Host)) {
+func (u *user) changeHost(ctx context.Context, name string, change func(*cluster.Host)) {
 	write(ctx, u, prefix.Host(name), func([]byte) cluster.Host {
 		h, known := u.hosts[name]
 		if !known {
@@ -299,8 +306,8 @@ func (u *user) host(ctx context.Context, name string, change func(*cluster.Host)
 // counts as wanted.
 func write[T any](ctx context.Context, u *user, key string, draft func(old []byte) T, done func(T)) {
 	for ctx.Err() == nil {
-		d := u.w.random.roll("user")
-		if s := u.w.hosts[d.of(len(u.w.hosts))].now(); s != nil {
+		d := u.fleet.random.roll("user")
+		if s := u.fleet.hosts[d.below(len(u.fleet.hosts))].liveServer(); s != nil {
 			limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 			record, ok := try(limited, s, key, draft)
 			cancel()
@@ -324,23 +331,23 @@ func try[T any](ctx context.Context, s *server, key string, draft func(old []byt
 	if err != nil {
 		panic(err) // a fault of the simulator
 	}
-	s.w.witness.noteWanted(key, value)
+	s.fleet.checker.specs.noteWanted(key, value)
 	result, err := s.engine.Commit(ctx, []store.Group{{
 		Compares: []store.Compare{{Key: key, Modified: r.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
 	}})
 	if err != nil || !result.Applied[0] {
 		return record, false
 	}
-	s.w.witness.noteAcknowledged(key, value)
+	s.fleet.checker.specs.noteAcknowledged(key, value)
 	return record, true
 }
 
-// recover decides for each domain how to go on, some time after the store went back (P1.7).
-func (u *user) recover(ctx context.Context) {
+// runRecovery decides, for each domain, whether to adopt or stop its tasks after the store went back (P1.7).
+func (u *user) runRecovery(ctx context.Context) {
 	for sleep(ctx, 7*time.Second) {
 		for _, domain := range []string{cluster.DefaultDomain, otherDomain} {
-			d := u.w.random.roll("operator")
-			s := u.w.hosts[d.of(len(u.w.hosts))].now()
+			d := u.fleet.random.roll("operator")
+			s := u.fleet.hosts[d.below(len(u.fleet.hosts))].liveServer()
 			if s == nil {
 				continue
 			}
@@ -349,15 +356,20 @@ func (u *user) recover(ctx context.Context) {
 				continue
 			}
 			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-			decided := []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop}[d.of(2)]
-			u.decide(limited, s, e, decided)
+			decided := []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop}[d.below(2)]
+			u.decideRecovery(limited, s, e, decided)
 			cancel()
 		}
 	}
 }
 
-// decide writes the decision as the API server does: the incarnation rises above what agents have seen.
-func (u *user) decide(ctx context.Context, s *server, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
+// decideRecovery writes the decision as the API server does: the incarnation rises above what agents have seen.
+func (u *user) decideRecovery(
+	ctx context.Context,
+	s *server,
+	e store.Entry[cluster.Recovery],
+	decided cluster.RecoveryState,
+) {
 	r, err := s.engine.Read(ctx, prefix.Leader(strings.TrimPrefix(e.Key, prefix.Recovery(""))))
 	if err != nil {
 		return
@@ -376,72 +388,5 @@ func (u *user) decide(ctx context.Context, s *server, e store.Entry[cluster.Reco
 	unit.Compare(r.Key, r.Modified)
 	if unit.Put(e.Key, &next) == nil && unit.Put(r.Key, leader) == nil {
 		_, _ = s.engine.Commit(ctx, []store.Group{unit.Group}) // refused or lost, it is decided again
-	}
-}
-
-// noteWanted records a value that a user is about to write.
-func (v *witness) noteWanted(key string, value []byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	a := v.wantedSpecs[key]
-	if a == nil {
-		a = &wantedSpec{values: map[string]bool{}}
-		v.wantedSpecs[key] = a
-	}
-	a.values[string(value)] = true
-}
-
-// noteAcknowledged records that a user's write was acknowledged.
-func (v *witness) noteAcknowledged(key string, value []byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.wantedSpecs[key].acked = string(value)
-}
-
-// spec processes a change of a user's record. Only users write such a record, and the control plane removes it once it
-// is deleted.
-func (v *witness) spec(key string, c *store.Change, was store.Record) {
-	a := v.wantedSpecs[c.Key]
-	switch {
-	case v.restored:
-	case v.ownWrite(key, c, was): // the control plane took a version back, or made the job of a cron
-		if a != nil {
-			a.acked = string(c.Value)
-		}
-	case c.Deleted:
-		var s struct{ Deleted bool }
-		if d, err := store.Decode[struct{ Deleted bool }](was.Value); err == nil {
-			s = *d
-		}
-		if !s.Deleted {
-			v.breach("spec-lost", "%s was removed, and no user deleted it", key)
-		}
-		if a != nil {
-			a.acked = ""
-		}
-	case a == nil || !a.values[string(c.Value)]:
-		v.breach("spec-lost", "%s is %s, which no user asked for", key, c.Value)
-	}
-}
-
-// checkSpecs checks at the end that acknowledged writes of users still exist.
-func (v *witness) checkSpecs() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.restored {
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(v.wantedSpecs)) {
-		a := v.wantedSpecs[key]
-		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
-		if a.acked != "" && !stands {
-			v.breach("spec-lost", "%s is not there: %s", key, a.acked)
-		}
-		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
-			continue // written before its user heard that his own write was
-		}
-		if a.acked != "" && stands && string(r.Value) != a.acked {
-			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acked)
-		}
 	}
 }

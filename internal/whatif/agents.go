@@ -14,17 +14,17 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// pulseInterval is the time until the next sign of life that the agents of a World promise: they are never late.
+// pulseInterval is the time until the next sign of life of each agent of a World. The agents are never late.
 const pulseInterval = 100 * 365 * 24 * time.Hour
 
-// agents stand for the agents of all nodes. They carry out every order at once and with success.
+// agents replaces the agents of all nodes. Every assignment succeeds at once.
 type agents struct {
 	world  *World
 	follow *store.Follower
-	// sessions holds the session number of each node that is heard.
+	// sessions holds the session number of each node that is not silent.
 	sessions map[string]uint64
 	seq      uint64
-	// runTime returns how long the program of a batch task runs until it succeeds, 0 for ever. ends are the future
+	// runTime returns the time until the program of a batch task succeeds, 0 if it never ends. ends are the future
 	// ends.
 	runTime func(cluster.TaskID) time.Duration
 	ends    ends
@@ -76,13 +76,12 @@ func newAgents(w *World) *agents {
 	return a
 }
 
-// silent reports whether the control plane considered a node silent when it last judged it. A node that is held for
-// flapping is heard.
+// silent reports whether a node was silent by its last verdict. A node that is held for flapping is not silent.
 func silent(n *cluster.Node) bool {
 	return n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero()
 }
 
-// connect makes a node heard from now on.
+// connect starts the session of a node.
 func (a *agents) connect(node string, session uint64) {
 	a.sessions[node] = session
 	a.world.tables.SetPulse(node, cluster.Pulse{Session: session, Seq: 1, At: a.world.clock.boot, Next: pulseInterval})
@@ -98,7 +97,7 @@ func (a *agents) disconnect(node string) {
 func (a *agents) step(ctx context.Context) error {
 	changes := a.follow.Take()
 	snap := a.world.tables.Snapshot()
-	for name := range changes.Nodes { // order-free: each node by itself
+	for name := range changes.Nodes { // order-free: nodes are independent
 		if e, ok := snap.NodeStatus(name); ok && a.sessions[name] != 0 && e.Value.Session != a.sessions[name] {
 			a.connect(name, e.Value.Session) // the leader ended its session and it registered again
 		}
@@ -183,7 +182,7 @@ func (a *agents) nextObserved(row *store.AttemptRow) *cluster.Observed {
 		return nil
 	case stop != nil && stop.Class == cluster.StopVoluntary && begun && (o.Ask == "" || stop.Permit != o.Ask):
 		if o.Ask != "" {
-			return nil // it has asked, and asks only once
+			return nil // an agent asks only once
 		}
 		a.seq++
 		o.Ask = strconv.FormatUint(session, 10) + ".s" + strconv.FormatUint(a.seq, 10)

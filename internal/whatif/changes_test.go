@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// TestAllThatIsWrongIsFound: Check returns all faults at once, each with its path.
-func TestAllThatIsWrongIsFound(t *testing.T) {
+// TestEveryFaultIsReported: Check returns all faults at once, each with its path.
+func TestEveryFaultIsReported(t *testing.T) {
 	faults := whatif.Check(api.SimulateRequest{Changes: []api.SimulateChange{
 		{},
 		{DrainNode: "n1", CordonNode: "n1"},
@@ -56,8 +56,8 @@ func TestAllThatIsWrongIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatTheDomainRefusesIsTold: a fault that depends on the domain carries its path in the request.
-func TestWhatTheDomainRefusesIsTold(t *testing.T) {
+// TestRefusalsOfTheDomain: a fault that depends on the domain carries its path in the request.
+func TestRefusalsOfTheDomain(t *testing.T) {
 	w := domain(t, nodes(2), run(t, web))
 	for name, c := range map[string]struct {
 		change api.SimulateChange
@@ -88,8 +88,9 @@ func TestWhatTheDomainRefusesIsTold(t *testing.T) {
 	}
 }
 
-// TestNodesAreLikeOthers: unspecified properties of a new node are those of its model, or the most frequent ones.
-func TestNodesAreLikeOthers(t *testing.T) {
+// TestUnspecifiedNodeProperties expects that a new node has the unspecified properties of its model, or else the most
+// frequent ones.
+func TestUnspecifiedNodeProperties(t *testing.T) {
 	big := api.SimulateChange{AddNodes: &api.SimulateNodes{
 		Name: "big", CPU: "64", Memory: "512GiB", Labels: cluster.Labels{"zone": "b"}, Pool: "gpu",
 		Taints:  []string{"dedicated=gpu:no-schedule"},
@@ -114,8 +115,8 @@ func TestNodesAreLikeOthers(t *testing.T) {
 	}
 }
 
-// TestARolloutThatFindsNoRoomFails lets the clock advance until a blocked rollout has failed and goes back.
-func TestARolloutThatFindsNoRoomFails(t *testing.T) {
+// TestRolloutWithoutRoomFails lets the clock advance until a blocked rollout has failed and goes back.
+func TestRolloutWithoutRoomFails(t *testing.T) {
 	w := domain(t, nodes(1), run(t, web))
 	next := strings.NewReplacer("version: 1", "version: 2", "image: web:1", "image: web:2", "web@1", "web@2", "cpu: 1",
 		"cpu: 3").Replace(web)
@@ -128,8 +129,8 @@ func TestARolloutThatFindsNoRoomFails(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedWhileTheOperatorIsAsked: a domain whose store went back is not simulated.
-func TestNothingIsDecidedWhileTheOperatorIsAsked(t *testing.T) {
+// TestRecoveryIsRefused: a domain whose store went back is not simulated.
+func TestRecoveryIsRefused(t *testing.T) {
 	value, err := store.Encode(&cluster.Recovery{State: cluster.RecoveryNeeded, Cause: "a test", Since: midnight})
 	if err != nil {
 		t.Fatal(err)

@@ -195,7 +195,7 @@ func (w *World) addNode(ctx context.Context, name string, facts cluster.Facts, h
 	return nil
 }
 
-// modelNode returns the properties of an added node that are not specified: those of the named node, or else the most
+// modelNode returns the unspecified properties of an added node. They are those of the named node, or else the most
 // frequent ones in the domain.
 func (w *World) modelNode(like string) (facts cluster.Facts, host cluster.Host, err error) {
 	snap := w.tables.Snapshot()
@@ -253,7 +253,7 @@ func describeDevices(devices []cluster.Device) []string {
 	return out
 }
 
-// withoutIdentity returns the facts of a machine without those that identify it.
+// withoutIdentity returns the facts of a machine, except for facts that identify it.
 func withoutIdentity(f cluster.Facts) cluster.Facts {
 	f.Hostname, f.BootID, f.Address, f.Addresses = "", "", "", nil
 	return f

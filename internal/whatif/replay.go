@@ -31,8 +31,8 @@ const (
 	maxCyclesPerMoment = 10_000
 	// momentsPerProgress is the number of moments between two calls of Progress.
 	momentsPerProgress = 64
-	// maxStride is the greatest advance of the clock while nothing happens. An action that depends on the clock alone
-	// may be late by this time. Strides begin short, for actions that are retried soon, and grow by strideFactor.
+	// maxStride limits the advance of the clock while nothing happens. An action that depends only on the clock may be
+	// late by this time. Strides begin short, for actions that are retried soon, and grow by strideFactor.
 	maxStride, strideFactor = time.Hour, 60
 )
 
@@ -43,7 +43,7 @@ type Replay struct {
 	Trace *traces.Trace
 	// Join lets the machines of the trace join the domain before.
 	Join bool
-	// Fill lets the jobs arrive one second apart, in the order of the trace, and run for ever.
+	// Fill lets the jobs arrive one second apart, in the order of the trace, and never end.
 	Fill bool
 	// Strategy is the placement strategy of the tasks; empty for the domain's.
 	Strategy cluster.Strategy
@@ -85,7 +85,7 @@ type replayJob struct {
 	*traces.Job
 	name        string
 	arrives     time.Duration // from the first arrival
-	run         time.Duration // 0 for ever
+	run         time.Duration // 0 for a job that never ends
 	tasks       int           // each with mergedTasks times the shape
 	mergedTasks int
 	placed      int // tasks that were placed
@@ -321,8 +321,8 @@ func (p *replayRun) deleteEndedJobs(ctx context.Context) error {
 	return nil
 }
 
-// settleMoment runs the control plane and the agents until nothing is left to do now. It returns the time until the
-// control plane's next decision.
+// settleMoment runs the control plane and the agents until nothing changes at the present time. It returns the time
+// until the control plane's next decision.
 func (p *replayRun) settleMoment(ctx context.Context) (time.Duration, error) {
 	w := p.world
 	for range maxCyclesPerMoment {
@@ -376,7 +376,7 @@ func (p *replayRun) recordChanges() {
 			p.counts.updateAttempt(p, snap, store.AttemptKey{Task: row.Task, Number: row.Number}, row)
 		}
 	}
-	for key := range changes.Attempts { // order-free: each is counted by itself
+	for key := range changes.Attempts { // order-free: independent counts
 		row, _ := snap.Attempt(key.Task, key.Number)
 		p.counts.updateAttempt(p, snap, key, row)
 	}

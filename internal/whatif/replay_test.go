@@ -45,10 +45,10 @@ func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.Simul
 
 func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) * time.Second) }
 
-// TestATraceIsReplayedInItsTime replays a story on ten CPUs. The first job holds six of them for 100 s. The second one
-// needs all ten. It waits for the third, which arrived later and fits beside the first. It also waits for the fourth,
+// TestReplayTimes replays four jobs on ten CPUs. The first job holds six of them for 100 s. The second job needs all
+// ten. It waits for the third job, which arrived later and fits beside the first. It also waits for the fourth job,
 // which begins when the third has ended.
-func TestATraceIsReplayedInItsTime(t *testing.T) {
+func TestReplayTimes(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
 	var told []whatif.Progress
 	got := replay(t, w, whatif.Replay{
@@ -97,8 +97,9 @@ func TestATraceIsReplayedInItsTime(t *testing.T) {
 	}
 }
 
-// TestATraceMeetsWhatRuns replays beside services, after changes, and reports jobs without an end or without a place.
-func TestATraceMeetsWhatRuns(t *testing.T) {
+// TestReplayBesideServices replays after changes and beside services. It reports jobs without an end and jobs without a
+// node.
+func TestReplayBesideServices(t *testing.T) {
 	taken := "kind: Cluster\nname: trace\n"
 	w := domain(t, nodes(1), run(t, web), run(t, taken))
 	got := replay(t, w, whatif.Replay{Name: "x", Trace: batch("0 0 1", "60 0 3", "120 50 1")},
@@ -121,8 +122,8 @@ func TestATraceMeetsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestATraceIsBounded: jobs beyond the limits are left out and counted.
-func TestATraceIsBounded(t *testing.T) {
+// TestTraceIsBounded: jobs beyond the limits are left out and counted.
+func TestTraceIsBounded(t *testing.T) {
 	w := domain(t, nodes(1))
 	trace := batch("0 10 1", "10 10 2", "20 10 2", "3600 7200 1")
 	for name, c := range map[string]struct {
@@ -155,8 +156,8 @@ func TestATraceIsBounded(t *testing.T) {
 	}
 }
 
-// TestTheMachinesOfATraceJoin replays pods with shares of GPUs on the machines of the trace.
-func TestTheMachinesOfATraceJoin(t *testing.T) {
+// TestMachinesOfATraceJoin replays pods with shares of GPUs on the machines of the trace.
+func TestMachinesOfATraceJoin(t *testing.T) {
 	trace := &traces.Trace{
 		Nodes: []traces.Node{
 			{Name: "A/0", CPU: 8000, Memory: 16 * cluster.GiB, GPUs: 2, Model: "T4"},
@@ -201,9 +202,9 @@ func TestTheMachinesOfATraceJoin(t *testing.T) {
 	}
 }
 
-// TestAJobLargerThanAGang: a job with more tasks than a gang may have requests the same resources in fewer, larger
+// TestJobLargerThanAGang: a job with more tasks than a gang may have requests the same resources in fewer, larger
 // tasks.
-func TestAJobLargerThanAGang(t *testing.T) {
+func TestJobLargerThanAGang(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 3, CPU: "1000", Memory: "4TiB"}})
 	got := replay(t, w, whatif.Replay{Trace: batch("0 60 2500")})
 	if r := got.Replayed; r.Tasks != 834 || r.Ended != 1 || r.Full[0].Peak != 83.4 {

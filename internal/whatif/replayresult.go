@@ -13,8 +13,8 @@ import (
 // Replayed is the result of a replay.
 type Replayed struct {
 	Trace string `json:"trace"`
-	// Jobs and Tasks arrived. Begun counts the jobs of which all tasks were placed, and Ended those that ran to their
-	// end. Running and Waiting count the jobs that run, or have a waiting task, at the end.
+	// Jobs and Tasks arrived. Begun counts the jobs whose tasks were all placed, and Ended the jobs that ended. Running
+	// and Waiting count the jobs that run, or have a waiting task, at the end of the replay.
 	Jobs    int `json:"jobs"`
 	Tasks   int `json:"tasks"`
 	Begun   int `json:"begun"`
@@ -49,7 +49,7 @@ type Waits struct {
 
 // Fullness is the reserved amount of one resource, in percent of the amount of all nodes.
 type Fullness struct {
-	// What is "cpu", "memory" or "devices".
+	// What is the resource: "cpu", "memory" or "devices".
 	What string `json:"what"`
 	// Mean is over the time of the trace.
 	Mean float64 `json:"mean"`

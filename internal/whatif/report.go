@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Place is the node of a task and what the task holds there.
+// Place is the node of a task, with the ports and devices that the task holds there.
 type Place struct {
 	Node       string
 	Attempt    int
@@ -24,8 +24,8 @@ type Place struct {
 	Devices    []cluster.DeviceUse
 }
 
-// Places returns the places of the tasks of a domain that are to go on: the newest attempt of each task that has not
-// ended and was not told to stop.
+// Places returns the places of all tasks of a domain that continue. Of each task it takes the newest attempt that has
+// neither ended nor a stop.
 func Places(snap *store.Snapshot, domain string) map[cluster.TaskID]Place {
 	out := map[cluster.TaskID]Place{}
 	ours := map[string]bool{}

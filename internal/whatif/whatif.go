@@ -3,19 +3,20 @@
 //
 // A World consists of a branch (store.Branch), the API server that writes the user's requests, and the control plane
 // that decides. Both are the code that serves the real domain, so a task is placed exactly as the real domain would
-// place it. The clock and the agents are simulated. The clock advances as soon as nothing is left to do at its time.
+// place it. The clock and the agents are simulated. The clock advances as soon as nothing changes at its present time.
 // The agents' tasks are always healthy, and stopped tasks are gone at once.
 //
-// Nothing in a World is written outside of it, and nothing outside is queried. Gates of rollouts pass, counts that
-// follow metrics stay, crons make no jobs, and the tasks of jobs run for ever.
+// A World writes nothing and queries nothing outside of its branch. Gates of rollouts pass, and counts that follow
+// metrics stay. Crons make no jobs, and the tasks of jobs never end.
 //
 // # Replays
 //
-// A replay runs the control plane at each arrival and end until nothing changes, then jumps to the next, by an hour at
-// most, so effects of the clock are late by that much at most. Jobs that ended are deleted, because each scan of the
-// nodes goes through all remaining history. After each jump the watcher scans all nodes, because it takes the jump for
-// its own absence. 2,059 jobs with 25,000 tasks on a hundred machines take 17 s of processor time. The 8,152 pods of
-// the openb list on 1,213 machines take the same one after the other, and several minutes at their recorded times.
+// A replay runs the control plane at each arrival and end of a job until nothing changes. It then advances the clock to
+// the next arrival or end, by an hour at most. An action that depends on the clock is therefore late by an hour at
+// most. The replay deletes ended jobs, because each scan of the nodes reads all remaining history. After each advance
+// the watcher scans all nodes, because it takes the advance for its own absence. 2,059 jobs with 25,000 tasks on a
+// hundred machines take 17 s of processor time. The 8,152 pods of the openb list on 1,213 machines also take 17 s if
+// they arrive one second apart. At their recorded times they take several minutes.
 package whatif
 
 import (
@@ -36,8 +37,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ErrHeld says that the domain places and stops nothing, because its store went back and the operator has not decided
-// yet.
+// ErrHeld says that the domain is in recovery: its store went back, and the operator has not decided yet. Nothing is
+// placed or stopped there.
 var ErrHeld = fmt.Errorf(
 	"%w: the store went back to an earlier state, and nothing is placed before the operator has said how to "+
 		"go on (berth operator recover)",
@@ -48,7 +49,7 @@ var ErrTooLong = fmt.Errorf("the simulation takes too long: %w", context.Deadlin
 
 // Times of a World.
 const (
-	// quietTime is the time without a change after which a World is at rest. It is longer than the silence after which
+	// quietTime is the time without a change after which a World is settled. It is longer than the silence after which
 	// the tasks of a service are replaced.
 	quietTime = 90 * time.Second
 	// maxSettleTime is the longest time that a World waits for the effects of a change.
@@ -69,7 +70,7 @@ type Config struct {
 	Domain string
 	// Scheduler has the options of the domain's servers.
 	Scheduler scheduler.Options
-	// Worth is the device value model of the domain's leader; nil to learn one from the placed tasks.
+	// Worth is the device value model of the domain's leader; nil derives one from the placed tasks.
 	DeviceValueModel *scheduler.ValueModel
 	// Now is the time at which the World begins.
 	Now time.Time
@@ -77,7 +78,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// World is a domain that only its owner changes. One goroutine at a time may use it; Close ends it.
+// World is a simulated domain on a branch of the store. One goroutine at a time may use it. Close ends it.
 type World struct {
 	config Config
 	tables *store.Tables
@@ -100,7 +101,7 @@ func (c *clock) advance(d time.Duration) {
 	c.boot += d
 }
 
-// New makes the World, and its control plane takes over. It decides nothing before Settle.
+// New makes the World. Its control plane becomes the leader, and decides nothing before Settle.
 func New(ctx context.Context, c Config) (*World, error) {
 	if c.Domain == "" {
 		c.Domain = cluster.DefaultDomain
@@ -149,7 +150,7 @@ func (w *World) Close() {
 // Now returns the time in the World.
 func (w *World) Now() time.Time { return w.clock.wall }
 
-// Snapshot returns the World's records as they are now.
+// Snapshot returns the present records of the World.
 func (w *World) Snapshot() *store.Snapshot { return w.tables.Snapshot() }
 
 // suspendCrons suspends all crons: their jobs would be placed for reasons unrelated to the changes.
@@ -182,8 +183,8 @@ func (w *World) writeRecord(ctx context.Context, key string, over uint64, record
 	return err
 }
 
-// Settle lets time pass until the World is at rest, and returns how much time passed. settled is false if something
-// still goes on after maxSettleTime. An error that wraps ErrTooLong says that the limit of work was exceeded.
+// Settle advances the clock until the World is settled, and returns the simulated time that passed. settled is false if
+// records still change after maxSettleTime. An error that wraps ErrTooLong says that the limit of work was exceeded.
 func (w *World) Settle(ctx context.Context) (lasted time.Duration, settled bool, err error) {
 	from := w.clock.boot
 	last := from
@@ -334,7 +335,7 @@ func (r *report) replay(ctx context.Context, trace *Replay) (*Replayed, error) {
 		return nil, err
 	}
 	r.addStep("replay "+trace.Name, time.Duration(replayed.Lasted), true)
-	last := &r.sim.Steps[len(r.sim.Steps)-1] // addStep misses tasks that began and ended in between
+	last := &r.sim.Steps[len(r.sim.Steps)-1] // addStep does not record tasks that began and ended in between
 	last.Placed, last.Ended = replayed.placed, replayed.ended
 	return replayed, nil
 }

@@ -20,7 +20,7 @@ func scale(service string, count int) api.SimulateChange {
 	return api.SimulateChange{Scale: &api.SimulateScale{Service: service, Count: count}}
 }
 
-func TestASimulationPlacesWhatIsRun(t *testing.T) {
+func TestNewWorkloadIsPlaced(t *testing.T) {
 	w := domain(t, nodes(3))
 	sim := simulate(t, w, run(t, web))
 	if !sim.Fits || !sim.Settled || len(sim.Tasks) != 4 || len(sim.Waiting) != 0 {
@@ -47,7 +47,7 @@ func TestASimulationPlacesWhatIsRun(t *testing.T) {
 	}
 }
 
-func TestASimulationTellsWhatWaitsAndWhy(t *testing.T) {
+func TestReportNamesWaitingTasks(t *testing.T) {
 	w := domain(t, nodes(1), run(t, web))
 	sim := simulate(t, w, scale("web", 6))
 	if sim.Fits || len(sim.Waiting) != 1 || len(sim.Waiting[0].Tasks) != 2 || sim.Waiting[0].New != 2 ||
@@ -69,7 +69,7 @@ func TestASimulationTellsWhatWaitsAndWhy(t *testing.T) {
 	}
 }
 
-func TestASimulationMovesTasksOfNodesThatGo(t *testing.T) {
+func TestTasksOfRemovedNodesMove(t *testing.T) {
 	for name, c := range map[string]api.SimulateChange{
 		"removed": {RemoveNode: "n-1"}, "drained": {DrainNode: "n-1"},
 	} {

@@ -15,15 +15,15 @@ import (
 func (p *Peers) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathDigest, p.receive)
-	mux.HandleFunc("POST "+pathStreams, p.carry)
+	mux.HandleFunc("POST "+pathStreams, p.serveStream)
 	mux.HandleFunc("GET "+pathReasons, p.serveReasons)
 	mux.HandleFunc("GET "+pathDecisionTrace, p.serveDecisionTrace)
 	mux.HandleFunc("GET "+pathSecretsKey, p.serveSecretsKey)
 	return mux
 }
 
-// carry opens a stream to one of this server's agents for another server. It never forwards a stream again.
-func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
+// serveStream opens a stream to one of this server's agents for another server. A stream is forwarded at most once.
+func (p *Peers) serveStream(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor < 2 {
 		refuse(w, http.StatusHTTPVersionNotSupported, "a stream needs HTTP/2")
 		return
@@ -69,7 +69,7 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request) {
 	_ = agent.Close() // the asker received the end, or is gone
 }
 
-// halfCloser is a stream whose sending direction can be ended by itself.
+// halfCloser is a stream whose sending direction can be closed separately.
 type halfCloser interface{ CloseWrite() error }
 
 // deadlines are the deadlines of the asker's connection.

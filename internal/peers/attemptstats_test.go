@@ -14,10 +14,10 @@ import (
 )
 
 // runs writes what an agent reports of an attempt.
-func (w *world) runs(m *member, node, uuid string, state cluster.State) {
-	w.t.Helper()
+func (g *serverGroup) runs(m *member, node, uuid string, state cluster.State) {
+	g.t.Helper()
 	id := cluster.ServiceTask("c", uuid, 1, 0)
-	w.put(m.engine, store.Prefix(store.DefaultPrefix).Observed(node, id), &cluster.Observed{
+	g.put(m.engine, store.Prefix(store.DefaultPrefix).Observed(node, id), &cluster.Observed{
 		Task: id, Attempt: 1, UUID: uuid, Node: node, State: state,
 	})
 }
@@ -32,14 +32,14 @@ func each(milli ...cluster.MilliCPU) *cluster.NodeStats {
 	return s
 }
 
-// What single attempts use travels once, when it changes, and what has ended is forgotten everywhere.
-func TestAttemptsAreToldAsTheyChange(t *testing.T) {
+// Statistics of an attempt are sent once, when they change. All servers forget the statistics of ended attempts.
+func TestChangedAttemptStatsAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.status("n1", 1)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		g.status("n1", 1)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		for _, uuid := range []string{"a", "b", "c"} {
-			w.runs(s1, "n1", uuid, cluster.StateRunning)
+			g.runs(s1, "n1", uuid, cluster.StateRunning)
 		}
 		pass(3 * time.Second)
 		want := func(what string, s *cluster.NodeStats) {
@@ -69,7 +69,7 @@ func TestAttemptsAreToldAsTheyChange(t *testing.T) {
 		if told != 1 {
 			t.Errorf("told of %d attempts, want the one that changed", told)
 		}
-		w.runs(s1, "n1", "c", cluster.StateFailed)
+		g.runs(s1, "n1", "c", cluster.StateFailed)
 		s1.beat("n1", 1, 3, each(1, 6))
 		want("after an end", each(1, 6))
 
@@ -84,8 +84,8 @@ func TestAttemptsAreToldAsTheyChange(t *testing.T) {
 			t.Errorf("pressure that ended: got %+v", p)
 		}
 
-		// A server that comes anew is told all.
-		s3 := w.start("s3", 0)
+		// A restarted server gets all statistics.
+		s3 := g.start("s3", 0)
 		pass(3 * time.Second)
 		if got := s3.stats("n1"); got == nil || cmp.Diff(each(1, 6).Each, got.Each) != "" {
 			t.Errorf("a new server knows %+v", got)
@@ -115,7 +115,7 @@ func TestDigestsAreBoundedByAttempts(t *testing.T) {
 	}
 }
 
-// The largest digest that is sent is read: attempts with all that there is to tell, in numbers of all their digits.
+// The receiver reads the largest digest: attempts with all statistics, in the longest numbers.
 func TestDigestOfDetailsIsRead(t *testing.T) {
 	rates := cluster.Rates{
 		Throttled: 100, Stall: &cluster.StallRates{CPU: 100, Memory: 100, IO: 100},

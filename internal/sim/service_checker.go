@@ -1,73 +1,33 @@
 package sim
 
 import (
-	"cmp"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
+// serviceChecker checks that services keep their minimum, their bounds of scaling, and daemons their nodes.
+type serviceChecker struct {
+	*observation
+	// changedAt is the time at which a service's spec or count last changed, or one of its tasks got worse, by
+	// "<cluster>/<name>".
+	changedAt map[string]time.Time
+}
+
 // decisionLag is the time after a change of a service within which a decision may not have seen the change.
 const decisionLag = 2 * time.Second
 
 // noteServiceChange records that a service's spec or count changed, or that one of its tasks got worse.
-func (v *witness) noteServiceChange(service string) { v.changedAt[service] = time.Now() }
-
-// ownWrite reports whether the control plane may make a change of a spec: it takes a failed version back, and makes,
-// cancels and removes the jobs of crons.
-func (v *witness) ownWrite(key string, c *store.Change, was store.Record) bool {
-	if strings.HasPrefix(key, "job/") {
-		value := c.Value
-		if c.Deleted {
-			value = was.Value
-		}
-		j, err := store.Decode[cluster.Job](value)
-		if err != nil || j.Cron == "" {
-			return false
-		}
-		if was.Key == "" && !c.Deleted && !v.overwritten {
-			if v.moments[key] {
-				v.breach("moment-twice", "%s was made again", key)
-			}
-			v.moments[key] = true
-			v.deeds.Moments++
-		}
-		return true
-	}
-	if c.Deleted || !strings.HasPrefix(key, "service/") {
-		return false
-	}
-	s, err := store.Decode[cluster.Service](c.Value)
-	old, bad := store.Decode[cluster.Service](was.Value)
-	if err != nil || bad != nil || s.Rollout.Reverted == 0 || s.Rollout.Reverted != old.Generation ||
-		s.Generation <= old.Generation {
-		return false
-	}
-	v.deeds.Reverts++
-	return true
-}
-
-// cronStatus processes the status of a cron. Its last moment goes back only with the store.
-func (v *witness) cronStatus(rest string, c *store.Change, was store.Record) {
-	if c.Deleted || was.Key == "" || v.restored {
-		return
-	}
-	now, err := store.Decode[cluster.CronStatus](c.Value)
-	old, bad := store.Decode[cluster.CronStatus](was.Value)
-	if err == nil && bad == nil && now.Last.Before(old.Last) {
-		v.breach("moment-twice", "%s went back from %v to %v", rest, old.Last, now.Last)
-	}
-}
+func (v *serviceChecker) noteServiceChange(service string) { v.changedAt[service] = time.Now() }
 
 // checkScale checks the count that scaling gave a service.
-func (v *witness) checkScale(rest string, c *store.Change) {
+func (v *serviceChecker) checkScale(rest string, c *store.Change) {
 	s, err := store.Decode[cluster.Service](v.records["service/"+rest].Value)
 	if c.Deleted || err != nil || s.Scaling == nil || v.restored || time.Since(v.changedAt[rest]) < decisionLag {
 		return
 	}
-	v.deeds.Scalings++
+	v.actions.Scalings++
 	if n, err := store.Decode[cluster.Scale](c.Value); err == nil &&
 		(n.Count < s.Scaling.Min || n.Count > s.Scaling.Max) {
 		v.breach("scaled-out", "%s has the count %d, its bounds are %d and %d", rest, n.Count, s.Scaling.Min,
@@ -81,7 +41,7 @@ func (v *witness) checkScale(rest string, c *store.Change) {
 // Tasks on a silent node count as unhealthy (P5.4), so they can be told to stop. The stop is checked when the agent is
 // back and asks. A daemon's task counts only where it belongs. On a drained node, or one that no longer is the
 // daemon's, it ends whatever the state of the others.
-func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.Record) {
+func (v *serviceChecker) checkVoluntaryStop(a *attemptHistory, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
 	}
@@ -90,13 +50,13 @@ func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.R
 		return
 	}
 	if d.Stop.Permit == "" {
-		v.deeds.Wishes++
+		v.actions.VoluntaryStops++
 	} else {
-		v.deeds.Permits++
+		v.actions.Permits++
 	}
 	service := d.Owner.Cluster + "/" + d.Owner.Name
-	if v.restored || v.overwritten || v.liar(a.node) || time.Since(v.changedAt[service]) < decisionLag ||
-		!a.seen.Healthy() ||
+	if v.restored || v.overwritten || v.isUntrusted(a.node) || time.Since(v.changedAt[service]) < decisionLag ||
+		!a.observed.Healthy() ||
 		v.story.Has(Lag, EngineLate, EngineSlow, EngineStall, EngineCrash, ServerPause) || v.story.cuts("db") {
 		return // the guarantee covers what the leader could know (P5.5)
 	}
@@ -109,17 +69,17 @@ func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.R
 	}
 	daemon := s.Mode == cluster.ModeDaemon
 	switch {
-	case daemon && time.Since(v.verdicts) < decisionLag,
-		d.Stop.Permit == "" && v.silent(a.node),
-		daemon && !v.takesDaemons(a.node) &&
+	case daemon && time.Since(v.verdictChanged) < decisionLag,
+		d.Stop.Permit == "" && v.isSilent(a.node),
+		daemon && !v.acceptsDaemons(a.node) &&
 			(d.Stop.Reason == cluster.ReasonDrain || d.Stop.Reason == cluster.ReasonUnmatched):
 		return
 	}
 	well := map[cluster.TaskID]bool{}
 	for _, o := range v.attempts { // order-free: a set
 		if o != a && (o.healthy || d.Stop.Permit != "" && o.awaitsPermit()) && o.belongsTo(d.Owner) &&
-			(!daemon || v.takesDaemons(o.node)) &&
-			(time.Since(v.verdicts) < decisionLag || !v.silent(o.node)) {
+			(!daemon || v.acceptsDaemons(o.node)) &&
+			(time.Since(v.verdictChanged) < decisionLag || !v.isSilent(o.node)) {
 			well[o.task] = true
 		}
 	}
@@ -138,55 +98,9 @@ func (v *witness) checkVoluntaryStop(a *attempt, d *cluster.Desired, was store.R
 	}
 }
 
-// belongsTo reports whether the attempt is of the service, by its task id: its own record may not exist yet.
-func (a *attempt) belongsTo(service cluster.OwnerRef) bool {
-	p, ok := a.task.Parts()
-	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
-}
-
-// awaitsPermit reports whether the attempt is healthy, was told to stop, and goes on until its agent gets a permit.
-// Until then it counts in the decision on another permit.
-func (a *attempt) awaitsPermit() bool {
-	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
-		a.seen.Healthy() && !a.seen.Gone &&
-		a.seen.Ask != "" && a.seen.Ask != a.desired.Stop.Permit
-}
-
-// silent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
-// flapping is suspect too, although it is heard.
-func (v *witness) silent(node string) bool {
-	n := v.nodeView(node).verdict
-	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())
-}
-
-// takesDaemons reports whether daemons have tasks on a node: the domain owns it, and it has no drain and no taint. (The
-// simulator's daemons run everywhere else.)
-func (v *witness) takesDaemons(node string) bool {
-	n := v.nodeView(node)
-	if n.verdict == nil || n.verdict.Domain != cluster.DefaultDomain || n.verdict.State == cluster.NodeDraining ||
-		n.verdict.State == cluster.NodeDrained {
-		return false
-	}
-	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
-	return err != nil || h.Drain == nil && len(h.Taints) == 0 &&
-		cmp.Or(h.Domain, cluster.DefaultDomain) == cluster.DefaultDomain
-}
-
-// Deeds counts actions that Berth took by itself.
-type Deeds struct{ Wishes, Permits, Reverts, Scalings, Moments int }
-
-// add sums up.
-func (d *Deeds) add(e Deeds) {
-	d.Wishes += e.Wishes
-	d.Permits += e.Permits
-	d.Reverts += e.Reverts
-	d.Scalings += e.Scalings
-	d.Moments += e.Moments
-}
-
 // checkDaemons checks that no two tasks of a daemon are wanted on a node.
-func (v *witness) checkDaemons(node string) {
-	seen := map[cluster.OwnerRef]*attempt{}
+func (v *serviceChecker) checkDaemons(node string) {
+	seen := map[cluster.OwnerRef]*attemptHistory{}
 	for a := range v.nodeView(node).attempts { // order-free: at most one breach
 		d := a.desired
 		if d == nil || d.Stop != nil || a.ended || d.Owner.Kind != cluster.KindService {
@@ -208,21 +122,21 @@ func (v *witness) checkDaemons(node string) {
 // leastHealthy returns how many healthy tasks a service must keep by its policy. A daemon's minimum follows from its
 // counted nodes: those where it belongs and that are heard. A node that is suspect, or joined without being heard by
 // the leader, counts only if it already has one of the daemon's tasks: no task can begin elsewhere.
-func (v *witness) leastHealthy(s *cluster.Service) int {
+func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]
 		return s.Update.Limits(s.Desired(), def != nil && def.Pinned()).MinHealthy
 	}
 	nodes := 0
 	for name, n := range v.nodes { // order-free: a count
-		if !v.takesDaemons(name) || time.Since(n.heard) > 20*time.Second {
+		if !v.acceptsDaemons(name) || time.Since(n.answered) > 20*time.Second {
 			continue // a silent node does not count, even before its verdict
 		}
 		switch {
 		case n.verdict.State == cluster.NodeDown:
-		case n.verdict.State == cluster.NodeJoining, v.silent(name):
+		case n.verdict.State == cluster.NodeJoining, v.isSilent(name):
 			for a := range n.attempts { // order-free: any will do
-				if a.open() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
+				if a.isOpen() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
 					nodes++
 					break
 				}

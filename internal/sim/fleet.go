@@ -23,8 +23,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// settleLimit is the time that a world may take after the last fault to become as users want it. It is longer than any
-// back-off and than a job's limit of silence.
+// settleLimit bounds the time from the last fault to the state that users want. It is longer than any back-off and than
+// a job's limit of silence.
 const settleLimit = 30 * time.Minute
 
 // Options control the run of a story.
@@ -37,10 +37,10 @@ type Options struct {
 	Logs bool
 	// History keeps the lines of which Result.Digest is made.
 	History bool
-	// StopAtOnce ends the world with the first breach.
+	// StopAtOnce ends the story with the first breach.
 	StopAtOnce bool
-	// injected, unless nil, runs after the story: for tests of the witness.
-	injected func(*World)
+	// injected, unless nil, runs after the story: for tests of the checker.
+	injected func(*fleet)
 }
 
 // Result is the result of a story.
@@ -48,11 +48,11 @@ type Result struct {
 	Violations []Violation
 	// Chronicle is filled by Options.Verbose.
 	Chronicle []string
-	// Starts and Ends count programs, Revisions the revisions of the store. Took is the duration of the world.
+	// Starts and Ends count programs, Revisions the revisions of the store. Took is the virtual duration of the story.
 	Starts, Ends int
 	Revisions    uint64
 	Leaders      int
-	Deeds        Deeds
+	Actions      ActionCounts
 	Took         time.Duration
 	// Digest is a hash of the whole history: every revision of the store, with what was written, and every start and
 	// end of a program.
@@ -63,22 +63,22 @@ type Result struct {
 	Crashes int
 }
 
-// World is one domain under a story.
-type World struct {
+// fleet is all servers, nodes and users of a story, with the network and the disks between them.
+type fleet struct {
 	story      *Story
 	options    Options
-	ctx        context.Context //nolint:containedctx // the world's life
+	ctx        context.Context //nolint:containedctx // the life of the fleet
 	began      time.Time
 	random     *randomness
 	net        *network
 	disk       *disk
 	engine     *memory.Engine
-	witness    *witness
+	checker    *checker
 	hosts      []*host
 	nodes      []*node
 	byName     map[string]*node
 	user       *user
-	background sync.WaitGroup // goroutines outside of any life
+	background sync.WaitGroup // goroutines outside of any process
 	savedStore []byte
 	external   *externalMetrics
 	orders     int          // orders that the user has not carried out
@@ -88,7 +88,7 @@ type World struct {
 }
 
 // storyTimeout is the wall-clock time after which a story counts as endless. Stories take a second or two. A story that
-// breaks and waits for its world to settle takes ten times that.
+// breaks and waits for its fleet to settle takes ten times that.
 const storyTimeout = 4 * time.Minute
 
 // Run runs a story in a bubble of its own. An endless story, in which a goroutine waits for ever while the bubble's
@@ -109,48 +109,58 @@ func Run(t *testing.T, story *Story, options Options) Result {
 func run(story *Story, options Options) Result {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &World{
-		story: story, options: options, ctx: ctx, began: time.Now(), random: newChance(story.Seed),
+	f := &fleet{
+		story: story, options: options, ctx: ctx, began: time.Now(), random: newRandomness(story.Seed),
 		byName: map[string]*node{}, external: &externalMetrics{},
 	}
-	w.net = newNetwork(w.random)
-	w.disk = newDisk(w.began)
-	w.witness = newWitness(story)
-	w.witness.verbose, w.witness.history = options.Verbose, options.History
-	w.engine = memory.New(memory.Options{
-		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: w.witness.observe,
+	f.net = newNetwork(f.random)
+	f.disk = newDisk(f.began)
+	f.checker = newChecker(story)
+	f.checker.verbose, f.checker.keepsHistory = options.Verbose, options.History
+	f.engine = memory.New(memory.Options{
+		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: f.checker.observe,
 	})
-	w.setUp()
-	w.play()
+	f.setUp()
+	f.play()
 	if options.injected != nil {
-		options.injected(w)
+		options.injected(f)
 	}
-	w.endFaults()
-	w.settle()
-	w.end(cancel)
+	f.endFaults()
+	f.settle()
+	f.end(cancel)
 	return Result{
-		Violations: w.witness.faults, Chronicle: w.witness.log, Starts: w.witness.starts, Ends: w.witness.ends,
-		Revisions: w.revision(), Leaders: len(w.witness.leaders), Deeds: w.witness.deeds, Took: time.Since(w.began),
-		Crashes: int(w.crashes.Load()), Digest: hex.EncodeToString(w.witness.digest.Sum(nil)), History: w.witness.lines,
+		Violations: f.checker.breaches,
+		Chronicle:  f.checker.chronicle,
+		Starts:     f.checker.programs.starts,
+		Ends:       f.checker.programs.ends,
+		Revisions:  f.revision(),
+		Leaders:    len(f.checker.leaders),
+		Actions:    f.checker.actions,
+		Took:       time.Since(f.began),
+		Crashes: int(
+			f.crashes.Load(),
+		),
+		Digest:  hex.EncodeToString(f.checker.digest.Sum(nil)),
+		History: f.checker.historyLines,
 	}
 }
 
-func (w *World) revision() uint64 {
-	l, err := w.engine.List(context.Background(), "none/")
+func (f *fleet) revision() uint64 {
+	l, err := f.engine.List(context.Background(), "none/")
 	if err != nil {
 		return 0
 	}
 	return l.Revision
 }
 
-// setUp creates the world: its definitions, a service that fits nowhere, servers and nodes.
-func (w *World) setUp() {
+// setUp creates the fleet: its definitions, a service that fits nowhere, servers and nodes.
+func (f *fleet) setUp() {
 	for _, d := range definitions() {
-		w.witness.cpu[d.Ref()] = d.Demand().CPU
-		w.witness.definitions[d.Ref()] = d
+		f.checker.cpu[d.Ref()] = d.Demand().CPU
+		f.checker.definitions[d.Ref()] = d
 		value, err := store.Encode(d)
 		if err == nil {
-			_, err = w.engine.Commit(w.ctx,
+			_, err = f.engine.Commit(f.ctx,
 				[]store.Group{{Ops: []store.Op{{Key: prefix.Definition(d.Ref()), Value: value}}}})
 		}
 		if err != nil {
@@ -159,130 +169,130 @@ func (w *World) setUp() {
 	}
 	value, err := store.Encode(cluster.Cluster{Name: inCluster, Domain: cluster.DefaultDomain})
 	if err == nil {
-		_, err = w.engine.Commit(w.ctx,
+		_, err = f.engine.Commit(f.ctx,
 			[]store.Group{{Ops: []store.Op{{Key: prefix.Cluster(inCluster), Value: value}}}})
 	}
 	if err != nil {
 		panic(err) // a fault of the simulator
 	}
-	for i := range w.story.Servers {
-		w.hosts = append(w.hosts, &host{w: w, id: name("s", i+1)})
+	for i := range f.story.Servers {
+		f.hosts = append(f.hosts, &host{fleet: f, id: name("s", i+1)})
 	}
-	for i := range w.story.Nodes {
-		n := newNode(w, name("n", i+1))
-		w.nodes = append(w.nodes, n)
-		w.byName[n.name] = n
+	for i := range f.story.Nodes {
+		n := newNode(f, name("n", i+1))
+		f.nodes = append(f.nodes, n)
+		f.byName[n.name] = n
 	}
-	w.user = newUser(w)
-	w.background.Go(func() { w.user.run(w.ctx) })
-	w.background.Go(func() { w.user.recover(w.ctx) })
-	for _, h := range w.hosts {
+	f.user = newUser(f)
+	f.background.Go(func() { f.user.run(f.ctx) })
+	f.background.Go(func() { f.user.runRecovery(f.ctx) })
+	for _, h := range f.hosts {
 		h.start()
 	}
-	for _, n := range w.nodes {
+	for _, n := range f.nodes {
 		n.start()
 	}
-	w.orderUser(Event{Target: "big", Arg: "scale 1"})
+	f.orderUser(Event{Target: "big", Arg: "scale 1"})
 }
 
 // orderUser sends an order to the user.
-func (w *World) orderUser(e Event) {
-	w.orders++
-	w.user.orders <- e
+func (f *fleet) orderUser(e Event) {
+	f.orders++
+	f.user.orders <- e
 }
 
-func (w *World) node(name string) *node {
-	if n := w.byName[name]; n != nil {
+func (f *fleet) node(name string) *node {
+	if n := f.byName[name]; n != nil {
 		return n
 	}
-	return w.nodes[0]
+	return f.nodes[0]
 }
 
-func (w *World) host(id string) *host {
-	for _, h := range w.hosts {
+func (f *fleet) host(id string) *host {
+	for _, h := range f.hosts {
 		if h.id == id {
 			return h
 		}
 	}
-	return w.hosts[0]
+	return f.hosts[0]
 }
 
 // logger returns the logger of a part.
-func (w *World) logger(who string) *slog.Logger {
-	if !w.options.Logs {
+func (f *fleet) logger(who string) *slog.Logger {
+	if !f.options.Logs {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(&timestampWriter{w: w},
+	return slog.New(slog.NewTextHandler(&timestampWriter{fleet: f},
 		&slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
 }
 
-// timestampWriter writes log lines with the world's time.
-type timestampWriter struct{ w *World }
+// timestampWriter writes log lines with the fleet's time.
+type timestampWriter struct{ fleet *fleet }
 
 // Write is part of io.Writer.
 func (s *timestampWriter) Write(b []byte) (int, error) {
 	_, rest, _ := strings.Cut(string(b), " ")
-	_, _ = fmt.Fprintf(os.Stderr, "%v %s", time.Since(s.w.began), rest)
+	_, _ = fmt.Fprintf(os.Stderr, "%v %s", time.Since(s.fleet.began), rest)
 	return len(b), nil
 }
 
 // leader returns the server that leads, as far as any server knows, or nil.
-func (w *World) leader() *server {
-	for _, h := range w.hosts {
-		s := h.now()
+func (f *fleet) leader() *server {
+	for _, h := range f.hosts {
+		s := h.liveServer()
 		if s == nil {
 			continue
 		}
 		if l, ok := s.tables.Snapshot().Leader(cluster.DefaultDomain); ok {
-			return w.host(l.Value.Holder).now()
+			return f.host(l.Value.Holder).liveServer()
 		}
 	}
 	return nil
 }
 
 // end stops everything and returns when no goroutine is left.
-func (w *World) end(cancel func()) {
-	for _, n := range w.nodes {
+func (f *fleet) end(cancel func()) {
+	for _, n := range f.nodes {
 		n.kill()
 	}
-	for _, h := range w.hosts {
+	for _, h := range f.hosts {
 		h.kill()
 	}
 	cancel()
-	w.background.Wait()
+	f.background.Wait()
 }
 
 // snapshot takes a copy of the store.
-func (w *World) snapshot() {
+func (f *fleet) snapshot() {
 	var b bytes.Buffer
-	ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(f.ctx, time.Second)
 	defer cancel()
-	if err := w.engine.Snapshot(ctx, &b); err == nil {
-		w.savedStore = b.Bytes()
+	if err := f.engine.Snapshot(ctx, &b); err == nil {
+		f.savedStore = b.Bytes()
 	}
 }
 
 // restore replaces the store by the last copy while all servers are stopped, as an operator does. With raw it acts like
 // a tool that is not Berth's and leaves no mark.
-func (w *World) restore(raw bool) {
-	if w.savedStore == nil {
+func (f *fleet) restore(raw bool) {
+	if f.savedStore == nil {
 		return
 	}
-	for _, h := range w.hosts {
-		h.hold(1)
+	for _, h := range f.hosts {
+		h.countHold(1)
 	}
-	w.engine.Fill(false)
-	if err := w.engine.Restore(bytes.NewReader(w.savedStore)); err != nil {
+	f.engine.Fill(false)
+	if err := f.engine.Restore(bytes.NewReader(f.savedStore)); err != nil {
 		panic(err) // a fault of the simulator
 	}
-	if !raw && !w.options.Without.Off(clause.Incarnation) {
-		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
-		if err := election.Reincarnate(ctx, w.engine, prefix, "a snapshot was restored"); err != nil {
-			w.witness.reportBreach("converges", "restore: %v", err)
+	if !raw && !f.options.Without.Off(clause.Incarnation) {
+		ctx, cancel := context.WithTimeout(f.ctx, time.Minute)
+		if err := election.Reincarnate(ctx, f.engine, prefix, "a snapshot was restored"); err != nil {
+			f.checker.reportBreach("converges", "restore: %v", err)
 		}
 		cancel()
 	}
-	for _, h := range w.hosts {
-		h.hold(-1)
+	for _, h := range f.hosts {
+		h.countHold(-1)
 	}
 }

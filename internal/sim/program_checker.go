@@ -9,8 +9,14 @@ import (
 	"github.com/berthd/berth/internal/executor/fake"
 )
 
-// programChanged processes the start or the end of a program. It runs under the machine's lock.
-func (v *witness) programChanged(n *node, r fake.Run) {
+// programChecker checks the starts and ends of programs.
+type programChecker struct {
+	*observation
+	starts, ends int
+}
+
+// checkProgram processes the start or the end of a program. It runs under the machine's lock.
+func (v *programChecker) checkProgram(n *node, r fake.Run) {
 	uuid := r.Labels["berth.uuid"]
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -22,11 +28,11 @@ func (v *witness) programChanged(n *node, r fake.Run) {
 		}
 		return
 	}
-	if v.nodeView(n.name).trouble > 0 {
+	if v.nodeView(n.name).executorFaults > 0 {
 		a.excused = true
 	}
 	if r.Ended.IsZero() {
-		v.started(n, a)
+		v.checkStart(n, a)
 		return
 	}
 	v.ends++
@@ -41,17 +47,8 @@ func (v *witness) programChanged(n *node, r fake.Run) {
 	}
 }
 
-// trouble records the begin (1) or end (-1) of faults of a node's executor.
-func (v *witness) trouble(node string, by int) {
-	v.excuseNode(node)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s := v.nodeView(node)
-	s.trouble = max(0, s.trouble+by)
-}
-
-// started processes the start of a program.
-func (v *witness) started(n *node, a *attempt) {
+// checkStart processes the start of a program.
+func (v *programChecker) checkStart(n *node, a *attemptHistory) {
 	v.starts++
 	v.addToChronicle("program of %s/%d (%s) on %s starts", a.task, a.number, a.uuid, n.name)
 	a.starts++
@@ -59,7 +56,7 @@ func (v *witness) started(n *node, a *attempt) {
 	defer func() {
 		a.running++
 		s.running += v.cpu[a.def]
-		if s.running > nodeCPU && !v.restored && !v.overwritten && !v.liar(n.name) {
+		if s.running > nodeCPU && !v.restored && !v.overwritten && !v.isUntrusted(n.name) {
 			v.breach("machine-packed", "programs on %s need %d of %d mCPU", n.name, s.running, nodeCPU)
 		}
 	}()
@@ -70,26 +67,26 @@ func (v *witness) started(n *node, a *attempt) {
 		v.breach("started-twice", "%s/%d was started %d times in one attempt, on %s", a.task, a.number, a.starts,
 			n.name)
 	}
-	if o := a.outcome; o != nil && (a.batch || !replaced(a)) && !v.liar(n.name) {
+	if o := a.outcome; o != nil && (a.batch || !mayRunBesideNext(a)) && !v.isUntrusted(n.name) {
 		v.breach("start-after", "%s/%d was started on %s after its outcome, %s, was written", a.task, a.number, n.name,
 			o.State)
 	}
 	for other := range v.tasks[a.task] { // order-free: any of them
 		if other == a || other.running == 0 || v.story.hits(other.node, Lie) || v.story.hits(n.name, Lie) ||
 			other.excused || a.excused ||
-			v.overwritten && (!a.wait || !other.reported || v.story.erases()) {
+			v.overwritten && (!a.waitsOnDisconnect || !other.reported || v.story.erases()) {
 			continue // an attempt overwritten before its first report may be placed again
 		}
-		if a.wait || !replaced(a) && !replaced(other) {
+		if a.waitsOnDisconnect || !mayRunBesideNext(a) && !mayRunBesideNext(other) {
 			v.breach("two-live", "%s/%d starts on %s while attempt %d runs on %s", a.task, a.number, n.name,
 				other.number, other.node)
 		}
 	}
 }
 
-// replaced reports whether the attempt may go on beside the next one of its task. Its node was silent, it moves off its
-// node, or it was told to stop and is wanted again.
-func replaced(a *attempt) bool {
+// mayRunBesideNext reports whether the attempt may go on beside the next one of its task. Its node was silent, it moves
+// off its node, or it was told to stop and is wanted again.
+func mayRunBesideNext(a *attemptHistory) bool {
 	o := a.outcome
 	if o == nil {
 		return a.ended // its outcome was trimmed
@@ -99,13 +96,4 @@ func replaced(a *attempt) bool {
 			cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint, cluster.ReasonConstraint,
 			cluster.ReasonReserved, cluster.ReasonRebalance, cluster.ReasonReplaced,
 		}, o.Reason)
-}
-
-// excuseNode records that programs on a node may be ended or started from outside.
-func (v *witness) excuseNode(node string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for a := range v.nodeView(node).attempts { // order-free: all of them
-		a.excused = true
-	}
 }

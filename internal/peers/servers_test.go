@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fabric is a network in memory: servers by address, and what is cut.
+// fabric is a network in memory: servers by address, and the directions that are cut.
 type fabric struct {
 	mu      sync.Mutex
 	servers map[string]*pipeListener // by address
@@ -82,7 +82,7 @@ func (f *fabric) dial(ctx context.Context, from, api string) (net.Conn, error) {
 	return near, nil
 }
 
-// set cuts or mends one direction of asking; what is open breaks.
+// set cuts or restores requests in one direction, and breaks open connections.
 func (f *fabric) set(from, to string, cut bool) {
 	way := [2]string{from, address(to)}
 	f.mu.Lock()
@@ -105,7 +105,7 @@ func (f *fabric) client(from, api string) *http.Client {
 	}}}
 }
 
-// signing is a client of a server: a header stands for its certificate, which a network in memory does not carry.
+// signing is a client of a server. A header replaces its certificate, which a network in memory does not have.
 type signing struct {
 	server string
 	http.Transport
@@ -122,24 +122,24 @@ func signed(r *http.Request) string { return r.Header.Get(signature) }
 
 func address(id string) string { return "http://" + id }
 
-// world is several servers in one bubble, over one store.
-type world struct {
+// serverGroup is several servers in one bubble, over one store.
+type serverGroup struct {
 	t     *testing.T
 	store *memory.Engine
 	net   *fabric
 	began time.Time
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, store: memory.New(memory.Options{}), net: newFabric(), began: time.Now()}
-	t.Cleanup(func() { _ = w.store.Close() })
-	return w
+func newServerGroup(t *testing.T) *serverGroup {
+	g := &serverGroup{t: t, store: memory.New(memory.Options{}), net: newFabric(), began: time.Now()}
+	t.Cleanup(func() { _ = g.store.Close() })
+	return g
 }
 
-// member is one server of a world.
+// member is one server of a group.
 type member struct {
 	*Peers
-	w       *world
+	group   *serverGroup
 	id      string
 	tables  *store.Tables
 	engine  store.Engine
@@ -148,8 +148,8 @@ type member struct {
 	ahead   time.Duration // of its boot-time clock
 	digests []digest      // that it received
 	dials   int
-	// meddle, unless nil, stands before the handler.
-	meddle func(r *http.Request)
+	// interceptor, unless nil, runs before the handler.
+	interceptor func(r *http.Request)
 	// secretsKeys are the texts of the master keys that it has.
 	secretsKeys map[string]string
 	serving     sync.WaitGroup
@@ -157,10 +157,10 @@ type member struct {
 	stop        func()
 }
 
-// start starts a server; a server of the same id that was stopped is the same one, started anew.
-func (w *world) start(id string, ahead time.Duration) *member {
-	m := &member{w: w, id: id, ahead: ahead, agents: &agents{held: map[string]bool{}}, plane: &plane{}}
-	m.engine = w.store.Open(memory.Hooks{})
+// start starts a server. The id of a stopped server restarts that server.
+func (g *serverGroup) start(id string, ahead time.Duration) *member {
+	m := &member{group: g, id: id, ahead: ahead, agents: &agents{held: map[string]bool{}}, plane: &plane{}}
+	m.engine = g.store.Open(memory.Hooks{})
 	m.tables = store.NewTables(store.TablesConfig{Engine: m.engine})
 	m.Peers = New(Config{
 		Server: cluster.Server{
@@ -171,7 +171,7 @@ func (w *world) start(id string, ahead time.Duration) *member {
 		Tables:        m.tables,
 		Local:         m.agents,
 		Reasons:       m.plane,
-		DecisionTrace: m.plane.grounds,
+		DecisionTrace: m.plane.decisionTrace,
 		SecretsKey: func(id string) string {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -181,23 +181,23 @@ func (w *world) start(id string, ahead time.Duration) *member {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.dials++
-			return w.net.client(id, api), nil
+			return g.net.client(id, api), nil
 		},
 		Caller: signed,
 		Clock: func() time.Duration {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return time.Since(w.began) + m.ahead
+			return time.Since(g.began) + m.ahead
 		},
 	})
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{Handler: m.spy(m.Handler()), Protocols: protocols, ReadHeaderTimeout: time.Minute}
-	w.net.mu.Lock()
-	w.net.servers[address(id)] = l
-	w.net.mu.Unlock()
-	ctx, cancel := context.WithCancel(w.t.Context())
+	s := &http.Server{Handler: m.recordDigests(m.Handler()), Protocols: protocols, ReadHeaderTimeout: time.Minute}
+	g.net.mu.Lock()
+	g.net.servers[address(id)] = l
+	g.net.mu.Unlock()
+	ctx, cancel := context.WithCancel(g.t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { _ = s.Serve(l) })
 	all.Go(func() { _ = m.tables.Run(ctx) })
@@ -212,20 +212,20 @@ func (w *world) start(id string, ahead time.Duration) *member {
 			_ = m.engine.Close()
 		})
 	}
-	w.t.Cleanup(m.stop)
+	g.t.Cleanup(m.stop)
 	return m
 }
 
-// spy notes the digests that a server is sent.
-func (m *member) spy(next http.Handler) http.Handler {
+// recordDigests keeps the digests that a server receives.
+func (m *member) recordDigests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.serving.Add(1)
 		defer m.serving.Done()
 		m.mu.Lock()
-		meddle := m.meddle
+		handle := m.interceptor
 		m.mu.Unlock()
-		if meddle != nil {
-			meddle(r)
+		if handle != nil {
+			handle(r)
 		}
 		if r.URL.Path == pathDigest {
 			body, _ := io.ReadAll(r.Body)
@@ -241,8 +241,8 @@ func (m *member) spy(next http.Handler) http.Handler {
 	})
 }
 
-// told counts how often a server was told of a node by another.
-func (m *member) told(from, node string) (n int) {
+// pulsesFrom counts the pulses of a node that another server sent to this one.
+func (m *member) pulsesFrom(from, node string) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range m.digests {
@@ -255,11 +255,11 @@ func (m *member) told(from, node string) (n int) {
 	return n
 }
 
-// interfere puts something before the server's handler.
-func (m *member) interfere(meddle func(r *http.Request)) {
+// intercept sets a function that runs before the server's handler.
+func (m *member) intercept(handle func(r *http.Request)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.meddle = meddle
+	m.interceptor = handle
 }
 
 func (m *member) jump(d time.Duration) {
@@ -268,7 +268,7 @@ func (m *member) jump(d time.Duration) {
 	m.ahead += d
 }
 
-// beat is a sign of life of one of the server's own agents.
+// beat records a sign of life of one of the server's own agents.
 func (m *member) beat(node string, session, seq uint64, stats *cluster.NodeStats) {
 	m.tables.SetPulse(node, cluster.Pulse{
 		Session: session, Seq: seq, At: m.config.Clock(), Next: 5 * time.Second,
@@ -276,7 +276,7 @@ func (m *member) beat(node string, session, seq uint64, stats *cluster.NodeStats
 	})
 }
 
-// age is how old the last sign of life is that the server knows, or an error where it knows none.
+// age returns the age of the node's last sign of life at this server, or an error if there is none.
 func (m *member) age(node string, session, seq uint64) (time.Duration, error) {
 	p, ok := m.tables.Pulse(node)
 	if !ok || p.Session != session || p.Seq != seq {
@@ -286,33 +286,33 @@ func (m *member) age(node string, session, seq uint64) (time.Duration, error) {
 }
 
 // status writes the record of a node's session.
-func (w *world) status(node string, session uint64) {
-	w.t.Helper()
-	w.put(w.store, store.DefaultPrefix+"status/"+node, &cluster.NodeStatus{Name: node, Session: session})
+func (g *serverGroup) status(node string, session uint64) {
+	g.t.Helper()
+	g.put(g.store, store.DefaultPrefix+"status/"+node, &cluster.NodeStatus{Name: node, Session: session})
 }
 
 // lead writes who leads.
-func (w *world) lead(server string, epoch uint64) {
-	w.t.Helper()
-	w.put(w.store, store.DefaultPrefix+"leader/"+cluster.DefaultDomain,
+func (g *serverGroup) lead(server string, epoch uint64) {
+	g.t.Helper()
+	g.put(g.store, store.DefaultPrefix+"leader/"+cluster.DefaultDomain,
 		&cluster.Leader{Epoch: epoch, Holder: server, Incarnation: 1})
 }
 
-func (w *world) put(e store.Engine, key string, record any) {
-	w.t.Helper()
+func (g *serverGroup) put(e store.Engine, key string, record any) {
+	g.t.Helper()
 	value, err := store.Encode(record)
 	if err != nil {
-		w.t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	if _, err := e.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
-		w.t.Fatal(err)
+	if _, err := e.Commit(g.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}}); err != nil {
+		g.t.Fatal(err)
 	}
 }
 
-func (w *world) remove(key string) {
-	w.t.Helper()
-	if _, err := w.store.Commit(w.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Delete: true}}}}); err != nil {
-		w.t.Fatal(err)
+func (g *serverGroup) remove(key string) {
+	g.t.Helper()
+	if _, err := g.store.Commit(g.t.Context(), []store.Group{{Ops: []store.Op{{Key: key, Delete: true}}}}); err != nil {
+		g.t.Fatal(err)
 	}
 }
 
@@ -322,7 +322,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// agents are the nodes that are connected to a server.
+// agents holds the nodes that are connected to a server.
 type agents struct {
 	mu   sync.Mutex
 	held map[string]bool
@@ -389,8 +389,8 @@ func (p *plane) Reasons(after uint64) cluster.WaitingReport {
 	return cluster.WaitingReport{Version: p.version, Groups: p.groups, Victims: p.victims}
 }
 
-// grounds are kept where groups are set: of every first attempt.
-func (p *plane) grounds(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
+// decisionTrace returns a trace of every first attempt, where groups are set.
+func (p *plane) decisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cluster.DecisionTrace{Task: task, Node: "n1", Best: []cluster.Candidate{{Node: "n1"}}},

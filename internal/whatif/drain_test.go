@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// TestADrainLetsGoOnlyWhatFindsAPlace drains a node with three tasks, one of which fits elsewhere. In a real domain
-// this task moves, and the two others keep their attempts.
-func TestADrainLetsGoOnlyWhatFindsAPlace(t *testing.T) {
+// TestDrainStopsOnlyMovableTasks drains a node with three tasks. One of them fits elsewhere. In a real domain this task
+// moves. The two others keep their attempts.
+func TestDrainStopsOnlyMovableTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := newFleet(t, ctx, func() time.Duration { return 300 * time.Millisecond })

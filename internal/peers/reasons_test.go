@@ -32,16 +32,16 @@ func (m *member) why(task cluster.TaskID) string {
 		return ""
 	}
 	if w.Task != task {
-		m.w.t.Errorf("asked for %s, got %s", task, w.Task)
+		m.group.t.Errorf("asked for %s, got %s", task, w.Task)
 	}
 	return w.Sentence
 }
 
 func TestReasonsComeFromTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
-		w.lead("s1", 1)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
+		g.lead("s1", 1)
 		s1.plane.set(1, waits("memory", "a", "b"), waits("disk", "c"))
 		pass(2 * time.Second)
 		if got := s1.why("c"); got != "disk" {
@@ -64,7 +64,7 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 		if n := s1.plane.asks(); n != 1 {
 			t.Errorf("the leader was asked %d times, want once", n)
 		}
-		// While somebody looks it is asked once a second at most, and the change is seen.
+		// While clients read the reasons, the leader gets at most one request a second, and the change arrives.
 		s1.plane.set(2, waits("ports", "a"))
 		for range 100 {
 			s2.why("a")
@@ -79,12 +79,12 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 	})
 }
 
-// TestVictimsComeFromTheLeader shows the attempts that are to end for others at each server. Nobody waits for a copy.
+// TestVictimsComeFromTheLeader expects the victims at each server. No call waits for a copy.
 func TestVictimsComeFromTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
-		w.lead("s1", 1)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
+		g.lead("s1", 1)
 		want := []cluster.Victim{{UUID: "u1", For: "a", ForAttempt: 2, Priority: 900, Node: "n1"}}
 		s1.plane.mu.Lock()
 		s1.plane.victims = want
@@ -105,12 +105,12 @@ func TestVictimsComeFromTheLeader(t *testing.T) {
 	})
 }
 
-// TestReasonsOfARecovery has the leader say why all tasks wait, whichever: a group without tasks.
+// TestReasonsOfARecovery has the leader give one reason for all tasks: a group without tasks.
 func TestReasonsOfARecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
-		w.lead("s1", 1)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
+		g.lead("s1", 1)
 		s1.plane.set(1, waits("the store went back"))
 		pass(2 * time.Second)
 		for _, task := range []cluster.TaskID{"a", "b"} {
@@ -130,9 +130,9 @@ func TestReasonsOfARecovery(t *testing.T) {
 
 func TestReasonsOfANewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2, s3 := w.start("s1", 0), w.start("s2", 0), w.start("s3", 0)
-		w.lead("s1", 1)
+		g := newServerGroup(t)
+		s1, s2, s3 := g.start("s1", 0), g.start("s2", 0), g.start("s3", 0)
+		g.lead("s1", 1)
 		s1.plane.set(7, waits("old", "a"))
 		s2.plane.set(7, waits("new", "a")) // its versions are its own
 		pass(2 * time.Second)
@@ -142,7 +142,7 @@ func TestReasonsOfANewLeader(t *testing.T) {
 		if api := s3.LeaderAPI(); api != address("s1") {
 			t.Errorf("leader: got %q", api)
 		}
-		w.lead("s2", 2)
+		g.lead("s2", 2)
 		pass(2 * time.Second)
 		s3.why("a")
 		pass(100 * time.Millisecond)
@@ -160,15 +160,15 @@ func TestReasonsOfANewLeader(t *testing.T) {
 
 func TestUnreachableLeaderDelaysOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
-		w.lead("s1", 1)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
+		g.lead("s1", 1)
 		s1.plane.set(1, waits("memory", "a"))
 		pass(2 * time.Second)
 		if got := s2.why("a"); got != "memory" {
 			t.Errorf("got %q", got)
 		}
-		s1.interfere(func(r *http.Request) { <-r.Context().Done() }) // it hangs
+		s1.intercept(func(r *http.Request) { <-r.Context().Done() }) // it hangs
 		pass(5 * time.Second)
 		if got := s2.why("a"); got != "memory" {
 			t.Errorf("got %q, want the copy for a while", got)
@@ -188,13 +188,13 @@ func TestUnreachableLeaderDelaysOnce(t *testing.T) {
 
 func TestNobodyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1 := w.start("s1", 0)
+		g := newServerGroup(t)
+		s1 := g.start("s1", 0)
 		pass(time.Second)
 		if got := s1.why("a"); got != "" || s1.LeaderAPI() != "" || s1.Leads() {
 			t.Errorf("got %q", got)
 		}
-		w.lead("gone", 1)
+		g.lead("gone", 1)
 		pass(2 * time.Second)
 		if got := s1.why("a"); got != "" || s1.LeaderAPI() != "" {
 			t.Errorf("got %q", got)
@@ -204,9 +204,9 @@ func TestNobodyLeads(t *testing.T) {
 
 func TestServerRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		g := newServerGroup(t)
 		started := time.Now().UTC()
-		s1 := w.start("s1", 0)
+		s1 := g.start("s1", 0)
 		pass(time.Second)
 		want := cluster.Server{ID: "s1", Name: "name-s1", API: address("s1"), Version: "test", Started: started}
 		e, ok := s1.tables.Snapshot().Server("s1")
@@ -227,14 +227,14 @@ func TestServerRecord(t *testing.T) {
 		if joined != 1 {
 			t.Errorf("%d events tell of it, want 1", joined)
 		}
-		// Who removes a member deletes its record: the running server does not write it again.
-		w.remove("berth/server/s1")
+		// The removal of a member deletes its record. The running server does not write the record again.
+		g.remove("berth/server/s1")
 		pass(time.Minute)
 		if _, ok := s1.tables.Snapshot().Server("s1"); ok {
 			t.Error("it came back")
 		}
 		s1.stop()
-		s1 = w.start("s1", 0)
+		s1 = g.start("s1", 0)
 		pass(time.Second)
 		if _, ok := s1.tables.Snapshot().Server("s1"); !ok {
 			t.Error("it is not written at the next start")
@@ -244,15 +244,15 @@ func TestServerRecord(t *testing.T) {
 
 func TestServerRecordIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		g := newServerGroup(t)
 		var tries atomic.Int32
 		old := cluster.Server{ID: "s1", Name: "old"}
-		engine := w.store.Open(memory.Hooks{Before: func(ctx context.Context, _ []store.Group) error {
+		engine := g.store.Open(memory.Hooks{Before: func(ctx context.Context, _ []store.Group) error {
 			switch tries.Add(1) {
 			case 1:
 				return errors.New("no quorum")
 			case 2:
-				w.put(w.store, "berth/server/s1", &old) // somebody comes between
+				g.put(g.store, "berth/server/s1", &old) // somebody comes between
 			}
 			return nil
 		}})
@@ -282,35 +282,35 @@ func TestServerRecordIsTriedAgain(t *testing.T) {
 
 func TestLinksFollowTheRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		s1, s2 := w.start("s1", 0), w.start("s2", 0)
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		pass(2 * time.Second)
 		if st := s1.Status(); len(st) != 1 || !st[0].Reached || st[0].Server.ID != "s2" {
 			t.Errorf("got %+v", st)
 		}
-		w.remove("berth/server/s2")
+		g.remove("berth/server/s2")
 		pass(2 * time.Second)
 		if st := s1.Status(); len(st) != 0 || s1.link("s2") != nil {
 			t.Errorf("got %+v, want the link gone", st)
 		}
-		w.put(w.store, "berth/server/s2", &cluster.Server{ID: "s2", API: "http://elsewhere"})
+		g.put(g.store, "berth/server/s2", &cluster.Server{ID: "s2", API: "http://elsewhere"})
 		pass(2 * time.Second)
 		if st := s1.Status(); len(st) != 1 || st[0].Reached || st[0].Problem == "" {
 			t.Errorf("got %+v, want it unreachable", st)
 		}
-		w.net.mu.Lock()
-		w.net.servers["http://elsewhere"] = w.net.servers[address("s1")] // a wrong address: it is s1 itself
-		w.net.mu.Unlock()
+		g.net.mu.Lock()
+		g.net.servers["http://elsewhere"] = g.net.servers[address("s1")] // a wrong address: it is s1 itself
+		g.net.mu.Unlock()
 		pass(2 * time.Second)
 		if st := s1.Status(); st[0].Reached {
 			t.Errorf("got %+v, want the wrong address noticed", st)
 		}
-		w.put(w.store, "berth/server/s2", &cluster.Server{ID: "s2", API: address("s2")})
+		g.put(g.store, "berth/server/s2", &cluster.Server{ID: "s2", API: address("s2")})
 		pass(2 * time.Second)
 		if st := s1.Status(); !st[0].Reached || st[0].Problem != "" {
 			t.Errorf("got %+v, want it reached again", st)
 		}
-		w.put(w.store, "berth/server/s2", &cluster.Server{ID: "s2"}) // for its own machine only
+		g.put(g.store, "berth/server/s2", &cluster.Server{ID: "s2"}) // for its own machine only
 		pass(2 * time.Second)
 		if st := s1.Status(); st[0].Reached || st[0].Problem == "" {
 			t.Errorf("got %+v", st)

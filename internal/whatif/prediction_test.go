@@ -196,10 +196,10 @@ const (
 	longRunChanges  = 200
 )
 
-// TestWhatIsPredictedHappens predicts each of over 200 changes from the state before it, makes it in a real domain, and
-// compares the places of all tasks, with their ports and devices. Each step of a task takes the same time on all
+// TestPredictionsComeTrue predicts each of over 200 changes from the state before it. It then makes the change in a
+// real domain and compares the nodes, ports and devices of all tasks. Each step of a task takes the same time on all
 // machines of the fleet.
-func TestWhatIsPredictedHappens(t *testing.T) {
+func TestPredictionsComeTrue(t *testing.T) {
 	pace := func(*lockedRandom) time.Duration { return 300 * time.Millisecond }
 	if os.Getenv("BERTH_TEST_PACE") != "" { // measures the effect of unequal speeds
 		pace = func(c *lockedRandom) time.Duration { return 50*time.Millisecond + c.upTo(time.Second) }

@@ -18,13 +18,13 @@ import (
 
 // historyWriter writes impossible histories.
 type historyWriter struct {
-	v        *witness
+	v        *checker
 	revision uint64
 	node     *node
 }
 
 func newHistoryWriter(servers int) *historyWriter {
-	h := &historyWriter{v: newWitness(&Story{Seed: 1, Servers: servers, Nodes: 1})}
+	h := &historyWriter{v: newChecker(&Story{Seed: 1, Servers: servers, Nodes: 1})}
 	for _, d := range definitions() {
 		h.v.cpu[d.Ref()], h.v.definitions[d.Ref()] = d.Demand().CPU, d
 	}
@@ -116,8 +116,8 @@ func (h *historyWriter) ended(d *cluster.Desired, state cluster.State) {
 		prefix.Outcome(d.Task, d.Attempt), out)
 }
 
-func (h *historyWriter) runs(uuid string)  { h.v.programChanged(h.node, run1(uuid)) }
-func (h *historyWriter) stops(uuid string) { h.v.programChanged(h.node, ended1(uuid)) }
+func (h *historyWriter) runs(uuid string)  { h.v.programs.checkProgram(h.node, run1(uuid)) }
+func (h *historyWriter) stops(uuid string) { h.v.programs.checkProgram(h.node, ended1(uuid)) }
 
 func run1(uuid string) fake.Run {
 	return fake.Run{ID: executor.ID(uuid), Labels: map[string]string{"berth.uuid": uuid}, Started: time.Now()}
@@ -191,7 +191,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	},
 	"report-lost": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
-		h.v.acknowledged(h.node, []cluster.Observed{
+		h.v.lifecycle.checkAcknowledgedReport(h.node, []cluster.Observed{
 			{Task: "c.web.1.0", Attempt: 1, UUID: "a", State: cluster.StateFailed},
 		}, func(string) bool { return false })
 	},
@@ -205,8 +205,8 @@ var brokenHistories = map[string]func(h *historyWriter){
 			&cluster.Observed{Task: "c.web.1.0", Attempt: 1, UUID: "a", Node: "n2", State: cluster.StateFailed})
 	},
 	"session-back": func(h *historyWriter) {
-		h.v.registered("n1", 0, 1)
-		h.v.registered("n1", 0, 2)
+		h.v.liveness.checkRegistration("n1", 0, 1)
+		h.v.liveness.checkRegistration("n1", 0, 2)
 	},
 	"owner-changed": func(h *historyWriter) {
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "default"})
@@ -217,7 +217,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"below-minimum": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2}
 		value, _ := store.Encode(s)
-		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
+		h.v.specs.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		for i, id := range []string{"a", "b"} {
 			h.want(desired(id, i, 1))
@@ -236,7 +236,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"scaled-out": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2, Scaling: &cluster.Scaling{Min: 1, Max: 3}}
 		value, _ := store.Encode(s)
-		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
+		h.v.specs.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		time.Sleep(2 * decisionLag) // in-bubble: the test makes one
 		h.put(prefix.Scale(inCluster, "web"), &cluster.Scale{Count: 4, From: 2})
@@ -244,7 +244,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"daemon-twice": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Mode: cluster.ModeDaemon}
 		value, _ := store.Encode(s)
-		h.v.noteWanted(prefix.Service(inCluster, "web"), value)
+		h.v.specs.noteWanted(prefix.Service(inCluster, "web"), value)
 		h.put(prefix.Service(inCluster, "web"), s)
 		h.want(desired("a", 0, 1))
 		h.want(desired("b", 1, 1))
@@ -255,10 +255,10 @@ var brokenHistories = map[string]func(h *historyWriter){
 		}
 	},
 	"down-late": func(h *historyWriter) {
-		h.v.heard("n1")
+		h.v.noteAnswer("n1")
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1})
 		time.Sleep(2 * time.Minute) // in-bubble: the test makes one
-		h.v.checkDeadNodes()
+		h.v.liveness.checkDeadNodes()
 	},
 	"down-unjust": func(h *historyWriter) {
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1, Registered: time.Now()})
@@ -267,7 +267,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 	"lost-unjust": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		time.Sleep(3 * time.Minute) // in-bubble: the test makes one
-		h.v.heard("n1")
+		h.v.noteAnswer("n1")
 		h.ended(desired("a", 0, 1), cluster.StateLost)
 	},
 	"two-live": func(h *historyWriter) {
@@ -306,13 +306,13 @@ var brokenHistories = map[string]func(h *historyWriter){
 	},
 }
 
-// TestEveryInvariantFires plants a breach of each invariant, by records and programs or in a world.
+// TestEveryInvariantFires plants a breach of each invariant, by records and programs, or at the end of a story.
 func TestEveryInvariantFires(t *testing.T) {
-	inWorlds := []string{"converges", "reason", "leaked"}
+	inStories := []string{"converges", "reason", "leaked"}
 	for _, name := range slices.Sorted(maps.Keys(Invariants)) {
 		plant := brokenHistories[name]
 		if plant == nil {
-			if !slices.Contains(inWorlds, name) {
+			if !slices.Contains(inStories, name) {
 				t.Errorf("%s: nothing shows that it fires", name)
 			}
 			continue
@@ -320,8 +320,8 @@ func TestEveryInvariantFires(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			h := newHistoryWriter(3)
 			plant(h)
-			if !slices.ContainsFunc(h.v.faults, func(v Violation) bool { return v.Invariant == name }) {
-				t.Errorf("%s was broken and did not fire: %v", name, h.v.faults)
+			if !slices.ContainsFunc(h.v.breaches, func(v Violation) bool { return v.Invariant == name }) {
+				t.Errorf("%s was broken and did not fire: %v", name, h.v.breaches)
 			}
 		})
 	}
@@ -335,18 +335,18 @@ func TestEveryInvariantFires(t *testing.T) {
 		h.stops("a")
 		h.saw(desired("a", 0, 1), cluster.StateCancelled)
 		h.ended(desired("a", 0, 1), cluster.StateCancelled)
-		if len(h.v.faults) > 0 {
-			t.Errorf("a good history: %v", h.v.faults)
+		if len(h.v.breaches) > 0 {
+			t.Errorf("a good history: %v", h.v.breaches)
 		}
 	})
 }
 
-// TestWorldsThatDoNotSettle injects states that must not exist after all faults have ended.
-func TestWorldsThatDoNotSettle(t *testing.T) {
-	plants := map[string]func(*World){
-		"converges": func(w *World) { w.orderUser(Event{Target: "web", Arg: "scale 40"}) },
-		"leaked": func(w *World) {
-			exec := fake.New(w.nodes[0].machine)
+// TestStatesThatDoNotConverge injects states that must not exist after all faults have ended.
+func TestStatesThatDoNotConverge(t *testing.T) {
+	plants := map[string]func(*fleet){
+		"converges": func(f *fleet) { f.orderUser(Event{Target: "web", Arg: "scale 40"}) },
+		"leaked": func(f *fleet) {
+			exec := fake.New(f.nodes[0].machine)
 			ctx := context.Background()
 			spec := executor.Spec{ID: "stray", Container: cluster.Container{Command: []string{"run"}}}
 			if err := exec.Prepare(ctx, spec, nil); err != nil {
@@ -356,11 +356,11 @@ func TestWorldsThatDoNotSettle(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"reason": func(w *World) {
-			s := w.leader().tables.Snapshot()
-			wrong := w.checkWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
+		"reason": func(f *fleet) {
+			s := f.leader().tables.Snapshot()
+			wrong := convergenceCheck{f}.checkWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
 			if name, _, ok := strings.Cut(wrong, ": "); ok {
-				w.witness.reportBreach(name, "%s", wrong)
+				f.checker.reportBreach(name, "%s", wrong)
 			}
 		},
 	}

@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// eventChecker checks that event batches do not change, and that each end of an attempt has exactly one event.
+type eventChecker struct {
+	*observation
+	endEvents map[string]int    // number of end events, by "<task>/<n>"
+	moving    map[string]bool   // attempts with a moving event, by "<task>/<n>"
+	batches   map[string][]byte // of events, by id
+}
+
+func newEventChecker(o *observation) *eventChecker {
+	v := &eventChecker{observation: o}
+	v.reset()
+	return v
+}
+
+// reset forgets the events of the store, as after a restore.
+func (v *eventChecker) reset() {
+	v.endEvents, v.moving, v.batches = map[string]int{}, map[string]bool{}, map[string][]byte{}
+}
+
+// applyEvents processes a batch of events. A batch is written once, and each end has one event.
+func (v *eventChecker) applyEvents(id string, c *store.Change) {
+	if c.Deleted {
+		return // the log is bounded
+	}
+	if was, ok := v.batches[id]; ok {
+		if !bytes.Equal(was, c.Value) {
+			v.breach("events", "the events %s were changed", id)
+		}
+		return
+	}
+	v.batches[id] = c.Value
+	b, err := store.Decode[cluster.EventBatch](c.Value)
+	if err != nil {
+		v.breach("events", "the events %s cannot be read: %v", id, err)
+		return
+	}
+	for i := range b.Events {
+		e := &b.Events[i]
+		if state, ok := strings.CutPrefix(e.Type, "task."); ok && cluster.State(state).Terminal() {
+			v.endEvents[fmt.Sprint(e.Task, "/", e.Attempt)]++
+		}
+		if e.Type == "task.moving" { // even if it stops first and its end is reported later
+			v.moving[fmt.Sprint(e.Task, "/", e.Attempt)] = true
+		}
+	}
+}
+
+// checkEndReported checks, after a revision, that every outcome in it has its event.
+func (v *eventChecker) checkEndReported(key string) {
+	if n := v.endEvents[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored &&
+		!v.isUntrusted(v.outcomes[key].node) &&
+		!v.hasUntrustedAttempt(v.outcomes[key].task) {
+		v.breach("events", "%d events tell of the end of %s", n, key)
+	}
+}

@@ -1,0 +1,305 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// lifecycleChecker checks the records of attempts, from their plan record to their outcome.
+type lifecycleChecker struct {
+	*observation
+	leadership   *leadershipChecker
+	liveness     *livenessChecker
+	services     *serviceChecker
+	events       *eventChecker
+	plans        map[string]*cluster.PlanRecord
+	editedValues map[string]bool // well-formed records that a stranger wrote, by value
+	newOutcomes  []string        // outcomes of this revision
+}
+
+// applyPlan processes a plan record.
+func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
+	old := v.plans[key]
+	still := map[string]bool{}
+	if c.Deleted {
+		delete(v.plans, key)
+	} else if now, err := store.Decode[cluster.PlanRecord](c.Value); err == nil {
+		if old == nil && !v.whole {
+			v.leadership.checkToken(now)
+		}
+		for _, d := range placements(now) {
+			a := v.attemptOf(d)
+			still[d.UUID] = true
+			if old == nil {
+				v.checkPlacement(a)
+			}
+			a.planned = true
+			v.touched[a] = true
+		}
+		v.plans[key] = now
+	}
+	if old == nil {
+		return
+	}
+	for _, d := range placements(old) {
+		a := v.attempts[d.UUID]
+		if a == nil || still[a.uuid] {
+			continue
+		}
+		a.planned = false
+		v.touched[a] = true
+		if a.desired == nil && !a.ended && !v.overwritten {
+			v.breach("plan-vanished", "%s/%d on %s was neither projected nor ended when %s went", a.task, a.number,
+				a.node, key)
+		}
+	}
+}
+
+// checkPlacement checks a placement at the time of its record.
+func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
+	if v.overwritten || v.restored || a.number <= 1 {
+		return
+	}
+	for _, noun := range []string{"state/", "status/"} {
+		if r, stands := v.records[noun+a.node+"/"+string(a.task)]; stands {
+			v.breach("unclean-node", "%s/%d was placed on %s while %s stands: %s", a.task, a.number, a.node,
+				noun+a.node+"/"+string(a.task), r.Value)
+		}
+	}
+	if v.outcomes[fmt.Sprint(a.task, "/", a.number-1)] == nil {
+		v.breach("no-prior", "%s/%d was placed on %s, but attempt %d has no outcome", a.task, a.number, a.node,
+			a.number-1)
+	}
+}
+
+// noteEdit records a value that a stranger is about to write.
+func (v *lifecycleChecker) noteEdit(value []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.editedValues == nil {
+		v.editedValues = map[string]bool{}
+	}
+	v.editedValues[string(value)] = true
+}
+
+// applyDesired processes the desired record of an attempt.
+func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *store.Change, was store.Record) {
+	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil {
+		if a := v.attempts[old.UUID]; a != nil {
+			a.desired = nil
+			v.touched[a] = true
+		}
+	}
+	if c.Deleted {
+		return
+	}
+	d, err := store.Decode[cluster.Desired](c.Value)
+	if err != nil || d.Task != task || d.Node != node || v.editedValues[string(c.Value)] {
+		return
+	}
+	a := v.attemptOf(d)
+	// The transaction of an outcome projects the attempt if nothing projected it before (P4.2).
+	if a.ended && a.endedAt != c.Modified && !d.Ended() && was.Key == "" && !v.isUntrusted(node) && !v.restored {
+		v.breach("revived", "%s/%d is wanted on %s again after its outcome", task, d.Attempt, node)
+	}
+	if d.Stop != nil && !a.stopped {
+		a.stopped = true
+		if n := len(v.leaders); n > 0 && !v.restored && d.Token.Epoch < v.leaders[n-1].leader.Epoch {
+			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch,
+				v.leaders[n-1].leader.Epoch)
+		}
+	}
+	v.services.checkVoluntaryStop(a, d, was)
+	a.desired = d
+	v.touched[a] = true
+}
+
+// applyStatus processes an agent's report of an attempt.
+func (v *lifecycleChecker) applyStatus(node string, task cluster.TaskID, c *store.Change, was store.Record) {
+	if old, err := store.Decode[cluster.Observed](was.Value); was.Key != "" && err == nil {
+		if a := v.attempts[old.UUID]; a != nil && a.node == node {
+			a.observed = nil
+			v.touched[a] = true
+		}
+	}
+	if c.Deleted {
+		return
+	}
+	o, err := store.Decode[cluster.Observed](c.Value)
+	if err != nil || o.Task != task {
+		return
+	}
+	a := v.attempts[o.UUID]
+	if a == nil {
+		return // a restore lost the attempt
+	}
+	if a.node != node {
+		v.breach("usurped", "%s said of %s/%d, which is on %s, that it is %s", node, a.task, a.number, a.node, o.State)
+		return
+	}
+	if o.State == cluster.StateStarting && a.batch && !v.restored && (a.stopped || a.ended) &&
+		(a.observed == nil || a.observed.State != cluster.StateStarting) {
+		v.breach("late-barrier", "%s/%d on %s passed its barrier after its end was written", a.task, a.number, node)
+	}
+	if o.Gone && a.running > 0 && !a.excused && !v.isUntrusted(node) {
+		v.breach("gone-but-runs", "%s/%d is said to be gone from %s, where its program runs", a.task, a.number, node)
+	}
+	a.observed, a.reported = o, true
+	v.touched[a] = true
+}
+
+// applyOutcome processes the outcome of an attempt.
+func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
+	i := strings.LastIndexByte(rest, '/')
+	task, number := cluster.TaskID(rest[:i]), rest[i+1:]
+	n, _ := strconv.Atoi(number)
+	old := v.outcomes[rest]
+	if c.Deleted {
+		delete(v.outcomes, rest)
+		if old != nil {
+			old.outcome = nil
+			v.checkOutcomeDeletion(old)
+		}
+		return
+	}
+	o, err := store.Decode[cluster.Outcome](c.Value)
+	if err != nil {
+		v.breach("outcome-fixed", "the outcome %s cannot be read: %v", rest, err)
+		return
+	}
+	if old != nil && old.outcome != nil {
+		v.breach("outcome-fixed", "the outcome %s was %s and is %s", rest, old.outcome.State, o.State)
+	}
+	a := v.attempts[o.UUID]
+	if a == nil {
+		a = v.attemptOf(&cluster.Desired{
+			Task: task, Attempt: n, UUID: o.UUID, Node: o.Node, Owner: o.Owner,
+			Definition: o.Definition,
+		})
+	}
+	if !a.ended {
+		a.endedAt = c.Modified
+	}
+	a.outcome, a.ended = o, true
+	v.newOutcomes = append(v.newOutcomes, rest)
+	v.outcomes[rest] = a
+	v.touched[a] = true
+	if o.State == cluster.StateLost && a.acknowledged != "" && a.acknowledged != cluster.StateLost &&
+		!v.isUntrusted(a.node) &&
+		!v.restored {
+		v.breach("report-lost", "%s/%d ended %s, which %s was told is durable, and its outcome is lost", a.task,
+			a.number, a.acknowledged, a.node)
+	}
+	v.liveness.checkLoss(a, o)
+}
+
+// checkOutcomeDeletion checks the deletion of an outcome.
+func (v *lifecycleChecker) checkOutcomeDeletion(a *attemptHistory) {
+	if a.desired != nil && !v.overwritten && !v.restored {
+		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record stands on %s", a.task, a.number,
+			a.node)
+	}
+}
+
+// checkAcknowledgedReport records which ends were acknowledged to an agent.
+func (v *lifecycleChecker) checkAcknowledgedReport(n *node, r reportOf, refused func(uuid string) bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, o := range r {
+		a := v.attempts[o.UUID]
+		if a == nil || !o.State.Terminal() || refused(o.UUID) || v.isUntrusted(n.name) || v.restored {
+			continue
+		}
+		if a.acknowledged = o.State; a.observed == nil || !a.observed.State.Terminal() {
+			if !a.ended {
+				v.breach("report-lost", "%s was told that the end of %s/%d (%s) is durable, and the store "+
+					"has neither its status nor its outcome", n.name, a.task, a.number, o.State)
+			}
+		}
+	}
+}
+
+// checkTouched checks the attempts that one revision touched against the invariants.
+func (v *lifecycleChecker) checkTouched(uint64) {
+	for _, key := range v.newOutcomes {
+		v.events.checkEndReported(key)
+	}
+	v.newOutcomes = v.newOutcomes[:0]
+	tasks, nodes := map[cluster.TaskID]bool{}, map[string]bool{}
+	for a := range v.touched { // order-free: sets
+		tasks[a.task], nodes[a.node] = true, true
+		was := a.healthy
+		wanted := a.desired == nil && a.planned && !a.ended || a.desired != nil && a.desired.Stop == nil
+		a.healthy = wanted && a.observed.Healthy() && !a.observed.Gone
+		if was && !a.healthy && (a.desired == nil || a.desired.Stop == nil) { // not by Berth's own act
+			if p, ok := a.task.Parts(); ok {
+				v.services.noteServiceChange(p.Cluster + "/" + p.Owner)
+			}
+		}
+	}
+	clear(v.touched)
+	for task := range tasks { // order-free: each task by itself
+		v.checkTask(task)
+	}
+	for node := range nodes { // order-free: each node by itself
+		v.checkNode(node)
+	}
+}
+
+func (v *lifecycleChecker) checkTask(task cluster.TaskID) {
+	var first *attemptHistory
+	for a := range v.tasks[task] { // order-free: any two of them
+		if !a.isOpen() {
+			continue
+		}
+		if first != nil && !v.restored {
+			v.breach("one-attempt", "%s has two attempts without an outcome: %d on %s and %d on %s", task, first.number,
+				first.node, a.number, a.node)
+			return
+		}
+		first = a
+	}
+}
+
+func (v *lifecycleChecker) checkNode(node string) {
+	if v.isUntrusted(node) || v.restored {
+		return // recovered attempts come from reports, which lack ports and sizes
+	}
+	var used cluster.MilliCPU
+	ports := map[int]*attemptHistory{}
+	for a := range v.nodeView(node).attempts { // order-free: a sum
+		if !a.holdsResources() {
+			continue
+		}
+		used += v.cpu[a.def]
+		for _, p := range a.ports { // order-free: a set
+			if other := ports[p]; other != nil {
+				v.breach("ports", "port %d of %s is held by %s/%d and %s/%d", p, node, other.task, other.number, a.task,
+					a.number)
+			}
+			ports[p] = a
+		}
+	}
+	v.services.checkDaemons(node)
+	if used > nodeCPU {
+		v.breach("capacity", "%s holds %d of %d mCPU", node, used, nodeCPU)
+	}
+}
+
+// placements returns the placements of a plan record.
+func placements(p *cluster.PlanRecord) []*cluster.Desired {
+	var out []*cluster.Desired
+	for i := range p.Owners {
+		for j := range p.Owners[i].Tasks {
+			out = append(out, p.Desired(&p.Owners[i], &p.Owners[i].Tasks[j]))
+		}
+	}
+	return out
+}
+
+// reportOf is the attempts of a report.
+type reportOf = []cluster.Observed
