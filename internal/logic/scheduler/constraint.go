@@ -27,51 +27,10 @@ func Matches(c cluster.Constraint, n *Node) bool {
 		return matchesSome(c, n.Executors)
 	}
 	if kind, count, ok := cluster.DeviceAttribute(c.Attribute); ok && !count {
-		return matchesSome(c, models(n, kind))
+		return matchesSome(c, n.models(kind))
 	}
-	value, known := attribute(n, c.Attribute)
+	value, known := n.attribute(c.Attribute)
 	return known && matches(c, value)
-}
-
-// models returns the models of a node's devices of a type.
-func models(n *Node, kind string) (models []string) {
-	for i := range n.Devices {
-		if d := &n.Devices[i]; d.Type == kind && !slices.Contains(models, d.Model) {
-			models = append(models, d.Model)
-		}
-	}
-	return models
-}
-
-// attribute returns a node's value of an attribute; known is false if nodes have no such attribute.
-func attribute(n *Node, name string) (value string, known bool) {
-	switch name {
-	case "node.name":
-		return n.Name, true
-	case "node.arch":
-		return n.Arch, true
-	case "node.os":
-		return n.OS, true
-	case "node.kernel":
-		return n.Kernel, true
-	case "node.class":
-		return n.Labels[classLabel], true
-	case "node.pool":
-		return n.Pool, true
-	}
-	if key, ok := strings.CutPrefix(name, "label."); ok {
-		return n.Labels[key], true
-	}
-	if kind, count, ok := cluster.DeviceAttribute(name); ok && count {
-		devices := 0
-		for i := range n.Devices {
-			if n.Devices[i].Type == kind {
-				devices++
-			}
-		}
-		return strconv.Itoa(devices), true
-	}
-	return "", false
 }
 
 // matchesSome is matches for an attribute with several values.
@@ -158,6 +117,19 @@ func versionOf(s string) (string, bool) {
 		s = s[:end]
 	}
 	return s, s != "" && s[0] != '.'
+}
+
+// namedValues returns the only values that meet a constraint; few is false if the constraint does not name them.
+func namedValues(c cluster.Constraint) (values []string, few bool) {
+	switch c.Op {
+	case cluster.OpEqual, "":
+		return []string{c.Value}, true
+	case cluster.OpIn:
+		return c.Values, true
+	case cluster.OpNotEqual, cluster.OpNotIn, cluster.OpExists, cluster.OpLess, cluster.OpMore, cluster.OpAtLeast,
+		cluster.OpAtMost:
+	}
+	return nil, false
 }
 
 // Text returns a constraint as people write it: "label.zone = b", "node.arch in (amd64, arm64)",

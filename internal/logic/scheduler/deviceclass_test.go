@@ -65,7 +65,7 @@ func (w *deviceWorld) change(i int) {
 		w.fleet.SetNode(w.node(name))
 	case w.IntN(12) == 0:
 		w.fleet.RemoveNode(name)
-	case w.IntN(12) == 0 && w.fleet.catalog.labels["zone"] != nil:
+	case w.IntN(12) == 0:
 		w.fleet.switchFineLabels([]string{"zone"})
 	case w.IntN(3) == 0:
 		w.fleet.Release(uuid)
@@ -113,14 +113,14 @@ func TestDeviceClasses(t *testing.T) {
 			Devices: w.requests(),
 		}
 		y := newCycle(f, []cluster.Pending{p}, Options{})
-		y.classify([]int32{0})
-		c := y.taskClassAt[0]
-		y.prepare(c)
+		y.classes.classify([]int32{0})
+		c := y.classes.at[0]
+		y.preparer.prepare(c)
 		seen := map[int32]bool{}
 		for i := range f.catalog.deviceClasses.list {
 			root := f.catalog.deviceClasses.list[i].tree.page
-			y.visit(root, func(slot int32) {
-				if seen[slot] || f.loads[slot].deviceClass != int32(i) || !f.slots[slot].set {
+			root.visit(func(slot int32) {
+				if seen[slot] || y.nodes.load(slot).deviceClass != int32(i) || f.classOf(slot) < 0 {
 					t.Fatalf("%s is in a wrong device class", f.name(slot))
 				}
 				seen[slot] = true
@@ -133,7 +133,7 @@ func TestDeviceClasses(t *testing.T) {
 			}
 		}
 		for slot := range f.names.all {
-			if want := len(f.slots[slot].node.Devices) > 0; seen[slot] != want {
+			if want := len(y.nodes.node(slot).Devices) > 0; seen[slot] != want {
 				t.Fatalf("%s is in a device class: %v, want %v", f.name(slot), seen[slot], want)
 			}
 		}
@@ -144,18 +144,18 @@ func TestDeviceClasses(t *testing.T) {
 }
 
 func sameDeviceFit(t *rapid.T, y *cycle, c *taskClass, class, slot int32) {
-	fit := y.deviceFit(c, &y.fleet.catalog.deviceClasses, class)
-	if fit.fits == y.missesDevices(c, slot) {
-		t.Fatalf("%s has the devices: %v, by its device class %v", y.fleet.name(slot), !fit.fits, fit.fits)
+	fit := y.eval.deviceFit(c, &y.nodes.fleet.catalog.deviceClasses, class)
+	if fit.fits == y.eval.missesDevices(c, slot) {
+		t.Fatalf("%s has the devices: %v, by its device class %v", y.nodes.fleet.name(slot), !fit.fits, fit.fits)
 	}
-	free := y.load(slot).free()
+	free := y.nodes.load(slot).free()
 	if !fit.fits || len(fit.groupValues) == 0 {
 		return
 	}
-	s, r := &y.fleet.catalog.deviceClasses.list[class], candidateHeap{}
-	on := &r.costs[y.deviceClassCost(&r, c, fit, &s.tree, &s.span)]
-	if got, want := on.minLoss(free, free), y.valueLoss(c, slot); got != want {
-		t.Fatalf("%s loses %d, by its device class %d", y.fleet.name(slot), want, got)
+	s, r := &y.nodes.fleet.catalog.deviceClasses.list[class], candidateHeap{}
+	on := &r.costs[y.search.heaps.deviceClassCost(&r, c, fit, &s.tree, &s.span)]
+	if got, want := on.minLoss(free, free), y.eval.valueLoss(c, slot); got != want {
+		t.Fatalf("%s loses %d, by its device class %d", y.nodes.fleet.name(slot), want, got)
 	}
 }
 
@@ -218,18 +218,17 @@ func TestManyNodesOfADeviceClass(t *testing.T) {
 			}
 		}
 		order, _ := queue(pending)
-		y := newCycle(w.fleet, pending, Options{ranking: -1})
-		y.classify(order)
-		y.makeRelationViews()
+		y := newCycle(w.fleet, pending, Options{Search: SearchByTrees})
+		y.start(order)
 		for i, at := range order {
-			c := y.taskClassAt[i]
-			got, want := y.best(c), rankedNode{slot: -1}
+			c := y.classes.at[i]
+			got, want := y.search.best(c), rankedNode{slot: -1}
 			for slot := range w.fleet.names.all {
-				want = y.judge(c, slot, want)
+				want = y.eval.judge(c, slot, want)
 			}
 			if got != want.slot {
-				t.Fatalf("%s with %v and %v: got node %d, want %d of rank %v", pending[at].Task, c.demand, c.requests,
-					got, want.slot, want.rank)
+				t.Fatalf("%s with %v and %v: got node %d, want %d of rank %v", pending[at].Task, c.demand,
+					c.devices.requests, got, want.slot, want.rank)
 			}
 			if got >= 0 {
 				y.place(c, got, int(at))

@@ -11,21 +11,19 @@ func (w *ValueModel) Of(kind string) (*packing.ValueModel, []string) {
 	if i < 0 {
 		return nil, nil
 	}
-	return w.types[i].values, w.types[i].models
+	return w.ofType(i).values, w.ofType(i).models
 }
 
 // SwitchFineLabel makes a label fine, or coarse if it is fine, until one of its nodes is set again. A label without
 // nodes stays as it is.
 func (f *Fleet) SwitchFineLabel(key string) {
-	if f.catalog.labels[key] != nil {
-		f.switchFineLabels([]string{key})
-	}
+	f.switchFineLabels([]string{key})
 }
 
 // WithRanking returns options that force every task class to use a ranking, or to use the trees.
 func WithRanking(always bool) Options {
 	if always {
-		return Options{ranking: 1}
+		return Options{Search: SearchByRanking}
 	}
-	return Options{ranking: -1}
+	return Options{Search: SearchByTrees}
 }

@@ -34,11 +34,16 @@ func (l *label) shouldBeFine(nodes int) bool {
 	return values > fineSureValues || values > fineMinValues && values*fineMaxNodesPerValue > nodes
 }
 
-// noteLabels counts the labels of a node, or with a sign of -1 removes them.
-func (f *Fleet) noteLabels(i int32, labels cluster.Labels, sign int32) {
-	g := &f.catalog
-	for _, key := range g.fines {
-		value, at := labels[key], g.labels[key].at
+// labelIndex counts the values of all labels on the nodes that are set, and has the nodes of each value of fine labels.
+type labelIndex struct {
+	byKey map[string]*label
+	fines []string // keys of the fine labels, in order
+}
+
+// note counts the labels of a node, or with a sign of -1 removes them.
+func (x *labelIndex) note(i int32, labels cluster.Labels, sign int32) {
+	for _, key := range x.fines {
+		value, at := labels[key], x.byKey[key].at
 		if sign > 0 {
 			at[value] = append(at[value], i)
 			continue
@@ -50,84 +55,51 @@ func (f *Fleet) noteLabels(i int32, labels cluster.Labels, sign int32) {
 		}
 	}
 	for key, value := range labels { // order-free: counted
-		l := g.labels[key]
+		l := x.byKey[key]
 		if l == nil {
 			l = &label{nodes: map[string]int32{}}
-			g.labels[key] = l
+			x.byKey[key] = l
 		}
 		if l.nodes[value] += sign; l.nodes[value] == 0 {
 			delete(l.nodes, value)
 		}
 		if len(l.nodes) == 0 {
-			delete(g.labels, key)
-			g.fines = slices.DeleteFunc(g.fines, func(k string) bool { return k == key })
+			delete(x.byKey, key)
+			x.fines = slices.DeleteFunc(x.fines, func(k string) bool { return k == key })
 		}
 	}
 }
 
-// updateFineLabels makes labels of a node fine or coarse as their counts demand.
-func (f *Fleet) updateFineLabels(labels cluster.Labels) {
-	var changed []string
-	for key := range labels { // order-free: each for itself
-		if l := f.catalog.labels[key]; l.fine != l.shouldBeFine(f.names.count) {
-			changed = append(changed, key)
-		}
+// switchFine makes a fine label coarse or a coarse one fine, and returns it. The nodes of a fine label's values are
+// empty: the caller fills them in.
+func (x *labelIndex) switchFine(key string) *label {
+	l := x.byKey[key]
+	l.fine, l.at = !l.fine, nil
+	x.fines = slices.DeleteFunc(x.fines, func(k string) bool { return k == key })
+	if l.fine {
+		x.fines = append(x.fines, key)
+		slices.Sort(x.fines)
+		l.at = map[string][]int32{}
 	}
-	if len(changed) > 0 {
-		f.switchFineLabels(changed)
-	}
+	return l
 }
 
-// switchFineLabels makes fine labels coarse and coarse ones fine, and rebuilds the node classes.
-func (f *Fleet) switchFineLabels(keys []string) {
-	g := &f.catalog
-	for _, key := range keys {
-		l := g.labels[key]
-		l.fine, l.at = !l.fine, nil
-		g.fines = slices.DeleteFunc(g.fines, func(k string) bool { return k == key })
-		if l.fine {
-			g.fines = append(g.fines, key)
-			slices.Sort(g.fines)
-			l.at = map[string][]int32{}
-			for i := range f.names.all {
-				value := f.slots[i].node.Labels[key]
-				l.at[value] = append(l.at[value], i)
-			}
-		}
-	}
-	for i := range f.names.all {
-		for order := range orders {
-			f.removeFromTree(order, i)
-		}
-		f.leaveDeviceClass(i)
-		g.leave(f.loads[i].class)
-	}
-	for i := range f.names.all {
-		l := &f.loads[i]
-		l.class = g.enter(&f.slots[i].node)
-		g.rekey(l)
-		for order := range orders {
-			f.addToTree(order, i)
-		}
-		f.updateDeviceClass(i, true)
-	}
-}
-
-// coarseLabels returns the labels that are not fine.
-func (g *catalog) coarseLabels(labels cluster.Labels) cluster.Labels {
-	if !slices.ContainsFunc(g.fines, func(key string) bool { _, found := labels[key]; return found }) {
+// coarse returns the labels that are not fine.
+func (x *labelIndex) coarse(labels cluster.Labels) cluster.Labels {
+	if !slices.ContainsFunc(x.fines, func(key string) bool { _, found := labels[key]; return found }) {
 		return labels
 	}
 	labels = maps.Clone(labels)
-	for _, key := range g.fines {
+	for _, key := range x.fines {
 		delete(labels, key)
 	}
 	return labels
 }
 
-func (g *catalog) cloneLabels() map[string]*label {
-	c := make(map[string]*label, len(g.labels))
-	for key, l := range g.labels { // order-free: a copy
+// clone returns an independent copy.
+func (x *labelIndex) clone() labelIndex {
+	c := labelIndex{byKey: make(map[string]*label, len(x.byKey)), fines: slices.Clone(x.fines)}
+	for key, l := range x.byKey { // order-free: a copy
 		o := &label{nodes: maps.Clone(l.nodes), fine: l.fine}
 		if l.fine {
 			o.at = make(map[string][]int32, len(l.at))
@@ -135,114 +107,27 @@ func (g *catalog) cloneLabels() map[string]*label {
 				o.at[value] = slices.Clone(slots)
 			}
 		}
-		c[key] = o
+		c.byKey[key] = o
 	}
 	return c
 }
 
 // fine returns the label that an attribute refers to if it is fine, else nil.
-func (f *Fleet) fine(attribute string) *label {
-	if len(f.catalog.fines) == 0 {
+func (x *labelIndex) fine(attribute string) *label {
+	if len(x.fines) == 0 {
 		return nil
 	}
 	key, found := strings.CutPrefix(attribute, "label.")
 	if attribute == "node.class" {
 		key, found = classLabel, true
 	}
-	if l := f.catalog.labels[key]; found && l != nil && l.fine {
+	if l := x.byKey[key]; found && l != nil && l.fine {
 		return l
 	}
 	return nil
 }
 
 // isPerNode reports whether nodes of one node class may differ in the attribute.
-func (f *Fleet) isPerNode(attribute string) bool {
-	return attribute == nodeName || f.fine(attribute) != nil
-}
-
-// nodesWith returns the nodes that have one of the values for a per-node attribute.
-func (y *cycle) nodesWith(attribute string, values []string) (slots []int32) {
-	if attribute == nodeName {
-		return y.slots(values)
-	}
-	l := y.fleet.fine(attribute)
-	for i, value := range values {
-		if !slices.Contains(values[:i], value) {
-			slots = append(slots, l.at[value]...)
-		}
-	}
-	return slots
-}
-
-// peers returns the nodes with the same value of a fine label as the node.
-func (y *cycle) peers(attribute string, slot int32) []int32 {
-	return y.fleet.fine(attribute).at[valueOf(y.node(slot), attribute)]
-}
-
-// visitFeasible yields the nodes that would take tasks of the class if they were empty, names aside.
-func (y *cycle) visitFeasible(c *taskClass, yield func(slot int32)) {
-	s := y.filterOf(c)
-	for _, class := range s.feasible {
-		y.visit(y.fleet.catalog.trees[byFill][class].page, func(slot int32) {
-			if y.meetsFineLabels(s, slot) {
-				yield(slot)
-			}
-		})
-	}
-}
-
-// meetsFineLabels reports whether the node meets the filter's constraints on fine labels.
-func (y *cycle) meetsFineLabels(s *feasibilityFilter, slot int32) bool {
-	for i := range s.perNode {
-		if s.perNode[i].Attribute != nodeName && !Matches(s.perNode[i], y.node(slot)) {
-			return false
-		}
-	}
-	return true
-}
-
-// dropInfeasible removes the node classes without a node that meets the filter's constraints on fine labels.
-func (y *cycle) dropInfeasible(s *feasibilityFilter) {
-	var some []int32
-	fine, all := false, true
-	for _, constraint := range s.perNode {
-		if constraint.Attribute == nodeName {
-			continue
-		}
-		fine = true
-		if values, few := namedValues(constraint); few && all {
-			some, all = y.nodesWith(constraint.Attribute, values), false
-		}
-	}
-	if !fine {
-		return
-	}
-	meets := make([]bool, len(s.isFeasible))
-	look := func(slot int32) bool {
-		class := y.fleet.loads[slot].class
-		if class >= 0 && s.isFeasible[class] && !meets[class] && y.meetsFineLabels(s, slot) {
-			meets[class] = true
-		}
-		return true
-	}
-	if all {
-		y.fleet.names.all(look)
-	}
-	for _, slot := range some {
-		look(slot)
-	}
-	s.feasible = slices.DeleteFunc(s.feasible, func(class int32) bool { return !meets[class] })
-}
-
-// namedValues returns the only values that meet a constraint; few is false if the constraint does not name them.
-func namedValues(c cluster.Constraint) (values []string, few bool) {
-	switch c.Op {
-	case cluster.OpEqual, "":
-		return []string{c.Value}, true
-	case cluster.OpIn:
-		return c.Values, true
-	case cluster.OpNotEqual, cluster.OpNotIn, cluster.OpExists, cluster.OpLess, cluster.OpMore, cluster.OpAtLeast,
-		cluster.OpAtMost:
-	}
-	return nil, false
+func (x *labelIndex) isPerNode(attribute string) bool {
+	return attribute == nodeName || x.fine(attribute) != nil
 }

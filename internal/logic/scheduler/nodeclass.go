@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"maps"
-	"math/bits"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -18,13 +17,6 @@ type nodeClass struct {
 	count int
 }
 
-// The orders of the nodes of a node class, each kept in a tree.
-const (
-	byFill    = iota // emptiest first
-	byBalance        // the most memory used in relation to CPU first
-	orders
-)
-
 // catalog indexes the nodes of a fleet by node class and device class.
 type catalog struct {
 	classes       []nodeClass        // by number; a count of 0 means unused
@@ -34,14 +26,15 @@ type catalog struct {
 	byKey         map[string]int32
 	shapes        []cluster.Demand // the rounded capacities, see shapeOf
 	byShape       map[cluster.Demand]int32
-	labels        map[string]*label
-	fines         []string // keys of the fine labels, in order
+	labels        labelIndex
 	buffer        []byte
+	treeEditor    indexEditor // of trees
+	deviceEditor  indexEditor // of deviceClasses
 }
 
 func newCatalog() catalog {
 	return catalog{
-		byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: map[string]*label{},
+		byKey: map[string]int32{}, byShape: map[cluster.Demand]int32{}, labels: labelIndex{byKey: map[string]*label{}},
 		deviceClasses: newDeviceClasses(),
 	}
 }
@@ -49,7 +42,7 @@ func newCatalog() catalog {
 // enter returns the node class of the node, and counts the node.
 func (g *catalog) enter(n *Node) int32 {
 	shape := shapeOf(clamp(n.Capacity))
-	labels := g.coarseLabels(n.Labels)
+	labels := g.labels.coarse(n.Labels)
 	g.buffer = classKey(g.buffer[:0], n, labels, shape)
 	c, found := g.byKey[string(g.buffer)]
 	if !found {
@@ -78,6 +71,14 @@ func (g *catalog) enter(n *Node) int32 {
 	return c
 }
 
+// inUse returns the number of node classes that have nodes.
+func (g *catalog) inUse() int { return len(g.classes) - len(g.vacant) }
+
+// editWith gives the catalog the names that order the nodes of its trees.
+func (g *catalog) editWith(o *names) {
+	g.treeEditor, g.deviceEditor = indexEditor{names: o}, indexEditor{names: o, withSpans: true}
+}
+
 // leave uncounts a node. Its entries must have left the trees.
 func (g *catalog) leave(c int32) {
 	g.classes[c].count--
@@ -93,7 +94,7 @@ func (g *catalog) clone() catalog {
 	c := catalog{
 		classes: slices.Clone(g.classes), vacant: slices.Clone(g.vacant), byKey: maps.Clone(g.byKey),
 		shapes: slices.Clone(g.shapes), byShape: maps.Clone(g.byShape),
-		labels: g.cloneLabels(), fines: slices.Clone(g.fines), deviceClasses: g.deviceClasses.clone(),
+		labels: g.labels.clone(), deviceClasses: g.deviceClasses.clone(),
 	}
 	for order := range g.trees {
 		c.trees[order] = slices.Clone(g.trees[order])
@@ -104,145 +105,17 @@ func (g *catalog) clone() catalog {
 	return c
 }
 
-func (p *page) clone() *page {
-	if p == nil {
-		return nil
-	}
-	q := indexEditor{owner: &pageOwner{}}.own(p)
-	q.owner = nil
-	for i := range q.children {
-		q.children[i].page = q.children[i].page.clone()
-	}
-	return q
+// addToTree adds a node to one of the trees of its class.
+func (g *catalog) addToTree(order int, l *load, i int32) {
+	l.at[order] = l.key[order]
+	t := &g.trees[order][l.class]
+	*t = nodeTreeOf(g.treeEditor.insert(t.page, entry{key: l.key[order], slot: i, free: l.free()}))
 }
 
-// classKey appends all that the node class of a node depends on.
-func classKey(b []byte, n *Node, labels cluster.Labels, shape cluster.Demand) []byte {
-	text := func(s string) { b = textKey(b, s) }
-	text(string(n.State))
-	flags := byte(0)
-	if n.Cordon {
-		flags |= 1
-	}
-	if n.Drain {
-		flags |= 2
-	}
-	b = append(b, flags)
-	text(n.Pool)
-	b = appendNumber(b, uint64(len(n.Taints)))
-	for _, t := range n.Taints {
-		text(t.Key)
-		text(t.Value)
-		text(string(t.Effect))
-	}
-	b = reservedKey(b, n.Reserved)
-	text(n.Arch)
-	text(n.OS)
-	text(n.Kernel)
-	b = appendNumber(b, uint64(len(n.Executors)))
-	for _, e := range n.Executors {
-		text(e)
-	}
-	b = labelsKey(b, labels)
-	b = devicesKey(b, n.Devices)
-	b = appendNumber(b, uint64(len(n.Volumes)))
-	for _, v := range n.Volumes {
-		text(v)
-	}
-	b = foldersKey(b, n.Folders)
-	b = appendNumber(b, uint64(len(n.Networks)))
-	for _, f := range n.Networks {
-		text(string(f.Mode))
-		text(f.Lacks)
-	}
-	for _, amount := range []int64{int64(shape.CPU), int64(shape.Memory), int64(shape.Disk)} {
-		b = appendNumber(b, uint64(amount))
-	}
-	return b
-}
-
-// devicesKey appends devices without their IDs.
-func devicesKey(b []byte, devices []cluster.Device) []byte {
-	b = appendNumber(b, uint64(len(devices)))
-	if len(devices) == 0 {
-		return b
-	}
-	keys := make([]string, 0, len(devices))
-	for i := range devices {
-		d := &devices[i]
-		key := appendNumber(textKey(textKey(nil, d.Type), d.Model), uint64(d.Memory))
-		keys = append(keys, string(appendNumber(key, uint64(d.Numa))))
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		b = append(b, key...)
-	}
-	return b
-}
-
-// shapeBits is the number of significant binary digits of a shape's amounts.
-const shapeBits = 6
-
-// shapeOf rounds a capacity down, by 3 % at most. Machines of one model differ slightly in the memory that their
-// kernels leave; rounding makes their nodes equal.
-func shapeOf(capacity cluster.Demand) cluster.Demand {
-	round := func(v int64) int64 {
-		drop := max(bits.Len64(uint64(v))-shapeBits, 0)
-		return v >> drop << drop
-	}
-	return cluster.Demand{
-		CPU:    cluster.MilliCPU(round(int64(capacity.CPU))),
-		Memory: cluster.Bytes(round(int64(capacity.Memory))),
-		Disk:   cluster.Bytes(round(int64(capacity.Disk))),
-	}
-}
-
-const (
-	parts           = 1_000_000 // all of a resource
-	maxParts        = 8 * parts // upper limit, for resources that are overcommitted
-	fillBits        = 26        // for six amounts in parts: three resources, each used and demanded
-	taskBits        = 20
-	maxCountedTasks = 1<<taskBits - 1
-)
-
-// share returns an amount in millionths of a capacity, at most maxParts; 0 of a capacity of 0.
-func share(amount, capacity int64) uint64 {
-	if capacity <= 0 || amount <= 0 {
-		return 0
-	}
-	if amount < 1<<43 {
-		return min(uint64(amount)*parts/uint64(capacity), maxParts)
-	}
-	hi, lo := bits.Mul64(uint64(amount), parts)
-	if hi >= uint64(capacity) {
-		return maxParts
-	}
-	q, _ := bits.Div64(hi, lo, uint64(capacity))
-	return min(q, maxParts)
-}
-
-// shares is an amount of each resource in millionths of a shape.
-type shares struct{ cpu, memory, disk uint64 }
-
-func sharesOf(d, shape cluster.Demand) shares {
-	return shares{
-		share(int64(d.CPU), int64(shape.CPU)),
-		share(int64(d.Memory), int64(shape.Memory)),
-		share(int64(d.Disk), int64(shape.Disk)),
-	}
-}
-
-func (s shares) fill() uint64 { return s.cpu + s.memory + s.disk }
-
-// Balance is counted in coarse steps: of nodes with about the same balance, the fullest is taken.
-const (
-	balanceSteps = 32 // a whole resource
-	balanceZero  = balanceSteps * maxParts / parts
-)
-
-// balance returns by how many steps CPU is used more than memory, rounded down.
-func (s shares) balance() int {
-	return (int(s.cpu)-int(s.memory)+maxParts)*balanceSteps/parts - balanceZero
+// removeFromTree removes a node from one of the trees of its class.
+func (g *catalog) removeFromTree(order int, l *load, i int32) {
+	t := &g.trees[order][l.class]
+	*t = nodeTreeOf(g.treeEditor.remove(t.page, l.at[order], i))
 }
 
 // rekey computes a node's keys in the trees of its node class.

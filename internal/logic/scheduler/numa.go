@@ -7,8 +7,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-func isOneNuma(r cluster.DeviceRequest) bool { return r.OneNuma }
-
 // assignOnOne is assign where some requests must be served from one NUMA node. Of the NUMA nodes that can, it takes the
 // one with the fewest free devices, so that others stay whole. Devices with an unknown NUMA node go with any.
 func assignOnOne(list []cluster.Device, used deviceUses, requests []cluster.DeviceRequest) (uses deviceUses,

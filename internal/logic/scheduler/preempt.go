@@ -71,9 +71,9 @@ type Preemption struct {
 // has no superfluous victim.
 func Preempt(in PreemptInput, opts Options) []Preemption {
 	p := newPreempt(in, opts)
-	for at := 0; at < len(p.order); { // as in run: single tasks, and gangs as one
-		gang, members := p.task(int32(at)).Gang, 1
-		for gang != "" && at+members < len(p.order) && p.task(int32(at+members)).Gang == gang {
+	for at := 0; at < len(p.classes.order); { // as in run: single tasks, and gangs as one
+		gang, members := p.classes.task(int32(at)).Gang, 1
+		for gang != "" && at+members < len(p.classes.order) && p.classes.task(int32(at+members)).Gang == gang {
 			members++
 		}
 		p.serve(int32(at), int32(at+members))
@@ -87,22 +87,12 @@ type preempt struct {
 	*cycle
 	in             PreemptInput
 	minPriorityGap int
-	victims        []victim
-	gangs          [][]int32 // the members of each gang, as indices into victims
-	starts         []int32   // by slot, the start of its part of bySlot
-	bySlot         []int32   // indices of victims by slot, without leaving ones; by priority where ordered
-	ordered        []bool    // by slot: its part of bySlot is sorted
-	spare          []int     // by number of an owner with a bound: how many more may end
-	owners         map[cluster.OwnerRef]int32
-	waitingGroups  map[*reservedGroup][]*group
-	changed        []int32 // slots in the order of their changes
-	stamp          []int32 // by slot, the number of its changes
+	victims        victimSet
+	freeables      freeableIndex
 	nodeCostHeaps  map[*taskClass]*nodeCostHeap
-	spareHeaps     [][]nodeCost    // heaps of discarded entries, for reuse
-	freeables      []freeable      // by slot
-	levels         []freeableLevel // backs the levels of all freeables
-	steps          int             // left for all searches
-	search         search
+	spareHeaps     [][]nodeCost // heaps of discarded entries, for reuse
+	steps          int          // left for all searches
+	sets           setSearch
 	done           []served
 	out            []Preemption
 }
@@ -117,29 +107,21 @@ type served struct {
 // newPreempt starts a cycle in which the leaving attempts are gone.
 func newPreempt(in PreemptInput, opts Options) *preempt {
 	order, _ := queue(in.Waiting)
+	y := newCycle(in.Fleet, in.Waiting, opts)
 	p := &preempt{
-		cycle: newCycle(in.Fleet, in.Waiting, opts), in: in, minPriorityGap: max(in.Least, 1), steps: maxSteps,
-		stamp: make([]int32, len(in.Fleet.slots)), owners: map[cluster.OwnerRef]int32{},
-		waitingGroups: map[*reservedGroup][]*group{},
-		nodeCostHeaps: map[*taskClass]*nodeCostHeap{}, freeables: make([]freeable, len(in.Fleet.slots)),
+		cycle: y, in: in, minPriorityGap: max(in.Least, 1), steps: maxSteps,
+		nodeCostHeaps: map[*taskClass]*nodeCostHeap{},
 	}
-	p.order = order
-	p.classify(order)
-	p.makeRelationViews()
-	for _, c := range p.taskClasses {
-		p.filterOf(c)
-		p.prepare(c)
+	p.start(order)
+	for _, c := range p.classes.list {
+		p.preparer.prepare(c)
 	}
-	for _, g := range p.groups { // order-free: each for itself
-		for ; g != nil; g = g.next {
-			for _, known := range []*reservedGroup{g.sameDefinition, g.noDefinition} {
-				if known != nil {
-					p.waitingGroups[known] = append(p.waitingGroups[known], g)
-				}
-			}
-		}
+	p.victims = newVictimSet(y, in.Spare)
+	p.victims.index(in.Victims)
+	p.freeables = freeableIndex{
+		victims: &p.victims, nodes: make([]freeable, in.Fleet.slotCount()),
+		levels: make([]freeableLevel, 0, len(p.victims.list)),
 	}
-	p.indexVictims()
 	return p
 }
 
@@ -147,9 +129,9 @@ func newPreempt(in PreemptInput, opts Options) *preempt {
 func (p *preempt) serve(from, to int32) {
 	size := 1
 	for i := from; i < to; i++ {
-		size = max(size, p.task(i).GangSize)
+		size = max(size, p.classes.task(i).GangSize)
 	}
-	if p.task(from).Gang == "" {
+	if p.classes.task(from).Gang == "" {
 		size = 1
 	}
 	mark := len(p.done)
@@ -177,19 +159,19 @@ func (p *preempt) serve(from, to int32) {
 // commit removes the victims, and places the task.
 func (p *preempt) commit(position int32, best nodeCost) {
 	for _, v := range best.victims {
-		p.endVictim(v, 1)
+		p.victims.end(v, 1)
 	}
 	d := served{position: position, slot: best.slot, victims: best.victims}
-	d.placement = p.place(p.taskClassAt[position], best.slot, int(p.order[position]))
-	p.noteChange(best.slot)
+	d.placement = p.place(p.classes.at[position], best.slot, int(p.classes.order[position]))
+	p.victims.noteChange(best.slot)
 	p.done = append(p.done, d)
 }
 
 func (p *preempt) undo(d *served) {
 	p.giveBack(&d.placement, placedTask{d.position, d.slot})
-	p.noteChange(d.slot)
+	p.victims.noteChange(d.slot)
 	for _, v := range d.victims {
-		p.endVictim(v, -1)
+		p.victims.end(v, -1)
 	}
 }
 
@@ -200,21 +182,21 @@ func (p *preempt) reprieveSuperfluous(mark int) {
 		return
 	}
 	for i := mark; i < len(p.done); i++ {
-		if !p.simple(p.taskClassAt[p.done[i].position]) {
+		if !p.classes.at[p.done[i].position].asksOnlyRoom() {
 			return
 		}
 	}
 	for i := mark; i < len(p.done); i++ {
 		d := &p.done[i]
 		for n, v := range slices.Backward(d.victims) {
-			if p.victims[v].gang >= 0 {
+			if p.victims.list[v].gang >= 0 {
 				continue
 			}
-			p.endVictim(v, -1)
-			if l := p.load(d.slot); covers(l.capacity, l.used) {
+			p.victims.end(v, -1)
+			if l := p.nodes.load(d.slot); covers(l.capacity, l.used) {
 				d.victims = slices.Delete(slices.Clone(d.victims), n, n+1)
 			} else {
-				p.endVictim(v, 1)
+				p.victims.end(v, 1)
 			}
 		}
 	}
@@ -230,8 +212,8 @@ func (p *preempt) describe(d *served) Preemption {
 	o := Preemption{Pending: d.placement.Pending, Task: d.placement.Task, Node: d.placement.Node}
 	highest := 0
 	for _, v := range d.victims {
-		o.Victims = append(o.Victims, p.victims[v].UUID)
-		highest = max(highest, p.victims[v].Priority)
+		o.Victims = append(o.Victims, p.victims.list[v].UUID)
+		highest = max(highest, p.victims.list[v].Priority)
 	}
 	slices.Sort(o.Victims)
 	switch n := len(o.Victims); n {

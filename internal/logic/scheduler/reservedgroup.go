@@ -3,7 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -68,67 +67,4 @@ func (c *reservedGroup) of(definition cluster.Ref) *reservedGroup {
 		c = c.next
 	}
 	return c
-}
-
-// newReservedGroup returns an empty group.
-func (f *Fleet) newReservedGroup(definition cluster.Ref, next *reservedGroup) *reservedGroup {
-	last := len(f.spareGroups) - 1
-	if last < 0 {
-		return &reservedGroup{definition, map[slotGeneration]int32{}, nil, next}
-	}
-	c := f.spareGroups[last]
-	f.spareGroups = f.spareGroups[:last]
-	c.definition, c.next = definition, next
-	return c
-}
-
-// maxSpareGroups limits the groups kept for reuse: their maps never shrink.
-const maxSpareGroups = 16
-
-// removeReservedGroup removes a group that has become empty.
-func (f *Fleet) removeReservedGroup(tasks string, c *reservedGroup) {
-	first := f.reservedGroups[tasks]
-	switch {
-	case first != c:
-		for first.next != c {
-			first = first.next
-		}
-		first.next = c.next
-	case c.next != nil:
-		f.reservedGroups[tasks] = c.next
-	default:
-		delete(f.reservedGroups, tasks)
-	}
-	if len(f.spareGroups) < maxSpareGroups {
-		f.spareGroups = append(f.spareGroups, c)
-	}
-}
-
-// tasksOf returns the name under which a task is counted. With a known definition of a service it is
-// <cluster>.<service>, and the generation is returned apart. For a step of a job, and for an unknown definition, it is
-// the task's id without its index.
-func tasksOf(id cluster.TaskID, definition cluster.Ref) (tasks string, generation uint64, known cluster.Ref) {
-	tasks = withoutIndex(id)
-	if definition.Name == "" {
-		return tasks, 0, cluster.Ref{}
-	}
-	dot := strings.LastIndexByte(tasks, '.')
-	if dot < 0 {
-		return tasks, 0, cluster.Ref{}
-	}
-	for _, c := range []byte(tasks[dot+1:]) {
-		if c < '0' || c > '9' { // a step
-			return tasks, 0, cluster.Ref{}
-		}
-		generation = generation*10 + uint64(c-'0')
-	}
-	return tasks[:dot], generation, definition
-}
-
-// withoutIndex returns a task's id without its index.
-func withoutIndex(id cluster.TaskID) string {
-	if dot := strings.LastIndexByte(string(id), '.'); dot >= 0 {
-		return string(id[:dot])
-	}
-	return string(id)
 }

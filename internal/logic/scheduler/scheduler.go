@@ -42,50 +42,10 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
-
-// Options tune a cycle. The zero value is ready to use.
-type Options struct {
-	// Services and Jobs are the strategies of tasks whose owner names none. If they are empty, tasks that ask for
-	// devices use whole. Other tasks of services use spread, and other tasks of jobs binpack.
-	Services, Jobs cluster.Strategy
-
-	// Now decides which reservations have begun or ended. With the zero time none has begun.
-	Now time.Time
-
-	// ranking, for tests, forces one way of searching for all task classes: rankings above 0, trees below 0. At 0
-	// Schedule chooses by cost.
-	ranking int
-}
-
-// Placement is a task with the node that it should run on.
-type Placement struct {
-	// Pending is the task's index in the slice that Schedule was given.
-	Pending int
-	Task    cluster.TaskID
-	Node    string
-	// Ports maps each of the task's ports to its number on the node; nil for a task without ports.
-	Ports map[string]int
-	// Devices are the devices that the task uses, ordered by ID; nil for a task that asks for none.
-	Devices []cluster.DeviceUse
-}
-
-// Reservation returns what the placement of p reserves on its node, for Fleet.Reserve. The committer gives the UUID.
-func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
-	r := Reservation{
-		UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand,
-		Labels: p.Labels, Priority: p.Priority, Devices: pl.Devices, Away: awayOf(&p.Placement),
-	}
-	for _, port := range p.Ports {
-		r.Ports = append(r.Ports, pl.Ports[port.Name])
-	}
-	return r
-}
 
 // Result is what a cycle decided. Each pending task is in one of the two lists. Both lists are in the order of
 // decision: by priority, then the longer wait, then the task id. The members of a gang follow its first member. Tasks
@@ -102,10 +62,9 @@ type Result struct {
 // pending tasks.
 func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 	order, held := queue(pending)
-	y := newCycle(f, pending, opts)
-	y.order, y.placed = order, make([]Placement, 0, len(order))
-	y.classify(order) // 1. group equal requests
-	y.makeRelationViews()
+	y := newPlacer(f, pending, opts)
+	y.placed = make([]Placement, 0, len(order))
+	y.start(order) // 1. group equal requests
 
 	turns := make([]int32, len(order)) // 2. place the tasks in order
 	for i := range turns {
@@ -126,9 +85,10 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 	for _, i := range waiting { // 3. explain why the others wait
 		w, found := y.gangWaiting[i]
 		if !found {
-			y.chargePromised(y.promisedRooms[i], -1) // a task's own promise must not count against it
-			w = y.explain(y.taskClassAt[i], y.task(i).Task)
-			y.chargePromised(y.promisedRooms[i], 1)
+			own := y.promises.rooms[i]
+			y.promises.charge(own, -1) // a task's own promise must not count against it
+			w = y.explain(y.classes.at[i], y.classes.task(i).Task)
+			y.promises.charge(own, 1)
 		}
 		res.Waiting = append(res.Waiting, w)
 	}
@@ -156,29 +116,4 @@ func without(waiting, again, left []int32) []int32 {
 		}
 		return true
 	})
-}
-
-// queue returns the indices of the pending tasks in the order of placement, and the indices of the held tasks.
-func queue(pending []cluster.Pending) (order, held []int32) {
-	order = make([]int32, 0, len(pending))
-	for i := range pending {
-		if pending[i].Priority > 0 && pending[i].MissingDependency == "" {
-			order = append(order, int32(i))
-		} else {
-			held = append(held, int32(i))
-		}
-	}
-	urgency := func(i, j int32) int {
-		a, b := &pending[i], &pending[j]
-		if a.Priority != b.Priority {
-			return cmp.Compare(b.Priority, a.Priority)
-		}
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Task, b.Task)
-	}
-	slices.SortFunc(order, urgency)
-	slices.SortFunc(held, urgency)
-	return groupGangs(pending, order), held
 }

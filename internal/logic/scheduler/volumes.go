@@ -2,15 +2,34 @@ package scheduler
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// attributeVolume is the attribute of the constraints that withVolumeConstraints adds. Value is the volume's key,
+// volumeIndex has the nodes with volumes that bind or attract tasks. A node that is down still has its volumes.
+type volumeIndex struct {
+	kept   nodesByName // nodes that have a volume which binds its tasks
+	sticky nodesByCopy // nodes that have a copy of a sticky volume
+}
+
+func newVolumeIndex() volumeIndex { return volumeIndex{kept: nodesByName{}, sticky: nodesByCopy{}} }
+
+func (x *volumeIndex) add(slot int32, n *Node) {
+	x.kept.add(slot, n.Volumes)
+	x.sticky.add(slot, n.Folders)
+}
+
+func (x *volumeIndex) remove(slot int32, n *Node) {
+	x.kept.remove(slot, n.Volumes)
+	x.sticky.remove(slot, n.Folders)
+}
+
+func (x *volumeIndex) clone() volumeIndex {
+	return volumeIndex{kept: x.kept.clone(), sticky: x.sticky.clone()}
+}
+
+// attributeVolume is the attribute of the constraints that constrain adds. Value is the volume's key,
 // Values the nodes that have it. Users cannot name it.
 const attributeVolume = "volume"
 
@@ -22,11 +41,11 @@ const (
 	maxCopies        = 4
 )
 
-// withVolumeConstraints adds a constraint for each kept volume that nodes have, and an affinity for each node with a
+// constrain adds a constraint for each kept volume that nodes have, and an affinity for each node with a
 // copy of a task's own volume. So all code that handles constraints and affinities handles volumes. A node of the fleet
 // that is down still has its volumes. A volume that no node has yet adds nothing. Daemons get nothing: they run on all
 // their nodes, with a volume on each.
-func (f *Fleet) withVolumeConstraints(pending []cluster.Pending) []cluster.Pending {
+func (x *volumeIndex) constrain(pending []cluster.Pending, name func(slot int32) string) []cluster.Pending {
 	own := false
 	for i := range pending {
 		if pending[i].Daemon || len(pending[i].Volumes)+len(pending[i].Sticky) == 0 {
@@ -34,14 +53,14 @@ func (f *Fleet) withVolumeConstraints(pending []cluster.Pending) []cluster.Pendi
 		}
 		var add []cluster.Constraint
 		for _, key := range pending[i].Volumes {
-			if nodes := f.volumes[key]; len(nodes) > 0 {
+			if nodes := x.kept[key]; len(nodes) > 0 {
 				add = append(add, cluster.Constraint{
 					Attribute: attributeVolume, Op: cluster.OpExists, Value: key,
-					Values: f.namesOf(nodes),
+					Values: namesOf(nodes, name),
 				})
 			}
 		}
-		liked := f.copyAffinities(pending[i].Sticky)
+		liked := x.copyAffinities(pending[i].Sticky, name)
 		if len(add)+len(liked) == 0 {
 			continue
 		}
@@ -55,14 +74,14 @@ func (f *Fleet) withVolumeConstraints(pending []cluster.Pending) []cluster.Pendi
 }
 
 // copyAffinities returns affinities for the nodes with copies of a task's own volumes, the newest of each first.
-func (f *Fleet) copyAffinities(sticky []string) (all []cluster.Affinity) {
+func (x *volumeIndex) copyAffinities(sticky []string, name func(slot int32) string) (all []cluster.Affinity) {
 	for _, key := range sticky {
-		nodes := f.sticky[key]
+		nodes := x.sticky[key]
 		slots := make([]int32, 0, len(nodes))
 		for slot := range nodes { // order-free: sorted next
 			slots = append(slots, slot)
 		}
-		slices.SortFunc(slots, func(a, b int32) int { return cmp.Compare(f.slots[a].node.Name, f.slots[b].node.Name) })
+		slices.SortFunc(slots, func(a, b int32) int { return cmp.Compare(name(a), name(b)) })
 		cluster.NewestCopies(slots, func(slot *int32) *cluster.StickyCopy { return nodes[*slot] })
 		for i, slot := range slots[:min(len(slots), maxCopies)] {
 			weight := olderCopyWeight
@@ -71,7 +90,7 @@ func (f *Fleet) copyAffinities(sticky []string) (all []cluster.Affinity) {
 			}
 			all = append(all, cluster.Affinity{Constraint: cluster.Constraint{
 				Attribute: nodeName, Op: cluster.OpEqual,
-				Value: f.slots[slot].node.Name,
+				Value: name(slot),
 			}, Weight: weight})
 		}
 	}
@@ -81,102 +100,12 @@ func (f *Fleet) copyAffinities(sticky []string) (all []cluster.Affinity) {
 // isCopy reports whether copyAffinities made the affinity: users' weights are smaller.
 func isCopy(a *cluster.Affinity) bool { return a.Weight > cluster.MaxWeight }
 
-// nodesByCopy are the nodes with a copy of a volume, by the volume's key. The copies must not be changed.
-type nodesByCopy map[string]map[int32]*cluster.StickyCopy
-
-func (c nodesByCopy) add(slot int32, f *cluster.FolderFacts) {
-	if f == nil {
-		return
-	}
-	for i := range f.Sticky {
-		s := &f.Sticky[i]
-		if c[s.Key] == nil {
-			c[s.Key] = map[int32]*cluster.StickyCopy{}
-		}
-		c[s.Key][slot] = s
-	}
-}
-
-func (c nodesByCopy) remove(slot int32, f *cluster.FolderFacts) {
-	if f == nil {
-		return
-	}
-	for _, s := range f.Sticky {
-		if delete(c[s.Key], slot); len(c[s.Key]) == 0 {
-			delete(c, s.Key)
-		}
-	}
-}
-
-func (c nodesByCopy) clone() nodesByCopy {
-	own := make(nodesByCopy, len(c))
-	for key, nodes := range c { // order-free: a copy
-		own[key] = maps.Clone(nodes)
-	}
-	return own
-}
-
-// foldersKey appends what a node lends of its folders. Sticky copies are not part of it: only node names tell them
-// apart.
-func foldersKey(b []byte, f *cluster.FolderFacts) []byte {
-	if f == nil {
-		return append(b, 0)
-	}
-	b = appendNumber(append(b, 1), uint64(len(f.HostVolumes)))
-	for _, v := range f.HostVolumes {
-		kind := byte(0)
-		if v.ReadOnly {
-			kind = 1
-		}
-		b = append(textKey(b, v.Name), kind)
-	}
-	b = appendNumber(b, uint64(len(f.Paths)))
-	for _, path := range f.Paths {
-		b = textKey(b, path)
-	}
-	return b
-}
-
 // namesOf returns the names of nodes in order.
-func (f *Fleet) namesOf(slots map[int32]struct{}) []string {
+func namesOf(slots map[int32]struct{}, name func(slot int32) string) []string {
 	names := make([]string, 0, len(slots))
 	for slot := range slots { // order-free: sorted next
-		names = append(names, f.slots[slot].node.Name)
+		names = append(names, name(slot))
 	}
 	slices.Sort(names)
 	return names
-}
-
-// constraintCode returns the reason code for a constraint that is not met.
-func constraintCode(c *cluster.Constraint) cluster.ReasonCode {
-	switch c.Attribute {
-	case attributeVolume, cluster.AttributeHostVolume, cluster.AttributeHostPath, cluster.AttributeSticky:
-		return cluster.ReasonVolume
-	}
-	return cluster.ReasonConstraint
-}
-
-// maxNamedHolders is how many nodes with a volume volumeText names.
-const maxNamedHolders = 3
-
-// volumeText returns which nodes have a volume, as text.
-func volumeText(c cluster.Constraint) string {
-	_, name, _ := strings.Cut(c.Value, "/")
-	nodes, more := c.Values, ""
-	if len(nodes) > maxNamedHolders {
-		more = fmt.Sprintf(" and %d more", len(nodes)-maxNamedHolders)
-		nodes = nodes[:maxNamedHolders]
-	}
-	return fmt.Sprintf("the data of its volume %s is on %s%s", name, strings.Join(nodes, ", "), more)
-}
-
-// folderText returns what a node lacks that does not meet a constraint on folders; ok is false for other constraints.
-func folderText(c cluster.Constraint) (text string, ok bool) {
-	switch c.Attribute {
-	case cluster.AttributeHostPath, cluster.AttributeHostVolume:
-		return cluster.LacksFolder(c, &cluster.FolderFacts{})
-	case cluster.AttributeSticky:
-		return cluster.LacksFolder(c, nil)
-	}
-	return "", false
 }

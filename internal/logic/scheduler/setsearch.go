@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/berthd/berth/internal/cluster"
 )
 
 // Limits of search steps: of a call of Preempt, and of the search on one node.
@@ -22,10 +20,10 @@ type unit struct {
 	members    []int32
 }
 
-// search finds the cheapest set of victims on a node for a task class by branch and bound. It tries each highest
+// setSearch finds the cheapest set of victims on a node for a task class by branch and bound. It tries each highest
 // priority from the lowest. At each level it first spares the most expensive unit and then ends it, and goes on with
 // the next unit.
-type search struct {
+type setSearch struct {
 	p           *preempt
 	c           *taskClass
 	maxPriority int  // of victims
@@ -49,109 +47,22 @@ type unitPrefix struct {
 	least           price   // lower bound of one unit
 }
 
-func (s *search) begin(p *preempt, c *taskClass, priority int) {
-	*s = search{
+func (s *setSearch) begin(p *preempt, c *taskClass, priority int) {
+	*s = setSearch{
 		p: p, c: c, maxPriority: priority - p.minPriorityGap,
 		units: s.units[:0], prefixes: s.prefixes[:0], chosen: s.chosen[:0],
 	}
-	s.onlyAmounts = p.simple(c) || p.hasNoRelated() && len(c.requests)+len(c.fixed)+c.auto == 0
+	s.onlyAmounts = c.asksOnlyRoom() || p.victims.hasNoRelated() && len(c.devices.requests) == 0 && !c.ports.any()
 	s.isMonotonic = !c.revives
-	for i := range c.requests {
-		if c.requests[i].Share == 0 {
-			s.devices += int64(c.requests[i].Count)
+	for i := range c.devices.requests {
+		if c.devices.requests[i].Share == 0 {
+			s.devices += int64(c.devices.requests[i].Count)
 		}
 	}
-}
-
-// wantsDevice reports whether a device suits one of the requests for whole devices.
-func (s *search) wantsDevice(d *cluster.Device) bool {
-	for i := range s.c.requests {
-		if r := &s.c.requests[i]; r.Share == 0 && suits(r, d) {
-			return true
-		}
-	}
-	return false
-}
-
-// shortage returns the amounts that the node lacks for the class.
-func (s *search) shortage(slot int32) (a amounts) {
-	l, d := s.p.load(slot), s.c.demand
-	if d.CPU > 0 {
-		a[0] = max(int64(l.used.CPU+d.CPU-l.capacity.CPU), 0)
-	}
-	if d.Memory > 0 {
-		a[1] = max(int64(l.used.Memory+d.Memory-l.capacity.Memory), 0)
-	}
-	if d.Disk > 0 {
-		a[2] = max(int64(l.used.Disk+d.Disk-l.capacity.Disk), 0)
-	}
-	if s.devices > 0 {
-		a[3] = s.devices
-		used, list := s.p.devicesOf(slot), s.p.node(slot).Devices
-		for i := range list {
-			if _, taken := used.find(list[i].ID); !taken && s.wantsDevice(&list[i]) {
-				a[3]--
-			}
-		}
-		a[3] = max(a[3], 0)
-	}
-	return a
-}
-
-// freed returns an upper bound of what a victim's end frees.
-func (s *search) freed(v *victim) amounts {
-	if s.devices == 0 {
-		return amountsOf(v.frees, 0)
-	}
-	return amountsOf(v.frees, v.devices)
-}
-
-// lowerBound returns a lower bound of the victims' price, and the level that covers the shortage; nil if no level does.
-func (s *search) lowerBound(slot int32, short amounts) (least price, level *freeableLevel) {
-	levels := s.p.freeableLevels(slot)
-	for i := range levels {
-		l := &levels[i]
-		if l.priority > s.maxPriority {
-			break
-		}
-		if short.less(l.frees) == (amounts{}) {
-			least.highest, least.count = l.priority, max(minCount(short, l.maxFrees), 1)
-			if least.count == 1 && !s.oneSuffices(slot, short, l.priority) {
-				least.count = 2
-			}
-			least.sum = least.highest + (least.count-1)*max(levels[0].priority, 0)
-			return least, l
-		}
-	}
-	return least, nil
-}
-
-// oneSuffices reports whether one victim of at most that priority frees enough.
-func (s *search) oneSuffices(slot int32, short amounts, priority int) bool {
-	for _, n := range s.p.victimsOn(slot) {
-		v := &s.p.victims[n]
-		if v.Priority > priority {
-			return false
-		}
-		if !v.gone && short.less(amountsOf(v.frees, v.devices)) == (amounts{}) {
-			return true
-		}
-	}
-	return false
-}
-
-// minCount returns a lower bound of the number of victims, if one frees no more than most.
-func minCount(short, most amounts) (count int) {
-	for i, a := range short {
-		if a > 0 {
-			count = max(count, int((a+most[i]-1)/max(most[i], 1)))
-		}
-	}
-	return count
 }
 
 // cheapest finds the cheapest victims of a node; ok is false if none suffice.
-func (s *search) cheapest(slot int32) (r nodeCost, ok bool) {
+func (s *setSearch) cheapest(slot int32) (r nodeCost, ok bool) {
 	s.slot = slot
 	if s.p.isExcluded(s.c, slot) {
 		return r, false
@@ -167,7 +78,7 @@ func (s *search) cheapest(slot int32) (r nodeCost, ok bool) {
 			for _, u := range s.set {
 				r.victims = append(r.victims, s.units[u].members...)
 			}
-			r.rank = s.p.rankWithout(s.c, slot, r.victims)
+			r.rank = s.p.victims.rankWithout(s.c, slot, r.victims)
 			return r, true
 		}
 	}
@@ -175,24 +86,24 @@ func (s *search) cheapest(slot int32) (r nodeCost, ok bool) {
 }
 
 // makeUnits makes the units of the node, ordered by priority, then by what they free, the most first.
-func (s *search) makeUnits(short amounts) {
-	p, list := s.p, s.p.victimsOn(s.slot)
+func (s *setSearch) makeUnits(short amounts) {
+	p, list := s.p, s.p.victims.on(s.slot)
 	s.units = s.units[:0]
 	for i, n := range list {
-		v := &p.victims[n]
+		v := &p.victims.list[n]
 		switch {
-		case v.gone, v.Priority > s.maxPriority, v.owner >= 0 && p.spare[v.owner] < 1:
+		case v.gone, v.Priority > s.maxPriority, v.owner >= 0 && p.victims.spare[v.owner] < 1:
 			continue
 		case v.gang < 0:
 			s.units = append(s.units,
 				unit{price: price{v.Priority, v.Priority, 1}, frees: s.freed(v), members: list[i : i+1]})
-		case !slices.ContainsFunc(list[:i], func(o int32) bool { return p.victims[o].gang == v.gang }):
-			if u, ok := s.gangUnit(p.gangs[v.gang]); ok {
+		case !slices.ContainsFunc(list[:i], func(o int32) bool { return p.victims.list[o].gang == v.gang }):
+			if u, ok := s.gangUnit(p.victims.gangs[v.gang]); ok {
 				s.units = append(s.units, u)
 			}
 		}
 	}
-	has := p.load(s.slot).capacity
+	has := p.nodes.load(s.slot).capacity
 	all := amountsOf(has, s.devices)
 	for i := range s.units {
 		u := &s.units[i]
@@ -206,7 +117,7 @@ func (s *search) makeUnits(short amounts) {
 		if d := cmp.Or(cmp.Compare(a.highest, b.highest), cmp.Compare(b.freedShare, a.freedShare)); d != 0 {
 			return d
 		}
-		return strings.Compare(p.victims[a.members[0]].UUID, p.victims[b.members[0]].UUID)
+		return strings.Compare(p.victims.list[a.members[0]].UUID, p.victims.list[b.members[0]].UUID)
 	})
 	s.prefixes = append(s.prefixes[:0], unitPrefix{})
 	for i := range s.units {
@@ -225,10 +136,10 @@ func (s *search) makeUnits(short amounts) {
 }
 
 // gangUnit returns the unit of a gang; ok is false if the gang may not end.
-func (s *search) gangUnit(members []int32) (u unit, ok bool) {
-	u.highest = s.p.victims[members[0]].Priority
+func (s *setSearch) gangUnit(members []int32) (u unit, ok bool) {
+	u.highest = s.p.victims.list[members[0]].Priority
 	for _, n := range members {
-		v := &s.p.victims[n]
+		v := &s.p.victims.list[n]
 		if v.gone {
 			continue
 		}
@@ -241,11 +152,11 @@ func (s *search) gangUnit(members []int32) (u unit, ok bool) {
 		}
 		u.members = append(u.members, n)
 	}
-	return u, len(u.members) > 0 && s.p.ownersCanSpare(u.members)
+	return u, len(u.members) > 0 && s.p.victims.ownersCanSpare(u.members)
 }
 
 // searchLevel searches the first units, and reports whether it found victims.
-func (s *search) searchLevel(end int, short amounts) bool {
+func (s *setSearch) searchLevel(end int, short amounts) bool {
 	if short.less(s.prefixes[end].frees) != (amounts{}) {
 		return false
 	}
@@ -264,7 +175,7 @@ func (s *search) searchLevel(end int, short amounts) bool {
 
 // reprieve starts with all units and spares one after the other that is not needed, the most expensive first. A set
 // that it finds has no superfluous victim. It returns whether a set may exist.
-func (s *search) reprieve(end int, short amounts) (possible bool) {
+func (s *setSearch) reprieve(end int, short amounts) (possible bool) {
 	set, freed := make([]int32, end), s.prefixes[end].frees
 	for i := range set {
 		set[i] = int32(i)
@@ -275,12 +186,12 @@ func (s *search) reprieve(end int, short amounts) (possible bool) {
 		return !s.isMonotonic
 	}
 	for _, u := range set {
-		s.chargeOwners(s.units[u].members, 1)
+		s.p.victims.chargeOwners(s.units[u].members, 1)
 	}
 	for _, first := range []bool{true, false} { // first those whose owners would lose too many
 		for i := len(set) - 1; i >= 0 && len(set) > 1; i-- {
 			u := &s.units[set[i]]
-			if first && s.ownersWithinBound(u.members) {
+			if first && s.p.victims.ownersWithinBound(u.members) {
 				continue
 			}
 			left := freed.minus(u.frees)
@@ -294,17 +205,17 @@ func (s *search) reprieve(end int, short amounts) (possible bool) {
 				continue
 			}
 			freed = left
-			s.chargeOwners(u.members, -1)
+			s.p.victims.chargeOwners(u.members, -1)
 			set = slices.Delete(set, i, i+1)
 		}
 	}
 	s.chargeUnits(set, 1)
 	s.found = true
 	for _, u := range set {
-		s.found = s.found && s.ownersWithinBound(s.units[u].members)
+		s.found = s.found && s.p.victims.ownersWithinBound(s.units[u].members)
 	}
 	for _, u := range set {
-		s.chargeOwners(s.units[u].members, -1)
+		s.p.victims.chargeOwners(s.units[u].members, -1)
 	}
 	if s.found {
 		s.setBest(set)
@@ -313,7 +224,7 @@ func (s *search) reprieve(end int, short amounts) (possible bool) {
 }
 
 // setBest makes a set of units the best.
-func (s *search) setBest(set []int32) {
+func (s *setSearch) setBest(set []int32) {
 	s.set, s.best = append(s.set[:0], set...), price{}
 	for _, u := range set {
 		s.best = s.best.add(s.units[u].price)
@@ -321,7 +232,7 @@ func (s *search) setBest(set []int32) {
 }
 
 // branch tries the first units together with the chosen ones.
-func (s *search) branch(first int, cost price, short amounts) {
+func (s *setSearch) branch(first int, cost price, short amounts) {
 	s.steps--
 	if s.steps < 0 {
 		return
@@ -346,22 +257,22 @@ func (s *search) branch(first int, cost price, short amounts) {
 	if !s.isMonotonic || s.fitsWithout(first-1) {
 		s.branch(first-1, cost, short)
 	}
-	s.chargeOwners(u.members, 1)
-	if s.ownersWithinBound(u.members) {
+	s.p.victims.chargeOwners(u.members, 1)
+	if s.p.victims.ownersWithinBound(u.members) {
 		s.chosen = append(s.chosen, last)
 		s.branch(first-1, cost.add(u.price), short.less(u.frees))
 		s.chosen = s.chosen[:len(s.chosen)-1]
 	}
-	s.chargeOwners(u.members, -1)
+	s.p.victims.chargeOwners(u.members, -1)
 }
 
 // isCheaper reports whether a price is below the best, given the same highest priority.
-func (s *search) isCheaper(a price) bool {
+func (s *setSearch) isCheaper(a price) bool {
 	return cmp.Or(cmp.Compare(a.sum, s.best.sum), cmp.Compare(a.count, s.best.count)) < 0
 }
 
 // fitsWithout reports whether the class fits without the chosen units and the first units.
-func (s *search) fitsWithout(first int) bool {
+func (s *setSearch) fitsWithout(first int) bool {
 	if s.onlyAmounts {
 		return true // the caller checked the amounts
 	}
@@ -377,39 +288,22 @@ func (s *search) fitsWithout(first int) bool {
 }
 
 // fits reports whether the node is feasible; the caller checks the amounts.
-func (s *search) fits() bool {
+func (s *setSearch) fits() bool {
 	if s.onlyAmounts {
 		return true
 	}
-	code, _ := s.p.loadRefusal(s.c, s.slot)
+	code, _ := s.p.eval.loadRefusal(s.c, s.slot)
 	return code == ""
 }
 
 // chargeUnits removes units from the node with -1, or restores them with 1. It does nothing if only amounts count.
-func (s *search) chargeUnits(set []int32, sign int) {
+func (s *setSearch) chargeUnits(set []int32, sign int) {
 	if s.onlyAmounts {
 		return
 	}
 	for _, u := range set {
 		for _, n := range s.units[u].members {
-			s.p.chargeVictim(n, sign, s.c)
+			s.p.victims.charge(n, sign, s.c)
 		}
 	}
-}
-
-// chargeOwners charges victims to their owners with 1, or takes that back with -1.
-func (s *search) chargeOwners(members []int32, sign int) {
-	for _, n := range members {
-		if o := s.p.victims[n].owner; o >= 0 {
-			s.p.spare[o] -= sign
-		}
-	}
-}
-
-// ownersWithinBound reports whether the owners of victims lose no more than they can spare, by the present charges.
-func (s *search) ownersWithinBound(members []int32) bool {
-	return !slices.ContainsFunc(members, func(n int32) bool {
-		o := s.p.victims[n].owner
-		return o >= 0 && s.p.spare[o] < 0
-	})
 }

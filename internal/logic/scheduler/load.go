@@ -1,0 +1,25 @@
+package scheduler
+
+import "github.com/berthd/berth/internal/cluster"
+
+// load is the capacity and usage of a node. It is apart from slot because cycles copy the loads that they change.
+type load struct {
+	capacity, used cluster.Demand
+	key            [orders]uint64 // its keys in the trees of its node class
+	at             [orders]uint64 // the keys by which the trees hold it
+	stale          uint8          // in a cycle: bits of the orders whose trees hold an older state
+	tasks          int32
+	class          int32  // the node class; -1 if the node is not set
+	turn           int32  // in a cycle: the number of touches up to the node's last
+	deviceClass    int32  // the device class; -1 if none
+	deviceClassKey uint64 // the key by which the tree of its device class holds it
+}
+
+func (l *load) free() cluster.Demand { return l.capacity.Sub(l.used) }
+
+// The orders of the nodes of a node class, each kept in a tree.
+const (
+	byFill    = iota // emptiest first
+	byBalance        // the most memory used in relation to CPU first
+	orders
+)

@@ -1,0 +1,37 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// deviceUses is what is used of a node's devices, ordered by ID. Unused devices are absent.
+type deviceUses []cluster.DeviceUse
+
+func (u deviceUses) find(id string) (int, bool) {
+	return slices.BinarySearchFunc(u, id, func(d cluster.DeviceUse, id string) int { return strings.Compare(d.ID, id) })
+}
+
+// of returns what is used of a device.
+func (u deviceUses) of(id string) cluster.DeviceUse {
+	if i, found := u.find(id); found {
+		return u[i]
+	}
+	return cluster.DeviceUse{ID: id}
+}
+
+// add returns the uses with one more, or with a sign of -1 with one less.
+func (u deviceUses) add(more cluster.DeviceUse, sign int) deviceUses {
+	i, found := u.find(more.ID)
+	if !found {
+		u = slices.Insert(u, i, cluster.DeviceUse{ID: more.ID})
+	}
+	u[i].Share += sign * more.Share
+	u[i].Memory += cluster.Bytes(sign) * more.Memory
+	if u[i].Share == 0 && u[i].Memory == 0 {
+		return slices.Delete(u, i, i+1)
+	}
+	return u
+}
