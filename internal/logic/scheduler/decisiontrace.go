@@ -4,6 +4,11 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // maxAlternatives is how many nodes a decision trace lists beside the chosen one.
@@ -13,27 +18,27 @@ const maxAlternatives = 3
 // classes refuse. The fleet must be the one that Schedule read. A trace looks at each node class once, or at each node
 // if the task's wishes name nodes. At most looks such steps are spent on all tasks; the traces returned are those of
 // the first tasks. The caller fills in At, Like and Before.
-func DecisionTraces(f *Fleet, tasks []cluster.Pending, nodes []string, looks int,
-	opts Options,
+func DecisionTraces(f *fleet.Fleet, tasks []cluster.Pending, nodes []string, looks int,
+	opts taskclass.Options,
 ) []cluster.DecisionTrace {
-	kinds := f.catalog.inUse()
+	kinds := f.Catalog.InUse()
 	tasks = slices.Clone(tasks[:min(len(tasks), looks/max(kinds, 1))])
 	if len(tasks) == 0 {
 		return nil
 	}
-	y := newCycle(f, tasks, opts)
+	y := cycle.New(f, tasks, opts)
 	order := make([]int32, len(tasks))
 	for i := range tasks {
 		tasks[i].Gang = ""
 		order[i] = int32(i)
 	}
-	y.start(order)
+	y.Start(order)
 	all := make([]cluster.DecisionTrace, 0, len(tasks))
 	for i := range tasks {
-		c := y.classes.at[i]
-		y.preparer.prepare(c)
-		if looks -= kinds; c.scansAll {
-			looks -= f.names.count
+		c := y.Classes.At[i]
+		y.Preparer.Prepare(c)
+		if looks -= kinds; c.ScansAll {
+			looks -= f.Names.Count
 		}
 		if looks < 0 {
 			break
@@ -48,24 +53,24 @@ func DecisionTraces(f *Fleet, tasks []cluster.Pending, nodes []string, looks int
 // traceDecision returns the decision trace of one task that was placed on a node.
 func (x inquiry) traceDecision(node string) cluster.DecisionTrace {
 	c := x.c
-	g := cluster.DecisionTrace{Node: node, Nodes: x.nodes.fleet.names.count}
-	taken, found := x.nodes.fleet.search(node)
+	g := cluster.DecisionTrace{Node: node, Nodes: x.Nodes.Fleet.Names.Count}
+	taken, found := x.Nodes.Fleet.Search(node)
 	if found {
 		g.Best = append(g.Best, x.scoredCandidate(taken))
 	} else {
 		taken = -1
 	}
-	if c.task.OnlyNode != "" { // no alternatives exist
+	if c.Task.OnlyNode != "" { // no alternatives exist
 		if g.Nodes > 1 {
-			g.Refusals = []cluster.RefusalCount{{Refusal: elsewhere(c.task.OnlyNode), Nodes: g.Nodes - 1}}
+			g.Refusals = []cluster.RefusalCount{{Refusal: feasibility.Elsewhere(c.Task.OnlyNode), Nodes: g.Nodes - 1}}
 		}
 		return g
 	}
-	open := make([]int32, 0, len(c.filter.feasible))
-	for i := range x.nodes.fleet.catalog.classes {
-		kind := &x.nodes.fleet.catalog.classes[i]
-		others := kind.count
-		if found && x.nodes.fleet.classOf(taken) == int32(i) {
+	open := make([]int32, 0, len(c.Filter.Feasible))
+	for i := range x.Nodes.Fleet.Catalog.Classes {
+		kind := &x.Nodes.Fleet.Catalog.Classes[i]
+		others := kind.Count
+		if found && x.Nodes.Fleet.ClassOf(taken) == int32(i) {
 			others--
 		}
 		if r, refused := x.nodeClassRefusal(int32(i), taken); refused {
@@ -86,17 +91,17 @@ func (x inquiry) traceDecision(node string) cluster.DecisionTrace {
 // the tasks near them, or missing room.
 func (x inquiry) nodeClassRefusal(kind, taken int32) (r cluster.Refusal, refused bool) {
 	c := x.c
-	k := &x.nodes.fleet.catalog.classes[kind]
-	if k.count == 0 {
+	k := &x.Nodes.Fleet.Catalog.Classes[kind]
+	if k.Count == 0 {
 		return r, true
 	}
-	if !c.filter.isFeasible[kind] {
-		code, about := nodeRefusal(c.task, c.now, &k.like, x.nodes.fleet.catalog.labels.isPerNode)
+	if !c.Filter.IsFeasible[kind] {
+		code, about := feasibility.Refusal(c.Task, c.Now, &k.Like, x.Nodes.Fleet.Catalog.Labels.IsPerNode)
 		return cluster.Refusal{Code: code, Detail: about}, true
 	}
-	q := query{need: c.need}
-	if !q.fits(x.nodes.fleet.catalog.trees[byFill][kind].maxFree) || c.isDynamic && c.refusesNodeClass(kind) ||
-		c.devices.lacking != nil && c.devices.lacking[kind] {
+	q := index.Query{Need: c.Need}
+	if !q.Fits(x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][kind].MaxFree) || c.IsDynamic && c.RefusesNodeClass(kind) ||
+		c.Devices.Lacking != nil && c.Devices.Lacking[kind] {
 		return x.emptiestRefusal(kind, taken), true
 	}
 	return r, false
@@ -105,16 +110,16 @@ func (x inquiry) nodeClassRefusal(kind, taken int32) (r cluster.Refusal, refused
 // addAlternatives adds the best node beside the chosen one, and then the best of the node classes not listed yet.
 func (x inquiry) addAlternatives(g *cluster.DecisionTrace, taken int32, open []int32) {
 	c := x.c
-	filter, excluded := c.filter, c.excluded
-	c.excluded = append(slices.Clip(excluded), taken)
-	left := &feasibilityFilter{
-		feasible: open, isFeasible: slices.Clone(filter.isFeasible), mask: filter.mask, penalized: filter.penalized,
-		perNode: filter.perNode, fine: filter.fine, nodes: filter.nodes,
+	filter, excluded := c.Filter, c.Excluded
+	c.Excluded = append(slices.Clip(excluded), taken)
+	left := &feasibility.Filter{
+		Feasible: open, IsFeasible: slices.Clone(filter.IsFeasible), Mask: filter.Mask, Penalized: filter.Penalized,
+		PerNode: filter.PerNode, Fine: filter.Fine, Nodes: filter.Nodes,
 	}
 	for range maxAlternatives {
-		c.filter, c.found.candidateHeaps = left, nil // heaps depend on the excluded nodes
-		slot := x.search.byTrees(c)
-		c.filter, c.found.candidateHeaps = filter, nil
+		c.Filter, c.Found.CandidateHeaps = left, nil // heaps depend on the excluded nodes
+		slot := x.Search.ByTrees(c)
+		c.Filter, c.Found.CandidateHeaps = filter, nil
 		if slot < 0 {
 			break
 		}
@@ -122,26 +127,26 @@ func (x inquiry) addAlternatives(g *cluster.DecisionTrace, taken int32, open []i
 		g.More--
 		for _, named := range []int32{taken, slot} {
 			if named >= 0 {
-				kind := x.nodes.fleet.classOf(named)
-				left.feasible = slices.DeleteFunc(left.feasible, func(i int32) bool { return i == kind })
-				left.isFeasible[kind] = false
+				kind := x.Nodes.Fleet.ClassOf(named)
+				left.Feasible = slices.DeleteFunc(left.Feasible, func(i int32) bool { return i == kind })
+				left.IsFeasible[kind] = false
 			}
 		}
 	}
-	c.excluded = excluded
+	c.Excluded = excluded
 }
 
 // emptiestRefusal returns why the emptiest node of a node class refuses, the chosen node aside.
 func (x inquiry) emptiestRefusal(kind, taken int32) cluster.Refusal {
 	c := x.c
 	r := cluster.Refusal{Code: cluster.ReasonConstraint}
-	for p := x.nodes.fleet.catalog.trees[byFill][kind].page; p != nil; p = p.children[0].page {
-		for i := range p.entries {
-			if slot := p.entries[i].slot; slot != taken || len(p.entries) == 1 {
-				return x.eval.refusal(c, slot)
+	for p := x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][kind].Page; p != nil; p = p.Children[0].Page {
+		for i := range p.Entries {
+			if slot := p.Entries[i].Slot; slot != taken || len(p.Entries) == 1 {
+				return x.Eval.Refusal(c, slot)
 			}
 		}
-		if p.children == nil {
+		if p.Children == nil {
 			break
 		}
 	}
@@ -150,7 +155,7 @@ func (x inquiry) emptiestRefusal(kind, taken int32) cluster.Refusal {
 
 // scoredCandidate returns a node with the parts of its rank.
 func (x inquiry) scoredCandidate(slot int32) cluster.Candidate {
-	v := cluster.Candidate{Node: x.nodes.fleet.name(slot)}
+	v := cluster.Candidate{Node: x.Nodes.Fleet.Name(slot)}
 	for _, p := range x.parts(slot) {
 		v.Parts = append(v.Parts, cluster.RankPart(p))
 	}

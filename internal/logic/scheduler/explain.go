@@ -5,6 +5,10 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/packing"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // Verdict is one node's answer for a task: a refusal, or the parts of its rank.
@@ -37,14 +41,14 @@ type Part struct {
 
 // Explain asks every node about one task, in the order of node names. Unlike Schedule it also answers for held tasks,
 // and ignores the other members of a gang.
-func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
+func Explain(f *fleet.Fleet, p cluster.Pending, opts taskclass.Options) []Verdict {
 	x := inquire(f, p, opts)
-	wins := x.search.best(x.c)
-	x.preparer.prepare(x.c)
-	verdicts := make([]Verdict, 0, f.names.count)
-	for slot := range f.names.all {
-		v := Verdict{Node: f.name(slot), Wins: slot == wins}
-		if r := x.eval.refusal(x.c, slot); r.Code != "" {
+	wins := x.Search.Best(x.c)
+	x.Preparer.Prepare(x.c)
+	verdicts := make([]Verdict, 0, f.Names.Count)
+	for slot := range f.Names.All {
+		v := Verdict{Node: f.Name(slot), Wins: slot == wins}
+		if r := x.Eval.Refusal(x.c, slot); r.Code != "" {
 			v.Refusal = &r
 		} else {
 			v.Parts = x.parts(slot)
@@ -62,27 +66,27 @@ func (x inquiry) parts(slot int32) (list []Part) {
 			list = append(list, Part{name, points})
 		}
 	}
-	l := x.nodes.load(slot)
-	if slices.Contains(c.penalized, slot) {
+	l := x.Nodes.Load(slot)
+	if slices.Contains(c.Penalized, slot) {
 		add("failed", -1)
 	}
-	if c.filter.isPenalized(l.class) {
+	if c.Filter.IsPenalized(l.Class) {
 		add("avoid", -1)
 	}
 	x.wishParts(slot, add)
-	if c.affinity == cluster.AntiAffinityPrefer {
-		add("siblings", -int64(c.group.tasksOn(slot)))
+	if c.Affinity == cluster.AntiAffinityPrefer {
+		add("siblings", -int64(c.Group.TasksOn(slot)))
 	}
-	add("worth", packing.NoLoss-int64(x.eval.valueLoss(c, slot)))
-	more := x.nodes.shapeShares(c.demand)[x.nodes.fleet.catalog.classes[l.class].shape]
-	fill, tasks := int64(l.key[byFill]>>taskBits)+int64(more.fill()), int64(l.tasks)
-	if c.strategy == cluster.StrategyWhole {
-		level := int64(l.key[byBalance]>>levelShift) - balanceZero + int64(more.balance())
+	add("worth", packing.NoLoss-int64(x.Eval.ValueLoss(c, slot)))
+	more := x.Nodes.ShapeShares(c.Demand)[x.Nodes.Fleet.Catalog.Classes[l.Class].Shape]
+	fill, tasks := int64(l.Key[fleet.ByFill]>>index.TaskBits)+int64(more.Fill()), int64(l.Tasks)
+	if c.Strategy == cluster.StrategyWhole {
+		level := int64(l.Key[fleet.ByBalance]>>index.LevelShift) - index.BalanceZero + int64(more.Balance())
 		add("balance", -max(level, -level))
 	}
-	add("images", int64(c.images.bonus(c.images.present(slot))>>taskBits))
-	if c.strategy == cluster.StrategySpread {
-		add("fill", 3*parts-fill)
+	add("images", int64(c.Images.Bonus(c.Images.Present(slot))>>index.TaskBits))
+	if c.Strategy == cluster.StrategySpread {
+		add("fill", 3*index.Parts-fill)
 		add("tasks", -tasks)
 		return list
 	}
@@ -94,33 +98,33 @@ func (x inquiry) parts(slot int32) (list []Part) {
 // wishParts adds the points of each wish for the node.
 func (x inquiry) wishParts(slot int32, add func(name string, points int64)) {
 	c := x.c
-	for _, a := range c.task.Placement.Affinities {
+	for _, a := range c.Task.Placement.Affinities {
 		if a.Weight == 0 {
 			a.Weight = cluster.DefaultWeight
 		}
-		if isCopy(&a) && Matches(a.Constraint, x.nodes.node(slot)) {
-			add("data", int64(a.Weight)*point)
-		} else if Matches(a.Constraint, x.nodes.node(slot)) {
-			add("affinity "+Text(a.Constraint), int64(a.Weight)*point)
+		if fleet.IsCopy(&a) && feasibility.Matches(a.Constraint, x.Nodes.Node(slot)) {
+			add("data", int64(a.Weight)*taskclass.Point)
+		} else if feasibility.Matches(a.Constraint, x.Nodes.Node(slot)) {
+			add("affinity "+feasibility.Text(a.Constraint), int64(a.Weight)*taskclass.Point)
 		}
 	}
-	for i := range c.spreads {
-		add("spread "+c.spreads[i].Attribute, x.spreadPart(&c.spreads[i], slot))
+	for i := range c.Spreads {
+		add("spread "+c.Spreads[i].Attribute, x.spreadPart(&c.Spreads[i], slot))
 	}
-	for i := range c.relations {
-		t := &c.relations[i]
-		add("relation "+relationText(&t.Relation), t.pointsFor(t.at(&x.nodes, slot)))
+	for i := range c.Relations {
+		t := &c.Relations[i]
+		add("relation "+taskclass.RelationText(&t.Relation), t.PointsFor(t.At(&x.Nodes, slot)))
 	}
 }
 
 // spreadPart returns the points of one spread for a node.
-func (x inquiry) spreadPart(t *spreadTerm, slot int32) int64 {
+func (x inquiry) spreadPart(t *taskclass.SpreadTerm, slot int32) int64 {
 	c := x.c
-	if t.view.table == nil {
-		part, wholes := x.eval.nodePart(t, slot)
-		return spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.task.Count), part, wholes)
+	if t.View.Table == nil {
+		part, wholes := x.Eval.NodePart(t, slot)
+		return taskclass.SpreadPoints(int64(t.Weight), int64(t.View.Nodes[slot]), int64(c.Task.Count), part, wholes)
 	}
-	v := t.view.table.of[x.nodes.load(slot).class]
-	tasks, part := int64(t.view.values[v]), int64(t.parts[v])
-	return spreadPoints(int64(t.Weight), tasks, int64(c.task.Count), part, int64(t.wholes))
+	v := t.View.Table.Of[x.Nodes.Load(slot).Class]
+	tasks, part := int64(t.View.Values[v]), int64(t.Parts[v])
+	return taskclass.SpreadPoints(int64(t.Weight), tasks, int64(c.Task.Count), part, int64(t.Wholes))
 }

@@ -11,8 +11,8 @@ import (
 func (y *placer) runGang(members []int32) (waiting []int32) {
 	size := 0
 	for _, m := range members {
-		size = max(size, y.classes.task(m).GangSize)
-		y.preparer.prepare(y.classes.at[m])
+		size = max(size, y.Classes.Task(m).GangSize)
+		y.Preparer.Prepare(y.Classes.At[m])
 	}
 	if len(members) < size {
 		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks wait for places", len(members), size), nil)
@@ -25,12 +25,12 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 		}
 	}
 	if placed := len(members) - len(waiting); placed < size {
-		first := y.classes.at[waiting[0]]
-		y.preparer.prepare(first)
-		others := inquiry{y.cycle, first}.refusals()
+		first := y.Classes.At[waiting[0]]
+		y.Preparer.Prepare(first)
+		others := inquiry{y.Cycle, first}.refusals()
 		slices.SortFunc(others, byNodeCount)
 		for i := len(y.placed) - 1; i >= mark; i-- {
-			y.giveBack(&y.placed[i], y.placedAt[i])
+			y.GiveBack(&y.placed[i], y.placedAt[i])
 		}
 		y.placed, y.placedAt = y.placed[:mark], y.placedAt[:mark]
 		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks find places", placed, size), others)
@@ -52,7 +52,7 @@ func (y *placer) noteGangWaiting(members []int32, gang string, others []cluster.
 		y.gangWaiting = map[int32]cluster.Waiting{}
 	}
 	for _, m := range members {
-		y.gangWaiting[m] = cluster.Waiting{Task: y.classes.task(m).Task, Refusals: refusals, Sentence: sentence}
+		y.gangWaiting[m] = cluster.Waiting{Task: y.Classes.Task(m).Task, Refusals: refusals, Sentence: sentence}
 	}
 }
 
@@ -62,12 +62,12 @@ func (y *placer) noteGangWaiting(members []int32, gang string, others []cluster.
 func (y *placer) revived(waiting []int32) (again []int32) {
 	gangs := map[string]bool{}
 	for _, i := range waiting {
-		if gang := y.classes.task(i).Gang; gang != "" && y.classes.at[i].revives {
+		if gang := y.Classes.Task(i).Gang; gang != "" && y.Classes.At[i].Revives {
 			gangs[gang] = true
 		}
 	}
 	for _, i := range waiting {
-		if y.classes.at[i].revives || gangs[y.classes.task(i).Gang] {
+		if y.Classes.At[i].Revives || gangs[y.Classes.Task(i).Gang] {
 			again = append(again, i)
 		}
 	}

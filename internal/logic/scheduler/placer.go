@@ -1,28 +1,33 @@
 package scheduler
 
-import "github.com/berthd/berth/internal/cluster"
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
+)
 
 // placer gives pending tasks their turns, the most urgent first. A task takes the best node at its turn and is not
 // moved again; a gang gets places for at least its size or gives all of them back.
 type placer struct {
-	*cycle
+	*cycle.Cycle
 	promises    promises
-	placed      []Placement
-	placedAt    []placedTask
+	placed      []cycle.Placement
+	placedAt    []cycle.PlacedTask
 	gangWaiting map[int32]cluster.Waiting // by position in the order; only members of gangs
 }
 
-func newPlacer(f *Fleet, pending []cluster.Pending, opts Options) placer {
-	y := newCycle(f, pending, opts)
-	return placer{cycle: y, promises: promises{cycle: y}}
+func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) placer {
+	y := cycle.New(f, pending, opts)
+	return placer{Cycle: y, promises: promises{Cycle: y}}
 }
 
 // run gives tasks their turns, by position in the order of decision. It returns the tasks that wait.
 func (y *placer) run(positions []int32) (waiting []int32) {
 	for len(positions) > 0 {
-		gang := y.classes.task(positions[0]).Gang
+		gang := y.Classes.Task(positions[0]).Gang
 		members := 1
-		for gang != "" && members < len(positions) && y.classes.task(positions[members]).Gang == gang {
+		for gang != "" && members < len(positions) && y.Classes.Task(positions[members]).Gang == gang {
 			members++
 		}
 		before := len(waiting)
@@ -42,15 +47,15 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 
 // turn places the task at a position, if a node is feasible.
 func (y *placer) turn(position int32) bool {
-	c := y.classes.at[position]
+	c := y.Classes.At[position]
 	slot := y.promises.nodeFor(c)
 	if slot < 0 {
-		slot = y.search.best(c)
+		slot = y.Search.Best(c)
 	}
 	if slot >= 0 {
-		y.placed = append(y.placed, y.place(c, slot, int(y.classes.order[position])))
-		y.placedAt = append(y.placedAt, placedTask{position, slot})
+		y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[position])))
+		y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: position, Slot: slot})
 	}
-	y.finishTask(c)
+	y.FinishTask(c)
 	return slot >= 0
 }

@@ -1,11 +1,16 @@
 package scheduler
 
-import "github.com/berthd/berth/internal/cluster"
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/devices"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
+)
 
 // promises keeps room on the promised nodes of waiting tasks, so that tasks behind them in the queue do not take it.
 // Each room is charged to its node until the task's next turn.
 type promises struct {
-	*cycle
+	*cycle.Cycle
 	rooms map[int32]*promisedRoom // by position in the order
 }
 
@@ -18,16 +23,16 @@ type promisedRoom struct {
 }
 
 // nodeFor returns the node that a task of the class has a promise of, if the task fits there now; else -1.
-func (y *promises) nodeFor(c *taskClass) int32 {
-	if c.task.Promised == "" {
+func (y *promises) nodeFor(c *taskclass.Class) int32 {
+	if c.Task.Promised == "" {
 		return -1
 	}
-	slot, found := y.nodes.fleet.search(c.task.Promised)
+	slot, found := y.Nodes.Fleet.Search(c.Task.Promised)
 	if !found {
 		return -1
 	}
-	y.preparer.prepare(c)
-	if !y.eval.isFeasible(c, slot) {
+	y.Preparer.Prepare(c)
+	if !y.Eval.IsFeasible(c, slot) {
 		return -1
 	}
 	return slot
@@ -36,15 +41,15 @@ func (y *promises) nodeFor(c *taskClass) int32 {
 // reserve keeps the promised room of waiting tasks.
 func (y *promises) reserve(waiting []int32) {
 	for _, i := range waiting {
-		c := y.classes.at[i]
-		slot, found := y.nodes.fleet.search(c.task.Promised)
-		if c.task.Promised == "" || !found {
+		c := y.Classes.At[i]
+		slot, found := y.Nodes.Fleet.Search(c.Task.Promised)
+		if c.Task.Promised == "" || !found {
 			continue
 		}
-		k := &promisedRoom{slot: slot, demand: c.demand}
-		k.devices = freeFor(y.nodes.node(slot).Devices, y.nodes.devicesOf(slot), c.devices.requests)
-		for _, port := range c.ports.fixed {
-			if ports := y.nodes.portsOf(slot); ports == nil || !ports.has(port) {
+		k := &promisedRoom{slot: slot, demand: c.Demand}
+		k.devices = devices.FreeFor(y.Nodes.Node(slot).Devices, y.Nodes.DevicesOf(slot), c.Devices.Requests)
+		for _, port := range c.Ports.Fixed {
+			if ports := y.Nodes.PortsOf(slot); ports == nil || !ports.Has(port) {
 				k.ports = append(k.ports, port)
 			}
 		}
@@ -61,23 +66,23 @@ func (y *promises) charge(k *promisedRoom, sign int) {
 	if k == nil {
 		return
 	}
-	l := y.nodes.ownLoad(k.slot)
+	l := y.Nodes.OwnLoad(k.slot)
 	if sign > 0 {
-		l.used = l.used.Add(k.demand)
+		l.Used = l.Used.Add(k.demand)
 	} else {
-		l.used = l.used.Sub(k.demand)
+		l.Used = l.Used.Sub(k.demand)
 	}
 	for _, port := range k.ports {
 		if sign > 0 {
-			y.nodes.ownPorts(k.slot).add(port)
+			y.Nodes.OwnPorts(k.slot).Add(port)
 		} else {
-			y.nodes.ownPorts(k.slot).remove(port)
+			y.Nodes.OwnPorts(k.slot).Remove(port)
 		}
 	}
 	if len(k.devices) > 0 {
-		y.nodes.useDevices(k.slot, k.devices, sign)
+		y.Nodes.UseDevices(k.slot, k.devices, sign)
 	}
-	y.nodes.touch(l, k.slot)
+	y.Nodes.Touch(l, k.slot)
 }
 
 // release releases the room of tasks whose turn has come.
@@ -89,7 +94,7 @@ func (y *promises) release(positions ...int32) {
 		if k := y.rooms[i]; k != nil {
 			y.charge(k, -1)
 			delete(y.rooms, i)
-			y.nodes.undoCount++
+			y.Nodes.UndoCount++
 		}
 	}
 }

@@ -45,13 +45,16 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // Result is what a cycle decided. Each pending task is in one of the two lists. Both lists are in the order of
 // decision: by priority, then the longer wait, then the task id. The members of a gang follow its first member. Tasks
 // that only fit after others were placed come last: a spread's maximum skew or a relation delayed them.
 type Result struct {
-	Placements []Placement
+	Placements []cycle.Placement
 	// Waiting tasks may share one slice of refusals: callers must not change it.
 	Waiting []cluster.Waiting
 }
@@ -60,11 +63,11 @@ type Result struct {
 // has priority 0, or that lacks something, is held. Refusals describe the fleet after the cycle's placements. Schedule
 // does not change the fleet, and may run concurrently with other readers of it. Task ids must be unique among the
 // pending tasks.
-func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
-	order, held := queue(pending)
+func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) Result {
+	order, held := cycle.Order(pending)
 	y := newPlacer(f, pending, opts)
-	y.placed = make([]Placement, 0, len(order))
-	y.start(order) // 1. group equal requests
+	y.placed = make([]cycle.Placement, 0, len(order))
+	y.Start(order) // 1. group equal requests
 
 	turns := make([]int32, len(order)) // 2. place the tasks in order
 	for i := range turns {
@@ -87,7 +90,7 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 		if !found {
 			own := y.promises.rooms[i]
 			y.promises.charge(own, -1) // a task's own promise must not count against it
-			w = y.explain(y.classes.at[i], y.classes.task(i).Task)
+			w = y.explain(y.Classes.At[i], y.Classes.Task(i).Task)
 			y.promises.charge(own, 1)
 		}
 		res.Waiting = append(res.Waiting, w)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // Sentence returns the refusals as text for people, in their order: "3 nodes: memory short by 200 MiB; 1 node: port
@@ -71,7 +72,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonSkew:
 		return "more of its tasks run where " + r.Detail + " than the spread allows"
 	case cluster.ReasonRelation:
-		if strings.HasPrefix(r.Detail, exclusionPrefix) {
+		if strings.HasPrefix(r.Detail, taskclass.ExclusionPrefix) {
 			return r.Detail
 		}
 		return r.Detail + " not met"

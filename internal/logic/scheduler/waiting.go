@@ -5,55 +5,59 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // explain returns why a task of the class waits. It finds the reasons once for each class.
-func (y *placer) explain(c *taskClass, task cluster.TaskID) cluster.Waiting {
-	if c.refusals == nil {
-		y.preparer.prepare(c)
-		c.refusals = inquiry{y.cycle, c}.refusals()
-		slices.SortFunc(c.refusals, byNodeCount)
-		c.sentence = Sentence(c.refusals)
+func (y *placer) explain(c *taskclass.Class, task cluster.TaskID) cluster.Waiting {
+	if c.Refusals == nil {
+		y.Preparer.Prepare(c)
+		c.Refusals = inquiry{y.Cycle, c}.refusals()
+		slices.SortFunc(c.Refusals, byNodeCount)
+		c.Sentence = Sentence(c.Refusals)
 	}
-	return cluster.Waiting{Task: task, Refusals: c.refusals, Sentence: c.sentence}
+	return cluster.Waiting{Task: task, Refusals: c.Refusals, Sentence: c.Sentence}
 }
 
 // refusals counts the refusals of all nodes. Node classes whose nodes all refuse for one reason are counted at
 // once.
 func (x inquiry) refusals() (counts []cluster.RefusalCount) {
 	c := x.c
-	nodes := x.nodes.fleet.names.count
+	nodes := x.Nodes.Fleet.Names.Count
 	if nodes == 0 {
 		return []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}}}
 	}
-	if c.task.OnlyNode != "" {
-		if slot, found := x.nodes.fleet.search(c.task.OnlyNode); found {
-			counts = tally(counts, x.eval.refusal(c, slot), 1)
+	if c.Task.OnlyNode != "" {
+		if slot, found := x.Nodes.Fleet.Search(c.Task.OnlyNode); found {
+			counts = tally(counts, x.Eval.Refusal(c, slot), 1)
 			nodes--
 		}
 		if nodes > 0 {
-			counts = tally(counts, elsewhere(c.task.OnlyNode), nodes)
+			counts = tally(counts, feasibility.Elsewhere(c.Task.OnlyNode), nodes)
 		}
 		return counts
 	}
-	s := c.filter
-	simple, short := c.asksOnlyRoom(), shortage{need: c.need}
-	for i := range x.nodes.fleet.catalog.classes {
-		class := &x.nodes.fleet.catalog.classes[i]
-		if class.count == 0 {
+	s := c.Filter
+	simple, short := c.AsksOnlyRoom(), shortage{need: c.Need}
+	for i := range x.Nodes.Fleet.Catalog.Classes {
+		class := &x.Nodes.Fleet.Catalog.Classes[i]
+		if class.Count == 0 {
 			continue
 		}
-		if !s.isFeasible[i] && len(s.perNode) == 0 { // one refusal for the whole node class
-			code, about := nodeRefusal(c.task, c.now, &class.like, nil)
-			counts = tally(counts, cluster.Refusal{Code: code, Detail: about}, class.count)
+		if !s.IsFeasible[i] && len(s.PerNode) == 0 { // one refusal for the whole node class
+			code, about := feasibility.Refusal(c.Task, c.Now, &class.Like, nil)
+			counts = tally(counts, cluster.Refusal{Code: code, Detail: about}, class.Count)
 			continue
 		}
 		if simple {
-			short.addPage(x.nodes.tree(byFill, int32(i)).page)
+			short.addPage(x.Nodes.Tree(fleet.ByFill, int32(i)).Page)
 			continue
 		}
-		x.nodes.fleet.catalog.trees[byFill][i].page.visit(func(slot int32) {
-			counts = tally(counts, x.eval.refusal(c, slot), 1)
+		x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][i].Page.Visit(func(slot int32) {
+			counts = tally(counts, x.Eval.Refusal(c, slot), 1)
 		})
 	}
 	return short.appendTo(counts)
@@ -75,19 +79,19 @@ func (s *shortage) add(resource, nodes int, missing int64) {
 }
 
 // addPage adds the nodes below a page. Pages on which no node has the CPU are added at once.
-func (s *shortage) addPage(p *page) {
+func (s *shortage) addPage(p *index.Page) {
 	if p == nil {
 		return
 	}
-	for i := range p.children {
-		if k := &p.children[i]; s.need.CPU > k.maxFree.CPU {
-			s.add(0, k.page.nodes(), int64(s.need.CPU-k.maxFree.CPU))
+	for i := range p.Children {
+		if k := &p.Children[i]; s.need.CPU > k.MaxFree.CPU {
+			s.add(0, k.Page.Nodes(), int64(s.need.CPU-k.MaxFree.CPU))
 		} else {
-			s.addPage(k.page)
+			s.addPage(k.Page)
 		}
 	}
-	for i := range p.entries {
-		switch free := &p.entries[i].free; {
+	for i := range p.Entries {
+		switch free := &p.Entries[i].Free; {
 		case s.need.CPU > free.CPU:
 			s.add(0, 1, int64(s.need.CPU-free.CPU))
 		case s.need.Memory > free.Memory:

@@ -1,0 +1,33 @@
+package encode
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+func Text(b []byte, s string) []byte {
+	b = Number(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// Number appends a number: one byte for its length, then as few bytes as it needs.
+func Number(b []byte, n uint64) []byte {
+	at := len(b)
+	b = append(b, 0)
+	for ; n > 0; n >>= 8 {
+		b = append(b, byte(n))
+		b[at]++
+	}
+	return b
+}
+
+// Labels appends labels.
+func Labels(b []byte, labels cluster.Labels) []byte {
+	b = Number(b, uint64(len(labels)))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		b = Text(Text(b, key), labels[key])
+	}
+	return b
+}

@@ -1,0 +1,121 @@
+package taskclass
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/devices"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+	"github.com/berthd/berth/internal/logic/scheduler/rank"
+)
+
+// Class is the pending tasks with equal requests: what is found out about a node holds for all of them. The
+// classifier sets the requests, the preparer the filter and the terms; nothing changes these afterwards.
+type Class struct {
+	Task     *cluster.Pending // one of the tasks
+	Group    *Group
+	Strategy cluster.Strategy
+	Affinity cluster.AntiAffinity
+	Now      time.Time
+	Demand   cluster.Demand
+	Need     cluster.Demand // demand, with the least integer for resources that are not asked for
+	Ports    portDemand
+	Devices  deviceDemand
+	Images   imageDemand
+	// Excluded are nodes with an earlier attempt, penalized nodes where attempts failed.
+	Excluded, Penalized []int32
+
+	Left     int  // undecided tasks
+	prepared bool // filter and terms are complete
+	Filter   *feasibility.Filter
+	terms
+	Found rank.SearchState
+
+	Refusals []cluster.RefusalCount
+	Sentence string
+}
+
+// portDemand is the ports that the tasks of a class ask for.
+type portDemand struct {
+	Fixed           []int // ports that the tasks name
+	Doubled         int   // a port that they name twice, or 0
+	Auto, AutoFixed int   // ports to be assigned; fixed ports in the assignable range
+}
+
+// Any reports whether the tasks ask for a port.
+func (d *portDemand) Any() bool { return len(d.Fixed)+d.Auto > 0 }
+
+// add adds a port of the tasks; 0 is a port to be assigned.
+func (d *portDemand) add(port int) {
+	switch {
+	case port == 0:
+		d.Auto++
+	case slices.Contains(d.Fixed, port):
+		d.Doubled = port
+	default:
+		d.Fixed = append(d.Fixed, port)
+		if port >= cluster.FirstAutoPort && port <= cluster.LastAutoPort {
+			d.AutoFixed++
+		}
+	}
+}
+
+// deviceDemand is the devices that the tasks of a class ask for.
+type deviceDemand struct {
+	Requests       []cluster.DeviceRequest
+	UsesValueModel bool          // the value of devices counts in the ranks
+	Fits           *devices.Fits // nil until first used
+	// Lacking says, by node class, that it lacks the devices even when unused; nil without requests.
+	Lacking []bool
+}
+
+// needOf returns what a node must have free. For resources that are not asked for, a node may be overcommitted.
+func needOf(d cluster.Demand) cluster.Demand {
+	if d.CPU == 0 {
+		d.CPU = math.MinInt64
+	}
+	if d.Memory == 0 {
+		d.Memory = math.MinInt64
+	}
+	if d.Disk == 0 {
+		d.Disk = math.MinInt64
+	}
+	return d
+}
+
+// AsksOnlyRoom reports whether the class asks for nothing but room on nodes of feasible node classes.
+func (c *Class) AsksOnlyRoom() bool {
+	return c.Affinity != cluster.AntiAffinityDemand &&
+		len(c.Filter.PerNode)+len(c.Ports.Fixed)+c.Ports.Auto+len(c.Excluded)+len(c.Devices.Requests)+
+			len(c.Distincts)+len(c.Spreads)+len(c.Relations)+len(c.Exclusions) == 0
+}
+
+// NeedsSuit reports whether nodes with enough room may still refuse the class or have individual scores.
+func (c *Class) NeedsSuit() bool {
+	return c.Group.IsCounted && (c.Group.counts != nil || c.Group.MaxNodes() > 0) || c.Ports.Any() ||
+		len(c.Excluded)+len(c.Penalized)+len(c.Filter.PerNode)+len(c.AffinityScored)+len(c.Images.Nodes)+
+			len(c.Devices.Requests)+len(c.Distincts)+len(c.Spreads)+len(c.Relations)+len(c.Exclusions) > 0
+}
+
+// FitsByDeviceClass reports whether the class gets equal devices on all nodes of a device class.
+func (c *Class) FitsByDeviceClass() bool { return !devices.ShareOneType(c.Devices.Requests) }
+
+// MinFill returns a lower bound of the rank's fill on the nodes of a page, after a task that adds so much.
+func (c *Class) MinFill(s *index.Span, more index.Shares) uint64 {
+	images := uint64(0) // nodes with rare images are judged one by one elsewhere
+	if c.Images.Common {
+		images = c.Images.Bonus(len(c.Images.Nodes))
+	}
+	if c.Strategy == cluster.StrategySpread {
+		return s.MinFill + more.Fill()<<index.TaskBits + c.Images.Bonus(len(c.Images.Nodes)) - images
+	}
+	fill := uint64(1<<index.LevelShift-1) - (s.MaxFill + more.Fill()<<index.TaskBits) - images
+	if c.Strategy == cluster.StrategyWhole {
+		low, high := int(s.MinBalance)+more.Balance(), int(s.MaxBalance)+more.Balance()
+		fill |= uint64(max(low, -high, 0)) << index.LevelShift
+	}
+	return fill
+}
