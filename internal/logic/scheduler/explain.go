@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/packing"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/index"
@@ -37,6 +38,20 @@ type Part struct {
 	//   - "tasks": minus the number of tasks for spread, else the number.
 	Name   string
 	Points int64
+}
+
+// inquiry asks nodes about one task class, beside the turns of a cycle. The class must be prepared.
+type inquiry struct {
+	*cycle.Cycle
+	c *taskclass.Class
+}
+
+// inquire starts a cycle for one task, without its gang.
+func inquire(f *fleet.Fleet, p cluster.Pending, opts taskclass.Options) inquiry {
+	p.Gang = ""
+	y := cycle.New(f, []cluster.Pending{p}, opts)
+	y.Start([]int32{0})
+	return inquiry{y, y.Classes.At[0]}
 }
 
 // Explain asks every node about one task, in the order of node names. Unlike Schedule it also answers for held tasks,

@@ -24,21 +24,25 @@
 //   - devices are not free
 //   - a port is taken, or no port is left to assign
 //
-// Of the nodes that do not refuse, Schedule takes the best: rank.go defines the order.
+// Of the nodes that do not refuse, Schedule takes the best: package rank defines the order.
 //
 // The answer depends on the set of pending tasks and on the fleet. It never depends on the order in which either was
 // put together.
 //
-// # Device classes
+// # Packages
 //
-// A device class's tree follows Hilbert's curve through the plane of used CPU and used memory, 512 by 512 cells, and
-// fill within a cell, so a page of any height is a small part of the plane. Cost bounds come from the steps of the
-// value tables: the loss is linear between steps but for rounding. For a task and a class of more than one page, the
-// least of each step is computed once, in about 10 ns a step. Where nothing is short the bound is exact; otherwise all
-// nodes of equal loss would have to be scanned. An order by balance opened some 300 of 4,500 leaves for a task among
-// 100,000 nodes, and up to 1,000 for a small one: 2.7 ms instead of 0.12 ms. A label becomes coarse again at 128 values
-// with more than 32 nodes to each. Over a label that splits no classes, `=` and `in` look up the nodes of each value,
-// other constraints check nodes one by one, and spreads, distincts and relations count by node.
+// The packages below this one are its parts, the lower ones first:
+//
+//   - encode: keys of maps
+//   - index: nodes in the order of their names, and trees of nodes
+//   - devices: the choice of devices on a node, and their value
+//   - fleet: nodes, reservations and their indexes; the overlay of a cycle
+//   - feasibility: what a node alone decides
+//   - rank: the order of feasible nodes
+//   - taskclass: tasks with equal requests, and what they ask of the tasks around them
+//   - evaluation: one node's answer to one task class
+//   - cycle: the best node for a task, and its placement
+//   - preemption: which tasks end for others
 package scheduler
 
 import (

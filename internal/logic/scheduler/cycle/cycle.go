@@ -1,3 +1,5 @@
+// Package cycle finds the best node for each of some pending tasks, and charges placements to an overlay of the fleet.
+// To schedule, to preempt and to explain are three uses of a cycle.
 package cycle
 
 import (

@@ -1,3 +1,5 @@
+// Package devices decides which devices of a node a task gets, and what devices are worth to the tasks that are likely
+// to come. It sees one node at a time: the list of its devices and what is used of each. It knows no fleet and no task.
 package devices
 
 import (
@@ -54,7 +56,7 @@ func (a *Allocator) ByValue(list []cluster.Device, groups []Group, requests []cl
 	return true
 }
 
-// whole is byValue for a request of whole devices.
+// whole is ByValue for a request of whole devices.
 func (a *Allocator) whole(at int, list []cluster.Device, r *cluster.DeviceRequest) bool {
 	b := &a.Left[at]
 	var free [packing.MostDevices]int

@@ -12,12 +12,13 @@ type Fit struct {
 	GroupValues []GroupValue // by device type that the value model knows; nil if the value model does not apply
 }
 
+// GroupValue is the value of a node's devices of one type before a task and after it.
 type GroupValue struct{ Before, After packing.DeviceValue }
 
 // Fits are the results for all task classes with equal requests, by device class.
 type Fits struct {
 	List       []Fit
-	Store      []GroupValue // backs all groupValues
+	Store      []GroupValue // backs all GroupValues
 	Deviceless []bool       // by node class: it lacks the devices even when unused
 }
 

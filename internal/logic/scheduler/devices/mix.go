@@ -9,7 +9,7 @@ import (
 )
 
 // Mix learns what arriving tasks ask of devices, by device type: see package packing. The zero value is an empty mix.
-// The owner of a fleet keeps it, and makes a new Worth when the fleet's Worth is stale. A Mix is not for concurrent
+// The owner of a fleet keeps it, and makes a new ValueModel when the fleet's is stale. A Mix is not for concurrent
 // use.
 type Mix struct{ types []typeMix }
 
@@ -81,7 +81,7 @@ func (m *Mix) Stale(w *ValueModel) bool {
 	})
 }
 
-// Worth returns the value model of the present mix. It takes some milliseconds.
+// ValueModel returns the value model of the present mix. It takes some milliseconds.
 func (m *Mix) ValueModel() *ValueModel {
 	w := &ValueModel{}
 	for i := range m.types {

@@ -70,7 +70,7 @@ func numaNodes(list []cluster.Device, used Uses) [][]cluster.Device {
 	return all
 }
 
-// oneNumaText is deviceText for a request that one NUMA node must serve.
+// oneNumaText is Text for a request that one NUMA node must serve.
 func oneNumaText(list []cluster.Device, used Uses, r *cluster.DeviceRequest, kind string) (text string,
 	short int,
 ) {

@@ -42,6 +42,7 @@ func Suits(r *cluster.DeviceRequest, d *cluster.Device) bool {
 	return d.Type == r.Type && (len(r.Models) == 0 || slices.Contains(r.Models, d.Model)) && d.Memory >= r.Memory
 }
 
+// SameRequest reports whether two requests are equal.
 func SameRequest(a, b cluster.DeviceRequest) bool {
 	return a.Type == b.Type && a.Count == b.Count && a.Share == b.Share && a.Memory == b.Memory &&
 		a.OneNuma == b.OneNuma && slices.Equal(a.Models, b.Models)

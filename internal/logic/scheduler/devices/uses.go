@@ -10,6 +10,7 @@ import (
 // Uses is what is used of a node's devices, ordered by ID. Unused devices are absent.
 type Uses []cluster.DeviceUse
 
+// Find returns the index of a device; if it is unused, where it belongs.
 func (u Uses) Find(id string) (int, bool) {
 	return slices.BinarySearchFunc(u, id, func(d cluster.DeviceUse, id string) int { return strings.Compare(d.ID, id) })
 }

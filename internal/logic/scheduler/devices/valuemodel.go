@@ -7,10 +7,11 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// Worth is a value model: what the devices of a node are worth to the tasks that are likely to come. It never changes
-// and may be shared. Equal fleets with equal Worths lead to equal decisions.
+// ValueModel is what the devices of a node are worth to the tasks that are likely to come. It never changes and may be
+// shared. Equal fleets with equal models lead to equal decisions.
 type ValueModel struct{ types []TypeValue }
 
+// TypeValue is the value of the devices of one type. Requests name models by their index in Models.
 type TypeValue struct {
 	deviceType string
 	Models     []string

@@ -1,3 +1,5 @@
+// Package encode appends values to keys of maps. Each value is preceded by its length, so two sequences of values have
+// equal keys only if they are equal.
 package encode
 
 import (
@@ -7,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// Text appends a text.
 func Text(b []byte, s string) []byte {
 	b = Number(b, uint64(len(s)))
 	return append(b, s...)

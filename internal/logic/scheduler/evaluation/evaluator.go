@@ -1,3 +1,5 @@
+// Package evaluation answers for one task class and one node of an overlay: whether the node refuses the task now, and
+// else its rank.
 package evaluation
 
 import (
@@ -19,6 +21,7 @@ type Evaluator struct {
 	valuedNodeClasses []bool
 }
 
+// New returns an evaluator of nodes. It keeps the results of device requests in fits.
 func New(nodes *fleet.Overlay, fits *devices.FitCache) Evaluator {
 	return Evaluator{nodes: nodes, fits: fits, allocator: devices.Allocator{Model: nodes.Fleet.DeviceValueModel()}}
 }

@@ -47,7 +47,7 @@ func (e *Evaluator) LoadRefusal(c *taskclass.Class, slot int32) (cluster.ReasonC
 	return e.PortRefusal(c, slot)
 }
 
-// PortRefusal is loadRefusal for ports.
+// PortRefusal is LoadRefusal for ports.
 func (e *Evaluator) PortRefusal(c *taskclass.Class, slot int32) (cluster.ReasonCode, int64) {
 	if !c.Ports.Any() {
 		return "", 0

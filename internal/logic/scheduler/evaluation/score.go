@@ -54,7 +54,7 @@ func (e *Evaluator) FillRank(c *taskclass.Class, class int32, key, balance uint6
 	return full
 }
 
-// NodePoints returns the wish points that a node has beside classPoints.
+// NodePoints returns the wish points that a node has beside the points of its class.
 func (e *Evaluator) NodePoints(c *taskclass.Class, slot int32) int64 {
 	points := int64(0)
 	for i := range c.NamedAffinities {

@@ -32,7 +32,7 @@ func (e *Evaluator) UnmetTerm(c *taskclass.Class, slot int32) (cluster.ReasonCod
 	return "", 0
 }
 
-// UnmetTermDetail returns the result of unmetTerm as text.
+// UnmetTermDetail returns the result of UnmetTerm as text.
 func (e *Evaluator) UnmetTermDetail(c *taskclass.Class, code cluster.ReasonCode, number int64, slot int32) string {
 	value := func(attribute string) string {
 		if attribute == fleet.NodeName {
@@ -51,7 +51,7 @@ func (e *Evaluator) UnmetTermDetail(c *taskclass.Class, code cluster.ReasonCode,
 	return c.Exclusions[int(number)-len(c.Relations)].Text
 }
 
-// MinTasksOf is minTasks for any attribute, also for per-node attributes.
+// MinTasksOf is SpreadTerm.MinTasks for any attribute, also for per-node attributes.
 func (e *Evaluator) MinTasksOf(c *taskclass.Class, t *taskclass.SpreadTerm) int32 {
 	v := t.View
 	if v.Table != nil {

@@ -18,7 +18,7 @@ type Blocker struct {
 	Least int
 }
 
-// Blockers returns the blockers that do not depend on other tasks: all that nodeRefusal checks, and Only.
+// Blockers returns the blockers that do not depend on other tasks: all that Refusal checks, and Only.
 func Blockers(p *cluster.Pending, now time.Time, node *fleet.Node) (all []Blocker) {
 	add := func(code cluster.ReasonCode, detail string, number int) {
 		all = append(all, Blocker{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number})

@@ -1,3 +1,5 @@
+// Package feasibility decides which nodes can run a task, whatever runs on them: by state, pool, reservations of the
+// operator, taints, executors, networks and constraints. What depends on other tasks is in package evaluation.
 package feasibility
 
 import (
@@ -8,15 +10,15 @@ import (
 // Filter says which node classes can run tasks with some demands, whatever runs there. Tasks with equal
 // demands share one.
 type Filter struct {
-	Feasible   []int32 // the node classes with a node that also meets perNode's fine labels; ascending
-	IsFeasible []bool  // by node class, perNode aside
+	Feasible   []int32 // the node classes with a node that also meets PerNode's fine labels; ascending
+	IsFeasible []bool  // by node class, PerNode aside
 	Mask       uint64  // bits of the feasible node classes, modulo 64
 	// Penalized says, by node class, whether it has a taint with the effect avoid that is not tolerated; nil if none
 	// has.
 	Penalized []bool
 	// PerNode are the constraints on names and fine labels: each node must meet them by itself.
 	PerNode []cluster.Constraint
-	Fine    bool // some of perNode are on fine labels
+	Fine    bool // some of PerNode are on fine labels
 	Nodes   int  // of the feasible node classes
 }
 

@@ -15,6 +15,7 @@ type Filters struct {
 	byKey map[string]*Filter
 }
 
+// NewFilters returns an empty set of filters for nodes.
 func NewFilters(nodes *fleet.Overlay) Filters { return Filters{nodes: nodes} }
 
 // Of returns the filter of a task at a time, and makes it first if needed.

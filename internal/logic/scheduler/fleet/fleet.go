@@ -1,3 +1,27 @@
+// Package fleet holds the nodes of a domain with the reservations on them, and the indexes that a scheduler searches:
+//
+//   - node classes: nodes that are equal in all that a task may ask about, each class with trees of its nodes
+//   - device classes: nodes with equal capacity, equal devices and equal free devices
+//   - the values of labels, and the nodes that have images, volumes and copies
+//   - the reservations by anti-affinity group, and by what relations select
+//
+// A Fleet changes in place. An Overlay is a fleet with the placements of one cycle, and leaves the fleet as it is.
+// Readers in other packages must not change what they get from a Fleet.
+//
+// # Device classes
+//
+// A device class's tree follows Hilbert's curve through the plane of used CPU and used memory, 512 by 512 cells, and
+// fill within a cell, so a page of any height is a small part of the plane. Cost bounds come from the steps of the
+// value tables: the loss is linear between steps but for rounding. For a task and a class of more than one page, the
+// least of each step is computed once, in about 10 ns a step. Where nothing is short the bound is exact; otherwise all
+// nodes of equal loss would have to be scanned. An order by balance opened some 300 of 4,500 leaves for a task among
+// 100,000 nodes, and up to 1,000 for a small one: 2.7 ms instead of 0.12 ms.
+//
+// # Labels
+//
+// A label becomes coarse again at 128 values with more than 32 nodes to each. Over a label that splits no classes, `=`
+// and `in` look up the nodes of each value, other constraints check nodes one by one, and spreads, distincts and
+// relations count by node.
 package fleet
 
 import (
@@ -92,6 +116,7 @@ func (f *Fleet) Node(name string) (n Node, used cluster.Demand, found bool) {
 	return f.slots[i].node, f.loads[i].Used, true
 }
 
+// Name returns the name of a slot's node.
 func (f *Fleet) Name(i int32) string { return f.slots[i].node.Name }
 
 // Clone returns an independent copy of the fleet, for what-if questions.

@@ -17,6 +17,7 @@ type Load struct {
 	deviceClassKey uint64 // the key by which the tree of its device class holds it
 }
 
+// Free returns what is free on the node. It is negative where the node is overcommitted.
 func (l *Load) Free() cluster.Demand { return l.Capacity.Sub(l.Used) }
 
 // The orders of the nodes of a node class, each kept in a tree.

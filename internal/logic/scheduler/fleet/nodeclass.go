@@ -25,12 +25,12 @@ type Catalog struct {
 	DeviceClasses DeviceClasses
 	vacant        []int32
 	byKey         map[string]int32
-	Shapes        []cluster.Demand // the rounded capacities, see shapeOf
+	Shapes        []cluster.Demand // the rounded capacities, see index.ShapeOf
 	byShape       map[cluster.Demand]int32
 	Labels        Labels
 	buffer        []byte
 	treeEditor    index.Editor // of trees
-	deviceEditor  index.Editor // of deviceClasses
+	deviceEditor  index.Editor // of DeviceClasses
 }
 
 func newCatalog() Catalog {

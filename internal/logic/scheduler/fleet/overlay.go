@@ -42,6 +42,7 @@ type ownDevices struct {
 	groups []devices.Group
 }
 
+// NewOverlay returns an overlay without placements. The fleet must not change while the overlay is in use.
 func NewOverlay(f *Fleet) Overlay {
 	return Overlay{
 		Fleet:             f,
@@ -95,6 +96,7 @@ func (o *Overlay) OwnSlots(yield func(slot int32) bool) {
 	}
 }
 
+// Node returns a node, for reading.
 func (o *Overlay) Node(slot int32) *Node { return &o.Fleet.slots[slot].node }
 
 // Touch notes that the usage of a node changed.

@@ -19,6 +19,7 @@ type PortSet struct {
 	again    []int                         // further holders of ports, ordered
 }
 
+// Has reports whether a port is taken.
 func (s *PortSet) Has(port int) bool {
 	if i := port - cluster.FirstAutoPort; i >= 0 && i < AutoPorts {
 		return s.auto[i/64]&(1<<(i%64)) != 0
@@ -27,6 +28,7 @@ func (s *PortSet) Has(port int) bool {
 	return found
 }
 
+// Add takes a port for one more holder.
 func (s *PortSet) Add(port int) {
 	if s.Has(port) {
 		at, _ := slices.BinarySearch(s.again, port)
@@ -42,6 +44,7 @@ func (s *PortSet) Add(port int) {
 	s.other = slices.Insert(s.other, at, port)
 }
 
+// Remove releases a port by one holder. A port that is free stays so.
 func (s *PortSet) Remove(port int) {
 	if at, found := slices.BinarySearch(s.again, port); found {
 		s.again = slices.Delete(s.again, at, at+1)

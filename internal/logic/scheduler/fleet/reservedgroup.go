@@ -12,23 +12,26 @@ import (
 // tasks of one step.
 type ReservedGroup struct {
 	definition  cluster.Ref // zero for steps, and where it is unknown
-	Counts      map[slotGeneration]int32
+	Counts      map[SlotGeneration]int32
 	Generations []generationCount // ordered by generation
 	next        *ReservedGroup    // the same tasks with another definition
 }
 
-// slotGeneration is a slot and, in the lower bits, the generation of a service's task.
-type slotGeneration uint64
+// SlotGeneration is a slot and, in the lower bits, the generation of a service's task.
+type SlotGeneration uint64
 
 const generationBits = 36
 
-func SlotGenerationOf(slot int32, generation uint64) slotGeneration {
-	return slotGeneration(slot)<<generationBits | slotGeneration(min(generation, 1<<generationBits-1))
+// SlotGenerationOf joins a slot and a generation. It cuts generations that need more bits.
+func SlotGenerationOf(slot int32, generation uint64) SlotGeneration {
+	return SlotGeneration(slot)<<generationBits | SlotGeneration(min(generation, 1<<generationBits-1))
 }
 
-func (s slotGeneration) Slot() int32 { return int32(s >> generationBits) }
+// Slot returns the slot.
+func (s SlotGeneration) Slot() int32 { return int32(s >> generationBits) }
 
-func (s slotGeneration) Generation() uint64 { return uint64(s & (1<<generationBits - 1)) }
+// Generation returns the generation.
+func (s SlotGeneration) Generation() uint64 { return uint64(s & (1<<generationBits - 1)) }
 
 // generationCount is the number of a group's tasks of one generation.
 type generationCount struct {
@@ -36,7 +39,7 @@ type generationCount struct {
 	tasks      int32
 }
 
-func (c *ReservedGroup) add(at slotGeneration) {
+func (c *ReservedGroup) add(at SlotGeneration) {
 	c.Counts[at]++
 	i, found := c.findGeneration(at.Generation())
 	if !found {
@@ -45,7 +48,7 @@ func (c *ReservedGroup) add(at slotGeneration) {
 	c.Generations[i].tasks++
 }
 
-func (c *ReservedGroup) remove(at slotGeneration) {
+func (c *ReservedGroup) remove(at SlotGeneration) {
 	if c.Counts[at]--; c.Counts[at] == 0 {
 		delete(c.Counts, at)
 	}

@@ -9,7 +9,7 @@ import (
 
 // ReservedGroups counts the reservations of a fleet by anti-affinity group. A group that becomes empty is removed.
 type ReservedGroups struct {
-	byTasks map[string]*ReservedGroup // by the name that tasksOf returns; further definitions are chained
+	byTasks map[string]*ReservedGroup // by the name that TasksOf returns; further definitions are chained
 	spare   []*ReservedGroup          // empty groups for reuse
 }
 
@@ -58,7 +58,7 @@ func (x *ReservedGroups) clone() ReservedGroups {
 func (x *ReservedGroups) newGroup(definition cluster.Ref, next *ReservedGroup) *ReservedGroup {
 	last := len(x.spare) - 1
 	if last < 0 {
-		return &ReservedGroup{definition, map[slotGeneration]int32{}, nil, next}
+		return &ReservedGroup{definition, map[SlotGeneration]int32{}, nil, next}
 	}
 	c := x.spare[last]
 	x.spare = x.spare[:last]

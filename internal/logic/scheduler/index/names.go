@@ -101,6 +101,7 @@ func (o *Names) All(yield func(slot int32) bool) {
 	}
 }
 
+// Clone returns an independent copy, with another function that names slots.
 func (o *Names) Clone(of func(slot int32) string) Names {
 	c := Names{Of: of, blocks: make([][]int32, len(o.blocks)), Count: o.Count, Order: slices.Clone(o.Order)}
 	for i, block := range o.blocks {

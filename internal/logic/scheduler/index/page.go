@@ -1,3 +1,6 @@
+// Package index keeps nodes in order: by name, and in B+ trees by what they use. A tree gives the first node that has
+// room for a task in about log n steps, whatever the task asks for. Trees share pages; an editor copies a page that it
+// does not own before it changes it. So a cycle changes its own trees while the fleet's stay as they are.
 package index
 
 import (
@@ -7,9 +10,9 @@ import (
 // maxFanout is how many entries or children a page of a tree holds at most.
 const maxFanout = 32
 
-// A tree is a B+ tree. It holds the nodes of one node class ordered by a key, and by name where keys are equal. Each
-// page knows, by resource, the most that is free on any node below it. So a search finds the first node with room for a
-// task in about log n steps, whatever the task asks for.
+// Page is a page of a B+ tree. The tree holds nodes ordered by a key, and by name where keys are equal. Each page
+// knows, by resource, the most that is free on any node below it. So a search finds the first node with room for a task
+// in about log n steps, whatever the task asks for.
 //
 // Pages are shared. The fleet changes its own pages in place; a cycle copies a page before it changes it. A tree is
 // known by its root page; nil is the empty tree.
@@ -27,7 +30,7 @@ type Owner struct{ _ byte }
 type Entry struct {
 	Key  uint64
 	Slot int32
-	// ^balance and classBit are set in trees of device classes: the node's balance as in shares, and the bit of its
+	// ^balance and ClassBit are set in trees of device classes: the node's balance as in shares, and the bit of its
 	// node class.
 	Balance  int16
 	ClassBit uint8
@@ -46,7 +49,7 @@ type Child struct {
 type Span struct {
 	MinFree                cluster.Demand // of what is free
 	Last                   uint64         // the last key
-	MinFill, MaxFill       uint64         // of the fill, as in byFill
+	MinFill, MaxFill       uint64         // of the fill, as in the keys of trees by fill
 	Classes                uint64         // a bit for each node class, modulo 64
 	MinBalance, MaxBalance int16          // of the balance
 }
@@ -141,6 +144,7 @@ func ChildOf(p *Page) Child {
 	return k
 }
 
+// Clone returns an independent copy of a tree, which the fleet may change in place.
 func (p *Page) Clone() *Page {
 	if p == nil {
 		return nil
@@ -153,6 +157,7 @@ func (p *Page) Clone() *Page {
 	return q
 }
 
+// MaxDemand returns the larger amount of each resource.
 func MaxDemand(a, b cluster.Demand) cluster.Demand {
 	return cluster.Demand{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory), Disk: max(a.Disk, b.Disk)}
 }

@@ -10,6 +10,7 @@ type Query struct {
 	Suit func(slot int32) bool // nil accepts all
 }
 
+// Fits reports whether the free amounts are enough.
 func (q *Query) Fits(free cluster.Demand) bool {
 	return q.Need.CPU <= free.CPU && q.Need.Memory <= free.Memory && q.Need.Disk <= free.Disk
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// Keys of trees hold the fill of a node in parts of a resource, and below it the number of its tasks.
 const (
 	Parts           = 1_000_000 // all of a resource
 	maxParts        = 8 * Parts // upper limit, for resources that are overcommitted
@@ -37,6 +38,7 @@ func Share(amount, capacity int64) uint64 {
 // Shares is an amount of each resource in millionths of a shape.
 type Shares struct{ CPU, Memory, disk uint64 }
 
+// SharesOf returns a demand in millionths of a shape.
 func SharesOf(d, shape cluster.Demand) Shares {
 	return Shares{
 		Share(int64(d.CPU), int64(shape.CPU)),
@@ -45,6 +47,7 @@ func SharesOf(d, shape cluster.Demand) Shares {
 	}
 }
 
+// Fill returns the sum over the resources.
 func (s Shares) Fill() uint64 { return s.CPU + s.Memory + s.disk }
 
 // Balance is counted in coarse steps: of nodes with about the same balance, the fullest is taken.

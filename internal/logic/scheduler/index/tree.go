@@ -11,6 +11,7 @@ type Tree struct {
 	MaxFree   cluster.Demand
 }
 
+// TreeOf returns the tree of a root page, which may be nil.
 func TreeOf(root *Page) Tree {
 	if root == nil {
 		return Tree{}

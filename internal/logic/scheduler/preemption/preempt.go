@@ -1,3 +1,4 @@
+// Package preemption selects tasks of lower priority that should end so that waiting tasks find places. See Preempt.
 package preemption
 
 import (

@@ -12,7 +12,7 @@ import (
 type CandidateHeap struct {
 	Heap  []Candidate
 	Costs []DeviceClassCost
-	// CostBounds backs those of all costs, and stepBuffer backs their bounds.
+	// CostBounds backs those of all costs, and StepBuffer backs their bounds.
 	CostBounds []packing.CostBound
 	StepBuffer []int32
 	FilledAt   int32 // length of cycle.touched when it was filled
@@ -26,7 +26,7 @@ type CandidateHeap struct {
 // Candidate is a node with its rank at one of its turns, or a page of a device class.
 type Candidate struct {
 	RankedNode
-	NameOrder  uint64 // of a page: a lower bound of its nodes' nameOrder
+	NameOrder  uint64 // of a page: a lower bound of its nodes' NameOrder
 	Turn, Cost int32
 	Page       *index.Page // nil for a node
 	// Exact says that rank is the node's rank; else it is a lower bound.
@@ -40,7 +40,7 @@ type DeviceClassCost struct {
 	More       index.Shares
 }
 
-// MinLoss returns a lower bound of the loss on nodes with free CPU and memory from least to most. It equals valueLoss
+// MinLoss returns a lower bound of the loss on nodes with free CPU and memory from least to most. It equals the loss
 // if least and most are equal.
 func (b *DeviceClassCost) MinLoss(least, most cluster.Demand) uint64 {
 	lost := int64(0)

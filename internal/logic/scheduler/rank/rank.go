@@ -1,3 +1,5 @@
+// Package rank defines the order of feasible nodes, and the structures that find the first of many: a tournament of all
+// nodes, and a heap of candidates with lower bounds.
 package rank
 
 import (
@@ -18,22 +20,23 @@ import (
 //   - with strategy "whole": the distance between free CPU and free memory, in steps of 1/32 of a node, because one is
 //     of little use without the other
 //   - the fill: millionths of CPU, memory and disk, added up; emptiest first for spread, fullest first for binpack and
-//     whole. Images on the node count for up to 50,000 millionths, see imageParts
+//     whole. Images on the node count for up to 50,000 millionths, see package taskclass
 //   - the number of tasks on the node: fewest first for spread, else most first. It decides for tasks without demands
 //
 // The fill is the present usage plus the task's demand, each rounded down to millionths of the node's shape, see
-// shapeOf. So the nodes of a node class have the same order for every task.
+// index.ShapeOf. So the nodes of a node class have the same order for every task.
 //
 // An owner that does not set anti-affinity gets "prefer" with spread, and else none: jobs would be spread otherwise.
 // All parts are integers, so that every server finds the same order.
 type Rank struct {
 	Tier uint64 // the parts before the fill
-	Fill uint64 // Fill, balance and tasks, as the strategy orders them
+	Fill uint64 // fill, balance and tasks, as the strategy orders them
 }
 
 // Refused is the rank of a node that refuses the task.
 func Refused() Rank { return Rank{1<<64 - 1, 1<<64 - 1} }
 
+// The bits of a tier. PenaltyBit is that of nodes where attempts of the task failed.
 const (
 	PenaltyBit = 1 << 63
 

@@ -1,14 +1,14 @@
 package rank
 
 // SearchState is what searches keep about a task class from one of its tasks to the next. It holds until something is
-// given back: undoCount is then behind that of the overlay.
+// given back: UndoCount is then behind that of the overlay.
 type SearchState struct {
 	Visited bool // a search ran before
-	// IsFull says that all nodes refused when fullAt nodes were touched. Usage only grows in a cycle, so it mostly
+	// IsFull says that all nodes refused when FullAt nodes were touched. Usage only grows in a cycle, so it mostly
 	// stays true.
 	IsFull    bool
 	FullAt    int
-	UndoCount int // of the overlay, when isFull and minGroupTasks were found
+	UndoCount int // of the overlay, when IsFull and MinGroupTasks were found
 	// MinGroupTasks is, by node class, a lower bound of the group's tasks on a feasible node; -1 if none is feasible.
 	MinGroupTasks []int32
 	Ranking       *Ranking

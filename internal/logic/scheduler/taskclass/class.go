@@ -1,3 +1,6 @@
+// Package taskclass groups pending tasks with equal requests, and prepares what nodes are asked about them: the
+// feasibility filter, ports, devices, images, and the terms that depend on other tasks (spreads, distincts, relations,
+// anti-affinity). Views count the tasks that those terms depend on.
 package taskclass
 
 import (

@@ -18,9 +18,10 @@ type Classifier struct {
 	Order   []int32           // indices into pending, in the order of decision
 	At      []*Class          // by position in order
 	List    []*Class          // in the order of their first tasks
-	Groups  map[string]*Group // by the name that tasksOf returns
+	Groups  map[string]*Group // by the name that fleet.TasksOf returns
 }
 
+// NewClassifier returns a classifier of pending tasks, with the constraints and affinities that their volumes add.
 func NewClassifier(nodes *fleet.Overlay, pending []cluster.Pending, opts Options) Classifier {
 	pending = nodes.Fleet.Volumes.Constrain(pending, nodes.Fleet.Name)
 	return Classifier{nodes: nodes, Pending: pending, opts: opts, Groups: map[string]*Group{}}

@@ -12,7 +12,7 @@ type Group struct {
 	IsCounted   bool             // a class of it needs the counts
 	Views       map[string]*View // by attribute
 	hasReserved bool             // findReserved ran
-	// SameDefinition and noDefinition are the fleet's reservations to be counted: those of countedGenerations, and
+	// SameDefinition and NoDefinition are the fleet's reservations to be counted: those of CountedGenerations, and
 	// those whose definition is unknown. Either may be nil.
 	SameDefinition     *fleet.ReservedGroup
 	NoDefinition       *fleet.ReservedGroup

@@ -18,6 +18,7 @@ type Preparer struct {
 	fits    *devices.FitCache
 }
 
+// NewPreparer returns a preparer that finds filters, views and the results of device requests in the given sets.
 func NewPreparer(nodes *fleet.Overlay, views *Views, f *feasibility.Filters, fits *devices.FitCache) Preparer {
 	return Preparer{nodes: nodes, views: views, filters: f, fits: fits}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// SpreadTerm is a spread of a task class, with the target share of each value.
 type SpreadTerm struct {
 	cluster.Spread
 	View *View
@@ -13,10 +14,10 @@ type SpreadTerm struct {
 	Parts  []int32
 	Wholes int32
 	cached []cachedPoints // by number of the value
-	// OpenCount and namedPercent are set for per-node attributes: the number of feasible values that no target names,
+	// OpenCount and NamedPercent are set for per-node attributes: the number of feasible values that no target names,
 	// and the sum of the targets in percent.
 	OpenCount, NamedPercent int64
-	// targeted and emptyPoints are set for per-node attributes: the nodes with a target's value, and the points of
+	// targeted and EmptyPoints are set for per-node attributes: the nodes with a target's value, and the points of
 	// other nodes that have no task.
 	targeted    []int32
 	EmptyPoints int64
@@ -27,7 +28,7 @@ type SpreadTerm struct {
 	Margin, Decreases, UndoCount int
 }
 
-// cachedPoints is the result of spreadPoints for a value with a number of tasks.
+// cachedPoints is the result of SpreadPoints for a value with a number of tasks.
 type cachedPoints struct {
 	tasks  int32 // the number + 1; 0 means empty
 	points int64
@@ -79,7 +80,7 @@ func (c *Class) SpreadScored(yield func(slot int32) bool) {
 	}
 }
 
-// IsSpreadScored reports whether spreadScored yields the node.
+// IsSpreadScored reports whether SpreadScored yields the node.
 func (c *Class) IsSpreadScored(slot int32) bool {
 	for i := range c.Spreads {
 		if t := &c.Spreads[i]; t.View.Table == nil && (t.View.Nodes[slot] > 0 || slices.Contains(t.targeted, slot)) {
@@ -89,6 +90,7 @@ func (c *Class) IsSpreadScored(slot int32) bool {
 	return false
 }
 
+// TargetOf returns the index of the target for a value, or -1.
 func TargetOf(targets []cluster.SpreadTarget, value string) int {
 	return slices.IndexFunc(targets, func(t cluster.SpreadTarget) bool { return t.Value == value })
 }

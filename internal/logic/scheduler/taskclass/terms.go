@@ -14,11 +14,11 @@ type terms struct {
 	Exclusions      []exclusionTerm
 	counts          []*View // the views that count its tasks
 
-	// ScansAll: every node is judged, because no tree order holds. isDynamic: scores or refusals of whole node classes
-	// change with each placement. revives: a node that refuses may become feasible in the same cycle. joins: it may do
-	// so because another task was placed; joins implies revives.
+	// ScansAll: every node is judged, because no tree order holds. IsDynamic: scores or refusals of whole node classes
+	// change with each placement. Revives: a node that refuses may become feasible in the same cycle. Joins: it may do
+	// so because another task was placed; Joins implies Revives.
 	HasWishes, ScansAll, IsDynamic, Revives, Joins bool
-	AffinityScored                                 []int32 // nodes with individual scores by namedAffinities
+	AffinityScored                                 []int32 // nodes with individual scores by NamedAffinities
 }
 
 // Point is the unit of wishes: 1000 points are a weight of 1.

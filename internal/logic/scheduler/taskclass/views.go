@@ -13,12 +13,13 @@ type Views struct {
 	nodes  *fleet.Overlay
 	tables map[string]*valueTable // by attribute
 	// Relations count the tasks that relations select; exclusions the tasks that exclude others. Both are by
-	// relationKey.
+	// fleet.RelationKey.
 	Relations, Exclusions map[string]*relationView
 	// spareCounts are counts of finished groups, for reuse.
 	spareCounts [][]int32
 }
 
+// NewViews returns an empty set of views of tasks on nodes.
 func NewViews(nodes *fleet.Overlay) Views { return Views{nodes: nodes} }
 
 // table returns the table of an attribute that is not per node. It is made once for each cycle.
@@ -110,7 +111,7 @@ func (s *Views) findReserved(g *Group) {
 	}
 }
 
-// makeCounts stores the results of tasksOn by slot.
+// makeCounts stores the results of TasksOn by slot.
 func (s *Views) makeCounts(g *Group) {
 	if g.counts != nil {
 		return
