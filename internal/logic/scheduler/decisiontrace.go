@@ -15,14 +15,14 @@ import (
 const maxAlternatives = 3
 
 // DecisionTraces returns decision traces: for each task the rank of its node, the best alternatives, and why node
-// classes refuse. The fleet must be the one that Schedule read. A trace looks at each node class once, or at each node
-// if the task's wishes name nodes. At most looks such steps are spent on all tasks; the traces returned are those of
-// the first tasks. The caller fills in At, Like and Before.
-func DecisionTraces(f *fleet.Fleet, tasks []cluster.Pending, nodes []string, looks int,
+// classes refuse. The fleet must be the one that Schedule read. A trace takes a step for each node class, and one for
+// each node if the task's wishes name nodes. The traces of all tasks take no more than the given steps; later tasks get
+// no trace. The caller fills in At, Like and Before.
+func DecisionTraces(f *fleet.Fleet, tasks []cluster.Pending, nodes []string, steps int,
 	opts taskclass.Options,
 ) []cluster.DecisionTrace {
-	kinds := f.Catalog.InUse()
-	tasks = slices.Clone(tasks[:min(len(tasks), looks/max(kinds, 1))])
+	classes := f.Catalog.InUse()
+	tasks = slices.Clone(tasks[:min(len(tasks), steps/max(classes, 1))])
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -37,10 +37,10 @@ func DecisionTraces(f *fleet.Fleet, tasks []cluster.Pending, nodes []string, loo
 	for i := range tasks {
 		c := y.Classes.At[i]
 		y.Preparer.Prepare(c)
-		if looks -= kinds; c.ScansAll {
-			looks -= f.Names.Count
+		if steps -= classes; c.ScansAll {
+			steps -= f.Names.Count
 		}
-		if looks < 0 {
+		if steps < 0 {
 			break
 		}
 		g := inquiry{y, c}.traceDecision(nodes[i])
@@ -68,8 +68,8 @@ func (x inquiry) traceDecision(node string) cluster.DecisionTrace {
 	}
 	open := make([]int32, 0, len(c.Filter.Feasible))
 	for i := range x.Nodes.Fleet.Catalog.Classes {
-		kind := &x.Nodes.Fleet.Catalog.Classes[i]
-		others := kind.Count
+		class := &x.Nodes.Fleet.Catalog.Classes[i]
+		others := class.Count
 		if found && x.Nodes.Fleet.ClassOf(taken) == int32(i) {
 			others--
 		}
@@ -89,20 +89,20 @@ func (x inquiry) traceDecision(node string) cluster.DecisionTrace {
 
 // nodeClassRefusal reports whether all nodes of a node class refuse the task class for one reason: their attributes,
 // the tasks near them, or missing room.
-func (x inquiry) nodeClassRefusal(kind, taken int32) (r cluster.Refusal, refused bool) {
+func (x inquiry) nodeClassRefusal(class, taken int32) (r cluster.Refusal, refused bool) {
 	c := x.c
-	k := &x.Nodes.Fleet.Catalog.Classes[kind]
+	k := &x.Nodes.Fleet.Catalog.Classes[class]
 	if k.Count == 0 {
 		return r, true
 	}
-	if !c.Filter.IsFeasible[kind] {
+	if !c.Filter.IsFeasible[class] {
 		code, about := feasibility.Refusal(c.Task, c.Now, &k.Like, x.Nodes.Fleet.Catalog.Labels.IsPerNode)
 		return cluster.Refusal{Code: code, Detail: about}, true
 	}
 	q := index.Query{Need: c.Need}
-	if !q.Fits(x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][kind].MaxFree) || c.IsDynamic && c.RefusesNodeClass(kind) ||
-		c.Devices.Lacking != nil && c.Devices.Lacking[kind] {
-		return x.emptiestRefusal(kind, taken), true
+	if !q.Fits(x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][class].MaxFree) || c.IsDynamic && c.RefusesNodeClass(class) ||
+		c.Devices.Lacking != nil && c.Devices.Lacking[class] {
+		return x.emptiestRefusal(class, taken), true
 	}
 	return r, false
 }
@@ -127,9 +127,9 @@ func (x inquiry) addAlternatives(g *cluster.DecisionTrace, taken int32, open []i
 		g.More--
 		for _, named := range []int32{taken, slot} {
 			if named >= 0 {
-				kind := x.Nodes.Fleet.ClassOf(named)
-				left.Feasible = slices.DeleteFunc(left.Feasible, func(i int32) bool { return i == kind })
-				left.IsFeasible[kind] = false
+				class := x.Nodes.Fleet.ClassOf(named)
+				left.Feasible = slices.DeleteFunc(left.Feasible, func(i int32) bool { return i == class })
+				left.IsFeasible[class] = false
 			}
 		}
 	}
@@ -137,10 +137,10 @@ func (x inquiry) addAlternatives(g *cluster.DecisionTrace, taken int32, open []i
 }
 
 // emptiestRefusal returns why the emptiest node of a node class refuses, the chosen node aside.
-func (x inquiry) emptiestRefusal(kind, taken int32) cluster.Refusal {
+func (x inquiry) emptiestRefusal(class, taken int32) cluster.Refusal {
 	c := x.c
 	r := cluster.Refusal{Code: cluster.ReasonConstraint}
-	for p := x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][kind].Page; p != nil; p = p.Children[0].Page {
+	for p := x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][class].Page; p != nil; p = p.Children[0].Page {
 		for i := range p.Entries {
 			if slot := p.Entries[i].Slot; slot != taken || len(p.Entries) == 1 {
 				return x.Eval.Refusal(c, slot)

@@ -26,10 +26,10 @@ type treeSearch struct {
 func (s *treeSearch) searchClasses() rank.RankedNode {
 	c := s.c
 	best, deviceNodeClasses := rank.RankedNode{Slot: -1}, s.by.deviceNodeClasses[:0]
-	devised := len(c.Devices.Requests) > 0 || c.Devices.UsesValueModel
+	usesDevices := len(c.Devices.Requests) > 0 || c.Devices.UsesValueModel
 	if !c.HasWishes { // all node classes are equal
 		for _, class := range c.Filter.Feasible {
-			if devised && s.heaps.searchedByDevices(c, class) {
+			if usesDevices && s.heaps.searchedByDevices(c, class) {
 				deviceNodeClasses = append(deviceNodeClasses, class)
 			} else {
 				best = s.searchClass(class, rank.EmptyTier, best)
@@ -47,7 +47,7 @@ func (s *treeSearch) searchClasses() rank.RankedNode {
 		for i, class := range c.Filter.Feasible {
 			switch {
 			case (tiers[i] == low) != first:
-			case devised && s.heaps.searchedByDevices(c, class):
+			case usesDevices && s.heaps.searchedByDevices(c, class):
 				deviceNodeClasses = append(deviceNodeClasses, class)
 			case best.Slot < 0 || tiers[i] <= best.Rank.Tier:
 				best = s.searchClass(class, tiers[i], best)

@@ -85,7 +85,7 @@ func (f *Filters) dropInfeasible(s *Filter) {
 		return
 	}
 	meets := make([]bool, len(s.IsFeasible))
-	look := func(slot int32) bool {
+	note := func(slot int32) bool {
 		class := f.nodes.Fleet.ClassOf(slot)
 		if class >= 0 && s.IsFeasible[class] && !meets[class] && s.meetsFineLabels(f.nodes.Node(slot)) {
 			meets[class] = true
@@ -93,10 +93,10 @@ func (f *Filters) dropInfeasible(s *Filter) {
 		return true
 	}
 	if all {
-		f.nodes.Fleet.Names.All(look)
+		f.nodes.Fleet.Names.All(note)
 	}
 	for _, slot := range some {
-		look(slot)
+		note(slot)
 	}
 	s.Feasible = slices.DeleteFunc(s.Feasible, func(class int32) bool { return !meets[class] })
 }

@@ -37,14 +37,14 @@ type cachedPoints struct {
 // points returns the points of the spread for all nodes of a node class.
 func (t *SpreadTerm) points(c *Class, class int32) int64 {
 	v := t.View.Table.Of[class]
-	said, tasks := &t.cached[v], t.View.Values[v]
-	if said.tasks != tasks+1 {
-		*said = cachedPoints{
+	known, tasks := &t.cached[v], t.View.Values[v]
+	if known.tasks != tasks+1 {
+		*known = cachedPoints{
 			tasks + 1,
 			SpreadPoints(int64(t.Weight), int64(tasks), int64(c.Task.Count), int64(t.Parts[v]), int64(t.Wholes)),
 		}
 	}
-	return said.points
+	return known.points
 }
 
 // MinTasks returns the least number of tasks of any value with a feasible node.
