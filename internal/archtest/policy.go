@@ -57,10 +57,7 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
 		"internal/logic/scheduler/taskclass",
 	},
-	"internal/logic/scheduler": {
-		"internal/cluster", "internal/logic/lifecycle", "internal/logic/packing", "internal/logic/watcher",
-		"internal/logic/reconciler", "internal/logic/scheduler/...",
-	},
+	"internal/logic/scheduler": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/..."},
 	"internal/logic/advice": {
 		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
 		"internal/logic/scheduler/fleet",

@@ -1,6 +1,8 @@
 package devices
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/packing"
 )
@@ -17,9 +19,31 @@ type GroupValue struct{ Before, After packing.DeviceValue }
 
 // Fits are the results for all task classes with equal requests, by device class.
 type Fits struct {
-	List       []Fit
-	Store      []GroupValue // backs all GroupValues
-	Deviceless []bool       // by node class: it lacks the devices even when unused
+	list  []Fit
+	store []GroupValue // backs all GroupValues
+	// Lacking says, by node class, that it lacks the devices even when unused; nil until the first user fills it in.
+	Lacking []bool
+}
+
+// At returns the result for one of so many device classes. It is unknown until the caller fills it in. A later call
+// with more device classes may move it.
+func (f *Fits) At(i int32, classes int) *Fit {
+	if len(f.list) < classes {
+		f.list = append(f.list, make([]Fit, classes-len(f.list))...)
+	}
+	return &f.list[i]
+}
+
+// SetValues notes in a result what the devices of a node are worth before a task and after it.
+func (f *Fits) SetValues(p *Fit, model *ValueModel, before, after []Group) {
+	from := len(f.store)
+	for i := range before {
+		if before[i].TypeNumber >= 0 {
+			w := model.OfType(before[i].TypeNumber).Values
+			f.store = append(f.store, GroupValue{w.DeviceValue(before[i].Devices), w.DeviceValue(after[i].Devices)})
+		}
+	}
+	p.GroupValues = slices.Clip(f.store[from:])
 }
 
 // FitCache holds the results of device requests in a cycle. Task classes with equal requests share them.

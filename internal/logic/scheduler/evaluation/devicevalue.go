@@ -82,11 +82,7 @@ func (e *Evaluator) DeviceFit(c *taskclass.Class, all *fleet.DeviceClasses, i in
 	if c.Devices.Fits == nil {
 		c.Devices.Fits, e.nodes.Buffer = e.fits.Of(c.Devices.Requests, c.Devices.UsesValueModel, e.nodes.Buffer)
 	}
-	list := c.Devices.Fits
-	if len(list.List) < len(all.List) {
-		list.List = append(list.List, make([]devices.Fit, len(all.List)-len(list.List))...)
-	}
-	p := &list.List[i]
+	p := c.Devices.Fits.At(i, len(all.List))
 	if p.Known {
 		return p
 	}
@@ -100,14 +96,6 @@ func (e *Evaluator) DeviceFit(c *taskclass.Class, all *fleet.DeviceClasses, i in
 	if len(c.Devices.Requests) > 0 {
 		after = e.allocate(c, slot, groups)
 	}
-	from := len(list.Store)
-	for b := range groups {
-		if groups[b].TypeNumber >= 0 {
-			w := e.nodes.Fleet.DeviceValueModel().OfType(groups[b].TypeNumber).Values
-			list.Store = append(list.Store,
-				devices.GroupValue{Before: w.DeviceValue(groups[b].Devices), After: w.DeviceValue(after[b].Devices)})
-		}
-	}
-	p.GroupValues = slices.Clip(list.Store[from:])
+	c.Devices.Fits.SetValues(p, e.nodes.Fleet.DeviceValueModel(), groups, after)
 	return p
 }

@@ -5,7 +5,6 @@ package taskclass
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -15,8 +14,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/rank"
 )
 
-// Class is the pending tasks with equal requests: what is found out about a node holds for all of them. The
-// classifier sets the requests, the preparer the filter and the terms; nothing changes these afterwards.
+// Class is the pending tasks with equal requests: what is found out about a node holds for all of them. The classifier
+// sets the requests, the preparer the filter and the terms. Nothing changes these afterwards, except that a decision
+// trace leaves out the nodes that it has listed, while it searches for the next.
 type Class struct {
 	Task     *cluster.Pending // one of the tasks
 	Group    *Group
@@ -28,7 +28,7 @@ type Class struct {
 	Ports    portDemand
 	Devices  deviceDemand
 	Images   imageDemand
-	// Excluded are nodes with an earlier attempt, penalized nodes where attempts failed.
+	// Excluded are nodes with an earlier attempt, Penalized nodes where attempts failed.
 	Excluded, Penalized []int32
 
 	Left     int  // undecided tasks
@@ -39,40 +39,6 @@ type Class struct {
 
 	Refusals []cluster.RefusalCount
 	Sentence string
-}
-
-// portDemand is the ports that the tasks of a class ask for.
-type portDemand struct {
-	Fixed           []int // ports that the tasks name
-	Doubled         int   // a port that they name twice, or 0
-	Auto, AutoFixed int   // ports to be assigned; fixed ports in the assignable range
-}
-
-// Any reports whether the tasks ask for a port.
-func (d *portDemand) Any() bool { return len(d.Fixed)+d.Auto > 0 }
-
-// add adds a port of the tasks; 0 is a port to be assigned.
-func (d *portDemand) add(port int) {
-	switch {
-	case port == 0:
-		d.Auto++
-	case slices.Contains(d.Fixed, port):
-		d.Doubled = port
-	default:
-		d.Fixed = append(d.Fixed, port)
-		if port >= cluster.FirstAutoPort && port <= cluster.LastAutoPort {
-			d.AutoFixed++
-		}
-	}
-}
-
-// deviceDemand is the devices that the tasks of a class ask for.
-type deviceDemand struct {
-	Requests       []cluster.DeviceRequest
-	UsesValueModel bool          // the value of devices counts in the ranks
-	Fits           *devices.Fits // nil until first used
-	// Lacking says, by node class, that it lacks the devices even when unused; nil without requests.
-	Lacking []bool
 }
 
 // needOf returns what a node must have free. For resources that are not asked for, a node may be overcommitted.

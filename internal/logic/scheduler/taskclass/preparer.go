@@ -84,14 +84,14 @@ func (r *Preparer) prepareDevices(c *Class) {
 		c.Devices.Fits, r.nodes.Buffer = r.fits.Of(c.Devices.Requests, c.Devices.UsesValueModel, r.nodes.Buffer)
 	}
 	all := c.Devices.Fits
-	if all.Deviceless == nil {
+	if all.Lacking == nil {
 		classes := r.nodes.Fleet.Catalog.Classes
-		all.Deviceless = make([]bool, len(classes))
+		all.Lacking = make([]bool, len(classes))
 		for i := range classes {
-			all.Deviceless[i] = !devices.MeetEach(classes[i].Like.Devices, c.Devices.Requests)
+			all.Lacking[i] = !devices.MeetEach(classes[i].Like.Devices, c.Devices.Requests)
 		}
 	}
-	c.Devices.Lacking = all.Deviceless
+	c.Devices.Lacking = all.Lacking
 }
 
 // prepareImages finds the nodes that have images of the class.
