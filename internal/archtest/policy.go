@@ -19,16 +19,52 @@ var layers = map[string][]string{
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {
 		"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/scheduler",
-		"internal/logic/watcher",
+		"internal/logic/scheduler/feasibility", "internal/logic/watcher",
 	},
-	"internal/logic/packing": {"internal/cluster"},
-	"internal/logic/scaler":  {"internal/cluster"},
-	"internal/logic/scheduler": {
-		"internal/cluster", "internal/logic/lifecycle", "internal/logic/packing", "internal/logic/watcher",
-		"internal/logic/reconciler",
+	"internal/logic/packing":          {"internal/cluster"},
+	"internal/logic/scaler":           {"internal/cluster"},
+	"internal/logic/scheduler/encode": {"internal/cluster"},
+	"internal/logic/scheduler/index":  {"internal/cluster"},
+	"internal/logic/scheduler/devices": {
+		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/encode",
+		"internal/logic/scheduler/index",
 	},
-	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
-	"internal/logic/rebalance": {"internal/cluster", "internal/logic/scheduler"},
+	"internal/logic/scheduler/fleet": {
+		"internal/cluster", "internal/logic/scheduler/devices", "internal/logic/scheduler/encode",
+		"internal/logic/scheduler/index",
+	},
+	"internal/logic/scheduler/feasibility": {
+		"internal/cluster", "internal/logic/scheduler/encode", "internal/logic/scheduler/fleet",
+	},
+	"internal/logic/scheduler/rank": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/index"},
+	"internal/logic/scheduler/taskclass": {
+		"internal/cluster", "internal/logic/scheduler/devices", "internal/logic/scheduler/feasibility",
+		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
+	},
+	"internal/logic/scheduler/evaluation": {
+		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/devices",
+		"internal/logic/scheduler/feasibility", "internal/logic/scheduler/fleet", "internal/logic/scheduler/index",
+		"internal/logic/scheduler/rank", "internal/logic/scheduler/taskclass",
+	},
+	"internal/logic/scheduler/cycle": {
+		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/devices",
+		"internal/logic/scheduler/evaluation", "internal/logic/scheduler/feasibility",
+		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
+		"internal/logic/scheduler/taskclass",
+	},
+	"internal/logic/scheduler/preemption": {
+		"internal/cluster", "internal/logic/scheduler/cycle", "internal/logic/scheduler/devices",
+		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
+		"internal/logic/scheduler/taskclass",
+	},
+	"internal/logic/scheduler": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/..."},
+	"internal/logic/advice": {
+		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
+		"internal/logic/scheduler/fleet",
+	},
+	"internal/logic/rebalance": {
+		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
+	},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.
@@ -238,7 +274,8 @@ var layers = map[string][]string{
 	"internal/apiserver/planning": {
 		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
-		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/store",
+		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
+		"internal/store",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // imageExecutor is the executor that runs images, and the one that suggestions add.
@@ -162,7 +163,7 @@ func constraintRemedies(c cluster.Constraint, number int, n *scheduler.Node) (al
 
 // loosen returns the constraint changed so that it lets the node in, and as few others as possible.
 func loosen(c cluster.Constraint, n *scheduler.Node) (cluster.Constraint, bool) {
-	v := scheduler.Value(n, c.Attribute)
+	v := n.Value(c.Attribute)
 	if v == "" {
 		return c, false
 	}
@@ -192,5 +193,5 @@ func loosen(c cluster.Constraint, n *scheduler.Node) (cluster.Constraint, bool) 
 	default:
 		return c, false
 	}
-	return c, scheduler.Matches(c, n)
+	return c, feasibility.Matches(c, n)
 }

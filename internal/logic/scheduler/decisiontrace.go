@@ -4,42 +4,46 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // maxAlternatives is how many nodes a decision trace lists beside the chosen one.
 const maxAlternatives = 3
 
-// Grounds returns decision traces: for each task the rank of its node, the best alternatives, and why node classes
-// refuse. The fleet must be the one that Schedule read. A trace looks at each node class once, or at each node if the
-// task's wishes name nodes. At most looks such steps are spent on all tasks; the traces returned are those of the first
-// tasks. The caller fills in At, Like and Before.
-func DecisionTraces(f *Fleet, tasks []cluster.Pending, nodes []string, looks int,
-	opts Options,
+// DecisionTraces returns decision traces: for each task the rank of its node, the best alternatives, and why node
+// classes refuse. The fleet must be the one that Schedule read. A trace takes a step for each node class, and one for
+// each node if the task's wishes name nodes. The traces of all tasks take no more than the given steps; later tasks get
+// no trace. The caller fills in At, Like and Before.
+func DecisionTraces(f *fleet.Fleet, tasks []cluster.Pending, nodes []string, steps int,
+	opts taskclass.Options,
 ) []cluster.DecisionTrace {
-	kinds := len(f.catalog.classes) - len(f.catalog.vacant)
-	tasks = slices.Clone(tasks[:min(len(tasks), looks/max(kinds, 1))])
+	classes := f.Catalog.InUse()
+	tasks = slices.Clone(tasks[:min(len(tasks), steps/max(classes, 1))])
 	if len(tasks) == 0 {
 		return nil
 	}
-	y := newCycle(f, tasks, opts)
-	y.order = make([]int32, len(tasks))
+	y := cycle.New(f, tasks, opts)
+	order := make([]int32, len(tasks))
 	for i := range tasks {
 		tasks[i].Gang = ""
-		y.order[i] = int32(i)
+		order[i] = int32(i)
 	}
-	y.classify(y.order)
-	y.makeRelationViews()
+	y.Start(order)
 	all := make([]cluster.DecisionTrace, 0, len(tasks))
 	for i := range tasks {
-		c := y.taskClassAt[i]
-		y.prepare(c)
-		if looks -= kinds; c.scansAll {
-			looks -= y.fleet.names.count
+		c := y.Classes.At[i]
+		y.Preparer.Prepare(c)
+		if steps -= classes; c.ScansAll {
+			steps -= f.Names.Count
 		}
-		if looks < 0 {
+		if steps < 0 {
 			break
 		}
-		g := y.traceDecision(c, nodes[i])
+		g := inquiry{y, c}.traceDecision(nodes[i])
 		g.Task, g.Attempt = tasks[i].Task, tasks[i].Attempt
 		all = append(all, g)
 	}
@@ -47,28 +51,29 @@ func DecisionTraces(f *Fleet, tasks []cluster.Pending, nodes []string, looks int
 }
 
 // traceDecision returns the decision trace of one task that was placed on a node.
-func (y *cycle) traceDecision(c *taskClass, node string) cluster.DecisionTrace {
-	g := cluster.DecisionTrace{Node: node, Nodes: y.fleet.names.count}
-	taken, found := y.fleet.search(node)
+func (x inquiry) traceDecision(node string) cluster.DecisionTrace {
+	c := x.c
+	g := cluster.DecisionTrace{Node: node, Nodes: x.Nodes.Fleet.Names.Count}
+	taken, found := x.Nodes.Fleet.Search(node)
 	if found {
-		g.Best = append(g.Best, y.scoredCandidate(c, taken))
+		g.Best = append(g.Best, x.scoredCandidate(taken))
 	} else {
 		taken = -1
 	}
-	if c.OnlyNode != "" { // no alternatives exist
+	if c.Task.OnlyNode != "" { // no alternatives exist
 		if g.Nodes > 1 {
-			g.Refusals = []cluster.RefusalCount{{Refusal: elsewhere(c), Nodes: g.Nodes - 1}}
+			g.Refusals = []cluster.RefusalCount{{Refusal: feasibility.Elsewhere(c.Task.OnlyNode), Nodes: g.Nodes - 1}}
 		}
 		return g
 	}
-	open := make([]int32, 0, len(c.filter.feasible))
-	for i := range y.fleet.catalog.classes {
-		kind := &y.fleet.catalog.classes[i]
-		others := kind.count
-		if found && y.fleet.loads[taken].class == int32(i) {
+	open := make([]int32, 0, len(c.Filter.Feasible))
+	for i := range x.Nodes.Fleet.Catalog.Classes {
+		class := &x.Nodes.Fleet.Catalog.Classes[i]
+		others := class.Count
+		if found && x.Nodes.Fleet.ClassOf(taken) == int32(i) {
 			others--
 		}
-		if r, refused := y.nodeClassRefusal(c, int32(i), taken); refused {
+		if r, refused := x.nodeClassRefusal(int32(i), taken); refused {
 			if others > 0 {
 				g.Refusals = tally(g.Refusals, r, others)
 			}
@@ -78,67 +83,70 @@ func (y *cycle) traceDecision(c *taskClass, node string) cluster.DecisionTrace {
 		g.More += others
 	}
 	slices.SortFunc(g.Refusals, byNodeCount)
-	y.addAlternatives(c, &g, taken, open)
+	x.addAlternatives(&g, taken, open)
 	return g
 }
 
 // nodeClassRefusal reports whether all nodes of a node class refuse the task class for one reason: their attributes,
 // the tasks near them, or missing room.
-func (y *cycle) nodeClassRefusal(c *taskClass, kind, taken int32) (r cluster.Refusal, refused bool) {
-	k := &y.fleet.catalog.classes[kind]
-	if k.count == 0 {
+func (x inquiry) nodeClassRefusal(class, taken int32) (r cluster.Refusal, refused bool) {
+	c := x.c
+	k := &x.Nodes.Fleet.Catalog.Classes[class]
+	if k.Count == 0 {
 		return r, true
 	}
-	if !c.filter.isFeasible[kind] {
-		code, about := nodeRefusal(c, &k.like, y.fleet.isPerNode)
+	if !c.Filter.IsFeasible[class] {
+		code, about := feasibility.Refusal(c.Task, c.Now, &k.Like, x.Nodes.Fleet.Catalog.Labels.IsPerNode)
 		return cluster.Refusal{Code: code, Detail: about}, true
 	}
-	q := query{need: c.need}
-	if !q.fits(y.fleet.catalog.trees[byFill][kind].maxFree) || c.isDynamic && c.refusesNodeClass(kind) ||
-		c.deviceless != nil && c.deviceless[kind] {
-		return y.emptiestRefusal(c, kind, taken), true
+	q := index.Query{Need: c.Need}
+	if !q.Fits(x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][class].MaxFree) || c.IsDynamic && c.RefusesNodeClass(class) ||
+		c.Devices.Lacking != nil && c.Devices.Lacking[class] {
+		return x.emptiestRefusal(class, taken), true
 	}
 	return r, false
 }
 
 // addAlternatives adds the best node beside the chosen one, and then the best of the node classes not listed yet.
-func (y *cycle) addAlternatives(c *taskClass, g *cluster.DecisionTrace, taken int32, open []int32) {
-	filter, excluded := c.filter, c.excluded
-	c.excluded = append(slices.Clip(excluded), taken)
-	left := &feasibilityFilter{
-		feasible: open, isFeasible: slices.Clone(filter.isFeasible), mask: filter.mask, penalized: filter.penalized,
-		perNode: filter.perNode, fine: filter.fine, nodes: filter.nodes,
+func (x inquiry) addAlternatives(g *cluster.DecisionTrace, taken int32, open []int32) {
+	c := x.c
+	filter, excluded := c.Filter, c.Excluded
+	c.Excluded = append(slices.Clip(excluded), taken)
+	left := &feasibility.Filter{
+		Feasible: open, IsFeasible: slices.Clone(filter.IsFeasible), Mask: filter.Mask, Penalized: filter.Penalized,
+		PerNode: filter.PerNode, Fine: filter.Fine, Nodes: filter.Nodes,
 	}
 	for range maxAlternatives {
-		c.filter, c.candidateHeaps = left, nil // heaps depend on the excluded nodes
-		slot := y.search(c)
-		c.filter, c.candidateHeaps = filter, nil
+		c.Filter, c.Found.CandidateHeaps = left, nil // heaps depend on the excluded nodes
+		slot := x.Search.ByTrees(c)
+		c.Filter, c.Found.CandidateHeaps = filter, nil
 		if slot < 0 {
 			break
 		}
-		g.Best = append(g.Best, y.scoredCandidate(c, slot))
+		g.Best = append(g.Best, x.scoredCandidate(slot))
 		g.More--
 		for _, named := range []int32{taken, slot} {
 			if named >= 0 {
-				kind := y.fleet.loads[named].class
-				left.feasible = slices.DeleteFunc(left.feasible, func(i int32) bool { return i == kind })
-				left.isFeasible[kind] = false
+				class := x.Nodes.Fleet.ClassOf(named)
+				left.Feasible = slices.DeleteFunc(left.Feasible, func(i int32) bool { return i == class })
+				left.IsFeasible[class] = false
 			}
 		}
 	}
-	c.excluded = excluded
+	c.Excluded = excluded
 }
 
 // emptiestRefusal returns why the emptiest node of a node class refuses, the chosen node aside.
-func (y *cycle) emptiestRefusal(c *taskClass, kind, taken int32) cluster.Refusal {
+func (x inquiry) emptiestRefusal(class, taken int32) cluster.Refusal {
+	c := x.c
 	r := cluster.Refusal{Code: cluster.ReasonConstraint}
-	for p := y.fleet.catalog.trees[byFill][kind].page; p != nil; p = p.children[0].page {
-		for i := range p.entries {
-			if slot := p.entries[i].slot; slot != taken || len(p.entries) == 1 {
-				return y.refusal(c, slot)
+	for p := x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][class].Page; p != nil; p = p.Children[0].Page {
+		for i := range p.Entries {
+			if slot := p.Entries[i].Slot; slot != taken || len(p.Entries) == 1 {
+				return x.Eval.Refusal(c, slot)
 			}
 		}
-		if p.children == nil {
+		if p.Children == nil {
 			break
 		}
 	}
@@ -146,9 +154,9 @@ func (y *cycle) emptiestRefusal(c *taskClass, kind, taken int32) cluster.Refusal
 }
 
 // scoredCandidate returns a node with the parts of its rank.
-func (y *cycle) scoredCandidate(c *taskClass, slot int32) cluster.Candidate {
-	v := cluster.Candidate{Node: y.fleet.name(slot)}
-	for _, p := range y.parts(c, slot) {
+func (x inquiry) scoredCandidate(slot int32) cluster.Candidate {
+	v := cluster.Candidate{Node: x.Nodes.Fleet.Name(slot)}
+	for _, p := range x.parts(slot) {
 		v.Parts = append(v.Parts, cluster.RankPart(p))
 	}
 	return v

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestDecisionTraceAgrees compares decision traces, which look at node classes, with Explain, which looks at each node.
+// TestDecisionTraceAgrees compares decision traces, which look at node classes, with Explain, which steps at each node.
 // The chosen node is the best of those listed, no unlisted node is better, and all nodes are accounted for.
 func TestDecisionTraceAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,15 +67,15 @@ func TestDecisionTraceAgrees(t *testing.T) {
 	})
 }
 
-// TestDecisionTracesAreBounded checks that traces spend no more looks than allowed.
+// TestDecisionTracesAreBounded checks that traces take no more steps than allowed.
 func TestDecisionTracesAreBounded(t *testing.T) {
 	f := benchFleet(600) // of 100 racks and zones, three sizes each
 	tasks := benchTasks(10, 10, "")
 	nodes := slices.Repeat([]string{"node-00000"}, len(tasks))
-	for looks, want := range map[int]int{0: 0, 299: 0, 300: 1, 3001: 10, 1 << 30: 10} {
-		got := scheduler.DecisionTraces(f, tasks, nodes, looks, scheduler.Options{})
+	for steps, want := range map[int]int{0: 0, 299: 0, 300: 1, 3001: 10, 1 << 30: 10} {
+		got := scheduler.DecisionTraces(f, tasks, nodes, steps, scheduler.Options{})
 		if len(got) != want {
-			t.Errorf("%d looks: traces of %d tasks, want %d", looks, len(got), want)
+			t.Errorf("%d steps: traces of %d tasks, want %d", steps, len(got), want)
 		}
 		for i := range got {
 			if got[i].Task != tasks[i].Task {
@@ -85,8 +85,8 @@ func TestDecisionTracesAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkGrounds measures cycles with and without decision traces.
-func BenchmarkGrounds(b *testing.B) {
+// BenchmarkDecisionTraces measures cycles with and without decision traces.
+func BenchmarkDecisionTraces(b *testing.B) {
 	for _, load := range []struct {
 		name  string
 		tasks []cluster.Pending
@@ -96,11 +96,11 @@ func BenchmarkGrounds(b *testing.B) {
 		{"singles", oddTasks(4096, cluster.StrategySpread)},
 	} {
 		f := benchFleet(5000)
-		for _, looks := range []int{0, 2048, 1 << 30} {
-			b.Run(fmt.Sprintf("%s/looks=%d", load.name, looks), func(b *testing.B) {
+		for _, steps := range []int{0, 2048, 1 << 30} {
+			b.Run(fmt.Sprintf("%s/steps=%d", load.name, steps), func(b *testing.B) {
 				for range b.N {
 					res := scheduler.Schedule(f, load.tasks, scheduler.Options{})
-					if looks == 0 {
+					if steps == 0 {
 						continue
 					}
 					var tasks []cluster.Pending
@@ -112,7 +112,7 @@ func BenchmarkGrounds(b *testing.B) {
 							tasks, nodes = append(tasks, p), append(nodes, pl.Node)
 						}
 					}
-					scheduler.DecisionTraces(f, tasks, nodes, looks, scheduler.Options{})
+					scheduler.DecisionTraces(f, tasks, nodes, steps, scheduler.Options{})
 				}
 			})
 		}

@@ -5,6 +5,11 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/packing"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
 // Verdict is one node's answer for a task: a refusal, or the parts of its rank.
@@ -35,25 +40,33 @@ type Part struct {
 	Points int64
 }
 
+// inquiry asks nodes about one task class, beside the turns of a cycle. The class must be prepared.
+type inquiry struct {
+	*cycle.Cycle
+	c *taskclass.Class
+}
+
+// inquire starts a cycle for one task, without its gang.
+func inquire(f *fleet.Fleet, p cluster.Pending, opts taskclass.Options) inquiry {
+	p.Gang = ""
+	y := cycle.New(f, []cluster.Pending{p}, opts)
+	y.Start([]int32{0})
+	return inquiry{y, y.Classes.At[0]}
+}
+
 // Explain asks every node about one task, in the order of node names. Unlike Schedule it also answers for held tasks,
 // and ignores the other members of a gang.
-func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
-	pending := []cluster.Pending{p}
-	pending[0].Gang = ""
-	y := newCycle(f, pending, opts)
-	y.order = []int32{0}
-	y.classify(y.order)
-	c := y.taskClassAt[0]
-	y.makeRelationViews()
-	wins := y.best(c)
-	y.prepare(c)
-	verdicts := make([]Verdict, 0, f.names.count)
-	for slot := range f.names.all {
-		v := Verdict{Node: f.name(slot), Wins: slot == wins}
-		if r := y.refusal(c, slot); r.Code != "" {
+func Explain(f *fleet.Fleet, p cluster.Pending, opts taskclass.Options) []Verdict {
+	x := inquire(f, p, opts)
+	wins := x.Search.Best(x.c)
+	x.Preparer.Prepare(x.c)
+	verdicts := make([]Verdict, 0, f.Names.Count)
+	for slot := range f.Names.All {
+		v := Verdict{Node: f.Name(slot), Wins: slot == wins}
+		if r := x.Eval.Refusal(x.c, slot); r.Code != "" {
 			v.Refusal = &r
 		} else {
-			v.Parts = y.parts(c, slot)
+			v.Parts = x.parts(slot)
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -61,33 +74,34 @@ func Explain(f *Fleet, p cluster.Pending, opts Options) []Verdict {
 }
 
 // parts returns the parts of a node's rank.
-func (y *cycle) parts(c *taskClass, slot int32) (list []Part) {
+func (x inquiry) parts(slot int32) (list []Part) {
+	c := x.c
 	add := func(name string, points int64) {
 		if points != 0 {
 			list = append(list, Part{name, points})
 		}
 	}
-	l := y.load(slot)
-	if slices.Contains(c.penalized, slot) {
+	l := x.Nodes.Load(slot)
+	if slices.Contains(c.Penalized, slot) {
 		add("failed", -1)
 	}
-	if c.filter.isPenalized(l.class) {
+	if c.Filter.IsPenalized(l.Class) {
 		add("avoid", -1)
 	}
-	y.wishParts(c, slot, add)
-	if c.affinity == cluster.AntiAffinityPrefer {
-		add("siblings", -int64(c.group.tasksOn(slot)))
+	x.wishParts(slot, add)
+	if c.Affinity == cluster.AntiAffinityPrefer {
+		add("siblings", -int64(c.Group.TasksOn(slot)))
 	}
-	add("worth", packing.NoLoss-int64(y.valueLoss(c, slot)))
-	more := y.shapeShares(c.demand)[y.fleet.catalog.classes[l.class].shape]
-	fill, tasks := int64(l.key[byFill]>>taskBits)+int64(more.fill()), int64(l.tasks)
-	if c.strategy == cluster.StrategyWhole {
-		level := int64(l.key[byBalance]>>levelShift) - balanceZero + int64(more.balance())
+	add("worth", packing.NoLoss-int64(x.Eval.ValueLoss(c, slot)))
+	more := x.Nodes.ShapeShares(c.Demand)[x.Nodes.Fleet.Catalog.Classes[l.Class].Shape]
+	fill, tasks := int64(l.Key[fleet.ByFill]>>index.TaskBits)+int64(more.Fill()), int64(l.Tasks)
+	if c.Strategy == cluster.StrategyWhole {
+		level := int64(l.Key[fleet.ByBalance]>>index.LevelShift) - index.BalanceZero + int64(more.Balance())
 		add("balance", -max(level, -level))
 	}
-	add("images", int64(c.imageBonus(c.present(slot))>>taskBits))
-	if c.strategy == cluster.StrategySpread {
-		add("fill", 3*parts-fill)
+	add("images", int64(c.Images.Bonus(c.Images.Present(slot))>>index.TaskBits))
+	if c.Strategy == cluster.StrategySpread {
+		add("fill", 3*index.Parts-fill)
 		add("tasks", -tasks)
 		return list
 	}
@@ -97,211 +111,35 @@ func (y *cycle) parts(c *taskClass, slot int32) (list []Part) {
 }
 
 // wishParts adds the points of each wish for the node.
-func (y *cycle) wishParts(c *taskClass, slot int32, add func(name string, points int64)) {
-	for _, a := range c.Placement.Affinities {
+func (x inquiry) wishParts(slot int32, add func(name string, points int64)) {
+	c := x.c
+	for _, a := range c.Task.Placement.Affinities {
 		if a.Weight == 0 {
 			a.Weight = cluster.DefaultWeight
 		}
-		if isCopy(&a) && Matches(a.Constraint, y.node(slot)) {
-			add("data", int64(a.Weight)*point)
-		} else if Matches(a.Constraint, y.node(slot)) {
-			add("affinity "+Text(a.Constraint), int64(a.Weight)*point)
+		if fleet.IsCopy(&a) && feasibility.Matches(a.Constraint, x.Nodes.Node(slot)) {
+			add("data", int64(a.Weight)*taskclass.Point)
+		} else if feasibility.Matches(a.Constraint, x.Nodes.Node(slot)) {
+			add("affinity "+feasibility.Text(a.Constraint), int64(a.Weight)*taskclass.Point)
 		}
 	}
-	for i := range c.spreads {
-		add("spread "+c.spreads[i].Attribute, y.spreadPart(c, &c.spreads[i], slot))
+	for i := range c.Spreads {
+		add("spread "+c.Spreads[i].Attribute, x.spreadPart(&c.Spreads[i], slot))
 	}
-	for i := range c.relations {
-		t := &c.relations[i]
-		add("relation "+relationText(&t.Relation), t.pointsFor(t.at(y, slot)))
+	for i := range c.Relations {
+		t := &c.Relations[i]
+		add("relation "+taskclass.RelationText(&t.Relation), t.PointsFor(t.At(&x.Nodes, slot)))
 	}
 }
 
 // spreadPart returns the points of one spread for a node.
-func (y *cycle) spreadPart(c *taskClass, t *spreadTerm, slot int32) int64 {
-	if t.view.table == nil {
-		part, wholes := y.nodePart(t, slot)
-		return spreadPoints(int64(t.Weight), int64(t.view.nodes[slot]), int64(c.Count), part, wholes)
+func (x inquiry) spreadPart(t *taskclass.SpreadTerm, slot int32) int64 {
+	c := x.c
+	if t.View.Table == nil {
+		part, wholes := x.Eval.NodePart(t, slot)
+		return taskclass.SpreadPoints(int64(t.Weight), int64(t.View.Nodes[slot]), int64(c.Task.Count), part, wholes)
 	}
-	v := t.view.table.of[y.load(slot).class]
-	return spreadPoints(int64(t.Weight), int64(t.view.values[v]), int64(c.Count), int64(t.parts[v]), int64(t.wholes))
-}
-
-// Blocker is one reason for which a node refuses a task.
-type Blocker struct {
-	cluster.Refusal
-	// Number is the index of the unmet demand: in the Constraints, Distinct, Spread or Relations of the task's
-	// placement, in its Devices, or in the node's Taints. It is -1 where no list exists, and where other tasks exclude
-	// this one.
-	Number int
-	// Least is the smallest bound of a distinct or a skew that the node would meet.
-	Least int
-}
-
-// Blockers returns, for each named node, all reasons for which it refuses the task; none if the node would take it. A
-// refusal gives only the first reason. Of ports and devices that are not free, only the first is returned. Like Explain
-// it considers the task alone. A node that the fleet lacks gets the code no-nodes.
-func Blockers(f *Fleet, p cluster.Pending, nodes []string, opts Options) [][]Blocker {
-	pending := []cluster.Pending{p}
-	pending[0].Gang = ""
-	y := newCycle(f, pending, opts)
-	y.order = []int32{0}
-	y.classify(y.order)
-	c := y.taskClassAt[0]
-	y.makeRelationViews()
-	y.prepare(c)
-	all := make([][]Blocker, len(nodes))
-	for i, name := range nodes {
-		slot, found := f.search(name)
-		if !found {
-			all[i] = []Blocker{{Refusal: cluster.Refusal{Code: cluster.ReasonNoNodes}, Number: -1}}
-			continue
-		}
-		all[i] = slices.Concat(nodeBlockers(c, y.node(slot)), y.placementBlockers(c, slot), y.roomBlockers(c, slot))
-		r := y.refusal(c, slot)
-		// The refusal is of a kind that the lists above do not cover.
-		if r.Code != "" && !slices.ContainsFunc(all[i], func(h Blocker) bool { return h.Refusal == r }) {
-			all[i] = append(all[i], Blocker{Refusal: r, Number: -1})
-		}
-	}
-	return all
-}
-
-// nodeBlockers returns the blockers that do not depend on other tasks: all that nodeRefusal checks, and Only.
-func nodeBlockers(c *taskClass, node *Node) (all []Blocker) {
-	add := func(code cluster.ReasonCode, detail string, number int) {
-		all = append(all, Blocker{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number})
-	}
-	if c.OnlyNode != "" && c.OnlyNode != node.Name {
-		all = append(all, Blocker{Refusal: elsewhere(c), Number: -1})
-	}
-	if node.State != cluster.NodeReady {
-		add(cluster.ReasonNodeNotReady, string(node.State), -1)
-	}
-	if node.Cordon && (node.Drain || !c.Daemon) {
-		add(cluster.ReasonCordoned, "", -1)
-	}
-	if c.Placement.Pool != "" && c.Placement.Pool != node.Pool {
-		add(cluster.ReasonPool, node.Pool, -1)
-	}
-	if about := reservedRefusal(c, node); about != "" {
-		add(cluster.ReasonReserved, about, -1)
-	}
-	for i, t := range node.Taints {
-		if t.Effect != cluster.TaintAvoid && !tolerated(c.Placement.Tolerations, t) {
-			add(cluster.ReasonTaint, taintText(t), i)
-		}
-	}
-	if lacksExecutor(c.Pending, node) {
-		add(cluster.ReasonNoExecutor, "", -1)
-	}
-	if lacks := cluster.LacksNetwork(node.Networks, c.Network); lacks != "" {
-		add(cluster.ReasonNetwork, lacks, -1)
-	}
-	for i, constraint := range c.Placement.Constraints {
-		if !Matches(constraint, node) {
-			add(constraintCode(&constraint), Text(constraint), i)
-		}
-	}
-	return all
-}
-
-// placementBlockers returns the blockers by tasks on the node or near it: unmet terms, anti-affinity, and an earlier
-// attempt.
-func (y *cycle) placementBlockers(c *taskClass, slot int32) (all []Blocker) {
-	add := func(code cluster.ReasonCode, detail string, number, least int) {
-		all = append(all, Blocker{Refusal: cluster.Refusal{Code: code, Detail: detail}, Number: number, Least: least})
-	}
-	near := c.group.tasksOn(slot)
-	if slices.Contains(c.excluded, slot) {
-		add(cluster.ReasonOldAttempt, "", -1, 0)
-	}
-	if c.affinity == cluster.AntiAffinityDemand && near > 0 {
-		add(cluster.ReasonAntiAffinity, "", -1, 0)
-	}
-	for i := range c.distincts {
-		t := &c.distincts[i]
-		if tasks := int(t.view.at(y, slot)); tasks >= t.Most {
-			add(cluster.ReasonDistinct, y.unmetTermDetail(c, cluster.ReasonDistinct, int64(i), slot), i, tasks+1)
-		}
-	}
-	for i := range c.spreads {
-		t := &c.spreads[i]
-		if t.MaxSkew == 0 {
-			continue
-		}
-		tasks, least := t.view.at(y, slot), y.minTasksOf(c, t)
-		if least < 0 || least > tasks { // the node is not feasible by itself: count it in all the same
-			least = tasks
-		}
-		if skew := int(tasks + 1 - least); skew > t.MaxSkew {
-			add(cluster.ReasonSkew, y.unmetTermDetail(c, cluster.ReasonSkew, int64(i), slot), i, skew)
-		}
-	}
-	for i := range c.relations {
-		if t := &c.relations[i]; !t.met(t.at(y, slot)) {
-			add(cluster.ReasonRelation, relationText(&t.Relation), i, 0)
-		}
-	}
-	for i := range c.exclusions {
-		if c.exclusions[i].at(y, slot) > 0 {
-			add(cluster.ReasonRelation, c.exclusions[i].text, -1, 0)
-		}
-	}
-	return all
-}
-
-// roomBlockers returns the blockers by what is free on the node.
-func (y *cycle) roomBlockers(c *taskClass, slot int32) (all []Blocker) {
-	add := func(r cluster.Refusal, number int) { all = append(all, Blocker{Refusal: r, Number: number}) }
-	free := y.load(slot).free()
-	codes := [...]cluster.ReasonCode{cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk}
-	for i, short := range [...]int64{
-		shortBy(int64(c.demand.CPU), int64(free.CPU)), shortBy(int64(c.demand.Memory), int64(free.Memory)),
-		shortBy(int64(c.demand.Disk), int64(free.Disk)),
-	} {
-		if short > 0 {
-			add(cluster.Refusal{Code: codes[i], Short: short}, -1)
-		}
-	}
-	if len(c.requests) > 0 {
-		devices := y.node(slot).Devices
-		if _, i, used := assign(devices, y.devicesOf(slot), c.requests); i >= 0 {
-			text, short := deviceText(devices, used, &c.requests[i])
-			number := slices.IndexFunc(c.Devices, func(r cluster.DeviceRequest) bool {
-				return sameRequest(wholeRequest(r), c.requests[i])
-			})
-			add(cluster.Refusal{Code: cluster.ReasonDevice, Detail: text, Short: int64(short)}, number)
-		}
-	}
-	if code, port := y.portRefusal(c, slot); code != "" {
-		add(cluster.Refusal{Code: code, Port: int(port)}, -1)
-	}
-	return all
-}
-
-// shortBy returns how much less is free than demanded; 0 for no demand.
-func shortBy(demand, free int64) int64 {
-	if demand == 0 {
-		return 0
-	}
-	return demand - free
-}
-
-// Value returns a node's value of an attribute, as constraints name it; "" if it has none.
-func Value(n *Node, name string) string { return valueOf(n, name) }
-
-// Concerns reports whether a relation of the task own selects the task other, whose owner has the labels.
-func Concerns(r cluster.Relation, own, other cluster.TaskID, labels cluster.Labels) bool {
-	r = wholeRelation(r, clusterOf(own))
-	return relationSelects(&r, clusterOf(other), labels)
-}
-
-// Held yields all reservations, in no order. The caller must not change the fleet meanwhile.
-func (f *Fleet) Held(yield func(Reservation) bool) {
-	for _, r := range f.held { // order-free: the caller sorts
-		if !yield(r) {
-			return
-		}
-	}
+	v := t.View.Table.Of[x.Nodes.Load(slot).Class]
+	tasks, part := int64(t.View.Values[v]), int64(t.Parts[v])
+	return taskclass.SpreadPoints(int64(t.Weight), tasks, int64(c.Task.Count), part, int64(t.Wholes))
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 )
 
 // world is a fleet as plain lists. Tests build fleets from it, and the model decides on it.
@@ -223,7 +225,7 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 			if _, about := w.folder(n, c); about {
 				code = cluster.ReasonVolume
 			}
-			return cluster.Refusal{Code: code, Detail: scheduler.Text(c)}
+			return cluster.Refusal{Code: code, Detail: feasibility.Text(c)}
 		}
 	}
 	if r := w.volumeRefusal(n, p); r.Code != "" {
@@ -292,7 +294,7 @@ func (w world) assign(n int, p cluster.Pending) map[string]int {
 			ports[port.Name] = port.Port
 		}
 	}
-	at := scheduler.FirstPort(p.Task, p.Attempt)
+	at := fleet.FirstPort(p.Task, p.Attempt)
 	for _, port := range p.Ports {
 		if port.Port != 0 {
 			continue

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // This file models wishes, and demands on other tasks.
@@ -220,7 +221,7 @@ func (w world) points(n int, p cluster.Pending) (sum int64) {
 		return int64(of) * 1000
 	}
 	for _, a := range p.Placement.Affinities {
-		if scheduler.Matches(a.Constraint, &w.nodes[n]) {
+		if feasibility.Matches(a.Constraint, &w.nodes[n]) {
 			sum += weight(a.Weight)
 		}
 	}

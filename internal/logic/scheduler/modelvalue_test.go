@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/packing"
+	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // This file models the value of devices. Package packing has its own tests: here only the calls count.
@@ -55,7 +56,7 @@ func (w world) devicesByValue(n int, p cluster.Pending) []cluster.DeviceUse {
 	}
 	own := map[string]cluster.DeviceUse{}
 	for _, q := range inTurn(p.Devices) {
-		values, models := w.valueModel.Of(q.Type)
+		values, models := valuesOf(w.valueModel, q.Type)
 		if values == nil {
 			return nil
 		}
@@ -160,7 +161,7 @@ func (w world) loss(n int, p cluster.Pending) uint64 {
 	}
 	free, lost := w.nodes[n].Capacity.Sub(w.used(n)), int64(0)
 	for _, kind := range []string{"gpu", "fpga"} {
-		values, models := w.valueModel.Of(kind)
+		values, models := valuesOf(w.valueModel, kind)
 		if values == nil {
 			continue
 		}
@@ -171,4 +172,13 @@ func (w world) loss(n int, p cluster.Pending) uint64 {
 		lost -= values.Value(&packing.Node{FreeCPU: left.CPU, FreeMemory: left.Memory, Devices: after})
 	}
 	return packing.Loss(lost)
+}
+
+// valuesOf returns the value model of one device type, and the models with numbers in it; nil if the type is unknown.
+func valuesOf(w *scheduler.ValueModel, kind string) (*packing.ValueModel, []string) {
+	i := w.Find(kind)
+	if i < 0 {
+		return nil, nil
+	}
+	return w.OfType(i).Values, w.OfType(i).Models
 }

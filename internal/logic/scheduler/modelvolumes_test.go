@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // drawVolumes draws a node's volumes, and the folders that it lends.
@@ -82,7 +83,7 @@ func (w world) matches(n int, c cluster.Constraint) bool {
 	if lent, about := w.folder(n, c); about {
 		return lent
 	}
-	return scheduler.Matches(c, &w.nodes[n])
+	return feasibility.Matches(c, &w.nodes[n])
 }
 
 // volumeRefusal returns the refusal of a node if the data of a task's volume is on other nodes.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -35,16 +37,16 @@ func TestSameAsModel(t *testing.T) {
 		want := w.decide(pending)
 		sameResult(t, "differs from the model", got, want)
 		sameResult(t, "differs from the model through rankings",
-			scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
+			scheduler.Schedule(f, pending, withRanking(true)), want)
 		sameResult(t, "differs from the model through trees",
-			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
-		f.SwitchFineLabel("zone")
+			scheduler.Schedule(f, pending, withRanking(false)), want)
+		f.SwitchFineLabels([]string{"zone"})
 		sameResult(t, "differs from the model with a fine label", scheduler.Schedule(f, pending, scheduler.Options{}),
 			want)
 		sameResult(t, "differs with a fine label through rankings",
-			scheduler.Schedule(f, pending, scheduler.WithRanking(true)), want)
+			scheduler.Schedule(f, pending, withRanking(true)), want)
 		sameResult(t, "differs with a fine label through trees",
-			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
+			scheduler.Schedule(f, pending, withRanking(false)), want)
 		placed += len(got.Placements)
 		refused += len(got.Waiting)
 		for _, waiting := range got.Waiting {
@@ -194,8 +196,8 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 		t.Fatalf("%s placed on %s, which has no executor for it", p.Task, pl.Node)
 	}
 	for _, c := range p.Placement.Constraints {
-		if !scheduler.Matches(c, &n) {
-			t.Fatalf("%s placed on %s against %s", p.Task, pl.Node, scheduler.Text(c))
+		if !feasibility.Matches(c, &n) {
+			t.Fatalf("%s placed on %s against %s", p.Task, pl.Node, feasibility.Text(c))
 		}
 	}
 	if len(pl.Ports) != len(p.Ports) {
@@ -332,7 +334,7 @@ func TestFleetByDifferences(t *testing.T) {
 		}
 		want := w.decide(pending)
 		sameResult(t, "kept by differences, through trees",
-			scheduler.Schedule(f, pending, scheduler.WithRanking(false)), want)
+			scheduler.Schedule(f, pending, withRanking(false)), want)
 		sameResult(t, "kept by differences", scheduler.Schedule(f, pending, scheduler.Options{}), want)
 		clone := f.Clone()
 		sameResult(t, "cloned", scheduler.Schedule(clone, pending, scheduler.Options{}), want)
@@ -353,8 +355,8 @@ func TestSameAsModelAtSize(t *testing.T) {
 		f := w.fleet()
 		for cycle, pending := range cycles {
 			got := scheduler.Schedule(f, pending, scheduler.Options{})
-			sameResult(t, "differs through rankings", scheduler.Schedule(f, pending, scheduler.WithRanking(true)), got)
-			sameResult(t, "differs through trees", scheduler.Schedule(f, pending, scheduler.WithRanking(false)), got)
+			sameResult(t, "differs through rankings", scheduler.Schedule(f, pending, withRanking(true)), got)
+			sameResult(t, "differs through trees", scheduler.Schedule(f, pending, withRanking(false)), got)
 			sameResult(t, "differs from the model", got, w.decide(pending))
 			for i := range got.Placements {
 				pl := &got.Placements[i]
@@ -428,4 +430,12 @@ func score(v scheduler.Verdict) []int64 {
 		s[at] += p.Points
 	}
 	return s
+}
+
+// withRanking returns options that force every task class to use a ranking, or to use the trees.
+func withRanking(always bool) scheduler.Options {
+	if always {
+		return scheduler.Options{Search: taskclass.SearchByRanking}
+	}
+	return scheduler.Options{Search: taskclass.SearchByTrees}
 }

@@ -24,74 +24,41 @@
 //   - devices are not free
 //   - a port is taken, or no port is left to assign
 //
-// Of the nodes that do not refuse, Schedule takes the best: rank.go defines the order.
+// Of the nodes that do not refuse, Schedule takes the best: package rank defines the order.
 //
 // The answer depends on the set of pending tasks and on the fleet. It never depends on the order in which either was
 // put together.
 //
-// # Device classes
+// # Packages
 //
-// A device class's tree follows Hilbert's curve through the plane of used CPU and used memory, 512 by 512 cells, and
-// fill within a cell, so a page of any height is a small part of the plane. Cost bounds come from the steps of the
-// value tables: the loss is linear between steps but for rounding. For a task and a class of more than one page, the
-// least of each step is computed once, in about 10 ns a step. Where nothing is short the bound is exact; otherwise all
-// nodes of equal loss would have to be scanned. An order by balance opened some 300 of 4,500 leaves for a task among
-// 100,000 nodes, and up to 1,000 for a small one: 2.7 ms instead of 0.12 ms. A label becomes coarse again at 128 values
-// with more than 32 nodes to each. Over a label that splits no classes, `=` and `in` look up the nodes of each value,
-// other constraints check nodes one by one, and spreads, distincts and relations count by node.
+// The packages below this one are its parts, the lower ones first:
+//
+//   - encode: keys of maps
+//   - index: nodes in the order of their names, and trees of nodes
+//   - devices: the choice of devices on a node, and their value
+//   - fleet: nodes, reservations and their indexes; the overlay of a cycle
+//   - feasibility: what a node alone decides
+//   - rank: the order of feasible nodes
+//   - taskclass: tasks with equal requests, and what they ask of the tasks around them
+//   - evaluation: one node's answer to one task class
+//   - cycle: the best node for a task, and its placement
+//   - preemption: which tasks end for others
 package scheduler
 
 import (
-	"cmp"
 	"slices"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
-
-// Options tune a cycle. The zero value is ready to use.
-type Options struct {
-	// Services and Jobs are the strategies of tasks whose owner names none. If they are empty, tasks that ask for
-	// devices use whole. Other tasks of services use spread, and other tasks of jobs binpack.
-	Services, Jobs cluster.Strategy
-
-	// Now decides which reservations have begun or ended. With the zero time none has begun.
-	Now time.Time
-
-	// ranking, for tests, forces one way of searching for all task classes: rankings above 0, trees below 0. At 0
-	// Schedule chooses by cost.
-	ranking int
-}
-
-// Placement is a task with the node that it should run on.
-type Placement struct {
-	// Pending is the task's index in the slice that Schedule was given.
-	Pending int
-	Task    cluster.TaskID
-	Node    string
-	// Ports maps each of the task's ports to its number on the node; nil for a task without ports.
-	Ports map[string]int
-	// Devices are the devices that the task uses, ordered by ID; nil for a task that asks for none.
-	Devices []cluster.DeviceUse
-}
-
-// Reservation returns what the placement of p reserves on its node, for Fleet.Reserve. The committer gives the UUID.
-func (pl *Placement) Reservation(p *cluster.Pending, uuid string) Reservation {
-	r := Reservation{
-		UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand,
-		Labels: p.Labels, Priority: p.Priority, Devices: pl.Devices, Away: awayOf(&p.Placement),
-	}
-	for _, port := range p.Ports {
-		r.Ports = append(r.Ports, pl.Ports[port.Name])
-	}
-	return r
-}
 
 // Result is what a cycle decided. Each pending task is in one of the two lists. Both lists are in the order of
 // decision: by priority, then the longer wait, then the task id. The members of a gang follow its first member. Tasks
 // that only fit after others were placed come last: a spread's maximum skew or a relation delayed them.
 type Result struct {
-	Placements []Placement
+	Placements []cycle.Placement
 	// Waiting tasks may share one slice of refusals: callers must not change it.
 	Waiting []cluster.Waiting
 }
@@ -100,12 +67,11 @@ type Result struct {
 // has priority 0, or that lacks something, is held. Refusals describe the fleet after the cycle's placements. Schedule
 // does not change the fleet, and may run concurrently with other readers of it. Task ids must be unique among the
 // pending tasks.
-func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
-	order, held := queue(pending)
-	y := newCycle(f, pending, opts)
-	y.order, y.placed = order, make([]Placement, 0, len(order))
-	y.classify(order) // 1. group equal requests
-	y.makeRelationViews()
+func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) Result {
+	order, held := cycle.Order(pending)
+	y := newPlacer(f, pending, opts)
+	y.placed = make([]cycle.Placement, 0, len(order))
+	y.Start(order) // 1. group equal requests
 
 	turns := make([]int32, len(order)) // 2. place the tasks in order
 	for i := range turns {
@@ -126,9 +92,10 @@ func Schedule(f *Fleet, pending []cluster.Pending, opts Options) Result {
 	for _, i := range waiting { // 3. explain why the others wait
 		w, found := y.gangWaiting[i]
 		if !found {
-			y.chargePromised(y.promisedRooms[i], -1) // a task's own promise must not count against it
-			w = y.explain(y.taskClassAt[i], y.task(i).Task)
-			y.chargePromised(y.promisedRooms[i], 1)
+			own := y.promises.rooms[i]
+			y.promises.charge(own, -1) // a task's own promise must not count against it
+			w = y.explain(y.Classes.At[i], y.Classes.Task(i).Task)
+			y.promises.charge(own, 1)
 		}
 		res.Waiting = append(res.Waiting, w)
 	}
@@ -156,29 +123,4 @@ func without(waiting, again, left []int32) []int32 {
 		}
 		return true
 	})
-}
-
-// queue returns the indices of the pending tasks in the order of placement, and the indices of the held tasks.
-func queue(pending []cluster.Pending) (order, held []int32) {
-	order = make([]int32, 0, len(pending))
-	for i := range pending {
-		if pending[i].Priority > 0 && pending[i].MissingDependency == "" {
-			order = append(order, int32(i))
-		} else {
-			held = append(held, int32(i))
-		}
-	}
-	urgency := func(i, j int32) int {
-		a, b := &pending[i], &pending[j]
-		if a.Priority != b.Priority {
-			return cmp.Compare(b.Priority, a.Priority)
-		}
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Task, b.Task)
-	}
-	slices.SortFunc(order, urgency)
-	slices.SortFunc(held, urgency)
-	return groupGangs(pending, order), held
 }

@@ -4,53 +4,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
-
-func TestNodeOf(t *testing.T) {
-	status := &cluster.NodeStatus{Name: "n1", Facts: cluster.Facts{
-		OS: "linux", Arch: "arm64", Kernel: "6.1.0", CPU: 2000, Memory: cluster.GiB, Disk: cluster.TiB,
-		Executors:     []cluster.ExecutorFact{{Name: "containerd", Version: "2.0"}, {Name: "process"}},
-		ReservedPorts: []int{22},
-		Labels:        cluster.Labels{"zone": "a", "rack": "7"},
-	}}
-	ready := &cluster.Node{Name: "n1", State: cluster.NodeReady}
-	full := scheduler.Node{
-		Name: "n1", State: cluster.NodeReady, Arch: "arm64", OS: "linux", Kernel: "6.1.0",
-		Executors:     []string{"containerd", "process"},
-		Labels:        cluster.Labels{"zone": "a", "rack": "7", cluster.LabelIsolation: cluster.IsolatesImages},
-		Capacity:      cluster.Demand{CPU: 2000, Memory: cluster.GiB, Disk: cluster.TiB},
-		ReservedPorts: []int{22},
-	}
-	overridden := full
-	overridden.Labels, overridden.Cordon = cluster.Labels{
-		"zone": "b", "rack": "7", "gpu": "1",
-		cluster.LabelIsolation: cluster.IsolatesImages,
-	}, true
-	for _, test := range []struct {
-		name   string
-		host   *cluster.Host
-		status *cluster.NodeStatus
-		want   scheduler.Node
-	}{
-		{"agent only", nil, status, full},
-		{
-			"operator's labels override",
-			&cluster.Host{Name: "n1", Cordon: true, Labels: cluster.Labels{"zone": "b", "gpu": "1"}}, status,
-			overridden,
-		},
-		{"no status", nil, nil, scheduler.Node{Name: "n1", State: cluster.NodeReady, Labels: cluster.Labels{}}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, scheduler.NodeOf(test.host, ready, test.status)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 func TestSentence(t *testing.T) {
 	type counts = []cluster.RefusalCount
@@ -232,5 +188,65 @@ func TestPlainProgramsWantTheirExecutor(t *testing.T) {
 				t.Errorf("it is told %q", res.Waiting[0].Sentence)
 			}
 		})
+	}
+}
+
+// A task with a network of its own goes only to nodes that offer it, and the others state what they lack. Other tasks
+// go anywhere.
+func TestNetworks(t *testing.T) {
+	f := scheduler.NewFleet()
+	node := func(name string, networks ...cluster.NetworkFact) scheduler.Node {
+		n := numaNode(name)
+		n.Networks = networks
+		return n
+	}
+	p := pinnedPending("web", 0, "")
+	decide := func(mode cluster.NetworkMode) string {
+		t.Helper()
+		p.Network = mode
+		res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
+		if len(res.Placements) == 1 {
+			return res.Placements[0].Node
+		}
+		if code := res.Waiting[0].Refusals[0].Code; code != cluster.ReasonNetwork {
+			t.Errorf("refused for %s", code)
+		}
+		blockers := scheduler.Blockers(f, p, []string{"a"}, scheduler.Options{})[0]
+		if len(blockers) != 1 || blockers[0].Code != cluster.ReasonNetwork {
+			t.Errorf("blockers %+v", blockers)
+		}
+		return res.Waiting[0].Sentence
+	}
+	f.SetNode(node("a"))
+	f.SetNode(node("b", cluster.NetworkFact{Mode: cluster.NetworkBridge, Lacks: "it has no plugins"},
+		cluster.NetworkFact{Mode: cluster.NetworkNone}))
+	for _, c := range []struct {
+		mode cluster.NetworkMode
+		want string
+	}{
+		{"", "a"},
+		{cluster.NetworkNone, "b"},
+		{
+			cluster.NetworkBridge,
+			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent is too old for it; " +
+				"upgrade the agent",
+		},
+	} {
+		if got := decide(c.mode); got != c.want {
+			t.Errorf("network %q: got %q, want %q", c.mode, got, c.want)
+		}
+	}
+	f.SetNode(node("b", cluster.NetworkFact{Mode: cluster.NetworkBridge}))
+	if got := decide(cluster.NetworkBridge); got != "b" {
+		t.Errorf("once b has the plugins: got %q, want b", got)
+	}
+	// Tasks that differ only in their networks are decided separately.
+	q := pinnedPending("web", 1, "")
+	p.Network = ""
+	q.Network = cluster.NetworkBridge
+	f.SetNode(node("b"))
+	if res := scheduler.Schedule(f, []cluster.Pending{p, q}, scheduler.Options{}); len(res.Placements) != 1 ||
+		len(res.Waiting) != 1 {
+		t.Errorf("got %+v, want one placed and the one with a network waiting", res)
 	}
 }

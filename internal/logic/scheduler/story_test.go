@@ -470,7 +470,7 @@ func readWish(p *cluster.Pending, key, value string) (err error) {
 	return err
 }
 
-// readConstraint reads the format of scheduler.Text.
+// readConstraint reads the format of feasibility.Text.
 func readConstraint(text string) cluster.Constraint {
 	f := strings.SplitN(text, " ", 3)
 	c := cluster.Constraint{Attribute: f[0], Op: cluster.ConstraintOp(f[1])}

@@ -1,0 +1,49 @@
+package scheduler
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/devices"
+	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/preemption"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
+)
+
+// The nouns of this package's functions, by the packages that define them.
+type (
+	// Node is what the scheduler knows of a node.
+	Node = fleet.Node
+	// Reservation is what one attempt of a task holds on a node.
+	Reservation = fleet.Reservation
+	// Fleet is the nodes of one domain with their reservations.
+	Fleet = fleet.Fleet
+	// Mix learns what arriving tasks ask of devices.
+	Mix = devices.Mix
+	// ValueModel is what the devices of a node are worth to the tasks that are likely to come.
+	ValueModel = devices.ValueModel
+	// Options tune a cycle.
+	Options = taskclass.Options
+	// Placement is a task with the node that it should run on.
+	Placement = cycle.Placement
+	// Blocker is one reason for which a node refuses a task.
+	Blocker = feasibility.Blocker
+	// PreemptInput is the input of Preempt, which does not change it.
+	PreemptInput = preemption.Input
+	// Victim is an attempt that may be ended for a task of higher priority.
+	Victim = preemption.Victim
+	// Preemption is a waiting task with the node where there will be room for it.
+	Preemption = preemption.Preemption
+)
+
+// NewFleet returns a fleet without nodes.
+func NewFleet() *Fleet { return fleet.New() }
+
+// NodeOf joins the records of a node. A host or status that does not exist is nil. A node without a status has no
+// capacity and no executor.
+func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) Node {
+	return fleet.NodeOf(host, node, status)
+}
+
+// Preempt selects tasks of lower priority that should end so that waiting tasks find places. See package preemption.
+func Preempt(in PreemptInput, opts Options) []Preemption { return preemption.Preempt(in, opts) }

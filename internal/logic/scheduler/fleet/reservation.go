@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Reservation is what one attempt of a task holds on a node, from its placement until nothing of it is left there.
+type Reservation struct {
+	// UUID is that of the attempt, or another text that is unique among reservations. A task may have several attempts
+	// that hold room (P6.3).
+	UUID string
+	Task cluster.TaskID
+	// Definition is what the attempt runs. If it is unknown, the attempt counts with the tasks of its own generation.
+	// It does so only while all waiting tasks of its version are of that generation.
+	Definition cluster.Ref
+	Node       string
+	Demand     cluster.Demand
+	// Ports are the port numbers that the attempt holds on the node.
+	Ports []int
+	// Labels are the owner's labels, which relations select by. Priority is the task's.
+	Labels   cluster.Labels
+	Priority int
+	// Devices are the devices that the attempt holds.
+	Devices []cluster.DeviceUse
+	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
+	Away []cluster.Relation
+}
+
+// ClusterOf returns the cluster in a task's id.
+func ClusterOf(id cluster.TaskID) string {
+	name, _, _ := strings.Cut(string(id), ".")
+	return name
+}
+
+// TasksOf returns the name under which a task is counted. With a known definition of a service it is
+// <cluster>.<service>, and the generation is returned apart. For a step of a job, and for an unknown definition, it is
+// the task's id without its index.
+func TasksOf(id cluster.TaskID, definition cluster.Ref) (tasks string, generation uint64, known cluster.Ref) {
+	tasks = WithoutIndex(id)
+	if definition.Name == "" {
+		return tasks, 0, cluster.Ref{}
+	}
+	dot := strings.LastIndexByte(tasks, '.')
+	if dot < 0 {
+		return tasks, 0, cluster.Ref{}
+	}
+	for _, c := range []byte(tasks[dot+1:]) {
+		if c < '0' || c > '9' { // a step
+			return tasks, 0, cluster.Ref{}
+		}
+		generation = generation*10 + uint64(c-'0')
+	}
+	return tasks[:dot], generation, definition
+}
+
+// WithoutIndex returns a task's id without its index.
+func WithoutIndex(id cluster.TaskID) string {
+	if dot := strings.LastIndexByte(string(id), '.'); dot >= 0 {
+		return string(id[:dot])
+	}
+	return string(id)
+}

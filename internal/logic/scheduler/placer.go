@@ -1,0 +1,61 @@
+package scheduler
+
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
+)
+
+// placer gives pending tasks their turns, the most urgent first. A task takes the best node at its turn and is not
+// moved again; a gang gets places for at least its size or gives all of them back.
+type placer struct {
+	*cycle.Cycle
+	promises    promises
+	placed      []cycle.Placement
+	placedAt    []cycle.PlacedTask
+	gangWaiting map[int32]cluster.Waiting // by position in the order; only members of gangs
+}
+
+func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) placer {
+	y := cycle.New(f, pending, opts)
+	return placer{Cycle: y, promises: promises{Cycle: y}}
+}
+
+// run gives tasks their turns, by position in the order of decision. It returns the tasks that wait.
+func (y *placer) run(positions []int32) (waiting []int32) {
+	for len(positions) > 0 {
+		gang := y.Classes.Task(positions[0]).Gang
+		members := 1
+		for gang != "" && members < len(positions) && y.Classes.Task(positions[members]).Gang == gang {
+			members++
+		}
+		before := len(waiting)
+		y.promises.release(positions[:members]...)
+		if gang == "" {
+			if !y.turn(positions[0]) {
+				waiting = append(waiting, positions[0])
+			}
+		} else {
+			waiting = append(waiting, y.runGang(positions[:members])...)
+		}
+		y.promises.reserve(waiting[before:])
+		positions = positions[members:]
+	}
+	return waiting
+}
+
+// turn places the task at a position, if a node is feasible.
+func (y *placer) turn(position int32) bool {
+	c := y.Classes.At[position]
+	slot := y.promises.nodeFor(c)
+	if slot < 0 {
+		slot = y.Search.Best(c)
+	}
+	if slot >= 0 {
+		y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[position])))
+		y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: position, Slot: slot})
+	}
+	y.FinishTask(c)
+	return slot >= 0
+}

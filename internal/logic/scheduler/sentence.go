@@ -1,0 +1,114 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
+)
+
+// Sentence returns the refusals as text for people, in their order: "3 nodes: memory short by 200 MiB; 1 node: port
+// 8080 taken". A shortage is the least among the nodes. Refusals that do not concern nodes have no number.
+func Sentence(refusals []cluster.RefusalCount) string {
+	var b strings.Builder
+	for i, r := range refusals {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		switch r.Nodes {
+		case 0:
+		case 1:
+			b.WriteString("1 node: ")
+		default:
+			fmt.Fprintf(&b, "%d nodes: ", r.Nodes)
+		}
+		b.WriteString(phrase(r.Refusal))
+	}
+	return b.String()
+}
+
+// phrase returns one refusal as text.
+func phrase(r cluster.Refusal) string {
+	switch r.Code {
+	case cluster.ReasonNoNodes:
+		return "no node has joined yet"
+	case cluster.ReasonHold:
+		return "on hold: its priority is 0"
+	case cluster.ReasonNodeNotReady:
+		return "not ready (" + r.Detail + ")"
+	case cluster.ReasonNoExecutor:
+		return "no executor that can run it"
+	case cluster.ReasonConstraint:
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
+			return "its agent hands out no secrets: it is of an older build, or the machine has no folder " +
+				"in memory for them"
+		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelServices) {
+			return "its agent does not know how to follow the addresses of services: it is of an older " +
+				"build, upgrade it"
+		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
+			return "its agent fetches no artifacts: it is of an older build; upgrade the agent"
+		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
+			return "it cannot keep programs apart, which isolation required demands; `berth node status " +
+				"NODE` tells what it lacks"
+		}
+		return r.Detail + " not met"
+	case cluster.ReasonSecret:
+		return r.Detail
+	case cluster.ReasonPool:
+		if r.Detail == "" {
+			return "of no pool"
+		}
+		return "of pool " + r.Detail
+	case cluster.ReasonReserved, cluster.ReasonVolume, cluster.ReasonNetwork:
+		return r.Detail
+	case cluster.ReasonTaint:
+		return "taint " + r.Detail + " not tolerated"
+	case cluster.ReasonDistinct:
+		return "enough of its tasks run where " + r.Detail
+	case cluster.ReasonSkew:
+		return "more of its tasks run where " + r.Detail + " than the spread allows"
+	case cluster.ReasonRelation:
+		if strings.HasPrefix(r.Detail, taskclass.ExclusionPrefix) {
+			return r.Detail
+		}
+		return r.Detail + " not met"
+	case cluster.ReasonGang:
+		return "its gang waits: " + r.Detail
+	case cluster.ReasonOldAttempt:
+		return "an earlier attempt still stands there"
+	case cluster.ReasonAntiAffinity:
+		return "another of its tasks runs there"
+	case cluster.ReasonShortCPU:
+		return "CPU short by " + cpuText(cluster.MilliCPU(r.Short))
+	case cluster.ReasonShortMemory:
+		return "memory short by " + cluster.Bytes(r.Short).String()
+	case cluster.ReasonShortDisk:
+		return "disk short by " + cluster.Bytes(r.Short).String()
+	case cluster.ReasonDevice:
+		if r.Short > 0 {
+			return fmt.Sprintf("%s: short by %d", r.Detail, r.Short)
+		}
+		return r.Detail
+	case cluster.ReasonPort:
+		return fmt.Sprintf("port %d taken", r.Port)
+	case cluster.ReasonPortsSpent:
+		return "no port left to assign"
+	default:
+		return string(r.Code)
+	}
+}
+
+// cpuText returns an amount of CPU as text: whole CPUs as a number, others in thousandths.
+func cpuText(m cluster.MilliCPU) string {
+	switch {
+	case m == 1000:
+		return "1 CPU"
+	case m%1000 == 0:
+		return m.String() + " CPUs"
+	}
+	return m.String()
+}

@@ -1,0 +1,148 @@
+package taskclass
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/devices"
+	"github.com/berthd/berth/internal/logic/scheduler/fleet"
+	"github.com/berthd/berth/internal/logic/scheduler/index"
+)
+
+// Classifier groups the pending tasks of a cycle by equal requests, and the classes by anti-affinity group.
+type Classifier struct {
+	nodes   *fleet.Overlay
+	opts    Options
+	Pending []cluster.Pending
+	Order   []int32           // indices into pending, in the order of decision
+	At      []*Class          // by position in order
+	List    []*Class          // in the order of their first tasks
+	Groups  map[string]*Group // by the name that fleet.TasksOf returns
+}
+
+// NewClassifier returns a classifier of pending tasks, with the constraints and affinities that their volumes add.
+func NewClassifier(nodes *fleet.Overlay, pending []cluster.Pending, opts Options) Classifier {
+	pending = nodes.Fleet.Volumes.Constrain(pending, nodes.Fleet.Name)
+	return Classifier{nodes: nodes, Pending: pending, opts: opts, Groups: map[string]*Group{}}
+}
+
+// Task returns the task at a position in the order of decision.
+func (k *Classifier) Task(position int32) *cluster.Pending { return &k.Pending[k.Order[position]] }
+
+// Classify sets the order of decision and finds the class of each task. Tasks with equal requests are mostly adjacent.
+func (k *Classifier) Classify(order []int32) {
+	k.Order = order
+	k.At = make([]*Class, len(order))
+	var last *Class
+	var prefix string // the id of its tasks without the index
+	for i, p := range order {
+		task := &k.Pending[p]
+		own := fleet.WithoutIndex(task.Task)
+		if last == nil || task.Promised != "" || own != prefix || task.Restarted != last.Task.Restarted ||
+			task.Definition != last.Task.Definition || !alike(task, last.Task) {
+			last, prefix = k.classOf(task), own
+		}
+		last.Left++
+		last.Group.Left++
+		k.At[i] = last
+	}
+}
+
+// classOf returns the class of the task in its group, and adds one if there is none. A task for one node, or with a
+// promise, has a class of its own.
+func (k *Classifier) classOf(p *cluster.Pending) *Class {
+	tasks, _, _ := fleet.TasksOf(p.Task, p.Definition)
+	g := k.Groups[tasks]
+	for g != nil && !sameVersion(p, g.classes[0].Task) {
+		g = g.Next
+	}
+	if g == nil {
+		g = &Group{Next: k.Groups[tasks]}
+		k.Groups[tasks] = g
+	}
+	if p.OnlyNode == "" && p.Promised == "" {
+		for _, c := range g.classes {
+			if alike(p, c.Task) {
+				return c
+			}
+		}
+	}
+	c := k.newClass(p)
+	c.Group = g
+	g.classes = append(g.classes, c)
+	g.hasDemand = g.hasDemand || c.Affinity == cluster.AntiAffinityDemand
+	g.IsCounted = g.IsCounted || c.Affinity != cluster.AntiAffinityNone ||
+		len(p.Placement.Distinct)+len(p.Placement.Spread) > 0
+	k.List = append(k.List, c)
+	return c
+}
+
+func (k *Classifier) newClass(p *cluster.Pending) *Class {
+	c := &Class{Task: p, Now: k.opts.Now, Demand: index.Clamp(p.Demand), Affinity: p.Placement.AntiAffinity}
+	c.Strategy = k.opts.Strategy(p)
+	c.Devices.UsesValueModel = k.nodes.Fleet.DeviceValueModel() != nil &&
+		(p.Placement.Strategy == "" || c.Strategy == cluster.StrategyWhole)
+	if c.Affinity == "" {
+		c.Affinity = cluster.AntiAffinityNone
+		if c.Strategy == cluster.StrategySpread {
+			c.Affinity = cluster.AntiAffinityPrefer
+		}
+	}
+	c.Need = needOf(c.Demand)
+	for i := range p.Ports {
+		c.Ports.add(p.Ports[i].Port)
+	}
+	if len(p.Devices) > 0 {
+		c.Devices.Requests = devices.Requests(p.Devices)
+	}
+	c.Excluded, c.Penalized = k.nodes.Slots(p.ExcludedNodes), k.nodes.Slots(p.PenalizedNodes)
+	return c
+}
+
+// alike reports whether two tasks of one group have equal requests.
+func alike(a, b *cluster.Pending) bool {
+	return a.Demand == b.Demand &&
+		a.NeedsImage == b.NeedsImage && a.Plain == b.Plain && a.Network == b.Network &&
+		a.Owner.Kind == b.Owner.Kind &&
+		a.Placement.Strategy == b.Placement.Strategy &&
+		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
+		a.Daemon == b.Daemon && a.OnlyNode == b.OnlyNode && a.TimeLimit == b.TimeLimit &&
+		a.Placement.Reservation == b.Placement.Reservation && a.Promised == b.Promised && a.Count == b.Count &&
+		a.Gang == b.Gang &&
+		a.Placement.Pool == b.Placement.Pool && maps.Equal(a.Labels, b.Labels) &&
+		samePlacement(&a.Placement, &b.Placement) &&
+		len(a.Ports) == len(b.Ports) && len(a.ExcludedNodes) == len(b.ExcludedNodes) &&
+		len(a.PenalizedNodes) == len(b.PenalizedNodes) &&
+		slices.Equal(a.Images, b.Images) && len(a.Devices) == len(b.Devices) &&
+		len(a.Placement.Constraints) == len(b.Placement.Constraints) &&
+		// Most tasks have none of these lists.
+		(len(a.Devices)+len(a.Ports)+len(a.ExcludedNodes)+len(a.PenalizedNodes)+len(a.Placement.Constraints) == 0 ||
+			alikeInLists(a, b))
+}
+
+func alikeInLists(a, b *cluster.Pending) bool {
+	return slices.EqualFunc(a.Devices, b.Devices, devices.SameRequest) &&
+		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.ExcludedNodes, b.ExcludedNodes) &&
+		slices.Equal(a.PenalizedNodes, b.PenalizedNodes) &&
+		slices.EqualFunc(a.Placement.Constraints, b.Placement.Constraints, sameConstraint)
+}
+
+// samePlacement compares the lists that most placements leave empty.
+func samePlacement(a, b *cluster.Placement) bool {
+	if len(a.Affinities)+len(b.Affinities)+len(a.Spread)+len(b.Spread)+len(a.Relations)+len(b.Relations)+
+		len(a.Distinct)+len(b.Distinct)+len(a.Tolerations)+len(b.Tolerations) == 0 {
+		return true
+	}
+	return slices.EqualFunc(a.Affinities, b.Affinities, func(a, b cluster.Affinity) bool {
+		return a.Weight == b.Weight && sameConstraint(a.Constraint, b.Constraint)
+	}) && slices.EqualFunc(a.Spread, b.Spread, func(a, b cluster.Spread) bool {
+		return a.Attribute == b.Attribute && a.Weight == b.Weight && a.MaxSkew == b.MaxSkew &&
+			slices.Equal(a.Targets, b.Targets)
+	}) && slices.EqualFunc(a.Relations, b.Relations, cluster.Relation.Equal) && slices.Equal(a.Distinct, b.Distinct) &&
+		slices.Equal(a.Tolerations, b.Tolerations)
+}
+
+func sameConstraint(a, b cluster.Constraint) bool {
+	return a.Attribute == b.Attribute && a.Op == b.Op && a.Value == b.Value && slices.Equal(a.Values, b.Values)
+}
