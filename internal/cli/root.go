@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/apply"
-	"github.com/berthd/berth/internal/cli/look"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/operator"
+	"github.com/berthd/berth/internal/cli/query"
 	"github.com/berthd/berth/internal/cli/rebalance"
 	"github.com/berthd/berth/internal/cli/resource"
 	"github.com/berthd/berth/internal/cli/service"
@@ -101,9 +101,9 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
 		apply.NewValidateCommand(sess),
 		wait.NewWaitCommand(sess))
-	add("look", look.NewStatusCommand(sess), look.NewPsCommand(sess), look.NewExplainCommand(sess),
-		stream.NewLogsCommand(sess), look.NewEventsCommand(sess),
-		look.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
+	add("look", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
+		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
+		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
 		service.NewRestartCommand(sess),
 		service.NewRolloutCommand(sess), service.NewPromoteCommand(sess), rebalance.NewRebalanceCommand(sess),
