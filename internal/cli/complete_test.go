@@ -12,7 +12,7 @@ import (
 )
 
 // named are the words by which the first line of a command's help says that it takes a name which a server knows.
-var named = regexp.MustCompile(
+var namedPattern = regexp.MustCompile(
 	`\b(SERVICE|TASK|NODE|JOB|CRON|OBJECT|SERVER|TOKEN|POOL|DEFINITION|KIND/NAME|NAME/|/NAME|NAME\.\.\.|ID)\b`)
 
 // TestEveryNameIsCompleted walks all commands: an argument or a flag that names something which a server knows
@@ -28,7 +28,7 @@ func TestEveryNameIsCompleted(t *testing.T) {
 			if c.Name() == "help" || strings.Contains(c.CommandPath(), "completion") || c.Hidden {
 				continue
 			}
-			if named.MatchString(strings.TrimPrefix(c.Use, c.Name())) && !strings.Contains(c.Use, "-") {
+			if namedPattern.MatchString(strings.TrimPrefix(c.Use, c.Name())) && !strings.Contains(c.Use, "-") {
 				if found++; c.ValidArgsFunction == nil {
 					t.Errorf("%s takes a name and completes none: %s", c.CommandPath(), c.Use)
 				}

@@ -33,11 +33,11 @@ const (
 )
 
 // plantedWorld holds each secret in several places.
-func plantedWorld() clitest.World {
+func plantedState() clitest.State {
 	join := "t1." + secretToken + "." + strings.Repeat("0a", 32)
 	message := "login failed for " + secretEnv + " at https://" + secretURL +
 		"@db.example/ with Authorization: Bearer " + secretBearer
-	return clitest.World{
+	return clitest.State{
 		Definitions: []api.TaskDefinition{{Name: "web", Version: 1, Containers: []cluster.Container{{
 			Name: "main", Command: []string{"app", "--password", secretFlag},
 			Args:  []string{"--db-token=" + secretArgument, "--verbose"},
@@ -67,7 +67,7 @@ func plantedWorld() clitest.World {
 func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 	f := clitest.NewFake()
 	defer f.Close()
-	f.Worlds = []clitest.World{plantedWorld()}
+	f.States = []clitest.State{plantedState()}
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	var out, faults strings.Builder
 	a := session.New(nil, &out, &faults)

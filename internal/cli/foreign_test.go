@@ -13,7 +13,7 @@ func TestForeignWords(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
 	root := newRootCommand(session.New(strings.NewReader(""), io.Discard, &stderr))
-	for word, command := range session.ForeignWords() {
+	for word, command := range session.Synonyms() {
 		found, rest, err := root.Find(strings.Fields(command))
 		if err != nil || len(rest) > 0 || found.CommandPath() != "berth "+command {
 			t.Errorf("%s leads to %q, which is no command: %v", word, command, err)

@@ -30,12 +30,12 @@ func reference(root *cobra.Command) []byte {
 	b.WriteString("# Commands\n\nGenerated from the program; `make generate` writes it anew.\n\n```\n" + root.Long +
 		"\n```\n\n")
 	b.WriteString("Flags of all commands:\n\n")
-	flagTable(&b, root.PersistentFlags())
-	referenceOf(&b, root)
+	writeFlagTable(&b, root.PersistentFlags())
+	writeCommands(&b, root)
 	return b.Bytes()
 }
 
-func referenceOf(b *bytes.Buffer, parent *cobra.Command) {
+func writeCommands(b *bytes.Buffer, parent *cobra.Command) {
 	for _, c := range parent.Commands() {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			continue
@@ -50,13 +50,13 @@ func referenceOf(b *bytes.Buffer, parent *cobra.Command) {
 			if c.Example != "" {
 				b.WriteString("```\n" + strings.Trim(c.Example, "\n") + "\n```\n\n")
 			}
-			flagTable(b, c.LocalNonPersistentFlags())
+			writeFlagTable(b, c.LocalNonPersistentFlags())
 		}
-		referenceOf(b, c)
+		writeCommands(b, c)
 	}
 }
 
-func flagTable(b *bytes.Buffer, flags *pflag.FlagSet) {
+func writeFlagTable(b *bytes.Buffer, flags *pflag.FlagSet) {
 	rows := 0
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {

@@ -49,7 +49,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          sess.Group,
+		RunE:          sess.RunGroup,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := session.CheckFlags(cmd); err != nil {
 				return err
@@ -62,7 +62,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	root.SetErr(sess.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the command is wrong before the flag is
-			return sess.Group(cmd, args)
+			return sess.RunGroup(cmd, args)
 		}
 		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
 			strings.HasSuffix(err.Error(), "'f' in -f") {
@@ -71,7 +71,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 				Message: "give the file without -f: " + cmd.CommandPath() + " FILE",
 			}
 		}
-		return &session.UsageError{Command: cmd.CommandPath(), Message: session.WrongFlag(cmd, err)}
+		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
 		"address of a server, https://host:port, http://host:port or unix:///path; several stand for each "+
@@ -84,11 +84,11 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		"SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
 		"how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
-	session.CompleteFlag(root, "output",
+	session.RegisterCompletion(root, "output",
 		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
 			cobra.ShellCompDirectiveNoFileComp))
-	session.CompleteFlag(root, "addr", cobra.NoFileCompletions)
-	session.CompleteFlag(root, "ca-hash", cobra.NoFileCompletions)
+	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
+	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
 		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
@@ -119,7 +119,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		operator.NewOperatorCommand(sess))
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
 	addExamples(root, commandExamples())
-	topics(sess, root)
+	checkTopics(sess, root)
 	return root
 }
 
@@ -131,7 +131,7 @@ func Run(ctx context.Context, sess *session.Session, args []string) int {
 }
 
 // topics has the commands of cobra's own, help and completion, refuse what they do not know as all others do.
-func topics(sess *session.Session, root *cobra.Command) {
+func checkTopics(sess *session.Session, root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -144,13 +144,13 @@ func topics(sess *session.Session, root *cobra.Command) {
 					if found == nil {
 						found = root
 					}
-					return sess.Group(found, rest)
+					return sess.RunGroup(found, rest)
 				}
 				found.InitDefaultHelpFlag()
 				return found.Help()
 			}
 		case "completion":
-			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, sess.Group
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, sess.RunGroup
 			for _, shell := range cmd.Commands() {
 				shell.Args = session.Arguments(0, 0, "")
 			}

@@ -23,7 +23,7 @@ import (
 )
 
 // saved returns the snapshot of a store with these records, by their keys.
-func saved(t *testing.T, records map[string]any) []byte {
+func encodeSnapshot(t *testing.T, records map[string]any) []byte {
 	t.Helper()
 	e, err := etcd.Open(t.Context(), etcd.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	if err != nil {
@@ -49,7 +49,7 @@ func saved(t *testing.T, records map[string]any) []byte {
 }
 
 // small are a leader and a machine with room for two tasks of a CPU.
-func small() map[string]any {
+func smallDomain() map[string]any {
 	prefix := store.Prefix(store.DefaultPrefix)
 	taken := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	return map[string]any{
@@ -67,8 +67,8 @@ func small() map[string]any {
 // TestReadSnapshot reads snapshots back, and what is none.
 func TestReadSnapshot(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	want := small()
-	whole := saved(t, want)
+	want := smallDomain()
+	whole := encodeSnapshot(t, want)
 	records, info, err := etcd.ReadSnapshot(bytes.NewReader(whole))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestReadSnapshot(t *testing.T) {
 		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-sha256.Size],
 		"damaged":                             flipped,
 		"not a snapshot":                      []byte("sn,cpu_milli\n"),
-		"not a snapshot, of the right length": hashed(bytes.Repeat([]byte{7}, 1000*512)),
+		"not a snapshot, of the right length": appendHash(bytes.Repeat([]byte{7}, 1000*512)),
 	} {
 		records, _, err := etcd.ReadSnapshot(bytes.NewReader(data))
 		if !errors.Is(err, store.ErrInvalid) || len(records) > 0 {
@@ -109,7 +109,7 @@ func TestReadSnapshot(t *testing.T) {
 }
 
 // hashed puts the hash behind data, as a snapshot has it.
-func hashed(data []byte) []byte {
+func appendHash(data []byte) []byte {
 	sum := sha256.Sum256(data)
 	return append(data, sum[:]...)
 }
@@ -124,8 +124,8 @@ func TestSimulateFromSnapshots(t *testing.T) {
 		}
 		return path
 	}
-	whole := saved(t, small())
-	newer := small()
+	whole := encodeSnapshot(t, smallDomain())
+	newer := smallDomain()
 	newer[store.Prefix(store.DefaultPrefix).Node("n1")] = []byte(`{"v":99,"name":"n1"}`)
 	trace := "swf:" + write("queue.swf",
 		[]byte("; MaxProcs: 3\n1 0 0 60 2 -1 -1 2 60 -1 1 1\n2 10 0 60 1 -1 -1 1 60 -1 1 1\n"))
@@ -182,7 +182,7 @@ func TestSimulateFromSnapshots(t *testing.T) {
 			"text: it is no snapshot, or is cut short",
 		},
 		"of a newer build": {
-			[]string{"--snapshot", write("newer", saved(t, newer)), "--trace", trace},
+			[]string{"--snapshot", write("newer", encodeSnapshot(t, newer)), "--trace", trace},
 			2,
 			"newer: node/n1: ",
 		},

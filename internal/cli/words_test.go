@@ -22,7 +22,7 @@ import (
 )
 
 // everyCommand returns the commands that users see.
-func everyCommand() []*cobra.Command {
+func listCommands() []*cobra.Command {
 	var all []*cobra.Command
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -39,7 +39,7 @@ func everyCommand() []*cobra.Command {
 
 // wrongUse runs a wrong command line, and returns what it was told. It holds that the exit code is 2, that nothing is
 // printed but the fault, and that the last line says where to look.
-func wrongUse(t *testing.T, words ...string) string {
+func runWrongUsage(t *testing.T, words ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	a := session.New(strings.NewReader(""), &stdout, &stderr)
@@ -66,12 +66,12 @@ func wrongUse(t *testing.T, words ...string) string {
 func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 	t.Parallel()
 	looked, near := 0, 0
-	for _, c := range everyCommand() {
+	for _, c := range listCommands() {
 		words := strings.Fields(c.CommandPath())[1:]
 		if words[0] == "help" || words[0] == "completion" {
 			continue
 		}
-		told := wrongUse(t, append(slices.Clone(words), "--no-such-flag=1")...)
+		told := runWrongUsage(t, append(slices.Clone(words), "--no-such-flag=1")...)
 		if !strings.Contains(told, "unknown flag: --no-such-flag") ||
 			!strings.Contains(told, "See '"+c.CommandPath()+" --help'.") {
 			t.Errorf("%s --no-such-flag: %s", c.CommandPath(), told)
@@ -83,14 +83,14 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			looked++
 			// A value that is missing, where there has to be one.
 			if f.NoOptDefVal == "" {
-				if told := wrongUse(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(told,
+				if told := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(told,
 					"--"+f.Name+" needs a value: ") {
 					t.Errorf("%s --%s: %s", c.CommandPath(), f.Name, told)
 				}
 			}
 			// A value of another type.
 			if slices.Contains([]string{"bool", "int", "uint64", "float64", "duration"}, f.Value.Type()) {
-				told := wrongUse(t, append(slices.Clone(words), "--"+f.Name+"=some")...)
+				told := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name+"=some")...)
 				if !strings.Contains(told, fmt.Sprintf("--%s %q: want ", f.Name, "some")) &&
 					!strings.Contains(told, `"some" is no count`) {
 					t.Errorf("%s --%s=some: %s", c.CommandPath(), f.Name, told)
@@ -98,7 +98,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			}
 			// A time in the past.
 			if f.Value.Type() == "duration" {
-				if told := wrongUse(t, append(slices.Clone(words), "--"+f.Name+"=-1s")...); !strings.Contains(told,
+				if told := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name+"=-1s")...); !strings.Contains(told,
 					"--"+f.Name) && !strings.Contains(told, "needs") {
 					t.Errorf("%s --%s=-1s: %s", c.CommandPath(), f.Name, told)
 				}
@@ -106,7 +106,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			// A slip of the keyboard.
 			if len(f.Name) > 5 {
 				slip := f.Name[:2] + f.Name[3:]
-				if told := wrongUse(t, append(slices.Clone(words), "--"+slip+"=x")...); strings.Contains(told,
+				if told := runWrongUsage(t, append(slices.Clone(words), "--"+slip+"=x")...); strings.Contains(told,
 					"did you mean --") {
 					near++
 				}
@@ -123,7 +123,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 // have, and those that need arguments none.
 func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 	t.Parallel()
-	for _, c := range everyCommand() {
+	for _, c := range listCommands() {
 		words := strings.Fields(c.CommandPath())[1:]
 		if words[0] == "help" {
 			continue
@@ -131,12 +131,12 @@ func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 		none, one := c.ValidateArgs(nil), c.ValidateArgs([]string{"no-such-thing"})
 		switch {
 		case c.HasSubCommands(), one != nil:
-			told := wrongUse(t, append(slices.Clone(words), "no-such-thing")...)
+			told := runWrongUsage(t, append(slices.Clone(words), "no-such-thing")...)
 			if one == nil && !strings.Contains(told, "no-such-thing") {
 				t.Errorf("%s no-such-thing: %s", c.CommandPath(), told)
 			}
 		case none != nil:
-			if told := wrongUse(t, words...); !strings.Contains(told, c.CommandPath()+" needs ") {
+			if told := runWrongUsage(t, words...); !strings.Contains(told, c.CommandPath()+" needs ") {
 				t.Errorf("%s: %s", c.CommandPath(), told)
 			}
 		}
@@ -149,7 +149,7 @@ func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 		{"token", "rm", "x"},
 		{"server", "rm", "s1"},
 	} {
-		wrongUse(t, words...)
+		runWrongUsage(t, words...)
 	}
 }
 

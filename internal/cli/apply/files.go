@@ -32,7 +32,7 @@ func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, er
 
 // apply sends the objects of files to the server. What the server finds wrong is told with the
 // place in the files.
-func apply(ctx context.Context, sess *session.Session, files []string, dryRun bool) (api.ApplyReply, error) {
+func applyFiles(ctx context.Context, sess *session.Session, files []string, dryRun bool) (api.ApplyReply, error) {
 	objects, err := ReadManifests(sess, files)
 	if err != nil {
 		return api.ApplyReply{}, err
@@ -41,11 +41,11 @@ func apply(ctx context.Context, sess *session.Session, files []string, dryRun bo
 	if err != nil {
 		return api.ApplyReply{}, err
 	}
-	return send(ctx, c, objects, dryRun)
+	return sendObjects(ctx, c, objects, dryRun)
 }
 
 // send sends objects that were read to the server.
-func send(ctx context.Context, c *client.Client, objects []manifest.Object,
+func sendObjects(ctx context.Context, c *client.Client, objects []manifest.Object,
 	dryRun bool) (api.ApplyReply,
 	error,
 ) {
@@ -59,7 +59,7 @@ func send(ctx context.Context, c *client.Client, objects []manifest.Object,
 	}
 	reply, err := c.Apply(ctx, req)
 	if refused, ok := errors.AsType[*client.Error](err); ok && len(refused.Faults) > 0 {
-		return reply, fmt.Errorf("%s\n%w", refusalLine(refused), Places(objects, refused.Faults))
+		return reply, fmt.Errorf("%s\n%w", refusalLine(refused), LocateFaults(objects, refused.Faults))
 	}
 	return reply, err
 }
@@ -75,7 +75,7 @@ func refusalLine(e *client.Error) string {
 var objectPath = regexp.MustCompile(`^objects\[(\d+)\]\.?(?:spec\.?)?`)
 
 // Places finds the places in the files that the server's faults are about.
-func Places(objects []manifest.Object, faults []cluster.Fault) manifest.Faults {
+func LocateFaults(objects []manifest.Object, faults []cluster.Fault) manifest.Faults {
 	var placed manifest.Faults
 	for _, f := range faults {
 		at, path := manifest.Position{File: "server"}, f.Path

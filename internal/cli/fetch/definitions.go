@@ -10,7 +10,7 @@ import (
 )
 
 // NotThere forgives what is not found: an owner may be gone before its tasks are.
-func NotThere(err error) error {
+func IgnoreNotFound(err error) error {
 	if client.StatusOf(err) == http.StatusNotFound {
 		return nil
 	}
@@ -30,7 +30,7 @@ func NewestVersion(ctx context.Context, c *client.Client, own string) (newest in
 }
 
 // RefsOf returns the definitions of the steps, in their order.
-func RefsOf(steps []cluster.Step) (refs []cluster.Ref) {
+func DefinitionRefs(steps []cluster.Step) (refs []cluster.Ref) {
 	for i := range steps {
 		refs = append(refs, steps[i].Definition)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // JobsOf returns the jobs that a cron made, the newest first.
-func JobsOf(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobView, error) {
+func ListCronJobs(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobView, error) {
 	jobs, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
 			return c.Jobs(ctx, v.Cluster, o)
@@ -27,7 +27,7 @@ func JobsOf(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobVie
 }
 
 // AllServers returns the servers, trouble first.
-func AllServers(ctx context.Context, c *client.Client) ([]api.ServerView, error) {
+func ListServers(ctx context.Context, c *client.Client) ([]api.ServerView, error) {
 	servers, _, err := client.All(ctx, client.ListOptions{}, c.Servers)
 	slices.SortStableFunc(servers, func(x, y api.ServerView) int {
 		return cmp.Or(cmp.Compare(session.ServerRank(x), session.ServerRank(y)), cmp.Compare(x.Name, y.Name),
@@ -37,18 +37,18 @@ func AllServers(ctx context.Context, c *client.Client) ([]api.ServerView, error)
 }
 
 // TasksOf returns the tasks of an owner.
-func TasksOf(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
+func ListTasks(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
 	f := client.TaskFilter{Cluster: n.Cluster, All: all}
 	if n.Kind == wording.KindJob {
 		f.Job = n.Name
 	} else {
 		f.Service = n.Name
 	}
-	return session.AllTasks(ctx, c, f)
+	return session.ListTasks(ctx, c, f)
 }
 
 // Everything is what an overview shows, and prints as data.
-type Everything struct {
+type Overview struct {
 	// Status is the head: alarms, servers, the store.
 	Status api.Status `json:"status"`
 	// Troubles are what is not as it should be, the most urgent first.
@@ -60,7 +60,7 @@ type Everything struct {
 }
 
 // All reads everything that the overview shows: what needs attention comes first in each list.
-func All(ctx context.Context, c *client.Client) (all Everything, err error) {
+func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err error) {
 	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
 	}
@@ -71,12 +71,12 @@ func All(ctx context.Context, c *client.Client) (all Everything, err error) {
 	if err != nil {
 		return all, err
 	}
-	if all.Nodes, err = session.AllNodes(ctx, c); err != nil {
+	if all.Nodes, err = session.ListNodes(ctx, c); err != nil {
 		return all, err
 	}
-	owners, err := AllOwners(ctx, c)
+	owners, err := ListOwners(ctx, c)
 	all.Services, all.Jobs, all.Crons = owners.Services, owners.Jobs, owners.Crons
-	all.Troubles, all.Nodes = output.NonNil(all.Troubles), output.NonNil(all.Nodes)
+	all.Troubles, all.Nodes = output.EmptyIfNil(all.Troubles), output.EmptyIfNil(all.Nodes)
 	return all, err
 }
 
@@ -88,7 +88,7 @@ type Owners struct {
 }
 
 // AllOwners reads all services, jobs and crons; those that need attention come first.
-func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
+func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 	none := client.ListOptions{}
 	if all.Services, _, err = client.All(ctx, none,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
@@ -102,7 +102,7 @@ func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 		}); err != nil {
 		return all, err
 	}
-	if all.Crons, err = session.AllCrons(ctx, c, ""); err != nil {
+	if all.Crons, err = session.ListCrons(ctx, c, ""); err != nil {
 		return all, err
 	}
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {
@@ -113,13 +113,13 @@ func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
-	all.Services, all.Jobs, all.Crons = output.NonNil(all.Services), output.NonNil(all.Jobs), output.NonNil(all.Crons)
+	all.Services, all.Jobs, all.Crons = output.EmptyIfNil(all.Services), output.EmptyIfNil(all.Jobs), output.EmptyIfNil(all.Crons)
 	return all, nil
 }
 
 // AttemptsOf returns all attempts of a task that are known: one that it waits for first, then the newest.
-func AttemptsOf(ctx context.Context, c *client.Client, t api.TaskView) ([]api.TaskView, error) {
-	all, err := TasksOf(ctx, c, session.OwnerName(t.Owner), true)
+func ListAttempts(ctx context.Context, c *client.Client, t api.TaskView) ([]api.TaskView, error) {
+	all, err := ListTasks(ctx, c, session.OwnerName(t.Owner), true)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func AttemptsOf(ctx context.Context, c *client.Client, t api.TaskView) ([]api.Ta
 		all = append(all, t)
 	}
 	slices.SortStableFunc(all, func(x, y api.TaskView) int {
-		return cmp.Or(-session.BoolCompare(x.State == cluster.StatePending, y.State == cluster.StatePending),
+		return cmp.Or(-session.CompareBools(x.State == cluster.StatePending, y.State == cluster.StatePending),
 			cmp.Compare(y.Attempt, x.Attempt))
 	})
 	return all, nil

@@ -6,7 +6,7 @@ import (
 )
 
 // EndOfStream is the error of a stream that was to go on until it is interrupted: none then.
-func EndOfStream(err error) error {
+func IgnoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -80,7 +80,7 @@ func setPool(ctx context.Context, sess *session.Session, c *client.Client, domai
 
 // listPools shows the pools that have nodes or settings.
 func listPools(ctx context.Context, sess *session.Session, c *client.Client, domain api.DomainView) error {
-	nodes, err := session.AllNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func listPools(ctx context.Context, sess *session.Session, c *client.Client, dom
 	}
 	list := slices.SortedFunc(maps.Values(pools), func(x, y poolView) int { return strings.Compare(x.Name, y.Name) })
 	if sess.WantsData() {
-		return sess.PrintData(output.NonNil(list))
+		return sess.PrintData(output.EmptyIfNil(list))
 	}
 	if len(list) == 0 {
 		sess.Messagef("No pools. 'berth node pool NODE POOL' puts a node into one.")

@@ -38,7 +38,7 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 			"until `berth operator recover` says it.",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			action, decided := decision(adopt, stop)
+			action, decided := parseAction(adopt, stop)
 			if !decided && (adopt || stop) {
 				return &session.UsageError{Command: cmd.CommandPath(), Message: "want only one of --adopt and --stop"}
 			}
@@ -49,7 +49,7 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 		"data directory of the server (default "+datadir.DataDirText+")")
 	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
 	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
-	session.OfMachine(cmd, "data-dir")
+	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
 
@@ -57,7 +57,7 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 // whole.
 func restoreStore(ctx context.Context, sess *session.Session, file, dataDir string, action api.RecoveryAction) error {
 	// 1. The snapshot is good, and nobody uses the store.
-	info, err := inspectSnapshot(file)
+	info, err := readSnapshotInfo(file)
 	if err != nil {
 		return err
 	}
@@ -65,10 +65,10 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	if err := unused(dir); err != nil {
+	if err := checkUnused(dir); err != nil {
 		return err
 	}
-	at, err := datadir.ReadStore(dataDir)
+	at, err := datadir.ReadExternalStore(dataDir)
 	if err != nil {
 		return err
 	}
@@ -93,21 +93,21 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 		return err
 	}
 	cause := fmt.Sprintf("the snapshot %s of revision %d was restored", filepath.Base(file), info.Revision)
-	if err := markStore(ctx, sess, made, cause, action); err != nil {
+	if err := markRestored(ctx, sess, made, cause, action); err != nil {
 		return err
 	}
 	// 3. In its place.
-	aside, err := PutInPlace(made, dir, sess.Now())
+	aside, err := ReplaceStore(made, dir, sess.Now())
 	if err != nil {
 		return err
 	}
-	tellSecretsRestored(sess, &info, dataDir)
-	return tellRestored(sess, dataDir, "is restored", aside, action)
+	printKeysMissing(sess, &info, dataDir)
+	return printRestoreResult(sess, dataDir, "is restored", aside, action)
 }
 
 // markStore raises a store above all that was written after it, and writes down what becomes of tasks that it does not
 // know (P1.7). The records of other servers go: they have no part in the store any more, and join anew.
-func markStore(ctx context.Context, sess *session.Session, dir, cause string, action api.RecoveryAction) (err error) {
+func markRestored(ctx context.Context, sess *session.Session, dir, cause string, action api.RecoveryAction) (err error) {
 	engine, err := etcd.Open(ctx, etcd.Config{Dir: dir})
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func markStore(ctx context.Context, sess *session.Session, dir, cause string, ac
 // PutInPlace moves a store into its place, and one that is there aside; it returns where to. Made has a name of its own
 // afterwards, or is gone. The two are exchanged in one step, so that an interruption leaves the one or the other in
 // place; where the file system cannot do that, an interruption may leave none, and the server does not start then.
-func PutInPlace(made, dir string, now time.Time) (aside string, err error) {
+func ReplaceStore(made, dir string, now time.Time) (aside string, err error) {
 	if _, err := os.Stat(dir); err == nil {
 		aside = dir + ".before-" + now.UTC().Format("20060102-150405")
 		err := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
@@ -180,7 +180,7 @@ func PutInPlace(made, dir string, now time.Time) (aside string, err error) {
 }
 
 // unused demands that no process holds a store.
-func unused(dir string) error {
+func checkUnused(dir string) error {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -199,7 +199,7 @@ func unused(dir string) error {
 }
 
 // tellRestored says what became of a store, and how to go on.
-func tellRestored(sess *session.Session, dataDir, became, aside string, action api.RecoveryAction) error {
+func printRestoreResult(sess *session.Session, dataDir, became, aside string, action api.RecoveryAction) error {
 	flag := ""
 	if dataDir != datadir.DefaultDataDir() {
 		flag = " --data-dir " + dataDir
@@ -255,14 +255,14 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
 		"data directory of the server (default "+datadir.DataDirText+")")
 	cmd.Flags().BoolVar(&yes, "yes", false, "this is meant")
-	session.OfMachine(cmd, "data-dir")
+	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
 
 // RecoverQuorum makes the store of a data directory a store of one.
 func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s *datadir.Settings) error {
 	dir := filepath.Join(dataDir, datadir.StoreDir)
-	if err := unused(dir); err != nil {
+	if err := checkUnused(dir); err != nil {
 		return err
 	}
 	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
@@ -279,11 +279,11 @@ func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s
 	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, made); err != nil {
 		return err
 	}
-	if err := markStore(ctx, sess, made, "the store went on with this server alone after its quorum was lost",
+	if err := markRestored(ctx, sess, made, "the store went on with this server alone after its quorum was lost",
 		""); err != nil {
 		return err
 	}
-	before, err := PutInPlace(made, dir, sess.Now())
+	before, err := ReplaceStore(made, dir, sess.Now())
 	if err != nil {
 		return err
 	}
@@ -293,5 +293,5 @@ func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s
 			return err
 		}
 	}
-	return tellRestored(sess, dataDir, "goes on with this server alone", before, "")
+	return printRestoreResult(sess, dataDir, "goes on with this server alone", before, "")
 }

@@ -26,16 +26,16 @@ import (
 func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 	}
 	snapshot := &cobra.Command{
 		Use: "snapshot", Short: "Save the store, restore it, look into a snapshot",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	snapshot.AddCommand(newSnapshotSaveCommand(sess), newSnapshotRestoreCommand(sess), newSnapshotInspectCommand(sess))
 	silence := &cobra.Command{
 		Use: "silence", Short: "Decide what follows when many nodes fall silent",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	silence.AddCommand(newSilenceOverrideCommand(sess))
 	cmd.AddCommand(snapshot, newRecoverCommand(sess), silence, newOperatorSecretsCommand(sess), newDebugCommand(sess))
@@ -72,8 +72,8 @@ func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
 			if !sess.WantsData() {
 				sess.Printf("saved to %s", args[0])
 			}
-			tellSecretsOf(sess, &info)
-			return tellSnapshot(sess, info)
+			printKeysNeeded(sess, &info)
+			return printSnapshot(sess, info)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
@@ -95,7 +95,7 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return info, err
 	}
-	if info, err = inspectSnapshot(f.Name()); err != nil {
+	if info, err = readSnapshotInfo(f.Name()); err != nil {
 		return info, err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
@@ -104,7 +104,7 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd
 	return info, nil
 }
 
-func inspectSnapshot(path string) (etcd.SnapshotInfo, error) {
+func readSnapshotInfo(path string) (etcd.SnapshotInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("read the snapshot: %w", err)
@@ -125,17 +125,17 @@ func newSnapshotInspectCommand(sess *session.Session) *cobra.Command {
 		Use: "inspect FILE", Short: "Check a snapshot and tell what it holds",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			info, err := inspectSnapshot(args[0])
+			info, err := readSnapshotInfo(args[0])
 			if err != nil {
 				return err
 			}
-			return tellSnapshot(sess, info)
+			return printSnapshot(sess, info)
 		},
 	}
 }
 
 // tellSnapshot says what a snapshot holds.
-func tellSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
+func printSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 	if sess.WantsData() {
 		return sess.PrintData(info)
 	}
@@ -162,7 +162,7 @@ func tellSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 }
 
 // decision reads the two flags of which one is wanted.
-func decision(adopt, stop bool) (api.RecoveryAction, bool) {
+func parseAction(adopt, stop bool) (api.RecoveryAction, bool) {
 	switch {
 	case adopt && !stop:
 		return api.RecoverAdopt, true
@@ -186,7 +186,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 			"behind Berth's back. Until then nothing is placed or stopped.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			action, ok := decision(adopt, stop)
+			action, ok := parseAction(adopt, stop)
 			c, err := sess.Connect()
 			if err != nil {
 				return err
@@ -198,7 +198,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 			if !ok {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "want one of --adopt and --stop" + causeOf(now),
+					Message: "want one of --adopt and --stop" + recoveryCause(now),
 				}
 			}
 			v, err := c.Recover(cmd.Context(), action)
@@ -222,7 +222,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 }
 
 // causeOf says why a recovery is needed, or that none is.
-func causeOf(v api.RecoveryView) string {
+func recoveryCause(v api.RecoveryView) string {
 	if !v.Needed || v.Recovery == nil {
 		return "; no recovery is needed now"
 	}

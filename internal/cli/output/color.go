@@ -15,7 +15,7 @@ const (
 )
 
 // painted colours the words that tell how something is.
-func painted(text string) string {
+func colorWords(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	color := ""
 	switch word {

@@ -7,9 +7,9 @@ import (
 )
 
 // Difference shows both values of a field. Of long ones it shows what differs, with a little of what stands before it.
-func Difference(f api.FieldChange) string {
+func FormatChange(f api.FieldChange) string {
 	const most, before = 80, 20
-	old, now := plainJSON(f.Old), plainJSON(f.New)
+	old, now := unescapeHTML(f.Old), unescapeHTML(f.New)
 	switch {
 	case f.Old == "":
 		return "set to " + Truncate(now, most)
@@ -29,6 +29,6 @@ func Difference(f api.FieldChange) string {
 }
 
 // plainJSON writes signs as they are that JSON for web pages escapes.
-func plainJSON(text string) string {
+func unescapeHTML(text string) string {
 	return strings.NewReplacer(`\u0026`, "&", `\u003c`, "<", `\u003e`, ">").Replace(text)
 }

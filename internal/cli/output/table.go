@@ -25,14 +25,14 @@ type Table struct {
 	Rows   [][]string
 	Indent string
 	// State is the column that is coloured by its word; 0 is none.
-	State int
+	StateColumn int
 }
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // Brief empties the messages, so that they are left out: what stands beside the table tells the same.
-func (t Table) Brief() Table {
+func (t Table) WithoutMessages() Table {
 	c := slices.Index(t.Titles, "MESSAGE")
 	for _, row := range t.Rows {
 		row[c] = ""
@@ -49,7 +49,7 @@ type Layout struct {
 // Render returns the table as text: columns as wide as their widest cell, two spaces between them,
 // the last one cut where a terminal ends. Columns without any content are left out.
 func (t Table) Render(v Layout) string {
-	shown := t.shown(v.Wide)
+	shown := t.visibleColumns(v.Wide)
 	widths := make([]int, len(t.Titles))
 	for _, c := range shown {
 		widths[c] = utf8.RuneCountInString(plainTitle(t.Titles[c]))
@@ -69,8 +69,8 @@ func (t Table) Render(v Layout) string {
 			}
 			pad := strings.Repeat(" ", max(0, widths[c]-utf8.RuneCountInString(text)))
 			room -= widths[c] + 2
-			if paint && v.Color && c == t.State && c > 0 {
-				text = painted(text)
+			if paint && v.Color && c == t.StateColumn && c > 0 {
+				text = colorWords(text)
 			}
 			switch {
 			case strings.HasSuffix(t.Titles[c], ">"):
@@ -115,7 +115,7 @@ func Wrap(text string, width int) []string {
 }
 
 // shown returns the columns to print.
-func (t Table) shown(wide bool) []int {
+func (t Table) visibleColumns(wide bool) []int {
 	var shown []int
 	for c, title := range t.Titles {
 		if strings.HasPrefix(title, "+") && !wide {
@@ -161,7 +161,7 @@ func TerminalWidth(w io.Writer) int {
 // Fit leaves out the rightmost columns, but never the first ones, until the lines fit into a width.
 func (t Table) Fit(width, first int, wide bool) Table {
 	for {
-		shown := t.shown(wide)
+		shown := t.visibleColumns(wide)
 		need := 2 * (len(shown) - 1)
 		for _, c := range shown {
 			most := utf8.RuneCountInString(plainTitle(t.Titles[c]))

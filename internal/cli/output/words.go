@@ -50,7 +50,7 @@ func Size(b cluster.Bytes) string {
 func Percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
 
 // NonNil makes an empty list of nil, so that programs read [] and not null.
-func NonNil[T any](list []T) []T {
+func EmptyIfNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
@@ -58,7 +58,7 @@ func NonNil[T any](list []T) []T {
 }
 
 // CountAbove returns a number as text if it is more than usual, else "".
-func CountAbove(n, usual int) string {
+func FormatAbove(n, usual int) string {
 	if n <= usual {
 		return ""
 	}
@@ -66,4 +66,4 @@ func CountAbove(n, usual int) string {
 }
 
 // Stamp writes a time to the minute, in UTC.
-func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }
+func FormatMinute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }

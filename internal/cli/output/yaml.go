@@ -16,7 +16,7 @@ import (
 func ToYAML(in []byte) ([]byte, error) {
 	w := yamlWriter{dec: json.NewDecoder(bytes.NewReader(in))}
 	w.dec.UseNumber()
-	if err := w.value("", false); err != nil {
+	if err := w.writeValue("", false); err != nil {
 		return nil, fmt.Errorf("write YAML: %w", err)
 	}
 	return w.out.Bytes(), nil
@@ -31,7 +31,7 @@ type yamlWriter struct {
 // value writes the next value: behind "key:" or "-" on the same line if it is a scalar or empty, else on
 // lines of its own that begin with indent. inList says that it stands behind "-", where the
 // first entry goes on the same line.
-func (w *yamlWriter) value(indent string, inList bool) error {
+func (w *yamlWriter) writeValue(indent string, inList bool) error {
 	tk, err := w.dec.Token()
 	if err != nil {
 		return err
@@ -41,18 +41,18 @@ func (w *yamlWriter) value(indent string, inList bool) error {
 		if v == '[' && !inList && indent != "" {
 			indent = indent[2:] // the "-" of a field's list stands below its key
 		}
-		return w.block(v, indent, inList)
+		return w.writeBlock(v, indent, inList)
 	case string:
-		w.scalar(text(v, indent))
+		w.writeScalar(formatText(v, indent))
 	case nil:
-		w.scalar("null")
+		w.writeScalar("null")
 	default:
-		w.scalar(fmt.Sprint(v))
+		w.writeScalar(fmt.Sprint(v))
 	}
 	return nil
 }
 
-func (w *yamlWriter) scalar(s string) {
+func (w *yamlWriter) writeScalar(s string) {
 	if w.out.Len() > 0 {
 		w.out.WriteByte(' ')
 	}
@@ -60,9 +60,9 @@ func (w *yamlWriter) scalar(s string) {
 }
 
 // block writes the entries of a list or object.
-func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
+func (w *yamlWriter) writeBlock(open json.Delim, indent string, inList bool) error {
 	if !w.dec.More() {
-		w.scalar(map[json.Delim]string{'[': "[]", '{': "{}"}[open])
+		w.writeScalar(map[json.Delim]string{'[': "[]", '{': "{}"}[open])
 		_, err := w.dec.Token()
 		return err
 	}
@@ -80,7 +80,7 @@ func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
 		first = false
 		if open == '[' {
 			w.out.WriteByte('-')
-			if err := w.value(indent+"  ", true); err != nil {
+			if err := w.writeValue(indent+"  ", true); err != nil {
 				return err
 			}
 			continue
@@ -94,7 +94,7 @@ func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
 			return errors.New("a key is no text")
 		}
 		w.out.WriteString(plainOrQuoted(key) + ":")
-		if err := w.value(indent+"  ", false); err != nil {
+		if err := w.writeValue(indent+"  ", false); err != nil {
 			return err
 		}
 	}
@@ -106,10 +106,10 @@ func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
 }
 
 // text writes a string: several lines as a literal block, where that keeps all of it.
-func text(s, indent string) string {
+func formatText(s, indent string) string {
 	body, newline := strings.CutSuffix(s, "\n")
 	lines := strings.Split(body, "\n")
-	if len(lines) < 2 && !newline || !literal(lines) {
+	if len(lines) < 2 && !newline || !fitsLiteralBlock(lines) {
 		return plainOrQuoted(s)
 	}
 	if indent == "" {
@@ -129,7 +129,7 @@ func text(s, indent string) string {
 }
 
 // literal reports whether a literal block keeps the lines as they are.
-func literal(lines []string) bool {
+func fitsLiteralBlock(lines []string) bool {
 	if lines[len(lines)-1] == "" || strings.HasPrefix(lines[0], " ") || lines[0] == "" {
 		return false
 	}
@@ -144,11 +144,11 @@ func literal(lines []string) bool {
 }
 
 // plainText is text that needs no quotes: it begins with a letter or "/", and a ":" stands inside a word.
-var plainText = regexp.MustCompile(
+var plainPattern = regexp.MustCompile(
 	`^[A-Za-z_/](?:[A-Za-z0-9_/.@+=,()%-]|:[A-Za-z0-9_/.@+=()%-]| [A-Za-z0-9_/.@+=()%-])*$`)
 
 // quantity is text such as "500m" or "1m30s", which is no number to any reader.
-var quantity = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)
+var quantityPattern = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)
 
 func plainOrQuoted(s string) string {
 	const longest = 120
@@ -156,7 +156,7 @@ func plainOrQuoted(s string) string {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
 		return `"` + s + `"`
 	}
-	if len(s) <= longest && (plainText.MatchString(s) || quantity.MatchString(s)) {
+	if len(s) <= longest && (plainPattern.MatchString(s) || quantityPattern.MatchString(s)) {
 		return s
 	}
 	var b bytes.Buffer

@@ -53,7 +53,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 					Message: "--node goes with a task, such as web.1.0",
 				}
 			}
-			v, err := explanation(cmd.Context(), c, n, node)
+			v, err := readExplanation(cmd.Context(), c, n, node)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 }
 
 // explanation asks the server about a service, a job or a task, and with a node's name about that.
-func explanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
+func readExplanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
 	if n.Kind == wording.KindTask {
 		t, err := session.FindTask(ctx, c, n.Name)
 		if err != nil {
@@ -90,14 +90,14 @@ func explanation(ctx context.Context, c *client.Client, n session.Name, node str
 
 func printExplanation(sess *session.Session, v api.Explanation) error {
 	if sess.WantsData() {
-		v.Because = output.NonNil(v.Because)
+		v.Because = output.EmptyIfNil(v.Because)
 		return sess.PrintData(v)
 	}
 	about := session.OwnerName(v.Owner).String()
 	if v.Task != "" {
 		about = wording.KindTask + "/" + wording.ShortTask(v.Task)
 	}
-	head := output.Table{Titles: []string{"", "", ""}, State: 1}
+	head := output.Table{Titles: []string{"", "", ""}, StateColumn: 1}
 	room := 0
 	if width := output.TerminalWidth(sess.Stdout); width > 0 {
 		room = width - len(about) - len(v.State) - len("  ")*2
@@ -114,11 +114,11 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 	}
 	for _, b := range v.Because {
 		sess.Printf("")
-		if err := printBecause(sess, b); err != nil {
+		if err := printReason(sess, b); err != nil {
 			return err
 		}
 	}
-	if err := printPlace(sess, v.Place, v.State == string(cluster.StatePending)); err != nil {
+	if err := printPlacement(sess, v.Place, v.State == string(cluster.StatePending)); err != nil {
 		return err
 	}
 	printSuggestions(sess, &v)
@@ -126,9 +126,9 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 }
 
 // printBecause prints a reason, its times, and the last lines of what crashed.
-func printBecause(sess *session.Session, b api.Because) error {
+func printReason(sess *session.Session, b api.Because) error {
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
-	for i, line := range output.Wrap(service.BecauseText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {
+	for i, line := range output.Wrap(service.ReasonText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {
 		title := b.About
 		if i > 0 {
 			title = ""

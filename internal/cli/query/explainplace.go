@@ -10,7 +10,7 @@ import (
 )
 
 // printPlace prints why a task stands where it does, what came next, and why it is not elsewhere.
-func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
+func printPlacement(sess *session.Session, v *api.PlaceView, pending bool) error {
 	if v == nil {
 		return nil
 	}
@@ -29,7 +29,7 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 			here += ": " + v.Here
 		}
 		add("here", here)
-		add("", decided(sess, v))
+		add("", decisionText(sess, v))
 	}
 	for i, o := range v.Others {
 		title := ""
@@ -65,7 +65,7 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 }
 
 // decided says when a place was decided, and with how many others; or that nobody remembers.
-func decided(sess *session.Session, v *api.PlaceView) string {
+func decisionText(sess *session.Session, v *api.PlaceView) string {
 	g := &v.DecisionTrace
 	if !v.Recorded {
 		return "what decided it is no longer kept; this is how it would be decided now, among " +

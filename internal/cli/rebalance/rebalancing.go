@@ -27,14 +27,14 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 		sess.Messagef("A rebalancing has at most %d moves: these are the first.", cluster.MaxRebalanceMoves)
 	}
 	if !sess.WantsData() {
-		if err := printRebalance(sess, v); err != nil {
+		if err := printPlan(sess, v); err != nil {
 			return err
 		}
 		sess.Printf("")
 	}
 	made, err := c.ApplyRebalance(ctx, api.RebalanceRequest{Moves: v.Moves, Parallel: o.parallel})
 	if err != nil {
-		return hintRunning(err)
+		return addRunningHint(err)
 	}
 	sess.Messagef("rebalancing %d: carrying out %s", made.ID, wording.Count(len(made.Moves), "move"))
 	return followRebalancing(ctx, sess, c, made, o.detach)
@@ -44,7 +44,7 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client, id uint64, o *rebalanceFlags) error {
 	v, err := c.UndoRebalancing(ctx, id, api.UndoRebalanceRequest{Parallel: o.parallel, DryRun: o.dry})
 	if err != nil {
-		return hintRunning(err)
+		return addRunningHint(err)
 	}
 	if sess.WantsData() && (o.dry || o.detach) {
 		return sess.PrintData(v)
@@ -61,7 +61,7 @@ func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client,
 }
 
 // hintRunning adds how to see what is in the way.
-func hintRunning(err error) error {
+func addRunningHint(err error) error {
 	if client.StatusOf(err) == http.StatusConflict {
 		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
 	}
@@ -111,14 +111,14 @@ func followRebalancing(ctx context.Context, sess *session.Session, c *client.Cli
 		if err := sess.PrintData(v); err != nil {
 			return err
 		}
-	} else if err := reportRebalancing(sess, v); err != nil {
+	} else if err := printResult(sess, v); err != nil {
 		return err
 	}
-	return rebalancingExit(v)
+	return exitOf(v)
 }
 
 // rebalancingExit asks for an exit code where nothing was carried out, or somebody ended it before its time.
-func rebalancingExit(v api.RebalancingView) error {
+func exitOf(v api.RebalancingView) error {
 	if v.State == cluster.RebalancingCancelled || v.State == cluster.RebalancingDone && v.Counts.Done == 0 {
 		return &session.ExitError{Code: session.ExitNo}
 	}
@@ -134,7 +134,7 @@ func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Clie
 	progress := wait.NewProgress(sess, []*wait.Target{t})
 	loop := wait.Loop{
 		Session: sess, Progress: progress, Changes: []func(context.Context) client.Changes{c.RebalancingChanges},
-		Look: func(ctx context.Context) (bool, error) {
+		Read: func(ctx context.Context) (bool, error) {
 			next, err := c.Rebalancing(ctx, v.ID)
 			if err == nil {
 				v = next
@@ -190,7 +190,7 @@ func progressText(v *api.RebalancingView) string {
 }
 
 // reportRebalancing says how it ended, and what was passed over.
-func reportRebalancing(sess *session.Session, v api.RebalancingView) error {
+func printResult(sess *session.Session, v api.RebalancingView) error {
 	sess.Printf("rebalancing %d is %s: %s, a gain of %d points", v.ID, v.State, countsText(&v), v.Counts.Gain)
 	if v.Counts.Passed == 0 {
 		return nil
@@ -252,7 +252,7 @@ func newRebalanceStatusCommand(sess *session.Session) *cobra.Command {
 // printRebalancing shows a rebalancing with its moves.
 func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 	if sess.WantsData() {
-		v.Moves = output.NonNil(v.Moves)
+		v.Moves = output.EmptyIfNil(v.Moves)
 		return sess.PrintData(v)
 	}
 	about := ""
@@ -264,7 +264,7 @@ func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 		sess.Printf("it was cancelled, and ends with what is on its way")
 	}
 	sess.Printf("")
-	t := output.Table{State: 4, Titles: []string{"TASK", "FROM", "TO", "GAIN>", "STATE", "AGE>", "WHY"}}
+	t := output.Table{StateColumn: 4, Titles: []string{"TASK", "FROM", "TO", "GAIN>", "STATE", "AGE>", "WHY"}}
 	for i := range v.Moves {
 		m := &v.Moves[i]
 		why := m.Message
@@ -312,13 +312,13 @@ func newRebalanceListCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(all))
+				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
 				sess.Messagef("There was no rebalancing yet.")
 				return nil
 			}
-			t := output.Table{State: 1, Titles: []string{
+			t := output.Table{StateColumn: 1, Titles: []string{
 				"ID", "STATE", "MOVES>", "DONE>", "PASSED OVER>", "GAIN>", "UNDOES",
 				"AGE>", "TOOK>", "BY",
 			}}

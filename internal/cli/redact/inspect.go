@@ -9,7 +9,7 @@ import (
 )
 
 // Texts takes what is secret out of the texts in a JSON value, whose form and order stay as they are.
-func (s *Scrubber) Texts(encoded []byte) ([]byte, error) {
+func (s *Scrubber) ScrubJSON(encoded []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(encoded))
 	dec.UseNumber()
 	var out bytes.Buffer
@@ -58,7 +58,7 @@ func (s *Scrubber) Texts(encoded []byte) ([]byte, error) {
 		case isText && secret && text != "":
 			token = Removed
 		case isText:
-			token = s.Text(text)
+			token = s.ScrubText(text)
 		}
 		value, err := json.Marshal(token)
 		if err != nil {

@@ -17,12 +17,12 @@ var secretName = regexp.MustCompile(`(?i)^` + secretWord + `$`)
 const Removed = "(removed)"
 
 // leastSecret is the length from which on a value is looked for in other texts: shorter ones are words.
-const leastSecret = 6
+const minSecretLength = 6
 
 // Scrubber takes secrets out of texts: the values that it was told of, and what looks like one.
 type Scrubber struct {
-	known  []string
-	shapes []*regexp.Regexp
+	secrets  []string
+	patterns []*regexp.Regexp
 }
 
 // secretWord is what the names of secrets have in them.
@@ -33,7 +33,7 @@ const secretWord = `[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]
 // NewScrubber returns one that knows what secrets look like: of each shape the first group stays.
 func NewScrubber() *Scrubber {
 	const value = `(?:(?:bearer|basic)\s+)?[^\s"'\\,;&}{\[\]()]+`
-	return &Scrubber{shapes: []*regexp.Regexp{
+	return &Scrubber{patterns: []*regexp.Regexp{
 		// password=…, "secret": "…"; the value may be quoted, in a text within JSON also with a backslash.
 		regexp.MustCompile(`(?i)(` + secretWord + `(?:\\?")?\s*[=:]\s*(?:\\?["'])?)` + value),
 		// --token …, or the two as elements of a list.
@@ -47,23 +47,23 @@ func NewScrubber() *Scrubber {
 }
 
 // Definition takes out the values of the environment and of files, and remembers them.
-func (s *Scrubber) Definition(d *cluster.TaskDefinition) {
+func (s *Scrubber) ScrubDefinition(d *cluster.TaskDefinition) {
 	for i := range d.Containers {
 		c := &d.Containers[i]
 		for name, value := range c.Env { // order-free: each value is replaced
-			s.learn(value)
+			s.addSecret(value)
 			if strings.Contains(value, "\n") { // a text that was cut or joined has its lines alone
 				for line := range strings.Lines(value) {
-					s.learn(strings.TrimSpace(line))
+					s.addSecret(strings.TrimSpace(line))
 				}
 			}
 			c.Env[name] = Removed
 		}
 		for j := range c.Files {
 			for line := range strings.Lines(c.Files[j].Content) {
-				s.learn(strings.TrimSpace(line))
+				s.addSecret(strings.TrimSpace(line))
 				if _, value, ok := strings.Cut(line, "="); ok {
-					s.learn(strings.Trim(strings.TrimSpace(value), `"'`))
+					s.addSecret(strings.Trim(strings.TrimSpace(value), `"'`))
 				}
 			}
 			c.Files[j].Content = Removed
@@ -73,23 +73,23 @@ func (s *Scrubber) Definition(d *cluster.TaskDefinition) {
 
 // learn remembers a value that is to be looked for, the longest first, also in the forms that it has in JSON, and in
 // JSON that is a text within JSON.
-func (s *Scrubber) learn(value string) {
-	if len(value) < leastSecret || value == Removed || slices.Contains(s.known, value) {
+func (s *Scrubber) addSecret(value string) {
+	if len(value) < minSecretLength || value == Removed || slices.Contains(s.secrets, value) {
 		return
 	}
 	forms := []string{value}
 	for range 2 { // as deep as JSON is nested
 		for _, form := range forms {
-			forms = append(forms, inJSON(form, false), inJSON(form, true))
+			forms = append(forms, escapeJSON(form, false), escapeJSON(form, true))
 		}
 	}
 	slices.Sort(forms)
-	s.known = append(s.known, slices.Compact(forms)...)
-	slices.SortStableFunc(s.known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	s.secrets = append(s.secrets, slices.Compact(forms)...)
+	slices.SortStableFunc(s.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 }
 
 // inJSON returns a text as it stands between the quotes of JSON; web says whether <, > and & are escaped too.
-func inJSON(text string, web bool) string {
+func escapeJSON(text string, web bool) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(web)
@@ -98,11 +98,11 @@ func inJSON(text string, web bool) string {
 }
 
 // Text returns a text without what is secret.
-func (s *Scrubber) Text(text string) string {
-	for _, value := range s.known {
+func (s *Scrubber) ScrubText(text string) string {
+	for _, value := range s.secrets {
 		text = strings.ReplaceAll(text, value, Removed)
 	}
-	for _, shape := range s.shapes {
+	for _, shape := range s.patterns {
 		text = shape.ReplaceAllString(text, "${1}"+Removed)
 	}
 	return text

@@ -15,13 +15,13 @@ func FuzzScrub(f *testing.F) {
 	f.Add("Bearer ", "abcdefgh", "\n")
 	f.Add("https://", "user:pass", "@h/")
 	f.Fuzz(func(t *testing.T, before, secret, after string) {
-		if len(secret) < leastSecret || strings.Contains(Removed, secret) ||
+		if len(secret) < minSecretLength || strings.Contains(Removed, secret) ||
 			strings.Contains(before+"|"+after, secret) {
 			return // nothing is to be found
 		}
 		s := NewScrubber()
-		s.learn(secret)
-		if got := s.Text(before + secret + after); strings.Contains(got, secret) {
+		s.addSecret(secret)
+		if got := s.ScrubText(before + secret + after); strings.Contains(got, secret) {
 			t.Errorf("%q is left in %q", secret, got)
 		}
 	})
@@ -34,7 +34,7 @@ func TestScrubberKnowsEscapedForms(t *testing.T) {
 		"ümläut-\u2028-line",
 	} {
 		s := NewScrubber()
-		s.Definition(&cluster.TaskDefinition{Containers: []cluster.Container{{Env: map[string]string{"X": secret}}}})
+		s.ScrubDefinition(&cluster.TaskDefinition{Containers: []cluster.Container{{Env: map[string]string{"X": secret}}}})
 		once, err := json.Marshal(map[string]string{"message": "it said " + secret + " twice"})
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestScrubberKnowsEscapedForms(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range []string{"it said " + secret + " twice", string(once), string(twice), plain.String()} {
-			got := s.Text(text)
+			got := s.ScrubText(text)
 			for _, word := range strings.FieldsFunc(secret, func(r rune) bool {
 				return strings.ContainsRune("&<>\"\\\n\t\u2028", r)
 			}) {

@@ -11,7 +11,7 @@ import (
 
 // hostPort reads "HOST" or "HOST:PORT", an address that other machines can reach: no scheme, and neither empty nor
 // the address of all interfaces.
-func hostPort(text string, port int) (string, error) {
+func parseHostPort(text string, port int) (string, error) {
 	host, number := text, strconv.Itoa(port)
 	if h, p, err := net.SplitHostPort(text); err == nil {
 		host, number = h, p
@@ -34,7 +34,7 @@ func hostPort(text string, port int) (string, error) {
 
 // listenable returns what is wrong with a "HOST:PORT" to listen on, where HOST is an IP address or empty for all
 // interfaces.
-func listenable(text string) error {
+func checkListenAddress(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.Atoi(port)
 	switch {

@@ -36,7 +36,7 @@ type agentFlags struct {
 	parsedLabels         cluster.Labels
 }
 
-func (f *agentFlags) flags(cmd *cobra.Command) {
+func (f *agentFlags) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.servers, "server", []string{"unix://" + datadir.DefaultSocket()},
 		"address of a server, https://host:port, unix:///path or http://host:port; several stand for each "+
@@ -56,9 +56,9 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.secretsDir, "secrets-dir", "",
 		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run "+
 			"directory or /dev/shm, whichever is in memory")
-	f.node.flags(cmd, false)
-	f.node.egress.flags(cmd)
-	session.OfMachine(cmd, "server", "data-dir", "name")
+	f.node.addFlags(cmd, false)
+	f.node.egress.addFlags(cmd)
+	session.HideDefaults(cmd, "server", "data-dir", "name")
 }
 
 // check reads what is made of the flags, and returns all that is wrong at once.
@@ -73,8 +73,8 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	}
 	for _, s := range f.servers {
 		if host, ok := strings.CutPrefix(s, "https://"); ok {
-			_, err := hostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
-			list.Check("--server", err)
+			_, err := parseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+			list.AddError("--server", err)
 		} else if !strings.HasPrefix(s, "http://") && !strings.HasPrefix(s, "unix://") {
 			list.Add("--server %q: want https://host:port, unix:///path or http://host:port", s)
 		}
@@ -110,12 +110,12 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			c, err := f.config(cmd.Context())
+			c, err := f.buildConfig(cmd.Context())
 			if err != nil {
 				return err
 			}
 			x := f.node.executors
-			x.DataDir, x.Log, x.Say = f.dataDir, f.log, cmd.ErrOrStderr()
+			x.DataDir, x.Log, x.Notices = f.dataDir, f.log, cmd.ErrOrStderr()
 			if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
 				return err
 			}
@@ -126,12 +126,12 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 			return errors.Join(err, c.Executors.Close())
 		},
 	}
-	f.flags(cmd)
+	f.addFlags(cmd)
 	return cmd
 }
 
 // config makes the agent's configuration, all but the executors; it joins where the node has to.
-func (f *agentFlags) config(ctx context.Context) (c node.Config, err error) {
+func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error) {
 	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil { // supervisors have a folder of their own
 		return c, err
 	}
@@ -147,7 +147,7 @@ func (f *agentFlags) config(ctx context.Context) (c node.Config, err error) {
 		}
 	}
 	known := &node.ServerList{Given: f.servers}
-	if c.Keeper, err = f.identity(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All); c.Keeper != nil {
+	if c.Keeper, err = f.openKeeper(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All); c.Keeper != nil {
 		c.Known = known
 	}
 	return c, err
@@ -156,7 +156,7 @@ func (f *agentFlags) config(ctx context.Context) (c node.Config, err error) {
 // identity returns the keeper of the node's certificate, which it joins for where there is none, or where it has
 // expired and there is a token. It is renewed at any of the known servers. Without a server that is reached over https
 // it returns nil.
-func (f *agentFlags) identity(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
+func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
 	if !slices.ContainsFunc(f.servers, func(s string) bool { return strings.HasPrefix(s, "https://") }) {
 		return nil, nil //nolint:nilnil // no certificate is needed
 	}
@@ -217,7 +217,7 @@ func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
 	}
 	j := join.Joiner{Dir: dir, Self: self, Servers: f.servers, Token: token}
 	if _, err := j.Join(ctx); err != nil {
-		return nil, join.Advise(err, cluster.RoleNode)
+		return nil, join.AddHint(err, cluster.RoleNode)
 	}
 	f.log.Info("joined", "node", self.Name)
 	keeper, err := open()

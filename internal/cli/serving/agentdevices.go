@@ -13,15 +13,15 @@ import (
 
 // deviceFlags say what tasks can reserve of this machine beside CPU time and memory.
 type deviceFlags struct {
-	stated []string
-	cores  string
-	cdi    []string       // folders with specifications; none for the usual ones
-	finder devices.Finder // what was made of them
-	cpus   []int          // all that tasks run on, where cores are offered
+	declared []string
+	cores    string
+	cdi      []string       // folders with specifications; none for the usual ones
+	finder   devices.Finder // what was made of them
+	cpus     []int          // all that tasks run on, where cores are offered
 }
 
-func (f *deviceFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.stated, "device", nil,
+func (f *deviceFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.declared, "device", nil,
 		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: "+
 			"type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
 	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
@@ -41,7 +41,7 @@ func (f *deviceFlags) check(list *session.Faults) {
 		}
 	}
 	f.finder = devices.Finder{SMI: devices.SMI, CDIDirs: f.cdi}
-	for _, text := range f.stated {
+	for _, text := range f.declared {
 		s, err := devices.ParseStated(text)
 		if err != nil {
 			list.Add("--device %s: %v", text, err)

@@ -13,7 +13,7 @@ import (
 // metricsFlags say where an agent shows the metrics of its tasks: nowhere, unless it is told.
 type metricsFlags struct{ listen, tokenFile string }
 
-func (m *metricsFlags) flags(cmd *cobra.Command) {
+func (m *metricsFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
 		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On "+
 			"other than loopback addresses it wants --metrics-token-file")
@@ -44,6 +44,6 @@ func (m *metricsFlags) check(list *session.Faults) (token string) {
 		return ""
 	}
 	token, err = datadir.ReadSecret("--metrics-token-file", m.tokenFile)
-	list.Check("--metrics-token-file", err)
+	list.AddError("--metrics-token-file", err)
 	return token
 }

@@ -14,9 +14,9 @@ import (
 
 // defaultNames is where an agent answers the programs of its machine for names; namesOff is nowhere.
 const (
-	defaultNames = "127.0.0.1:7053"
-	namesOff     = "off"
-	dnsPort      = 53
+	defaultDNSListen = "127.0.0.1:7053"
+	dnsListenOff     = "off"
+	dnsPort          = 53
 )
 
 // nameFlags say how an agent answers questions for names.
@@ -26,10 +26,10 @@ type nameFlags struct {
 	parsed    agent.NamesConfig
 }
 
-func (f *nameFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultNames,
+func (f *nameFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultDNSListen,
 		"`ADDRESS:PORT` where programs of this machine, and its own resolver, ask for names of services (DNS); "+
-			namesOff+
+			dnsListenOff+
 			" for nowhere. Tasks with network bridge have theirs without it")
 	cmd.Flags().StringSliceVar(&f.upstreams, "dns-upstream", nil,
 		"`ADDRESS` of a resolver that is asked for names which are not Berth's; may be given several times "+
@@ -39,12 +39,12 @@ func (f *nameFlags) flags(cmd *cobra.Command) {
 // check reads the flags and notes what is wrong with them.
 func (f *nameFlags) check(list *session.Faults) {
 	f.parsed = agent.NamesConfig{}
-	if f.listen != namesOff {
+	if f.listen != dnsListenOff {
 		at, err := netip.ParseAddrPort(f.listen)
 		switch {
 		case err != nil || at.Port() == 0:
-			list.Add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultNames,
-				namesOff)
+			list.Add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultDNSListen,
+				dnsListenOff)
 		case at.Addr().IsUnspecified():
 			list.Add("--dns-listen %q: want one address: answers would come from another than was asked", f.listen)
 		}

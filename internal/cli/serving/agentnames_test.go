@@ -14,7 +14,7 @@ func TestNameFlags(t *testing.T) {
 		want  string // what is made of them
 		fault string
 	}{
-		"the defaults": {flags: nameFlags{listen: defaultNames}, want: "127.0.0.1:7053 []"},
+		"the defaults": {flags: nameFlags{listen: defaultDNSListen}, want: "127.0.0.1:7053 []"},
 		"nowhere":      {flags: nameFlags{listen: "off"}, want: "invalid AddrPort []"},
 		"resolvers": {
 			flags: nameFlags{
@@ -33,7 +33,7 @@ func TestNameFlags(t *testing.T) {
 			fault: "--dns-upstream \"dns.example\": want the IP address",
 		},
 		"the agent asks itself": {
-			flags: nameFlags{listen: defaultNames, upstreams: []string{defaultNames}},
+			flags: nameFlags{listen: defaultDNSListen, upstreams: []string{defaultDNSListen}},
 			fault: "it is the agent's own --dns-listen",
 		},
 	} {

@@ -15,7 +15,7 @@ type networkFlags struct {
 	parsed netip.Prefix
 }
 
-func (f *networkFlags) flags(cmd *cobra.Command) {
+func (f *networkFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.subnet, "bridge-subnet", network.DefaultSubnet,
 		"`SUBNET` that tasks with network bridge have their addresses of, on this machine alone: one that "+
 			"overlaps none of its routes")
@@ -25,5 +25,5 @@ func (f *networkFlags) flags(cmd *cobra.Command) {
 func (f *networkFlags) check(list *session.Faults) {
 	var err error
 	f.parsed, err = network.ParseSubnet(f.subnet)
-	list.Check("--bridge-subnet", err)
+	list.AddError("--bridge-subnet", err)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	highestPort = 65535
+	maxPort = 65535
 	// maxReservedPorts bounds how many ports a node keeps from tasks: the leader holds each of them for each node.
 	maxReservedPorts = 4096
 )
@@ -22,7 +22,7 @@ type portFlags struct {
 	reserved []int // ordered, each once
 }
 
-func (f *portFlags) flags(cmd *cobra.Command) {
+func (f *portFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.text, "reserved-ports", "",
 		"`PORTS` of this machine that tasks never get, fixed or assigned, such as 22,8000-8100")
 }
@@ -39,9 +39,9 @@ func (f *portFlags) check(list *session.Faults) {
 		if err == nil && isRange {
 			high, err = strconv.Atoi(to)
 		}
-		if err != nil || low < 1 || high > highestPort || high < low {
+		if err != nil || low < 1 || high > maxPort || high < low {
 			list.Add("--reserved-ports: %q is no port and no range of ports: want numbers from 1 to %d, "+
-				"such as 22,8000-8100", part, highestPort)
+				"such as 22,8000-8100", part, maxPort)
 			return
 		}
 		for p := low; p <= high; p++ {

@@ -22,10 +22,10 @@ const (
 type volumeFlags struct {
 	declared, paths []string
 	volumes         []agent.HostVolume // what was made of them
-	lent            []string
+	hostPaths       []string
 }
 
-func (f *volumeFlags) flags(cmd *cobra.Command, local bool) {
+func (f *volumeFlags) addFlags(cmd *cobra.Command, local bool) {
 	paths := []string{noHostPaths}
 	if local {
 		paths = []string{anyHostPaths}
@@ -68,7 +68,7 @@ func (f *volumeFlags) check(list *session.Faults) {
 			list.Add("--host-path %q: want an absolute path, or none alone", path)
 			continue
 		}
-		f.lent = append(f.lent, filepath.Clean(path))
+		f.hostPaths = append(f.hostPaths, filepath.Clean(path))
 	}
 	if len(f.paths) > cluster.MaxHostPaths {
 		list.Add("--host-path is given %d times, at most %d are allowed", len(f.paths), cluster.MaxHostPaths)

@@ -16,7 +16,7 @@ type egressFlags struct {
 }
 
 // flags adds the flags. Allowed are addresses that are allowed unless the operator says otherwise.
-func (f *egressFlags) flags(cmd *cobra.Command, allowed ...string) {
+func (f *egressFlags) addFlags(cmd *cobra.Command, allowed ...string) {
 	standard := "none"
 	if len(allowed) > 0 {
 		standard = strings.Join(allowed, ", ")

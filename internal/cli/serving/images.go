@@ -14,7 +14,7 @@ type imageFlags struct {
 	pulls     int
 }
 
-func (f *imageFlags) flags(cmd *cobra.Command) {
+func (f *imageFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.high, "image-high", agent.DefaultImageHigh,
 		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that "+
 			"nothing uses; 100 for never")

@@ -43,7 +43,7 @@ func newAuthorityServer(t *testing.T) *authorityServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ownCertificate(dir, authority, "s1", []string{"127.0.0.1"}, time.Now()); err != nil {
+	if err := signOwnCertificate(dir, authority, "s1", []string{"127.0.0.1"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	keeper, err := pki.OpenKeeper(pki.KeeperConfig{Dir: dir})
@@ -61,19 +61,19 @@ func newAuthorityServer(t *testing.T) *authorityServer {
 
 func (s *authorityServer) join(w http.ResponseWriter, r *http.Request) {
 	if s.refuse != nil {
-		clitest.Refuse(w, *s.refuse)
+		clitest.WriteProblem(w, *s.refuse)
 		return
 	}
 	var ask api.JoinRequest
 	_ = json.NewDecoder(r.Body).Decode(&ask)
 	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
-		clitest.Refuse(w, api.Problem{Status: 422, Detail: err.Error()})
+		clitest.WriteProblem(w, api.Problem{Status: 422, Detail: err.Error()})
 		return
 	}
 	cert, err := s.authority.Sign([]byte(ask.Request), subject, hosts, time.Now())
 	if err != nil {
-		clitest.Refuse(w, api.Problem{Status: 500, Detail: err.Error()})
+		clitest.WriteProblem(w, api.Problem{Status: 500, Detail: err.Error()})
 		return
 	}
 	s.joins++
@@ -190,7 +190,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 				servers: []string{test.server}, joinToken: file, name: "n1",
 				log: slog.New(slog.DiscardHandler),
 			}
-			_, err := f.identity(t.Context(), filepath.Join(t.TempDir(), "pki"), nil)
+			_, err := f.openKeeper(t.Context(), filepath.Join(t.TempDir(), "pki"), nil)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -219,13 +219,13 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	var logged strings.Builder
 	f := agentFlags{servers: []string{s.URL}, name: "n1", log: slog.New(slog.NewTextHandler(&logged, nil))}
-	if _, err := f.identity(t.Context(), dir, nil); err == nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
 		!strings.Contains(err.Error(), "wants this node's certificate") {
 		t.Errorf("without a token: %v", err)
 	}
 	f.joinToken = token
 	for range 2 {
-		k, err := f.identity(t.Context(), dir, nil)
+		k, err := f.openKeeper(t.Context(), dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,11 +234,11 @@ func TestAgentIdentity(t *testing.T) {
 		}
 	}
 	f.joinToken = filepath.Join(dir, "nowhere") // it is not needed any more
-	if _, err := f.identity(t.Context(), dir, nil); err != nil || s.joins != 1 {
+	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil || s.joins != 1 {
 		t.Errorf("a later start: %v after %d joins, want one", err, s.joins)
 	}
 	f.name = "n2"
-	if _, err := f.identity(t.Context(), dir, nil); err == nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
 		!strings.Contains(err.Error(), "that of the node n1") {
 		t.Errorf("as another node: %v", err)
 	}
@@ -256,17 +256,17 @@ func TestAgentIdentity(t *testing.T) {
 	if err := j.Done(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.identity(t.Context(), dir, nil); err != nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil ||
 		!strings.Contains(logged.String(), "--join-token-file") {
 		t.Errorf("expired: %v, and the log says:\n%s", err, logged.String())
 	}
 	s.refuse, f.joinToken = &api.Problem{Status: 401, Detail: "the token was used"}, token
-	if _, err := f.identity(t.Context(), dir, nil); err != nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil ||
 		!strings.Contains(logged.String(), "the token was used") {
 		t.Errorf("expired, with a token that is no good: %v, and the log says:\n%s", err, logged.String())
 	}
 	s.refuse, s.authority.Life = nil, 0
-	k, err := f.identity(t.Context(), dir, nil)
+	k, err := f.openKeeper(t.Context(), dir, nil)
 	if err != nil || k.Health() != nil {
 		t.Errorf("joined anew: %v", err)
 	}
@@ -299,7 +299,7 @@ func TestTrust(t *testing.T) {
 		"file": {file, ""}, "hash": {"", hash},
 		"upper case": {"", strings.ToUpper(hash)}, "both": {file, hash},
 	} {
-		config, err := session.Trust(ask[0], ask[1])
+		config, err := session.TrustConfig(ask[0], ask[1])
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -317,7 +317,7 @@ func TestTrust(t *testing.T) {
 		"no hash":       {"", "12", "hexadecimal"},
 		"not that file": {file, strings.Repeat("0", 64), "does not have the CA hash"},
 	} {
-		if _, err := session.Trust(ask[0], ask[1]); err == nil ||
+		if _, err := session.TrustConfig(ask[0], ask[1]); err == nil ||
 			!strings.Contains(strings.ToLower(err.Error()), strings.ToLower(ask[2])) {
 			t.Errorf("%s: got %v, want %q", name, err, ask[2])
 		}

@@ -28,12 +28,12 @@ func newServerMembersCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			servers, err := fetch.AllServers(cmd.Context(), c)
+			servers, err := fetch.ListServers(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(servers))
+				return sess.PrintData(output.EmptyIfNil(servers))
 			}
 			return sess.PrintTable(serverTable(sess, servers))
 		},
@@ -41,7 +41,7 @@ func newServerMembersCommand(sess *session.Session) *cobra.Command {
 }
 
 func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
-	t := output.Table{State: 2, Titles: []string{
+	t := output.Table{StateColumn: 2, Titles: []string{
 		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+WIRE", "+RECORDS", "+MEMBER",
 		"+PEER ADDRESS", "MESSAGE",
 	}}
@@ -52,7 +52,7 @@ func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
 		}
 		t.Add(cmp.Or(v.Name, output.ShortID(v.ID), member), output.ShortID(v.ID), string(v.State), serverRole(v),
 			cmp.Or(v.API, peer),
-			sess.Age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records),
+			sess.Age(v.Started), v.Version, versionRange(v, v.WireMin, v.Wire), versionRange(v, v.RecordsMin, v.Records),
 			member,
 			peer, wording.OneLine(v.Reason))
 	}
@@ -60,7 +60,7 @@ func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
 }
 
 // versions shows a range of versions of a server; one that has not started yet has none.
-func versions(v api.ServerView, oldest, newest int) string {
+func versionRange(v api.ServerView, oldest, newest int) string {
 	if v.Version == "" {
 		return ""
 	}
@@ -93,7 +93,7 @@ func serverRole(v api.ServerView) string {
 
 // findServer returns the server of a name, an id or the beginning of an id.
 func findServer(ctx context.Context, c *client.Client, text string) (api.ServerView, error) {
-	servers, err := fetch.AllServers(ctx, c)
+	servers, err := fetch.ListServers(ctx, c)
 	if err != nil {
 		return api.ServerView{}, err
 	}
@@ -111,7 +111,7 @@ func findServer(ctx context.Context, c *client.Client, text string) (api.ServerV
 	}
 	switch len(hits) {
 	case 0:
-		return api.ServerView{}, session.Unknown("server", text, known)
+		return api.ServerView{}, session.UnknownError("server", text, known)
 	case 1:
 		return hits[0], nil
 	}
@@ -119,7 +119,7 @@ func findServer(ctx context.Context, c *client.Client, text string) (api.ServerV
 	for _, v := range hits {
 		candidates = append(candidates, v.Name+" ("+v.ID+")")
 	}
-	return api.ServerView{}, session.Ambiguous(text, candidates)
+	return api.ServerView{}, session.AmbiguousError(text, candidates)
 }
 
 // memberID is what the API calls a server: its id, or its member's where it has not started yet.

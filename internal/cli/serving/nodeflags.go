@@ -27,16 +27,16 @@ type nodeFlags struct {
 
 // flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may,
 // unless a flag says otherwise.
-func (f *nodeFlags) flags(cmd *cobra.Command, local bool) {
-	executorFlags(&f.executors, cmd, local)
-	f.pressure.flags(cmd)
-	f.metrics.flags(cmd)
-	f.network.flags(cmd)
-	f.names.flags(cmd)
-	f.devices.flags(cmd)
-	f.images.flags(cmd)
-	f.volumes.flags(cmd, local)
-	f.ports.flags(cmd)
+func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
+	addExecutorFlags(&f.executors, cmd, local)
+	f.pressure.addFlags(cmd)
+	f.metrics.addFlags(cmd)
+	f.network.addFlags(cmd)
+	f.names.addFlags(cmd)
+	f.devices.addFlags(cmd)
+	f.images.addFlags(cmd)
+	f.volumes.addFlags(cmd, local)
+	f.ports.addFlags(cmd)
 }
 
 // check notes what is wrong with the flags.
@@ -56,7 +56,7 @@ func (f *nodeFlags) check(list *session.Faults) {
 	f.egress.check(list)
 	f.executors.Egress = f.egress.parsed
 	f.ports.check(list)
-	f.executors.Pulls, f.executors.CDI = f.images.pulls, f.devices.cdi
+	f.executors.MaxPulls, f.executors.CDI = f.images.pulls, f.devices.cdi
 }
 
 // configure writes what the flags say into a node's configuration.
@@ -67,6 +67,6 @@ func (f *nodeFlags) configure(c *node.Config) {
 	c.Finder, c.CPUs = f.devices.finder, f.devices.cpus
 	c.Subnet, c.Names = f.network.parsed, f.names.parsed
 	c.Egress = f.egress.parsed
-	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.lent
+	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.hostPaths
 	c.ReservedPorts = f.ports.reserved
 }

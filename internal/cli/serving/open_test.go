@@ -176,12 +176,12 @@ func TestPutInPlace(t *testing.T) {
 		}
 	}
 	dir, now := filepath.Join(base, "store"), time.Unix(0, 0)
-	aside, err := operator.PutInPlace(folder("made", "one"), dir, now)
+	aside, err := operator.ReplaceStore(folder("made", "one"), dir, now)
 	if err != nil || aside != "" {
 		t.Fatalf("in an empty place: got %q, error %v", aside, err)
 	}
 	holds(dir, "one")
-	aside, err = operator.PutInPlace(folder("made", "two"), dir, now)
+	aside, err = operator.ReplaceStore(folder("made", "two"), dir, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestPutInPlace(t *testing.T) {
 	holds(aside, "one")
 	// Where the name aside is taken, all stays as it was.
 	made := folder("made", "three")
-	if _, err := operator.PutInPlace(made, dir, now); err == nil {
+	if _, err := operator.ReplaceStore(made, dir, now); err == nil {
 		t.Error("two stores were put aside under one name")
 	}
 	holds(dir, "two")

@@ -10,7 +10,7 @@ import (
 // pressureFlags say when a node counts as short of memory.
 type pressureFlags struct{ stall, free float64 }
 
-func (p *pressureFlags) flags(cmd *cobra.Command) {
+func (p *pressureFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&p.stall, "pressure-stall", agent.DefaultPressureStall,
 		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a "+
 			"task away, where the kernel tells")

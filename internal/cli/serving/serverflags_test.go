@@ -10,7 +10,7 @@ import (
 func TestSettingsThatAreShown(t *testing.T) {
 	cmd := &cobra.Command{Use: "server"}
 	var f serverFlags
-	f.flags(cmd)
+	f.addFlags(cmd)
 	cmd.InitDefaultHelpFlag()
 	if err := cmd.ParseFlags([]string{"--data-dir", t.TempDir(), "--snapshot-keep", "3"}); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 )
 
 func newServerJoinCommand(sess *session.Session) *cobra.Command {
-	var v advertised
+	var v advertisedFlags
 	var servers []string
 	var tokenFile string
 	var external bool
@@ -54,20 +54,20 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			var err error
-			if want.Store, err = f.Store.Remembered(); err != nil {
+			if want.Store, err = f.Store.External(); err != nil {
 				return err
 			}
 			want.External = external || want.Store != nil
 			return joinServer(cmd.Context(), sess, v.dataDir, want, join.Joiner{Servers: servers, Token: token})
 		},
 	}
-	v.flags(cmd)
+	v.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&servers, "server", nil,
 		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
 	cmd.Flags().BoolVar(&external, "external-store", false,
 		"the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
-	f.storeFlags(cmd.Flags())
+	f.addStoreFlags(cmd.Flags())
 	return cmd
 }
 
@@ -82,8 +82,8 @@ func checkServers(list *session.Faults, servers []string) {
 			list.Add("--server %q: want https://HOST:%d", s, datadir.PortAPI)
 			continue
 		}
-		_, err := hostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
-		list.Check("--server", err)
+		_, err := parseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+		list.AddError("--server", err)
 	}
 }
 
@@ -101,10 +101,10 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	}
 	j.Dir = filepath.Join(dataDir, datadir.PKIDir)
 	if have != nil {
-		if err := have.Same(want, dataDir); err != nil {
+		if err := have.CheckSame(want, dataDir); err != nil {
 			return err
 		}
-		return errors.Join(j.Done(), tellJoined(sess, dataDir, have, true))
+		return errors.Join(j.Done(), printJoinResult(sess, dataDir, have, true))
 	}
 	if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err == nil {
 		return &hinted.Error{
@@ -124,7 +124,7 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	}
 	reply, err := j.Join(ctx)
 	if err != nil {
-		return join.Advise(err, cluster.RoleServer)
+		return join.AddHint(err, cluster.RoleServer)
 	}
 	// servers of earlier builds have one or none; without, it follows from the authority's key
 	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" {
@@ -142,10 +142,10 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	if err := want.Write(dataDir); err != nil {
 		return err
 	}
-	return errors.Join(j.Done(), tellJoined(sess, dataDir, &want, false))
+	return errors.Join(j.Done(), printJoinResult(sess, dataDir, &want, false))
 }
 
-func tellJoined(sess *session.Session, dataDir string, s *datadir.Settings, again bool) error {
+func printJoinResult(sess *session.Session, dataDir string, s *datadir.Settings, again bool) error {
 	if sess.WantsData() {
 		return sess.PrintData(s)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // storeFlags are the flags that name a store that runs elsewhere; checkStore reads them.
-func (f *serverFlags) storeFlags(fs *pflag.FlagSet) {
+func (f *serverFlags) addStoreFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.storeURL, "store", "",
 		"etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server "+
 			"names the same")
@@ -78,8 +78,8 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		scheme = "https://"
 	}
 	for _, host := range session.SplitList([]string{hosts}) {
-		address, err := hostPort(strings.TrimPrefix(host, "etcd://"), datadir.PortEtcd)
-		list.Check("--store", err)
+		address, err := parseHostPort(strings.TrimPrefix(host, "etcd://"), datadir.PortEtcd)
+		list.AddError("--store", err)
 		f.Store.Endpoints = append(f.Store.Endpoints, scheme+address)
 	}
 	if (f.Store.Cert == "") != (f.Store.Key == "") {

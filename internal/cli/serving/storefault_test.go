@@ -24,7 +24,7 @@ func TestStoreOfTheLastStart(t *testing.T) {
 		said := ""
 		s := &server.Server{Config: server.Config{
 			DataDir: dir, Store: c, Log: slog.New(slog.DiscardHandler),
-			Command: "berth dev", Say: func(text string) { said += text },
+			Command: "berth dev", Notices: func(text string) { said += text },
 		}}
 		return s, said, s.ChooseStore()
 	}
@@ -37,7 +37,7 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	if err := s.RememberStore(); err != nil {
 		t.Fatal(err)
 	}
-	s = &server.Server{Config: server.Config{DataDir: dir, Log: slog.New(slog.DiscardHandler), Say: func(text string) {
+	s = &server.Server{Config: server.Config{DataDir: dir, Log: slog.New(slog.DiscardHandler), Notices: func(text string) {
 		said += text
 	}}}
 	if err := s.ChooseStore(); err != nil || fmt.Sprint(s.Config.Store) != fmt.Sprint(there) {

@@ -24,7 +24,7 @@ func ParseLabels(list []string) (cluster.Labels, error) {
 }
 
 // CompleteFlag registers the completion of a flag, which exists.
-func CompleteFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+func RegisterCompletion(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err)
 	}
@@ -39,7 +39,7 @@ func Arguments(least, most int, what string) cobra.PositionalArgs {
 		case most == 0 && len(args) > 0:
 			return &UsageError{
 				cmd.CommandPath(),
-				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + subcommand(cmd, args[0]),
+				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + suggestCommand(cmd, args[0]),
 			}
 		case most >= 0 && len(args) > most:
 			return &UsageError{
@@ -57,14 +57,14 @@ func CompleteManifests(*cobra.Command, []string, string) ([]string, cobra.ShellC
 }
 
 // OfMachine marks a flag whose default depends on the machine: its usage tells it, not its value.
-func OfMachine(cmd *cobra.Command, names ...string) {
+func HideDefaults(cmd *cobra.Command, names ...string) {
 	for _, n := range names {
 		cmd.Flags().Lookup(n).DefValue = ""
 	}
 }
 
 // InCluster adds the flag that says where a secret is.
-func (s *Session) InCluster(cmd *cobra.Command, in *string) {
+func (s *Session) AddClusterFlag(cmd *cobra.Command, in *string) {
 	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
 	s.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 }

@@ -27,7 +27,7 @@ const systemSocket = "/run/berth/api.sock"
 
 // Connect returns a client of the servers that the flags and the environment name.
 func (s *Session) Connect() (*client.Client, error) {
-	addr := s.FindAddr()
+	addr := s.FindAddresses()
 	token, err := s.findToken(addr)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *Session) Connect() (*client.Client, error) {
 }
 
 // FindAddr returns the servers' addresses with commas between, in the order that the help of berth tells.
-func (s *Session) FindAddr() string {
+func (s *Session) FindAddresses() string {
 	switch {
 	case len(SplitList(s.Addrs)) > 0:
 		return strings.Join(SplitList(s.Addrs), ",")
@@ -101,12 +101,12 @@ func (s *Session) findTrust(addrs string) (*tls.Config, error) {
 	if !strings.Contains(addrs, "https://") {
 		return nil, nil //nolint:nilnil // nothing to believe
 	}
-	return Trust(cmp.Or(s.CAFile, s.Env("BERTH_CA_FILE")), cmp.Or(s.CAHash, s.Env("BERTH_CA_HASH")))
+	return TrustConfig(cmp.Or(s.CAFile, s.Env("BERTH_CA_FILE")), cmp.Or(s.CAHash, s.Env("BERTH_CA_HASH")))
 }
 
 // Trust returns a configuration that believes servers of the authority in the file, or of the one with the hash; nil
 // where neither is named: then the machine's own authorities count.
-func Trust(caFile, caHash string) (*tls.Config, error) {
+func TrustConfig(caFile, caHash string) (*tls.Config, error) {
 	if caFile == "" && caHash == "" {
 		return nil, nil //nolint:nilnil // the machine's authorities
 	}

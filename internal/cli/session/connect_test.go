@@ -17,7 +17,7 @@ func TestFindServer(t *testing.T) {
 	a.Env = func(name string) string { return env[name] }
 	check := func(step, addr, token string) {
 		t.Helper()
-		gotAddr := a.FindAddr()
+		gotAddr := a.FindAddresses()
 		gotToken, err := a.findToken(gotAddr)
 		if err != nil {
 			t.Fatalf("%s: %v", step, err)

@@ -79,9 +79,9 @@ func (s *Session) Hint(err error) string {
 	}
 	switch {
 	case errors.Is(err, client.ErrUnreachable) && strings.Contains(err.Error(), "malformed HTTP"):
-		return s.foreignHint()
+		return s.otherProgramHint()
 	case errors.Is(err, client.ErrUnreachable):
-		if strings.Contains(s.FindAddr(), "https://") {
+		if strings.Contains(s.FindAddresses(), "https://") {
 			return "See that the servers run and that their https addresses are reached from here (--addr, BERTH_ADDR)."
 		}
 		return "Start a server with 'berth dev', or name one with --addr or BERTH_ADDR."

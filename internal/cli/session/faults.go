@@ -31,7 +31,7 @@ func (f *Faults) Add(format string, args ...any) {
 }
 
 // Check notes err, if there is one, as the fault of a flag.
-func (f *Faults) Check(flag string, err error) {
+func (f *Faults) AddError(flag string, err error) {
 	if err != nil {
 		f.Add("%s %v", flag, err)
 	}

@@ -2,7 +2,7 @@ package session
 
 // ForeignWords are the words that other systems have for what a command does, each with the path of that command below
 // "berth".
-func ForeignWords() map[string]string {
+func Synonyms() map[string]string {
 	byCommand := map[string][]string{
 		"run":                       {"apply", "create", "deploy", "sbatch", "submit", "up", "update", "upgrade"},
 		"plan":                      {"dry-run", "preview"},

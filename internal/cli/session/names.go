@@ -22,21 +22,21 @@ import (
 func CronName(v api.CronView) Name { return Name{wording.KindCron, v.Cluster, v.Name} }
 
 // AllCrons returns the crons of a cluster, or of all, the one whose moment comes next first and those without one last.
-func AllCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
+func ListCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
 	crons, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
 			return c.Crons(ctx, in, o)
 		})
 	slices.SortStableFunc(crons, func(x, y api.CronView) int {
-		p, q := NextOf(x), NextOf(y)
-		return cmp.Or(-BoolCompare(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
+		p, q := NextMoment(x), NextMoment(y)
+		return cmp.Or(-CompareBools(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
 			cmp.Compare(x.Name, y.Name))
 	})
 	return crons, err
 }
 
 // NextOf returns the next moment of a cron, zero for none.
-func NextOf(v api.CronView) time.Time {
+func NextMoment(v api.CronView) time.Time {
 	if len(v.Status.Next) == 0 {
 		return time.Time{}
 	}
@@ -59,7 +59,7 @@ type Name struct {
 func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
 
 // Short returns the name without its kind, for tables of one kind.
-func (n Name) Short() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
+func (n Name) WithoutKind() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
 
 // ParseName reads an argument of one of the kinds. Where there is only one, its word may be left out.
 func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
@@ -80,7 +80,7 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	if len(parts) == 1 || parts[0] == "" {
 		return wrong("%q names no kind", text)
 	}
-	n := Name{Kind: KindWord(parts[0]), Name: parts[len(parts)-1]}
+	n := Name{Kind: ParseKind(parts[0]), Name: parts[len(parts)-1]}
 	owned := n.Kind == wording.KindService || n.Kind == wording.KindJob || n.Kind == wording.KindCron
 	switch {
 	case n.Kind == "":
@@ -99,7 +99,7 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 }
 
 // KindWord returns the kind that a word means, or "".
-func KindWord(s string) string {
+func ParseKind(s string) string {
 	switch strings.ToLower(s) {
 	case wording.KindService, "services", "svc":
 		return wording.KindService
@@ -120,7 +120,7 @@ func KindWord(s string) string {
 }
 
 // Ambiguous is the error of a name that means several things.
-func Ambiguous(text string, candidates []string) error {
+func AmbiguousError(text string, candidates []string) error {
 	const most = 10
 	slices.Sort(candidates)
 	if rest := len(candidates) - most; rest > 0 {
@@ -133,10 +133,10 @@ func Ambiguous(text string, candidates []string) error {
 var ErrUnknown = errors.New("there is no")
 
 // Unknown is the error of a name that means nothing, with those that it may have been meant for.
-func Unknown(kind, text string, known []string) error {
+func UnknownError(kind, text string, known []string) error {
 	err := fmt.Errorf("%w %s %q", ErrUnknown, kind, text)
 	known = slices.Sorted(slices.Values(known))
-	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k, text) })
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !isSimilar(k, text) })
 	switch {
 	case len(near) > 0 && len(near) <= 5:
 		return fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
@@ -150,7 +150,7 @@ func Unknown(kind, text string, known []string) error {
 }
 
 // similar reports whether one name may have been meant by another.
-func similar(known, text string) bool {
+func isSimilar(known, text string) bool {
 	known = known[strings.LastIndex(known, "/")+1:]
 	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
 		strings.HasPrefix(known, text[:1]) && len(known) == len(text))
@@ -165,7 +165,7 @@ func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView,
 	if err != nil {
 		return v, err
 	}
-	return pick(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+	return selectNamed(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
 }
 
 // Job returns the job that an argument names.
@@ -177,16 +177,16 @@ func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err err
 	if err != nil {
 		return v, err
 	}
-	return pick(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+	return selectNamed(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
 }
 
 // Cron returns the cron that an argument names.
 func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
-	all, err := AllCrons(ctx, c, n.Cluster)
+	all, err := ListCrons(ctx, c, n.Cluster)
 	if err != nil {
 		return v, err
 	}
-	return pick(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+	return selectNamed(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
 }
 
 // Resolve fills in the cluster of a service, job or cron.
@@ -209,7 +209,7 @@ func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 }
 
 // pick returns the one element that is named: names are exact, for what is done to an object is meant for it.
-func pick[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
+func selectNamed[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
 	var hits, known []string
 	for _, v := range all {
 		in, own := nameOf(v)
@@ -221,11 +221,11 @@ func pick[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found 
 	}
 	switch len(hits) {
 	case 0:
-		return found, Unknown(n.Kind, strings.TrimPrefix(n.String(), n.Kind+"/"), known)
+		return found, UnknownError(n.Kind, strings.TrimPrefix(n.String(), n.Kind+"/"), known)
 	case 1:
 		return found, nil
 	}
-	return found, Ambiguous(n.Kind+"/"+n.Name, hits)
+	return found, AmbiguousError(n.Kind+"/"+n.Name, hits)
 }
 
 // FindTask returns the newest attempt of the task that text names: its id, with or without the
@@ -241,13 +241,13 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 		}
 		return t, err
 	}
-	tasks, err := AllTasks(ctx, c, client.TaskFilter{All: true})
+	tasks, err := ListTasks(ctx, c, client.TaskFilter{All: true})
 	if err != nil {
 		return api.TaskView{}, err
 	}
 	var hits []api.TaskView
 	var known []string
-	for _, t := range Newest(tasks) {
+	for _, t := range KeepNewest(tasks) {
 		known = append(known, wording.ShortTask(t.ID))
 		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(wording.ShortTask(t.ID), text) ||
 			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
@@ -263,7 +263,7 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	}
 	switch len(hits) {
 	case 0:
-		return api.TaskView{}, Unknown(wording.KindTask, text, known)
+		return api.TaskView{}, UnknownError(wording.KindTask, text, known)
 	case 1:
 		return hits[0], nil
 	}
@@ -271,11 +271,11 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	for _, t := range hits {
 		candidates = append(candidates, wording.ShortTask(t.ID))
 	}
-	return api.TaskView{}, Ambiguous(text, candidates)
+	return api.TaskView{}, AmbiguousError(text, candidates)
 }
 
 // AllTasks returns all pages of a list of tasks.
-func AllTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
+func ListTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
 	tasks, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
 			return c.Tasks(ctx, f, o)
@@ -284,7 +284,7 @@ func AllTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api
 }
 
 // Newest keeps the newest attempt of each task, ordered by id.
-func Newest(tasks []api.TaskView) []api.TaskView {
+func KeepNewest(tasks []api.TaskView) []api.TaskView {
 	tasks = slices.Clone(tasks)
 	slices.SortStableFunc(tasks, func(a, b api.TaskView) int {
 		return cmp.Or(CompareTasks(a, b), cmp.Compare(b.Attempt, a.Attempt))
@@ -305,26 +305,26 @@ func CompareTasks(a, b api.TaskView) int {
 func OwnerName(o cluster.OwnerRef) Name { return Name{wording.OwnerKind(o), o.Cluster, o.Name} }
 
 // ClusterNamed returns a cluster; where it is not there, the error tells which there are.
-func ClusterNamed(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
+func FindCluster(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
 	v, err := c.Cluster(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return v, Unknown(wording.KindCluster, text, OtherNames(ctx, c, wording.KindCluster))
+		return v, UnknownError(wording.KindCluster, text, ListOtherNames(ctx, c, wording.KindCluster))
 	}
 	return v, err
 }
 
 // UnknownDefinition is the error of a reference to a task definition, or to a version of it, that is not there.
-func UnknownDefinition(ctx context.Context, c *client.Client, ref cluster.Ref) error {
-	known := OtherNames(ctx, c, wording.KindDefinition)
+func UnknownDefinitionError(ctx context.Context, c *client.Client, ref cluster.Ref) error {
+	known := ListOtherNames(ctx, c, wording.KindDefinition)
 	own := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, ref.Name+"@") })
 	if ref.Version > 0 && len(own) > 0 {
 		return fmt.Errorf("%w %s %q: there is %s", ErrUnknown, wording.KindDefinition, ref, strings.Join(own, ", "))
 	}
-	return Unknown(wording.KindDefinition, ref.Name, known)
+	return UnknownError(wording.KindDefinition, ref.Name, known)
 }
 
 // AllNodes reads all nodes, those that are not well first, then by name.
-func AllNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
+func ListNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
 	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
 	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
 		return cmp.Or(cmp.Compare(nodeRank(x), nodeRank(y)), cmp.Compare(x.Name, y.Name))
@@ -363,7 +363,7 @@ func StateRank(state string) int {
 }
 
 // BoolCompare orders false before true.
-func BoolCompare(x, y bool) int {
+func CompareBools(x, y bool) int {
 	switch {
 	case x == y:
 		return 0

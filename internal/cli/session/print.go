@@ -92,13 +92,13 @@ func (s *Session) PrintItem(v any) error {
 // PrintTable prints a table to standard output.
 func (s *Session) PrintTable(t output.Table) error {
 	_, err := io.WriteString(s.Stdout, t.Render(output.Layout{
-		Wide: s.Format == output.OutputWide, Color: s.Colors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
+		Wide: s.Format == output.OutputWide, Color: s.HasColors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
 	}))
 	return err
 }
 
 // Colors reports whether output to w is coloured.
-func (s *Session) Colors(w io.Writer) bool {
+func (s *Session) HasColors(w io.Writer) bool {
 	return s.Env("NO_COLOR") == "" && s.Env("TERM") != "dumb" && output.TerminalWidth(w) > 0
 }
 
@@ -111,7 +111,7 @@ func (s *Session) Age(at time.Time) string {
 }
 
 // DataOf prints a value for programs, and for people nothing.
-func (s *Session) DataOf(v any) error {
+func (s *Session) PrintDataOnly(v any) error {
 	if s.WantsData() {
 		return s.PrintData(v)
 	}

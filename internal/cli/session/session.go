@@ -40,12 +40,12 @@ func (s *Session) Printf(format string, args ...any) {
 }
 
 // Group is the action of commands that only hold others.
-func (s *Session) Group(cmd *cobra.Command, args []string) error {
+func (s *Session) RunGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	return &UsageError{
 		cmd.CommandPath(),
-		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0]),
+		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + suggestCommand(cmd, args[0]),
 	}
 }

@@ -39,19 +39,19 @@ func ErrorText(err error) string {
 	told := strings.TrimSuffix(text, refused.Error())
 	list := slices.Clone(refused.Faults)
 	for i := range list {
-		list[i].Path = flagOf(list[i].Path)
+		list[i].Path = flagOfParameter(list[i].Path)
 	}
-	if len(list) == 1 && countsFaults.MatchString(refused.Detail) { // there is no need to count to one
+	if len(list) == 1 && faultCountPattern.MatchString(refused.Detail) { // there is no need to count to one
 		return told + list[0].String()
 	}
 	return told + refused.Detail + ":\n  " + strings.ReplaceAll(cluster.Faults(list).Error(), "; ", "\n  ")
 }
 
 // countsFaults is what a server says before it lists faults.
-var countsFaults = regexp.MustCompile(`^the (request|query|address) has (a|\d+) faults?$`)
+var faultCountPattern = regexp.MustCompile(`^the (request|query|address) has (a|\d+) faults?$`)
 
 // flagOf names the flag that became a parameter of a query; the others are left as they are.
-func flagOf(path string) string {
+func flagOfParameter(path string) string {
 	if name, ok := strings.CutPrefix(path, "?"); ok {
 		return "--" + strings.ReplaceAll(name, "_", "-")
 	}
@@ -81,8 +81,8 @@ func systemHint(err error) string {
 }
 
 // foreignHint is what to do where something else than a server answers.
-func (s *Session) foreignHint() string {
-	return "What answers at " + s.FindAddr() +
+func (s *Session) otherProgramHint() string {
+	return "What answers at " + s.FindAddresses() +
 		" is another program, or a proxy before the server: name the server with --addr or BERTH_ADDR."
 }
 
@@ -93,7 +93,7 @@ func (s *Session) answerHint(err error) string {
 	}
 	if _, ok := errors.AsType[*client.AnswerError](err); ok {
 		if _, text := errors.AsType[*json.SyntaxError](err); text {
-			return s.foreignHint()
+			return s.otherProgramHint()
 		}
 		return "The connection was cut, or the server ended: ask again."
 	}
@@ -110,30 +110,30 @@ func (s *Session) answerHint(err error) string {
 			"`berth token create`."
 	}
 	if refused.Foreign {
-		return s.foreignHint()
+		return s.otherProgramHint()
 	}
 	return ""
 }
 
 // WrongFlag says in our words what is wrong with a flag.
-func WrongFlag(cmd *cobra.Command, err error) string {
+func FlagErrorText(cmd *cobra.Command, err error) string {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if missing.GetSpecifiedShortnames() != "" {
 			return "unknown flag: -" + missing.GetSpecifiedName()
 		}
-		return err.Error() + nearFlag(cmd, missing)
+		return err.Error() + suggestFlag(cmd, missing)
 	}
 	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return fmt.Sprintf("--%s needs a value: %s", bare.GetFlag().Name, wantOf(bare.GetFlag()))
+		return fmt.Sprintf("--%s needs a value: %s", bare.GetFlag().Name, flagTypeText(bare.GetFlag()))
 	}
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return fmt.Sprintf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), wantOf(wrong.GetFlag()))
+		return fmt.Sprintf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), flagTypeText(wrong.GetFlag()))
 	}
 	return err.Error()
 }
 
 // nearFlag asks whether a known flag was meant.
-func nearFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
+func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 	word := missing.GetSpecifiedName()
 	if len(word) < 2 || missing.GetSpecifiedShortnames() != "" {
 		return ""
@@ -155,7 +155,7 @@ func nearFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 }
 
 // wantOf says what a flag takes.
-func wantOf(f *pflag.Flag) string {
+func flagTypeText(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "duration":
 		return `a duration such as "30s" or "5m"`
@@ -181,16 +181,16 @@ func CheckFlags(cmd *cobra.Command) error {
 			return
 		}
 		if d, err := time.ParseDuration(f.Value.String()); err == nil && d < 0 && f.Value.Type() == "duration" {
-			list.Add("--%s %s: want %s, not less than 0", f.Name, f.Value, wantOf(f))
+			list.Add("--%s %s: want %s, not less than 0", f.Name, f.Value, flagTypeText(f))
 		}
 	})
 	return list.Err(cmd)
 }
 
 // subcommand asks, below a command that takes arguments of its own too, whether one of its commands was meant.
-func subcommand(cmd *cobra.Command, word string) string {
+func suggestCommand(cmd *cobra.Command, word string) string {
 	path := strings.TrimPrefix(cmd.CommandPath()+" "+word, cmd.Root().Name()+" ")
-	if meant := ForeignWords()[path]; meant != "" {
+	if meant := Synonyms()[path]; meant != "" {
 		return fmt.Sprintf(": did you mean \"berth %s\"?", meant)
 	}
 	if !cmd.HasSubCommands() {
@@ -209,9 +209,9 @@ func subcommand(cmd *cobra.Command, word string) string {
 
 // InQuery demands that the node and the cluster are there which a list was limited to and that came out empty: the name
 // may be misspelt.
-func InQuery(ctx context.Context, c *client.Client, node, in string) error {
+func CheckFilter(ctx context.Context, c *client.Client, node, in string) error {
 	if node != "" {
-		nodes, err := AllNodes(ctx, c)
+		nodes, err := ListNodes(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -220,12 +220,12 @@ func InQuery(ctx context.Context, c *client.Client, node, in string) error {
 			for i := range nodes {
 				known[i] = nodes[i].Name
 			}
-			return Unknown(wording.KindNode, node, known)
+			return UnknownError(wording.KindNode, node, known)
 		}
 	}
 	if in == "" {
 		return nil
 	}
-	_, err := ClusterNamed(ctx, c, in)
+	_, err := FindCluster(ctx, c, in)
 	return err
 }

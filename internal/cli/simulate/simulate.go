@@ -29,13 +29,13 @@ import (
 // simulation is a command on its way.
 type simulation struct {
 	*session.Session
-	ask api.SimulateRequest
+	request api.SimulateRequest
 	// objects are those of each change that runs a manifest, for the places of what is wrong with them.
 	objects  map[int][]manifest.Object
 	snapshot string
 	show     []string
 	trace    *whatif.Replay // nil for none
-	wrong    session.Faults // with the flags
+	faults   session.Faults // with the flags
 }
 
 // noSnapshot is said instead of a snapshot's file to begin with a domain that holds nothing.
@@ -66,7 +66,7 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	f := cmd.Flags()
-	for _, c := range s.changes() {
+	for _, c := range s.changeFlags() {
 		f.Var(c, c.name, c.usage)
 	}
 	f.Var(s.traceFlag(), "trace",
@@ -74,18 +74,18 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 	f.StringVar(&s.snapshot, "snapshot", "",
 		"ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
-	session.CompleteFlag(cmd, "show",
+	session.RegisterCompletion(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
-		session.CompleteFlag(cmd, name, sess.CompleteNames(wording.KindNode))
+		session.RegisterCompletion(cmd, name, sess.CompleteNames(wording.KindNode))
 	}
 	return cmd
 }
 
 // run finds out and prints.
 func (s *simulation) run(cmd *cobra.Command) error {
-	list := s.wrong
-	if len(s.ask.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
+	list := s.faults
+	if len(s.request.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
 		list.Add("nothing is to change: want --add-nodes, --remove-node, --run, --trace or another change")
 	}
 	for _, part := range s.show {
@@ -96,9 +96,9 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
-	sim, err := s.find(cmd.Context())
+	sim, err := s.simulate(cmd.Context())
 	if err != nil {
-		return s.placed(err)
+		return s.locateFaults(err)
 	}
 	if s.trace != nil && !cmd.Flags().Changed("show") {
 		s.show = []string{"summary"} // where thousands of tasks stand says little
@@ -113,30 +113,30 @@ func (s *simulation) run(cmd *cobra.Command) error {
 }
 
 // find asks a server, or looks into a snapshot.
-func (s *simulation) find(ctx context.Context) (*whatif.Traced, error) {
+func (s *simulation) simulate(ctx context.Context) (*whatif.Traced, error) {
 	if s.snapshot == "" && s.trace == nil {
 		c, err := s.Connect()
 		if err != nil {
 			return nil, err
 		}
-		v, err := c.Simulate(ctx, s.ask)
+		v, err := c.Simulate(ctx, s.request)
 		return &whatif.Traced{Simulation: &v}, err
 	}
-	branch, now, err := s.branch(ctx)
+	branch, now, err := s.openBranch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := whatif.Config{Branch: branch, Now: now}
 	if s.trace != nil {
-		s.trace.Progress = s.progress()
-		return whatif.RunTrace(ctx, c, s.ask, *s.trace)
+		s.trace.Progress = s.replayProgress()
+		return whatif.RunTrace(ctx, c, s.request, *s.trace)
 	}
-	v, err := whatif.Run(ctx, c, s.ask)
+	v, err := whatif.Run(ctx, c, s.request)
 	return &whatif.Traced{Simulation: v}, err
 }
 
 // branch returns the store of a snapshot, and the time of its newest record. Without a file it is that of the server.
-func (s *simulation) branch(ctx context.Context) (*store.Branch, time.Time, error) {
+func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, error) {
 	var records []store.Record
 	info := etcd.SnapshotInfo{Revision: 1}
 	var err error
@@ -189,7 +189,7 @@ func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.Snapsho
 }
 
 // placed says where in the files what was refused stands, and names changes as the command line does.
-func (s *simulation) placed(err error) error {
+func (s *simulation) locateFaults(err error) error {
 	var all []cluster.Fault
 	refused, online := errors.AsType[*client.Error](err)
 	offline, wrong := errors.AsType[cluster.Faults](err)
@@ -203,22 +203,22 @@ func (s *simulation) placed(err error) error {
 	}
 	var lines []string
 	for _, f := range all {
-		lines = append(lines, s.fault(f))
+		lines = append(lines, s.faultText(f))
 	}
 	return fmt.Errorf("%s in the changes\n%s", wording.Count(len(lines), "fault"), strings.Join(lines, "\n"))
 }
 
 // fault says what is wrong with a change.
-func (s *simulation) fault(f cluster.Fault) string {
+func (s *simulation) faultText(f cluster.Fault) string {
 	var i, k int
 	if n, _ := fmt.Sscanf(f.Path, "changes[%d].run[%d]", &i, &k); n == 2 && k < len(s.objects[i]) {
 		path := strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d].run[%d]", i, k))
 		path = strings.TrimPrefix(strings.TrimPrefix(path, "."), "spec.")
-		return apply.Places(s.objects[i],
+		return apply.LocateFaults(s.objects[i],
 			[]cluster.Fault{{Path: fmt.Sprintf("objects[%d].%s", k, path), Message: f.Message}}).Error()
 	}
-	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.ask.Changes) {
-		what := whatif.Describe(&s.ask.Changes[i])
+	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.request.Changes) {
+		what := whatif.Describe(&s.request.Changes[i])
 		path := strings.TrimPrefix(strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d]", i)), ".")
 		if path != "" {
 			what += ": " + path
@@ -229,7 +229,7 @@ func (s *simulation) fault(f cluster.Fault) string {
 }
 
 // specs encodes the objects of manifests for the API.
-func specs(objects []manifest.Object) ([]api.Object, error) {
+func encodeObjects(objects []manifest.Object) ([]api.Object, error) {
 	var out []api.Object
 	for _, o := range objects {
 		spec, err := json.Marshal(o.Value)

@@ -18,7 +18,7 @@ import (
 
 // traceFlag returns the flag that names a trace.
 func (s *simulation) traceFlag() *changeFlag {
-	return &changeFlag{name: "trace", kind: "TRACE", wrong: &s.wrong, read: func(text string) error {
+	return &changeFlag{name: "trace", kind: "TRACE", faults: &s.faults, parse: func(text string) error {
 		if s.trace != nil {
 			return errors.New("one trace is replayed at a time")
 		}
@@ -29,10 +29,10 @@ func (s *simulation) traceFlag() *changeFlag {
 		}
 		if all, ok := errors.AsType[*traces.Faults](err); ok {
 			for _, f := range all.List {
-				s.wrong.Add("%s", f)
+				s.faults.Add("%s", f)
 			}
 			if all.More > 0 {
-				s.wrong.Add("and %s more in the files of the trace", wording.Count(all.More, "fault"))
+				s.faults.Add("and %s more in the files of the trace", wording.Count(all.More, "fault"))
 			}
 			return nil
 		}
@@ -62,7 +62,7 @@ func readTrace(text string) (*whatif.Replay, error) {
 	var wrong []error
 	if more {
 		for part := range strings.SplitSeq(options, ",") {
-			if err := o.read(format, part); err != nil {
+			if err := o.parse(format, part); err != nil {
 				wrong = append(wrong, err)
 			}
 		}
@@ -91,7 +91,7 @@ func readTrace(text string) (*whatif.Replay, error) {
 }
 
 // read takes one option.
-func (o *traceOptions) read(format, part string) (err error) {
+func (o *traceOptions) parse(format, part string) (err error) {
 	key, value, _ := strings.Cut(part, "=")
 	switch {
 	case key == "nodes" && value != "" && format == "openb":
@@ -151,14 +151,14 @@ func (o *traceOptions) open(format, file string) (*traces.Trace, error) {
 }
 
 // retellReplay is how often it is told how far a replay is.
-const retellReplay = 5 * time.Second
+const replayProgressInterval = 5 * time.Second
 
 // progress tells on standard error how far a replay is.
-func (s *simulation) progress() func(whatif.Progress) {
+func (s *simulation) replayProgress() func(whatif.Progress) {
 	last := s.Now()
 	return func(p whatif.Progress) {
 		now := s.Now()
-		if now.Sub(last) < retellReplay {
+		if now.Sub(last) < replayProgressInterval {
 			return
 		}
 		last = now
@@ -172,7 +172,7 @@ func (s *simulation) progress() func(whatif.Progress) {
 }
 
 // printReplayed prints what became of a trace.
-func (s *simulation) printReplayed(v *whatif.Replayed) (bool, error) {
+func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	if v == nil {
 		return false, nil
 	}
@@ -202,12 +202,12 @@ func (s *simulation) printReplayed(v *whatif.Replayed) (bool, error) {
 	if err := s.PrintTable(t); err != nil {
 		return true, err
 	}
-	s.printRest(v)
+	s.printReplayNotes(v)
 	return true, nil
 }
 
 // printRest prints when most tasks of a trace waited, and what of it was not replayed.
-func (s *simulation) printRest(v *whatif.Replayed) {
+func (s *simulation) printReplayNotes(v *whatif.Replayed) {
 	if b := v.Busiest; b != nil {
 		waits := "wait"
 		if b.Tasks == 1 {

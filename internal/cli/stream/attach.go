@@ -55,7 +55,7 @@ A container's program has no standard input, so nothing that is typed goes to it
 }
 
 func attach(ctx context.Context, sess *session.Session, task string, o client.AttachOptions) (int, error) {
-	return withTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
+	return runInTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
 		return c.Attach(ctx, id, o)
 	})
 }

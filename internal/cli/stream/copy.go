@@ -32,8 +32,8 @@ A link that points out of what is copied is refused: -L copies what links point 
 a colon is written with a slash before it, as in ./a:b.`,
 		Args: session.Arguments(2, 2, "a source and a target, one of them in a task, such as web.1.0:/etc/hosts ."),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, fromTask := inTask(args[0])
-			to, toTask := inTask(args[1])
+			from, fromTask := splitTaskPath(args[0])
+			to, toTask := splitTaskPath(args[1])
 			if (fromTask == "") == (toTask == "") {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
@@ -77,7 +77,7 @@ a colon is written with a slash before it, as in ./a:b.`,
 }
 
 // inTask cuts a task from the path in it; a path of this machine has none.
-func inTask(text string) (path, task string) {
+func splitTaskPath(text string) (path, task string) {
 	task, path, found := strings.Cut(text, ":")
 	if !found || task == "" || strings.ContainsAny(task, "/") || strings.HasPrefix(task, ".") {
 		return text, ""

@@ -29,14 +29,14 @@ command. What follows TASK belongs to the command, flags too; a -- may stand bet
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.ExecOptions{
-				Container: container, Command: commandOf(args), Stdout: sess.Stdout,
+				Container: container, Command: withoutDashes(args), Stdout: sess.Stdout,
 				Stderr: sess.Stderr,
 			}
 			if input {
 				o.Stdin = sess.Stdin
 			}
 			if terminal {
-				restore, err := onTerminal(cmd.Context(), sess, &o)
+				restore, err := openTerminal(cmd.Context(), sess, &o)
 				if err != nil {
 					return &session.ExitError{Code: session.ExitExec, Err: err}
 				}
@@ -63,7 +63,7 @@ command. What follows TASK belongs to the command, flags too; a -- may stand bet
 func execArguments(cmd *cobra.Command, args []string) error {
 	command := args
 	if len(args) > 0 {
-		command = commandOf(args)
+		command = withoutDashes(args)
 	}
 	switch {
 	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
@@ -78,7 +78,7 @@ func execArguments(cmd *cobra.Command, args []string) error {
 }
 
 // commandOf returns what stands after the task, without the "--" that may begin it.
-func commandOf(args []string) []string {
+func withoutDashes(args []string) []string {
 	if len(args) > 1 && args[1] == "--" {
 		return args[2:]
 	}
@@ -87,13 +87,13 @@ func commandOf(args []string) []string {
 
 // exec runs a command in a task and returns its exit code, or exitExec with an error.
 func exec(ctx context.Context, sess *session.Session, task string, o client.ExecOptions) (int, error) {
-	return withTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
+	return runInTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
 		return c.Exec(ctx, id, o)
 	})
 }
 
 // withTask reaches into a task and returns the exit code of what it did there, or exitExec with an error.
-func withTask(ctx context.Context, sess *session.Session, task string,
+func runInTask(ctx context.Context, sess *session.Session, task string,
 	do func(*client.Client, cluster.TaskID) (int, error)) (int,
 	error,
 ) {

@@ -27,14 +27,14 @@ import (
 const (
 	// mostForwarded bounds the connections that are open at a time, of all ports of a command; further ones wait to be
 	// taken.
-	mostForwarded = 64
+	maxForwarded = 64
 	// lookAtForwarded is how often it is looked whether what is forwarded to is still there.
-	lookAtForwarded = 3 * time.Second
+	targetCheckInterval = 3 * time.Second
 )
 
 // NewPortForwardCommand returns the command `berth port-forward`.
 func NewPortForwardCommand(sess *session.Session) *cobra.Command {
-	f := &forwarding{app: sess}
+	f := &forwarding{sess: sess}
 	cmd := &cobra.Command{
 		Use:   "port-forward [-c CONTAINER] [--address ADDRESS] TASK|SERVICE [LOCAL:]PORT...",
 		Short: "Carry connections on this machine to ports of a task or service",
@@ -53,7 +53,7 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 				return err
 			}
 			f.client = c
-			if err := f.find(cmd, args[0]); err != nil {
+			if err := f.findTarget(cmd, args[0]); err != nil {
 				return err
 			}
 			return f.run(cmd, args[1:])
@@ -67,16 +67,16 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 
 // forwarding is one berth port-forward.
 type forwarding struct {
-	app                *session.Session
+	sess               *session.Session
 	client             *client.Client
 	container, address string
 	task               cluster.TaskID // or
 	service            session.Name
 
-	mu    sync.Mutex
-	turn  int    // of the service's tasks
-	last  string // the trouble that was told last
-	slots chan struct{}
+	mu        sync.Mutex
+	nextTask  int    // of the service's tasks
+	lastFault string // the trouble that was told last
+	slots     chan struct{}
 }
 
 func (f *forwarding) String() string {
@@ -87,7 +87,7 @@ func (f *forwarding) String() string {
 }
 
 // find reads the target: service/NAME, a task, or a service by its name alone.
-func (f *forwarding) find(cmd *cobra.Command, text string) error {
+func (f *forwarding) findTarget(cmd *cobra.Command, text string) error {
 	ctx := cmd.Context()
 	if strings.Contains(text, "/") {
 		n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask)
@@ -115,14 +115,14 @@ func (f *forwarding) find(cmd *cobra.Command, text string) error {
 }
 
 // mapping is a port here and one there.
-type mapping struct {
+type portMapping struct {
 	local  int
 	remote string
 }
 
 // mappings reads "PORT" and "LOCAL:PORT".
-func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[string]int) ([]mapping, error) {
-	var all []mapping
+func (f *forwarding) parseMappings(cmd *cobra.Command, args []string, there map[string]int) ([]portMapping, error) {
+	var all []portMapping
 	for _, arg := range args {
 		local, remote, two := strings.Cut(arg, ":")
 		if !two {
@@ -144,11 +144,11 @@ func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[strin
 			return nil, wrong("%q is no number, and %s names no ports", remote, f)
 		case err != nil:
 			return nil, wrong("%q is neither a number nor a port of %s, which has %s", remote, f,
-				strings.Join(sorted(there), ", "))
+				strings.Join(sortedPorts(there), ", "))
 		case number < 1 || number > 65535:
 			return nil, wrong("%d is not the number of a port", number)
 		}
-		m := mapping{number, remote}
+		m := portMapping{number, remote}
 		if two {
 			if m.local, err = strconv.Atoi(cmp.Or(local, "0")); err != nil || m.local < 0 || m.local > 65535 {
 				return nil, wrong("%q is not the number of a port", local)
@@ -159,7 +159,7 @@ func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[strin
 	return all, nil
 }
 
-func sorted(ports map[string]int) []string {
+func sortedPorts(ports map[string]int) []string {
 	var all []string
 	for name := range ports { // order-free: sorted below
 		all = append(all, name)
@@ -172,17 +172,17 @@ func sorted(ports map[string]int) []string {
 func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	t, err := f.choose(ctx)
+	t, err := f.chooseTask(ctx)
 	if err != nil {
 		return err
 	}
-	all, err := f.mappings(cmd, args, t.Ports)
+	all, err := f.parseMappings(cmd, args, t.Ports)
 	if err != nil {
 		return err
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
-	f.slots = make(chan struct{}, mostForwarded)
+	f.slots = make(chan struct{}, maxForwarded)
 	listeners := make([]net.Listener, len(all))
 	defer func() {
 		cancel(nil)
@@ -205,10 +205,10 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	for i, m := range all {
-		f.app.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
+		f.sess.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
 		work.Go(func() { f.listen(ctx, listeners[i], m.remote, &work) })
 	}
-	work.Go(func() { cancel(f.watch(ctx)) })
+	work.Go(func() { cancel(f.watchTarget(ctx)) })
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return &session.ExitError{Code: session.ExitNo, Err: err}
@@ -217,7 +217,7 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 }
 
 // choose returns the task that the next connection goes to.
-func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
+func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	if f.task != "" {
 		t, err := f.client.Task(ctx, f.task)
 		if err == nil && t.State.Terminal() {
@@ -225,12 +225,12 @@ func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
 		}
 		return t, err
 	}
-	tasks, err := session.AllTasks(ctx, f.client,
+	tasks, err := session.ListTasks(ctx, f.client,
 		client.TaskFilter{Cluster: f.service.Cluster, Service: f.service.Name})
 	if err != nil {
 		return api.TaskView{}, err
 	}
-	tasks = slices.DeleteFunc(session.Newest(tasks), func(t api.TaskView) bool {
+	tasks = slices.DeleteFunc(session.KeepNewest(tasks), func(t api.TaskView) bool {
 		return t.State != cluster.StateRunning
 	})
 	well := slices.DeleteFunc(slices.Clone(tasks), func(t api.TaskView) bool {
@@ -244,13 +244,13 @@ func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.turn++
-	return tasks[f.turn%len(tasks)], nil
+	f.nextTask++
+	return tasks[f.nextTask%len(tasks)], nil
 }
 
 // watch returns once what is forwarded to is gone for good, or ctx ends.
-func (f *forwarding) watch(ctx context.Context) error {
-	tick := time.NewTicker(lookAtForwarded)
+func (f *forwarding) watchTarget(ctx context.Context) error {
+	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -295,26 +295,26 @@ func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, wo
 		work.Go(func() {
 			defer func() { <-f.slots }()
 			defer local.Close()
-			if err := f.carry(ctx, local, port); err != nil && ctx.Err() == nil {
-				f.tell(err)
+			if err := f.forward(ctx, local, port); err != nil && ctx.Err() == nil {
+				f.printFault(err)
 			}
 		})
 	}
 }
 
 // tell prints a trouble, once for each that is new.
-func (f *forwarding) tell(err error) {
+func (f *forwarding) printFault(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err.Error() != f.last {
-		f.last = err.Error()
-		f.app.Messagef("berth: a connection to %s: %v", f, err)
+	if err.Error() != f.lastFault {
+		f.lastFault = err.Error()
+		f.sess.Messagef("berth: a connection to %s: %v", f, err)
 	}
 }
 
 // carry carries one connection until both directions have ended, or either end breaks.
-func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) error {
-	t, err := f.choose(ctx)
+func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) error {
+	t, err := f.chooseTask(ctx)
 	if err != nil {
 		return err
 	}
@@ -333,7 +333,7 @@ func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) err
 		}
 		_ = remote.CloseWrite() // a broken connection is seen by what reads
 	}()
-	near := &localEnd{Writer: local}
+	near := &localWriter{Writer: local}
 	_, err = io.Copy(near, struct{ io.Reader }{remote})
 	if err == nil {
 		if half, ok := local.(interface{ CloseWrite() error }); ok {
@@ -353,13 +353,13 @@ func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) err
 }
 
 // localEnd tells an error of whoever connected from one of the other end.
-type localEnd struct {
+type localWriter struct {
 	io.Writer
 	err error
 }
 
 // Write implements io.Writer.
-func (l *localEnd) Write(b []byte) (n int, err error) {
+func (l *localWriter) Write(b []byte) (n int, err error) {
 	n, err = l.Writer.Write(b)
 	l.err = err
 	return n, err

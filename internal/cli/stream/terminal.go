@@ -17,7 +17,7 @@ import (
 
 // onTerminal makes this terminal that of a command. Where input is sent, it passes each key on from now on and gives
 // none a meaning of its own, until restore is called.
-func onTerminal(ctx context.Context, sess *session.Session, o *client.ExecOptions) (restore func(), err error) {
+func openTerminal(ctx context.Context, sess *session.Session, o *client.ExecOptions) (restore func(), err error) {
 	in, ok := sess.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
 		return nil, &hinted.Error{

@@ -43,7 +43,7 @@ func DeviceLines(devices []cluster.Device) []string {
 }
 
 // NodesLine counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
-func NodesLine(nodes []api.NodeView) string {
+func NodesText(nodes []api.NodeView) string {
 	if len(nodes) == 0 {
 		return "No nodes."
 	}
@@ -73,7 +73,7 @@ func NodesLine(nodes []api.NodeView) string {
 // ServiceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions
 // while there are several.
 func ServiceTable(sess *session.Session, services []api.ServiceView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>",
 		"+PRIORITY>", "MESSAGE",
 	}}
@@ -86,7 +86,7 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 		if len(s.Versions) > 1 {
 			versions = HealthyByVersion(s.Versions)
 		}
-		t.Add(session.ServiceName(v).Short(), s.State,
+		t.Add(session.ServiceName(v).WithoutKind(), s.State,
 			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
 			sess.Age(v.Created),
 			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
@@ -97,7 +97,7 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 
 // JobTable shows jobs in the order given.
 func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>",
 		"+CANCELLED>", "+PRIORITY>", "MESSAGE",
 	}}
@@ -105,8 +105,8 @@ func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 		s := v.Status
 		t.Add(strings.TrimPrefix(session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}.String(),
 			wording.KindJob+"/"), s.State,
-			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.CountAbove(s.Running, 0),
-			output.CountAbove(s.Failed, 0),
+			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.FormatAbove(s.Running, 0),
+			output.FormatAbove(s.Failed, 0),
 			sess.Age(v.Created),
 			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority),
 			wording.ShortTasks(wording.OneLine(s.Message)))

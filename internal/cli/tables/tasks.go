@@ -19,7 +19,7 @@ import (
 
 // VersionsOf returns the status of services of which several versions run, by owner. It is there to tell versions
 // apart, so a server that does not answer is no fault.
-func VersionsOf(ctx context.Context, c *client.Client, tasks []api.TaskView) map[cluster.OwnerRef]api.ServiceView {
+func ReadMixedVersions(ctx context.Context, c *client.Client, tasks []api.TaskView) map[cluster.OwnerRef]api.ServiceView {
 	first := map[cluster.OwnerRef]uint64{}
 	mixed := map[cluster.OwnerRef]api.ServiceView{}
 	for _, t := range tasks {
@@ -66,7 +66,7 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 	}
 	urgency := func(t api.TaskView) int {
 		if t.Attempt < last[t.ID] && t.State != cluster.StatePending {
-			return replaced
+			return replacedRank
 		}
 		return taskview.Severity(t)
 	}
@@ -75,7 +75,7 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 			cmp.Compare(y.Attempt, x.Attempt))
 	})
 	if sess.WantsData() {
-		return sess.PrintData(output.NonNil(tasks))
+		return sess.PrintData(output.EmptyIfNil(tasks))
 	}
 	if len(tasks) == 0 {
 		sess.Messagef("No tasks.")
@@ -85,11 +85,11 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 }
 
 // replaced is the rank of attempts that a newer one stands for.
-const replaced = 8
+const replacedRank = 8
 
 // TaskTable shows tasks in the order given.
 func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED",
 		"+ATTEMPT ID", "MESSAGE",
 	}}
@@ -98,16 +98,16 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 		if !v.Started.IsZero() {
 			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
 		}
-		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addresses(v), v.Definition.String(),
-			versionWord(v, mixed[v.Owner]), output.CountAbove(v.Attempt, 1),
-			output.CountAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
+		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
+			versionWord(v, mixed[v.Owner]), output.FormatAbove(v.Attempt, 1),
+			output.FormatAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
 			wording.OneLine(taskview.Reason(v)))
 	}
 	return t
 }
 
 // addresses returns where a task's ports are reached.
-func addresses(v api.TaskView) string {
+func addressesText(v api.TaskView) string {
 	if v.State.Terminal() {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 
 // HealthyByVersion says how many tasks of each version are healthy. Old versions of one definition are one.
 func HealthyByVersion(versions []api.VersionCount) string {
-	restart := sameDefinition(versions) // the definition does not tell old and new apart
+	restart := haveSameDefinition(versions) // the definition does not tell old and new apart
 	var parts []string
 	var old []cluster.Ref
 	healthy := map[cluster.Ref]int{}
@@ -39,7 +39,7 @@ func HealthyByVersion(versions []api.VersionCount) string {
 }
 
 // sameDefinition reports whether several versions run the same definition.
-func sameDefinition(versions []api.VersionCount) bool {
+func haveSameDefinition(versions []api.VersionCount) bool {
 	return len(versions) > 1 && !slices.ContainsFunc(versions, func(v api.VersionCount) bool {
 		return v.Definition != versions[0].Definition
 	})

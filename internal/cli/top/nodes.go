@@ -15,7 +15,7 @@ import (
 // nodeShare returns the share of a node that is used, by an order; without a measurement what is reserved.
 func nodeShare(by string) func(api.NodeView) float64 {
 	return func(n api.NodeView) float64 {
-		used := usedOf(n)
+		used := usedOrReserved(n)
 		switch by {
 		case "cpu":
 			return ratio(used.CPU, n.Total.CPU)
@@ -30,7 +30,7 @@ func nodeShare(by string) func(api.NodeView) float64 {
 	}
 }
 
-func usedOf(n api.NodeView) cluster.Demand {
+func usedOrReserved(n api.NodeView) cluster.Demand {
 	if n.Used == nil {
 		return n.Reserved
 	}
@@ -45,8 +45,8 @@ func ratio[T ~int | ~int64](part, whole T) float64 {
 }
 
 // topTable shows used, reserved and total of each resource, and the share that is used.
-func topTable(sess *session.Session, nodes []api.NodeView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+func nodesTable(sess *session.Session, nodes []api.NodeView) output.Table {
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"NODE", "STATE", "TASKS>", "CPU USED>", "RESERVED>", "TOTAL>", "USE>", "MEMORY USED>", "RESERVED>", "TOTAL>",
 		"USE>",
 		"DISK USED>", "TOTAL>", "LOAD>", "HEARD>", "+EVERY>", "+SERVER", "PRESSURE",

@@ -18,7 +18,7 @@ import (
 )
 
 // All returns the troubles of one object.
-func All(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, error) {
+func List(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, error) {
 	found, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.Trouble], error) {
 			return c.Troubles(ctx, client.TroubleFilter{Kind: n.Kind, Cluster: n.Cluster, Name: n.Name}, o)
@@ -27,8 +27,8 @@ func All(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, 
 }
 
 // Of returns the most urgent trouble of one object, nil where it has none.
-func Of(ctx context.Context, c *client.Client, n session.Name) (*api.Trouble, error) {
-	found, err := All(ctx, c, n)
+func MostUrgent(ctx context.Context, c *client.Client, n session.Name) (*api.Trouble, error) {
+	found, err := List(ctx, c, n)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func Of(ctx context.Context, c *client.Client, n session.Name) (*api.Trouble, er
 
 // Print prints troubles, each with its next step below.
 func Print(sess *session.Session, found []api.Trouble) error {
-	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", State: 1}
+	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", StateColumn: 1}
 	objects, states := 0, 0
 	for _, tr := range found {
 		objects, states = max(objects, len(tr.Object)), max(states, len(tr.State))
@@ -82,17 +82,17 @@ const tailLines = 10
 
 // PrintTail prints the end of a task's output: what was kept with a failed attempt, or what its node has.
 func PrintTail(ctx context.Context, c *client.Client, id cluster.TaskID, to io.Writer) {
-	PrintLines(to, id, TailOf(ctx, c, id))
+	PrintLines(to, id, ReadTail(ctx, c, id))
 }
 
 // TailOf returns the last lines of the output of a task; none where the task or its output is gone.
-func TailOf(ctx context.Context, c *client.Client, id cluster.TaskID) []string {
+func ReadTail(ctx context.Context, c *client.Client, id cluster.TaskID) []string {
 	t, err := c.Task(ctx, id)
 	if err != nil {
 		return nil // there is no output to show; the cause is printed without it
 	}
 	if t.State == cluster.StatePending { // the attempt before has the output
-		if attempts, err := fetch.AttemptsOf(ctx, c, t); err == nil && len(attempts) > 1 {
+		if attempts, err := fetch.ListAttempts(ctx, c, t); err == nil && len(attempts) > 1 {
 			t = attempts[1]
 		}
 	}

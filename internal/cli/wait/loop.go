@@ -34,7 +34,7 @@ type Loop struct {
 	Until time.Time
 	// Look reads the objects and reports whether any is still open. An error that says that no server answers is
 	// retried for outageTimeout; any other error ends the loop.
-	Look func(context.Context) (open bool, err error)
+	Read func(context.Context) (open bool, err error)
 }
 
 // Run returns once Look finds nothing open, with the error of Look, or with that of ctx.
@@ -62,7 +62,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	var outage time.Time
 	for {
-		open, err := l.Look(ctx)
+		open, err := l.Read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -128,13 +128,13 @@ func ChangesOf(c *client.Client, names []session.Name) (all []func(context.Conte
 			continue
 		}
 		seen[n] = true
-		all = append(all, changesOf(c, n))
+		all = append(all, streamOf(c, n))
 	}
 	return all
 }
 
 // changesOf returns the stream of one object, an empty one for kinds without a stream.
-func changesOf(c *client.Client, n session.Name) func(context.Context) client.Changes {
+func streamOf(c *client.Client, n session.Name) func(context.Context) client.Changes {
 	return func(ctx context.Context) client.Changes {
 		switch n.Kind {
 		case wording.KindService:
@@ -150,7 +150,7 @@ func changesOf(c *client.Client, n session.Name) func(context.Context) client.Ch
 				cluster.TaskID(n.Name), cluster.TaskID(cluster.DefaultCluster + "." + n.Name),
 			} {
 				if parts, ok := id.Parts(); ok {
-					return c.TaskChanges(ctx, filterOfOwner(parts))
+					return c.TaskChanges(ctx, ownerFilter(parts))
 				}
 			}
 		}
@@ -159,7 +159,7 @@ func changesOf(c *client.Client, n session.Name) func(context.Context) client.Ch
 }
 
 // filterOfOwner chooses the tasks of the owner of a task.
-func filterOfOwner(p cluster.TaskParts) client.TaskFilter {
+func ownerFilter(p cluster.TaskParts) client.TaskFilter {
 	if p.Step == "" {
 		return client.TaskFilter{Cluster: p.Cluster, Service: p.Owner, All: true}
 	}

@@ -9,26 +9,26 @@ import (
 )
 
 // mostLeft is how many nodes are named that were not done when somebody stopped waiting.
-const mostLeft = 10
+const maxListedNodes = 10
 
 // pullBoard shows on standard error how nodes pull images: on a terminal a line for each in place, elsewhere a line for
 // each change, and how much has come every few seconds.
-type PullBoard struct {
+type PullProgress struct {
 	*Progress
-	by map[string]*Target
+	targetsByNode map[string]*Target
 }
 
 // NewPullBoard returns a board without pulls.
-func NewPullBoard(sess *session.Session) *PullBoard {
-	return &PullBoard{NewProgress(sess, nil), map[string]*Target{}}
+func NewPullProgress(sess *session.Session) *PullProgress {
+	return &PullProgress{NewProgress(sess, nil), map[string]*Target{}}
 }
 
 // Take takes in what a node does.
-func (b *PullBoard) Take(n api.ImagePullNews) {
-	t := b.by[n.Node]
+func (b *PullProgress) Update(n api.ImagePullNews) {
+	t := b.targetsByNode[n.Node]
 	if t == nil {
 		t = &Target{Name: session.Name{Kind: wording.KindNode, Name: n.Node}}
-		b.by[n.Node] = t
+		b.targetsByNode[n.Node] = t
 		b.targets = append(b.targets, t)
 		b.label = max(b.label, len(t.Name.String()))
 	}
@@ -43,20 +43,20 @@ func (b *PullBoard) Take(n api.ImagePullNews) {
 }
 
 // ReportLeft tells what goes on once nobody waits any more.
-func (b *PullBoard) ReportLeft() {
+func (b *PullProgress) PrintUnfinished() {
 	var left []*Target
 	for _, t := range b.targets {
 		if !t.done {
 			left = append(left, t)
 		}
 	}
-	a := b.app
+	a := b.sess
 	a.Messagef("stopped waiting: nodes that are not done pull these images no more, unless a task there wants " +
 		"one; what has come is kept for an hour, and the next pull goes on from it")
-	for _, t := range left[:min(len(left), mostLeft)] {
-		a.Messagef("  %s", b.line(t))
+	for _, t := range left[:min(len(left), maxListedNodes)] {
+		a.Messagef("  %s", b.format(t))
 	}
-	if rest := len(left) - mostLeft; rest > 0 {
+	if rest := len(left) - maxListedNodes; rest > 0 {
 		a.Messagef("  and %s more", wording.Count(rest, "node"))
 	}
 }

@@ -26,7 +26,7 @@ func AwaitService(ctx context.Context, sess *session.Session, c *client.Client, 
 
 // rolling reports whether a rollout goes on that has something to go back to, so that it may take as long as its
 // deadlines say; a server that does not keep them is given up all the same. One that is watched may take for ever.
-func (t *Target) rolling(now time.Time) bool {
+func (t *Target) isRolling(now time.Time) bool {
 	if t.rollout == nil || t.rollout.State.Ended() {
 		return t.Watch
 	}
@@ -38,19 +38,19 @@ func (t *Target) rolling(now time.Time) bool {
 }
 
 // failedRollout reports whether the target's rollout failed or was rolled back.
-func (t *Target) failedRollout() bool {
+func (t *Target) hasFailedRollout() bool {
 	return t.rollout != nil &&
 		(t.rollout.State == cluster.RolloutFailed || t.rollout.State == cluster.RolloutRolledBack)
 }
 
 // lookAtRollout reads where the rollout of the service's generation stands. What it finds is in t.rollout, and how it
 // ended in t.done.
-func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *Target) readRollout(ctx context.Context, c *client.Client, now time.Time) error {
 	s := t.service
 	if t.generation == 0 {
 		t.generation = s.Generation
 		// it was taken back before it was looked at
-		if !t.Watch && s.Rollout.Reverted >= max(t.Least, 1) && s.Revision > t.Revision {
+		if !t.Watch && s.Rollout.Reverted >= max(t.MinGeneration, 1) && s.Revision > t.Revision {
 			t.generation = s.Rollout.Reverted
 		}
 	}
@@ -70,12 +70,12 @@ func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.T
 	}
 	t.rollout = &v
 	if v.Generation != t.generation {
-		return t.superseded(ctx, c)
+		return t.resolveSuperseded(ctx, c)
 	}
 	if len(v.Versions) > 1 || v.Canaries != nil || v.State.Ended() {
 		t.Brief, t.Line = fmt.Sprintf("%s %s", v.State, tables.HealthyByVersion(v.Versions)), rolloutLine(v)
 	}
-	t.remember(ctx, c, now)
+	t.keepTail(ctx, c, now)
 	switch {
 	case v.State == cluster.RolloutFailed || v.State == cluster.RolloutRolledBack:
 		t.giveUp("its rollout " + rolloutEnd(v.Version))
@@ -96,30 +96,30 @@ func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.T
 }
 
 // tailEvery is how often the output of a new task that is not well is looked at.
-const tailEvery = 2 * time.Second
+const tailInterval = 2 * time.Second
 
 // remember keeps the last lines of a task of the rollout that is not well yet. What cannot be read is told by nobody.
-func (t *Target) remember(ctx context.Context, c *client.Client, now time.Time) {
-	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailAt) < tailEvery {
+func (t *Target) keepTail(ctx context.Context, c *client.Client, now time.Time) {
+	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailReadAt) < tailInterval {
 		return
 	}
-	t.tailAt = now
-	tasks, err := fetch.TasksOf(ctx, c, t.Name, false)
+	t.tailReadAt = now
+	tasks, err := fetch.ListTasks(ctx, c, t.Name, false)
 	if err != nil {
 		return
 	}
-	tasks = slices.DeleteFunc(session.Newest(tasks), func(v api.TaskView) bool { return v.Generation != t.generation })
+	tasks = slices.DeleteFunc(session.KeepNewest(tasks), func(v api.TaskView) bool { return v.Generation != t.generation })
 	worst := taskview.Worst(tasks)
 	if worst == nil || taskview.NeverRan(*worst) {
 		return
 	}
-	if lines := trouble.TailOf(ctx, c, worst.ID); len(lines) > 0 {
-		t.tail, t.tailOf = lines, worst.ID
+	if lines := trouble.ReadTail(ctx, c, worst.ID); len(lines) > 0 {
+		t.tail, t.tailTask = lines, worst.ID
 	}
 }
 
 // superseded says how the generation that was waited for ended, once another one is the newest.
-func (t *Target) superseded(ctx context.Context, c *client.Client) error {
+func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error {
 	h, err := c.RolloutHistory(ctx, t.Name.Cluster, t.Name.Name)
 	if err != nil && client.StatusOf(err) != http.StatusNotFound {
 		return err

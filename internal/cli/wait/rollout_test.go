@@ -67,7 +67,7 @@ func TestRollingIsLeftToItsDeadlines(t *testing.T) {
 		{"watched", Target{Watch: true, rollout: view(-time.Hour, cluster.RolloutRolling, false)}, true},
 	}
 	for _, test := range tests {
-		if got := test.target.rolling(now); got != test.want {
+		if got := test.target.isRolling(now); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
 		}
 	}

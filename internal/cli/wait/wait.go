@@ -29,7 +29,7 @@ const (
 )
 
 // waitable says for which kinds something may be waited for.
-func waitable(until string) []string {
+func kindsFor(until string) []string {
 	switch until {
 	case untilHealthy:
 		return []string{wording.KindService, wording.KindTask, wording.KindNode}
@@ -69,7 +69,7 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 		ValidArgsFunction: sess.CompleteObjects(-1, wording.KindService, wording.KindJob, wording.KindTask,
 			wording.KindNode, wording.KindCron, wording.KindCluster),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			targets, err := awaited(cmd, until, args)
+			targets, err := parseTargets(cmd, until, args)
 			if err != nil {
 				return err
 			}
@@ -77,22 +77,22 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return await(cmd.Context(), sess, c, targets, timeout)
+			return waitFor(cmd.Context(), sess, c, targets, timeout)
 		},
 	}
 	all := []string{untilHealthy, untilDone, untilRunning, untilGone}
 	cmd.Flags().StringVar(&until, "for", "",
 		"what to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration`; default never")
-	session.CompleteFlag(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	session.RegisterCompletion(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // awaited reads the arguments of a wait. All faults are told at once.
-func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, error) {
-	var targets []*waitTarget
+func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTarget, error) {
+	var targets []*objectTarget
 	var faults []string
-	if until != "" && waitable(until) == nil {
+	if until != "" && kindsFor(until) == nil {
 		return nil, &session.UsageError{
 			Command: cmd.CommandPath(),
 			Message: fmt.Sprintf("--for %s: want healthy, done, running or gone", until),
@@ -105,17 +105,17 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 			faults = append(faults, err.Error())
 			continue
 		}
-		t := &waitTarget{Target: &Target{Name: n}, until: until}
+		t := &objectTarget{Target: &Target{Name: n}, until: until}
 		if t.until == "" {
 			t.until = untilHealthy
 			if n.Kind == wording.KindJob {
 				t.until = untilDone
 			}
 		}
-		if kinds := waitable(t.until); !slices.Contains(kinds, n.Kind) {
+		if kinds := kindsFor(t.until); !slices.Contains(kinds, n.Kind) {
 			var ways []string
 			for _, u := range []string{untilHealthy, untilDone, untilRunning, untilGone} {
-				if slices.Contains(waitable(u), n.Kind) {
+				if slices.Contains(kindsFor(u), n.Kind) {
 					ways = append(ways, u)
 				}
 			}
@@ -131,10 +131,10 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 }
 
 // waitTarget is an object that is waited for. The target in it is what progress shows.
-type waitTarget struct {
+type objectTarget struct {
 	*Target
-	until string
-	seen  bool // it existed once
+	until   string
+	existed bool // it existed once
 	// trouble, unless nil, is known without asking the server for the troubles of the object.
 	trouble *api.Trouble
 	id      cluster.TaskID // the whole id of a task
@@ -151,7 +151,7 @@ type waitResult struct {
 }
 
 // await waits until each target is in its state or can never be, and prints why the others are not.
-func await(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget,
+func waitFor(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget,
 	timeout time.Duration,
 ) error {
 	shown, names := make([]*Target, len(targets)), make([]session.Name, len(targets))
@@ -161,8 +161,8 @@ func await(ctx context.Context, sess *session.Session, c *client.Client, targets
 	began, progress := sess.Now(), NewProgress(sess, shown)
 	loop := Loop{
 		Session: sess, Progress: progress, Changes: ChangesOf(c, names),
-		Look: func(ctx context.Context) (bool, error) {
-			open, err := lookAtTargets(ctx, c, targets, sess.Now())
+		Read: func(ctx context.Context) (bool, error) {
+			open, err := readTargets(ctx, c, targets, sess.Now())
 			if late := timeout > 0 && sess.Now().Sub(began) >= timeout; late && open {
 				for _, t := range targets {
 					if !t.done {
@@ -181,16 +181,16 @@ func await(ctx context.Context, sess *session.Session, c *client.Client, targets
 	if err := loop.Run(ctx); err != nil {
 		return err
 	}
-	return reportWait(ctx, sess, c, targets)
+	return printResults(ctx, sess, c, targets)
 }
 
 // lookAtTargets looks at those that are open and reports whether any still is.
-func lookAtTargets(ctx context.Context, c *client.Client, targets []*waitTarget, now time.Time) (open bool, err error) {
+func readTargets(ctx context.Context, c *client.Client, targets []*objectTarget, now time.Time) (open bool, err error) {
 	for _, t := range targets {
 		if t.done {
 			continue
 		}
-		if e := t.look(ctx, c, now); e != nil {
+		if e := t.read(ctx, c, now); e != nil {
 			err = e
 		}
 		open = open || !t.done
@@ -199,21 +199,21 @@ func lookAtTargets(ctx context.Context, c *client.Client, targets []*waitTarget,
 }
 
 // look reads the object once. What is not there is gone; for anything else it is a fault, unless it was there before.
-func (t *waitTarget) look(ctx context.Context, c *client.Client, now time.Time) error {
-	err := t.lookAt(ctx, c, now)
+func (t *objectTarget) read(ctx context.Context, c *client.Client, now time.Time) error {
+	err := t.readObject(ctx, c, now)
 	if client.StatusOf(err) != http.StatusNotFound && !errors.Is(err, session.ErrUnknown) {
 		if err == nil {
-			t.seen = true
+			t.existed = true
 		}
 		return err
 	}
 	switch {
 	case t.until == untilGone:
 		t.done, t.trouble = true, nil
-		t.set("gone", "")
-	case t.seen:
+		t.setLine("gone", "")
+	case t.existed:
 		t.trouble = nil
-		t.set("gone", "")
+		t.setLine("gone", "")
 		t.giveUp("it was deleted meanwhile")
 	default:
 		return err
@@ -221,28 +221,28 @@ func (t *waitTarget) look(ctx context.Context, c *client.Client, now time.Time) 
 	return nil
 }
 
-func (t *waitTarget) lookAt(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *objectTarget) readObject(ctx context.Context, c *client.Client, now time.Time) error {
 	switch t.Name.Kind {
 	case wording.KindService:
-		return t.lookAtService(ctx, c)
+		return t.readService(ctx, c)
 	case wording.KindJob:
-		return t.lookAtJob(ctx, c)
+		return t.readJob(ctx, c)
 	case wording.KindTask:
-		return t.lookAtTask(ctx, c, now)
+		return t.readTask(ctx, c, now)
 	case wording.KindNode:
-		return t.lookAtNode(ctx, c)
+		return t.readNode(ctx, c)
 	case wording.KindCron:
 		v, err := t.Name.Cron(ctx, c)
-		t.set(v.Status.State, "")
+		t.setLine(v.Status.State, "")
 		return err
 	}
 	_, err := c.Cluster(ctx, t.Name.Name)
-	t.set("there", "")
+	t.setLine("there", "")
 	return err
 }
 
 // set notes how the object is, in a word and a sentence.
-func (t *waitTarget) set(state, message string) {
+func (t *objectTarget) setLine(state, message string) {
 	t.Brief, t.Line = state, state
 	if message != "" {
 		t.Line = fmt.Sprintf("%-11s  %s", state, message)
@@ -250,15 +250,15 @@ func (t *waitTarget) set(state, message string) {
 }
 
 // first finds an object by its name where nothing is known of it yet, and then looks at that one.
-func first[T any](known *T, find, look func() (T, error)) (T, error) {
+func findOrRead[T any](known *T, find, look func() (T, error)) (T, error) {
 	if known == nil {
 		return find()
 	}
 	return look()
 }
 
-func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error {
-	v, err := first(t.service, func() (api.ServiceView, error) { return t.Name.Service(ctx, c) },
+func (t *objectTarget) readService(ctx context.Context, c *client.Client) error {
+	v, err := findOrRead(t.service, func() (api.ServiceView, error) { return t.Name.Service(ctx, c) },
 		func() (api.ServiceView, error) { return c.Service(ctx, t.Name.Cluster, t.Name.Name) })
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	t.service = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
-	t.set(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	t.setLine(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	stopped := s.State == "stopped" || s.State == "stopping"
 	settled := s.Rollout == "" || s.Rollout == cluster.RolloutComplete
 	switch {
@@ -299,8 +299,8 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
-	v, err := first(t.job, func() (api.JobView, error) { return t.Name.Job(ctx, c) },
+func (t *objectTarget) readJob(ctx context.Context, c *client.Client) error {
+	v, err := findOrRead(t.job, func() (api.JobView, error) { return t.Name.Job(ctx, c) },
 		func() (api.JobView, error) { return c.Job(ctx, t.Name.Cluster, t.Name.Name) })
 	if err != nil {
 		return err
@@ -309,7 +309,7 @@ func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
 	t.job = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s done", s.Succeeded, wording.Count(s.Total, "task"))
-	t.set(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	t.setLine(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	switch {
 	case t.until == untilGone:
 	case s.State == string(cluster.StateSucceeded), t.until == untilRunning && s.Running > 0:
@@ -320,7 +320,7 @@ func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *objectTarget) readTask(ctx context.Context, c *client.Client, now time.Time) error {
 	var v api.TaskView
 	var err error
 	if t.id == "" {
@@ -332,19 +332,19 @@ func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.
 	if err != nil {
 		return err
 	}
-	t.set(taskview.State(v), wording.OneLine(taskview.Reason(v)))
+	t.setLine(taskview.State(v), wording.OneLine(taskview.Reason(v)))
 	switch {
 	case !v.State.Terminal():
-		t.failing = time.Time{}
-	case t.failing.IsZero():
-		t.failing = now
+		t.failingSince = time.Time{}
+	case t.failingSince.IsZero():
+		t.failingSince = now
 	}
 	switch {
 	case t.until == untilGone:
 		t.done = v.State.Terminal()
 	case v.State == cluster.StateSucceeded && t.until != untilHealthy:
 		t.done = true
-	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failing) >= failingTimeout:
+	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failingSince) >= failingTimeout:
 		t.giveUp("it has ended, and no next attempt is on its way: " + string(v.State))
 	case t.until == untilRunning:
 		t.done = v.State == cluster.StateRunning && !taskview.Unreachable(v)
@@ -354,12 +354,12 @@ func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.
 	return nil
 }
 
-func (t *waitTarget) lookAtNode(ctx context.Context, c *client.Client) error {
+func (t *objectTarget) readNode(ctx context.Context, c *client.Client) error {
 	v, err := c.Node(ctx, t.Name.Name)
 	if err != nil {
 		return err
 	}
-	t.set(string(v.State), wording.OneLine(v.Reason))
+	t.setLine(string(v.State), wording.OneLine(v.Reason))
 	if t.until == untilHealthy {
 		t.done = v.State == cluster.NodeReady
 		t.trouble = nil
@@ -374,7 +374,7 @@ func (t *waitTarget) lookAtNode(ctx context.Context, c *client.Client) error {
 }
 
 // reportWait says how it ended: for people on standard error, for programs as a list.
-func reportWait(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget) error {
+func printResults(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget) error {
 	failed := 0
 	results := make([]waitResult, len(targets))
 	for i, t := range targets {
@@ -422,15 +422,15 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 }
 
 // troubleOf returns why a target is not as it should be, and what to do next.
-func troubleOf(ctx context.Context, c *client.Client, t *waitTarget) (api.Trouble, error) {
+func troubleOf(ctx context.Context, c *client.Client, t *objectTarget) (api.Trouble, error) {
 	found := t.trouble
-	if found == nil && t.seen && t.Line != "gone" {
+	if found == nil && t.existed && t.Line != "gone" {
 		n := t.Name
 		if t.id != "" {
 			n.Name = string(t.id)
 		}
 		var err error
-		if found, err = trouble.Of(ctx, c, n); err != nil {
+		if found, err = trouble.MostUrgent(ctx, c, n); err != nil {
 			return api.Trouble{}, err
 		}
 	}

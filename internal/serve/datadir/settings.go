@@ -28,7 +28,7 @@ func (s *Settings) Hosts() []string {
 }
 
 // Same demands that settings which stand already are those that are asked for.
-func (s *Settings) Same(want Settings, dataDir string) error {
+func (s *Settings) CheckSame(want Settings, dataDir string) error {
 	if s.API == want.API && s.Peer == want.Peer && s.Name == want.Name {
 		return nil
 	}

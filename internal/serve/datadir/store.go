@@ -64,7 +64,7 @@ func (m *ExternalStore) URL() string {
 const StoreFile = "store.json"
 
 // ReadStore returns what the storeFile of a data directory remembers, nil where there is none.
-func ReadStore(dataDir string) (*ExternalStore, error) {
+func ReadExternalStore(dataDir string) (*ExternalStore, error) {
 	path := filepath.Join(dataDir, StoreFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

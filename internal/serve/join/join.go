@@ -74,7 +74,7 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 			return reply, fmt.Errorf("join: %w", err)
 		}
 		pending.Reply = &reply
-		if err := j.keep(pending); err != nil {
+		if err := j.save(pending); err != nil {
 			return reply, err
 		}
 	}
@@ -104,11 +104,11 @@ func (j *Joiner) prepare(token pki.JoinToken) (p pendingJoin, err error) {
 	if p.Request, p.Key, err = pki.NewRequest(j.Self, j.Hosts); err != nil {
 		return p, err
 	}
-	return p, j.keep(p)
+	return p, j.save(p)
 }
 
 // keep writes down how far a join got.
-func (j *Joiner) keep(p pendingJoin) error {
+func (j *Joiner) save(p pendingJoin) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err

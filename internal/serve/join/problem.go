@@ -11,7 +11,7 @@ import (
 )
 
 // Advise adds what to do about a join that came to nothing.
-func Advise(err error, role cluster.Role) error {
+func AddHint(err error, role cluster.Role) error {
 	create := "`berth token create --join --role " + string(role) + "` on a server makes a new token."
 	if e, ok := errors.AsType[*refusedError](err); ok {
 		if e.status == 401 || e.status == 403 {

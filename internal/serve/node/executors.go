@@ -22,7 +22,7 @@ import (
 )
 
 // stopTime is how long `berth dev` and `berth agent` wait at their end for what they started.
-const stopTime = 10 * time.Second
+const stopTimeout = 10 * time.Second
 
 // Values of --executor beside the name of the process executor.
 const (
@@ -32,18 +32,18 @@ const (
 
 // ExecutorConfig says which executors a node has.
 type ExecutorConfig struct {
-	Kind    string        // auto, containerd or process
-	Socket  string        // of a containerd that runs already
-	Logins  string        // file with the logins of registries
-	Pulls   int           // images that are pulled at a time; 0 is the executor's own default
-	CDI     []string      // folders with specifications of devices; none for the usual ones
-	Starts  int           // containers that are created at a time, and started; 0 is the executor's own default
-	User    string        // of plain programs that name none
-	Apart   string        // isolation of plain programs that name none
-	Egress  egress.Policy // for pulls of images
-	DataDir string
-	Log     *slog.Logger
-	Say     io.Writer // told in one line what the machine lacks; nil for nobody
+	Kind       string        // auto, containerd or process
+	Socket     string        // of a containerd that runs already
+	LoginsFile string        // file with the logins of registries
+	MaxPulls   int           // images that are pulled at a time; 0 is the executor's own default
+	CDI        []string      // folders with specifications of devices; none for the usual ones
+	MaxStarts  int           // containers that are created at a time, and started; 0 is the executor's own default
+	User       string        // of plain programs that name none
+	Isolation  string        // isolation of plain programs that name none
+	Egress     egress.Policy // for pulls of images
+	DataDir    string
+	Log        *slog.Logger
+	Notices    io.Writer // told in one line what the machine lacks; nil for nobody
 }
 
 // Validate returns what is wrong with the flags.
@@ -54,13 +54,13 @@ func (c *ExecutorConfig) Validate() error {
 	default:
 		wrong = append(wrong, fmt.Errorf("executor %q: want auto, containerd or process", c.Kind))
 	}
-	switch cluster.Isolation(c.Apart) {
+	switch cluster.Isolation(c.Isolation) {
 	case cluster.IsolationRequired, cluster.IsolationNone:
 	default:
-		wrong = append(wrong, fmt.Errorf("process-isolation %q: want required or none", c.Apart))
+		wrong = append(wrong, fmt.Errorf("process-isolation %q: want required or none", c.Isolation))
 	}
-	if c.Starts < 0 || c.Starts > 1000 {
-		wrong = append(wrong, fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.Starts))
+	if c.MaxStarts < 0 || c.MaxStarts > 1000 {
+		wrong = append(wrong, fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.MaxStarts))
 	}
 	return errors.Join(wrong...)
 }
@@ -85,21 +85,21 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Logins != "" {
-		if e.logins, err = readRegistries(c.Logins); err != nil {
+	if c.LoginsFile != "" {
+		if e.logins, err = readRegistries(c.LoginsFile); err != nil {
 			return nil, err
 		}
 	}
 	if c.Kind != process.Name {
-		lacks := c.lacks()
+		lacks := c.missingRequirements()
 		switch {
 		case len(lacks) > 0 && c.Kind == ExecutorContainerd:
 			return nil, &hinted.Error{
 				Err:  fmt.Errorf("the containerd executor needs %s", strings.Join(lacks, " and ")),
 				Hint: "To run programs of this machine, without images: --executor process.",
 			}
-		case len(lacks) > 0 && c.Say != nil:
-			fmt.Fprintf(c.Say, "berth: no containers here, tasks run as plain processes: containerd needs %s\n",
+		case len(lacks) > 0 && c.Notices != nil:
+			fmt.Fprintf(c.Notices, "berth: no containers here, tasks run as plain processes: containerd needs %s\n",
 				strings.Join(lacks, " and "))
 		case len(lacks) == 0:
 			if err := e.openContainerd(ctx, c); err != nil {
@@ -114,7 +114,7 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 // openProcess returns the executor of plain programs where it is enabled; elsewhere it only keeps what it began before.
 func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]executor.Executor, error) {
 	x, err := process.New(process.Config{
-		Dir: filepath.Join(c.DataDir, "process"), User: c.User, Isolation: cluster.Isolation(c.Apart),
+		Dir: filepath.Join(c.DataDir, "process"), User: c.User, Isolation: cluster.Isolation(c.Isolation),
 		Hidden: []string{c.DataDir, "/run/berth", "/run/berth-secrets"},
 	})
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]execut
 		e.retired = append(e.retired, x)
 		return nil, nil
 	}
-	if cluster.Isolation(c.Apart) == cluster.IsolationRequired {
+	if cluster.Isolation(c.Isolation) == cluster.IsolationRequired {
 		fact, err := x.Probe(ctx)
 		if err != nil {
 			return nil, err
@@ -141,7 +141,7 @@ func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]execut
 }
 
 // lacks returns what the machine would need for containerd.
-func (c *ExecutorConfig) lacks() []string {
+func (c *ExecutorConfig) missingRequirements() []string {
 	var lacks []string
 	if os.Geteuid() != 0 {
 		lacks = append(lacks, "root")
@@ -171,9 +171,9 @@ func (e *Executors) openContainerd(ctx context.Context, c ExecutorConfig) error 
 		Address: address,
 		Dir:     filepath.Join(c.DataDir, "collector"),
 		Logger:  c.Log,
-		Pull:    containerd.PullConfig{Most: c.Pulls, Egress: c.Egress},
+		Pull:    containerd.PullConfig{Most: c.MaxPulls, Egress: c.Egress},
 		CDIDirs: c.CDI,
-		AtOnce:  c.Starts,
+		AtOnce:  c.MaxStarts,
 	})
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (e *Executors) Close() error {
 }
 
 // stop ends what Berth started for containers, once there are none.
-func (e *Executors) stop(ctx context.Context) error {
+func (e *Executors) stopDaemon(ctx context.Context) error {
 	if e.containerd == nil {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (e *Executors) stop(ctx context.Context) error {
 
 // Idle reports whether no executor holds a container. It works after ctx has ended.
 func (e *Executors) Idle(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	for _, x := range slices.Concat(e.list, e.retired) {
 		if held, err := x.List(ctx); err != nil || len(held) > 0 {
@@ -217,7 +217,7 @@ func (e *Executors) Idle(ctx context.Context) bool {
 
 // StopAll is stop within stopTime, also after ctx has ended.
 func (e *Executors) StopAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	return e.stop(ctx)
+	return e.stopDaemon(ctx)
 }

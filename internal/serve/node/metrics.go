@@ -45,7 +45,7 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 	mux := http.NewServeMux()
 	// One scrape at a time, and one that waits: who asks more often is told so.
 	mux.Handle("GET /metrics",
-		bearer(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
+		requireToken(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
 	m.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout:    2 * time.Minute,
@@ -56,7 +56,7 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 }
 
 // bearer lets in who shows the token; an empty one lets in everybody.
-func bearer(token string, next http.Handler) http.Handler {
+func requireToken(token string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if token != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {

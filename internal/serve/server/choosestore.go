@@ -12,11 +12,11 @@ import (
 )
 
 // lastStore returns whether the store ran elsewhere at the last start, and where; nil where it is not known yet.
-func (s *Server) lastStore() (elsewhere bool, at *datadir.ExternalStore, err error) {
+func (s *Server) readLastStore() (elsewhere bool, at *datadir.ExternalStore, err error) {
 	if s.settings != nil {
 		return s.settings.External, s.settings.Store, nil
 	}
-	at, err = datadir.ReadStore(s.Config.DataDir)
+	at, err = datadir.ReadExternalStore(s.Config.DataDir)
 	return at != nil, at, err
 }
 
@@ -29,7 +29,7 @@ func (s *Server) ChooseStore() error {
 	own := filepath.Join(s.Config.DataDir, datadir.StoreDir)
 	_, err := os.Stat(filepath.Join(own, "member"))
 	hasOwn := err == nil
-	elsewhere, at, err := s.lastStore()
+	elsewhere, at, err := s.readLastStore()
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (s *Server) ChooseStore() error {
 		c.Endpoints, c.CA, c.Cert, c.Key = slices.Clone(at.Endpoints), at.CA, at.Cert, at.Key
 		c.User, c.PasswordFile, c.Prefix = at.User, at.PasswordFile, at.Prefix
 		s.Config.Log.Info("the store runs elsewhere, as at the last start", "store", at.URL())
-		if s.Config.Say != nil {
-			s.Config.Say(fmt.Sprintf(
+		if s.Config.Notices != nil {
+			s.Config.Notices(fmt.Sprintf(
 				"the store is %s, as at the last start; for a store of its own name another --data-dir", at.URL()))
 		}
 	}
@@ -72,11 +72,11 @@ func (s *Server) ChooseStore() error {
 
 // RememberStore writes down that the store runs elsewhere, and where it was reached.
 func (s *Server) RememberStore() error {
-	now, err := s.Config.Store.Remembered()
+	now, err := s.Config.Store.External()
 	if err != nil || now == nil {
 		return err
 	}
-	elsewhere, had, err := s.lastStore()
+	elsewhere, had, err := s.readLastStore()
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 const StorePasswordVariable = "BERTH_STORE_PASSWORD"
 
 // password reads the user's password anew, as it may have been changed.
-func (c *StoreConfig) password() (string, error) {
+func (c *StoreConfig) readPassword() (string, error) {
 	if c.PasswordFile != "" {
 		return datadir.ReadSecret("the password for the store", c.PasswordFile)
 	}
@@ -30,7 +30,7 @@ func (c *StoreConfig) password() (string, error) {
 }
 
 // Remembered returns what server.json keeps of the flags; nil where they name no store.
-func (c *StoreConfig) Remembered() (*datadir.ExternalStore, error) {
+func (c *StoreConfig) External() (*datadir.ExternalStore, error) {
 	if len(c.Endpoints) == 0 {
 		return nil, nil //nolint:nilnil // the store is the server's own
 	}
@@ -65,7 +65,7 @@ type Config struct {
 	Traces      string        // where spans are sent; "" is nowhere
 	// Waiters is how many requests may wait for changes at once, and clientWaiters how many of them one client may
 	// have; 0 is the usual.
-	Waiters, ClientWaiters int
+	MaxWaiters, MaxClientWaiters int
 	// CertificateLife is that of the certificates that the server signs; 0 is the usual one.
 	CertificateLife time.Duration
 	// Permissions are those of clusters that are made without naming any.
@@ -76,7 +76,7 @@ type Config struct {
 	// Command is what it was started with, for hints; "" is berth server. say, unless nil, tells a person who started
 	// it what goes without a flag.
 	Command string
-	Say     func(text string)
+	Notices func(text string)
 }
 
 // StoreConfig names an etcd that runs elsewhere; without endpoints the store runs in the server.

@@ -12,13 +12,13 @@ import (
 )
 
 // memberships takes servers that join into the store.
-type memberships struct {
+type memberAdder struct {
 	engine *etcd.Engine
 	log    *slog.Logger
 }
 
 // AddServer is part of apiserver.Joiner.
-func (m *memberships) AddServer(ctx context.Context, name, peerURL string) ([]api.ServerMember, error) {
+func (m *memberAdder) AddServer(ctx context.Context, name, peerURL string) ([]api.ServerMember, error) {
 	all, err := m.engine.AddLearner(ctx, name, peerURL)
 	if err != nil {
 		return nil, err
@@ -31,12 +31,12 @@ func (m *memberships) AddServer(ctx context.Context, name, peerURL string) ([]ap
 }
 
 // promoteEvery is how often the store's leader looks for members that have caught up.
-const promoteEvery = time.Second
+const promoteInterval = time.Second
 
 // promoteLearners gives servers that joined their vote once they have caught up. Only the store's leader knows that, so
 // all others wait. It runs until the context ends.
-func (m *memberships) promoteLearners(ctx context.Context) error {
-	tick := time.NewTicker(promoteEvery)
+func (m *memberAdder) promoteLearners(ctx context.Context) error {
+	tick := time.NewTicker(promoteInterval)
 	defer tick.Stop()
 	told := map[string]string{} // faults by member, so that each is told once
 	for {

@@ -71,16 +71,16 @@ func (s *Server) openVault(authority *pki.Authority) (err error) {
 }
 
 // addresses are those to listen on: where others reach the server, an https one is among them.
-func (s *Server) addresses() []string {
+func (s *Server) listenAddresses() []string {
 	list := slices.Clone(s.Config.Listen)
 	if s.settings == nil || slices.ContainsFunc(list, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
 		return list
 	}
-	return append(list, "https://"+everywhere(s.settings.API))
+	return append(list, "https://"+onAllInterfaces(s.settings.API))
 }
 
 // everywhere returns "0.0.0.0:port" for an address, or "[::]:port" for one of IPv6.
-func everywhere(address string) string {
+func onAllInterfaces(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return address // readSettings has read it
@@ -96,14 +96,14 @@ func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	c := s.Config.Store
 	if len(c.Endpoints) > 0 {
 		engine, err := etcd.Dial(ctx, etcd.DialConfig{
-			Endpoints: c.Endpoints, TLS: c.tls(), User: c.User, Password: c.password, Prefix: c.Prefix,
+			Endpoints: c.Endpoints, TLS: c.tls(), User: c.User, Password: c.readPassword, Prefix: c.Prefix,
 			Log: s.Config.Log,
 		})
-		return engine, c.hinted(err)
+		return engine, c.addHint(err)
 	}
 	// With others the store serves only once enough of them are there.
 	if s.settings != nil {
-		late := time.AfterFunc(quorumPatience, func() {
+		late := time.AfterFunc(quorumNoticeDelay, func() {
 			s.Config.Log.Warn("waiting for the other servers: the store needs more than half of them", "server",
 				s.settings.Name, "peers", s.settings.Peer)
 		})
@@ -118,7 +118,7 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	config := s.storeConfig()
 	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade &&
 		errors.Is(err, fs.ErrNotExist) {
-		return nil, s.lostStore(config.Dir)
+		return nil, s.missingStoreError(config.Dir)
 	}
 	engine, err := etcd.Open(ctx, config)
 	if err != nil || s.settings == nil || s.settings.StoreMade {
@@ -132,7 +132,7 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 }
 
 // lostStore says how to go on where a server's store is missing.
-func (s *Server) lostStore(dir string) error {
+func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
 	hint := "If it was only moved or not mounted, put it back.\n" +
 		"If other servers go on: `berth server remove " + s.settings.Name +
@@ -148,7 +148,7 @@ func (s *Server) lostStore(dir string) error {
 }
 
 // quorumPatience is how long the store may take to open until that is worth a line.
-const quorumPatience = 5 * time.Second
+const quorumNoticeDelay = 5 * time.Second
 
 // storeConfig is that of the server's own store.
 func (s *Server) storeConfig() etcd.Config {
@@ -157,7 +157,7 @@ func (s *Server) storeConfig() etcd.Config {
 		return c
 	}
 	cert, key, ca := s.keeper.Files()
-	c.PeerURL, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, everywhere(s.settings.Peer))
+	c.PeerURL, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, onAllInterfaces(s.settings.Peer))
 	c.PeerTLS = &etcd.TLSFiles{Cert: cert, Key: key, CA: ca}
 	c.Join = s.settings.Join
 	return c
@@ -165,19 +165,19 @@ func (s *Server) storeConfig() etcd.Config {
 
 // carefulEngine refuses what users write where a server of an older build would not understand it. The control plane is
 // not asked: it writes nothing newer than what users have written.
-type carefulEngine struct {
-	*ledEngine
+type versionedEngine struct {
+	*leaderEngine
 	// gathered commits what many requests write at once.
-	gathered *store.BatchingEngine
+	batching *store.BatchingEngine
 	tables   *store.Tables
 }
 
 // Commit is part of store.Engine. It returns store.ErrReaders as well.
-func (e *carefulEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+func (e *versionedEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if err := store.CheckReaders(groups, e.tables.Snapshot().Servers()); err != nil {
 		return store.Result{}, err
 	}
-	return e.gathered.Commit(ctx, groups)
+	return e.batching.Commit(ctx, groups)
 }
 
 // runTables fills the tables. A store that holds what a newer build wrote ends the server, at its start or later.

@@ -13,7 +13,7 @@ import (
 
 // stageLimit is how long one stage of a server's parts may take to end before the next is told to: longer than the API
 // lets requests in flight go on.
-const stageLimit = 6 * time.Second
+const stageTimeout = 6 * time.Second
 
 // Run serves until the context ends or a part cannot go on, then ends the parts in an order that hurts least and closes
 // everything: first the leadership, so that another server takes over at once; then the agents' sessions, so that they
@@ -39,7 +39,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}()
 			select {
 			case <-ended:
-			case <-time.After(stageLimit):
+			case <-time.After(stageTimeout):
 				s.Config.Log.Warn("a part of the server takes long to end", "part", parts[0].name)
 			}
 		}
@@ -55,7 +55,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-first:
 	}
 	lead()
-	s.handOver(ctx)
+	s.handOverLeadership(ctx)
 	agents()
 	rest()
 	if err := s.Close(); err != nil {
@@ -69,7 +69,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // handOver leaves the domain without a holder if this server led it and others are there: they need not wait for its
 // silence then (P1.3). Nothing of this server's writes any more, and what is on its way is refused (P1.4).
-func (s *Server) handOver(ctx context.Context) {
+func (s *Server) handOverLeadership(ctx context.Context) {
 	if s.settings == nil && len(s.Config.Store.Endpoints) == 0 {
 		return // it is alone
 	}

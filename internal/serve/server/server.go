@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 		return nil, err
 	}
 	// 2. Where it is reached.
-	for _, address := range s.addresses() {
+	for _, address := range s.listenAddresses() {
 		l, err := apiserver.Listen(address, s.keeper)
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -121,7 +121,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	log, registry := s.Config.Log, prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	engine := &ledEngine{telemetry.NewEngine(s.engine, registry), s.engine}
+	engine := &leaderEngine{telemetry.NewEngine(s.engine, registry), s.engine}
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
 		Engine:   engine,
@@ -158,7 +158,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	config := s.apiConfig(engine, registry)
 	config.Token, config.Authority = token, authority
 	if len(s.Config.Store.Endpoints) == 0 {
-		members := &memberships{engine: s.engine, log: log}
+		members := &memberAdder{engine: s.engine, log: log}
 		config.Members, config.Join = s.engine, members
 		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
 	} else {
@@ -173,9 +173,9 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 }
 
 // apiConfig is what the API server needs, but for what the caller adds.
-func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) apiserver.Config {
+func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
-		Engine:           &carefulEngine{engine, store.NewGathered(engine), s.tables},
+		Engine:           &versionedEngine{engine, store.NewGathered(engine), s.tables},
 		Tables:           s.tables,
 		Nodes:            s.peers,
 		Reasons:          s.peers,
@@ -185,11 +185,11 @@ func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) api
 		Since:            s.plane.Since,
 		Simulator:        &simulator{s.tables, s.plane},
 		ServerID:         s.ID,
-		Reach:            s.reach,
+		Reach:            s.peerReach,
 		Holder:           s.peers.Holder,
 		Settings:         s.Config.Values,
 
-		MaxWaiters: s.Config.Waiters, MaxClientWaiters: s.Config.ClientWaiters,
+		MaxWaiters: s.Config.MaxWaiters, MaxClientWaiters: s.Config.MaxClientWaiters,
 
 		Agents: transport.Handler(s.dispatch),
 		Keeper: s.keeper,
@@ -207,9 +207,9 @@ func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) api
 }
 
 // wirePeers connects the talk with the other servers.
-func (s *Server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
+func (s *Server) wirePeers(engine *leaderEngine, registry *prometheus.Registry) {
 	s.peers = peers.New(peers.Config{
-		Server:        s.record(),
+		Server:        s.serverRecord(),
 		Domain:        cluster.DefaultDomain,
 		Engine:        engine,
 		Tables:        s.tables,
@@ -266,7 +266,7 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 }
 
 // record is what the store holds of this server.
-func (s *Server) record() cluster.Server {
+func (s *Server) serverRecord() cluster.Server {
 	r := cluster.Server{
 		ID: s.ID, Name: datadir.MachineName(), Member: s.engine.MemberID(), Version: version.String(),
 		Masters: s.vault.IDs(), Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion,
@@ -298,7 +298,7 @@ func (s *Server) dialPeer(string) (*http.Client, error) {
 const peerTimeout = 3 * time.Second
 
 // reach tells how the talk with the other servers goes.
-func (s *Server) reach() map[string]control.Reach {
+func (s *Server) peerReach() map[string]control.Reach {
 	all := map[string]control.Reach{}
 	now := boottime.Now()
 	for _, p := range s.peers.Status() {
@@ -309,24 +309,24 @@ func (s *Server) reach() map[string]control.Reach {
 
 // ledEngine is a measured engine that also tells who leads the store, takes its leadership, and has an observer's looks
 // take one round trip (P1.3).
-type ledEngine struct {
+type leaderEngine struct {
 	*telemetry.Engine
 	own *etcd.Engine
 }
 
 // EngineLeader is part of store.LeaderReporter.
-func (e *ledEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
+func (e *leaderEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
 
 // Votes is part of store.Voter.
-func (e *ledEngine) Votes() bool { return e.own.Votes() }
+func (e *leaderEngine) Votes() bool { return e.own.Votes() }
 
 // ReadTogether is part of store.TogetherReader.
-func (e *ledEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
+func (e *leaderEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
 	return e.own.ReadTogether(ctx, keys...)
 }
 
 // MoveLeader is part of store.LeaderMover.
-func (e *ledEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
+func (e *leaderEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
 
 // Close closes what openServer opened.
 func (s *Server) Close() error {

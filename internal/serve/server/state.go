@@ -11,7 +11,7 @@ import (
 )
 
 // Joined waits until the node is ready.
-func (s *Server) Joined(ctx context.Context, node string) error {
+func (s *Server) WaitNodeReady(ctx context.Context, node string) error {
 	for {
 		snap := s.tables.Snapshot()
 		if n, ok := snap.Node(node); ok && n.Value.State == cluster.NodeReady {
@@ -26,7 +26,7 @@ func (s *Server) Joined(ctx context.Context, node string) error {
 }
 
 // Live counts the tasks of which something runs, as far as the tables know.
-func (s *Server) Live() int {
+func (s *Server) CountLiveTasks() int {
 	n := 0
 	for row := range s.tables.Snapshot().AllAttempts() {
 		if o := row.Observed; o != nil && !o.State.Terminal() && !o.Gone {
@@ -38,7 +38,7 @@ func (s *Server) Live() int {
 
 // Remember writes the address where commands in other terminals of the same user look for it, and returns
 // what takes it away again.
-func (s *Server) Remember() (forget func(), err error) {
+func (s *Server) WriteAddressFile() (forget func(), err error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (s *Server) Remember() (forget func(), err error) {
 }
 
 // Ready waits until the server has a leader and its tables show it.
-func (s *Server) Ready(ctx context.Context) error {
+func (s *Server) WaitReady(ctx context.Context) error {
 	for {
 		snap := s.tables.Snapshot()
 		if _, ok := snap.Leader(cluster.DefaultDomain); ok {

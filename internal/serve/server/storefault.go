@@ -11,7 +11,7 @@ import (
 
 // hinted adds what to do to an error of the connection to a store that runs elsewhere, by the flags that it was made
 // with.
-func (c *StoreConfig) hinted(err error) error {
+func (c *StoreConfig) addHint(err error) error {
 	fault, ok := errors.AsType[*etcd.DialError](err)
 	if !ok {
 		return err
