@@ -11,12 +11,11 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// named are the words by which the first line of a command's help says that it takes a name which a server knows.
+// namedPattern matches the help of a command whose argument is the name of an object on a server.
 var namedPattern = regexp.MustCompile(
 	`\b(SERVICE|TASK|NODE|JOB|CRON|OBJECT|SERVER|TOKEN|POOL|DEFINITION|KIND/NAME|NAME/|/NAME|NAME\.\.\.|ID)\b`)
 
-// TestEveryNameIsCompleted walks all commands: an argument or a flag that names something which a server knows
-// completes it.
+// TestEveryNameIsCompleted checks that each argument and flag with the name of a server's object has a completion.
 func TestEveryNameIsCompleted(t *testing.T) {
 	root := newRootCommand(session.New(strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)))
 	flags := []string{"service", "job", "cron", "task", "node", "cluster", "remove-node", "drain-node", "cordon-node"}

@@ -40,7 +40,7 @@ Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout stat
 rolled back, plan: something to change, validate: a fault, wait: it did not come); 2 it could not be done (wrong arguments, no server, refused);
 130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it; 'berth attach' as the container does.`
 
-// newRootCommand builds the whole tree of commands.
+// newRootCommand builds the tree of commands.
 func newRootCommand(sess *session.Session) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berth",
@@ -61,7 +61,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	root.SetOut(sess.Stdout)
 	root.SetErr(sess.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the command is wrong before the flag is
+		// an unknown command counts before an unknown flag
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 {
 			return sess.RunGroup(cmd, args)
 		}
 		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
@@ -123,14 +124,14 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	return root
 }
 
-// Run runs one command line and returns its exit code.
+// Run runs one command line and returns the exit code.
 func Run(ctx context.Context, sess *session.Session, args []string) int {
 	root := newRootCommand(sess)
 	root.SetArgs(args)
 	return sess.ExitCode(ctx, root.ExecuteContext(ctx))
 }
 
-// topics has the commands of cobra's own, help and completion, refuse what they do not know as all others do.
+// checkTopics makes the commands of cobra, help and completion, refuse unknown arguments like all others.
 func checkTopics(sess *session.Session, root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

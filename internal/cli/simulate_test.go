@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// saved returns the snapshot of a store with these records, by their keys.
+// encodeSnapshot returns a snapshot of a store with these records by key.
 func encodeSnapshot(t *testing.T, records map[string]any) []byte {
 	t.Helper()
 	e, err := etcd.Open(t.Context(), etcd.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
@@ -30,7 +30,7 @@ func encodeSnapshot(t *testing.T, records map[string]any) []byte {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	for key, record := range records { // order-free: each is written by itself
+	for key, record := range records { // order-free: each record is written separately
 		value, raw := record.([]byte)
 		if !raw {
 			if value, err = store.Encode(record); err != nil {
@@ -48,7 +48,7 @@ func encodeSnapshot(t *testing.T, records map[string]any) []byte {
 	return snapshot.Bytes()
 }
 
-// small are a leader and a machine with room for two tasks of a CPU.
+// smallDomain has a leader, and a machine with room for two tasks of one CPU.
 func smallDomain() map[string]any {
 	prefix := store.Prefix(store.DefaultPrefix)
 	taken := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
@@ -64,7 +64,7 @@ func smallDomain() map[string]any {
 	}
 }
 
-// TestReadSnapshot reads snapshots back, and what is none.
+// TestReadSnapshot reads snapshots, and files that are none.
 func TestReadSnapshot(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	want := smallDomain()
@@ -108,13 +108,13 @@ func TestReadSnapshot(t *testing.T) {
 	}
 }
 
-// hashed puts the hash behind data, as a snapshot has it.
+// appendHash appends the hash of a snapshot to its data.
 func appendHash(data []byte) []byte {
 	sum := sha256.Sum256(data)
 	return append(data, sum[:]...)
 }
 
-// TestSimulateFromSnapshots simulates what files hold, and what a server has.
+// TestSimulateFromSnapshots simulates from files and from the snapshot of a server.
 func TestSimulateFromSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
@@ -150,7 +150,7 @@ func TestSimulateFromSnapshots(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		code int
-		want string // in what is printed
+		want string // expected in the output
 	}{
 		"a file": {
 			[]string{"--snapshot", write("good", whole), "--remove-node", "n1"},
@@ -203,8 +203,8 @@ func TestSimulateFromSnapshots(t *testing.T) {
 	}
 }
 
-// TestGuideShowsRealSimulations makes the simulations that docs/guide/simulating.md shows with --snapshot none, with
-// the files that it shows, and compares what it says that they print. BERTH_TEST_UPDATE=1 writes that anew.
+// TestGuideShowsRealSimulations runs the simulations in docs/guide/simulating.md that use --snapshot none and compares
+// their output. BERTH_TEST_UPDATE=1 rewrites the page.
 func TestGuideShowsRealSimulations(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "guide", "simulating.md")
 	text, err := os.ReadFile(page)
@@ -216,7 +216,7 @@ func TestGuideShowsRealSimulations(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	blocks := strings.Split(string(text), "```") // every other one stands between fences
+	blocks := strings.Split(string(text), "```") // every second element is a code block
 	made, named := 0, regexp.MustCompile("this `([a-z.]+)`:?\\s*$")
 	for i := 1; i+2 < len(blocks); i += 2 {
 		_, body, _ := strings.Cut(blocks[i], "\n")

@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// Each word of another system leads to a command that there is, and is none itself.
-func TestForeignWords(t *testing.T) {
+// TestSynonyms checks that each synonym names an existing command and is no command itself.
+func TestSynonyms(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
 	root := newRootCommand(session.New(strings.NewReader(""), io.Discard, &stderr))
