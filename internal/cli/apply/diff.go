@@ -55,7 +55,7 @@ func NewDiffCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// diffArguments reads a name with up to two versions, of which web@2 holds the first.
+// parseDiffArguments reads a definition name and up to two versions. In web@2 the first version is part of the name.
 func parseDiffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int, err error) {
 	n, err := session.ParseName(cmd, args[0], wording.KindDefinition)
 	if err != nil {
@@ -118,7 +118,8 @@ func printVersionDiff(ctx context.Context, sess *session.Session, ref cluster.Re
 	return err
 }
 
-// sayDefinitionDiff prints how two definitions differ; who says who runs the first.
+// printDefinitionDiff prints the fields in which two definitions differ. The text who tells how many tasks run the
+// first one.
 func printDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, who string) {
 	if v.From == (cluster.Ref{}) {
 		sess.Printf("%s%s", indent, v.Note)
@@ -133,17 +134,17 @@ func printDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, wh
 	}
 }
 
-// objectDiff is how an object in a file differs from what stands.
+// objectDiff lists the differences between an object in a file and the object on the server.
 type objectDiff struct {
 	Object string     `json:"object"`
 	Action api.Action `json:"action"`
-	// Fields of the object itself, old is what stands.
+	// Fields are the differences of the object itself. The old value is the server's.
 	Fields []api.FieldChange `json:"fields,omitempty"`
-	// Definitions is how what the file says it should run differs from each version that stands or runs.
+	// Definitions compares the definition in the file with each version that the object asks for or runs.
 	Definitions []definitionDiff `json:"definitions,omitempty"`
 }
 
-// runningDiff is one of those, with how many tasks run the version that it begins with.
+// definitionDiff compares one version with the definition in the file. Running counts the tasks of that version.
 type definitionDiff struct {
 	api.DefinitionDiff
 	Running int `json:"running"`
@@ -155,7 +156,7 @@ func (d *objectDiff) differs() bool {
 	})
 }
 
-// diffFiles compares what stands and runs with what files say.
+// printFileDiff compares the objects in files with those on the server.
 func printFileDiff(ctx context.Context, sess *session.Session, files []string) error {
 	objects, err := ReadManifests(sess, files)
 	if err != nil {
@@ -175,7 +176,7 @@ func printFileDiff(ctx context.Context, sess *session.Session, files []string) e
 		if change.Kind == cluster.KindTaskDefinition && slices.ContainsFunc(objects, func(o manifest.Object) bool {
 			return usesDefinition(o, change.Name)
 		}) {
-			continue // it is told with what uses it
+			continue // the objects that use the definition show its differences
 		}
 		d := objectDiff{Object: changeName(change), Action: change.Action, Fields: change.Fields}
 		if d.Definitions, err = compareRunning(ctx, c, change, objects); err != nil {
@@ -227,12 +228,12 @@ func runningText(n int) string {
 	return strconv.Itoa(n) + " tasks run it"
 }
 
-// usesDefinition reports whether an object of a file runs a definition.
+// usesDefinition reports whether an object of a file runs the definition.
 func usesDefinition(o manifest.Object, ref string) bool {
 	return slices.ContainsFunc(definitionsOf(o), func(r cluster.Ref) bool { return r.String() == ref })
 }
 
-// wantedBy returns the definitions that an object runs.
+// definitionsOf returns the definitions that an object runs.
 func definitionsOf(o manifest.Object) []cluster.Ref {
 	switch v := o.Value.(type) {
 	case *cluster.Service:
@@ -245,24 +246,25 @@ func definitionsOf(o manifest.Object) []cluster.Ref {
 	return nil
 }
 
-// runningDiffs compares what an object of a file is to run with the versions of that definition that stand and run.
-func compareRunning(ctx context.Context, c *client.Client, change api.Change, objects []manifest.Object) ([]definitionDiff,
-	error,
-) {
+// compareRunning compares the definitions that an object of a file asks for with the versions that the server's object
+// asks for or runs.
+func compareRunning(ctx context.Context, c *client.Client, change api.Change,
+	objects []manifest.Object,
+) ([]definitionDiff, error) {
 	i := slices.IndexFunc(objects, func(o manifest.Object) bool {
 		return o.Kind == change.Kind && o.Name() == change.Name && o.Cluster() == change.Cluster
 	})
 	if i < 0 || change.Action == api.ActionCreate {
 		return nil, nil
 	}
-	standing, err := listCurrentRefs(ctx, c, change)
+	current, err := listCurrentRefs(ctx, c, change)
 	if err != nil {
 		return nil, err
 	}
 	var all []definitionDiff
 	for _, want := range definitionsOf(objects[i]) {
 		def := findDefinition(objects, want)
-		for _, s := range standing {
+		for _, s := range current {
 			if s.ref.Name != want.Name {
 				continue
 			}
@@ -276,7 +278,8 @@ func compareRunning(ctx context.Context, c *client.Client, change api.Change, ob
 	return all, nil
 }
 
-// diffFrom compares a version that stands with one that is wanted, which stands too unless the file holds it.
+// compareDefinitions compares two versions of a definition. The wanted one is def unless that is nil, else a version on
+// the server.
 func compareDefinitions(ctx context.Context, c *client.Client, from, want cluster.Ref,
 	def *cluster.TaskDefinition,
 ) (api.DefinitionDiff, error) {
@@ -293,7 +296,8 @@ func compareDefinitions(ctx context.Context, c *client.Client, from, want cluste
 	return c.DiffVersions(ctx, want, from.Version)
 }
 
-// definitionIn returns the definition of a reference from a file, the newest where it names no version, or nil.
+// findDefinition returns the definition in a file that a reference names, or nil. A reference without a version names
+// the newest.
 func findDefinition(objects []manifest.Object, ref cluster.Ref) (found *cluster.TaskDefinition) {
 	for _, o := range objects {
 		d, ok := o.Value.(*cluster.TaskDefinition)
@@ -305,13 +309,13 @@ func findDefinition(objects []manifest.Object, ref cluster.Ref) (found *cluster.
 	return found
 }
 
-// standingRef is a version that an object asks for or has tasks of.
+// currentRef is a version that the server's object asks for, with the number of tasks that run it.
 type currentRef struct {
 	ref     cluster.Ref
 	running int
 }
 
-// standingRefs returns the versions that an object asks for now or that tasks of it run.
+// listCurrentRefs returns the versions that the server's object asks for or runs.
 func listCurrentRefs(ctx context.Context, c *client.Client, change api.Change) (all []currentRef, err error) {
 	add := func(ref cluster.Ref, running int) {
 		if i := slices.IndexFunc(all, func(s currentRef) bool { return s.ref == ref }); i >= 0 {

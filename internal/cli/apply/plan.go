@@ -95,7 +95,7 @@ func objectsAre(n int) string {
 	return strconv.Itoa(n) + " objects are"
 }
 
-// changeName names the object of a change as arguments do.
+// changeName returns the argument by which commands name the object of a change.
 func changeName(c api.Change) string {
 	kind := map[cluster.Kind]string{
 		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,

@@ -72,7 +72,7 @@ func runFiles(ctx context.Context, sess *session.Session, files []string, detach
 	return w.Await(ctx, "what was written goes on. See 'berth status'.")
 }
 
-// tellChange says what was written.
+// printChange prints what the server did to one object.
 func printChange(sess *session.Session, c api.Change) {
 	word := map[api.Action]string{
 		api.ActionCreate: "created", api.ActionUpdate: "updated",
