@@ -24,10 +24,10 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Start is the time at which a fake server finds troubles, and at which tests let commands run.
+// Start is the current time of the fake server and of the commands in tests.
 var Start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// World is what a fake server shows.
+// State is the content of a fake server at one moment.
 type State struct {
 	Clusters    []api.Cluster                    `json:"clusters"`
 	Definitions []api.TaskDefinition             `json:"definitions"`
@@ -39,7 +39,7 @@ type State struct {
 	Images      []api.ImageView                  `json:"images"`
 	Volumes     []api.VolumeView                 `json:"volumes"`
 	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
-	// Rollouts and the others are what services, crons and those who ask why are told.
+	// Answers about rollouts, scaling, crons, reservations and explanations.
 	Rollouts     []api.RolloutView     `json:"rollouts"`
 	Histories    []api.RolloutHistory  `json:"histories"`
 	Scales       []api.ScaleView       `json:"scales"`
@@ -48,11 +48,11 @@ type State struct {
 	Explanations []api.Explanation     `json:"explanations"`
 	Rebalance    api.Rebalance         `json:"rebalance"`
 	Simulation   api.Simulation        `json:"simulation"`
-	// Rebalancings are what is answered about them, the first one where none is named; Undo is what would take one
-	// back.
+	// Rebalancings are the answers about rebalancings; without an id the first one counts. Undo is the answer to a dry
+	// undo.
 	Rebalancings []api.RebalancingView `json:"rebalancings"`
 	Undo         api.RebalancingView   `json:"undo"`
-	// Status and the others are what servers and operators ask for.
+	// Answers about servers, tokens, the domain and settings.
 	Status   *api.Status       `json:"status"`
 	Servers  []api.ServerView  `json:"servers"`
 	Tokens   []api.TokenView   `json:"tokens"`
@@ -61,15 +61,15 @@ type State struct {
 	Domain   api.DomainView    `json:"domain"`
 	Settings map[string]string `json:"settings"`
 	Metrics  string            `json:"metrics"`
-	// Apply is the reply to an apply, and Refuse what is refused instead, by "METHOD /path".
+	// Apply is the reply to an apply. Refuse holds refusals by "METHOD /path"; a refusal replaces the reply.
 	Apply api.ApplyReply `json:"apply"`
-	// Diffs are how definitions differ, by what they end with.
+	// Diffs are the differences of definitions, by the version on the right.
 	Diffs  []api.DefinitionDiff   `json:"diffs"`
 	Refuse map[string]api.Problem `json:"refuse"`
 }
 
-// Fake is a server that shows worlds one after the other: each look at a single service or job
-// moves on to the next. It writes down what is changed.
+// Fake is an API server that shows its states one after the other. Each read of a single service or job moves to the
+// next state. Calls records each change that a client asks for.
 type Fake struct {
 	*httptest.Server
 
@@ -79,10 +79,10 @@ type Fake struct {
 	read   chan struct{} // closed and replaced when an object is read
 }
 
-// NewFake returns a fake server on a free port of loopback.
+// NewFake returns a fake server on a free loopback port.
 func NewFake() *Fake { return NewFakeAt(nil) }
 
-// NewFakeAt is one that listens where it is told, unless nil.
+// NewFakeAt returns a fake server on a listener, or on a free loopback port if the listener is nil.
 func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen // one row a path
 	f := &Fake{States: append(worlds, State{})[:max(len(worlds), 1)], read: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -147,7 +147,9 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 			}))
 		},
 		"GET /v1/clusters": func(w State, _ *http.Request) any {
-			return pageOf(viewsOf(w.Clusters, func(c api.Cluster) api.ClusterView { return api.ClusterView{Cluster: c} }))
+			return pageOf(viewsOf(w.Clusters, func(c api.Cluster) api.ClusterView {
+				return api.ClusterView{Cluster: c}
+			}))
 		},
 		"GET /v1/version":               func(State, *http.Request) any { return api.Version{Version: "0.1.0"} },
 		"GET /v1/servers":               func(w State, _ *http.Request) any { return pageOf(w.Servers) },
@@ -200,21 +202,21 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 		_, _ = io.WriteString(w, f.current().Metrics)
 	})
 	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "profile "+r.PathValue("p")) //nolint:gosec // a test asks it
+		_, _ = io.WriteString(w, "profile "+r.PathValue("p")) //nolint:gosec // the content is for a test only
 	})
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.streamLogs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.serveExec)
 	f.Server = httptest.NewUnstartedServer(mux)
 	if listener != nil {
-		_ = f.Listener.Close() // the other one is used
+		_ = f.Listener.Close() // the given listener replaces it
 		f.Listener = listener
 	}
 	f.Start()
 	return f
 }
 
-// change adds the addresses of services that change, of crons and of explanations. Only those that end in {n} move on
-// to the next world.
+// addObjectRoutes adds the routes of services, crons, rebalancings and reservations. Only a GET of a path that ends in
+// {n} moves to the next state.
 func (f *Fake) addObjectRoutes(mux *http.ServeMux) {
 	rollout := func(w State, r *http.Request) any {
 		return findItem(w.Rollouts, func(v api.RolloutView) bool {
@@ -291,7 +293,7 @@ func (f *Fake) addObjectRoutes(mux *http.ServeMux) {
 	}
 }
 
-// Load makes the fake show the worlds of YAML files.
+// Load reads the states from YAML files.
 func (f *Fake) Load(files ...string) error {
 	var worlds []State
 	for _, file := range files {
@@ -327,7 +329,7 @@ func (f *Fake) advance() {
 	}
 }
 
-// deleted reports whether an object was deleted.
+// isDeleted reports whether a client deleted the object at a path.
 func (f *Fake) isDeleted(path string) bool {
 	f.Mutex.Lock()
 	defer f.Mutex.Unlock()
@@ -340,7 +342,7 @@ func (f *Fake) current() State {
 	return f.States[0]
 }
 
-// answer writes what h returns: nil is 404.
+// handle returns a handler that encodes the result of h as JSON. A nil result is 404.
 func (f *Fake) handle(h func(State, *http.Request) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.PathValue("n") != "" {
@@ -378,8 +380,7 @@ func (f *Fake) handle(h func(State, *http.Request) any) http.HandlerFunc {
 	}
 }
 
-// streamChanges says that a list changed: at once, and whenever an object has been read, so that a client that waits
-// reads again and sees the next world.
+// streamChanges sends a change at once and after each read of an object. A waiting client then reads the next state.
 func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for index := 1; ; index++ {
@@ -396,7 +397,7 @@ func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// troubles answers with the troubles of a world, as a server finds them.
+// troublesOf returns the troubles that a server finds in a state.
 func troublesOf(w State, r *http.Request) any {
 	kind, in, name := r.URL.Query().Get("kind"), r.URL.Query().Get("cluster"), r.URL.Query().Get("name")
 	tasks := func(job bool, wanted func(*api.TaskView) bool) (all []api.TaskView) {
@@ -436,7 +437,7 @@ func troublesOf(w State, r *http.Request) any {
 	}))
 }
 
-// Refuse answers with a problem.
+// WriteProblem answers with an API problem.
 func WriteProblem(w http.ResponseWriter, p api.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
@@ -467,7 +468,9 @@ func nodeNamed(w State, r *http.Request) any {
 }
 
 func serverNamed(w State, id string) any {
-	return findItem(w.Servers, func(v api.ServerView) bool { return v.ID == id || v.Engine != nil && v.Engine.ID == id })
+	return findItem(w.Servers, func(v api.ServerView) bool {
+		return v.ID == id || v.Engine != nil && v.Engine.ID == id
+	})
 }
 
 func definitionNamed(w State, r *http.Request) any {
@@ -489,7 +492,7 @@ func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
 	})
 }
 
-// events answers a list, or streams and ends.
+// listEvents answers with a page of events, or with a stream that ends after the last one.
 func (f *Fake) listEvents(w State, r *http.Request) any {
 	q := r.URL.Query()
 	after := q.Get("after")
@@ -512,7 +515,7 @@ func (f *Fake) streamLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// exec runs a command of its own: it tells what it was asked, echoes its input and ends with code 3.
+// serveExec imitates a command in a container: it prints the request, echoes its input and exits with code 3.
 func (f *Fake) serveExec(w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
