@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// IsFile reports whether an argument is a file: names of definitions hold neither dots nor slashes, but for the word of
-// their kind.
+// IsFileArgument reports whether an argument is a file. The name of a definition has no dot, and no slash except after
+// its kind.
 func IsFileArgument(text string) bool {
 	if kind, _, ok := strings.Cut(text, "/"); ok && session.ParseKind(kind) == wording.KindDefinition {
 		return false
@@ -20,7 +20,7 @@ func IsFileArgument(text string) bool {
 	return text == "-" || strings.ContainsAny(text, "./")
 }
 
-// CompleteVersions completes names of definitions and, for what looks like one, files.
+// CompleteVersions completes the names of definitions, and files for a text that looks like a path.
 func CompleteVersions(sess *session.Session) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && IsFileArgument(args[0]) || IsFileArgument(text) {

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// JobsOf returns the jobs that a cron made, the newest first.
+// ListCronJobs returns the jobs that a cron made, the newest first.
 func ListCronJobs(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobView, error) {
 	jobs, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
@@ -26,7 +26,7 @@ func ListCronJobs(ctx context.Context, c *client.Client, v api.CronView) ([]api.
 	return jobs, err
 }
 
-// AllServers returns the servers, trouble first.
+// ListServers returns the servers. Servers that are down come first.
 func ListServers(ctx context.Context, c *client.Client) ([]api.ServerView, error) {
 	servers, _, err := client.All(ctx, client.ListOptions{}, c.Servers)
 	slices.SortStableFunc(servers, func(x, y api.ServerView) int {
@@ -36,7 +36,7 @@ func ListServers(ctx context.Context, c *client.Client) ([]api.ServerView, error
 	return servers, err
 }
 
-// TasksOf returns the tasks of an owner.
+// ListTasks returns the tasks of an owner. With all, attempts that ended are included.
 func ListTasks(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
 	f := client.TaskFilter{Cluster: n.Cluster, All: all}
 	if n.Kind == wording.KindJob {
@@ -47,11 +47,11 @@ func ListTasks(ctx context.Context, c *client.Client, n session.Name, all bool) 
 	return session.ListTasks(ctx, c, f)
 }
 
-// Everything is what an overview shows, and prints as data.
+// Overview is the content of `berth status` without an argument.
 type Overview struct {
-	// Status is the head: alarms, servers, the store.
+	// Status has the alarms, the servers and the store.
 	Status api.Status `json:"status"`
-	// Troubles are what is not as it should be, the most urgent first.
+	// Troubles are sorted by urgency.
 	Troubles []api.Trouble     `json:"troubles"`
 	Services []api.ServiceView `json:"services"`
 	Jobs     []api.JobView     `json:"jobs"`
@@ -59,7 +59,7 @@ type Overview struct {
 	Crons    []api.CronView    `json:"crons"`
 }
 
-// All reads everything that the overview shows: what needs attention comes first in each list.
+// ReadOverview reads the overview. In each list the objects that need attention come first.
 func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err error) {
 	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
@@ -80,14 +80,14 @@ func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err erro
 	return all, err
 }
 
-// Owners are all services, jobs and crons.
+// Owners are the services, jobs and crons.
 type Owners struct {
 	Services []api.ServiceView
 	Jobs     []api.JobView
 	Crons    []api.CronView
 }
 
-// AllOwners reads all services, jobs and crons; those that need attention come first.
+// ListOwners reads all services, jobs and crons. Those that need attention come first.
 func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 	none := client.ListOptions{}
 	if all.Services, _, err = client.All(ctx, none,
@@ -113,11 +113,13 @@ func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
-	all.Services, all.Jobs, all.Crons = output.EmptyIfNil(all.Services), output.EmptyIfNil(all.Jobs), output.EmptyIfNil(all.Crons)
+	all.Services = output.EmptyIfNil(all.Services)
+	all.Jobs = output.EmptyIfNil(all.Jobs)
+	all.Crons = output.EmptyIfNil(all.Crons)
 	return all, nil
 }
 
-// AttemptsOf returns all attempts of a task that are known: one that it waits for first, then the newest.
+// ListAttempts returns the known attempts of a task: first the pending one, then the newest.
 func ListAttempts(ctx context.Context, c *client.Client, t api.TaskView) ([]api.TaskView, error) {
 	all, err := ListTasks(ctx, c, session.OwnerName(t.Owner), true)
 	if err != nil {

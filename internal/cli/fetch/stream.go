@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// EndOfStream is the error of a stream that was to go on until it is interrupted: none then.
+// IgnoreCanceled returns nil for the error of a canceled context. A user ends a followed stream that way.
 func IgnoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
