@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// nodeCommand returns a command about one node, which is found by its name or the beginning of it.
+// nodeCommand returns a command about the node that its first argument names.
 func nodeCommand(sess *session.Session, use, short, long string,
 	do func(cmd *cobra.Command, c *client.Client, n api.NodeView) error,
 ) *cobra.Command {
@@ -31,8 +31,10 @@ func nodeCommand(sess *session.Session, use, short, long string,
 	}
 }
 
-// toNode does something to the node of a name.
-func changeNode(sess *session.Session, cmd *cobra.Command, name string, do func(*client.Client, api.NodeView) error) error {
+// changeNode applies a change to the node with this name.
+func changeNode(sess *session.Session, cmd *cobra.Command, name string,
+	do func(*client.Client, api.NodeView) error,
+) error {
 	c, err := sess.Connect()
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func changeNode(sess *session.Session, cmd *cobra.Command, name string, do func(
 	return do(c, n)
 }
 
-// wholeNode returns the node of a name. What is done to a node is meant for it: its whole name is demanded.
+// findExactNode returns the node with this exact name. A change must not reach a node by a prefix of its name.
 func findExactNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
 	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
@@ -119,7 +121,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// drainText says how far a drain got.
+// drainProgress tells how many tasks a drain still has to move.
 func drainProgress(v api.NodeView) string {
 	switch {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:
@@ -135,7 +137,7 @@ func drainProgress(v api.NodeView) string {
 	return text
 }
 
-// waitDrained shows how far a drain is until the node is empty.
+// waitDrained shows the progress of a drain until the node is empty.
 func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v api.NodeView) error {
 	shown := ""
 	loop := wait.Loop{
@@ -187,7 +189,7 @@ func newNodeForgetCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// tellNode says what became of a node.
+// printNode prints what happened to a node.
 func printNode(sess *session.Session, v api.NodeView, text string) error {
 	if sess.WantsData() {
 		return sess.PrintData(v)

@@ -67,7 +67,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// serverNames returns what people call the servers, by id, for a wide table; without them ids are shown.
+// serverNames returns the names of the servers by id, for a wide table. On an error the table shows ids.
 func serverNames(ctx context.Context, sess *session.Session, c *client.Client) map[string]string {
 	names := map[string]string{}
 	if sess.Format != output.OutputWide {
@@ -83,7 +83,7 @@ func serverNames(ctx context.Context, sess *session.Session, c *client.Client) m
 	return names
 }
 
-// nodeTable shows nodes, with the server that each is connected to by its name in servers.
+// nodeTable returns the table of nodes. servers maps the id of a server to its name.
 func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]string) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{
 		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+POOL", "+TAINTS",
@@ -92,7 +92,7 @@ func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]s
 	for _, n := range nodes {
 		message := wording.OneLine(n.Reason)
 		if n.State == cluster.NodeReady {
-			message = "" // how it became so is an event
+			message = "" // an event tells the cause of this state
 		}
 		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks),
 			output.Share(output.CPUs(n.Reserved.CPU), output.CPUs(n.Total.CPU)),
@@ -114,7 +114,7 @@ func executorsText(facts []cluster.ExecutorFact) string {
 	return strings.Join(names, ",")
 }
 
-// Show shows one node with its troubles and tasks.
+// PrintStatus prints one node with its troubles and tasks.
 func PrintStatus(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
 	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
@@ -152,7 +152,7 @@ func PrintStatus(ctx context.Context, sess *session.Session, c *client.Client, t
 	return tables.PrintTasks(sess, tasks, nil)
 }
 
-// nodeFacts is what a node's page says of it.
+// nodeFactsTable returns the facts about a node.
 func nodeFactsTable(sess *session.Session, n api.NodeView) output.Table {
 	facts := output.Table{Titles: []string{"", ""}, Indent: "  "}
 	addMachineFacts(&facts, n)
@@ -186,7 +186,7 @@ func nodeFactsTable(sess *session.Session, n api.NodeView) output.Table {
 	return facts
 }
 
-// machineFacts says what the machine has.
+// addMachineFacts adds the facts about the machine.
 func addMachineFacts(facts *output.Table, n api.NodeView) {
 	facts.Add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
 	if len(n.Facts.Addresses) > 0 {
@@ -225,7 +225,7 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 	}
 }
 
-// pickNode returns the node of a name, or of the only name that begins so.
+// findNode returns the node with this name, or the only node whose name begins with it.
 func findNode(nodes []api.NodeView, text string) (found api.NodeView, err error) {
 	var hits, known []string
 	for _, n := range nodes {

@@ -40,7 +40,7 @@ func newNodeTaintCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// taintsOf reads taints from arguments, with all faults at once.
+// parseTaints reads taints from arguments. The error lists all faults.
 func parseTaints(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
 	var list session.Faults
 	var taints []cluster.Taint
@@ -136,7 +136,7 @@ func newNodePoolCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// taintsText names a node's taints.
+// taintsText names the taints of a node in a sentence.
 func taintsText(taints []cluster.Taint) string {
 	switch len(taints) {
 	case 0:
