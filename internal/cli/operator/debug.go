@@ -50,14 +50,14 @@ func newDebugCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// debugOptions say what a bundle holds.
+// debugOptions choose the content of a bundle.
 type debugOptions struct {
 	file   string
 	cpu    time.Duration
 	events int
 }
 
-// debug writes a bundle. What cannot be had is told in the bundle and left out.
+// writeBundle writes a bundle. A part that cannot be read is left out and listed in the bundle.
 func writeBundle(ctx context.Context, sess *session.Session, o debugOptions) (err error) {
 	f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -83,7 +83,7 @@ func writeBundle(ctx context.Context, sess *session.Session, o debugOptions) (er
 	return nil
 }
 
-// bundle is an archive that is being written.
+// bundle is an archive in the making.
 type bundle struct {
 	tar       *tar.Writer
 	createdAt time.Time
@@ -91,8 +91,7 @@ type bundle struct {
 	faults    []string
 }
 
-// gather asks for all of it: first for what may hold secrets by its form, so that they are known when the rest is
-// scrubbed.
+// collectAll collects all parts. Objects that may hold secrets come first, so that later texts are scrubbed of them.
 func collectAll(ctx context.Context, sess *session.Session, b *bundle, o debugOptions) error {
 	c, err := sess.Connect()
 	if err != nil {
@@ -100,7 +99,7 @@ func collectAll(ctx context.Context, sess *session.Session, b *bundle, o debugOp
 	}
 	defer c.Close()
 	if _, err := c.Version(ctx); err != nil {
-		return err // there is nobody to ask
+		return err // there is no server to ask
 	}
 	definitions, _, err := client.All(ctx, client.ListOptions{}, c.Definitions)
 	if err == nil {
@@ -122,7 +121,7 @@ func collectAll(ctx context.Context, sess *session.Session, b *bundle, o debugOp
 	return ctx.Err()
 }
 
-// gatherObjects asks for the objects that all servers show alike.
+// collectObjects collects the objects that are the same on all servers.
 func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 	head, err := c.Status(ctx)
 	b.addJSON("status.json", head, err)
@@ -138,7 +137,7 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 	tasks, err := session.ListTasks(ctx, c, client.TaskFilter{All: true})
 	for i := range tasks {
 		if tasks[i].LogTail != "" {
-			tasks[i].LogTail = redact.Removed // what programs print is theirs
+			tasks[i].LogTail = redact.Removed // output of programs may hold secrets
 		}
 	}
 	b.addJSON("tasks.json", tasks, err)
@@ -148,7 +147,7 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 	b.addJSON("recovery.json", recovery, err)
 }
 
-// gatherServer asks one server about itself.
+// collectServer collects the data of one server.
 func collectServer(ctx context.Context, sess *session.Session, b *bundle, name, addr string, o debugOptions) error {
 	one := *sess
 	one.Addrs = []string{addr}
@@ -160,7 +159,7 @@ func collectServer(ctx context.Context, sess *session.Session, b *bundle, name, 
 	v, err := c.Version(ctx)
 	b.addJSON(filepath.Join(name, "version.json"), v, err)
 	if err != nil {
-		return ctx.Err() // noted; the others may answer
+		return ctx.Err() // the fault is listed; the other servers may answer
 	}
 	settings, err := c.Settings(ctx)
 	b.addJSON(filepath.Join(name, "settings.json"), settings, err)
@@ -191,7 +190,7 @@ func collectServer(ctx context.Context, sess *session.Session, b *bundle, name, 
 	return ctx.Err()
 }
 
-// newestEvents returns the newest events that are kept.
+// listNewestEvents returns the newest events.
 func listNewestEvents(ctx context.Context, c *client.Client, most int) ([]api.EventView, error) {
 	var kept []api.EventView
 	o := client.EventOptions{}
@@ -213,7 +212,7 @@ func (b *bundle) addFault(file string, err error) {
 	b.faults = append(b.faults, b.scrub.ScrubText(fmt.Sprintf("%s: %s", file, wording.OneLine(err.Error()))))
 }
 
-// addJSON adds a value, unless there is an error in its place.
+// addJSON adds a value as JSON, or the error as a fault.
 func (b *bundle) addJSON(file string, v any, err error) {
 	if err != nil {
 		b.addFault(file, err)
@@ -227,7 +226,7 @@ func (b *bundle) addJSON(file string, v any, err error) {
 	b.addText(file, string(text)+"\n")
 }
 
-// addText adds a text without what is secret in it.
+// addText adds a text without secrets.
 func (b *bundle) addText(file, text string) { b.add(file, []byte(b.scrub.ScrubText(text))) }
 
 func (b *bundle) add(file string, content []byte) {

@@ -120,7 +120,7 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// awaitRekey shows the progress until all secrets are sealed under a master key, and returns all master keys.
+// awaitRekey shows the progress until all secrets are sealed under the new master key. It returns all master keys.
 func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id string) (all []api.MasterKeyView,
 	err error,
 ) {
@@ -144,7 +144,7 @@ func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id
 	return all, loop.Run(ctx)
 }
 
-// rekeyProgress says how far a rekey is.
+// rekeyProgress describes the progress of a rekey. It returns an error if the new key was dropped.
 func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, err error) {
 	i := slices.IndexFunc(all, func(v api.MasterKeyView) bool { return v.ID == id })
 	if i < 0 || all[i].State == api.MasterDropped {
@@ -171,12 +171,12 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 			return "", true, nil
 		}
 		return fmt.Sprintf("%d of %s sealed anew", v.Secrets, wording.Count(v.Secrets+left, "secret")), false, nil
-	default: // another one replaces it already
+	default: // another key replaces it already
 		return "", true, nil
 	}
 }
 
-// tellRekeyed says what is done and what is left to do.
+// printRekeyResult prints the result and the next steps.
 func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Client, id string, all []api.MasterKeyView,
 	drop bool,
 ) error {
@@ -266,10 +266,10 @@ func newDropKeyCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// sealedIn reports how many secrets a snapshot holds.
+// countSecrets returns the number of secrets in a snapshot.
 func countSecrets(info *etcd.SnapshotInfo) int { return info.Nouns["secret"] }
 
-// mastersOf names the master keys that the secrets of a snapshot need, with a blank before them.
+// masterKeysText names the master keys that the secrets of a snapshot need. The text begins with a blank.
 func masterKeysText(info *etcd.SnapshotInfo) string {
 	if len(info.Masters) == 0 {
 		return ""
@@ -277,7 +277,7 @@ func masterKeysText(info *etcd.SnapshotInfo) string {
 	return " with the key " + strings.Join(info.Masters, " and ")
 }
 
-// tellSecretsOf says of a snapshot that was saved what its secrets need beside it.
+// printKeysNeeded tells which key file the secrets of a saved snapshot need.
 func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
 	if n := countSecrets(info); n > 0 {
 		sess.Messagef("It holds %s, sealed: to use them after a restore takes the file %s of a server's data "+
@@ -286,7 +286,7 @@ func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
 	}
 }
 
-// tellSecretsRestored says whether the data directory that a snapshot was restored to has the keys for its secrets.
+// printKeysMissing tells whether the data directory has the keys for the secrets of a restored snapshot.
 func printKeysMissing(sess *session.Session, info *etcd.SnapshotInfo, dataDir string) {
 	if countSecrets(info) == 0 {
 		return

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// NewOperatorCommand returns `berth operator`, what is done to the whole and not to what runs in it.
+// NewOperatorCommand returns `berth operator`, the commands about the control plane as a whole.
 func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs,
@@ -80,7 +80,7 @@ func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// saveSnapshot writes a snapshot beside its place, checks it and moves it there.
+// saveSnapshot writes a snapshot to a temporary file, checks it and moves it to the path.
 func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd.SnapshotInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-snapshot-")
 	if err != nil {
@@ -88,7 +88,7 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name()) // of no use to anyone
+			_ = os.Remove(f.Name()) // incomplete
 		}
 	}()
 	_, err = c.Snapshot(ctx, f)
@@ -134,7 +134,7 @@ func newSnapshotInspectCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// tellSnapshot says what a snapshot holds.
+// printSnapshot prints the content of a snapshot.
 func printSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 	if sess.WantsData() {
 		return sess.PrintData(info)
@@ -161,7 +161,7 @@ func printSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 	return sess.PrintTable(t)
 }
 
-// decision reads the two flags of which one is wanted.
+// parseAction reads the flags --adopt and --stop, of which exactly one must be set.
 func parseAction(adopt, stop bool) (api.RecoveryAction, bool) {
 	switch {
 	case adopt && !stop:
@@ -221,7 +221,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// causeOf says why a recovery is needed, or that none is.
+// recoveryCause tells why a recovery is needed, or that none is.
 func recoveryCause(v api.RecoveryView) string {
 	if !v.Needed || v.Recovery == nil {
 		return "; no recovery is needed now"

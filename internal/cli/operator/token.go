@@ -80,7 +80,7 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// checkToken returns all that is wrong with the flags at once.
+// checkToken returns an error with all faults of the flags.
 func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 	var list session.Faults
 	people := []cluster.Role{cluster.RoleAdmin, cluster.RoleOperator, cluster.RoleSubmitter, cluster.RoleViewer}
@@ -114,7 +114,7 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 	return list.Err(cmd)
 }
 
-// tokenEnd says how long a token lasts.
+// tokenValidity tells when a token expires.
 func tokenValidity(v api.TokenView) string {
 	var parts []string
 	if v.Purpose == cluster.TokenJoin {
@@ -189,7 +189,7 @@ func newTokenRevokeCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			for _, arg := range args {
-				id, _, _ := strings.Cut(arg, ".") // who pastes the whole token means its id
+				id, _, _ := strings.Cut(arg, ".") // the argument may be the whole token, which begins with its id
 				if err := c.RevokeToken(cmd.Context(), id); err != nil {
 					if client.StatusOf(err) == 404 {
 						return fmt.Errorf("there is no token %q: 'berth token ls' lists them", id)
