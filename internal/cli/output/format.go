@@ -16,19 +16,20 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// Outputs that a text of the user's shapes: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}.
+// Outputs with a text of the user: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}.
 const (
 	outputJSONPath   = "jsonpath"
 	outputGoTemplate = "go-template"
 )
 
-// Template writes a value as the user's text says. The value is that which -o json would print: of objects, lists,
-// texts, whole numbers, other numbers, true, false and null.
+// Template prints a value in a form that the user chose. The value consists of the types of JSON: maps, slices,
+// strings, integers, floats, booleans and nil.
 type Template interface {
 	Write(w io.Writer, v any) error
 }
 
-// NewTemplate reads what follows -o, nil where it is no shape. An error names the place in the text.
+// NewTemplate parses the value of -o. It returns nil for an output without a template. An error names the place in the
+// text.
 func NewTemplate(output string) (Template, error) {
 	kind, text, given := strings.Cut(output, "=")
 	switch {
@@ -45,10 +46,10 @@ func NewTemplate(output string) (Template, error) {
 	return newGoTemplate(text)
 }
 
-// pathShape prints each value that a JSONPath query (RFC 9535) selects on a line of its own, texts without quotes.
+// jsonPathTemplate prints each value that a JSONPath query (RFC 9535) selects, one a line, strings without quotes.
 type jsonPathTemplate struct{ path *jsonpath.Path }
 
-// position is where the library of paths says that it stopped.
+// positionSuffix matches the position at the end of a parse error of the JSONPath library.
 var positionSuffix = regexp.MustCompile(` at position (\d+)$`)
 
 func newJSONPath(text string) (Template, error) {
@@ -73,7 +74,7 @@ func newJSONPath(text string) (Template, error) {
 	return nil, &hinted.Error{Err: err, Hint: "Paths are those of RFC 9535, such as $.nodes[?@.state=='down'].name."}
 }
 
-// rootedPath lets a path be written as others write it: {.status.state} and .status.state are $.status.state.
+// normalizePath accepts other notations of a path: {.status.state} and .status.state become $.status.state.
 func normalizePath(text string) string {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "{"); ok && strings.HasSuffix(inner, "}") && strings.Count(text, "{") == 1 {
@@ -88,7 +89,7 @@ func normalizePath(text string) string {
 func (s jsonPathTemplate) Write(w io.Writer, v any) error {
 	var b bytes.Buffer
 	nodes := s.path.SelectLocated(v)
-	// what names several in an order keeps that; else the members of objects come in any
+	// A query that names several members has an order. Otherwise the order of an object's members is random.
 	if !strings.Contains(s.path.String(), ",") {
 		nodes.Sort()
 	}
@@ -103,7 +104,7 @@ func (s jsonPathTemplate) Write(w io.Writer, v any) error {
 	return err
 }
 
-// bareText returns a text as it is and any other value as JSON on one line.
+// encodeBare returns a string as it is, and any other value as JSON on one line.
 func encodeBare(v any) (string, error) {
 	if text, ok := v.(string); ok {
 		return text, nil
@@ -117,8 +118,7 @@ func encodeBare(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// templateShape prints a value through a template of Go's text/template, with the functions json, join, lower and upper
-// besides its own.
+// goTemplate prints a value through a text/template with the additional functions json, join, lower and upper.
 type goTemplate struct{ template *template.Template }
 
 func newGoTemplate(text string) (Template, error) {
@@ -140,7 +140,7 @@ func (s goTemplate) Write(w io.Writer, v any) error {
 	return err
 }
 
-// place is how a template names where it went wrong: "template: go-template:1:12: …".
+// templatePlace matches the place at the start of a template error: "template: go-template:1:12: …".
 var templatePlace = regexp.MustCompile(`^template: ` + outputGoTemplate + `:(\d+)(?::(\d+))?: (?:executing "` +
 	outputGoTemplate + `" )?`)
 
@@ -160,7 +160,7 @@ func templateError(err error) error {
 	}
 }
 
-// bareJSON is the function json of templates: any value on one line.
+// encodeLine is the template function json. It returns any value on one line.
 func encodeLine(v any) (string, error) {
 	if text, ok := v.(string); ok {
 		return strconv.Quote(text), nil
@@ -168,7 +168,7 @@ func encodeLine(v any) (string, error) {
 	return encodeBare(v)
 }
 
-// joinAny is the function join of templates: the elements of a list with a separator between.
+// joinList is the template function join. It joins the elements of a list with a separator.
 func joinList(sep string, list any) (string, error) {
 	elements, ok := list.([]any)
 	if !ok {
@@ -185,7 +185,7 @@ func joinList(sep string, list any) (string, error) {
 	return strings.Join(texts, sep), nil
 }
 
-// Decode returns a value of any type as JSON has it. Whole numbers stay whole, whatever their size.
+// Decode decodes JSON into maps, slices and scalars. Integers of any size stay exact.
 func Decode(encoded []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(encoded))
 	dec.UseNumber()
@@ -196,7 +196,7 @@ func Decode(encoded []byte) (any, error) {
 	return convertNumbers(v), nil
 }
 
-// numbers gives the numbers in a value types that templates and paths compare.
+// convertNumbers replaces each number by a type that templates and queries can compare.
 func convertNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

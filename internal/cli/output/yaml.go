@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// ToYAML writes JSON as YAML in block form, its fields in their order, without losing a sign: text that a YAML
-// reader could take for anything else is written in quotes.
+// ToYAML converts JSON to YAML in block form and keeps the order of fields. Strings that YAML could read as another
+// type are quoted.
 func ToYAML(in []byte) ([]byte, error) {
 	w := yamlWriter{dec: json.NewDecoder(bytes.NewReader(in))}
 	w.dec.UseNumber()
@@ -22,15 +22,14 @@ func ToYAML(in []byte) ([]byte, error) {
 	return w.out.Bytes(), nil
 }
 
-// yamlWriter is one pass over the tokens of a JSON value.
+// yamlWriter converts the tokens of one JSON value.
 type yamlWriter struct {
 	dec *json.Decoder
 	out bytes.Buffer
 }
 
-// value writes the next value: behind "key:" or "-" on the same line if it is a scalar or empty, else on
-// lines of its own that begin with indent. inList says that it stands behind "-", where the
-// first entry goes on the same line.
+// writeValue writes the next value. A scalar or an empty value stays on the line of "key:" or "-". Other values get
+// lines that begin with indent. After "-" (inList) the first entry stays on the line.
 func (w *yamlWriter) writeValue(indent string, inList bool) error {
 	tk, err := w.dec.Token()
 	if err != nil {
@@ -39,7 +38,7 @@ func (w *yamlWriter) writeValue(indent string, inList bool) error {
 	switch v := tk.(type) {
 	case json.Delim:
 		if v == '[' && !inList && indent != "" {
-			indent = indent[2:] // the "-" of a field's list stands below its key
+			indent = indent[2:] // the "-" of a field's list is aligned with its key
 		}
 		return w.writeBlock(v, indent, inList)
 	case string:
@@ -59,7 +58,7 @@ func (w *yamlWriter) writeScalar(s string) {
 	w.out.WriteString(s + "\n")
 }
 
-// block writes the entries of a list or object.
+// writeBlock writes the entries of a list or an object.
 func (w *yamlWriter) writeBlock(open json.Delim, indent string, inList bool) error {
 	if !w.dec.More() {
 		w.writeScalar(map[json.Delim]string{'[': "[]", '{': "{}"}[open])
@@ -105,7 +104,7 @@ func (w *yamlWriter) writeBlock(open json.Delim, indent string, inList bool) err
 	return err
 }
 
-// text writes a string: several lines as a literal block, where that keeps all of it.
+// formatText writes a string. Several lines become a literal block if YAML keeps them unchanged.
 func formatText(s, indent string) string {
 	body, newline := strings.CutSuffix(s, "\n")
 	lines := strings.Split(body, "\n")
@@ -128,7 +127,7 @@ func formatText(s, indent string) string {
 	return head
 }
 
-// literal reports whether a literal block keeps the lines as they are.
+// fitsLiteralBlock reports whether a literal block keeps the lines unchanged.
 func fitsLiteralBlock(lines []string) bool {
 	if lines[len(lines)-1] == "" || strings.HasPrefix(lines[0], " ") || lines[0] == "" {
 		return false
@@ -143,11 +142,11 @@ func fitsLiteralBlock(lines []string) bool {
 	return true
 }
 
-// plainText is text that needs no quotes: it begins with a letter or "/", and a ":" stands inside a word.
+// plainPattern matches a string without need of quotes: it begins with a letter or "/", and a ":" is inside a word.
 var plainPattern = regexp.MustCompile(
 	`^[A-Za-z_/](?:[A-Za-z0-9_/.@+=,()%-]|:[A-Za-z0-9_/.@+=()%-]| [A-Za-z0-9_/.@+=()%-])*$`)
 
-// quantity is text such as "500m" or "1m30s", which is no number to any reader.
+// quantityPattern matches a string such as "500m" or "1m30s". No YAML reader takes it for a number.
 var quantityPattern = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)
 
 func plainOrQuoted(s string) string {
@@ -162,6 +161,6 @@ func plainOrQuoted(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // text can be encoded
+	_ = enc.Encode(s) // encoding a string cannot fail
 	return strings.TrimSpace(b.String())
 }
