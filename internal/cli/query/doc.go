@@ -1,2 +1,2 @@
-// Package query has the commands that show: status, ps, explain, inspect and events.
+// Package query implements the commands that read objects: status, ps, explain, inspect and events.
 package query

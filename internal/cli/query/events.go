@@ -65,8 +65,8 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// eventSubjects reads the names of flags as arguments are read: "prod/web" and "service/prod/web" name the cluster too,
-// "web.1.0" is a task of the default cluster.
+// parseEventSubjects reads the values of the filter flags like arguments. "prod/web" and "service/prod/web" also set
+// the cluster; "web.1.0" is a task of the default cluster.
 func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	for _, flag := range []struct {
 		kind string
@@ -119,7 +119,7 @@ func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	}
 }
 
-// events prints the newest events and then, with follow, each as it happens.
+// printEvents prints the newest events. With follow it then prints each new event.
 func printEvents(ctx context.Context, sess *session.Session, c *client.Client, o client.EventOptions, tail int,
 	follow bool,
 ) error {
@@ -177,7 +177,7 @@ func printEvent(sess *session.Session, e api.EventView) error {
 	if sess.Format == output.OutputWide {
 		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	word := fmt.Sprintf("%-20s", e.Type) // the longest: task.record-restored
+	word := fmt.Sprintf("%-20s", e.Type) // the width of the longest type, task.record-restored
 	if sess.HasColors(sess.Stdout) {
 		word = output.Colored(word, eventColor(e.Type))
 	}
@@ -185,7 +185,7 @@ func printEvent(sess *session.Session, e api.EventView) error {
 	return err
 }
 
-// eventWords names what an event is about and tells its cause.
+// eventDetails returns the objects that an event is about, and its cause.
 func eventDetails(e api.EventView) []string {
 	var words []string
 	subject := ""

@@ -34,7 +34,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			text := args[0]
 			if !strings.Contains(text, "/") {
 				kind := wording.KindService
-				if strings.Contains(text, ".") { // names of services hold none
+				if strings.Contains(text, ".") { // names of services have no dot
 					kind = wording.KindTask
 				}
 				text = kind + "/" + text
@@ -62,11 +62,11 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&node, "node", "", "say of this node why the task is not there, or how it compares")
 	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(wording.KindNode)) // it fails for a flag that is not there
+		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
 	return cmd
 }
 
-// explanation asks the server about a service, a job or a task, and with a node's name about that.
+// readExplanation asks the server to explain a service, a job or a task. With node, it explains that node for the task.
 func readExplanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
 	if n.Kind == wording.KindTask {
 		t, err := session.FindTask(ctx, c, n.Name)
@@ -125,7 +125,7 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 	return nil
 }
 
-// printBecause prints a reason, its times, and the last lines of what crashed.
+// printReason prints a reason with its times, and the last output lines of a crashed task.
 func printReason(sess *session.Session, b api.Because) error {
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
 	for i, line := range output.Wrap(service.ReasonText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {

@@ -22,29 +22,30 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// inspectEvents is how many of the newest events are shown with an object.
+// maxInspectEvents is how many of the newest events inspect shows.
 const maxInspectEvents = 20
 
-// inspected is an object with what belongs to it. Only what belongs to its kind is set.
+// inspection is an object with the objects that belong to it. Only the fields of its kind are set.
 type inspection struct {
-	Object    string               `json:"object"`
-	Service   *api.ServiceView     `json:"service,omitempty"`
-	Job       *api.JobView         `json:"job,omitempty"`
-	Cron      *api.CronView        `json:"cron,omitempty"`
-	Node      *api.NodeView        `json:"node,omitempty"`
-	Cluster   *api.ClusterView     `json:"cluster,omitempty"`
-	Attempts  []api.TaskView       `json:"attempts,omitempty"` // of a task, the newest first
-	Versions  []api.DefinitionView `json:"definitions,omitempty"`
-	Rollout   *api.RolloutView     `json:"rollout,omitempty"`
-	Scale     *api.ScaleView       `json:"scale,omitempty"`
-	Services  []string             `json:"services,omitempty"` // by name: of a cluster, or those that use a definition
+	Object   string               `json:"object"`
+	Service  *api.ServiceView     `json:"service,omitempty"`
+	Job      *api.JobView         `json:"job,omitempty"`
+	Cron     *api.CronView        `json:"cron,omitempty"`
+	Node     *api.NodeView        `json:"node,omitempty"`
+	Cluster  *api.ClusterView     `json:"cluster,omitempty"`
+	Attempts []api.TaskView       `json:"attempts,omitempty"` // of a task, the newest first
+	Versions []api.DefinitionView `json:"definitions,omitempty"`
+	Rollout  *api.RolloutView     `json:"rollout,omitempty"`
+	Scale    *api.ScaleView       `json:"scale,omitempty"`
+	// by name: those of a cluster, or those that use a definition
+	Services  []string             `json:"services,omitempty"`
 	Jobs      []string             `json:"jobs,omitempty"`
 	Crons     []string             `json:"crons,omitempty"`
 	Tasks     []api.TaskView       `json:"tasks,omitempty"`
 	Events    []api.EventView      `json:"events,omitempty"` // the newest last
-	manifests []any                // what a user writes of it, in the order in which it is applied
-	refs      map[cluster.Ref]bool // definitions that belong to it
-	filter    client.EventFilter   // of its events
+	manifests []any                // what a user would write, in the order of an apply
+	refs      map[cluster.Ref]bool // the definitions that the object uses
+	filter    client.EventFilter   // selects the object's events
 }
 
 const inspectLong = `Print an object with everything that belongs to it, as YAML or with -o json: the object with its defaults filled in and its status, the
@@ -103,7 +104,7 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// collect asks for the object and what belongs to it, but for definitions and events.
+// collect reads the object and what belongs to it, except definitions and events.
 func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Name) (err error) {
 	v.Object = n.String()
 	switch n.Kind {
@@ -238,9 +239,9 @@ func (v *inspection) readDefinition(ctx context.Context, c *client.Client, text 
 	return v.listOwners(ctx, c, "", func(refs []cluster.Ref) bool { return slices.Contains(refs, ref) })
 }
 
-// owners notes the names of the services, jobs and crons of a cluster, or of all, that a function takes by their
-// definitions.
-func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string, takes func([]cluster.Ref) bool) error {
+// listOwners adds the names of the services, jobs and crons whose definitions satisfy uses. It searches one cluster, or
+// all for "".
+func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string, uses func([]cluster.Ref) bool) error {
 	all, err := fetch.ListOwners(ctx, c)
 	if err != nil {
 		return err
@@ -251,17 +252,17 @@ func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string
 		for _, version := range s.Status.Versions {
 			refs = append(refs, version.Definition)
 		}
-		if of(s.Cluster) && takes(refs) {
+		if of(s.Cluster) && uses(refs) {
 			v.Services = append(v.Services, session.ServiceName(s).String())
 		}
 	}
 	for _, j := range all.Jobs {
-		if of(j.Cluster) && takes(fetch.DefinitionRefs(j.Steps)) {
+		if of(j.Cluster) && uses(fetch.DefinitionRefs(j.Steps)) {
 			v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 		}
 	}
 	for _, cr := range all.Crons {
-		if of(cr.Cluster) && takes(fetch.DefinitionRefs(cr.Job.Steps)) {
+		if of(cr.Cluster) && uses(fetch.DefinitionRefs(cr.Job.Steps)) {
 			v.Crons = append(v.Crons, session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name}.String())
 		}
 	}
@@ -277,8 +278,8 @@ func (v *inspection) addDefinitions(steps []cluster.Step) {
 	}
 }
 
-// definitions asks for the definitions that belong to the object. One that is gone meanwhile is left out, but for what
-// is inspected itself.
+// readDefinitions reads the definitions that the object uses. A definition that was deleted meanwhile is left out,
+// unless it is the inspected object.
 func (v *inspection) readDefinitions(ctx context.Context, c *client.Client, reveal bool) error {
 	refs := slices.SortedFunc(maps.Keys(v.refs), func(x, y cluster.Ref) int {
 		if x.Name == y.Name {
@@ -303,10 +304,10 @@ func (v *inspection) readDefinitions(ctx context.Context, c *client.Client, reve
 	return nil
 }
 
-// eventsAbout returns the newest events that a filter takes, the newest last. A server that knows no filters has none
-// to tell.
+// listEvents returns the newest events that a filter selects, the newest last. A server without event filters yields
+// none.
 func listEvents(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
-	if reflect.DeepEqual(f, client.EventFilter{}) { // of a definition nothing is told
+	if reflect.DeepEqual(f, client.EventFilter{}) { // definitions have no events
 		return nil, nil
 	}
 	var kept []api.EventView
@@ -328,7 +329,7 @@ func listEvents(ctx context.Context, c *client.Client, f client.EventFilter) ([]
 	}
 }
 
-// printInspected prints all of it, without secrets unless they are asked for.
+// printInspection prints the object and what belongs to it. Without reveal, secrets are removed.
 func printInspection(sess *session.Session, v *inspection, reveal bool) error {
 	scrub := redact.NewScrubber()
 	if !reveal {
@@ -338,7 +339,7 @@ func printInspection(sess *session.Session, v *inspection, reveal bool) error {
 		for _, list := range [][]api.TaskView{v.Tasks, v.Attempts} {
 			for i := range list {
 				if list[i].LogTail != "" {
-					list[i].LogTail = redact.Removed // what programs print is theirs
+					list[i].LogTail = redact.Removed // output of programs may hold secrets
 				}
 			}
 		}
@@ -360,7 +361,7 @@ func printInspection(sess *session.Session, v *inspection, reveal bool) error {
 	return plain.PrintData(json.RawMessage(encoded))
 }
 
-// printWritten prints manifests of the object and its definitions, shortened by what the defaults fill in.
+// printManifests prints manifests of the object and its definitions without default values.
 func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 	var all []any
 	hid := false
@@ -401,7 +402,7 @@ func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 	return nil
 }
 
-// withKind puts the kind before the fields of an object.
+// addKind inserts the kind before the fields of an object.
 func addKind(kind cluster.Kind, object []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(object, []byte("{"))
 	if !ok {
@@ -410,10 +411,10 @@ func addKind(kind cluster.Kind, object []byte) ([]byte, error) {
 	return append(fmt.Appendf(nil, `{"kind":%q,`, kind), rest...), nil
 }
 
-// defaulted is an object that fills in its own defaults.
+// defaulter is an object that sets its default values.
 type defaulter interface{ SetDefaults() }
 
-// shortened returns an object as JSON without each value that its defaults bring back: what somebody would write.
+// stripDefaults returns an object as JSON without the values that its defaults restore.
 func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 	kind := map[reflect.Type]cluster.Kind{
 		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
@@ -432,8 +433,7 @@ func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 	if err := dec.Decode(&tree); err != nil {
 		return nil, kind, fmt.Errorf("read %s: %w", kind, err)
 	}
-	// means returns what a tree means once the defaults are filled in, and the tree's own fields in the order of the
-	// type.
+	// means returns the tree with its defaults, and the tree's own fields in the order of the type.
 	means := func() (whole, own []byte) {
 		text, err := json.Marshal(tree)
 		if err != nil {
@@ -444,7 +444,7 @@ func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 			return nil, nil
 		}
 		own, _ = json.Marshal(v)
-		if d, ok := v.(defaulter); ok { // all kinds above are
+		if d, ok := v.(defaulter); ok { // all kinds above do
 			d.SetDefaults()
 		}
 		whole, _ = json.Marshal(v)

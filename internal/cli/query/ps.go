@@ -65,7 +65,7 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// tasksOfCron keeps the tasks of jobs that a cron made.
+// filterByCron keeps the tasks of the jobs that a cron made.
 func filterByCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
 	n, err := session.ParseName(cmd, text, wording.KindCron)
 	if err != nil {

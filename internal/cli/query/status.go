@@ -52,7 +52,7 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// statusOf shows one object.
+// printObject prints the status of one object.
 func printObject(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	switch n.Kind {
 	case wording.KindService:
@@ -86,7 +86,7 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 	}{cluster.KindCluster, v.Cluster})
 }
 
-// printManifest prints what has no table as a manifest that could be applied again, or as data the view.
+// printManifest prints an object without a table as a manifest. For -o json and the like it prints the view.
 func printManifest(sess *session.Session, view, manifest any) error {
 	if sess.WantsData() {
 		return sess.PrintData(view)
@@ -125,7 +125,7 @@ func printDefinition(ctx context.Context, sess *session.Session, c *client.Clien
 	}{cluster.KindTaskDefinition, v.TaskDefinition})
 }
 
-// overview shows everything.
+// printOverview prints the state of the whole fleet.
 func printOverview(ctx context.Context, sess *session.Session, c *client.Client) error {
 	all, err := fetch.ReadOverview(ctx, c)
 	if err != nil {
@@ -173,7 +173,7 @@ func printOverview(ctx context.Context, sess *session.Session, c *client.Client)
 	return nil
 }
 
-// printAlarms prints the alarms of the whole fleet.
+// printAlarms prints the alarms of the fleet.
 func printAlarms(sess *session.Session, s *api.Status) {
 	if len(s.Alarms) == 0 {
 		return
@@ -231,13 +231,13 @@ func printJob(ctx context.Context, sess *session.Session, c *client.Client, n se
 	return printOwner(ctx, sess, c, n, tables.JobTable(sess, []api.JobView{v}), ownerTasks{tasks, nil})
 }
 
-// ownerTasks are the tasks of an owner, and the owner where tasks of several versions are to be told apart.
+// ownerTasks are the tasks of an owner. mixedVersions has the service while tasks of several versions run.
 type ownerTasks struct {
 	list          []api.TaskView
 	mixedVersions map[cluster.OwnerRef]api.ServiceView
 }
 
-// ownerStatus shows an owner, its trouble with the output that shows the cause, and its tasks.
+// printOwner prints an owner, its most urgent trouble with the output that shows the cause, and its tasks.
 func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n session.Name, head output.Table,
 	tasks ownerTasks,
 ) error {
@@ -249,7 +249,7 @@ func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n 
 		return err
 	}
 	if tr != nil {
-		if tr.Next == "berth status "+tr.Object { // this command
+		if tr.Next == "berth status "+tr.Object { // this command itself
 			tr.Next = ""
 			if tr.Task != "" {
 				tr.Next = "berth status task/" + wording.ShortTask(tr.Task)
@@ -271,7 +271,7 @@ func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n 
 	return tables.PrintTasks(sess, tasks.list, tasks.mixedVersions)
 }
 
-// taskStatus shows a task's attempts and how its containers are.
+// printTask prints the attempts of a task and the state of its containers.
 func printTask(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
 	found, err := session.FindTask(ctx, c, text)
 	if err != nil {
@@ -293,7 +293,9 @@ func printTask(ctx context.Context, sess *session.Session, c *client.Client, tex
 	latest := attempts[0]
 	if len(latest.Containers) > 0 {
 		sess.Printf("")
-		t := output.Table{StateColumn: 1, Titles: []string{"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT"}}
+		t := output.Table{StateColumn: 1, Titles: []string{
+			"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT",
+		}}
 		for _, s := range latest.Containers {
 			exit := ""
 			if s.Exit != nil {
@@ -322,7 +324,7 @@ func printTask(ctx context.Context, sess *session.Session, c *client.Client, tex
 	}
 	why := latest
 	if latest.State == cluster.StatePending && len(attempts) > 1 {
-		why = attempts[1] // it waits because this attempt ended
+		why = attempts[1] // the task is pending because this attempt ended
 	}
 	if taskview.Severity(why) == taskview.SeverityEnded {
 		trouble.PrintTail(ctx, c, why.ID, sess.Stdout)
