@@ -95,7 +95,7 @@ func (o *rebalanceFlags) register(cmd *cobra.Command) {
 		"leave tasks in place of which nothing is wrong but their constraints")
 }
 
-// check returns the rebalancing that is to be undone, 0 for the last, or all that is wrong with the flags.
+// check returns the id of the rebalancing to undo, or 0 for the last one. An error lists all faults of the flags.
 func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, err error) {
 	var list session.Faults
 	if o.maxMoves < 0 {
@@ -124,7 +124,7 @@ func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, er
 	return id, list.Err(cmd)
 }
 
-// parseRebalancing reads the number of a rebalancing.
+// parseRebalancing reads the id of a rebalancing.
 func parseRebalancing(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
@@ -170,10 +170,10 @@ func printPlan(sess *session.Session, v api.Rebalance) error {
 	return printRemaining(sess, v)
 }
 
-// causeViolation is the cause of a move away from a node that does not meet the task's constraints.
+// causeViolation is the cause of a move from a node that no longer meets the task's constraints.
 const causeViolation = "violation"
 
-// printStays prints the violations that stay, and how many tasks are left alone for what.
+// printRemaining prints the violations that remain, and how many tasks were left out for each reason.
 func printRemaining(sess *session.Session, v api.Rebalance) error {
 	stay := output.Table{Titles: []string{"TASK", "NODE", "STAYS IN VIOLATION OF", "MESSAGE"}}
 	for _, x := range v.Violations {
@@ -199,7 +199,7 @@ func printRemaining(sess *session.Session, v api.Rebalance) error {
 	return sess.PrintTable(alone)
 }
 
-// scoreText tells which of the numbers go down.
+// scoreText lists the numbers that go down.
 func scoreText(before, after api.RebalanceScore) string {
 	var text strings.Builder
 	for _, n := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// applyRebalance hands in the list that was found, and follows it.
+// applyRebalance starts the rebalancing with the moves of the plan and follows it.
 func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client, v api.Rebalance,
 	o *rebalanceFlags,
 ) error {
@@ -40,7 +40,7 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 	return followRebalancing(ctx, sess, c, made, o.detach)
 }
 
-// undoRebalance takes a rebalancing back, or shows what that would be; 0 is the last one.
+// undoRebalance takes back a rebalancing, or prints the undo moves with --dry-run. Id 0 is the last one.
 func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client, id uint64, o *rebalanceFlags) error {
 	v, err := c.UndoRebalancing(ctx, id, api.UndoRebalanceRequest{Parallel: o.parallel, DryRun: o.dry})
 	if err != nil {
@@ -60,7 +60,7 @@ func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client,
 	return followRebalancing(ctx, sess, c, v, o.detach)
 }
 
-// hintRunning adds how to see what is in the way.
+// addRunningHint adds the command that lists rebalancings.
 func addRunningHint(err error) error {
 	if client.StatusOf(err) == http.StatusConflict {
 		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
@@ -68,7 +68,7 @@ func addRunningHint(err error) error {
 	return err
 }
 
-// printUndo shows the moves that take others back, and which tasks are left where they are.
+// printUndo prints the moves of an undo, and the tasks that stay.
 func printUndo(sess *session.Session, v api.RebalancingView) error {
 	t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>"}}
 	for i := range v.Moves {
@@ -88,7 +88,7 @@ func printUndo(sess *session.Session, v api.RebalancingView) error {
 	return nil
 }
 
-// followRebalancing shows progress until the rebalancing has ended, and then how.
+// followRebalancing shows the progress until the rebalancing ends, then its result.
 func followRebalancing(ctx context.Context, sess *session.Session, c *client.Client, v api.RebalancingView,
 	detach bool,
 ) error {
@@ -117,7 +117,7 @@ func followRebalancing(ctx context.Context, sess *session.Session, c *client.Cli
 	return exitOf(v)
 }
 
-// rebalancingExit asks for an exit code where nothing was carried out, or somebody ended it before its time.
+// exitOf returns an exit code if no move was carried out or the rebalancing was cancelled.
 func exitOf(v api.RebalancingView) error {
 	if v.State == cluster.RebalancingCancelled || v.State == cluster.RebalancingDone && v.Counts.Done == 0 {
 		return &session.ExitError{Code: session.ExitNo}
@@ -125,7 +125,7 @@ func exitOf(v api.RebalancingView) error {
 	return nil
 }
 
-// awaitRebalancing shows the progress until the rebalancing has ended.
+// awaitRebalancing shows the progress until the rebalancing ends.
 func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Client,
 	v api.RebalancingView) (api.RebalancingView,
 	error,
@@ -150,7 +150,7 @@ func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Clie
 	return v, err
 }
 
-// countsText says how far it got: "3 of 12 moves done, 2 on their way, 1 passed over".
+// countsText counts the moves: "3 of 12 moves done, 2 in progress, 1 skipped".
 func countsText(v *api.RebalancingView) string {
 	text := fmt.Sprintf("%d of %s done", v.Counts.Done, wording.Count(len(v.Moves), "move"))
 	if n := v.Counts.Moving; n == 1 {
@@ -164,14 +164,14 @@ func countsText(v *api.RebalancingView) string {
 	return text
 }
 
-// BriefText says in a line that a rebalancing runs, and how far it got.
+// BriefText describes a running rebalancing in one line.
 func BriefText(b *api.RebalancingBrief) string {
 	v := api.RebalancingView{Counts: b.Counts}
 	v.Moves = make([]cluster.RebalancingMove, b.Moves)
 	return fmt.Sprintf("Rebalancing %d is carried out: %s", b.ID, countsText(&v))
 }
 
-// progressText adds what the first move that is open waits for.
+// progressText adds what the first open move waits for.
 func progressText(v *api.RebalancingView) string {
 	text := countsText(v)
 	if v.Cancelled && v.State == cluster.RebalancingRunning {
@@ -189,7 +189,7 @@ func progressText(v *api.RebalancingView) string {
 	return text
 }
 
-// reportRebalancing says how it ended, and what was passed over.
+// printResult prints the result and the skipped moves.
 func printResult(sess *session.Session, v api.RebalancingView) error {
 	sess.Printf("rebalancing %d is %s: %s, a gain of %d points", v.ID, v.State, countsText(&v), v.Counts.Gain)
 	if v.Counts.Passed == 0 {
@@ -206,7 +206,7 @@ func printResult(sess *session.Session, v api.RebalancingView) error {
 	return sess.PrintTable(t)
 }
 
-// rebalancingCommand returns a command about one rebalancing: the one that is named, or the newest.
+// rebalancingCommand returns a command about one rebalancing. Without an argument it is the newest.
 func rebalancingCommand(sess *session.Session, use, short, long string,
 	do func(context.Context, *client.Client, uint64) error,
 ) *cobra.Command {
@@ -249,7 +249,7 @@ func newRebalanceStatusCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// printRebalancing shows a rebalancing with its moves.
+// printRebalancing prints a rebalancing with its moves.
 func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 	if sess.WantsData() {
 		v.Moves = output.EmptyIfNil(v.Moves)
