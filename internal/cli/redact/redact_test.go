@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// FuzzScrub demands that a secret that was told of is never left in a text, whatever stands around it.
+// FuzzScrub checks that no known secret stays in a text, whatever surrounds it.
 func FuzzScrub(f *testing.F) {
 	f.Add("password=", "hunter2hunter2", "&x=1")
 	f.Add(`{"token": "`, "aaaaaa", `"}`)
@@ -17,7 +17,7 @@ func FuzzScrub(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, secret, after string) {
 		if len(secret) < minSecretLength || strings.Contains(Removed, secret) ||
 			strings.Contains(before+"|"+after, secret) {
-			return // nothing is to be found
+			return // there is nothing to find
 		}
 		s := NewScrubber()
 		s.addSecret(secret)
@@ -27,14 +27,16 @@ func FuzzScrub(f *testing.F) {
 	})
 }
 
-// TestScrubberKnowsEscapedForms looks for secrets with characters that JSON writes in another way.
+// TestScrubberKnowsEscapedForms searches for secrets with characters that JSON escapes.
 func TestScrubberKnowsEscapedForms(t *testing.T) {
 	for _, secret := range []string{
 		`p4ss&w0rd<1>x`, `quo"ted-and\slashed`, "two lines\nof-a-key", "tab\tin-it",
 		"ümläut-\u2028-line",
 	} {
 		s := NewScrubber()
-		s.ScrubDefinition(&cluster.TaskDefinition{Containers: []cluster.Container{{Env: map[string]string{"X": secret}}}})
+		s.ScrubDefinition(&cluster.TaskDefinition{
+			Containers: []cluster.Container{{Env: map[string]string{"X": secret}}},
+		})
 		once, err := json.Marshal(map[string]string{"message": "it said " + secret + " twice"})
 		if err != nil {
 			t.Fatal(err)
