@@ -75,7 +75,7 @@ func newDefinitionListCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// containerNames tells what containers run: "web (nginx:1.27), beat".
+// containerNames lists the containers with their images: "web (nginx:1.27), beat".
 func containerNames(containers []cluster.Container) string {
 	var names []string
 	for i := range containers {
@@ -88,8 +88,8 @@ func containerNames(containers []cluster.Container) string {
 	return strings.Join(names, ", ")
 }
 
-// definitionUsers returns the names of the services, jobs and crons that refer to each version, as far as the caller
-// sees them.
+// definitionUsers returns, for each version, the services, jobs and crons that refer to it, as far as the caller may
+// see them.
 func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
 	all, err := fetch.ListOwners(ctx, c)
 	if err != nil {
@@ -111,7 +111,8 @@ func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]s
 		use(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}, fetch.DefinitionRefs(j.Steps)...)
 	}
 	for _, cr := range all.Crons {
-		use(session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name}, fetch.DefinitionRefs(cr.Job.Steps)...)
+		use(session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name},
+			fetch.DefinitionRefs(cr.Job.Steps)...)
 	}
 	return users, nil
 }

@@ -75,7 +75,7 @@ func NewImageCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// printImages prints images and, as an error, the nodes that could not do it.
+// printImages prints images. The error lists the nodes that did not answer.
 func printImages(sess *session.Session, reply api.ImagesReply) error {
 	slices.SortStableFunc(reply.Items, func(x, y api.ImageView) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Node, y.Node))
@@ -96,7 +96,7 @@ func printImages(sess *session.Session, reply api.ImagesReply) error {
 	return printImageFaults(sess, reply.Faults, "could not be asked")
 }
 
-// tellImageFaults tells what nodes say against a request, and returns it as an error.
+// printImageFaults prints what nodes report against a request, and returns an error if there is something.
 func printImageFaults(sess *session.Session, faults []cluster.Fault, what string) error {
 	if len(faults) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func printImageFaults(sess *session.Session, faults []cluster.Fault, what string
 	return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s %s", wording.Count(len(nodes), "node"), what)}
 }
 
-// shortDigest keeps what tells one image from another.
+// shortDigest shortens a digest and keeps it recognizable.
 func shortDigest(digest string) string {
 	const length = len("sha256:") + 12
 	if len(digest) > length {

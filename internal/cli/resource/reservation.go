@@ -90,11 +90,11 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 		"for services and jobs with this label, as `key=value`; may be given more than once")
 	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
 	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(wording.KindNode)) // it fails for a flag that is not there
+		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
 	return cmd
 }
 
-// reservation returns what the flags ask for, or all that is wrong with them.
+// reservation returns the reservation that the flags describe. An error lists all faults.
 func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.Reservation, error) {
 	var list session.Faults
 	r := o.Reservation
@@ -162,7 +162,8 @@ func newReservationLsCommand(sess *session.Session) *cobra.Command {
 			}
 			for i := range all {
 				v := &all[i]
-				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From), output.FormatMinute(v.Until),
+				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From),
+					output.FormatMinute(v.Until),
 					audienceText(v), v.By)
 			}
 			return sess.PrintTable(t)
@@ -170,7 +171,7 @@ func newReservationLsCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// reservedFor says whom a reservation is for.
+// audienceText tells which tasks may use a reservation.
 func audienceText(v *api.ReservationView) string {
 	var parts []string
 	if len(v.Clusters) > 0 {

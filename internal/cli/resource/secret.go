@@ -89,7 +89,7 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// secretValue reads the value of a secret. A terminal is told what to do, as it shows what is typed.
+// readSecretValue reads the value from a file or standard input. It refuses a terminal, which would show the value.
 func readSecretValue(sess *session.Session, cmd *cobra.Command, file string) ([]byte, error) {
 	from, what := sess.Stdin, "standard input"
 	if file != "" {

@@ -152,7 +152,7 @@ func newVolumePruneCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// counted says what a volume takes, if that was counted.
+// sizeText formats the size of a volume, or returns "" if it is not known yet.
 func sizeText(v *api.VolumeView, format string) string {
 	if v.Counted.IsZero() {
 		return ""
@@ -160,7 +160,7 @@ func sizeText(v *api.VolumeView, format string) string {
 	return fmt.Sprintf(format, output.Size(v.Used))
 }
 
-// printVolumes prints volumes and, as an error, the nodes that could not be asked.
+// printVolumes prints volumes. The error lists the nodes that did not answer.
 func printVolumes(sess *session.Session, reply api.VolumesReply) error {
 	slices.SortStableFunc(reply.Items, func(x, y api.VolumeView) int {
 		return cmp.Or(cmp.Compare(x.HostVolume, y.HostVolume), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Node, y.Node))
@@ -215,7 +215,7 @@ func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {
 	return t
 }
 
-// volumeKind says in a few words what a volume is.
+// volumeKind describes the kind of a volume in a few words.
 func volumeKind(v *api.VolumeView) string {
 	var words []string
 	if v.HostVolume != "" {

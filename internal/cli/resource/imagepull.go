@@ -91,7 +91,7 @@ func newImagePruneCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// printPruned prints what came of each image.
+// printPruned prints the result for each image.
 func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) error {
 	if sess.WantsData() {
 		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
@@ -127,8 +127,7 @@ func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) err
 	return printImageFaults(sess, reply.Faults, "could not be asked")
 }
 
-// imageNames returns the names of an image in one line: that by its digest only where there is no other, or all are
-// wanted.
+// imageNames joins the names of an image. The digest is left out if there is another name, unless all is set.
 func imageNames(names []string, all bool) string {
 	plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.Contains(n, "@") })
 	switch {
@@ -140,7 +139,7 @@ func imageNames(names []string, all bool) string {
 	return strings.Join(plain, " ")
 }
 
-// imageTable lists images. Of one that has a name, its other one by the digest is left out unless all is wanted.
+// imageTable returns the table of images. The digest of a named image is shown with -o wide only.
 func imageTable(sess *session.Session, items []api.ImageView) output.Table {
 	wide := sess.Format == output.OutputWide
 	type place struct{ node, digest string }
