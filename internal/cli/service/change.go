@@ -12,13 +12,13 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// change is a command that does one thing to one object.
+// changeCommand is a command that applies one change to one object.
 type changeCommand struct {
 	use, short, long string
 	kinds            []string
 	do               func(context.Context, *client.Client, session.Name) error
-	doneText         string // told after it, with the name
-	// after, unless nil, follows what was told.
+	doneText         string // format of the message afterwards, with the name
+	// afterDone, unless nil, runs after the message.
 	afterDone func(context.Context, *client.Client, session.Name) error
 }
 
@@ -51,7 +51,7 @@ func newChangeCommand(sess *session.Session, ch changeCommand) *cobra.Command {
 	}
 }
 
-// NewStopCommand returns the command `berth `.
+// NewStopCommand returns the command `berth stop`.
 func NewStopCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(sess, changeCommand{
 		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
@@ -72,7 +72,7 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 	})
 }
 
-// NewStartCommand returns the command `berth `.
+// NewStartCommand returns the command `berth start`.
 func NewStartCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(sess, changeCommand{
 		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
@@ -87,10 +87,10 @@ func NewStartCommand(sess *session.Session) *cobra.Command {
 	})
 }
 
-// NewRestartCommand returns the command `berth `.
+// NewRestartCommand returns the command `berth restart`.
 func NewRestartCommand(sess *session.Session) *cobra.Command {
 	var detach bool
-	var least uint64 // the generation that the restart begins
+	var minGeneration uint64 // the generation that the restart makes
 	cmd := newChangeCommand(sess, changeCommand{
 		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks as a rollout does, or run a job anew",
 		long: "Replace every task of a service by a new one, as a rollout does and as its update policy " +
@@ -106,7 +106,7 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			least = v.Generation + 1
+			minGeneration = v.Generation + 1
 			return c.RestartService(ctx, n.Cluster, n.Name)
 		},
 		doneText: "restarting %s",
@@ -114,14 +114,14 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 			if detach || n.Kind == wording.KindJob {
 				return nil
 			}
-			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, MinGeneration: least})
+			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, MinGeneration: minGeneration})
 		},
 	})
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
 }
 
-// NewDeleteCommand returns the command `berth `.
+// NewDeleteCommand returns the command `berth delete`.
 func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	cmd := newChangeCommand(sess, changeCommand{
@@ -154,7 +154,7 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// awaitGone waits until a deleted service, job or cron is gone, with all of its tasks.
+// waitDeleted waits until a deleted service, job or cron and all of its tasks are gone.
 func waitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	loop := wait.Loop{
 		Session: sess, Changes: wait.ChangesOf(c, []session.Name{n}),
@@ -163,7 +163,7 @@ func waitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n
 			if client.StatusOf(err) == http.StatusNotFound {
 				return false, nil
 			}
-			return deleted, err // an object that is not deleted was written anew meanwhile
+			return deleted, err // an object without the mark was written again meanwhile
 		},
 	}
 	if err := loop.Run(ctx); err != nil {
@@ -176,7 +176,7 @@ func waitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n
 	return nil
 }
 
-// isDeleted reports whether a service, job or cron is marked as deleted.
+// isDeleted reports whether a service, job or cron is marked for deletion.
 func isDeleted(ctx context.Context, c *client.Client, n session.Name) (bool, error) {
 	switch n.Kind {
 	case wording.KindJob:

@@ -126,7 +126,7 @@ func newCronRunCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// CronTable shows crons in the order given.
+// CronTable returns the table of crons in the given order.
 func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{
 		"CRON", "STATE", "SCHEDULE", "ZONE", "NEXT", "LAST JOB", "AGE>", "RUNNING>", "SUCCEEDED>", "FAILED>",
@@ -141,22 +141,23 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 		t.Add(session.CronName(v).WithoutKind(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
 			sess.Age(s.Made),
 			output.FormatAbove(len(s.Running), 0),
-			output.FormatAbove(s.Succeeded, 0), output.FormatAbove(s.Failed, 0), string(v.Concurrency), string(v.Missed),
+			output.FormatAbove(s.Succeeded, 0), output.FormatAbove(s.Failed, 0), string(v.Concurrency),
+			string(v.Missed),
 			wording.OneLine(s.Message))
 	}
 	return t
 }
 
-// momentText says when a moment is: how long it is until then, and by the clock of the cron's zone.
+// momentText tells how long it is until a moment, and its time in the cron's zone.
 func momentText(sess *session.Session, v api.CronView, at time.Time) string {
 	zone, err := time.LoadLocation(cmp.Or(v.Zone, "UTC"))
-	if err != nil { // this machine does not know it
+	if err != nil { // this machine does not know the zone
 		zone = time.UTC
 	}
 	return "in " + wording.Span(at.Sub(sess.Now())) + ", " + at.In(zone).Format("Mon 15:04")
 }
 
-// CronStatus shows one cron.
+// PrintCron prints the status of one cron.
 func PrintCron(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
 	if sess.WantsData() {
 		return sess.PrintData(v)
@@ -196,7 +197,7 @@ func PrintCron(ctx context.Context, sess *session.Session, c *client.Client, v a
 	return sess.PrintTable(tables.JobTable(sess, jobs))
 }
 
-// cronHistory lists the jobs of a cron with the moments that they are for.
+// printCronHistory lists the jobs of a cron with their moments.
 func printCronHistory(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
 	jobs, err := fetch.ListCronJobs(ctx, c, v)
 	if err != nil {
@@ -221,7 +222,8 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 		if !j.Status.Finished.IsZero() {
 			took = wording.Span(j.Status.Finished.Sub(j.Created))
 		}
-		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.WithoutKind(), j.Status.State, moment,
+		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.WithoutKind(), j.Status.State,
+			moment,
 			late,
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
 			wording.ShortTasks(wording.OneLine(j.Status.Message)))

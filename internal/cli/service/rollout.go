@@ -75,7 +75,7 @@ func newRolloutStatusCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// rolloutStatus shows a rollout, and returns an error that only asks for an exit code where it did not end well.
+// printRolloutStatus prints a rollout. It returns an error with exit code 1 if the rollout failed or was rolled back.
 func printRolloutStatus(ctx context.Context, sess *session.Session, c *client.Client, in, own string) error {
 	v, err := c.Rollout(ctx, in, own)
 	if err != nil {
@@ -94,8 +94,8 @@ func printRolloutStatus(ctx context.Context, sess *session.Session, c *client.Cl
 	return nil
 }
 
-// rolledBack returns the version that failed and that the present one takes back by itself, or nil: then what was asked
-// for is not what runs. A user's own undo is none.
+// failedVersion returns the failed version that the current one rolls back automatically, or nil. An undo by a user
+// does not count.
 func failedVersion(ctx context.Context, c *client.Client, v api.RolloutView) (*api.VersionView, error) {
 	if v.Reverted == 0 {
 		return nil, nil //nolint:nilnil // nothing failed
@@ -112,7 +112,7 @@ func failedVersion(ctx context.Context, c *client.Client, v api.RolloutView) (*a
 	return nil, nil //nolint:nilnil // nothing failed
 }
 
-// watchRollout shows progress until the rollout has ended, and then how it stands.
+// watchRollout shows the progress until the rollout ends, then its result.
 func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
 	t := &wait.Target{Name: session.ServiceName(v), Watch: true}
 	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
@@ -155,7 +155,7 @@ func newRolloutResumeCommand(sess *session.Session) *cobra.Command {
 		})
 }
 
-// tellRollout says what was done to a rollout.
+// printRolloutChange prints what was done to a rollout.
 func printRolloutChange(sess *session.Session, v api.RolloutView, err error, what string) error {
 	if err != nil {
 		return err
@@ -190,14 +190,15 @@ func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
 			if detach {
 				return sess.PrintDataOnly(r)
 			}
-			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation})
+			return wait.AwaitService(ctx, sess, c,
+				&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation})
 		})
 	cmd.Flags().Uint64Var(&to, "to", 0, "the `generation` of the version to go back to")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
 }
 
-// NewPromoteCommand returns the command `berth `.
+// NewPromoteCommand returns the command `berth promote`.
 func NewPromoteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	cmd := serviceCommand(sess, "promote", "Go on with a rollout whose canaries wait",
@@ -285,7 +286,7 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 	return nil
 }
 
-// printRollout shows where a rollout stands, and the failed version that it takes back, if there is one.
+// printRollout prints the state of a rollout, and the failed version that it takes back if there is one.
 func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionView) error {
 	if sess.WantsData() {
 		return sess.PrintData(v)
@@ -295,7 +296,9 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	if v.Paused && !v.State.Ended() {
 		state += " paused"
 	}
-	head := output.Table{StateColumn: 1, Titles: []string{"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE"}}
+	head := output.Table{StateColumn: 1, Titles: []string{
+		"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE",
+	}}
 	head.Add(n.WithoutKind(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
 		wording.ShortTasks(wording.OneLine(v.Message)))
 	if err := sess.PrintTable(head); err != nil {
@@ -345,7 +348,7 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	return sess.PrintTable(facts)
 }
 
-// versionTable counts the tasks of each version.
+// versionTable returns the table of versions with the number of tasks of each.
 func versionTable(versions []api.VersionCount) output.Table {
 	t := output.Table{Titles: []string{"VERSION", "GENERATION>", "WANTED>", "BEGUN>", "RUNNING>", "HEALTHY>"}}
 	for _, v := range versions {
@@ -391,7 +394,7 @@ func gateText(g api.GateView) string {
 	return text
 }
 
-// BecauseText writes a reason with what it is about.
+// ReasonText formats a reason with its subject.
 func ReasonText(b api.Because) string {
 	text := wording.ShortTasks(wording.OneLine(b.Message))
 	if b.Task != "" && !strings.Contains(text, wording.ShortTask(b.Task)) {

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// scaling is what `berth scale` was asked for; nothing of it shows how the service is scaled.
+// scaleRequest is what the command line of `berth scale` asks for. An empty one shows the scaling.
 type scaleRequest struct {
 	api.ScaleRequest
 	suspend, resume bool
@@ -64,7 +64,7 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().BoolVar(&s.suspend, "suspend", false, "leave the count where it is")
 	cmd.Flags().BoolVar(&s.resume, "resume", false, "let scaling change the count again")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// A count below 0 looks like a flag.
+		// The flag parser takes a negative count for a flag.
 		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
 			return &session.UsageError{Command: cmd.CommandPath(), Message: countFault("-" + text)}
 		}
@@ -77,7 +77,7 @@ func countFault(text string) string {
 	return fmt.Sprintf("%q is no count: want a whole number from 0 up", text)
 }
 
-// read fills in what the command line says, and refuses what does not go together.
+// parse reads the arguments and flags, and refuses contradictions.
 func (s *scaleRequest) parse(cmd *cobra.Command, args []string, least, most *int) error {
 	var list session.Faults
 	if len(args) > 0 {
@@ -109,7 +109,7 @@ func (s *scaleRequest) parse(cmd *cobra.Command, args []string, least, most *int
 	return list.Err(cmd)
 }
 
-// scale does what was asked for: bounds and count in one write, then the switch.
+// applyScale sends the request: bounds and count in one write, then the suspension.
 func applyScale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView, s scaleRequest) error {
 	n := session.ServiceName(v)
 	if s.ScaleRequest != (api.ScaleRequest{}) {
@@ -143,7 +143,7 @@ func applyScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 	return nil
 }
 
-// showScale shows the count of a service and what changes it.
+// printScale prints the count of a service and what changes it.
 func printScale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
 	s, err := c.Scale(ctx, v.Cluster, v.Name)
 	if err != nil {
@@ -166,7 +166,8 @@ func printScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 		how = "by itself"
 	}
 	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
-	head.Add(session.ServiceName(v).WithoutKind(), strconv.Itoa(s.Count), strconv.Itoa(s.Running), strconv.Itoa(s.Healthy),
+	head.Add(session.ServiceName(v).WithoutKind(), strconv.Itoa(s.Count), strconv.Itoa(s.Running),
+		strconv.Itoa(s.Healthy),
 		bounds,
 		how, wording.OneLine(s.Message))
 	if err := sess.PrintTable(head); err != nil {
@@ -192,7 +193,7 @@ func printTargets(sess *session.Session, s api.ScaleView) error {
 	return sess.PrintTable(t)
 }
 
-// metricText writes a value as people think of it: percent for shares of what is reserved.
+// metricText formats the value of a metric. Shares of the reserved amount are in percent.
 func metricText(m cluster.ScaleMetric, value float64) string {
 	text := strconv.FormatFloat(value, 'g', 4, 64)
 	switch m {
@@ -216,7 +217,7 @@ func printSchedules(sess *session.Session, s api.ScaleView) error {
 	return sess.PrintTable(t)
 }
 
-// optional writes a number that may be missing.
+// optionalNumber formats a number, or "" for nil.
 func optionalNumber(n *int) string {
 	if n == nil {
 		return ""
