@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// hostPort reads "HOST" or "HOST:PORT", an address that other machines can reach: no scheme, and neither empty nor
-// the address of all interfaces.
+// parseHostPort reads "HOST" or "HOST:PORT", an address for other machines. It refuses a scheme, an empty host and the
+// address of all interfaces.
 func parseHostPort(text string, port int) (string, error) {
 	host, number := text, strconv.Itoa(port)
 	if h, p, err := net.SplitHostPort(text); err == nil {
@@ -32,7 +32,7 @@ func parseHostPort(text string, port int) (string, error) {
 	return net.JoinHostPort(host, number), nil
 }
 
-// listenable returns what is wrong with a "HOST:PORT" to listen on, where HOST is an IP address or empty for all
+// checkListenAddress returns an error unless the text is "HOST:PORT" with an IP address or an empty HOST for all
 // interfaces.
 func checkListenAddress(text string) error {
 	host, port, err := net.SplitHostPort(text)

@@ -61,7 +61,7 @@ func (f *agentFlags) addFlags(cmd *cobra.Command) {
 	session.HideDefaults(cmd, "server", "data-dir", "name")
 }
 
-// check reads what is made of the flags, and returns all that is wrong at once.
+// check parses the flags. The error lists all faults.
 func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	var list session.Faults
 	if !cluster.ValidNodeName(f.name) {
@@ -130,9 +130,11 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// config makes the agent's configuration, all but the executors; it joins where the node has to.
+// buildConfig returns the agent's configuration without the executors. It joins the control plane if the node has no
+// certificate.
 func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error) {
-	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil { // supervisors have a folder of their own
+	// a supervisor may start the next agent in another directory
+	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
 		return c, err
 	}
 	c = node.Config{
@@ -153,9 +155,8 @@ func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error)
 	return c, err
 }
 
-// identity returns the keeper of the node's certificate, which it joins for where there is none, or where it has
-// expired and there is a token. It is renewed at any of the known servers. Without a server that is reached over https
-// it returns nil.
+// openKeeper returns the keeper of the node's certificate, which renews it at any known server. If the certificate is
+// missing, or has expired and there is a token, the node joins. Without an https server it returns nil.
 func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
 	if !slices.ContainsFunc(f.servers, func(s string) bool { return strings.HasPrefix(s, "https://") }) {
 		return nil, nil //nolint:nilnil // no certificate is needed
@@ -193,8 +194,8 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 	if !errors.Is(health, pki.ErrExpired) {
 		return keeper, nil
 	}
-	// The tasks of the node need the agent, with or without servers, so it goes on whatever becomes of this. A
-	// certificate that somebody puts into the folder later is taken.
+	// The tasks of the node need the agent even without servers, so a failed join does not end it. The keeper uses a
+	// certificate that somebody installs later.
 	if f.joinToken != "" {
 		joined, err := f.joinNode(ctx, dir, self, open)
 		if err == nil {
@@ -207,7 +208,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 	return keeper, nil
 }
 
-// joinNode trades the token for a certificate.
+// joinNode trades the join token for a certificate.
 func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
 	open func() (*pki.Keeper, error),
 ) (*pki.Keeper, error) {

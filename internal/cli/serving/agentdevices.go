@@ -11,13 +11,13 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// deviceFlags say what tasks can reserve of this machine beside CPU time and memory.
+// deviceFlags declare what tasks can reserve on this machine beside CPU time and memory.
 type deviceFlags struct {
 	declared []string
 	cores    string
-	cdi      []string       // folders with specifications; none for the usual ones
-	finder   devices.Finder // what was made of them
-	cpus     []int          // all that tasks run on, where cores are offered
+	cdi      []string       // directories with specifications; none for the usual ones
+	finder   devices.Finder // finds the declared devices
+	cpus     []int          // all CPUs for tasks, if cores are offered
 }
 
 func (f *deviceFlags) addFlags(cmd *cobra.Command) {
@@ -31,7 +31,7 @@ func (f *deviceFlags) addFlags(cmd *cobra.Command) {
 		"`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *deviceFlags) check(list *session.Faults) {
 	for _, dir := range f.cdi {
 		if info, err := os.Stat(dir); err != nil {

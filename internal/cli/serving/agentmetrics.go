@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// metricsFlags say where an agent shows the metrics of its tasks: nowhere, unless it is told.
+// metricsFlags choose where an agent serves the metrics of its tasks. By default it does not serve them.
 type metricsFlags struct{ listen, tokenFile string }
 
 func (m *metricsFlags) addFlags(cmd *cobra.Command) {
@@ -21,7 +21,7 @@ func (m *metricsFlags) addFlags(cmd *cobra.Command) {
 		"`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
 }
 
-// check notes what is wrong with the flags, and reads the token.
+// check adds the faults of the flags to list, and reads the token.
 func (m *metricsFlags) check(list *session.Faults) (token string) {
 	if m.listen == "" {
 		if m.tokenFile != "" {

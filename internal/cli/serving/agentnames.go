@@ -12,14 +12,14 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// defaultNames is where an agent answers the programs of its machine for names; namesOff is nowhere.
+// defaultDNSListen is the address of the agent's DNS server for programs of its machine. dnsListenOff disables it.
 const (
 	defaultDNSListen = "127.0.0.1:7053"
 	dnsListenOff     = "off"
 	dnsPort          = 53
 )
 
-// nameFlags say how an agent answers questions for names.
+// nameFlags configure the agent's DNS server.
 type nameFlags struct {
 	listen    string
 	upstreams []string
@@ -36,7 +36,7 @@ func (f *nameFlags) addFlags(cmd *cobra.Command) {
 			"(default those of the machine's /etc/resolv.conf, but not its own loopback)")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *nameFlags) check(list *session.Faults) {
 	f.parsed = agent.NamesConfig{}
 	if f.listen != dnsListenOff {

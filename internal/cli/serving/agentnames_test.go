@@ -11,7 +11,7 @@ import (
 func TestNameFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags nameFlags
-		want  string // what is made of them
+		want  string // the parsed form
 		fault string
 	}{
 		"the defaults": {flags: nameFlags{listen: defaultDNSListen}, want: "127.0.0.1:7053 []"},
@@ -39,9 +39,9 @@ func TestNameFlags(t *testing.T) {
 	} {
 		var list session.Faults
 		c.flags.check(&list)
-		said := strings.Join(list.List, "; ")
-		if (said == "") != (c.fault == "") || !strings.Contains(said, c.fault) {
-			t.Errorf("%s: got %q, want %q", name, said, c.fault)
+		notices := strings.Join(list.List, "; ")
+		if (notices == "") != (c.fault == "") || !strings.Contains(notices, c.fault) {
+			t.Errorf("%s: got %q, want %q", name, notices, c.fault)
 		}
 		if got := fmt.Sprint(c.flags.parsed.Listen, " ", c.flags.parsed.Upstreams); c.fault == "" && got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// networkFlags say what networks tasks get that have one of their own.
+// networkFlags configure the network of tasks behind a bridge.
 type networkFlags struct {
 	subnet string
 	parsed netip.Prefix
@@ -21,7 +21,7 @@ func (f *networkFlags) addFlags(cmd *cobra.Command) {
 			"overlaps none of its routes")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *networkFlags) check(list *session.Faults) {
 	var err error
 	f.parsed, err = network.ParseSubnet(f.subnet)

@@ -12,14 +12,14 @@ import (
 
 const (
 	maxPort = 65535
-	// maxReservedPorts bounds how many ports a node keeps from tasks: the leader holds each of them for each node.
+	// maxReservedPorts bounds the reserved ports of a node. The leader keeps each of them in memory for each node.
 	maxReservedPorts = 4096
 )
 
-// portFlags say which ports of a machine tasks never get.
+// portFlags name the ports of a machine that tasks never get.
 type portFlags struct {
 	text     string
-	reserved []int // ordered, each once
+	reserved []int // sorted, without duplicates
 }
 
 func (f *portFlags) addFlags(cmd *cobra.Command) {
@@ -27,7 +27,7 @@ func (f *portFlags) addFlags(cmd *cobra.Command) {
 		"`PORTS` of this machine that tasks never get, fixed or assigned, such as 22,8000-8100")
 }
 
-// check reads the flag and notes what is wrong with it.
+// check parses the flag and adds its faults to list.
 func (f *portFlags) check(list *session.Faults) {
 	if f.text == "" {
 		return

@@ -12,16 +12,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Values of --host-path that lend nothing and anything.
+// Values of --host-path that allow no folder and any folder.
 const (
 	noHostPaths  = "none"
 	anyHostPaths = "/"
 )
 
-// volumeFlags say what a node lends to tasks of its own folders.
+// volumeFlags name the folders of a node that tasks may use.
 type volumeFlags struct {
 	declared, paths []string
-	volumes         []agent.HostVolume // what was made of them
+	volumes         []agent.HostVolume // the parsed form of declared
 	hostPaths       []string
 }
 
@@ -39,7 +39,7 @@ func (f *volumeFlags) addFlags(cmd *cobra.Command, local bool) {
 			"to whoever writes such tasks")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *volumeFlags) check(list *session.Faults) {
 	for _, text := range f.declared {
 		name, path, ok := strings.Cut(text, "=")

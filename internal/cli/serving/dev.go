@@ -21,7 +21,7 @@ import (
 func NewDevCommand() *cobra.Command {
 	var dataDir, address, socket, traces, level string
 	var flags nodeFlags
-	var external serverFlags // those about the store
+	var external serverFlags // only its store flags are used
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -63,7 +63,7 @@ func NewDevCommand() *cobra.Command {
 				Log:     log,
 				Command: "berth dev",
 
-				Permissions: cluster.Permissions(), // it is its user's own machine
+				Permissions: cluster.Permissions(), // the machine belongs to its user
 				Notices:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
 			})
 			if err != nil {
@@ -96,13 +96,14 @@ func NewDevCommand() *cobra.Command {
 		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	flags.addFlags(cmd, true)
-	flags.egress.addFlags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
+	flags.egress.addFlags(cmd, egress.Loopback()...) // a trial server may call services of its own machine
 	external.addStoreFlags(cmd.Flags())
 	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
 
-// devSocket puts the socket into a data directory that was given, so that several can run side by side.
+// devSocketPath returns the path of the API socket. With --data-dir the socket is in that directory, so several
+// instances can run side by side.
 func devSocketPath(cmd *cobra.Command, dir string) string {
 	if cmd.Flags().Changed("data-dir") {
 		return filepath.Join(dir, "api.sock")

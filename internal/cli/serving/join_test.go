@@ -25,7 +25,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// authorityServer is a server that signs whatever it is asked, and counts.
+// authorityServer is a server that signs every request and counts them.
 type authorityServer struct {
 	*httptest.Server
 	authority *pki.Authority
@@ -98,7 +98,7 @@ func (s *authorityServer) token(t *testing.T) string {
 	return pki.JoinToken{ID: "t1", Secret: strings.Repeat("s", 32), CAHash: hash}.String()
 }
 
-// TestJoinIsTakenUpAgain interrupts the join of a server after each of its steps. The token is traded once.
+// TestJoinIsTakenUpAgain interrupts the join of a server after each step. The token is traded once.
 func TestJoinIsTakenUpAgain(t *testing.T) {
 	for _, lost := range [][]string{
 		{"server.json"},
@@ -119,7 +119,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 				PeerURL: want.Peer,
 				Self:    pki.Subject{Role: cluster.RoleServer, Name: id}, Hosts: want.Hosts(),
 			}
-			if _, err := j.Join(t.Context()); err != nil { // and the machine dies
+			if _, err := j.Join(t.Context()); err != nil { // the machine fails here
 				t.Fatal(err)
 			}
 			for _, name := range lost {
@@ -129,7 +129,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 			}
 			var out strings.Builder
 			a := session.New(nil, &out, &out)
-			for range 2 { // the second finds all done
+			for range 2 { // the second round finds everything done
 				if err := joinServer(t.Context(), a, dir, want,
 					join.Joiner{Servers: j.Servers, Token: j.Token}); err != nil {
 					t.Fatal(err)
@@ -157,7 +157,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestJoinFaultsSayTheWayOut goes through what can be wrong when a node joins.
+// TestJoinFaultsSayTheWayOut checks the hints of the errors when a node joins.
 func TestJoinFaultsSayTheWayOut(t *testing.T) {
 	s, other := newAuthorityServer(t), newAuthorityServer(t)
 	expired := newAuthorityServer(t)
@@ -209,7 +209,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 	}
 }
 
-// TestAgentIdentity joins once, starts again without a token, and refuses what is another node's.
+// TestAgentIdentity joins once, starts again without a token, and refuses the certificate of another node.
 func TestAgentIdentity(t *testing.T) {
 	s := newAuthorityServer(t)
 	dir := filepath.Join(t.TempDir(), "pki")
@@ -233,7 +233,7 @@ func TestAgentIdentity(t *testing.T) {
 			t.Errorf("subject: got %v, want %v", got, want)
 		}
 	}
-	f.joinToken = filepath.Join(dir, "nowhere") // it is not needed any more
+	f.joinToken = filepath.Join(dir, "nowhere") // the token is no longer needed
 	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil || s.joins != 1 {
 		t.Errorf("a later start: %v after %d joins, want one", err, s.joins)
 	}
@@ -243,7 +243,7 @@ func TestAgentIdentity(t *testing.T) {
 		t.Errorf("as another node: %v", err)
 	}
 
-	// One that has expired: the agent runs on and says what to do; with a token it joins anew.
+	// With an expired certificate the agent keeps running and says what to do. With a token it joins again.
 	f.name, f.joinToken = "n1", ""
 	s.authority.Life = time.Millisecond
 	j := join.Joiner{
@@ -275,7 +275,7 @@ func TestAgentIdentity(t *testing.T) {
 	}
 }
 
-// TestTrust connects a client in the ways that people name an authority.
+// TestTrust connects a client with each way to name an authority.
 func TestTrust(t *testing.T) {
 	s, other := newAuthorityServer(t), newAuthorityServer(t)
 	hash, err := pki.Fingerprint(s.authority.CertificatePEM())
@@ -291,7 +291,7 @@ func TestTrust(t *testing.T) {
 		conn, err := d.DialContext(context.Background(), "tcp", strings.TrimPrefix(server.URL, "https://"))
 		if err == nil {
 			err = conn.(*tls.Conn).HandshakeContext(context.Background())
-			_ = conn.Close() // it was opened only to see
+			_ = conn.Close() // the connection proved the trust
 		}
 		return err
 	}

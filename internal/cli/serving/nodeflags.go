@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/serve/node"
 )
 
-// nodeFlags say what a node is like, whether `berth agent` or `berth dev` runs it.
+// nodeFlags describe a node. `berth agent` and `berth dev` share them.
 type nodeFlags struct {
 	executors node.ExecutorConfig
 	pressure  pressureFlags
@@ -25,8 +25,8 @@ type nodeFlags struct {
 	metricsToken string
 }
 
-// flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may,
-// unless a flag says otherwise.
+// addFlags adds the flags. With local, the machine belongs to its user, and tasks may do what the user may unless a
+// flag restricts them.
 func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
 	addExecutorFlags(&f.executors, cmd, local)
 	f.pressure.addFlags(cmd)
@@ -39,7 +39,7 @@ func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
 	f.ports.addFlags(cmd)
 }
 
-// check notes what is wrong with the flags.
+// check adds the faults of the flags to list.
 func (f *nodeFlags) check(list *session.Faults) {
 	if err := f.executors.Validate(); err != nil {
 		for fault := range strings.SplitSeq(err.Error(), "\n") {
@@ -59,7 +59,7 @@ func (f *nodeFlags) check(list *session.Faults) {
 	f.executors.MaxPulls, f.executors.CDI = f.images.pulls, f.devices.cdi
 }
 
-// configure writes what the flags say into a node's configuration.
+// configure sets the fields of a node's configuration from the flags.
 func (f *nodeFlags) configure(c *node.Config) {
 	c.PressureStall, c.PressureFree = f.pressure.stall, f.pressure.free
 	c.ImageHigh, c.ImageLow = f.images.high, f.images.low

@@ -27,7 +27,7 @@ type serverFlags struct {
 	storeURL        string
 	level, profile  string
 	config          egressFlags
-	permissionsText string // the permissions as they were written
+	permissionsText string // the value of --permissions
 }
 
 func (f *serverFlags) addFlags(cmd *cobra.Command) {
@@ -61,11 +61,11 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	fs.DurationVar(&f.CertificateLife, "certificate-life", 0,
 		"how long the certificates last that this server signs; for tests")
-	_ = fs.MarkHidden("certificate-life") // it is there
+	_ = fs.MarkHidden("certificate-life") // the flag is defined above
 	session.HideDefaults(cmd, "data-dir", "listen")
 }
 
-// check reads what is made of several flags, and returns all that is wrong at once.
+// check parses the flags. The error lists all faults.
 func (f *serverFlags) check(cmd *cobra.Command) error {
 	var list session.Faults
 	f.checkStore(&list)
@@ -100,7 +100,7 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 		list.Add("--%v", err)
 	}
 	f.Values = map[string]string{}
-	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // names of files, never what is in them
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // file names, never their content
 		if flag.Name != "help" && !flag.Hidden {
 			f.Values[flag.Name] = flag.Value.String()
 		}
@@ -108,7 +108,7 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	return list.Err(cmd)
 }
 
-// checkTraces notes what is wrong with where traces are sent.
+// checkTraces adds a fault to list unless the endpoint is a URL.
 func checkTraces(list *session.Faults, endpoint string) {
 	if u, err := url.Parse(endpoint); endpoint != "" &&
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
@@ -116,7 +116,7 @@ func checkTraces(list *session.Faults, endpoint string) {
 	}
 }
 
-// plainPathError says what is wrong with a file without the name of the call.
+// plainPathError returns the text of a file error without the name of the system call.
 func plainPathError(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s: %v", e.Path, e.Err)
@@ -160,7 +160,7 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 			group.Go(func() error { return s.Run(ctx) })
 			group.Go(func() error {
 				if err := s.WaitReady(ctx); err != nil {
-					return nil //nolint:nilerr // run says why the server ended
+					return nil //nolint:nilerr // Run reports why the server ended
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
 				return nil

@@ -18,11 +18,11 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// advertised is what the flags of `berth server init` and `join` say about the server itself.
+// advertisedFlags are the flags of `berth server init` and `join` about the server itself.
 type advertisedFlags struct {
 	dataDir, name string
 	address       string // HOST[:PORT] of the API
-	peers         string // HOST[:PORT] of the store's member; default the same host
+	peers         string // HOST[:PORT] of the store's member; the default is the same host
 }
 
 func (v *advertisedFlags) addFlags(cmd *cobra.Command) {
@@ -39,7 +39,7 @@ func (v *advertisedFlags) addFlags(cmd *cobra.Command) {
 	session.HideDefaults(cmd, "data-dir", "name")
 }
 
-// settings returns what the flags say, and notes every fault.
+// settings returns the settings that the flags describe, and adds their faults to list.
 func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 	if !datadir.ValidServerName(v.name) {
 		list.Add("--name %q: want lower-case letters, digits, \"-\" and \".\"", v.name)
@@ -52,7 +52,7 @@ func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 	list.AddError("--advertise", err)
 	peers := v.peers
 	if peers == "" && err == nil {
-		host, _, _ := net.SplitHostPort(api) // hostPort made it
+		host, _, _ := net.SplitHostPort(api) // parseHostPort returned the address
 		peers = net.JoinHostPort(host, fmt.Sprint(datadir.PortPeers))
 	}
 	if err == nil || v.peers != "" {
@@ -89,13 +89,12 @@ func newServerInitCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// initServer makes what `berth server init` makes. Each step may be found done: one that was interrupted is taken up
-// again.
+// initServer makes the first server. Each step accepts a result of an earlier, interrupted run.
 func initServer(sess *session.Session, dataDir string, want datadir.Settings) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	// 1. What stands there is what is asked for, or nothing.
+	// 1. Existing settings must equal the wanted ones.
 	have, err := datadir.ReadSettings(dataDir)
 	if err != nil {
 		return err
@@ -105,7 +104,7 @@ func initServer(sess *session.Session, dataDir string, want datadir.Settings) er
 			return err
 		}
 	}
-	// 2. The authority and this server's certificate.
+	// 2. Make the authority and this server's certificate.
 	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
 	if err != nil {
 		return err
@@ -122,12 +121,12 @@ func initServer(sess *session.Session, dataDir string, want datadir.Settings) er
 	if err := signOwnCertificate(dir, authority, id, want.Hosts(), now); err != nil {
 		return err
 	}
-	if have == nil { // a server of an earlier build makes its key when it starts, as the others do
+	if have == nil { // a server of an earlier build makes its key at its start
 		if _, err := secrets.Create(dataDir); err != nil {
 			return err
 		}
 	}
-	// 3. The settings, last: with them it is a server. Where its store ran before, it runs on.
+	// 3. Write the settings last: they make the directory that of a server. An existing store stays.
 	if have == nil {
 		if want.Store, err = datadir.ReadExternalStore(dataDir); err != nil {
 			return err
@@ -140,7 +139,7 @@ func initServer(sess *session.Session, dataDir string, want datadir.Settings) er
 	return printInitResult(sess, dataDir, want, authority, have != nil)
 }
 
-// ownCertificate signs a server's certificate unless there is one.
+// signOwnCertificate signs a certificate for the server unless there is one.
 func signOwnCertificate(dir string, authority *pki.Authority, id string, hosts []string, now time.Time) error {
 	_, err := os.Stat(filepath.Join(dir, "self.crt"))
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -158,8 +157,10 @@ func signOwnCertificate(dir string, authority *pki.Authority, id string, hosts [
 	return pki.WriteIdentity(dir, authority.CertificatePEM(), cert, key)
 }
 
-// tellInit says what to do next.
-func printInitResult(sess *session.Session, dataDir string, s datadir.Settings, authority *pki.Authority, again bool) error {
+// printInitResult prints the next steps.
+func printInitResult(sess *session.Session, dataDir string, s datadir.Settings, authority *pki.Authority,
+	again bool,
+) error {
 	hash, err := pki.Fingerprint(authority.CertificatePEM())
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// checkServers notes what is wrong with addresses of servers that are reached over https.
+// checkServers adds a fault to list for each address that is no https address.
 func checkServers(list *session.Faults, servers []string) {
 	if len(servers) == 0 {
 		list.Add("--server is missing: https://HOST:%d of a server", datadir.PortAPI)
@@ -87,14 +87,14 @@ func checkServers(list *session.Faults, servers []string) {
 	}
 }
 
-// joinServer makes what `berth server join` makes. Each step may be found done.
+// joinServer joins a server. Each step accepts a result of an earlier, interrupted run.
 func joinServer(ctx context.Context, sess *session.Session, dataDir string, want datadir.Settings,
 	j join.Joiner,
 ) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	// 1. The settings come last: where they stand, all is done.
+	// 1. The settings are written last: if they exist, all is done.
 	have, err := datadir.ReadSettings(dataDir)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 			Hint: "Join from an empty data directory.",
 		}
 	}
-	// 2. The certificate, the authority, a place among the store's members.
+	// 2. Get the certificate, the authority and a membership of the store.
 	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
 	if err != nil {
 		return err
@@ -126,15 +126,15 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	if err != nil {
 		return join.AddHint(err, cluster.RoleServer)
 	}
-	// servers of earlier builds have one or none; without, it follows from the authority's key
+	// Servers of earlier builds send one key or none. Without one, the key is derived from the authority's key.
 	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" {
 		if err := secrets.Write(dataDir, keys); err != nil {
 			return err
 		}
 	}
-	// 3. The settings, with the members to join.
+	// 3. Write the settings with the members to join.
 	if len(reply.Members) == 0 {
-		want.External = true // the others hold no store together, so there is none to join and none to begin
+		want.External = true // the store runs elsewhere, so there is no member to join
 	}
 	for _, m := range reply.Members {
 		want.Join = append(want.Join, store.Member{ID: m.ID, Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})
