@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFindServer goes through the places where an address and a token may stand, the strongest last.
+// TestFindServer checks the sources of addresses and tokens. Later cases have priority over earlier ones.
 func TestFindServer(t *testing.T) {
 	dir := t.TempDir()
 	env := map[string]string{"XDG_RUNTIME_DIR": dir}

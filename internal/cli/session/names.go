@@ -21,7 +21,8 @@ import (
 // CronName returns the argument that names a cron.
 func CronName(v api.CronView) Name { return Name{wording.KindCron, v.Cluster, v.Name} }
 
-// AllCrons returns the crons of a cluster, or of all, the one whose moment comes next first and those without one last.
+// ListCrons returns the crons of a cluster, or of all for "". They are sorted by their next moment; crons without one
+// come last.
 func ListCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
 	crons, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
@@ -35,7 +36,7 @@ func ListCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView
 	return crons, err
 }
 
-// NextOf returns the next moment of a cron, zero for none.
+// NextMoment returns the next moment of a cron, or zero.
 func NextMoment(v api.CronView) time.Time {
 	if len(v.Status.Next) == 0 {
 		return time.Time{}
@@ -43,7 +44,7 @@ func NextMoment(v api.CronView) time.Time {
 	return v.Status.Next[0]
 }
 
-// ServerRank orders servers by their state, those that are down first.
+// ServerRank returns the sort rank of a server. Servers that are down come first.
 func ServerRank(v api.ServerView) int {
 	return slices.Index([]api.ServerState{api.ServerDown, api.ServerUnknown, api.ServerJoining, api.ServerUp}, v.State)
 }
@@ -51,17 +52,17 @@ func ServerRank(v api.ServerView) int {
 // Name is an argument KIND/NAME or KIND/CLUSTER/NAME.
 type Name struct {
 	Kind    string
-	Cluster string // "" is any
+	Cluster string // "" for any
 	Name    string
 }
 
-// String returns the argument that the name stands for.
+// String returns the argument KIND/NAME or KIND/CLUSTER/NAME.
 func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
 
-// Short returns the name without its kind, for tables of one kind.
+// WithoutKind returns the name without its kind, for tables of one kind.
 func (n Name) WithoutKind() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
 
-// ParseName reads an argument of one of the kinds. Where there is only one, its word may be left out.
+// ParseName parses an argument of one of the kinds. For a single kind the argument may omit it.
 func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	want := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -98,7 +99,7 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	return n, nil
 }
 
-// KindWord returns the kind that a word means, or "".
+// ParseKind returns the kind that a word names, or "".
 func ParseKind(s string) string {
 	switch strings.ToLower(s) {
 	case wording.KindService, "services", "svc":
@@ -119,7 +120,7 @@ func ParseKind(s string) string {
 	return ""
 }
 
-// Ambiguous is the error of a name that means several things.
+// AmbiguousError returns the error for a name with several candidates.
 func AmbiguousError(text string, candidates []string) error {
 	const most = 10
 	slices.Sort(candidates)
@@ -129,10 +130,10 @@ func AmbiguousError(text string, candidates []string) error {
 	return fmt.Errorf("%q is ambiguous: it may be %s; name one of them in full", text, strings.Join(candidates, ", "))
 }
 
-// ErrUnknown is what unknown returns, whatever it names.
+// ErrUnknown is the error inside each UnknownError.
 var ErrUnknown = errors.New("there is no")
 
-// Unknown is the error of a name that means nothing, with those that it may have been meant for.
+// UnknownError returns the error for a name that does not exist, with similar names.
 func UnknownError(kind, text string, known []string) error {
 	err := fmt.Errorf("%w %s %q", ErrUnknown, kind, text)
 	known = slices.Sorted(slices.Values(known))
@@ -149,14 +150,14 @@ func UnknownError(kind, text string, known []string) error {
 	return fmt.Errorf("%w: 'berth status' lists what there is", err)
 }
 
-// similar reports whether one name may have been meant by another.
+// isSimilar reports whether a user may have meant known by text.
 func isSimilar(known, text string) bool {
 	known = known[strings.LastIndex(known, "/")+1:]
 	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
 		strings.HasPrefix(known, text[:1]) && len(known) == len(text))
 }
 
-// Service returns the service that an argument names.
+// Service reads the service that the argument names.
 func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
 	all, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
@@ -168,7 +169,7 @@ func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView,
 	return selectNamed(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
 }
 
-// Job returns the job that an argument names.
+// Job reads the job that the argument names.
 func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
 	all, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
@@ -180,7 +181,7 @@ func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err err
 	return selectNamed(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
 }
 
-// Cron returns the cron that an argument names.
+// Cron reads the cron that the argument names.
 func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
 	all, err := ListCrons(ctx, c, n.Cluster)
 	if err != nil {
@@ -189,7 +190,7 @@ func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err e
 	return selectNamed(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
 }
 
-// Resolve fills in the cluster of a service, job or cron.
+// Resolve sets the cluster of a service, job or cron.
 func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	switch n.Kind {
 	case wording.KindService:
@@ -208,7 +209,7 @@ func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	return n, nil
 }
 
-// pick returns the one element that is named: names are exact, for what is done to an object is meant for it.
+// selectNamed returns the only element with this exact name. A change must not reach an object by a prefix.
 func selectNamed[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
 	var hits, known []string
 	for _, v := range all {
@@ -228,8 +229,8 @@ func selectNamed[T any](n Name, all []T, nameOf func(T) (cluster, name string)) 
 	return found, AmbiguousError(n.Kind+"/"+n.Name, hits)
 }
 
-// FindTask returns the newest attempt of the task that text names: its id, with or without the
-// default cluster, the id of its attempt, or the beginning of one of them.
+// FindTask returns the newest attempt of a task. The text is a task id, with or without the default cluster, an
+// attempt's id, or a prefix of one of these.
 func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
 	for _, id := range []cluster.TaskID{cluster.TaskID(text), cluster.TaskID(cluster.DefaultCluster + "." + text)} {
 		if _, ok := id.Parts(); !ok {
@@ -254,7 +255,7 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 			hits = append(hits, t)
 		}
 	}
-	if len(hits) > 1 { // a task that lives is meant before those that have ended
+	if len(hits) > 1 { // prefer a live task to ended ones
 		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool {
 			return t.State.Terminal()
 		}); len(alive) == 1 {
@@ -274,7 +275,7 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	return api.TaskView{}, AmbiguousError(text, candidates)
 }
 
-// AllTasks returns all pages of a list of tasks.
+// ListTasks returns all pages of a list of tasks.
 func ListTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
 	tasks, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
@@ -283,7 +284,7 @@ func ListTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]ap
 	return tasks, err
 }
 
-// Newest keeps the newest attempt of each task, ordered by id.
+// KeepNewest returns the newest attempt of each task, sorted by id.
 func KeepNewest(tasks []api.TaskView) []api.TaskView {
 	tasks = slices.Clone(tasks)
 	slices.SortStableFunc(tasks, func(a, b api.TaskView) int {
@@ -292,7 +293,7 @@ func KeepNewest(tasks []api.TaskView) []api.TaskView {
 	return slices.CompactFunc(tasks, func(a, b api.TaskView) bool { return a.ID == b.ID })
 }
 
-// CompareTasks orders by id, numbers as numbers.
+// CompareTasks compares task ids, with numbers by their value.
 func CompareTasks(a, b api.TaskView) int {
 	p, _ := a.ID.Parts()
 	q, _ := b.ID.Parts()
@@ -304,7 +305,7 @@ func CompareTasks(a, b api.TaskView) int {
 // OwnerName returns the argument that names an owner.
 func OwnerName(o cluster.OwnerRef) Name { return Name{wording.OwnerKind(o), o.Cluster, o.Name} }
 
-// ClusterNamed returns a cluster; where it is not there, the error tells which there are.
+// FindCluster returns a cluster. If it does not exist, the error lists the clusters.
 func FindCluster(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
 	v, err := c.Cluster(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
@@ -313,7 +314,7 @@ func FindCluster(ctx context.Context, c *client.Client, text string) (api.Cluste
 	return v, err
 }
 
-// UnknownDefinition is the error of a reference to a task definition, or to a version of it, that is not there.
+// UnknownDefinitionError returns the error for a task definition or a version that does not exist.
 func UnknownDefinitionError(ctx context.Context, c *client.Client, ref cluster.Ref) error {
 	known := ListOtherNames(ctx, c, wording.KindDefinition)
 	own := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, ref.Name+"@") })
@@ -323,7 +324,7 @@ func UnknownDefinitionError(ctx context.Context, c *client.Client, ref cluster.R
 	return UnknownError(wording.KindDefinition, ref.Name, known)
 }
 
-// AllNodes reads all nodes, those that are not well first, then by name.
+// ListNodes returns all nodes. Nodes that are not ready come first, then they are sorted by name.
 func ListNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
 	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
 	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
@@ -347,10 +348,10 @@ func nodeRank(n api.NodeView) int {
 // ServiceName returns the argument that names a service.
 func ServiceName(v api.ServiceView) Name { return Name{wording.KindService, v.Cluster, v.Name} }
 
-// Argument returns the name as commands take it that are about services alone: without the kind where that is clear.
+// Argument returns the name for a command of one kind. It has a kind only if the name would be ambiguous.
 func (n Name) Argument() string { return wording.Argument(n.Kind, n.Cluster, n.Name) }
 
-// StateRank orders the states of services and jobs by how much they need somebody's attention.
+// StateRank returns the sort rank of a state of a service or job. States that need attention come first.
 func StateRank(state string) int {
 	order := []string{
 		"failing", "failed", "degraded", "pending", "starting", "rolling-out", "stopping", "deleting", "running",
@@ -362,7 +363,7 @@ func StateRank(state string) int {
 	return len(order)
 }
 
-// BoolCompare orders false before true.
+// CompareBools orders false before true.
 func CompareBools(x, y bool) int {
 	switch {
 	case x == y:
