@@ -19,14 +19,14 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// changeFlag is a flag that adds a change each time that it is given: so changes are made in the order of the flags.
+// changeFlag is a flag that adds a change each time. The changes keep the order of the flags.
 type changeFlag struct {
 	name, kind, usage string
 	parse             func(text string) error
 	faults            *session.Faults
 }
 
-// Set is part of pflag.Value. What is wrong is kept, so that all of it is told at once.
+// Set implements pflag.Value. It keeps a fault for a later error that lists all of them.
 func (c *changeFlag) Set(text string) error {
 	if err := c.parse(text); err != nil {
 		c.faults.Add("--%s %s: %s", c.name, text,
@@ -35,15 +35,15 @@ func (c *changeFlag) Set(text string) error {
 	return nil
 }
 
-// String is part of pflag.Value.
+// String implements pflag.Value.
 func (c *changeFlag) String() string { return "" }
 
-// Type is part of pflag.Value.
+// Type implements pflag.Value.
 func (c *changeFlag) Type() string { return c.kind }
 
-// changes returns the flags that are changes.
+// changeFlags returns the flags that add changes.
 func (s *simulation) changeFlags() []*changeFlag {
-	add := func(c api.SimulateChange) error { //nolint:unparam // nil, for the flags to return
+	add := func(c api.SimulateChange) error { //nolint:unparam // the flags return its result
 		s.request.Changes = append(s.request.Changes, c)
 		return nil
 	}
@@ -109,7 +109,7 @@ func (s *simulation) changeFlags() []*changeFlag {
 	return all
 }
 
-// splitOwner reads NAME, KIND/NAME or KIND/CLUSTER/NAME, or CLUSTER/NAME of a service.
+// splitOwner parses NAME, KIND/NAME, KIND/CLUSTER/NAME, or CLUSTER/NAME of a service.
 func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	kind = cluster.KindService
 	parts := strings.Split(text, "/")
@@ -124,7 +124,7 @@ func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	return kind, strings.Join(parts[:len(parts)-1], "/"), name
 }
 
-// addManifest adds the change that is to run a manifest.
+// addManifest adds a change that runs a manifest.
 func (s *simulation) addManifest(path string) error {
 	objects, err := apply.ReadManifests(s.Session, []string{path})
 	if err != nil {
@@ -142,14 +142,14 @@ func (s *simulation) addManifest(path string) error {
 	return nil
 }
 
-// fileChange is a change as a file has it.
+// fileChange is a change in a file of changes.
 type fileChange struct {
 	api.SimulateChange
-	// File is a manifest that is run.
+	// File is the manifest to run.
 	File string `json:"file,omitempty"`
 }
 
-// addFile adds the changes of a file.
+// addFile adds the changes in a file.
 func (s *simulation) addFile(path string) error {
 	var text []byte
 	var err error
@@ -189,7 +189,7 @@ func (s *simulation) addFile(path string) error {
 	return errors.Join(wrong...)
 }
 
-// parseNodes reads "3", "2:like=n3" and "4:cpu=16,memory=64GiB,label.zone=a".
+// parseNodes parses "3", "2:like=n3" and "4:cpu=16,memory=64GiB,label.zone=a".
 func parseNodes(text string) (*api.SimulateNodes, error) {
 	number, rest, more := strings.Cut(text, ":")
 	count, err := strconv.Atoi(number)
@@ -244,7 +244,7 @@ func parseNodes(text string) (*api.SimulateNodes, error) {
 	return n, errors.Join(wrong...)
 }
 
-// parseDevices reads "4", "4:A100" and "4:A100:80GiB".
+// parseDevices parses "4", "4:A100" and "4:A100:80GiB".
 func parseDevices(kind, text string) (api.SimulateGPUs, error) {
 	parts := strings.SplitN(text, ":", 3)
 	n, err := strconv.Atoi(parts[0])

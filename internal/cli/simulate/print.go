@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// fewTasks is how many tasks are shown beside the summary; --show tasks alone shows all.
+// maxTasksWithSummary bounds the tasks beside a summary. --show tasks alone prints all.
 const maxTasksWithSummary = 40
 
 // print prints a simulation.
@@ -54,7 +54,7 @@ func (s *simulation) print(traced *whatif.Traced) error {
 	return nil
 }
 
-// printSteps prints what each change brings.
+// printSteps prints the effect of each change.
 func (s *simulation) printSteps(v *api.Simulation) (bool, error) {
 	t := output.Table{Titles: []string{"CHANGE", "PLACED>", "MOVED>", "ENDED>", "WAITING>"}}
 	for _, x := range v.Steps {
@@ -63,7 +63,7 @@ func (s *simulation) printSteps(v *api.Simulation) (bool, error) {
 	return true, s.PrintTable(t)
 }
 
-// printTasks prints where tasks stand that stood elsewhere before.
+// printTasks prints the tasks with a new placement.
 func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	shown := v.Tasks
 	if len(s.show) > 1 && len(shown) > maxTasksWithSummary {
@@ -88,7 +88,7 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	return true, nil
 }
 
-// printWaiting prints what waits, and why.
+// printWaiting prints the pending tasks with their reasons.
 func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 	if len(v.Waiting) == 0 {
 		return false, nil
@@ -107,7 +107,7 @@ func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 	return true, s.PrintTable(t)
 }
 
-// printNodes prints how full the nodes are, before and after.
+// printNodes prints the reserved share of the nodes, before and after.
 func (s *simulation) printNodes(v *api.Simulation) (bool, error) {
 	t := output.Table{
 		Titles:      []string{"NODE", "STATE", "CHANGE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "DEVICES>"},
@@ -129,7 +129,7 @@ func (s *simulation) printNodes(v *api.Simulation) (bool, error) {
 	return true, s.PrintTable(t)
 }
 
-// fromTo shows a value before and after, once where it is the same.
+// beforeAfter joins two values by an arrow, or returns the value if they are equal.
 func beforeAfter(before, after string) string {
 	if before == after {
 		return after
@@ -137,7 +137,7 @@ func beforeAfter(before, after string) string {
 	return before + " → " + after
 }
 
-// percents shows what is reserved of a total, in percent, before and after.
+// reservedPercents returns the reserved percentage of a total, before and after.
 func reservedPercents(before, after, total int64) string {
 	if total <= 0 {
 		return ""
@@ -146,7 +146,7 @@ func reservedPercents(before, after, total int64) string {
 	return beforeAfter(percent(before), percent(after))
 }
 
-// printSum prints the whole in few lines.
+// printSummary prints the totals.
 func (s *simulation) printSummary(v *api.Simulation) (bool, error) {
 	var before, after api.SimulateLoad
 	var totalBefore, totalAfter cluster.Demand
@@ -199,7 +199,7 @@ func (s *simulation) printSummary(v *api.Simulation) (bool, error) {
 	return true, nil
 }
 
-// portsText shows ports by their names.
+// portsText lists ports by name.
 func portsText(ports map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
@@ -208,7 +208,7 @@ func portsText(ports map[string]int) string {
 	return strings.Join(parts, " ")
 }
 
-// devicesText shows devices by their ids, with the share of those that are not held whole.
+// devicesText lists device ids, with the share of partly held devices.
 func devicesText(devices []cluster.DeviceUse) string {
 	var parts []string
 	for _, d := range devices {

@@ -26,19 +26,19 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// simulation is a command on its way.
+// simulation holds the flags and the state of one run of the command.
 type simulation struct {
 	*session.Session
 	request api.SimulateRequest
-	// objects are those of each change that runs a manifest, for the places of what is wrong with them.
+	// objects are the manifests of each change, for the places of faults.
 	objects  map[int][]manifest.Object
 	snapshot string
 	show     []string
-	trace    *whatif.Replay // nil for none
-	faults   session.Faults // with the flags
+	trace    *whatif.Replay // nil without a trace
+	faults   session.Faults // faults of the flags
 }
 
-// noSnapshot is said instead of a snapshot's file to begin with a domain that holds nothing.
+// noSnapshot is the value of --snapshot for an empty domain.
 const noSnapshot = "none"
 
 // NewSimulateCommand returns the command `berth simulate`.
@@ -82,7 +82,7 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 	return cmd
 }
 
-// run finds out and prints.
+// run simulates the changes and prints the result.
 func (s *simulation) run(cmd *cobra.Command) error {
 	list := s.faults
 	if len(s.request.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
@@ -101,7 +101,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 		return s.locateFaults(err)
 	}
 	if s.trace != nil && !cmd.Flags().Changed("show") {
-		s.show = []string{"summary"} // where thousands of tasks stand says little
+		s.show = []string{"summary"} // a list of thousands of tasks is no help
 	}
 	if err := s.print(sim); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// find asks a server, or looks into a snapshot.
+// simulate asks a server, or computes the result from a snapshot.
 func (s *simulation) simulate(ctx context.Context) (*whatif.Traced, error) {
 	if s.snapshot == "" && s.trace == nil {
 		c, err := s.Connect()
@@ -135,7 +135,8 @@ func (s *simulation) simulate(ctx context.Context) (*whatif.Traced, error) {
 	return &whatif.Traced{Simulation: v}, err
 }
 
-// branch returns the store of a snapshot, and the time of its newest record. Without a file it is that of the server.
+// openBranch returns a branch of the store in the snapshot, and the time of its newest record. Without a file it
+// downloads the server's snapshot.
 func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, error) {
 	var records []store.Record
 	info := etcd.SnapshotInfo{Revision: 1}
@@ -167,7 +168,7 @@ func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, 
 	return branch, info.Taken, nil
 }
 
-// download reads a snapshot from the server. Nothing of it stays.
+// download reads a snapshot from the server into memory.
 func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.SnapshotInfo, error) {
 	c, err := s.Connect()
 	if err != nil {
@@ -177,18 +178,18 @@ func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.Snapsho
 	sent := make(chan error, 1)
 	go func() {
 		_, err := c.Snapshot(ctx, to)
-		_ = to.CloseWithError(err) // it never fails
+		_ = to.CloseWithError(err) // CloseWithError always returns nil
 		sent <- err
 	}()
 	records, info, err := etcd.ReadSnapshot(from)
-	_ = from.CloseWithError(err) // the same
+	_ = from.CloseWithError(err) // CloseWithError always returns nil
 	if refused := <-sent; refused != nil && !errors.Is(refused, io.ErrClosedPipe) {
 		return nil, info, refused
 	}
 	return records, info, err
 }
 
-// placed says where in the files what was refused stands, and names changes as the command line does.
+// locateFaults adds the places in files to refused changes, and names changes by their flags.
 func (s *simulation) locateFaults(err error) error {
 	var all []cluster.Fault
 	refused, online := errors.AsType[*client.Error](err)
@@ -208,7 +209,7 @@ func (s *simulation) locateFaults(err error) error {
 	return fmt.Errorf("%s in the changes\n%s", wording.Count(len(lines), "fault"), strings.Join(lines, "\n"))
 }
 
-// fault says what is wrong with a change.
+// faultText describes a fault of a change.
 func (s *simulation) faultText(f cluster.Fault) string {
 	var i, k int
 	if n, _ := fmt.Sscanf(f.Path, "changes[%d].run[%d]", &i, &k); n == 2 && k < len(s.objects[i]) {
@@ -228,7 +229,7 @@ func (s *simulation) faultText(f cluster.Fault) string {
 	return f.String()
 }
 
-// specs encodes the objects of manifests for the API.
+// encodeObjects encodes manifest objects for the API.
 func encodeObjects(objects []manifest.Object) ([]api.Object, error) {
 	var out []api.Object
 	for _, o := range objects {

@@ -25,7 +25,7 @@ func (s *simulation) traceFlag() *changeFlag {
 		t, err := readTrace(text)
 		s.trace = t
 		if s.trace == nil {
-			s.trace = &whatif.Replay{} // it was given
+			s.trace = &whatif.Replay{} // marks that the flag was given
 		}
 		if all, ok := errors.AsType[*traces.Faults](err); ok {
 			for _, f := range all.List {
@@ -40,7 +40,7 @@ func (s *simulation) traceFlag() *changeFlag {
 	}}
 }
 
-// traceOptions are what stands behind the file of a trace.
+// traceOptions are the options after the file of a trace.
 type traceOptions struct {
 	nodes    string
 	fill     bool
@@ -51,7 +51,7 @@ type traceOptions struct {
 	time     time.Duration
 }
 
-// readTrace reads "swf:FILE" and "openb:FILE,nodes=FILE,fill", and what is in the files.
+// readTrace parses "swf:FILE" and "openb:FILE,nodes=FILE,fill" and reads the files.
 func readTrace(text string) (*whatif.Replay, error) {
 	format, rest, _ := strings.Cut(text, ":")
 	file, options, more := strings.Cut(rest, ",")
@@ -90,7 +90,7 @@ func readTrace(text string) (*whatif.Replay, error) {
 	}, nil
 }
 
-// read takes one option.
+// parse parses one option.
 func (o *traceOptions) parse(format, part string) (err error) {
 	key, value, _ := strings.Cut(part, "=")
 	switch {
@@ -150,10 +150,10 @@ func (o *traceOptions) open(format, file string) (*traces.Trace, error) {
 	return traces.ReadOpenB(in, nodes)
 }
 
-// retellReplay is how often it is told how far a replay is.
+// replayProgressInterval is the interval between progress messages of a replay.
 const replayProgressInterval = 5 * time.Second
 
-// progress tells on standard error how far a replay is.
+// replayProgress prints the progress of a replay on standard error.
 func (s *simulation) replayProgress() func(whatif.Progress) {
 	last := s.Now()
 	return func(p whatif.Progress) {
@@ -171,7 +171,7 @@ func (s *simulation) replayProgress() func(whatif.Progress) {
 	}
 }
 
-// printReplayed prints what became of a trace.
+// printReplay prints the result of a replay.
 func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	if v == nil {
 		return false, nil
@@ -206,7 +206,7 @@ func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	return true, nil
 }
 
-// printRest prints when most tasks of a trace waited, and what of it was not replayed.
+// printReplayNotes prints when the most tasks waited, and which part of the trace was not replayed.
 func (s *simulation) printReplayNotes(v *whatif.Replayed) {
 	if b := v.Busiest; b != nil {
 		waits := "wait"
