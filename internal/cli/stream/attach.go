@@ -60,8 +60,7 @@ func attach(ctx context.Context, sess *session.Session, task string, o client.At
 	})
 }
 
-// passSignals has signals to this program go to the container's instead of ending this one, but for QUIT, which ends
-// the returned context.
+// passSignals forwards signals of this program to the container. QUIT cancels the returned context instead.
 func passSignals(ctx context.Context, o *client.AttachOptions) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	names := map[os.Signal]string{

@@ -54,7 +54,7 @@ func newUpdateCommand(sess *session.Session, word cluster.TTLUpdate, short strin
 	return cmd
 }
 
-// sayCheck says a word to a check of a task. It prints nothing: programs say it every few seconds.
+// sendUpdate sends an update to a check of a task. It prints nothing, because programs send updates every few seconds.
 func sendUpdate(ctx context.Context, sess *session.Session, task string, attempt int, check string,
 	word api.CheckWord,
 ) error {

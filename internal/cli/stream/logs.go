@@ -23,7 +23,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// lookForTasks is how often following an owner's logs looks for new tasks, at most.
+// taskListInterval is the minimum interval between two lists of the owner's tasks.
 const taskListInterval = time.Second
 
 // NewLogsCommand returns the command `berth logs`.
@@ -68,7 +68,7 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// taskLogs prints one task's output.
+// printTaskLogs prints the output of one task.
 func printTaskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, text string,
 	o client.LogOptions,
 ) error {
@@ -98,8 +98,7 @@ func printTaskLogs(ctx context.Context, sess *session.Session, c *client.Client,
 	return nil
 }
 
-// hasContainer demands that a task has the container that its output is asked of. Where its definition is not to be
-// had, nothing is said.
+// checkContainer returns an error if the task has no such container. If its definition cannot be read it returns nil.
 func checkContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
 	if container == "" {
 		return nil
@@ -118,23 +117,23 @@ func checkContainer(ctx context.Context, c *client.Client, t api.TaskView, conta
 	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID), session.UnknownError("container", container, known))
 }
 
-// lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
+// streamLines streams the output of a task. With follow it reconnects after a restart of the server or of the agent.
 func streamLines(ctx context.Context, sess *session.Session, c *client.Client, id cluster.TaskID,
 	o client.LogOptions,
 ) iter.Seq2[api.LogLine, error] {
 	if !o.Follow {
 		return c.Logs(ctx, id, o)
 	}
-	told := false
+	reported := false
 	return c.FollowLogs(ctx, id, o, func(err error) {
-		if !told && err != nil {
+		if !reported && err != nil {
 			sess.Messagef("berth: %s: %s; trying again", wording.ShortTask(id), session.ErrorText(err))
 		}
-		told = err != nil
+		reported = err != nil
 	})
 }
 
-// ownerLogs prints the output of all tasks of a service or job.
+// printOwnerLogs prints the output of all tasks of a service or job.
 func printOwnerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
 	o client.LogOptions,
 ) error {
@@ -161,23 +160,23 @@ func printOwnerLogs(ctx context.Context, sess *session.Session, c *client.Client
 	return errors.Join(failed...)
 }
 
-// mostSources is how many logs are read at a time; those of more tasks stand after one another.
+// maxMergedLogs is how many logs are merged by time. More logs are printed one after the other.
 const maxMergedLogs = 64
 
-// source is the log of a task, read line by line.
+// logSource is the log of a task, read line by line.
 type logSource struct {
 	task api.TaskView
 	next func() (api.LogLine, error, bool)
 	line api.LogLine
 }
 
-// mergeLogs prints the lines of several tasks in the order of their times, holding one line of each.
+// mergeLogs prints the lines of several tasks by time. It holds one line of each task.
 func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView,
 	o client.LogOptions,
 ) error {
 	var failed []error
 	var open []*logSource
-	// advance reads a source's next line and reports whether there is one.
+	// advance reads the next line of a source, and reports whether there is one.
 	advance := func(s *logSource) bool {
 		line, err, more := s.next()
 		if more && err != nil {
@@ -214,8 +213,8 @@ func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api
 	return errors.Join(failed...)
 }
 
-// followLogs prints the output of an owner's tasks as it comes, of tasks that begin later too. It ends
-// with ctx, or when a job is done and all of its output is printed.
+// followLogs prints the output of an owner's tasks as it comes, including tasks that start later. It ends with ctx, or
+// when a job is done and all its output is printed.
 func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
 	o client.LogOptions,
 ) error {
@@ -225,7 +224,8 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 	defer cancel()
 	seen := map[string]bool{}
 	for {
-		done := n.Kind == wording.KindJob && isJobDone(ctx, c, n) // asked first, so that no task is missed
+		// read before the list of tasks, so that no task is missed
+		done := n.Kind == wording.KindJob && isJobDone(ctx, c, n)
 		tasks, err := fetch.ListTasks(ctx, c, n, n.Kind == wording.KindJob)
 		if err != nil {
 			return fetch.IgnoreCanceled(err)
@@ -242,7 +242,7 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 			running.Wait()
 			return nil
 		}
-		o.Tail = -1 // a task that begins later is shown from its beginning
+		o.Tail = -1 // a new task is shown from its beginning
 		select {
 		case <-ctx.Done():
 			return nil
@@ -251,7 +251,8 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 	}
 }
 
-// followTask prints one task's output until it or ctx ends; what is wrong with one hides no other.
+// followTask prints the output of one task until the task or ctx ends. An error is printed and does not stop other
+// tasks.
 func followTask(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, id cluster.TaskID,
 	o client.LogOptions,
 ) {
@@ -273,7 +274,7 @@ func isJobDone(ctx context.Context, c *client.Client, n session.Name) bool {
 	return err == nil && v.Status.Done()
 }
 
-// logPrinter prints lines of several tasks, each whole. It is safe for concurrent use.
+// logPrinter prints lines of several tasks without mixing them. It is safe for concurrent use.
 type logPrinter struct {
 	sess               *session.Session
 	withTime, withTask bool
@@ -281,8 +282,8 @@ type logPrinter struct {
 	mu sync.Mutex
 }
 
-// kept prints what the server itself has of the output of a task whose node has none any more: the end of
-// that of its newest attempt that failed.
+// printKeptOutput prints the output that the server keeps if the node has none: the last lines of the newest failed
+// attempt.
 func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t api.TaskView) error {
 	if !t.State.Terminal() && t.State != cluster.StatePending {
 		if taskview.NeverRan(t) {
@@ -320,7 +321,7 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 	return nil
 }
 
-// notBegun tells why there is no output of a task yet.
+// explainNoOutput tells why a task has no output yet.
 func (p *logPrinter) explainNoOutput(t api.TaskView, usual string) {
 	p.sess.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
 		cmp.Or(wording.OneLine(taskview.Reason(t)), usual))

@@ -25,10 +25,9 @@ import (
 )
 
 const (
-	// mostForwarded bounds the connections that are open at a time, of all ports of a command; further ones wait to be
-	// taken.
+	// maxForwarded bounds the open connections of all ports. Further connections wait to be accepted.
 	maxForwarded = 64
-	// lookAtForwarded is how often it is looked whether what is forwarded to is still there.
+	// targetCheckInterval is the interval between checks that the task or service still exists.
 	targetCheckInterval = 3 * time.Second
 )
 
@@ -65,17 +64,17 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 	return cmd
 }
 
-// forwarding is one berth port-forward.
+// forwarding is one run of `berth port-forward`.
 type forwarding struct {
 	sess               *session.Session
 	client             *client.Client
 	container, address string
-	task               cluster.TaskID // or
+	task               cluster.TaskID // if set, service is not
 	service            session.Name
 
 	mu        sync.Mutex
-	nextTask  int    // of the service's tasks
-	lastFault string // the trouble that was told last
+	nextTask  int    // index for the next connection among the service's tasks
+	lastFault string // the last printed fault
 	slots     chan struct{}
 }
 
@@ -86,7 +85,7 @@ func (f *forwarding) String() string {
 	return f.service.String()
 }
 
-// find reads the target: service/NAME, a task, or a service by its name alone.
+// findTarget reads the target: service/NAME, a task, or the name of a service.
 func (f *forwarding) findTarget(cmd *cobra.Command, text string) error {
 	ctx := cmd.Context()
 	if strings.Contains(text, "/") {
@@ -114,13 +113,13 @@ func (f *forwarding) findTarget(cmd *cobra.Command, text string) error {
 	return err
 }
 
-// mapping is a port here and one there.
+// portMapping maps a local port to a port of the task.
 type portMapping struct {
 	local  int
 	remote string
 }
 
-// mappings reads "PORT" and "LOCAL:PORT".
+// parseMappings parses "PORT" and "LOCAL:PORT".
 func (f *forwarding) parseMappings(cmd *cobra.Command, args []string, there map[string]int) ([]portMapping, error) {
 	var all []portMapping
 	for _, arg := range args {
@@ -168,7 +167,7 @@ func sortedPorts(ports map[string]int) []string {
 	return all
 }
 
-// run listens and carries until the context or the task ends.
+// run listens on the ports and forwards connections until the context or the task ends.
 func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
@@ -216,7 +215,7 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 	return ctx.Err()
 }
 
-// choose returns the task that the next connection goes to.
+// chooseTask returns the task for the next connection.
 func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	if f.task != "" {
 		t, err := f.client.Task(ctx, f.task)
@@ -236,7 +235,7 @@ func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	well := slices.DeleteFunc(slices.Clone(tasks), func(t api.TaskView) bool {
 		return t.Health == cluster.HealthFailing || t.Health == cluster.HealthUnknown
 	})
-	if len(well) > 0 { // else whoever runs: somebody may want to see why it is not well
+	if len(well) > 0 { // otherwise any running task, so that a user can examine an unhealthy one
 		tasks = well
 	}
 	if len(tasks) == 0 {
@@ -248,7 +247,7 @@ func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	return tasks[f.nextTask%len(tasks)], nil
 }
 
-// watch returns once what is forwarded to is gone for good, or ctx ends.
+// watchTarget returns once the target is gone for good, or when ctx ends.
 func (f *forwarding) watchTarget(ctx context.Context) error {
 	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()
@@ -261,7 +260,7 @@ func (f *forwarding) watchTarget(ctx context.Context) error {
 		if f.task == "" {
 			if _, err := f.service.Service(ctx, f.client); err != nil && !errors.Is(err, client.ErrUnreachable) &&
 				client.StatusOf(err) == 0 && ctx.Err() == nil {
-				return err // it was deleted
+				return err // the service was deleted
 			}
 			continue
 		}
@@ -275,7 +274,7 @@ func (f *forwarding) watchTarget(ctx context.Context) error {
 	}
 }
 
-// listen carries the connections of one port.
+// listen accepts and forwards the connections of one port.
 func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, work *sync.WaitGroup) {
 	for {
 		select {
@@ -289,7 +288,7 @@ func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, wo
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(100 * time.Millisecond) // out of files, say
+			time.Sleep(100 * time.Millisecond) // for example, too many open files
 			continue
 		}
 		work.Go(func() {
@@ -302,7 +301,7 @@ func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, wo
 	}
 }
 
-// tell prints a trouble, once for each that is new.
+// printFault prints a fault unless it equals the last one.
 func (f *forwarding) printFault(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -312,7 +311,7 @@ func (f *forwarding) printFault(err error) {
 	}
 }
 
-// carry carries one connection until both directions have ended, or either end breaks.
+// forward copies one connection until both directions end, or either end breaks.
 func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) error {
 	t, err := f.chooseTask(ctx)
 	if err != nil {
@@ -328,10 +327,10 @@ func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) e
 	go func() {
 		defer close(sent)
 		if _, err := io.Copy(struct{ io.Writer }{remote}, local); err != nil {
-			_ = remote.Close() // whoever connected is gone
+			_ = remote.Close() // the local program closed the connection
 			return
 		}
-		_ = remote.CloseWrite() // a broken connection is seen by what reads
+		_ = remote.CloseWrite() // the reading side reports a broken connection
 	}()
 	near := &localWriter{Writer: local}
 	_, err = io.Copy(near, struct{ io.Reader }{remote})
@@ -342,17 +341,17 @@ func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) e
 		err = remote.Wait()
 	}
 	if errors.Is(err, context.Canceled) || near.err != nil {
-		err = nil // whoever connected went away
+		err = nil // the local program closed the connection
 	}
 	if tcp, ok := local.(*net.TCPConn); ok && err != nil {
-		_ = tcp.SetLinger(0) // whoever connected sees that it broke
+		_ = tcp.SetLinger(0) // the local program sees a reset
 	}
 	_ = local.Close()
 	<-sent
 	return err
 }
 
-// localEnd tells an error of whoever connected from one of the other end.
+// localWriter records errors of the local connection, to tell them from errors of the remote one.
 type localWriter struct {
 	io.Writer
 	err error

@@ -10,7 +10,7 @@ import (
 
 func TestInTask(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][2]string{ // order-free: each by itself
+	for text, want := range map[string][2]string{ // order-free: independent cases
 		"web.1.0:/etc/hosts": {"/etc/hosts", "web.1.0"}, "web.1.0:a:b": {"a:b", "web.1.0"}, "web.1.0:": {"", "web.1.0"},
 		"/a:b": {"/a:b", ""}, "./a:b": {"./a:b", ""}, "dir/a:b": {"dir/a:b", ""}, "plain": {"plain", ""},
 		":x": {":x", ""}, "..:x": {"..:x", ""},
@@ -31,7 +31,7 @@ func TestMappings(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(portMapping{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	for arg, word := range map[string]string{ // order-free: each by itself
+	for arg, word := range map[string]string{ // order-free: independent cases
 		"htp": "task web.1.0, which has http", "70000": "not the number of a port", "x:http": `"x" is not the number`,
 		"-1:http": `"-1" is not`, "8080:": "neither",
 	} {
