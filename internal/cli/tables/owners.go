@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// NodeState returns the state of a node in the words of tables.
+// NodeState returns the state of a node for tables.
 func NodeState(n api.NodeView) string {
 	switch {
 	case n.Gone:
@@ -23,7 +23,7 @@ func NodeState(n api.NodeView) string {
 	return string(n.State)
 }
 
-// DeviceLines tells which devices a node has, those that are alike in one line: "4 × gpu A100, 80 GiB".
+// DeviceLines lists the devices of a node, equal ones on one line: "4 × gpu A100, 80 GiB".
 func DeviceLines(devices []cluster.Device) []string {
 	var lines []string
 	counts := map[string]int{}
@@ -42,7 +42,7 @@ func DeviceLines(devices []cluster.Device) []string {
 	return lines
 }
 
-// NodesLine counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
+// NodesText counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
 func NodesText(nodes []api.NodeView) string {
 	if len(nodes) == 0 {
 		return "No nodes."
@@ -70,8 +70,8 @@ func NodesText(nodes []api.NodeView) string {
 		output.CPUs(reserved.CPU), output.CPUs(total.CPU), reserved.Memory, total.Memory)
 }
 
-// ServiceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions
-// while there are several.
+// ServiceTable returns the table of services in the given order. It shows the mode of daemons, and versions if there
+// are several.
 func ServiceTable(sess *session.Session, services []api.ServiceView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{
 		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>",
@@ -95,7 +95,7 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 	return t
 }
 
-// JobTable shows jobs in the order given.
+// JobTable returns the table of jobs in the given order.
 func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{
 		"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>",
