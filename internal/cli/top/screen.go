@@ -16,24 +16,24 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// topScreen is the live screen of `berth top`. It looks as often as it was told, goes on with what it saw last while no
-// server answers, and says since when.
+// topScreen is the live screen of `berth top`. It reads the usage at an interval. While no server answers it shows the
+// last usage and its time.
 type topScreen struct {
 	sess    *session.Session
 	options topOptions
 	read    func(topOptions) (topUsage, error)
 
 	usage      topUsage
-	readAt     time.Time // when the look was answered, zero before the first
-	fault      string    // why the last one was not
-	readNumber int       // the number of the look that is awaited: an answer to an earlier one is not shown
+	readAt     time.Time // time of the last usage, zero before the first
+	fault      string    // why the last read failed
+	readNumber int       // number of the expected read; a result with another number is dropped
 
 	ascending, paused, help bool
-	firstRow                int // the first row that is shown
+	firstRow                int // the first visible row
 	width, height           int
 }
 
-// looked is the answer to a look, and due says that the next one is.
+// usageRead is the result of a read, and readDue asks for the next one.
 type (
 	usageRead struct {
 		number int
@@ -44,7 +44,7 @@ type (
 	readDue struct{ number int }
 )
 
-// liveTop shows a live screen until the user or the context ends it, and leaves the terminal as it was.
+// runScreen shows a live screen until the user or the context ends it. It restores the terminal.
 func runScreen(ctx context.Context, sess *session.Session, c *client.Client, o topOptions) error {
 	m := topScreen{sess: sess, options: o, read: func(o topOptions) (topUsage, error) { return o.readUsage(ctx, c) }}
 	options := []tea.ProgramOption{tea.WithOutput(sess.Stdout), tea.WithoutSignalHandler()}
@@ -52,29 +52,28 @@ func runScreen(ctx context.Context, sess *session.Session, c *client.Client, o t
 	if ok && output.TerminalWidth(input) > 0 {
 		options = append(options, tea.WithInput(input))
 	} else {
-		options = append(options, tea.WithInput(nil)) // there are no keys
+		options = append(options, tea.WithInput(nil)) // without a terminal there are no keys
 	}
 	program := tea.NewProgram(m, options...)
-	// Asked to quit it waits for who reads the keys; with the context of its own it would close the terminal under
-	// them.
+	// Quit waits for the goroutine that reads the keys. A canceled context would close the terminal while it reads.
 	defer context.AfterFunc(ctx, program.Quit)()
 	_, err := program.Run()
 	return err
 }
 
-// Init is part of tea.Model.
+// Init implements tea.Model.
 func (m topScreen) Init() tea.Cmd { return m.readNext() }
 
-// next looks once.
+// readNext reads the usage once.
 func (m topScreen) readNext() tea.Cmd {
 	round, opt, ask, now := m.readNumber, m.options, m.read, m.sess.Now
 	return func() tea.Msg {
-		look, err := ask(opt)
-		return usageRead{round, look, err, now()}
+		use, err := ask(opt)
+		return usageRead{round, use, err, now()}
 	}
 }
 
-// Update is part of tea.Model.
+// Update implements tea.Model.
 func (m topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -100,7 +99,7 @@ func (m topScreen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// pressed does what a key says.
+// handleKey handles a key.
 func (m topScreen) handleKey(key string) (tea.Model, tea.Cmd) {
 	page := max(m.countVisibleRows()-1, 1)
 	views, orders := topViews(), topOrders(m.options.view)
@@ -152,7 +151,7 @@ func (m topScreen) handleKey(key string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// to shows another view, from its first row, and in the same order if it has that one.
+// switchView shows another view from its first row. It keeps the sort order if the view has it.
 func (m topScreen) switchView(view string) (tea.Model, tea.Cmd) {
 	if view == m.options.view {
 		return m, nil
@@ -166,24 +165,24 @@ func (m topScreen) switchView(view string) (tea.Model, tea.Cmd) {
 	return m, m.readNext()
 }
 
-// rows returns how many rows there are.
+// countRows returns the number of rows.
 func (m topScreen) countRows() int {
 	return len(usageTable(m.sess, m.usage, m.options.containers).Rows)
 }
 
-// The lines beside the rows: what it is, how it is ordered, the titles, and the keys.
+// frameLines counts the lines beside the rows: headline, sort order, titles and keys.
 const frameLines = 4
 
-// rowsShown returns how many rows the window has room for.
+// countVisibleRows returns how many rows fit into the window.
 func (m topScreen) countVisibleRows() int { return max(m.height-frameLines, 1) }
 
-// scrolled moves by so many rows, as far as there are some.
+// scrollBy moves the first row, within the table.
 func (m topScreen) scrollBy(by int) topScreen {
 	m.firstRow = max(min(m.firstRow+by, m.countRows()-m.countVisibleRows()), 0)
 	return m
 }
 
-// View is part of tea.Model.
+// View implements tea.Model.
 func (m topScreen) View() tea.View {
 	v := tea.NewView(m.render())
 	v.AltScreen = true
@@ -191,10 +190,10 @@ func (m topScreen) View() tea.View {
 	return v
 }
 
-// keys are what the last line says, the weightiest first.
+// keysText is the last line. The most important keys come first, because narrow windows cut it.
 const keysText = "q quit  tab view  s sort  r reverse  o containers  space pause  ↑↓ scroll  ? keys"
 
-// helpText is what ? shows.
+// helpText is the page for the key "?".
 const helpText = `tab, 1 2 3      nodes, services, tasks
 s, S            the next order, the one before
 c m d n         by cpu, memory, disk, name
@@ -204,7 +203,7 @@ space           pause, go on
 ↑ ↓ PgUp PgDn   scroll; Home and End go to the first and last
 q, Esc, Ctrl-C  quit`
 
-// render returns the screen as text: as many lines as the window has at the most, none longer than it.
+// render returns the screen as text that fits into the window.
 func (m topScreen) render() string {
 	if m.width <= 0 || m.height <= 0 {
 		return ""
@@ -243,7 +242,7 @@ func (m topScreen) render() string {
 	return strings.Join(lines, "\n")
 }
 
-// headline says what is seen.
+// headline names the view.
 func (m topScreen) headline() string {
 	switch {
 	case m.readAt.IsZero() && m.fault != "":
@@ -256,7 +255,7 @@ func (m topScreen) headline() string {
 	return m.usage.headline()
 }
 
-// state says how the screen is ordered, or that the server is lost and since when.
+// statusText tells the sort order, or since when no server answers.
 func (m topScreen) statusText(paint func(text, color string) string) string {
 	if m.fault != "" {
 		text := m.fault
@@ -280,12 +279,12 @@ func (m topScreen) statusText(paint func(text, color string) string) string {
 	return clip(text, m.width)
 }
 
-// table returns the titles and the rows that there is room for.
+// table returns the titles and the rows that fit.
 func (m topScreen) table(color bool) []string {
-	look := m.usage
-	look.nodes, look.tasks, look.owners = slices.Clone(look.nodes), slices.Clone(look.tasks), slices.Clone(look.owners)
-	look.sort(m.options.sortBy, m.ascending)
-	t := usageTable(m.sess, look, m.options.containers)
+	use := m.usage
+	use.nodes, use.tasks, use.owners = slices.Clone(use.nodes), slices.Clone(use.tasks), slices.Clone(use.owners)
+	use.sort(m.options.sortBy, m.ascending)
+	t := usageTable(m.sess, use, m.options.containers)
 	wide := m.sess.Format == output.OutputWide
 	t = t.Fit(m.width, 3, wide)
 	text := strings.TrimSuffix(t.Render(output.Layout{Wide: wide, Color: color}), "\n")
@@ -295,14 +294,14 @@ func (m topScreen) table(color bool) []string {
 			all[i] = clip(stripColors(all[i]), m.width)
 		}
 	}
-	if color { // the titles stand out
+	if color { // titles stand out
 		all[0] = output.Colored(all[0]+strings.Repeat(" ", max(m.width-utf8.RuneCountInString(all[0]), 0)), "7")
 	}
 	rows := all[1:]
 	return append(all[:1:1], rows[min(m.firstRow, len(rows)):min(m.firstRow+m.countVisibleRows(), len(rows))]...)
 }
 
-// stripped takes the colours out of a line.
+// stripColors removes escape sequences from a line.
 func stripColors(line string) string {
 	var b strings.Builder
 	for rest := line; ; {
@@ -315,7 +314,7 @@ func stripColors(line string) string {
 	}
 }
 
-// clip shortens a line to a width, however small.
+// clip shortens a line to a width, which may be small.
 func clip(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text

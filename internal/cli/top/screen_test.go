@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// screenOf returns a screen of a size that has looked at some tasks and nodes.
+// newTestScreen returns a screen with some tasks and nodes.
 func newTestScreen(t *testing.T, tasks []api.TaskView, width, height int) topScreen {
 	t.Helper()
 	a := session.New(nil, io.Discard, io.Discard)
@@ -26,21 +26,21 @@ func newTestScreen(t *testing.T, tasks []api.TaskView, width, height int) topScr
 	a.Now = func() time.Time { return now }
 	m := topScreen{sess: a, options: topOptions{view: topTasks, sortBy: "cpu", interval: 2 * time.Second}}
 	m.read = func(o topOptions) (topUsage, error) {
-		look := topUsage{view: o.view, tasks: tasks}
+		use := topUsage{view: o.view, tasks: tasks}
 		switch o.view {
 		case topServices:
-			look.owners, look.tasks = sumByOwner(tasks), nil
+			use.owners, use.tasks = sumByOwner(tasks), nil
 		case topNodes:
-			look.tasks, look.nodes = nil,
+			use.tasks, use.nodes = nil,
 				[]api.NodeView{{Name: "n1", State: cluster.NodeReady, Tasks: 1, Total: cluster.Demand{CPU: 4000}}}
 		}
-		return look, nil
+		return use, nil
 	}
 	m, _ = sendMessage(t, m, tea.WindowSizeMsg{Width: width, Height: height})
 	return sendUsage(t, m, m.readNext())
 }
 
-// told gives a screen a message.
+// sendMessage sends a message to a screen.
 func sendMessage(t *testing.T, m topScreen, msg tea.Msg) (topScreen, tea.Cmd) {
 	t.Helper()
 	next, cmd := m.Update(msg)
@@ -51,7 +51,7 @@ func sendMessage(t *testing.T, m topScreen, msg tea.Msg) (topScreen, tea.Cmd) {
 	return screen, cmd
 }
 
-// answered gives a screen the answer to a look.
+// sendUsage sends the result of a read to a screen.
 func sendUsage(t *testing.T, m topScreen, cmd tea.Cmd) topScreen {
 	t.Helper()
 	if cmd == nil {
@@ -61,7 +61,7 @@ func sendUsage(t *testing.T, m topScreen, cmd tea.Cmd) topScreen {
 	return m
 }
 
-// press gives a screen keys, and the answers to what it asks then.
+// pressKeys sends keys to a screen, and the results of the reads that they cause.
 func pressKeys(t *testing.T, m topScreen, keys ...string) topScreen {
 	t.Helper()
 	codes := map[string]tea.KeyPressMsg{
@@ -154,8 +154,8 @@ q quit  tab view  s sort  r reverse  o containers  space pa…
 	}
 }
 
-// What was seen last stays on the screen while no server answers, with its age, and an answer that comes too late for
-// its view is not shown.
+// TestTopScreenWithoutServer checks that the last usage stays while no server answers, with its age. A late result for
+// another view is dropped.
 func TestTopScreenWithoutServer(t *testing.T) {
 	m := newTestScreen(t, clitest.BusyTasks(), 100, 12)
 	works := m.read
@@ -174,7 +174,7 @@ func TestTopScreenWithoutServer(t *testing.T) {
 	}
 	m.read = works
 	if m, cmd = sendMessage(t, m, readDue{m.readNumber}); cmd == nil {
-		t.Fatal("it does not look again")
+		t.Fatal("the screen does not read again")
 	}
 	late := cmd()
 	m = sendUsage(t, m, cmd)

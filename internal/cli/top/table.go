@@ -16,24 +16,24 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// ownerUse is what the tasks of one service or job use together.
+// ownerUsage is the total usage of the tasks of one service or job.
 type ownerUsage struct {
 	cluster.OwnerRef
 	Tasks int `json:"tasks"`
-	// Measured is how many of them somebody measured: of the others nothing is in the sums.
+	// Measured counts the tasks with a measurement. The sums only include these.
 	Measured int `json:"measured"`
-	// Detailed is the same for the rates.
+	// Detailed counts the tasks with measured rates.
 	Detailed int              `json:"detailed"`
 	CPU      cluster.MilliCPU `json:"cpu"`
 	Memory   cluster.Bytes    `json:"memory"`
-	// Most is the memory of the one that uses the most.
+	// MaxMemory is the memory of the task that uses the most.
 	MaxMemory cluster.Bytes `json:"most_memory"`
-	// Requests is how many a second they answer, where they are counted.
+	// Requests is the number of requests per second, if they are counted.
 	Requests float64 `json:"requests"`
 	cluster.Rates
 }
 
-// owners sums tasks by their owner, ordered by its name.
+// sumByOwner sums the usage of tasks by owner, sorted by name.
 func sumByOwner(tasks []api.TaskView) (all []ownerUsage) {
 	byOwner := map[cluster.OwnerRef]int{}
 	for i := range tasks {
@@ -68,7 +68,7 @@ func sumByOwner(tasks []api.TaskView) (all []ownerUsage) {
 	return all
 }
 
-// sort orders what was found by an order of its view, the most first, or the least.
+// sort sorts the rows in an order of the view, descending or ascending.
 func (l topUsage) sort(by string, least bool) {
 	switch l.view {
 	case topNodes:
@@ -93,7 +93,7 @@ func (l topUsage) sort(by string, least bool) {
 	}
 }
 
-// sortBy orders by an amount, the most first unless least says otherwise, and what is equal by its name.
+// sortByAmount sorts by an amount, descending unless least is set, and then by name.
 func sortByAmount[T any](all []T, least bool, amount func(T) float64, name func(T) string) {
 	slices.SortStableFunc(all, func(x, y T) int {
 		c := cmp.Or(cmp.Compare(amount(y), amount(x)), cmp.Compare(name(x), name(y)))
@@ -104,7 +104,7 @@ func sortByAmount[T any](all []T, least bool, amount func(T) float64, name func(
 	})
 }
 
-// amount is what tasks are ordered by; of an order by name all are equal.
+// sortAmount returns the amount that tasks are sorted by. For the order by name it is always 0.
 func sortAmount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, requests float64, tasks int,
 	r cluster.Rates,
 ) float64 {
@@ -140,7 +140,7 @@ func sortAmount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, r
 	return 0
 }
 
-// headline says in a line what the view shows.
+// headline summarizes the view in one line.
 func (l topUsage) headline() string {
 	if l.view == topNodes {
 		return tables.NodesText(l.nodes)
@@ -166,7 +166,7 @@ func (l topUsage) headline() string {
 	return fmt.Sprintf("%s: %s CPUs, %s memory in use", what, output.CPUs(cpu), memory)
 }
 
-// topTableOf shows what was found, in the order that it has; the columns stand in the order of their weight.
+// usageTable returns the table of a usage in its order. The most important columns come first.
 func usageTable(sess *session.Session, l topUsage, containers bool) output.Table {
 	switch l.view {
 	case topNodes:
@@ -177,7 +177,7 @@ func usageTable(sess *session.Session, l topUsage, containers bool) output.Table
 	return taskUseTable(l.tasks, containers)
 }
 
-// rateTitles are the columns of rates.
+// rateTitles are the titles of the rate columns.
 func rateTitles() []string {
 	return []string{
 		"THROTTLED>", "NET IN/S>", "NET OUT/S>", "READ/S>", "WRITE/S>", "CPU STALL>", "MEM STALL>",
@@ -185,7 +185,7 @@ func rateTitles() []string {
 	}
 }
 
-// rateCells shows rates; known is false where nothing was told of any.
+// rateCells formats rates. Without known rates the cells are "-".
 func rateCells(r cluster.Rates, known bool) []string {
 	cells := slices.Repeat([]string{"-"}, len(rateTitles()))
 	if !known {
@@ -210,7 +210,7 @@ func rateCells(r cluster.Rates, known bool) []string {
 
 func formatWhole(f float64) string { return strconv.Itoa(int(math.Round(f))) }
 
-// taskUseTable shows what tasks use, and of those with several containers each one, if that is wanted.
+// taskUseTable returns the table of tasks. With containers it has a row for each container of a task with several.
 func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 	t := output.Table{
 		StateColumn: 1,
@@ -251,7 +251,7 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 	return t
 }
 
-// ownerTable shows what services and jobs use.
+// ownerTable returns the table of services and jobs.
 func ownerTable(all []ownerUsage) output.Table {
 	t := output.Table{Titles: append([]string{"SERVICE OR JOB", "TASKS>", "CPU>", "MEMORY>", "MOST BY ONE>", "REQ/S>"},
 		rateTitles()...)}

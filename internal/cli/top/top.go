@@ -28,7 +28,7 @@ const (
 
 func topViews() []string { return []string{topNodes, topServices, topTasks} }
 
-// topOrders returns what a view can be ordered by.
+// topOrders returns the sort orders of a view.
 func topOrders(view string) []string {
 	switch view {
 	case topNodes:
@@ -39,11 +39,11 @@ func topOrders(view string) []string {
 	return []string{"cpu", "memory", "throttled", "network", "disk", "stall", "growth", "requests", "name"}
 }
 
-// topOptions is what `berth top` shows, how often and in which order.
+// topOptions are the arguments and flags of `berth top`.
 type topOptions struct {
 	view, sortBy string
 	interval     time.Duration
-	times        int // 0 is without end
+	times        int // 0 for no limit
 	filter       client.TaskFilter
 	containers   bool
 }
@@ -99,9 +99,9 @@ func NewNodeTopCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// topFlags adds the flags of every view.
+// topFlags adds the flags that all views share.
 func topFlags(cmd *cobra.Command, o *topOptions, view string) {
-	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how often to look")
+	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how often to read the usage")
 	cmd.Flags().IntVarP(&o.times, "times", "n", 0,
 		"print so many looks, and end; default a live screen on a terminal, else 1")
 	what := alternatives(topOrders(view))
@@ -148,29 +148,29 @@ func runTop(sess *session.Session, cmd *cobra.Command, o topOptions) error {
 	return printTop(cmd.Context(), sess, c, o)
 }
 
-// screen reports whether a live screen can be shown.
+// canShowScreen reports whether standard output can show a live screen.
 func canShowScreen(sess *session.Session) bool {
 	return output.TerminalWidth(sess.Stdout) > 0 && sess.Env("TERM") != "dumb" && !sess.WantsData()
 }
 
-// printTop looks and prints, so often.
+// printTop prints the usage a number of times.
 func printTop(ctx context.Context, sess *session.Session, c *client.Client, o topOptions) error {
 	for n := 1; ; n++ {
-		look, err := o.readUsage(ctx, c)
+		use, err := o.readUsage(ctx, c)
 		if err != nil {
 			return fetch.IgnoreCanceled(err)
 		}
-		look.sort(o.sortBy, false)
+		use.sort(o.sortBy, false)
 		switch {
 		case sess.WantsData():
-			if err := sess.PrintData(look.data()); err != nil {
+			if err := sess.PrintData(use.data()); err != nil {
 				return err
 			}
-		case look.emptyText() != "":
-			sess.Messagef("%s", look.emptyText())
+		case use.emptyText() != "":
+			sess.Messagef("%s", use.emptyText())
 		default:
-			sess.Printf("%s", look.headline())
-			if err := sess.PrintTable(usageTable(sess, look, o.containers)); err != nil {
+			sess.Printf("%s", use.headline())
+			if err := sess.PrintTable(usageTable(sess, use, o.containers)); err != nil {
 				return err
 			}
 		}
@@ -185,7 +185,7 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 	}
 }
 
-// topLook is what one look found, for one view.
+// topUsage is the content of one view.
 type topUsage struct {
 	view   string
 	nodes  []api.NodeView
@@ -193,26 +193,26 @@ type topUsage struct {
 	owners []ownerUsage
 }
 
-// look asks the server for what a view shows.
+// readUsage reads the content of the view.
 func (o topOptions) readUsage(ctx context.Context, c *client.Client) (topUsage, error) {
-	look := topUsage{view: o.view}
+	use := topUsage{view: o.view}
 	var err error
 	if o.view == topNodes {
-		look.nodes, err = session.ListNodes(ctx, c)
-		return look, err
+		use.nodes, err = session.ListNodes(ctx, c)
+		return use, err
 	}
 	tasks, err := session.ListTasks(ctx, c, o.filter)
-	// What runs, and what still uses something.
-	look.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool {
+	// Keep running tasks, and ended ones that still use resources.
+	use.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool {
 		return t.Used == nil && t.State != cluster.StateRunning
 	})
 	if o.view == topServices {
-		look.owners, look.tasks = sumByOwner(look.tasks), nil
+		use.owners, use.tasks = sumByOwner(use.tasks), nil
 	}
-	return look, err
+	return use, err
 }
 
-// data is what programs are given.
+// data returns the value for programs.
 func (l topUsage) data() any {
 	switch l.view {
 	case topNodes:
@@ -223,7 +223,7 @@ func (l topUsage) data() any {
 	return output.EmptyIfNil(l.tasks)
 }
 
-// empty says that there is nothing to show.
+// emptyText returns the message for an empty view, or "".
 func (l topUsage) emptyText() string {
 	switch {
 	case l.view == topNodes && len(l.nodes) == 0:
@@ -234,7 +234,7 @@ func (l topUsage) emptyText() string {
 	return ""
 }
 
-// lostServer says in a line that the server does not answer.
+// faultText describes a failed read in one line.
 func faultText(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if errors.Is(err, client.ErrUnreachable) {
