@@ -13,18 +13,18 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Bounds of what is shown of tasks that are being prepared: how often it is asked for, how many tasks are read, and how
-// many nodes named.
+// Bounds of the progress text for preparing tasks: the interval between reads, the number of tasks read, and the number
+// of nodes named.
 const (
 	preparingInterval = 2 * time.Second
 	maxPreparingTasks = 100
 	maxPreparingNodes = 3
 )
 
-// lookAtPreparing adds to the target's line what its tasks that are being prepared do on their nodes: how far a pull
-// is, and what it waits for. It is there for people, so a server that does not answer is no fault.
+// readPreparing appends the progress of preparing tasks to the target's line, such as image pulls. The text is
+// optional, so errors are ignored.
 func (t *Target) readPreparing(ctx context.Context, c *client.Client, now time.Time) {
-	t.Line = strings.TrimSuffix(t.Line, t.preparingSuffix) // where it was not made anew
+	t.Line = strings.TrimSuffix(t.Line, t.preparingSuffix) // the line may be that of an earlier read
 	t.preparingSuffix = ""
 	if t.done {
 		return
@@ -47,7 +47,7 @@ func (t *Target) readPreparing(ctx context.Context, c *client.Client, now time.T
 	}
 }
 
-// preparing returns in one line what tasks that are being prepared do, by their nodes.
+// preparingText describes in one line what preparing tasks wait for, by node.
 func preparingText(tasks []api.TaskView) string {
 	by := map[string]string{}
 	for i := range tasks {

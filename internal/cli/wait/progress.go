@@ -10,27 +10,27 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// progress shows on standard error how the targets of run come along: on a terminal in place, elsewhere
-// a line for each change.
+// Progress shows the state of targets on standard error. A terminal is updated in place. Elsewhere each change is a
+// line.
 type Progress struct {
 	sess    *session.Session
 	targets []*Target
-	width   int // of the terminal, 0 without one
+	width   int // columns of the terminal, or 0 without one
 	label   int // width of the longest name
-	drawn   int // lines that stand on the terminal
+	drawn   int // lines on the terminal
 	printed map[*Target]printedLine
 }
 
-// telling is what was last told of a target.
+// printedLine is the last printed line of a target.
 type printedLine struct {
 	brief, line string
 	at          time.Time
 }
 
-// retell is how often a change of words alone is worth a line.
+// minReprintInterval is the minimum interval between lines that differ in their message only.
 const minReprintInterval = 10 * time.Second
 
-// NewProgress returns the progress of the targets on the session's standard error.
+// NewProgress returns the progress of targets on the session's standard error.
 func NewProgress(sess *session.Session, targets []*Target) *Progress {
 	p := &Progress{sess: sess, targets: targets, printed: map[*Target]printedLine{}}
 	if sess.Env("TERM") != "dumb" {
@@ -42,7 +42,7 @@ func NewProgress(sess *session.Session, targets []*Target) *Progress {
 	return p
 }
 
-// Show shows what changed since it was last called.
+// Show prints the changes since the last call.
 func (p *Progress) Show() {
 	if p.width == 0 {
 		for _, t := range p.targets {
@@ -55,7 +55,7 @@ func (p *Progress) Show() {
 		}
 		return
 	}
-	const most = 20 // lines; what needs attention is shown before what is done
+	const most = 20 // lines; unfinished targets come first
 	var lines []string
 	for _, done := range []bool{false, true} {
 		for _, t := range p.targets {
@@ -73,21 +73,21 @@ func (p *Progress) Show() {
 	fmt.Fprint(p.sess.Stderr, b.String())
 }
 
-// Note tells something in between.
+// Note prints a message between two updates.
 func (p *Progress) Note(text string) {
 	var b strings.Builder
 	p.erase(&b)
 	fmt.Fprintf(p.sess.Stderr, "%sberth: %s\n", b.String(), text)
 }
 
-// End leaves a terminal without the lines that are drawn: the report follows.
+// End removes the lines from a terminal, before a report.
 func (p *Progress) End() {
 	var b strings.Builder
 	p.erase(&b)
 	fmt.Fprint(p.sess.Stderr, b.String())
 }
 
-// erase moves up over the lines that are drawn and clears them.
+// erase moves the cursor up over the lines and clears them.
 func (p *Progress) erase(b *strings.Builder) {
 	if p.drawn > 0 {
 		fmt.Fprintf(b, "\x1b[%dA\x1b[J", p.drawn)

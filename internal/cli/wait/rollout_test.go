@@ -42,8 +42,8 @@ func TestHealthyOf(t *testing.T) {
 	}
 }
 
-// TestRollingIsLeftToItsDeadlines asks who gives a rollout up: the control plane where there is something to go back
-// to, the one who waits otherwise, or when the control plane is long overdue.
+// TestRollingIsLeftToItsDeadlines checks who gives up a rollout. With an older version it is the control plane, unless
+// that is long overdue. Otherwise it is the client.
 func TestRollingIsLeftToItsDeadlines(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	view := func(deadline time.Duration, state cluster.RolloutState, older bool) *api.RolloutView {

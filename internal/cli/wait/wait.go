@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// What may be waited for.
+// States to wait for.
 const (
 	untilHealthy = "healthy"
 	untilDone    = "done"
@@ -28,7 +28,7 @@ const (
 	untilGone    = "gone"
 )
 
-// waitable says for which kinds something may be waited for.
+// kindsFor returns the kinds of objects that have the state.
 func kindsFor(until string) []string {
 	switch until {
 	case untilHealthy:
@@ -88,7 +88,7 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// awaited reads the arguments of a wait. All faults are told at once.
+// parseTargets parses the arguments of a wait. The error lists all faults.
 func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTarget, error) {
 	var targets []*objectTarget
 	var faults []string
@@ -130,17 +130,17 @@ func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTar
 	return targets, nil
 }
 
-// waitTarget is an object that is waited for. The target in it is what progress shows.
+// objectTarget is an object to wait for. Progress shows its Target.
 type objectTarget struct {
 	*Target
 	until   string
-	existed bool // it existed once
-	// trouble, unless nil, is known without asking the server for the troubles of the object.
+	existed bool // a read found it
+	// trouble, unless nil, replaces the troubles from the server.
 	trouble *api.Trouble
-	id      cluster.TaskID // the whole id of a task
+	id      cluster.TaskID // the complete id of a task
 }
 
-// waitResult is what a wait tells programs of an object.
+// waitResult is the result for one object, for programs.
 type waitResult struct {
 	Object string `json:"object"`
 	For    string `json:"for"`
@@ -150,7 +150,7 @@ type waitResult struct {
 	Next   string `json:"next,omitempty"`
 }
 
-// await waits until each target is in its state or can never be, and prints why the others are not.
+// waitFor waits until each target reaches its state or cannot reach it. It prints the results.
 func waitFor(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget,
 	timeout time.Duration,
 ) error {
@@ -184,7 +184,7 @@ func waitFor(ctx context.Context, sess *session.Session, c *client.Client, targe
 	return printResults(ctx, sess, c, targets)
 }
 
-// lookAtTargets looks at those that are open and reports whether any still is.
+// readTargets reads the open targets and reports whether any is still open.
 func readTargets(ctx context.Context, c *client.Client, targets []*objectTarget, now time.Time) (open bool, err error) {
 	for _, t := range targets {
 		if t.done {
@@ -198,7 +198,8 @@ func readTargets(ctx context.Context, c *client.Client, targets []*objectTarget,
 	return open, err
 }
 
-// look reads the object once. What is not there is gone; for anything else it is a fault, unless it was there before.
+// read reads the object once. A missing object is gone. For other states that is an error, unless an earlier read found
+// the object.
 func (t *objectTarget) read(ctx context.Context, c *client.Client, now time.Time) error {
 	err := t.readObject(ctx, c, now)
 	if client.StatusOf(err) != http.StatusNotFound && !errors.Is(err, session.ErrUnknown) {
@@ -241,7 +242,7 @@ func (t *objectTarget) readObject(ctx context.Context, c *client.Client, now tim
 	return err
 }
 
-// set notes how the object is, in a word and a sentence.
+// setLine sets the state and the message that progress shows.
 func (t *objectTarget) setLine(state, message string) {
 	t.Brief, t.Line = state, state
 	if message != "" {
@@ -249,7 +250,7 @@ func (t *objectTarget) setLine(state, message string) {
 	}
 }
 
-// first finds an object by its name where nothing is known of it yet, and then looks at that one.
+// findOrRead calls find while the object is unknown, and read afterwards.
 func findOrRead[T any](known *T, find, look func() (T, error)) (T, error) {
 	if known == nil {
 		return find()
@@ -373,7 +374,7 @@ func (t *objectTarget) readNode(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// reportWait says how it ended: for people on standard error, for programs as a list.
+// printResults prints the results: messages on standard error, or a list for programs.
 func printResults(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget) error {
 	failed := 0
 	results := make([]waitResult, len(targets))
@@ -421,7 +422,7 @@ func printResults(ctx context.Context, sess *session.Session, c *client.Client, 
 	}
 }
 
-// troubleOf returns why a target is not as it should be, and what to do next.
+// troubleOf returns why a target did not reach its state, and the next step.
 func troubleOf(ctx context.Context, c *client.Client, t *objectTarget) (api.Trouble, error) {
 	found := t.trouble
 	if found == nil && t.existed && t.Line != "gone" {

@@ -15,23 +15,24 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Limits of a wait without --timeout: a service that makes no progress for progressTimeout is given up, and a service
-// that the server calls failing for failingTimeout.
+// Limits of a wait without --timeout. progressTimeout ends the wait for a service without progress. failingTimeout ends
+// it for a service that the server reports as failing.
 const (
 	progressTimeout = 5 * time.Minute
 	failingTimeout  = 20 * time.Second
 )
 
-// Waiter waits until services and jobs are as they were asked to be.
+// Waiter waits until services and jobs reach their wanted state.
 type Waiter struct {
 	*session.Session
 	Client  *client.Client
 	Targets []*Target
-	// Timeout ends the wait; 0 is never.
+	// Timeout ends the wait; 0 is no limit.
 	Timeout time.Duration
 }
 
-// Await waits for the targets and reports their states. After an interruption it prints what goes on without the wait.
+// Await waits for the targets and prints the results. After an interruption it prints the text goesOn, which says what
+// continues.
 func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 	if err := w.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -42,7 +43,7 @@ func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 	return w.printReport(ctx)
 }
 
-// Wait returns once all targets are done, one way or the other.
+// Wait returns once all targets are done, with success or without.
 func (w *Waiter) Wait(ctx context.Context) error {
 	began := w.Now()
 	names := make([]session.Name, len(w.Targets))
@@ -67,7 +68,7 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	return loop.Run(ctx)
 }
 
-// finished reports whether there is nothing left to wait for, and gives up what took too long.
+// isFinished reports whether all targets are done. It gives up targets that exceed a limit.
 func (w *Waiter) isFinished(began time.Time) bool {
 	all := true
 	for _, t := range w.Targets {
@@ -77,7 +78,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
 			t.giveUp(fmt.Sprintf("not well after %v", w.Timeout))
-		case t.isRolling(now): // the control plane keeps its deadlines
+		case t.isRolling(now): // the control plane enforces the deadlines
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.ProgressAt) >= progressTimeout:
 			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
@@ -90,7 +91,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 	return all
 }
 
-// look reads every target that is not done.
+// readTargets reads every target that is not done.
 func (w *Waiter) readTargets(ctx context.Context) error {
 	for _, t := range w.Targets {
 		if t.done {
@@ -118,7 +119,7 @@ func (w *Waiter) readTargets(ctx context.Context) error {
 	return nil
 }
 
-// report prints how the targets are, and why those that are not well are not.
+// printReport prints the targets, and explains those that failed.
 func (w *Waiter) printReport(ctx context.Context) error {
 	if err := w.printTargets(); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (w *Waiter) printReport(ctx context.Context) error {
 	}
 }
 
-// Explain prints why a target is not well.
+// Explain prints why a target failed.
 func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	w.Messagef("")
 	w.Messagef("%s: %s", t.Name, t.Failure)
@@ -163,7 +164,7 @@ func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 		lines = trouble.ReadTail(ctx, w.Client, tr.Task)
 		trouble.PrintLines(w.Stderr, tr.Task, lines)
 	}
-	if len(lines) == 0 && t.hasFailedRollout() { // the task is gone, with its output
+	if len(lines) == 0 && t.hasFailedRollout() { // the task and its output are deleted
 		lines = t.tail
 		trouble.PrintLines(w.Stderr, t.tailTask, lines)
 	}

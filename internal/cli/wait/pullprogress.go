@@ -8,22 +8,22 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// mostLeft is how many nodes are named that were not done when somebody stopped waiting.
+// maxListedNodes bounds the unfinished nodes in the message after an interruption.
 const maxListedNodes = 10
 
-// pullBoard shows on standard error how nodes pull images: on a terminal a line for each in place, elsewhere a line for
-// each change, and how much has come every few seconds.
+// PullProgress shows on standard error how nodes pull images. A terminal has one line for each node. Elsewhere each
+// change is a line, and byte counts follow at an interval.
 type PullProgress struct {
 	*Progress
 	targetsByNode map[string]*Target
 }
 
-// NewPullBoard returns a board without pulls.
+// NewPullProgress returns a progress without nodes.
 func NewPullProgress(sess *session.Session) *PullProgress {
 	return &PullProgress{NewProgress(sess, nil), map[string]*Target{}}
 }
 
-// Take takes in what a node does.
+// Update shows the state of a node's pull.
 func (b *PullProgress) Update(n api.ImagePullNews) {
 	t := b.targetsByNode[n.Node]
 	if t == nil {
@@ -37,12 +37,12 @@ func (b *PullProgress) Update(n api.ImagePullNews) {
 	}
 	t.Brief = t.Line
 	if what, _, counts := strings.Cut(t.Line, ": "); counts && strings.Contains(t.Line, " layers, ") {
-		t.Brief = what // that more has come is told less often than that something else goes on
+		t.Brief = what // a change of the byte count alone is printed less often
 	}
 	b.Show()
 }
 
-// ReportLeft tells what goes on once nobody waits any more.
+// PrintUnfinished prints the unfinished nodes after an interruption.
 func (b *PullProgress) PrintUnfinished() {
 	var left []*Target
 	for _, t := range b.targets {
