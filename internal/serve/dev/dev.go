@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/serve/server"
 )
 
-// Run runs the server and the agent until the context ends. It prints the address on stdout once they serve, and on
-// stderr how many tasks go on without them.
+// Run runs the server and the agent until the context ends. It prints the address on stdout once both serve. At the end
+// it prints on stderr how many tasks keep running.
 func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io.Writer) error {
 	forget, err := s.WriteAddressFile()
 	if err != nil {
@@ -25,13 +25,13 @@ func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io
 	group.Go(func() error { return s.Run(within) })
 	group.Go(func() error {
 		if s.WaitReady(within) != nil {
-			return nil //nolint:nilerr // run says why the server ended
+			return nil //nolint:nilerr // Run of the server reports why it ended
 		}
 		return node.Run(within, n)
 	})
 	group.Go(func() error {
 		if s.WaitReady(within) != nil || s.WaitNodeReady(within, n.Name) != nil {
-			return nil //nolint:nilerr // the same
+			return nil //nolint:nilerr // Run of the server reports why it ended
 		}
 		fmt.Fprintf(stdout, "berth: ready at %s\n", server.PreferredURL(s.Listeners))
 		return nil
