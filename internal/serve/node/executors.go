@@ -21,32 +21,32 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// stopTime is how long `berth dev` and `berth agent` wait at their end for what they started.
+// stopTimeout bounds the time to stop what `berth dev` or `berth agent` started.
 const stopTimeout = 10 * time.Second
 
-// Values of --executor beside the name of the process executor.
+// Values of --executor in addition to the name of the process executor.
 const (
 	ExecutorAuto       = "auto"
 	ExecutorContainerd = "containerd"
 )
 
-// ExecutorConfig says which executors a node has.
+// ExecutorConfig selects the executors of a node.
 type ExecutorConfig struct {
 	Kind       string        // auto, containerd or process
-	Socket     string        // of a containerd that runs already
+	Socket     string        // of a containerd that is already running
 	LoginsFile string        // file with the logins of registries
-	MaxPulls   int           // images that are pulled at a time; 0 is the executor's own default
-	CDI        []string      // folders with specifications of devices; none for the usual ones
-	MaxStarts  int           // containers that are created at a time, and started; 0 is the executor's own default
-	User       string        // of plain programs that name none
-	Isolation  string        // isolation of plain programs that name none
-	Egress     egress.Policy // for pulls of images
+	MaxPulls   int           // maximum number of concurrent image pulls; 0 for the executor's default
+	CDI        []string      // directories of device specifications; none for the usual ones
+	MaxStarts  int           // maximum concurrent container creations, and starts; 0 for the executor's default
+	User       string        // default user of programs without an image
+	Isolation  string        // default isolation of programs without an image
+	Egress     egress.Policy // for image pulls
 	DataDir    string
 	Log        *slog.Logger
-	Notices    io.Writer // told in one line what the machine lacks; nil for nobody
+	Notices    io.Writer // receives a line about missing requirements; nil for none
 }
 
-// Validate returns what is wrong with the flags.
+// Validate returns the first fault of the configuration.
 func (c *ExecutorConfig) Validate() error {
 	var wrong []error
 	switch c.Kind {
@@ -65,17 +65,17 @@ func (c *ExecutorConfig) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// Executors are the executors of a node, the default first.
+// Executors are the executors of a node. The first one is the default.
 type Executors struct {
 	list       []executor.Executor
-	retired    []executor.Executor // what an earlier agent of the node began with them goes on
+	retired    []executor.Executor // continue containers that an earlier agent started with them
 	containerd *containerd.Executor
-	daemon     *containerd.Daemon // nil unless it is Berth's own
-	// logins returns what a registry wants; nil for nothing.
+	daemon     *containerd.Daemon // nil unless Berth started containerd itself
+	// logins returns the login for a registry; nil without logins.
 	logins func(registry string) (user, secret string)
 }
 
-// OpenExecutors makes the executors that the machine can have, and says in one line what it lacks.
+// OpenExecutors opens the executors that the machine supports, and prints a line about missing requirements.
 func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 	return e, nil
 }
 
-// openProcess returns the executor of plain programs where it is enabled; elsewhere it only keeps what it began before.
+// openProcess returns the process executor if it is enabled. Otherwise it only continues existing processes.
 func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]executor.Executor, error) {
 	x, err := process.New(process.Config{
 		Dir: filepath.Join(c.DataDir, "process"), User: c.User, Isolation: cluster.Isolation(c.Isolation),
@@ -140,7 +140,7 @@ func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]execut
 	return []executor.Executor{x}, nil
 }
 
-// lacks returns what the machine would need for containerd.
+// missingRequirements returns what the machine lacks for containerd.
 func (c *ExecutorConfig) missingRequirements() []string {
 	var lacks []string
 	if os.Geteuid() != 0 {
@@ -183,7 +183,7 @@ func (e *Executors) openContainerd(ctx context.Context, c ExecutorConfig) error 
 	return nil
 }
 
-// Close lets go of the executors. Containers, and what they need, go on.
+// Close releases the executors. Containers continue.
 func (e *Executors) Close() error {
 	if e.containerd == nil {
 		return nil
@@ -191,7 +191,7 @@ func (e *Executors) Close() error {
 	return e.containerd.Close()
 }
 
-// stop ends what Berth started for containers, once there are none.
+// stopDaemon stops containerd if Berth started it and no containers are left.
 func (e *Executors) stopDaemon(ctx context.Context) error {
 	if e.containerd == nil {
 		return nil
@@ -203,7 +203,7 @@ func (e *Executors) stopDaemon(ctx context.Context) error {
 	return err
 }
 
-// Idle reports whether no executor holds a container. It works after ctx has ended.
+// Idle reports whether no executor has a container. It works after the end of ctx.
 func (e *Executors) Idle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -215,7 +215,7 @@ func (e *Executors) Idle(ctx context.Context) bool {
 	return true
 }
 
-// StopAll is stop within stopTime, also after ctx has ended.
+// StopAll calls stopDaemon with stopTimeout, also after the end of ctx.
 func (e *Executors) StopAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
