@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// lastStore returns whether the store ran elsewhere at the last start, and where; nil where it is not known yet.
+// readLastStore returns whether the store of the last start ran elsewhere, and its location. The location is nil if it
+// is not known.
 func (s *Server) readLastStore() (elsewhere bool, at *datadir.ExternalStore, err error) {
 	if s.settings != nil {
 		return s.settings.External, s.settings.Store, nil
@@ -20,10 +21,9 @@ func (s *Server) readLastStore() (elsewhere bool, at *datadir.ExternalStore, err
 	return at != nil, at, err
 }
 
-// ChooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what the
-// last start left in the data directory. A server of a store that runs elsewhere must never begin one of its own: under
-// the same authority it would lead a control plane beside the others, and one that only serves its own machine would
-// know nothing of what runs there.
+// ChooseStore decides between the server's own store and an external one, by the flags and the record of the last
+// start. A server of an external store must never create its own store. With the same authority it would lead a second
+// control plane. A server for its own machine only would not know the running tasks.
 func (s *Server) ChooseStore() error {
 	c := &s.Config.Store
 	own := filepath.Join(s.Config.DataDir, datadir.StoreDir)
@@ -70,7 +70,7 @@ func (s *Server) ChooseStore() error {
 	return nil
 }
 
-// RememberStore writes down that the store runs elsewhere, and where it was reached.
+// RememberStore records the location of an external store in the data directory.
 func (s *Server) RememberStore() error {
 	now, err := s.Config.Store.External()
 	if err != nil || now == nil {

@@ -23,7 +23,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// OpenIdentity reads the settings and the certificate of a server that others reach; without settings there is neither.
+// OpenIdentity reads the settings and the certificate of a server that other machines reach. Without settings it
+// returns nil.
 func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	if s.settings, err = datadir.ReadSettings(s.Config.DataDir); err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 				Hint: "Do `berth server init` or `berth server join` again.",
 			}
 		}
-		return nil, nil //nolint:nilnil // it serves its own machine alone
+		return nil, nil //nolint:nilnil // the server only serves its own machine
 	}
 	authority, err = pki.OpenAuthority(dir)
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	self := pki.Subject{Role: cluster.RoleServer, Name: s.ID}
 	s.keeper, err = pki.OpenKeeper(pki.KeeperConfig{
 		Dir: dir, Hosts: s.settings.Hosts(), Log: s.Config.Log,
-		Renew: func(_ context.Context, csr []byte) ([]byte, error) { // each server signs for itself
+		Renew: func(_ context.Context, csr []byte) ([]byte, error) { // each server signs its own certificate
 			return authority.Sign(csr, self, s.settings.Hosts(), time.Now())
 		},
 	})
@@ -60,7 +61,7 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	return authority, err
 }
 
-// openVault reads the secrets key, and makes it where there is none.
+// openVault reads the secrets key, and creates it if it is missing.
 func (s *Server) openVault(authority *pki.Authority) (err error) {
 	var shared []byte
 	if authority != nil {
@@ -70,7 +71,7 @@ func (s *Server) openVault(authority *pki.Authority) (err error) {
 	return err
 }
 
-// addresses are those to listen on: where others reach the server, an https one is among them.
+// listenAddresses returns the addresses to listen on. A server that other machines reach has an https address.
 func (s *Server) listenAddresses() []string {
 	list := slices.Clone(s.Config.Listen)
 	if s.settings == nil || slices.ContainsFunc(list, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
@@ -79,11 +80,11 @@ func (s *Server) listenAddresses() []string {
 	return append(list, "https://"+onAllInterfaces(s.settings.API))
 }
 
-// everywhere returns "0.0.0.0:port" for an address, or "[::]:port" for one of IPv6.
+// onAllInterfaces returns "0.0.0.0:port" for an IPv4 address, or "[::]:port" for an IPv6 address.
 func onAllInterfaces(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return address // readSettings has read it
+		return address // ReadSettings has validated it
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.To4() == nil {
 		return net.JoinHostPort("::", u.Port())
@@ -91,7 +92,7 @@ func onAllInterfaces(address string) string {
 	return net.JoinHostPort("0.0.0.0", u.Port())
 }
 
-// openStore opens the server's own store, or connects to one that runs elsewhere.
+// openStore opens the server's own store, or connects to an external one.
 func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	c := s.Config.Store
 	if len(c.Endpoints) > 0 {
@@ -101,7 +102,7 @@ func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 		})
 		return engine, c.addHint(err)
 	}
-	// With others the store serves only once enough of them are there.
+	// A store with several members opens once it has a quorum.
 	if s.settings != nil {
 		late := time.AfterFunc(quorumNoticeDelay, func() {
 			s.Config.Log.Warn("waiting for the other servers: the store needs more than half of them", "server",
@@ -112,8 +113,8 @@ func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	return s.OpenOwnStore(ctx)
 }
 
-// OpenOwnStore opens the server's own store, and begins one only if there never was any: one that is missing was lost,
-// and an empty one in its place would halt a control plane that is well without this server.
+// OpenOwnStore opens the server's own store. It creates a store only for a new server. A missing store was lost, and an
+// empty one in its place could halt a healthy control plane.
 func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	config := s.storeConfig()
 	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade &&
@@ -131,7 +132,7 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	return engine, nil
 }
 
-// lostStore says how to go on where a server's store is missing.
+// missingStoreError tells what to do if a server's store is missing.
 func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
 	hint := "If it was only moved or not mounted, put it back.\n" +
@@ -147,10 +148,10 @@ func (s *Server) missingStoreError(dir string) error {
 			"begun in its place", dir), Hint: hint}
 }
 
-// quorumPatience is how long the store may take to open until that is worth a line.
+// quorumNoticeDelay is the time without a quorum before a log line says so.
 const quorumNoticeDelay = 5 * time.Second
 
-// storeConfig is that of the server's own store.
+// storeConfig returns the configuration of the server's own store.
 func (s *Server) storeConfig() etcd.Config {
 	c := etcd.Config{Dir: filepath.Join(s.Config.DataDir, datadir.StoreDir), Log: s.Config.Log, Name: s.ID}
 	if s.settings == nil {
@@ -163,16 +164,16 @@ func (s *Server) storeConfig() etcd.Config {
 	return c
 }
 
-// carefulEngine refuses what users write where a server of an older build would not understand it. The control plane is
-// not asked: it writes nothing newer than what users have written.
+// versionedEngine refuses writes of users that an older server in the control plane could not read. The control plane
+// itself writes nothing newer than users have written, so it skips the check.
 type versionedEngine struct {
 	*leaderEngine
-	// gathered commits what many requests write at once.
+	// batching commits the writes of many requests together.
 	batching *store.BatchingEngine
 	tables   *store.Tables
 }
 
-// Commit is part of store.Engine. It returns store.ErrReaders as well.
+// Commit implements store.Engine. In addition it returns store.ErrReaders.
 func (e *versionedEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if err := store.CheckReaders(groups, e.tables.Snapshot().Servers()); err != nil {
 		return store.Result{}, err
@@ -180,7 +181,7 @@ func (e *versionedEngine) Commit(ctx context.Context, groups []store.Group) (sto
 	return e.batching.Commit(ctx, groups)
 }
 
-// runTables fills the tables. A store that holds what a newer build wrote ends the server, at its start or later.
+// runTables fills the tables. A record of a newer build ends the server, at its start or later.
 func (s *Server) runTables(ctx context.Context) error {
 	err := s.tables.Run(ctx)
 	if errors.As(err, new(*store.NewerError)) {

@@ -37,41 +37,42 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// Server is the control plane of one process: store, tables, plane, dispatcher, the talk with other servers, and API.
+// Server is a control plane in one process: store, tables, leader loop, dispatcher, connections to other servers, and
+// API.
 type Server struct {
 	Config   Config
 	ID       string
-	settings *datadir.Settings // nil for a server that only serves its own machine
+	settings *datadir.Settings // nil for a server of its own machine only
 	engine   *etcd.Engine
 	tables   *store.Tables
 	plane    *controlplane.Plane
 	dispatch *dispatcher.Dispatcher
 	peers    *peers.Peers
-	keeper   *pki.Keeper // nil like settings
+	keeper   *pki.Keeper // nil without settings
 	audit    *audit.Log
-	tracer   *telemetry.Tracer // nil where no spans are wanted
+	tracer   *telemetry.Tracer // nil if no spans are sent
 	api      *apiserver.Server
 	vault    *secrets.Vault
 	keyring  *keyring.Keyring
-	// parts run beside the plane, the dispatcher and the API.
+	// parts run beside the control plane, the dispatcher and the API.
 	parts     []part
 	Listeners []*apiserver.Listener
 	tokenFile string
 }
 
-// part is something that runs as long as the server does.
+// part is a component that runs as long as the server.
 type part struct {
 	name string
 	run  func(context.Context) error
 }
 
-// Open opens the store and the listeners. What it opened, close closes.
+// Open opens the store and the listeners. Close closes them.
 func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	s = &Server{Config: c, tokenFile: filepath.Join(c.DataDir, "token")}
-	// 1. Who this is.
+	// 1. Read the identity.
 	if s.ID, err = datadir.ServerID(filepath.Join(c.DataDir, datadir.IDFile)); err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err := s.ChooseStore(); err != nil {
 		return nil, err
 	}
-	// 2. Where it is reached.
+	// 2. Open the listeners.
 	for _, address := range s.listenAddresses() {
 		l, err := apiserver.Listen(address, s.keeper)
 		if err != nil {
@@ -97,13 +98,13 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 		}
 		s.Listeners = append(s.Listeners, l)
 	}
-	// 3. Where it tells of itself.
+	// 3. Open the tracer.
 	s.tracer, err = telemetry.OpenTracer(ctx,
 		telemetry.TracerConfig{Endpoint: c.Traces, Instance: s.ID, Version: version.String(), Log: c.Log})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	// 4. The store.
+	// 4. Open the store.
 	if s.engine, err = s.openStore(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -116,7 +117,7 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	return s, nil
 }
 
-// wire connects the parts; nothing runs yet.
+// wire connects the parts. None of them runs yet.
 func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	log, registry := s.Config.Log, prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
@@ -172,7 +173,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	return nil
 }
 
-// apiConfig is what the API server needs, but for what the caller adds.
+// apiConfig returns the configuration of the API server without the fields that the caller adds.
 func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
 		Engine:           &versionedEngine{engine, store.NewGathered(engine), s.tables},
@@ -206,7 +207,7 @@ func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) 
 	}
 }
 
-// wirePeers connects the talk with the other servers.
+// wirePeers connects this server to the others.
 func (s *Server) wirePeers(engine *leaderEngine, registry *prometheus.Registry) {
 	s.peers = peers.New(peers.Config{
 		Server:        s.serverRecord(),
@@ -225,7 +226,7 @@ func (s *Server) wirePeers(engine *leaderEngine, registry *prometheus.Registry) 
 	})
 }
 
-// addParts lists what runs beside the API, the dispatcher and the control plane.
+// addParts lists the parts that run beside the API, the dispatcher and the control plane.
 func (s *Server) addParts() {
 	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run},
 		part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
@@ -238,11 +239,11 @@ func (s *Server) addParts() {
 		part{"the heap", heap.Tend})
 }
 
-// wireBackups has the leader save the store now and then, where that is wanted, and returns what tells how that goes.
+// wireBackups makes the leader take snapshots, if they are enabled. The returned function reports their health.
 func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error, err error) {
 	c := s.Config.Snapshots
 	if c.Every == 0 {
-		return nil, nil //nolint:nilnil // what is not made cannot fail
+		return nil, nil //nolint:nilnil // disabled snapshots cannot fail
 	}
 	backups, err := backup.New(backup.Config{
 		Snapshot: s.engine.Snapshot,
@@ -265,7 +266,7 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 	return backups.Health, nil
 }
 
-// record is what the store holds of this server.
+// serverRecord returns the record of this server in the store.
 func (s *Server) serverRecord() cluster.Server {
 	r := cluster.Server{
 		ID: s.ID, Name: datadir.MachineName(), Member: s.engine.MemberID(), Version: version.String(),
@@ -278,7 +279,7 @@ func (s *Server) serverRecord() cluster.Server {
 	return r
 }
 
-// dialPeer returns a client for another server, with connections of its own.
+// dialPeer returns a client with its own connections for another server.
 func (s *Server) dialPeer(string) (*http.Client, error) {
 	if s.keeper == nil {
 		return nil, errors.New("this server has no certificate: it was not made with `berth server init` or " +
@@ -294,10 +295,10 @@ func (s *Server) dialPeer(string) (*http.Client, error) {
 	}}, nil
 }
 
-// peerTimeout bounds the making of a connection to another server, and how long it may be silent before it is probed.
+// peerTimeout bounds the time to connect to another server, and its silence before a probe.
 const peerTimeout = 3 * time.Second
 
-// reach tells how the talk with the other servers goes.
+// peerReach reports which other servers this one reaches.
 func (s *Server) peerReach() map[string]control.Reach {
 	all := map[string]control.Reach{}
 	now := boottime.Now()
@@ -307,28 +308,28 @@ func (s *Server) peerReach() map[string]control.Reach {
 	return all
 }
 
-// ledEngine is a measured engine that also tells who leads the store, takes its leadership, and has an observer's looks
-// take one round trip (P1.3).
+// leaderEngine is a measured engine that also implements the interfaces of leader election. An observer reads several
+// keys in one round trip (P1.3).
 type leaderEngine struct {
 	*telemetry.Engine
 	own *etcd.Engine
 }
 
-// EngineLeader is part of store.LeaderReporter.
+// EngineLeader implements store.LeaderReporter.
 func (e *leaderEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
 
-// Votes is part of store.Voter.
+// Votes implements store.Voter.
 func (e *leaderEngine) Votes() bool { return e.own.Votes() }
 
-// ReadTogether is part of store.TogetherReader.
+// ReadTogether implements store.TogetherReader.
 func (e *leaderEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
 	return e.own.ReadTogether(ctx, keys...)
 }
 
-// MoveLeader is part of store.LeaderMover.
+// MoveLeader implements store.LeaderMover.
 func (e *leaderEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
 
-// Close closes what openServer opened.
+// Close closes what Open opened.
 func (s *Server) Close() error {
 	var errs []error
 	if s.engine != nil {
@@ -336,8 +337,8 @@ func (s *Server) Close() error {
 	}
 	sending, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.tracer.Close(sending) // spans that nobody takes are of no matter
-	if s.api == nil {           // else Serve has closed them
+	_ = s.tracer.Close(sending) // unsent spans do not matter
+	if s.api == nil {           // otherwise Serve has closed the listeners
 		for _, l := range s.Listeners {
 			errs = append(errs, l.Close())
 		}

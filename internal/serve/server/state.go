@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Joined waits until the node is ready.
+// WaitNodeReady waits until the node is ready.
 func (s *Server) WaitNodeReady(ctx context.Context, node string) error {
 	for {
 		snap := s.tables.Snapshot()
@@ -25,7 +25,7 @@ func (s *Server) WaitNodeReady(ctx context.Context, node string) error {
 	}
 }
 
-// Live counts the tasks of which something runs, as far as the tables know.
+// CountLiveTasks returns the number of tasks with live attempts in the tables.
 func (s *Server) CountLiveTasks() int {
 	n := 0
 	for row := range s.tables.Snapshot().AllAttempts() {
@@ -36,8 +36,8 @@ func (s *Server) CountLiveTasks() int {
 	return n
 }
 
-// Remember writes the address where commands in other terminals of the same user look for it, and returns
-// what takes it away again.
+// WriteAddressFile writes the address to the user's configuration folder, where other commands find it. The returned
+// function removes it.
 func (s *Server) WriteAddressFile() (forget func(), err error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -54,12 +54,12 @@ func (s *Server) WriteAddressFile() (forget func(), err error) {
 	}
 	return func() {
 		if b, err := os.ReadFile(path); err == nil && string(b) == text {
-			_ = os.Remove(path) // a stale address is told as such by whoever finds it
+			_ = os.Remove(path) // a command that finds a stale address reports it
 		}
 	}, nil
 }
 
-// Ready waits until the server has a leader and its tables show it.
+// WaitReady waits until the domain has a leader and the tables show it.
 func (s *Server) WaitReady(ctx context.Context) error {
 	for {
 		snap := s.tables.Snapshot()
@@ -74,7 +74,7 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 }
 
-// PreferredURL is the address to tell people: HTTP where there is one.
+// PreferredURL returns the address to show to users. HTTP is preferred.
 func PreferredURL(listeners []*apiserver.Listener) string {
 	for _, l := range listeners {
 		if strings.HasPrefix(l.URL(), "http://") {

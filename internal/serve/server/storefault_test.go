@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// TestStoreFaultsHaveAWayOut has each fault of the way to an etcd name a flag, or what to do there.
+// TestStoreFaultsHaveAWayOut checks that each connection error of etcd has a hint.
 func TestStoreFaultsHaveAWayOut(t *testing.T) {
 	t.Parallel()
 	c := &StoreConfig{CA: "ca.crt", Cert: "me.crt", Key: "me.key", User: "u", PasswordFile: "pw", Prefix: "prod/"}
@@ -33,12 +33,12 @@ func TestStoreFaultsHaveAWayOut(t *testing.T) {
 			t.Errorf("%s: got %v with the hint %q, want %q in it", fault, err, hint, want)
 		}
 	}
-	if plain := errors.New("x"); c.addHint(plain) != plain || c.addHint(nil) != nil { //nolint:errorlint // the very same
+	if plain := errors.New("x"); c.addHint(plain) != plain || c.addHint(nil) != nil { //nolint:errorlint // the same error
 		t.Error("another error was changed")
 	}
 }
 
-// TestRememberedStore keeps in server.json all that a later start needs, without the password.
+// TestRememberedStore checks that server.json has all that a later start needs, without the password.
 func TestRememberedStore(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
