@@ -114,7 +114,7 @@ func TestTopOnATerminal(t *testing.T) {
 			t.Parallel()
 			f := clitest.NewFake()
 			f.Mutex.Lock() // it is another process that asks: nothing else orders its questions after this
-			f.Worlds = []clitest.World{{Tasks: clitest.BusyTasks()}}
+			f.States = []clitest.State{{Tasks: clitest.BusyTasks()}}
 			f.Mutex.Unlock()
 			address := f.Listener.Addr().String()
 			term := openTerminal(t)
@@ -145,7 +145,7 @@ func TestTopOnATerminal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := clitest.NewFakeAt(again, clitest.World{Tasks: clitest.BusyTasks()[:1]})
+			g := clitest.NewFakeAt(again, clitest.State{Tasks: clitest.BusyTasks()[:1]})
 			defer g.Close()
 			term.shows("1 task of 1 service or job")
 

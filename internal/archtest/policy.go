@@ -355,12 +355,6 @@ var layers = map[string][]string{
 	"internal/cli/fetch": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/wording",
 	},
-	"internal/cli/look": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
-		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
-		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/enum",
-		"internal/taskview", "internal/wording",
-	},
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
 		"internal/cli/tables", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
@@ -373,6 +367,12 @@ var layers = map[string][]string{
 		"internal/store/etcd", "internal/version", "internal/wording",
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted"},
+	"internal/cli/query": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
+		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
+		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/enum",
+		"internal/taskview", "internal/wording",
+	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",
 		"internal/hinted", "internal/wording",

@@ -11,12 +11,11 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// named are the words by which the first line of a command's help says that it takes a name which a server knows.
-var named = regexp.MustCompile(
+// namedPattern matches the help of a command whose argument is the name of an object on a server.
+var namedPattern = regexp.MustCompile(
 	`\b(SERVICE|TASK|NODE|JOB|CRON|OBJECT|SERVER|TOKEN|POOL|DEFINITION|KIND/NAME|NAME/|/NAME|NAME\.\.\.|ID)\b`)
 
-// TestEveryNameIsCompleted walks all commands: an argument or a flag that names something which a server knows
-// completes it.
+// TestEveryNameIsCompleted checks that each argument and flag with the name of a server's object has a completion.
 func TestEveryNameIsCompleted(t *testing.T) {
 	root := newRootCommand(session.New(strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)))
 	flags := []string{"service", "job", "cron", "task", "node", "cluster", "remove-node", "drain-node", "cordon-node"}
@@ -28,7 +27,7 @@ func TestEveryNameIsCompleted(t *testing.T) {
 			if c.Name() == "help" || strings.Contains(c.CommandPath(), "completion") || c.Hidden {
 				continue
 			}
-			if named.MatchString(strings.TrimPrefix(c.Use, c.Name())) && !strings.Contains(c.Use, "-") {
+			if namedPattern.MatchString(strings.TrimPrefix(c.Use, c.Name())) && !strings.Contains(c.Use, "-") {
 				if found++; c.ValidArgsFunction == nil {
 					t.Errorf("%s takes a name and completes none: %s", c.CommandPath(), c.Use)
 				}

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// secrets are planted wherever people put them.
+// secrets in the places where people put them
 const (
 	secretEnv      = "Pa55phrase-of-the-database"
 	secretFile     = "k3y-in-a-configuration-file"
@@ -32,12 +32,12 @@ const (
 	secretToken    = "secretsecretsecretsecret"
 )
 
-// plantedWorld holds each secret in several places.
-func plantedWorld() clitest.World {
+// plantedState holds each secret in several places.
+func plantedState() clitest.State {
 	join := "t1." + secretToken + "." + strings.Repeat("0a", 32)
 	message := "login failed for " + secretEnv + " at https://" + secretURL +
 		"@db.example/ with Authorization: Bearer " + secretBearer
-	return clitest.World{
+	return clitest.State{
 		Definitions: []api.TaskDefinition{{Name: "web", Version: 1, Containers: []cluster.Container{{
 			Name: "main", Command: []string{"app", "--password", secretFlag},
 			Args:  []string{"--db-token=" + secretArgument, "--verbose"},
@@ -63,11 +63,11 @@ func plantedWorld() clitest.World {
 	}
 }
 
-// TestDebugBundleHoldsNoSecrets plants secrets, gathers a bundle, and looks for them in every file of it.
+// TestDebugBundleHoldsNoSecrets plants secrets, writes a bundle, and searches every file of it.
 func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 	f := clitest.NewFake()
 	defer f.Close()
-	f.Worlds = []clitest.World{plantedWorld()}
+	f.States = []clitest.State{plantedState()}
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	var out, faults strings.Builder
 	a := session.New(nil, &out, &faults)
@@ -103,7 +103,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(files))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	// What is no secret is there, or the bundle would be of no use.
+	// Other values must stay, or the bundle would be useless.
 	for name, words := range map[string][]string{
 		"definitions.json":       {"DB_PASSWORD", "MODE", "/etc/app.conf", "--verbose", `"app"`},
 		"tasks.json":             {"default.web.1.0", "login failed for", "db.example"},

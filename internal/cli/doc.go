@@ -1,2 +1,2 @@
-// Package cli is the command line: the tree of commands, its help pages and its reference.
+// Package cli assembles the command line: the tree of commands, the manual pages and the reference.
 package cli

@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addExamples gives every command its example. They stand together so that they tell of one fleet; a test reads each of
-// them as the command would.
+// addExamples gives every command its examples. All examples are about one fleet. A test parses each of them.
 func addExamples(parent *cobra.Command, examples map[string]string) {
 	for _, c := range parent.Commands() {
 		if text, ok := examples[strings.TrimPrefix(c.CommandPath(), "berth ")]; ok {
@@ -18,7 +17,7 @@ func addExamples(parent *cobra.Command, examples map[string]string) {
 	}
 }
 
-// commandExamples returns the examples of all commands, by their path without "berth".
+// commandExamples returns the examples of all commands by their path below "berth".
 func commandExamples() map[string]string {
 	all := map[string]string{}
 	for _, part := range []map[string]string{
@@ -64,7 +63,7 @@ func terminalExamples() map[string]string {
 	}
 }
 
-// secretExamples finds the path of each command in its example.
+// secretExamples returns examples by the path of their command.
 func secretExamples() map[string]string {
 	all := map[string]string{
 		"operator secrets rotate-key": "berth operator secrets rotate-key",
@@ -147,7 +146,7 @@ func nodeExamples() map[string]string {
 }
 
 func serveExamples() map[string]string {
-	return map[string]string{ //nolint:gosec // names of files with secrets, and no secrets
+	return map[string]string{ //nolint:gosec // file names, no secrets
 		"dev":         "berth dev --data-dir /tmp/berth",
 		"agent":       "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
 		"server":      "berth server",

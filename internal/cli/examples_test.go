@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// TestEveryCommandHasAnExample reads the examples in the help of each command as the command line would: the command is
-// there, and takes these flags and arguments. No example is left of a command that is gone.
+// TestEveryCommandHasAnExample parses the examples of each command: the command, its flags and its arguments exist. No
+// example names a missing command.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	root := newRootCommand(session.New(strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)))
 	left := commandExamples()
@@ -47,7 +47,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 
 func checkExample(t *testing.T, c *cobra.Command, words []string) {
 	t.Helper()
-	// Flags keep their values, so each example gets commands of its own.
+	// Flags keep their values, so each example needs new commands.
 	root := newRootCommand(session.New(strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)))
 	found, args, err := root.Find(words[1:])
 	if err != nil || found.CommandPath() != c.CommandPath() || words[0] != "berth" {

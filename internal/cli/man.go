@@ -37,14 +37,14 @@ func newManCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the `folder` to write to; it is made if it is not there")
 	if err := cmd.MarkFlagDirname("dir"); err != nil {
-		panic(err) // it is the flag above
+		panic(err) // the flag is defined above
 	}
 	return cmd
 }
 
-// writeManual writes a page for each command that is shown. The same build writes the same bytes.
+// writeManual writes a page for each visible command. A build always writes the same bytes.
 func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are public
 		return fmt.Errorf("make the folder of manual pages: %w", err)
 	}
 	root.DisableAutoGenTag = true

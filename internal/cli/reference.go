@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newReferenceCommand returns the hidden command that writes the reference of all others.
+// newReferenceCommand returns the hidden command that writes the reference of all commands.
 func newReferenceCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "reference FILE", Short: "Write the reference of all commands", Hidden: true, Args: cobra.ExactArgs(1),
@@ -24,23 +24,23 @@ func newReferenceCommand() *cobra.Command {
 	}
 }
 
-// reference tells of every command that is shown, as Markdown.
+// reference returns the reference of all visible commands as Markdown.
 func reference(root *cobra.Command) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Commands\n\nGenerated from the program; `make generate` writes it anew.\n\n```\n" + root.Long +
 		"\n```\n\n")
 	b.WriteString("Flags of all commands:\n\n")
-	flagTable(&b, root.PersistentFlags())
-	referenceOf(&b, root)
+	writeFlagTable(&b, root.PersistentFlags())
+	writeCommands(&b, root)
 	return b.Bytes()
 }
 
-func referenceOf(b *bytes.Buffer, parent *cobra.Command) {
+func writeCommands(b *bytes.Buffer, parent *cobra.Command) {
 	for _, c := range parent.Commands() {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			continue
 		}
-		if !c.HasSubCommands() || c.Example != "" { // not one that only holds others
+		if !c.HasSubCommands() || c.Example != "" { // skips a group without examples
 			fmt.Fprintf(b, "## %s\n\n```\n%s\n```\n\n", c.CommandPath(), c.UseLine())
 			text := c.Long
 			if text == "" {
@@ -50,13 +50,13 @@ func referenceOf(b *bytes.Buffer, parent *cobra.Command) {
 			if c.Example != "" {
 				b.WriteString("```\n" + strings.Trim(c.Example, "\n") + "\n```\n\n")
 			}
-			flagTable(b, c.LocalNonPersistentFlags())
+			writeFlagTable(b, c.LocalNonPersistentFlags())
 		}
-		referenceOf(b, c)
+		writeCommands(b, c)
 	}
 }
 
-func flagTable(b *bytes.Buffer, flags *pflag.FlagSet) {
+func writeFlagTable(b *bytes.Buffer, flags *pflag.FlagSet) {
 	rows := 0
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {

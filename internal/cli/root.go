@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/apply"
-	"github.com/berthd/berth/internal/cli/look"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/operator"
+	"github.com/berthd/berth/internal/cli/query"
 	"github.com/berthd/berth/internal/cli/rebalance"
 	"github.com/berthd/berth/internal/cli/resource"
 	"github.com/berthd/berth/internal/cli/service"
@@ -40,7 +40,7 @@ Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout stat
 rolled back, plan: something to change, validate: a fault, wait: it did not come); 2 it could not be done (wrong arguments, no server, refused);
 130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it; 'berth attach' as the container does.`
 
-// newRootCommand builds the whole tree of commands.
+// newRootCommand builds the tree of commands.
 func newRootCommand(sess *session.Session) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berth",
@@ -49,7 +49,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          sess.Group,
+		RunE:          sess.RunGroup,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := session.CheckFlags(cmd); err != nil {
 				return err
@@ -61,8 +61,9 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	root.SetOut(sess.Stdout)
 	root.SetErr(sess.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the command is wrong before the flag is
-			return sess.Group(cmd, args)
+		// an unknown command counts before an unknown flag
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 {
+			return sess.RunGroup(cmd, args)
 		}
 		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
 			strings.HasSuffix(err.Error(), "'f' in -f") {
@@ -71,7 +72,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 				Message: "give the file without -f: " + cmd.CommandPath() + " FILE",
 			}
 		}
-		return &session.UsageError{Command: cmd.CommandPath(), Message: session.WrongFlag(cmd, err)}
+		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
 		"address of a server, https://host:port, http://host:port or unix:///path; several stand for each "+
@@ -84,11 +85,11 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		"SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
 		"how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
-	session.CompleteFlag(root, "output",
+	session.RegisterCompletion(root, "output",
 		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
 			cobra.ShellCompDirectiveNoFileComp))
-	session.CompleteFlag(root, "addr", cobra.NoFileCompletions)
-	session.CompleteFlag(root, "ca-hash", cobra.NoFileCompletions)
+	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
+	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
 		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
@@ -101,9 +102,9 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
 		apply.NewValidateCommand(sess),
 		wait.NewWaitCommand(sess))
-	add("look", look.NewStatusCommand(sess), look.NewPsCommand(sess), look.NewExplainCommand(sess),
-		stream.NewLogsCommand(sess), look.NewEventsCommand(sess),
-		look.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
+	add("look", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
+		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
+		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
 		service.NewRestartCommand(sess),
 		service.NewRolloutCommand(sess), service.NewPromoteCommand(sess), rebalance.NewRebalanceCommand(sess),
@@ -119,19 +120,19 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		operator.NewOperatorCommand(sess))
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
 	addExamples(root, commandExamples())
-	topics(sess, root)
+	checkTopics(sess, root)
 	return root
 }
 
-// Run runs one command line and returns its exit code.
+// Run runs one command line and returns the exit code.
 func Run(ctx context.Context, sess *session.Session, args []string) int {
 	root := newRootCommand(sess)
 	root.SetArgs(args)
 	return sess.ExitCode(ctx, root.ExecuteContext(ctx))
 }
 
-// topics has the commands of cobra's own, help and completion, refuse what they do not know as all others do.
-func topics(sess *session.Session, root *cobra.Command) {
+// checkTopics makes the commands of cobra, help and completion, refuse unknown arguments like all others.
+func checkTopics(sess *session.Session, root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -144,13 +145,13 @@ func topics(sess *session.Session, root *cobra.Command) {
 					if found == nil {
 						found = root
 					}
-					return sess.Group(found, rest)
+					return sess.RunGroup(found, rest)
 				}
 				found.InitDefaultHelpFlag()
 				return found.Help()
 			}
 		case "completion":
-			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, sess.Group
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, sess.RunGroup
 			for _, shell := range cmd.Commands() {
 				shell.Args = session.Arguments(0, 0, "")
 			}

@@ -22,15 +22,15 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// saved returns the snapshot of a store with these records, by their keys.
-func saved(t *testing.T, records map[string]any) []byte {
+// encodeSnapshot returns a snapshot of a store with these records by key.
+func encodeSnapshot(t *testing.T, records map[string]any) []byte {
 	t.Helper()
 	e, err := etcd.Open(t.Context(), etcd.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	for key, record := range records { // order-free: each is written by itself
+	for key, record := range records { // order-free: each record is written separately
 		value, raw := record.([]byte)
 		if !raw {
 			if value, err = store.Encode(record); err != nil {
@@ -48,8 +48,8 @@ func saved(t *testing.T, records map[string]any) []byte {
 	return snapshot.Bytes()
 }
 
-// small are a leader and a machine with room for two tasks of a CPU.
-func small() map[string]any {
+// smallDomain has a leader, and a machine with room for two tasks of one CPU.
+func smallDomain() map[string]any {
 	prefix := store.Prefix(store.DefaultPrefix)
 	taken := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	return map[string]any{
@@ -64,11 +64,11 @@ func small() map[string]any {
 	}
 }
 
-// TestReadSnapshot reads snapshots back, and what is none.
+// TestReadSnapshot reads snapshots, and files that are none.
 func TestReadSnapshot(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	want := small()
-	whole := saved(t, want)
+	want := smallDomain()
+	whole := encodeSnapshot(t, want)
 	records, info, err := etcd.ReadSnapshot(bytes.NewReader(whole))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestReadSnapshot(t *testing.T) {
 		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-sha256.Size],
 		"damaged":                             flipped,
 		"not a snapshot":                      []byte("sn,cpu_milli\n"),
-		"not a snapshot, of the right length": hashed(bytes.Repeat([]byte{7}, 1000*512)),
+		"not a snapshot, of the right length": appendHash(bytes.Repeat([]byte{7}, 1000*512)),
 	} {
 		records, _, err := etcd.ReadSnapshot(bytes.NewReader(data))
 		if !errors.Is(err, store.ErrInvalid) || len(records) > 0 {
@@ -108,13 +108,13 @@ func TestReadSnapshot(t *testing.T) {
 	}
 }
 
-// hashed puts the hash behind data, as a snapshot has it.
-func hashed(data []byte) []byte {
+// appendHash appends the hash of a snapshot to its data.
+func appendHash(data []byte) []byte {
 	sum := sha256.Sum256(data)
 	return append(data, sum[:]...)
 }
 
-// TestSimulateFromSnapshots simulates what files hold, and what a server has.
+// TestSimulateFromSnapshots simulates from files and from the snapshot of a server.
 func TestSimulateFromSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
@@ -124,8 +124,8 @@ func TestSimulateFromSnapshots(t *testing.T) {
 		}
 		return path
 	}
-	whole := saved(t, small())
-	newer := small()
+	whole := encodeSnapshot(t, smallDomain())
+	newer := smallDomain()
 	newer[store.Prefix(store.DefaultPrefix).Node("n1")] = []byte(`{"v":99,"name":"n1"}`)
 	trace := "swf:" + write("queue.swf",
 		[]byte("; MaxProcs: 3\n1 0 0 60 2 -1 -1 2 60 -1 1 1\n2 10 0 60 1 -1 -1 1 60 -1 1 1\n"))
@@ -150,7 +150,7 @@ func TestSimulateFromSnapshots(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		code int
-		want string // in what is printed
+		want string // expected in the output
 	}{
 		"a file": {
 			[]string{"--snapshot", write("good", whole), "--remove-node", "n1"},
@@ -182,7 +182,7 @@ func TestSimulateFromSnapshots(t *testing.T) {
 			"text: it is no snapshot, or is cut short",
 		},
 		"of a newer build": {
-			[]string{"--snapshot", write("newer", saved(t, newer)), "--trace", trace},
+			[]string{"--snapshot", write("newer", encodeSnapshot(t, newer)), "--trace", trace},
 			2,
 			"newer: node/n1: ",
 		},
@@ -203,8 +203,8 @@ func TestSimulateFromSnapshots(t *testing.T) {
 	}
 }
 
-// TestGuideShowsRealSimulations makes the simulations that docs/guide/simulating.md shows with --snapshot none, with
-// the files that it shows, and compares what it says that they print. BERTH_TEST_UPDATE=1 writes that anew.
+// TestGuideShowsRealSimulations runs the simulations in docs/guide/simulating.md that use --snapshot none and compares
+// their output. BERTH_TEST_UPDATE=1 rewrites the page.
 func TestGuideShowsRealSimulations(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "guide", "simulating.md")
 	text, err := os.ReadFile(page)
@@ -216,7 +216,7 @@ func TestGuideShowsRealSimulations(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	blocks := strings.Split(string(text), "```") // every other one stands between fences
+	blocks := strings.Split(string(text), "```") // every second element is a code block
 	made, named := 0, regexp.MustCompile("this `([a-z.]+)`:?\\s*$")
 	for i := 1; i+2 < len(blocks); i += 2 {
 		_, body, _ := strings.Cut(blocks[i], "\n")

@@ -10,8 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// TestStoreFlags reads flags about an etcd that runs elsewhere which make no sense: each is named, and no password is
-// repeated.
+// TestStoreFlags passes contradictory flags about an external etcd. The error names each flag and repeats no password.
 func TestStoreFlags(t *testing.T) {
 	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard}
 	file := filepath.Join(t.TempDir(), "password")

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// TestTraceEndpointIsChecked gives every command that sends traces an address that is none.
+// TestTraceEndpointIsChecked passes a wrong address to every command that sends traces.
 func TestTraceEndpointIsChecked(t *testing.T) {
 	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard}
 	for _, command := range []string{"dev", "server", "agent"} {

@@ -40,23 +40,23 @@ func NewDiffCommand(sess *session.Session) *cobra.Command {
 		Args:              session.Arguments(1, -1, "a task definition with up to two versions, or a manifest's file"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if fetch.IsFile(args[0]) {
-				return diffFiles(cmd.Context(), sess, args)
+			if fetch.IsFileArgument(args[0]) {
+				return printFileDiff(cmd.Context(), sess, args)
 			}
 			if len(args) > 3 {
 				return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
 			}
-			ref, versions, err := diffArguments(cmd, args)
+			ref, versions, err := parseDiffArguments(cmd, args)
 			if err != nil {
 				return err
 			}
-			return diffVersions(cmd.Context(), sess, ref, versions)
+			return printVersionDiff(cmd.Context(), sess, ref, versions)
 		},
 	}
 }
 
-// diffArguments reads a name with up to two versions, of which web@2 holds the first.
-func diffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int, err error) {
+// parseDiffArguments reads a definition name and up to two versions. In web@2 the first version is part of the name.
+func parseDiffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int, err error) {
 	n, err := session.ParseName(cmd, args[0], wording.KindDefinition)
 	if err != nil {
 		return ref, nil, err
@@ -86,7 +86,7 @@ func diffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions
 	return ref, versions, nil
 }
 
-func diffVersions(ctx context.Context, sess *session.Session, ref cluster.Ref, versions []int) error {
+func printVersionDiff(ctx context.Context, sess *session.Session, ref cluster.Ref, versions []int) error {
 	c, err := sess.Connect()
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func diffVersions(ctx context.Context, sess *session.Session, ref cluster.Ref, v
 	if sess.WantsData() {
 		err = sess.PrintData(v)
 	} else {
-		sayDefinitionDiff(sess, v, "", "")
+		printDefinitionDiff(sess, v, "", "")
 	}
 	if err == nil && len(v.Fields) > 0 {
 		return &session.ExitError{Code: session.ExitNo}
@@ -118,45 +118,46 @@ func diffVersions(ctx context.Context, sess *session.Session, ref cluster.Ref, v
 	return err
 }
 
-// sayDefinitionDiff prints how two definitions differ; who says who runs the first.
-func sayDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, who string) {
+// printDefinitionDiff prints the fields in which two definitions differ. The text who tells how many tasks run the
+// first one.
+func printDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, who string) {
 	if v.From == (cluster.Ref{}) {
 		sess.Printf("%s%s", indent, v.Note)
 		return
 	}
 	sess.Printf("%s%s%s → %s", indent, v.From, who, v.To)
 	for _, f := range v.Fields {
-		sess.Printf("%s    %s: %s", indent, f.Path, output.Difference(f))
+		sess.Printf("%s    %s: %s", indent, f.Path, output.FormatChange(f))
 	}
 	if v.Note != "" {
 		sess.Printf("%s    %s", indent, v.Note)
 	}
 }
 
-// objectDiff is how an object in a file differs from what stands.
+// objectDiff lists the differences between an object in a file and the object on the server.
 type objectDiff struct {
 	Object string     `json:"object"`
 	Action api.Action `json:"action"`
-	// Fields of the object itself, old is what stands.
+	// Fields are the differences of the object itself. The old value is the server's.
 	Fields []api.FieldChange `json:"fields,omitempty"`
-	// Definitions is how what the file says it should run differs from each version that stands or runs.
-	Definitions []runningDiff `json:"definitions,omitempty"`
+	// Definitions compares the definition in the file with each version that the object asks for or runs.
+	Definitions []definitionDiff `json:"definitions,omitempty"`
 }
 
-// runningDiff is one of those, with how many tasks run the version that it begins with.
-type runningDiff struct {
+// definitionDiff compares one version with the definition in the file. Running counts the tasks of that version.
+type definitionDiff struct {
 	api.DefinitionDiff
 	Running int `json:"running"`
 }
 
 func (d *objectDiff) differs() bool {
-	return d.Action != api.ActionNone || slices.ContainsFunc(d.Definitions, func(r runningDiff) bool {
+	return d.Action != api.ActionNone || slices.ContainsFunc(d.Definitions, func(r definitionDiff) bool {
 		return len(r.Fields) > 0
 	})
 }
 
-// diffFiles compares what stands and runs with what files say.
-func diffFiles(ctx context.Context, sess *session.Session, files []string) error {
+// printFileDiff compares the objects in files with those on the server.
+func printFileDiff(ctx context.Context, sess *session.Session, files []string) error {
 	objects, err := ReadManifests(sess, files)
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ func diffFiles(ctx context.Context, sess *session.Session, files []string) error
 	if err != nil {
 		return err
 	}
-	reply, err := send(ctx, c, objects, true)
+	reply, err := sendObjects(ctx, c, objects, true)
 	if err != nil {
 		return err
 	}
@@ -175,10 +176,10 @@ func diffFiles(ctx context.Context, sess *session.Session, files []string) error
 		if change.Kind == cluster.KindTaskDefinition && slices.ContainsFunc(objects, func(o manifest.Object) bool {
 			return usesDefinition(o, change.Name)
 		}) {
-			continue // it is told with what uses it
+			continue // the objects that use the definition show its differences
 		}
 		d := objectDiff{Object: changeName(change), Action: change.Action, Fields: change.Fields}
-		if d.Definitions, err = runningDiffs(ctx, c, change, objects); err != nil {
+		if d.Definitions, err = compareRunning(ctx, c, change, objects); err != nil {
 			return err
 		}
 		differ = differ || d.differs()
@@ -187,7 +188,7 @@ func diffFiles(ctx context.Context, sess *session.Session, files []string) error
 	if sess.WantsData() {
 		err = sess.PrintData(diffs)
 	} else {
-		sayDiffs(sess, diffs)
+		printDiffs(sess, diffs)
 	}
 	if err == nil && differ {
 		return &session.ExitError{Code: session.ExitNo}
@@ -195,7 +196,7 @@ func diffFiles(ctx context.Context, sess *session.Session, files []string) error
 	return err
 }
 
-func sayDiffs(sess *session.Session, diffs []objectDiff) {
+func printDiffs(sess *session.Session, diffs []objectDiff) {
 	for _, d := range diffs {
 		switch {
 		case d.Action == api.ActionCreate:
@@ -206,18 +207,18 @@ func sayDiffs(sess *session.Session, diffs []objectDiff) {
 			sess.Printf("%s differs", d.Object)
 		}
 		for _, f := range d.Fields {
-			sess.Printf("    %s: %s", f.Path, output.Difference(f))
+			sess.Printf("    %s: %s", f.Path, output.FormatChange(f))
 		}
 		for _, r := range d.Definitions {
 			if len(r.Fields) == 0 {
 				continue
 			}
-			sayDefinitionDiff(sess, r.DefinitionDiff, "  ", fmt.Sprintf(" (%s)", runsIt(r.Running)))
+			printDefinitionDiff(sess, r.DefinitionDiff, "  ", fmt.Sprintf(" (%s)", runningText(r.Running)))
 		}
 	}
 }
 
-func runsIt(n int) string {
+func runningText(n int) string {
 	switch n {
 	case 0:
 		return "no task runs it"
@@ -227,57 +228,59 @@ func runsIt(n int) string {
 	return strconv.Itoa(n) + " tasks run it"
 }
 
-// usesDefinition reports whether an object of a file runs a definition.
+// usesDefinition reports whether an object of a file runs the definition.
 func usesDefinition(o manifest.Object, ref string) bool {
-	return slices.ContainsFunc(wantedBy(o), func(r cluster.Ref) bool { return r.String() == ref })
+	return slices.ContainsFunc(definitionsOf(o), func(r cluster.Ref) bool { return r.String() == ref })
 }
 
-// wantedBy returns the definitions that an object runs.
-func wantedBy(o manifest.Object) []cluster.Ref {
+// definitionsOf returns the definitions that an object runs.
+func definitionsOf(o manifest.Object) []cluster.Ref {
 	switch v := o.Value.(type) {
 	case *cluster.Service:
 		return []cluster.Ref{v.Definition}
 	case *cluster.Job:
-		return fetch.RefsOf(v.Steps)
+		return fetch.DefinitionRefs(v.Steps)
 	case *cluster.Cron:
-		return fetch.RefsOf(v.Job.Steps)
+		return fetch.DefinitionRefs(v.Job.Steps)
 	}
 	return nil
 }
 
-// runningDiffs compares what an object of a file is to run with the versions of that definition that stand and run.
-func runningDiffs(ctx context.Context, c *client.Client, change api.Change, objects []manifest.Object) ([]runningDiff,
-	error,
-) {
+// compareRunning compares the definitions that an object of a file asks for with the versions that the server's object
+// asks for or runs.
+func compareRunning(ctx context.Context, c *client.Client, change api.Change,
+	objects []manifest.Object,
+) ([]definitionDiff, error) {
 	i := slices.IndexFunc(objects, func(o manifest.Object) bool {
 		return o.Kind == change.Kind && o.Name() == change.Name && o.Cluster() == change.Cluster
 	})
 	if i < 0 || change.Action == api.ActionCreate {
 		return nil, nil
 	}
-	standing, err := standingRefs(ctx, c, change)
+	current, err := listCurrentRefs(ctx, c, change)
 	if err != nil {
 		return nil, err
 	}
-	var all []runningDiff
-	for _, want := range wantedBy(objects[i]) {
-		def := definitionIn(objects, want)
-		for _, s := range standing {
+	var all []definitionDiff
+	for _, want := range definitionsOf(objects[i]) {
+		def := findDefinition(objects, want)
+		for _, s := range current {
 			if s.ref.Name != want.Name {
 				continue
 			}
-			d, err := diffFrom(ctx, c, s.ref, want, def)
+			d, err := compareDefinitions(ctx, c, s.ref, want, def)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, runningDiff{d, s.running})
+			all = append(all, definitionDiff{d, s.running})
 		}
 	}
 	return all, nil
 }
 
-// diffFrom compares a version that stands with one that is wanted, which stands too unless the file holds it.
-func diffFrom(ctx context.Context, c *client.Client, from, want cluster.Ref,
+// compareDefinitions compares two versions of a definition. The wanted one is def unless that is nil, else a version on
+// the server.
+func compareDefinitions(ctx context.Context, c *client.Client, from, want cluster.Ref,
 	def *cluster.TaskDefinition,
 ) (api.DefinitionDiff, error) {
 	if def != nil {
@@ -293,8 +296,9 @@ func diffFrom(ctx context.Context, c *client.Client, from, want cluster.Ref,
 	return c.DiffVersions(ctx, want, from.Version)
 }
 
-// definitionIn returns the definition of a reference from a file, the newest where it names no version, or nil.
-func definitionIn(objects []manifest.Object, ref cluster.Ref) (found *cluster.TaskDefinition) {
+// findDefinition returns the definition in a file that a reference names, or nil. A reference without a version names
+// the newest.
+func findDefinition(objects []manifest.Object, ref cluster.Ref) (found *cluster.TaskDefinition) {
 	for _, o := range objects {
 		d, ok := o.Value.(*cluster.TaskDefinition)
 		if ok && d.Name == ref.Name &&
@@ -305,26 +309,26 @@ func definitionIn(objects []manifest.Object, ref cluster.Ref) (found *cluster.Ta
 	return found
 }
 
-// standingRef is a version that an object asks for or has tasks of.
-type standingRef struct {
+// currentRef is a version that the server's object asks for, with the number of tasks that run it.
+type currentRef struct {
 	ref     cluster.Ref
 	running int
 }
 
-// standingRefs returns the versions that an object asks for now or that tasks of it run.
-func standingRefs(ctx context.Context, c *client.Client, change api.Change) (all []standingRef, err error) {
+// listCurrentRefs returns the versions that the server's object asks for or runs.
+func listCurrentRefs(ctx context.Context, c *client.Client, change api.Change) (all []currentRef, err error) {
 	add := func(ref cluster.Ref, running int) {
-		if i := slices.IndexFunc(all, func(s standingRef) bool { return s.ref == ref }); i >= 0 {
+		if i := slices.IndexFunc(all, func(s currentRef) bool { return s.ref == ref }); i >= 0 {
 			all[i].running += running
 		} else {
-			all = append(all, standingRef{ref, running})
+			all = append(all, currentRef{ref, running})
 		}
 	}
 	switch change.Kind {
 	case cluster.KindService:
 		v, err := c.Service(ctx, change.Cluster, change.Name)
 		if err != nil {
-			return nil, fetch.NotThere(err)
+			return nil, fetch.IgnoreNotFound(err)
 		}
 		add(v.Definition, 0)
 		for _, version := range v.Status.Versions {
@@ -335,12 +339,12 @@ func standingRefs(ctx context.Context, c *client.Client, change api.Change) (all
 	case cluster.KindJob:
 		v, err := c.Job(ctx, change.Cluster, change.Name)
 		if err != nil {
-			return nil, fetch.NotThere(err)
+			return nil, fetch.IgnoreNotFound(err)
 		}
-		for _, ref := range fetch.RefsOf(v.Steps) {
+		for _, ref := range fetch.DefinitionRefs(v.Steps) {
 			add(ref, 0)
 		}
-		tasks, err := fetch.TasksOf(ctx, c,
+		tasks, err := fetch.ListTasks(ctx, c,
 			session.Name{Kind: wording.KindJob, Cluster: change.Cluster, Name: change.Name}, false)
 		if err != nil {
 			return nil, err
@@ -353,9 +357,9 @@ func standingRefs(ctx context.Context, c *client.Client, change api.Change) (all
 	case cluster.KindCron:
 		v, err := c.Cron(ctx, change.Cluster, change.Name)
 		if err != nil {
-			return nil, fetch.NotThere(err)
+			return nil, fetch.IgnoreNotFound(err)
 		}
-		for _, ref := range fetch.RefsOf(v.Job.Steps) {
+		for _, ref := range fetch.DefinitionRefs(v.Job.Steps) {
 			add(ref, 0)
 		}
 	}

@@ -1,2 +1,2 @@
-// Package apply has the commands that read manifests: run, plan, validate and diff.
+// Package apply implements the commands that read manifests: run, plan, validate and diff.
 package apply

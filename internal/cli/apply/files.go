@@ -19,10 +19,10 @@ import (
 
 const filesHelp = `FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), or - for standard input.`
 
-// ReadManifests reads files; an error counts the faults before it tells them.
+// ReadManifests reads the objects in files. The error for several faults begins with their count.
 func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, error) {
 	objects, err := manifest.Read(sess.Stdin, files...)
-	// each in a line of its own, files that cannot be read among them
+	// each fault has its own line, including files that cannot be read
 	if _, ok := errors.AsType[manifest.Faults](err); ok {
 		faults := wording.Count(strings.Count(err.Error(), "\n")+1, "fault")
 		return nil, fmt.Errorf("%s in the manifest\n%w", faults, err)
@@ -30,9 +30,8 @@ func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, er
 	return objects, err
 }
 
-// apply sends the objects of files to the server. What the server finds wrong is told with the
-// place in the files.
-func apply(ctx context.Context, sess *session.Session, files []string, dryRun bool) (api.ApplyReply, error) {
+// applyFiles sends the objects in files to the server. Faults that the server finds get their place in the files.
+func applyFiles(ctx context.Context, sess *session.Session, files []string, dryRun bool) (api.ApplyReply, error) {
 	objects, err := ReadManifests(sess, files)
 	if err != nil {
 		return api.ApplyReply{}, err
@@ -41,11 +40,11 @@ func apply(ctx context.Context, sess *session.Session, files []string, dryRun bo
 	if err != nil {
 		return api.ApplyReply{}, err
 	}
-	return send(ctx, c, objects, dryRun)
+	return sendObjects(ctx, c, objects, dryRun)
 }
 
-// send sends objects that were read to the server.
-func send(ctx context.Context, c *client.Client, objects []manifest.Object,
+// sendObjects sends objects that were read from files to the server.
+func sendObjects(ctx context.Context, c *client.Client, objects []manifest.Object,
 	dryRun bool) (api.ApplyReply,
 	error,
 ) {
@@ -59,7 +58,7 @@ func send(ctx context.Context, c *client.Client, objects []manifest.Object,
 	}
 	reply, err := c.Apply(ctx, req)
 	if refused, ok := errors.AsType[*client.Error](err); ok && len(refused.Faults) > 0 {
-		return reply, fmt.Errorf("%s\n%w", refusalLine(refused), Places(objects, refused.Faults))
+		return reply, fmt.Errorf("%s\n%w", refusalLine(refused), LocateFaults(objects, refused.Faults))
 	}
 	return reply, err
 }
@@ -71,11 +70,11 @@ func refusalLine(e *client.Error) string {
 	return "the server refused the manifest"
 }
 
-// objectPath is how the server names a field of an apply.
+// objectPath matches the path by which the server names a field of an apply.
 var objectPath = regexp.MustCompile(`^objects\[(\d+)\]\.?(?:spec\.?)?`)
 
-// Places finds the places in the files that the server's faults are about.
-func Places(objects []manifest.Object, faults []cluster.Fault) manifest.Faults {
+// LocateFaults returns the server's faults with their places in the files.
+func LocateFaults(objects []manifest.Object, faults []cluster.Fault) manifest.Faults {
 	var placed manifest.Faults
 	for _, f := range faults {
 		at, path := manifest.Position{File: "server"}, f.Path

@@ -25,7 +25,7 @@ func NewPlanCommand(sess *session.Session) *cobra.Command {
 		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reply, err := apply(cmd.Context(), sess, args, true)
+			reply, err := applyFiles(cmd.Context(), sess, args, true)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func NewPlanCommand(sess *session.Session) *cobra.Command {
 func printPlan(sess *session.Session, reply api.ApplyReply) error {
 	var b strings.Builder
 	counts := map[api.Action]int{}
-	color := sess.Colors(sess.Stdout)
+	color := sess.HasColors(sess.Stdout)
 	paint := func(text, with string) string {
 		if !color {
 			return text
@@ -71,7 +71,7 @@ func printPlan(sess *session.Session, reply api.ApplyReply) error {
 		}
 		if c.Action == api.ActionUpdate {
 			for _, f := range c.Fields {
-				fmt.Fprintf(&b, "    %s: %s\n", f.Path, output.Difference(f))
+				fmt.Fprintf(&b, "    %s: %s\n", f.Path, output.FormatChange(f))
 			}
 		}
 		if c.Effect != "" {
@@ -79,7 +79,7 @@ func printPlan(sess *session.Session, reply api.ApplyReply) error {
 		}
 	}
 	if counts[api.ActionCreate]+counts[api.ActionUpdate] == 0 {
-		fmt.Fprintf(&b, "Nothing to do: %s as the manifest says.\n", are(counts[api.ActionNone]))
+		fmt.Fprintf(&b, "Nothing to do: %s as the manifest says.\n", objectsAre(counts[api.ActionNone]))
 	} else {
 		fmt.Fprintf(&b, "%d to create, %d to update, %d unchanged.\n",
 			counts[api.ActionCreate], counts[api.ActionUpdate], counts[api.ActionNone])
@@ -88,14 +88,14 @@ func printPlan(sess *session.Session, reply api.ApplyReply) error {
 	return err
 }
 
-func are(n int) string {
+func objectsAre(n int) string {
 	if n == 1 {
 		return "1 object is"
 	}
 	return strconv.Itoa(n) + " objects are"
 }
 
-// changeName names the object of a change as arguments do.
+// changeName returns the argument by which commands name the object of a change.
 func changeName(c api.Change) string {
 	kind := map[cluster.Kind]string{
 		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,

@@ -34,7 +34,7 @@ new is given up after five minutes without progress. Giving up, like interruptin
 		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), sess, args, detach, timeout)
+			return runFiles(cmd.Context(), sess, args, detach, timeout)
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
@@ -42,14 +42,14 @@ new is given up after five minutes without progress. Giving up, like interruptin
 	return cmd
 }
 
-func run(ctx context.Context, sess *session.Session, files []string, detach bool, timeout time.Duration) error {
-	reply, err := apply(ctx, sess, files, false)
+func runFiles(ctx context.Context, sess *session.Session, files []string, detach bool, timeout time.Duration) error {
+	reply, err := applyFiles(ctx, sess, files, false)
 	if err != nil {
 		return err
 	}
 	var targets []*wait.Target
 	for _, c := range reply.Changes {
-		tellChange(sess, c)
+		printChange(sess, c)
 		if c.Kind == cluster.KindService || c.Kind == cluster.KindJob {
 			n := session.Name{Kind: wording.KindService, Cluster: c.Cluster, Name: c.Name}
 			if c.Kind == cluster.KindJob {
@@ -72,8 +72,8 @@ func run(ctx context.Context, sess *session.Session, files []string, detach bool
 	return w.Await(ctx, "what was written goes on. See 'berth status'.")
 }
 
-// tellChange says what was written.
-func tellChange(sess *session.Session, c api.Change) {
+// printChange prints what the server did to one object.
+func printChange(sess *session.Session, c api.Change) {
 	word := map[api.Action]string{
 		api.ActionCreate: "created", api.ActionUpdate: "updated",
 		api.ActionNone: "unchanged",

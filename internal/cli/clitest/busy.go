@@ -5,7 +5,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// BusyTasks returns what a server shows of three services and a job.
+// BusyTasks returns the tasks of three services and a job, with their resource use.
 func BusyTasks() []api.TaskView {
 	task := func(owner, id, node string, cpu cluster.MilliCPU, memory cluster.Bytes,
 		d *cluster.UseDetail,
@@ -37,7 +37,7 @@ func BusyTasks() []api.TaskView {
 	web.Used.Requests, web.Used.Growth = 240, 3*cluster.MiB
 	host := task("cache", "cache.1.0", "n2", 40, 2*cluster.GiB,
 		&cluster.UseDetail{Rates: cluster.Rates{HostNetwork: true, Disk: &cluster.DiskRates{Read: 7 * cluster.MiB}}})
-	old := task("old", "old.1.0", "n3", 5, cluster.MiB, nil) // its agent knows no details
+	old := task("old", "old.1.0", "n3", 5, cluster.MiB, nil) // its agent reports no details
 	job := task("batch", "batch.1.all.0", "n2", 2000, 100*cluster.MiB,
 		&cluster.UseDetail{Rates: rates(0, 0, 0, 0, 90*cluster.MiB)})
 	job.Owner.Kind = cluster.KindJob

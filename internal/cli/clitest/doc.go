@@ -1,2 +1,2 @@
-// Package clitest is a server for tests of the command line: it answers from values that a test sets.
+// Package clitest is a fake API server for tests of the command line. A test sets its answers.
 package clitest

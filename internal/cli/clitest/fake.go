@@ -24,11 +24,11 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Start is the time at which a fake server finds troubles, and at which tests let commands run.
+// Start is the current time of the fake server and of the commands in tests.
 var Start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// World is what a fake server shows.
-type World struct {
+// State is the content of a fake server at one moment.
+type State struct {
 	Clusters    []api.Cluster                    `json:"clusters"`
 	Definitions []api.TaskDefinition             `json:"definitions"`
 	Services    []api.ServiceView                `json:"services"`
@@ -39,7 +39,7 @@ type World struct {
 	Images      []api.ImageView                  `json:"images"`
 	Volumes     []api.VolumeView                 `json:"volumes"`
 	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
-	// Rollouts and the others are what services, crons and those who ask why are told.
+	// Answers about rollouts, scaling, crons, reservations and explanations.
 	Rollouts     []api.RolloutView     `json:"rollouts"`
 	Histories    []api.RolloutHistory  `json:"histories"`
 	Scales       []api.ScaleView       `json:"scales"`
@@ -48,11 +48,11 @@ type World struct {
 	Explanations []api.Explanation     `json:"explanations"`
 	Rebalance    api.Rebalance         `json:"rebalance"`
 	Simulation   api.Simulation        `json:"simulation"`
-	// Rebalancings are what is answered about them, the first one where none is named; Undo is what would take one
-	// back.
+	// Rebalancings are the answers about rebalancings; without an id the first one counts. Undo is the answer to a dry
+	// undo.
 	Rebalancings []api.RebalancingView `json:"rebalancings"`
 	Undo         api.RebalancingView   `json:"undo"`
-	// Status and the others are what servers and operators ask for.
+	// Answers about servers, tokens, the domain and settings.
 	Status   *api.Status       `json:"status"`
 	Servers  []api.ServerView  `json:"servers"`
 	Tokens   []api.TokenView   `json:"tokens"`
@@ -61,118 +61,120 @@ type World struct {
 	Domain   api.DomainView    `json:"domain"`
 	Settings map[string]string `json:"settings"`
 	Metrics  string            `json:"metrics"`
-	// Apply is the reply to an apply, and Refuse what is refused instead, by "METHOD /path".
+	// Apply is the reply to an apply. Refuse holds refusals by "METHOD /path"; a refusal replaces the reply.
 	Apply api.ApplyReply `json:"apply"`
-	// Diffs are how definitions differ, by what they end with.
+	// Diffs are the differences of definitions, by the version on the right.
 	Diffs  []api.DefinitionDiff   `json:"diffs"`
 	Refuse map[string]api.Problem `json:"refuse"`
 }
 
-// Fake is a server that shows worlds one after the other: each look at a single service or job
-// moves on to the next. It writes down what is changed.
+// Fake is an API server that shows its states one after the other. Each read of a single service or job moves to the
+// next state. Calls records each change that a client asks for.
 type Fake struct {
 	*httptest.Server
 
 	Mutex  sync.Mutex
-	Worlds []World
+	States []State
 	Calls  []string
 	read   chan struct{} // closed and replaced when an object is read
 }
 
-// NewFake returns a fake server on a free port of loopback.
+// NewFake returns a fake server on a free loopback port.
 func NewFake() *Fake { return NewFakeAt(nil) }
 
-// NewFakeAt is one that listens where it is told, unless nil.
-func NewFakeAt(listener net.Listener, worlds ...World) *Fake { //nolint:funlen // one row a path
-	f := &Fake{Worlds: append(worlds, World{})[:max(len(worlds), 1)], read: make(chan struct{})}
+// NewFakeAt returns a fake server on a listener, or on a free loopback port if the listener is nil.
+func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen // one row a path
+	f := &Fake{States: append(worlds, State{})[:max(len(worlds), 1)], read: make(chan struct{})}
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]func(World, *http.Request) any{
-		"GET /v1/services": func(w World, _ *http.Request) any { return page(w.Services) },
-		"GET /v1/jobs":     func(w World, _ *http.Request) any { return page(w.Jobs) },
-		"GET /v1/clusters/{c}/services": func(w World, r *http.Request) any {
-			return page(slices.DeleteFunc(slices.Clone(w.Services), func(v api.ServiceView) bool {
+	for pattern, h := range map[string]func(State, *http.Request) any{
+		"GET /v1/services": func(w State, _ *http.Request) any { return pageOf(w.Services) },
+		"GET /v1/jobs":     func(w State, _ *http.Request) any { return pageOf(w.Jobs) },
+		"GET /v1/clusters/{c}/services": func(w State, r *http.Request) any {
+			return pageOf(slices.DeleteFunc(slices.Clone(w.Services), func(v api.ServiceView) bool {
 				return v.Cluster != r.PathValue("c")
 			}))
 		},
-		"GET /v1/clusters/{c}/jobs": func(w World, r *http.Request) any {
-			return page(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool {
+		"GET /v1/clusters/{c}/jobs": func(w State, r *http.Request) any {
+			return pageOf(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool {
 				return v.Cluster != r.PathValue("c")
 			}))
 		},
-		"GET /v1/nodes":               func(w World, _ *http.Request) any { return page(w.Nodes) },
-		"GET /v1/tasks":               func(w World, r *http.Request) any { return page(filterTasks(w.Tasks, r)) },
-		"GET /v1/definitions/{d}/{v}": definition,
-		"GET /v1/definitions/{d}": func(w World, r *http.Request) any {
+		"GET /v1/nodes":               func(w State, _ *http.Request) any { return pageOf(w.Nodes) },
+		"GET /v1/tasks":               func(w State, r *http.Request) any { return pageOf(filterTasks(w.Tasks, r)) },
+		"GET /v1/definitions/{d}/{v}": definitionNamed,
+		"GET /v1/definitions/{d}": func(w State, r *http.Request) any {
 			var all []api.DefinitionView
 			for _, d := range w.Definitions {
 				if d.Name == r.PathValue("d") {
 					all = append(all, api.DefinitionView{TaskDefinition: d})
 				}
 			}
-			return page(all)
+			return pageOf(all)
 		},
-		"GET /v1/definitions/{d}/{v}/diff": func(w World, r *http.Request) any {
-			return one(w.Diffs, func(d api.DefinitionDiff) bool {
+		"GET /v1/definitions/{d}/{v}/diff": func(w State, r *http.Request) any {
+			return findItem(w.Diffs, func(d api.DefinitionDiff) bool {
 				from := r.URL.Query().Get("from")
 				return d.To.Name == r.PathValue("d") && fmt.Sprint(d.To.Version) == r.PathValue("v") &&
 					(from == "" || from == fmt.Sprint(d.From.Version))
 			})
 		},
-		"POST /v1/definitions/{d}/{v}/diff": func(w World, r *http.Request) any {
-			return one(w.Diffs, func(d api.DefinitionDiff) bool {
+		"POST /v1/definitions/{d}/{v}/diff": func(w State, r *http.Request) any {
+			return findItem(w.Diffs, func(d api.DefinitionDiff) bool {
 				return d.From.Name == r.PathValue("d") && fmt.Sprint(d.From.Version) == r.PathValue("v")
 			})
 		},
-		"GET /v1/clusters/{c}": func(w World, r *http.Request) any {
-			return one(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
+		"GET /v1/clusters/{c}": func(w State, r *http.Request) any {
+			return findItem(w.Clusters, func(v api.Cluster) bool { return v.Name == r.PathValue("c") })
 		},
-		"GET /v1/images":  func(w World, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
-		"GET /v1/volumes": func(w World, _ *http.Request) any { return api.VolumesReply{Items: w.Volumes} },
-		"POST /v1/volumes/remove": func(w World, r *http.Request) any {
+		"GET /v1/images":  func(w State, _ *http.Request) any { return api.ImagesReply{Items: w.Images} },
+		"GET /v1/volumes": func(w State, _ *http.Request) any { return api.VolumesReply{Items: w.Volumes} },
+		"POST /v1/volumes/remove": func(w State, r *http.Request) any {
 			var ask api.VolumeRemove
 			_ = json.NewDecoder(r.Body).Decode(&ask)
-			return one(w.Volumes, func(v api.VolumeView) bool { return v.Name == ask.Name && v.Node == ask.Node })
+			return findItem(w.Volumes, func(v api.VolumeView) bool { return v.Name == ask.Name && v.Node == ask.Node })
 		},
-		"GET /v1/events": f.events,
-		"POST /v1/images": func(w World, _ *http.Request) any {
+		"GET /v1/events": f.listEvents,
+		"POST /v1/images": func(w State, _ *http.Request) any {
 			return api.ImagesReply{Items: w.Images}
 		},
-		"POST /v1/apply":                        func(w World, _ *http.Request) any { return w.Apply },
-		"POST /v1/clusters/{c}/{kind}/{n}/{do}": nothing,
-		"DELETE /v1/clusters/{c}/{kind}/{n}":    nothing,
-		"DELETE /v1/clusters/{c}":               nothing,
-		"GET /v1/definitions": func(w World, _ *http.Request) any {
-			return page(views(w.Definitions, func(d api.TaskDefinition) api.DefinitionView {
+		"POST /v1/apply":                        func(w State, _ *http.Request) any { return w.Apply },
+		"POST /v1/clusters/{c}/{kind}/{n}/{do}": emptyReply,
+		"DELETE /v1/clusters/{c}/{kind}/{n}":    emptyReply,
+		"DELETE /v1/clusters/{c}":               emptyReply,
+		"GET /v1/definitions": func(w State, _ *http.Request) any {
+			return pageOf(viewsOf(w.Definitions, func(d api.TaskDefinition) api.DefinitionView {
 				return api.DefinitionView{TaskDefinition: d}
 			}))
 		},
-		"GET /v1/clusters": func(w World, _ *http.Request) any {
-			return page(views(w.Clusters, func(c api.Cluster) api.ClusterView { return api.ClusterView{Cluster: c} }))
+		"GET /v1/clusters": func(w State, _ *http.Request) any {
+			return pageOf(viewsOf(w.Clusters, func(c api.Cluster) api.ClusterView {
+				return api.ClusterView{Cluster: c}
+			}))
 		},
-		"GET /v1/version":               func(World, *http.Request) any { return api.Version{Version: "0.1.0"} },
-		"GET /v1/servers":               func(w World, _ *http.Request) any { return page(w.Servers) },
-		"POST /v1/servers/{s}/promote":  func(w World, r *http.Request) any { return oneServer(w, r.PathValue("s")) },
-		"DELETE /v1/servers/{s}":        nothing,
-		"GET /v1/tokens":                func(w World, _ *http.Request) any { return page(w.Tokens) },
-		"POST /v1/tasks/{t}/checks/{c}": nothing,
-		"POST /v1/tokens":               func(w World, _ *http.Request) any { return w.Token },
-		"DELETE /v1/tokens/{t}":         nothing,
-		"GET /v1/recovery":              func(w World, _ *http.Request) any { return w.Recovery },
-		"POST /v1/recovery":             func(w World, _ *http.Request) any { return w.Recovery },
-		"GET /v1/domain":                func(w World, _ *http.Request) any { return w.Domain },
-		"POST /v1/domain/reschedule":    func(w World, _ *http.Request) any { return w.Domain },
-		"GET /v1/config":                func(w World, _ *http.Request) any { return api.Settings{Values: w.Settings} },
-		"GET /readyz":                   func(World, *http.Request) any { return api.Readiness{Ready: true} },
-		"POST /v1/nodes/{n}/{do}":       oneNode,
-		"GET /v1/nodes/{n}":             oneNode,
-		"GET /v1/troubles":              troubles,
-		"GET /v1/status": func(w World, _ *http.Request) any {
+		"GET /v1/version":               func(State, *http.Request) any { return api.Version{Version: "0.1.0"} },
+		"GET /v1/servers":               func(w State, _ *http.Request) any { return pageOf(w.Servers) },
+		"POST /v1/servers/{s}/promote":  func(w State, r *http.Request) any { return serverNamed(w, r.PathValue("s")) },
+		"DELETE /v1/servers/{s}":        emptyReply,
+		"GET /v1/tokens":                func(w State, _ *http.Request) any { return pageOf(w.Tokens) },
+		"POST /v1/tasks/{t}/checks/{c}": emptyReply,
+		"POST /v1/tokens":               func(w State, _ *http.Request) any { return w.Token },
+		"DELETE /v1/tokens/{t}":         emptyReply,
+		"GET /v1/recovery":              func(w State, _ *http.Request) any { return w.Recovery },
+		"POST /v1/recovery":             func(w State, _ *http.Request) any { return w.Recovery },
+		"GET /v1/domain":                func(w State, _ *http.Request) any { return w.Domain },
+		"POST /v1/domain/reschedule":    func(w State, _ *http.Request) any { return w.Domain },
+		"GET /v1/config":                func(w State, _ *http.Request) any { return api.Settings{Values: w.Settings} },
+		"GET /readyz":                   func(State, *http.Request) any { return api.Readiness{Ready: true} },
+		"POST /v1/nodes/{n}/{do}":       nodeNamed,
+		"GET /v1/nodes/{n}":             nodeNamed,
+		"GET /v1/troubles":              troublesOf,
+		"GET /v1/status": func(w State, _ *http.Request) any {
 			if w.Status == nil {
 				return api.Status{Servers: api.ServerCount{Total: 1, Up: 1}}
 			}
 			return w.Status
 		},
-		"GET /v1/tasks/{id}": func(w World, r *http.Request) any {
+		"GET /v1/tasks/{id}": func(w State, r *http.Request) any {
 			found := slices.DeleteFunc(slices.Clone(w.Tasks), func(v api.TaskView) bool {
 				return string(v.ID) != r.PathValue("id")
 			})
@@ -183,117 +185,117 @@ func NewFakeAt(listener net.Listener, worlds ...World) *Fake { //nolint:funlen /
 			return found[0]
 		},
 	} {
-		mux.HandleFunc(pattern, f.answer(h))
+		mux.HandleFunc(pattern, f.handle(h))
 	}
-	mux.HandleFunc("GET /v1/clusters/{c}/services/{n}", f.answer(func(w World, r *http.Request) any {
-		return one(w.Services, func(v api.ServiceView) bool {
+	mux.HandleFunc("GET /v1/clusters/{c}/services/{n}", f.handle(func(w State, r *http.Request) any {
+		return findItem(w.Services, func(v api.ServiceView) bool {
 			return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
 		})
 	}))
-	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.answer(func(w World, r *http.Request) any {
-		return one(w.Jobs, func(v api.JobView) bool {
+	mux.HandleFunc("GET /v1/clusters/{c}/jobs/{n}", f.handle(func(w State, r *http.Request) any {
+		return findItem(w.Jobs, func(v api.JobView) bool {
 			return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
 		})
 	}))
-	f.change(mux)
+	f.addObjectRoutes(mux)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, f.world().Metrics)
+		_, _ = io.WriteString(w, f.current().Metrics)
 	})
 	mux.HandleFunc("GET /debug/pprof/{p}", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "profile "+r.PathValue("p")) //nolint:gosec // a test asks it
+		_, _ = io.WriteString(w, "profile "+r.PathValue("p")) //nolint:gosec // the content is for a test only
 	})
-	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.logs)
-	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.exec)
+	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.streamLogs)
+	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.serveExec)
 	f.Server = httptest.NewUnstartedServer(mux)
 	if listener != nil {
-		_ = f.Listener.Close() // the other one is used
+		_ = f.Listener.Close() // the given listener replaces it
 		f.Listener = listener
 	}
 	f.Start()
 	return f
 }
 
-// change adds the addresses of services that change, of crons and of explanations. Only those that end in {n} move on
-// to the next world.
-func (f *Fake) change(mux *http.ServeMux) {
-	rollout := func(w World, r *http.Request) any {
-		return one(w.Rollouts, func(v api.RolloutView) bool {
+// addObjectRoutes adds the routes of services, crons, rebalancings and reservations. Only a GET of a path that ends in
+// {n} moves to the next state.
+func (f *Fake) addObjectRoutes(mux *http.ServeMux) {
+	rollout := func(w State, r *http.Request) any {
+		return findItem(w.Rollouts, func(v api.RolloutView) bool {
 			return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
 		})
 	}
-	explain := func(w World, r *http.Request) any {
-		return one(w.Explanations, func(v api.Explanation) bool {
+	explain := func(w State, r *http.Request) any {
+		return findItem(w.Explanations, func(v api.Explanation) bool {
 			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" &&
 				v.Owner.Name == r.PathValue("s")
 		})
 	}
-	rebalancing := func(w World, r *http.Request) any {
+	rebalancing := func(w State, r *http.Request) any {
 		id := r.PathValue("n") + r.PathValue("s")
-		return one(w.Rebalancings, func(v api.RebalancingView) bool {
+		return findItem(w.Rebalancings, func(v api.RebalancingView) bool {
 			return id == "" || id == "last" || fmt.Sprint(v.ID) == id
 		})
 	}
-	for pattern, h := range map[string]func(World, *http.Request) any{
+	for pattern, h := range map[string]func(State, *http.Request) any{
 		"GET /v1/clusters/{c}/services/{s}/rollout":       rollout,
 		"POST /v1/clusters/{c}/services/{s}/rollout/{do}": rollout,
-		"GET /v1/clusters/{c}/services/{s}/rollout/history": func(w World, r *http.Request) any {
-			return one(w.Histories, func(v api.RolloutHistory) bool {
+		"GET /v1/clusters/{c}/services/{s}/rollout/history": func(w State, r *http.Request) any {
+			return findItem(w.Histories, func(v api.RolloutHistory) bool {
 				return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
 			})
 		},
-		"GET /v1/clusters/{c}/services/{s}/scale": func(w World, r *http.Request) any {
-			return one(w.Scales, func(v api.ScaleView) bool {
+		"GET /v1/clusters/{c}/services/{s}/scale": func(w State, r *http.Request) any {
+			return findItem(w.Scales, func(v api.ScaleView) bool {
 				return v.Cluster == r.PathValue("c") && v.Service == r.PathValue("s")
 			})
 		},
-		"POST /v1/clusters/{c}/services/{s}/scale/{do}": nothing,
+		"POST /v1/clusters/{c}/services/{s}/scale/{do}": emptyReply,
 		"GET /v1/clusters/{c}/services/{s}/explain":     explain,
 		"GET /v1/clusters/{c}/jobs/{s}/explain":         explain,
 		"GET /v1/tasks/{s}/explain":                     explain,
-		"POST /v1/simulate":                             func(w World, _ *http.Request) any { return w.Simulation },
-		"GET /v1/rebalance":                             func(w World, _ *http.Request) any { return w.Rebalance },
+		"POST /v1/simulate":                             func(w State, _ *http.Request) any { return w.Simulation },
+		"GET /v1/rebalance":                             func(w State, _ *http.Request) any { return w.Rebalance },
 		"POST /v1/rebalance":                            rebalancing,
 		"GET /v1/rebalancings/{n}":                      rebalancing,
 		"POST /v1/rebalancings/{s}/cancel":              rebalancing,
-		"POST /v1/rebalancings/{s}/undo":                func(w World, _ *http.Request) any { return w.Undo },
-		"GET /v1/rebalancings": func(w World, _ *http.Request) any {
-			return page(views(w.Rebalancings, func(v api.RebalancingView) api.RebalancingBrief {
+		"POST /v1/rebalancings/{s}/undo":                func(w State, _ *http.Request) any { return w.Undo },
+		"GET /v1/rebalancings": func(w State, _ *http.Request) any {
+			return pageOf(viewsOf(w.Rebalancings, func(v api.RebalancingView) api.RebalancingBrief {
 				return api.RebalancingBrief{
 					ID: v.ID, State: v.State, Created: v.Created, Ended: v.Ended, By: v.By, Undoes: v.Undoes,
 					Moves: len(v.Moves), Counts: v.Counts,
 				}
 			}))
 		},
-		"GET /v1/reservations": func(w World, _ *http.Request) any { return page(w.Reservations) },
-		"GET /v1/reservations/{n}": func(w World, r *http.Request) any {
-			return one(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("n") })
+		"GET /v1/reservations": func(w State, _ *http.Request) any { return pageOf(w.Reservations) },
+		"GET /v1/reservations/{n}": func(w State, r *http.Request) any {
+			return findItem(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("n") })
 		},
-		"PUT /v1/reservations/{s}": func(w World, r *http.Request) any {
-			return one(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("s") })
+		"PUT /v1/reservations/{s}": func(w State, r *http.Request) any {
+			return findItem(w.Reservations, func(v api.ReservationView) bool { return v.Name == r.PathValue("s") })
 		},
-		"DELETE /v1/reservations/{s}": nothing,
-		"GET /v1/crons":               func(w World, _ *http.Request) any { return page(w.Crons) },
-		"GET /v1/clusters/{c}/crons": func(w World, r *http.Request) any {
-			return page(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool {
+		"DELETE /v1/reservations/{s}": emptyReply,
+		"GET /v1/crons":               func(w State, _ *http.Request) any { return pageOf(w.Crons) },
+		"GET /v1/clusters/{c}/crons": func(w State, r *http.Request) any {
+			return pageOf(slices.DeleteFunc(slices.Clone(w.Crons), func(v api.CronView) bool {
 				return v.Cluster != r.PathValue("c")
 			}))
 		},
-		"GET /v1/clusters/{c}/crons/{n}": func(w World, r *http.Request) any {
-			return one(w.Crons, func(v api.CronView) bool {
+		"GET /v1/clusters/{c}/crons/{n}": func(w State, r *http.Request) any {
+			return findItem(w.Crons, func(v api.CronView) bool {
 				return v.Cluster == r.PathValue("c") && v.Name == r.PathValue("n")
 			})
 		},
-		"POST /v1/clusters/{c}/crons/{s}/run": func(w World, r *http.Request) any {
-			return one(w.Jobs, func(v api.JobView) bool { return v.Cron == r.PathValue("s") && v.At.IsZero() })
+		"POST /v1/clusters/{c}/crons/{s}/run": func(w State, r *http.Request) any {
+			return findItem(w.Jobs, func(v api.JobView) bool { return v.Cron == r.PathValue("s") && v.At.IsZero() })
 		},
 	} {
-		mux.HandleFunc(pattern, f.answer(h))
+		mux.HandleFunc(pattern, f.handle(h))
 	}
 }
 
-// Load makes the fake show the worlds of YAML files.
+// Load reads the states from YAML files.
 func (f *Fake) Load(files ...string) error {
-	var worlds []World
+	var worlds []State
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -303,7 +305,7 @@ func (f *Fake) Load(files ...string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		var w World
+		var w State
 		dec := json.NewDecoder(strings.NewReader(string(raw)))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&w); err != nil {
@@ -313,44 +315,44 @@ func (f *Fake) Load(files ...string) error {
 	}
 	f.Mutex.Lock()
 	defer f.Mutex.Unlock()
-	f.Worlds, f.Calls = worlds, nil
+	f.States, f.Calls = worlds, nil
 	return nil
 }
 
-func (f *Fake) next() {
+func (f *Fake) advance() {
 	f.Mutex.Lock()
 	defer f.Mutex.Unlock()
 	close(f.read)
 	f.read = make(chan struct{})
-	if len(f.Worlds) > 1 {
-		f.Worlds = f.Worlds[1:]
+	if len(f.States) > 1 {
+		f.States = f.States[1:]
 	}
 }
 
-// deleted reports whether an object was deleted.
-func (f *Fake) deleted(path string) bool {
+// isDeleted reports whether a client deleted the object at a path.
+func (f *Fake) isDeleted(path string) bool {
 	f.Mutex.Lock()
 	defer f.Mutex.Unlock()
 	return slices.Contains(f.Calls, "DELETE "+path)
 }
 
-func (f *Fake) world() World {
+func (f *Fake) current() State {
 	f.Mutex.Lock()
 	defer f.Mutex.Unlock()
-	return f.Worlds[0]
+	return f.States[0]
 }
 
-// answer writes what h returns: nil is 404.
-func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
+// handle returns a handler that encodes the result of h as JSON. A nil result is 404.
+func (f *Fake) handle(h func(State, *http.Request) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.PathValue("n") != "" {
-			f.next()
+			f.advance()
 		}
 		if r.Header.Get("Accept") == "text/event-stream" && !strings.HasSuffix(r.URL.Path, "/events") {
 			f.streamChanges(w, r)
 			return
 		}
-		now := f.world()
+		now := f.current()
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 		if r.Method != http.MethodGet {
@@ -358,17 +360,17 @@ func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
 			f.Calls = append(f.Calls, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
 			f.Mutex.Unlock()
 		}
-		if r.Method == http.MethodGet && f.deleted(r.URL.Path) {
-			Refuse(w, api.Problem{Title: "Not Found", Status: http.StatusNotFound})
+		if r.Method == http.MethodGet && f.isDeleted(r.URL.Path) {
+			WriteProblem(w, api.Problem{Title: "Not Found", Status: http.StatusNotFound})
 			return
 		}
 		if p, ok := now.Refuse[r.Method+" "+r.URL.Path]; ok {
-			Refuse(w, p)
+			WriteProblem(w, p)
 			return
 		}
 		v := h(now, r)
 		if v == nil {
-			Refuse(w, api.Problem{
+			WriteProblem(w, api.Problem{
 				Title: "Not Found", Status: http.StatusNotFound,
 				Detail: "there is nothing at " + r.URL.Path,
 			})
@@ -378,8 +380,7 @@ func (f *Fake) answer(h func(World, *http.Request) any) http.HandlerFunc {
 	}
 }
 
-// streamChanges says that a list changed: at once, and whenever an object has been read, so that a client that waits
-// reads again and sees the next world.
+// streamChanges sends a change at once and after each read of an object. A waiting client then reads the next state.
 func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for index := 1; ; index++ {
@@ -396,8 +397,8 @@ func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// troubles answers with the troubles of a world, as a server finds them.
-func troubles(w World, r *http.Request) any {
+// troublesOf returns the troubles that a server finds in a state.
+func troublesOf(w State, r *http.Request) any {
 	kind, in, name := r.URL.Query().Get("kind"), r.URL.Query().Get("cluster"), r.URL.Query().Get("name")
 	tasks := func(job bool, wanted func(*api.TaskView) bool) (all []api.TaskView) {
 		for _, v := range w.Tasks {
@@ -415,9 +416,9 @@ func troubles(w World, r *http.Request) any {
 	if kind == "task" {
 		found := tasks(true, func(v *api.TaskView) bool { return string(v.ID) == name })
 		if len(found) == 0 || trouble.OfTask(found[0]) == nil {
-			return page([]api.Trouble{})
+			return pageOf([]api.Trouble{})
 		}
-		return page([]api.Trouble{*trouble.OfTask(found[0])})
+		return pageOf([]api.Trouble{*trouble.OfTask(found[0])})
 	}
 	w.Services = slices.SortedFunc(slices.Values(w.Services), func(x, y api.ServiceView) int {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
@@ -431,30 +432,30 @@ func troubles(w World, r *http.Request) any {
 			return tasks(false, func(v *api.TaskView) bool { return v.Owner == o && v.Misplaced != "" })
 		},
 	}
-	return page(slices.DeleteFunc(trouble.Find(&o), func(t api.Trouble) bool {
+	return pageOf(slices.DeleteFunc(trouble.Find(&o), func(t api.Trouble) bool {
 		return kind != "" && t.Object != wording.Object(kind, in, name)
 	}))
 }
 
-// Refuse answers with a problem.
-func Refuse(w http.ResponseWriter, p api.Problem) {
+// WriteProblem answers with an API problem.
+func WriteProblem(w http.ResponseWriter, p api.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-func page[T any](items []T) any { return api.Page[T]{Items: items, Index: 1} }
+func pageOf[T any](items []T) any { return api.Page[T]{Items: items, Index: 1} }
 
-func one[T any](items []T, is func(T) bool) any {
+func findItem[T any](items []T, is func(T) bool) any {
 	if i := slices.IndexFunc(items, is); i >= 0 {
 		return items[i]
 	}
 	return nil
 }
 
-func nothing(World, *http.Request) any { return struct{}{} }
+func emptyReply(State, *http.Request) any { return struct{}{} }
 
-func views[T, V any](items []T, view func(T) V) []V {
+func viewsOf[T, V any](items []T, view func(T) V) []V {
 	all := make([]V, len(items))
 	for i, v := range items {
 		all[i] = view(v)
@@ -462,16 +463,18 @@ func views[T, V any](items []T, view func(T) V) []V {
 	return all
 }
 
-func oneNode(w World, r *http.Request) any {
-	return one(w.Nodes, func(v api.NodeView) bool { return v.Name == r.PathValue("n") })
+func nodeNamed(w State, r *http.Request) any {
+	return findItem(w.Nodes, func(v api.NodeView) bool { return v.Name == r.PathValue("n") })
 }
 
-func oneServer(w World, id string) any {
-	return one(w.Servers, func(v api.ServerView) bool { return v.ID == id || v.Engine != nil && v.Engine.ID == id })
+func serverNamed(w State, id string) any {
+	return findItem(w.Servers, func(v api.ServerView) bool {
+		return v.ID == id || v.Engine != nil && v.Engine.ID == id
+	})
 }
 
-func definition(w World, r *http.Request) any {
-	return one(w.Definitions, func(d api.TaskDefinition) bool {
+func definitionNamed(w State, r *http.Request) any {
+	return findItem(w.Definitions, func(d api.TaskDefinition) bool {
 		return d.Name == r.PathValue("d") && fmt.Sprint(d.Version) == r.PathValue("v")
 	})
 }
@@ -489,11 +492,11 @@ func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
 	})
 }
 
-// events answers a list, or streams and ends.
-func (f *Fake) events(w World, r *http.Request) any {
+// listEvents answers with a page of events, or with a stream that ends after the last one.
+func (f *Fake) listEvents(w State, r *http.Request) any {
 	q := r.URL.Query()
 	after := q.Get("after")
-	return page(slices.DeleteFunc(slices.Clone(w.Events), func(e api.EventView) bool {
+	return pageOf(slices.DeleteFunc(slices.Clone(w.Events), func(e api.EventView) bool {
 		no := func(param, value string) bool { return q.Get(param) != "" && q.Get(param) != value }
 		owner := map[cluster.Kind]string{}
 		if e.Owner != nil {
@@ -506,14 +509,14 @@ func (f *Fake) events(w World, r *http.Request) any {
 	}))
 }
 
-func (f *Fake) logs(w http.ResponseWriter, r *http.Request) {
-	for _, l := range f.world().Logs[cluster.TaskID(r.PathValue("id"))] {
+func (f *Fake) streamLogs(w http.ResponseWriter, r *http.Request) {
+	for _, l := range f.current().Logs[cluster.TaskID(r.PathValue("id"))] {
 		_ = json.NewEncoder(w).Encode(l)
 	}
 }
 
-// exec runs a command of its own: it tells what it was asked, echoes its input and ends with code 3.
-func (f *Fake) exec(w http.ResponseWriter, r *http.Request) {
+// serveExec imitates a command in a container: it prints the request, echoes its input and exits with code 3.
+func (f *Fake) serveExec(w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return

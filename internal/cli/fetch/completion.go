@@ -11,24 +11,24 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// IsFile reports whether an argument is a file: names of definitions hold neither dots nor slashes, but for the word of
-// their kind.
-func IsFile(text string) bool {
-	if kind, _, ok := strings.Cut(text, "/"); ok && session.KindWord(kind) == wording.KindDefinition {
+// IsFileArgument reports whether an argument is a file. The name of a definition has no dot, and no slash except after
+// its kind.
+func IsFileArgument(text string) bool {
+	if kind, _, ok := strings.Cut(text, "/"); ok && session.ParseKind(kind) == wording.KindDefinition {
 		return false
 	}
 	return text == "-" || strings.ContainsAny(text, "./")
 }
 
-// CompleteVersions completes names of definitions and, for what looks like one, files.
+// CompleteVersions completes the names of definitions, and files for a text that looks like a path.
 func CompleteVersions(sess *session.Session) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 && IsFile(args[0]) || IsFile(text) {
+		if len(args) > 0 && IsFileArgument(args[0]) || IsFileArgument(text) {
 			return session.CompleteManifests(cmd, args, text)
 		}
-		return sess.Completing(1, func(ctx context.Context, c *client.Client, _ string) []string {
+		return sess.CompleteWith(1, func(ctx context.Context, c *client.Client, _ string) []string {
 			var names []string
-			for _, n := range session.OtherNames(ctx, c, wording.KindDefinition) {
+			for _, n := range session.ListOtherNames(ctx, c, wording.KindDefinition) {
 				own, _, _ := strings.Cut(n, "@")
 				names = append(names, own)
 			}

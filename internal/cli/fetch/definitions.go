@@ -9,15 +9,15 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// NotThere forgives what is not found: an owner may be gone before its tasks are.
-func NotThere(err error) error {
+// IgnoreNotFound returns nil for a 404. An owner can be deleted before its tasks.
+func IgnoreNotFound(err error) error {
 	if client.StatusOf(err) == http.StatusNotFound {
 		return nil
 	}
 	return err
 }
 
-// NewestVersion returns the newest version of a task definition.
+// NewestVersion returns the newest version number of a task definition.
 func NewestVersion(ctx context.Context, c *client.Client, own string) (newest int, err error) {
 	versions, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
@@ -29,8 +29,8 @@ func NewestVersion(ctx context.Context, c *client.Client, own string) (newest in
 	return newest, err
 }
 
-// RefsOf returns the definitions of the steps, in their order.
-func RefsOf(steps []cluster.Step) (refs []cluster.Ref) {
+// DefinitionRefs returns the definitions of steps, in the order of the steps.
+func DefinitionRefs(steps []cluster.Step) (refs []cluster.Ref) {
 	for i := range steps {
 		refs = append(refs, steps[i].Definition)
 	}

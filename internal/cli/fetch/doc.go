@@ -1,2 +1,2 @@
-// Package fetch reads what several commands need from the API.
+// Package fetch has the API reads that several commands share.
 package fetch

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// JobsOf returns the jobs that a cron made, the newest first.
-func JobsOf(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobView, error) {
+// ListCronJobs returns the jobs that a cron made, the newest first.
+func ListCronJobs(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobView, error) {
 	jobs, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
 			return c.Jobs(ctx, v.Cluster, o)
@@ -26,8 +26,8 @@ func JobsOf(ctx context.Context, c *client.Client, v api.CronView) ([]api.JobVie
 	return jobs, err
 }
 
-// AllServers returns the servers, trouble first.
-func AllServers(ctx context.Context, c *client.Client) ([]api.ServerView, error) {
+// ListServers returns the servers. Servers that are down come first.
+func ListServers(ctx context.Context, c *client.Client) ([]api.ServerView, error) {
 	servers, _, err := client.All(ctx, client.ListOptions{}, c.Servers)
 	slices.SortStableFunc(servers, func(x, y api.ServerView) int {
 		return cmp.Or(cmp.Compare(session.ServerRank(x), session.ServerRank(y)), cmp.Compare(x.Name, y.Name),
@@ -36,22 +36,22 @@ func AllServers(ctx context.Context, c *client.Client) ([]api.ServerView, error)
 	return servers, err
 }
 
-// TasksOf returns the tasks of an owner.
-func TasksOf(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
+// ListTasks returns the tasks of an owner. With all, attempts that ended are included.
+func ListTasks(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
 	f := client.TaskFilter{Cluster: n.Cluster, All: all}
 	if n.Kind == wording.KindJob {
 		f.Job = n.Name
 	} else {
 		f.Service = n.Name
 	}
-	return session.AllTasks(ctx, c, f)
+	return session.ListTasks(ctx, c, f)
 }
 
-// Everything is what an overview shows, and prints as data.
-type Everything struct {
-	// Status is the head: alarms, servers, the store.
+// Overview is the content of `berth status` without an argument.
+type Overview struct {
+	// Status has the alarms, the servers and the store.
 	Status api.Status `json:"status"`
-	// Troubles are what is not as it should be, the most urgent first.
+	// Troubles are sorted by urgency.
 	Troubles []api.Trouble     `json:"troubles"`
 	Services []api.ServiceView `json:"services"`
 	Jobs     []api.JobView     `json:"jobs"`
@@ -59,8 +59,8 @@ type Everything struct {
 	Crons    []api.CronView    `json:"crons"`
 }
 
-// All reads everything that the overview shows: what needs attention comes first in each list.
-func All(ctx context.Context, c *client.Client) (all Everything, err error) {
+// ReadOverview reads the overview. In each list the objects that need attention come first.
+func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err error) {
 	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
 	}
@@ -71,24 +71,24 @@ func All(ctx context.Context, c *client.Client) (all Everything, err error) {
 	if err != nil {
 		return all, err
 	}
-	if all.Nodes, err = session.AllNodes(ctx, c); err != nil {
+	if all.Nodes, err = session.ListNodes(ctx, c); err != nil {
 		return all, err
 	}
-	owners, err := AllOwners(ctx, c)
+	owners, err := ListOwners(ctx, c)
 	all.Services, all.Jobs, all.Crons = owners.Services, owners.Jobs, owners.Crons
-	all.Troubles, all.Nodes = output.NonNil(all.Troubles), output.NonNil(all.Nodes)
+	all.Troubles, all.Nodes = output.EmptyIfNil(all.Troubles), output.EmptyIfNil(all.Nodes)
 	return all, err
 }
 
-// Owners are all services, jobs and crons.
+// Owners are the services, jobs and crons.
 type Owners struct {
 	Services []api.ServiceView
 	Jobs     []api.JobView
 	Crons    []api.CronView
 }
 
-// AllOwners reads all services, jobs and crons; those that need attention come first.
-func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
+// ListOwners reads all services, jobs and crons. Those that need attention come first.
+func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 	none := client.ListOptions{}
 	if all.Services, _, err = client.All(ctx, none,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
@@ -102,7 +102,7 @@ func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 		}); err != nil {
 		return all, err
 	}
-	if all.Crons, err = session.AllCrons(ctx, c, ""); err != nil {
+	if all.Crons, err = session.ListCrons(ctx, c, ""); err != nil {
 		return all, err
 	}
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {
@@ -113,13 +113,15 @@ func AllOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
-	all.Services, all.Jobs, all.Crons = output.NonNil(all.Services), output.NonNil(all.Jobs), output.NonNil(all.Crons)
+	all.Services = output.EmptyIfNil(all.Services)
+	all.Jobs = output.EmptyIfNil(all.Jobs)
+	all.Crons = output.EmptyIfNil(all.Crons)
 	return all, nil
 }
 
-// AttemptsOf returns all attempts of a task that are known: one that it waits for first, then the newest.
-func AttemptsOf(ctx context.Context, c *client.Client, t api.TaskView) ([]api.TaskView, error) {
-	all, err := TasksOf(ctx, c, session.OwnerName(t.Owner), true)
+// ListAttempts returns the known attempts of a task: first the pending one, then the newest.
+func ListAttempts(ctx context.Context, c *client.Client, t api.TaskView) ([]api.TaskView, error) {
+	all, err := ListTasks(ctx, c, session.OwnerName(t.Owner), true)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +130,7 @@ func AttemptsOf(ctx context.Context, c *client.Client, t api.TaskView) ([]api.Ta
 		all = append(all, t)
 	}
 	slices.SortStableFunc(all, func(x, y api.TaskView) int {
-		return cmp.Or(-session.BoolCompare(x.State == cluster.StatePending, y.State == cluster.StatePending),
+		return cmp.Or(-session.CompareBools(x.State == cluster.StatePending, y.State == cluster.StatePending),
 			cmp.Compare(y.Attempt, x.Attempt))
 	})
 	return all, nil

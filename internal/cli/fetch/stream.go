@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// EndOfStream is the error of a stream that was to go on until it is interrupted: none then.
-func EndOfStream(err error) error {
+// IgnoreCanceled returns nil for the error of a canceled context. A user ends a followed stream that way.
+func IgnoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

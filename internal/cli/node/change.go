@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// nodeCommand returns a command about one node, which is found by its name or the beginning of it.
+// nodeCommand returns a command about the node that its first argument names.
 func nodeCommand(sess *session.Session, use, short, long string,
 	do func(cmd *cobra.Command, c *client.Client, n api.NodeView) error,
 ) *cobra.Command {
@@ -26,34 +26,36 @@ func nodeCommand(sess *session.Session, use, short, long string,
 		Use: use + " NODE", Short: short, Long: long, Args: session.Arguments(1, 1, "the name of a node"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return toNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error { return do(cmd, c, n) })
+			return changeNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error { return do(cmd, c, n) })
 		},
 	}
 }
 
-// toNode does something to the node of a name.
-func toNode(sess *session.Session, cmd *cobra.Command, name string, do func(*client.Client, api.NodeView) error) error {
+// changeNode applies a change to the node with this name.
+func changeNode(sess *session.Session, cmd *cobra.Command, name string,
+	do func(*client.Client, api.NodeView) error,
+) error {
 	c, err := sess.Connect()
 	if err != nil {
 		return err
 	}
-	n, err := wholeNode(cmd.Context(), c, name)
+	n, err := findExactNode(cmd.Context(), c, name)
 	if err != nil {
 		return err
 	}
 	return do(c, n)
 }
 
-// wholeNode returns the node of a name. What is done to a node is meant for it: its whole name is demanded.
-func wholeNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
-	nodes, err := session.AllNodes(ctx, c)
+// findExactNode returns the node with this exact name. A change must not reach a node by a prefix of its name.
+func findExactNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
+	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
 		return api.NodeView{}, err
 	}
 	text = strings.TrimPrefix(text, wording.KindNode+"/")
-	n, err := pickNode(nodes, text)
+	n, err := findNode(nodes, text)
 	if err == nil && n.Name != text {
-		err = session.Unknown(wording.KindNode, text, []string{n.Name})
+		err = session.UnknownError(wording.KindNode, text, []string{n.Name})
 	}
 	return n, err
 }
@@ -65,7 +67,7 @@ func newNodeCordonCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tellNode(sess, v, "takes no new tasks; those that run there stay")
+			return printNode(sess, v, "takes no new tasks; those that run there stay")
 		})
 }
 
@@ -81,7 +83,7 @@ func newNodeUncordonCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tellNode(sess, v, "takes tasks again")
+			return printNode(sess, v, "takes tasks again")
 		})
 }
 
@@ -108,7 +110,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if !untilEmpty {
-				return tellNode(sess, v, "is drained: "+drainText(v))
+				return printNode(sess, v, "is drained: "+drainProgress(v))
 			}
 			return waitDrained(cmd.Context(), sess, c, v)
 		})
@@ -119,8 +121,8 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// drainText says how far a drain got.
-func drainText(v api.NodeView) string {
+// drainProgress tells how many tasks a drain still has to move.
+func drainProgress(v api.NodeView) string {
 	switch {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:
 		return "nothing is left on it"
@@ -135,12 +137,12 @@ func drainText(v api.NodeView) string {
 	return text
 }
 
-// waitDrained shows how far a drain is until the node is empty.
+// waitDrained shows the progress of a drain until the node is empty.
 func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v api.NodeView) error {
 	shown := ""
 	loop := wait.Loop{
 		Session: sess, Changes: wait.ChangesOf(c, []session.Name{{Kind: wording.KindNode, Name: v.Name}}),
-		Look: func(ctx context.Context) (bool, error) {
+		Read: func(ctx context.Context) (bool, error) {
 			next, err := c.Node(ctx, v.Name)
 			switch {
 			case client.StatusOf(err) == http.StatusNotFound:
@@ -149,7 +151,7 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 				return true, err
 			}
 			v = next
-			if text := drainText(v); text != shown && !sess.WantsData() {
+			if text := drainProgress(v); text != shown && !sess.WantsData() {
 				sess.Messagef("%s: %s", v.Name, text)
 				shown = text
 			}
@@ -162,7 +164,7 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 	if v.State != cluster.NodeDrained {
 		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: somebody ended the drain", v.Name)}
 	}
-	return tellNode(sess, v, "is empty")
+	return printNode(sess, v, "is empty")
 }
 
 func newNodeForgetCommand(sess *session.Session) *cobra.Command {
@@ -181,14 +183,14 @@ func newNodeForgetCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tellNode(sess, v, "is forgotten: its tasks are replaced, then its records go")
+			return printNode(sess, v, "is forgotten: its tasks are replaced, then its records go")
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "also a node that is not known to be down")
 	return cmd
 }
 
-// tellNode says what became of a node.
-func tellNode(sess *session.Session, v api.NodeView, text string) error {
+// printNode prints what happened to a node.
+func printNode(sess *session.Session, v api.NodeView, text string) error {
 	if sess.WantsData() {
 		return sess.PrintData(v)
 	}

@@ -1,2 +1,2 @@
-// Package node has the commands of nodes.
+// Package node implements the commands about nodes, their taints and their pools.
 package node

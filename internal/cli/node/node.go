@@ -28,7 +28,7 @@ import (
 func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, trouble first", Args: session.Arguments(0, 0, ""),
@@ -37,12 +37,12 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			nodes, err := session.AllNodes(cmd.Context(), c)
+			nodes, err := session.ListNodes(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(nodes))
+				return sess.PrintData(output.EmptyIfNil(nodes))
 			}
 			if len(nodes) == 0 {
 				sess.Messagef("No nodes. Run 'berth agent' on a machine to make it one.")
@@ -59,7 +59,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return Show(cmd.Context(), sess, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
+			return PrintStatus(cmd.Context(), sess, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
 		},
 	}, top.NewNodeTopCommand(sess), newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess),
 		newNodeForgetCommand(sess),
@@ -67,13 +67,13 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// serverNames returns what people call the servers, by id, for a wide table; without them ids are shown.
+// serverNames returns the names of the servers by id, for a wide table. On an error the table shows ids.
 func serverNames(ctx context.Context, sess *session.Session, c *client.Client) map[string]string {
 	names := map[string]string{}
 	if sess.Format != output.OutputWide {
 		return names
 	}
-	servers, err := fetch.AllServers(ctx, c)
+	servers, err := fetch.ListServers(ctx, c)
 	if err != nil {
 		return names
 	}
@@ -83,22 +83,22 @@ func serverNames(ctx context.Context, sess *session.Session, c *client.Client) m
 	return names
 }
 
-// nodeTable shows nodes, with the server that each is connected to by its name in servers.
+// nodeTable returns the table of nodes. servers maps the id of a server to its name.
 func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]string) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"NODE", "STATE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "ADDRESS", "EXECUTOR", "SINCE>", "+POOL", "+TAINTS",
 		"+OS", "+KERNEL", "+VERSION", "+SERVER", "MESSAGE",
 	}}
 	for _, n := range nodes {
 		message := wording.OneLine(n.Reason)
 		if n.State == cluster.NodeReady {
-			message = "" // how it became so is an event
+			message = "" // an event tells the cause of this state
 		}
 		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks),
 			output.Share(output.CPUs(n.Reserved.CPU), output.CPUs(n.Total.CPU)),
 			output.Share(output.Size(n.Reserved.Memory), output.Size(n.Total.Memory)),
 			output.Share(output.Size(n.Reserved.Disk), output.Size(n.Total.Disk)), n.Facts.Address,
-			executors(n.Facts.Executors),
+			executorsText(n.Facts.Executors),
 			sess.Age(n.Since), n.Pool, taintList(n.Taints),
 			strings.Trim(n.Facts.OS+"/"+n.Facts.Arch, "/"), n.Facts.Kernel, n.Facts.Version,
 			cmp.Or(servers[n.Server], output.ShortID(n.Server)), message)
@@ -106,7 +106,7 @@ func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]s
 	return t
 }
 
-func executors(facts []cluster.ExecutorFact) string {
+func executorsText(facts []cluster.ExecutorFact) string {
 	names := make([]string, len(facts))
 	for i, f := range facts {
 		names[i] = f.Name
@@ -114,31 +114,31 @@ func executors(facts []cluster.ExecutorFact) string {
 	return strings.Join(names, ",")
 }
 
-// Show shows one node with its troubles and tasks.
-func Show(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
-	nodes, err := session.AllNodes(ctx, c)
+// PrintStatus prints one node with its troubles and tasks.
+func PrintStatus(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
+	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
 		return err
 	}
-	n, err := pickNode(nodes, text)
+	n, err := findNode(nodes, text)
 	if err != nil {
 		return err
 	}
 	if sess.WantsData() {
 		return sess.PrintData(n)
 	}
-	tasks, err := session.AllTasks(ctx, c, client.TaskFilter{Node: n.Name})
+	tasks, err := session.ListTasks(ctx, c, client.TaskFilter{Node: n.Name})
 	if err != nil {
 		return err
 	}
 	if err := sess.PrintTable(nodeTable(sess, []api.NodeView{n}, serverNames(ctx, sess, c))); err != nil {
 		return err
 	}
-	if err := sess.PrintTable(nodeFacts(sess, n)); err != nil {
+	if err := sess.PrintTable(nodeFactsTable(sess, n)); err != nil {
 		return err
 	}
 	own := session.Name{Kind: wording.KindNode, Name: n.Name}
-	troubles, err := trouble.All(ctx, c, own)
+	troubles, err := trouble.List(ctx, c, own)
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func Show(ctx context.Context, sess *session.Session, c *client.Client, text str
 	return tables.PrintTasks(sess, tasks, nil)
 }
 
-// nodeFacts is what a node's page says of it.
-func nodeFacts(sess *session.Session, n api.NodeView) output.Table {
+// nodeFactsTable returns the facts about a node.
+func nodeFactsTable(sess *session.Session, n api.NodeView) output.Table {
 	facts := output.Table{Titles: []string{"", ""}, Indent: "  "}
-	machineFacts(&facts, n)
+	addMachineFacts(&facts, n)
 	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
 		facts.Add("label", k+"="+n.Labels[k])
 	}
@@ -167,7 +167,7 @@ func nodeFacts(sess *session.Session, n api.NodeView) output.Table {
 	}
 	facts.Add("agent", n.Facts.Version)
 	if n.Drain != nil {
-		facts.Add("drain", drainText(n))
+		facts.Add("drain", drainProgress(n))
 	}
 	if h := n.Heartbeat; h != nil {
 		facts.Add("heard", fmt.Sprintf("%s ago, every %s", wording.Span(time.Duration(h.Age)),
@@ -186,8 +186,8 @@ func nodeFacts(sess *session.Session, n api.NodeView) output.Table {
 	return facts
 }
 
-// machineFacts says what the machine has.
-func machineFacts(facts *output.Table, n api.NodeView) {
+// addMachineFacts adds the facts about the machine.
+func addMachineFacts(facts *output.Table, n api.NodeView) {
 	facts.Add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
 	if len(n.Facts.Addresses) > 0 {
 		facts.Add("addresses", strings.Join(n.Facts.Addresses, ", "))
@@ -225,8 +225,8 @@ func machineFacts(facts *output.Table, n api.NodeView) {
 	}
 }
 
-// pickNode returns the node of a name, or of the only name that begins so.
-func pickNode(nodes []api.NodeView, text string) (found api.NodeView, err error) {
+// findNode returns the node with this name, or the only node whose name begins with it.
+func findNode(nodes []api.NodeView, text string) (found api.NodeView, err error) {
 	var hits, known []string
 	for _, n := range nodes {
 		known = append(known, n.Name)
@@ -240,9 +240,9 @@ func pickNode(nodes []api.NodeView, text string) (found api.NodeView, err error)
 	}
 	switch len(hits) {
 	case 0:
-		return found, session.Unknown(wording.KindNode, text, known)
+		return found, session.UnknownError(wording.KindNode, text, known)
 	case 1:
 		return found, nil
 	}
-	return found, session.Ambiguous(text, hits)
+	return found, session.AmbiguousError(text, hits)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// poolView is a pool as it is listed.
+// poolView is an element of the list of pools.
 type poolView struct {
 	Name     string           `json:"name"`
 	Nodes    int              `json:"nodes"`
@@ -61,7 +61,7 @@ func newNodePoolsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// setPool writes the settings of one pool.
+// setPool writes the strategy of one pool.
 func setPool(ctx context.Context, sess *session.Session, c *client.Client, domain api.DomainView,
 	pool cluster.PoolSettings,
 ) error {
@@ -78,9 +78,9 @@ func setPool(ctx context.Context, sess *session.Session, c *client.Client, domai
 	return nil
 }
 
-// listPools shows the pools that have nodes or settings.
+// listPools prints the pools that have nodes or settings.
 func listPools(ctx context.Context, sess *session.Session, c *client.Client, domain api.DomainView) error {
-	nodes, err := session.AllNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func listPools(ctx context.Context, sess *session.Session, c *client.Client, dom
 	}
 	list := slices.SortedFunc(maps.Values(pools), func(x, y poolView) int { return strings.Compare(x.Name, y.Name) })
 	if sess.WantsData() {
-		return sess.PrintData(output.NonNil(list))
+		return sess.PrintData(output.EmptyIfNil(list))
 	}
 	if len(list) == 0 {
 		sess.Messagef("No pools. 'berth node pool NODE POOL' puts a node into one.")

@@ -25,23 +25,23 @@ func newNodeTaintCommand(sess *session.Session) *cobra.Command {
 		Args:              session.Arguments(2, -1, "the name of a node and a taint, as key=value:effect"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			taints, err := taintsOf(cmd, args[1:])
+			taints, err := parseTaints(cmd, args[1:])
 			if err != nil {
 				return err
 			}
-			return toNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error {
+			return changeNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error {
 				v, err := c.TaintNode(cmd.Context(), n.Name, taints, client.Condition{})
 				if err != nil {
 					return err
 				}
-				return tellNode(sess, v, "has "+taintsText(v.Taints))
+				return printNode(sess, v, "has "+taintsText(v.Taints))
 			})
 		},
 	}
 }
 
-// taintsOf reads taints from arguments, with all faults at once.
-func taintsOf(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
+// parseTaints reads taints from arguments. The error lists all faults.
+func parseTaints(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
 	var list session.Faults
 	var taints []cluster.Taint
 	for _, arg := range args {
@@ -63,7 +63,7 @@ func newNodeUntaintCommand(sess *session.Session) *cobra.Command {
 		Args:              session.Arguments(2, -1, "the name of a node and the key of a taint"),
 		ValidArgsFunction: sess.CompleteNodeThen(-1, session.TaintKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			taints, err := taintsOf(cmd, args[1:])
+			taints, err := parseTaints(cmd, args[1:])
 			if err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func newNodeUntaintCommand(sess *session.Session) *cobra.Command {
 				}
 				keys[i] = api.TaintKey{Key: t.Key, Effect: t.Effect}
 			}
-			return toNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error {
+			return changeNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error {
 				v, err := c.UntaintNode(cmd.Context(), n.Name, keys, client.Condition{})
 				if err != nil {
 					return err
@@ -93,7 +93,7 @@ func newNodeUntaintCommand(sess *session.Session) *cobra.Command {
 						}
 					}
 				}
-				return tellNode(sess, v, "has "+taintsText(v.Taints))
+				return printNode(sess, v, "has "+taintsText(v.Taints))
 			})
 		},
 	}
@@ -120,15 +120,15 @@ func newNodePoolCommand(sess *session.Session) *cobra.Command {
 			if len(args) == 2 {
 				pool = args[1]
 			}
-			return toNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error {
+			return changeNode(sess, cmd, args[0], func(c *client.Client, n api.NodeView) error {
 				v, err := c.PoolNode(cmd.Context(), n.Name, pool, client.Condition{})
 				if err != nil {
 					return err
 				}
 				if v.Pool == "" {
-					return tellNode(sess, v, "is in no pool")
+					return printNode(sess, v, "is in no pool")
 				}
-				return tellNode(sess, v, "is in the pool "+v.Pool)
+				return printNode(sess, v, "is in the pool "+v.Pool)
 			})
 		},
 	}
@@ -136,7 +136,7 @@ func newNodePoolCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// taintsText names a node's taints.
+// taintsText names the taints of a node in a sentence.
 func taintsText(taints []cluster.Taint) string {
 	switch len(taints) {
 	case 0:

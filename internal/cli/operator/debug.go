@@ -41,7 +41,7 @@ func newDebugCommand(sess *session.Session) *cobra.Command {
 			if output == "" {
 				output = "berth-debug-" + sess.Now().UTC().Format("20060102-150405") + ".tar.gz"
 			}
-			return debug(cmd.Context(), sess, debugOptions{file: output, cpu: cpu, events: events})
+			return writeBundle(cmd.Context(), sess, debugOptions{file: output, cpu: cpu, events: events})
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write; default berth-debug-<time>.tar.gz")
@@ -50,15 +50,15 @@ func newDebugCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// debugOptions say what a bundle holds.
+// debugOptions choose the content of a bundle.
 type debugOptions struct {
 	file   string
 	cpu    time.Duration
 	events int
 }
 
-// debug writes a bundle. What cannot be had is told in the bundle and left out.
-func debug(ctx context.Context, sess *session.Session, o debugOptions) (err error) {
+// writeBundle writes a bundle. A part that cannot be read is left out and listed in the bundle.
+func writeBundle(ctx context.Context, sess *session.Session, o debugOptions) (err error) {
 	f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the bundle: %w", err)
@@ -69,8 +69,8 @@ func debug(ctx context.Context, sess *session.Session, o debugOptions) (err erro
 		}
 	}()
 	zipped := gzip.NewWriter(f)
-	b := &bundle{tar: tar.NewWriter(zipped), at: sess.Now(), scrub: redact.NewScrubber()}
-	if err := gather(ctx, sess, b, o); err != nil {
+	b := &bundle{tar: tar.NewWriter(zipped), createdAt: sess.Now(), scrub: redact.NewScrubber()}
+	if err := collectAll(ctx, sess, b, o); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(b.tar.Close(), zipped.Close(), f.Sync(), f.Close()); err != nil {
@@ -83,38 +83,37 @@ func debug(ctx context.Context, sess *session.Session, o debugOptions) (err erro
 	return nil
 }
 
-// bundle is an archive that is being written.
+// bundle is an archive in the making.
 type bundle struct {
-	tar    *tar.Writer
-	at     time.Time
-	scrub  *redact.Scrubber
-	faults []string
+	tar       *tar.Writer
+	createdAt time.Time
+	scrub     *redact.Scrubber
+	faults    []string
 }
 
-// gather asks for all of it: first for what may hold secrets by its form, so that they are known when the rest is
-// scrubbed.
-func gather(ctx context.Context, sess *session.Session, b *bundle, o debugOptions) error {
+// collectAll collects all parts. Objects that may hold secrets come first, so that later texts are scrubbed of them.
+func collectAll(ctx context.Context, sess *session.Session, b *bundle, o debugOptions) error {
 	c, err := sess.Connect()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	if _, err := c.Version(ctx); err != nil {
-		return err // there is nobody to ask
+		return err // there is no server to ask
 	}
 	definitions, _, err := client.All(ctx, client.ListOptions{}, c.Definitions)
 	if err == nil {
 		for i := range definitions {
-			b.scrub.Definition(&definitions[i].TaskDefinition)
+			b.scrub.ScrubDefinition(&definitions[i].TaskDefinition)
 		}
 	}
 	b.addJSON("definitions.json", definitions, err)
 	b.addJSON("client.json", version.Current(), nil)
-	gatherObjects(ctx, b, c)
-	kept, err := newestEvents(ctx, c, o.events)
+	collectObjects(ctx, b, c)
+	kept, err := listNewestEvents(ctx, c, o.events)
 	b.addJSON("events.json", kept, err)
-	for i, addr := range strings.Split(sess.FindAddr(), ",") {
-		if err := gatherServer(ctx, sess, b, fmt.Sprintf("server-%d", i+1), addr, o); err != nil {
+	for i, addr := range strings.Split(sess.FindAddresses(), ",") {
+		if err := collectServer(ctx, sess, b, fmt.Sprintf("server-%d", i+1), addr, o); err != nil {
 			return err
 		}
 	}
@@ -122,23 +121,23 @@ func gather(ctx context.Context, sess *session.Session, b *bundle, o debugOption
 	return ctx.Err()
 }
 
-// gatherObjects asks for the objects that all servers show alike.
-func gatherObjects(ctx context.Context, b *bundle, c *client.Client) {
+// collectObjects collects the objects that are the same on all servers.
+func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 	head, err := c.Status(ctx)
 	b.addJSON("status.json", head, err)
-	servers, err := fetch.AllServers(ctx, c)
+	servers, err := fetch.ListServers(ctx, c)
 	b.addJSON("servers.json", servers, err)
-	nodes, err := session.AllNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c)
 	b.addJSON("nodes.json", nodes, err)
 	clusters, _, err := client.All(ctx, client.ListOptions{}, c.Clusters)
 	b.addJSON("clusters.json", clusters, err)
-	all, err := fetch.AllOwners(ctx, c)
+	all, err := fetch.ListOwners(ctx, c)
 	b.addJSON("services.json", all.Services, err)
 	b.addJSON("jobs.json", all.Jobs, err)
-	tasks, err := session.AllTasks(ctx, c, client.TaskFilter{All: true})
+	tasks, err := session.ListTasks(ctx, c, client.TaskFilter{All: true})
 	for i := range tasks {
 		if tasks[i].LogTail != "" {
-			tasks[i].LogTail = redact.Removed // what programs print is theirs
+			tasks[i].LogTail = redact.Removed // output of programs may hold secrets
 		}
 	}
 	b.addJSON("tasks.json", tasks, err)
@@ -148,8 +147,8 @@ func gatherObjects(ctx context.Context, b *bundle, c *client.Client) {
 	b.addJSON("recovery.json", recovery, err)
 }
 
-// gatherServer asks one server about itself.
-func gatherServer(ctx context.Context, sess *session.Session, b *bundle, name, addr string, o debugOptions) error {
+// collectServer collects the data of one server.
+func collectServer(ctx context.Context, sess *session.Session, b *bundle, name, addr string, o debugOptions) error {
 	one := *sess
 	one.Addrs = []string{addr}
 	c, err := one.Connect()
@@ -160,7 +159,7 @@ func gatherServer(ctx context.Context, sess *session.Session, b *bundle, name, a
 	v, err := c.Version(ctx)
 	b.addJSON(filepath.Join(name, "version.json"), v, err)
 	if err != nil {
-		return ctx.Err() // noted; the others may answer
+		return ctx.Err() // the fault is listed; the other servers may answer
 	}
 	settings, err := c.Settings(ctx)
 	b.addJSON(filepath.Join(name, "settings.json"), settings, err)
@@ -169,7 +168,7 @@ func gatherServer(ctx context.Context, sess *session.Session, b *bundle, name, a
 	text := func(file string, ask func(io.Writer) error) {
 		var buf bytes.Buffer
 		if err := ask(&buf); err != nil {
-			b.fault(filepath.Join(name, file), err)
+			b.addFault(filepath.Join(name, file), err)
 			return
 		}
 		b.addText(filepath.Join(name, file), buf.String())
@@ -179,7 +178,7 @@ func gatherServer(ctx context.Context, sess *session.Session, b *bundle, name, a
 	profile := func(kind string, during time.Duration) {
 		var buf bytes.Buffer
 		if err := c.Profile(ctx, kind, during, &buf); err != nil {
-			b.fault(filepath.Join(name, kind+".pprof"), err)
+			b.addFault(filepath.Join(name, kind+".pprof"), err)
 			return
 		}
 		b.add(filepath.Join(name, kind+".pprof"), buf.Bytes()) // names of functions, and numbers
@@ -191,8 +190,8 @@ func gatherServer(ctx context.Context, sess *session.Session, b *bundle, name, a
 	return ctx.Err()
 }
 
-// newestEvents returns the newest events that are kept.
-func newestEvents(ctx context.Context, c *client.Client, most int) ([]api.EventView, error) {
+// listNewestEvents returns the newest events.
+func listNewestEvents(ctx context.Context, c *client.Client, most int) ([]api.EventView, error) {
 	var kept []api.EventView
 	o := client.EventOptions{}
 	for {
@@ -209,30 +208,30 @@ func newestEvents(ctx context.Context, c *client.Client, most int) ([]api.EventV
 	}
 }
 
-func (b *bundle) fault(file string, err error) {
-	b.faults = append(b.faults, b.scrub.Text(fmt.Sprintf("%s: %s", file, wording.OneLine(err.Error()))))
+func (b *bundle) addFault(file string, err error) {
+	b.faults = append(b.faults, b.scrub.ScrubText(fmt.Sprintf("%s: %s", file, wording.OneLine(err.Error()))))
 }
 
-// addJSON adds a value, unless there is an error in its place.
+// addJSON adds a value as JSON, or the error as a fault.
 func (b *bundle) addJSON(file string, v any, err error) {
 	if err != nil {
-		b.fault(file, err)
+		b.addFault(file, err)
 		return
 	}
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		b.fault(file, err)
+		b.addFault(file, err)
 		return
 	}
 	b.addText(file, string(text)+"\n")
 }
 
-// addText adds a text without what is secret in it.
-func (b *bundle) addText(file, text string) { b.add(file, []byte(b.scrub.Text(text))) }
+// addText adds a text without secrets.
+func (b *bundle) addText(file, text string) { b.add(file, []byte(b.scrub.ScrubText(text))) }
 
 func (b *bundle) add(file string, content []byte) {
 	err := b.tar.WriteHeader(
-		&tar.Header{Name: "berth-debug/" + file, Mode: 0o600, Size: int64(len(content)), ModTime: b.at})
+		&tar.Header{Name: "berth-debug/" + file, Mode: 0o600, Size: int64(len(content)), ModTime: b.createdAt})
 	if err == nil {
 		_, err = b.tar.Write(content)
 	}

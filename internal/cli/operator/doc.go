@@ -1,2 +1,2 @@
-// Package operator has the commands of whoever runs the servers: tokens, keys, members, snapshots, recovery.
+// Package operator implements the commands for operators of servers: tokens, keys, snapshots and recovery.
 package operator

@@ -26,7 +26,7 @@ import (
 func newOperatorSecretsCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secrets", Short: "Look after the keys that secrets are sealed with", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 		Long: "Secrets are sealed with a data key, which stands in the store wrapped by a master key; that " +
 			"is in the file " + secrets.File + " of every server and\n" +
 			"nowhere else. rotate-key replaces the data key, rekey both.",
@@ -110,7 +110,7 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 				}
 				return err
 			}
-			return tellRekeyed(cmd.Context(), sess, c, v.ID, all, drop)
+			return printRekeyResult(cmd.Context(), sess, c, v.ID, all, drop)
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait for its end")
@@ -120,14 +120,14 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// awaitRekey shows the progress until all secrets are sealed under a master key, and returns all master keys.
+// awaitRekey shows the progress until all secrets are sealed under the new master key. It returns all master keys.
 func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id string) (all []api.MasterKeyView,
 	err error,
 ) {
 	shown := ""
 	loop := wait.Loop{
 		Session: sess,
-		Look: func(ctx context.Context) (bool, error) {
+		Read: func(ctx context.Context) (bool, error) {
 			now, err := c.MasterKeys(ctx)
 			if err != nil {
 				return true, err
@@ -144,7 +144,7 @@ func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id
 	return all, loop.Run(ctx)
 }
 
-// rekeyProgress says how far a rekey is.
+// rekeyProgress describes the progress of a rekey. It returns an error if the new key was dropped.
 func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, err error) {
 	i := slices.IndexFunc(all, func(v api.MasterKeyView) bool { return v.ID == id })
 	if i < 0 || all[i].State == api.MasterDropped {
@@ -171,13 +171,13 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 			return "", true, nil
 		}
 		return fmt.Sprintf("%d of %s sealed anew", v.Secrets, wording.Count(v.Secrets+left, "secret")), false, nil
-	default: // another one replaces it already
+	default: // another key replaces it already
 		return "", true, nil
 	}
 }
 
-// tellRekeyed says what is done and what is left to do.
-func tellRekeyed(ctx context.Context, sess *session.Session, c *client.Client, id string, all []api.MasterKeyView,
+// printRekeyResult prints the result and the next steps.
+func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Client, id string, all []api.MasterKeyView,
 	drop bool,
 ) error {
 	var kept []string
@@ -225,7 +225,7 @@ func newMasterKeysCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(all))
+				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			t := output.Table{Titles: []string{"KEY", "STATE", "SECRETS>", "AGE>", "ON", "NOT ON"}}
 			for i := range all {
@@ -266,29 +266,29 @@ func newDropKeyCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// sealedIn reports how many secrets a snapshot holds.
-func sealedIn(info *etcd.SnapshotInfo) int { return info.Nouns["secret"] }
+// countSecrets returns the number of secrets in a snapshot.
+func countSecrets(info *etcd.SnapshotInfo) int { return info.Nouns["secret"] }
 
-// mastersOf names the master keys that the secrets of a snapshot need, with a blank before them.
-func mastersOf(info *etcd.SnapshotInfo) string {
+// masterKeysText names the master keys that the secrets of a snapshot need. The text begins with a blank.
+func masterKeysText(info *etcd.SnapshotInfo) string {
 	if len(info.Masters) == 0 {
 		return ""
 	}
 	return " with the key " + strings.Join(info.Masters, " and ")
 }
 
-// tellSecretsOf says of a snapshot that was saved what its secrets need beside it.
-func tellSecretsOf(sess *session.Session, info *etcd.SnapshotInfo) {
-	if n := sealedIn(info); n > 0 {
+// printKeysNeeded tells which key file the secrets of a saved snapshot need.
+func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
+	if n := countSecrets(info); n > 0 {
 		sess.Messagef("It holds %s, sealed: to use them after a restore takes the file %s of a server's data "+
 			"directory%s. Keep a copy of that file, apart from the snapshots.",
-			wording.Count(n, "secret"), secrets.File, mastersOf(info))
+			wording.Count(n, "secret"), secrets.File, masterKeysText(info))
 	}
 }
 
-// tellSecretsRestored says whether the data directory that a snapshot was restored to has the keys for its secrets.
-func tellSecretsRestored(sess *session.Session, info *etcd.SnapshotInfo, dataDir string) {
-	if sealedIn(info) == 0 {
+// printKeysMissing tells whether the data directory has the keys for the secrets of a restored snapshot.
+func printKeysMissing(sess *session.Session, info *etcd.SnapshotInfo, dataDir string) {
+	if countSecrets(info) == 0 {
 		return
 	}
 	path := filepath.Join(dataDir, secrets.File)
@@ -296,22 +296,22 @@ func tellSecretsRestored(sess *session.Session, info *etcd.SnapshotInfo, dataDir
 	if errors.Is(err, fs.ErrNotExist) {
 		sess.Messagef("The snapshot holds %s, and %s is missing: put the copy that was kept there before the "+
 			"server starts%s. Without it they have to be set anew.",
-			wording.Count(sealedIn(info), "secret"), path, mastersOf(info))
+			wording.Count(countSecrets(info), "secret"), path, masterKeysText(info))
 		return
 	}
 	if err != nil {
 		sess.Messagef("The snapshot holds %s, and the file with their key is not in order: %v",
-			wording.Count(sealedIn(info), "secret"), err)
+			wording.Count(countSecrets(info), "secret"), err)
 		return
 	}
 	for _, id := range info.Masters {
 		if !slices.Contains(ids, id) {
 			sess.Messagef("The snapshot holds %s that need the key %s, and %s holds %s: add the line of the copy "+
 				"that was kept when the snapshot was taken. Without it they have to be set anew.",
-				wording.Count(sealedIn(info), "secret"), id, path, strings.Join(ids, ", "))
+				wording.Count(countSecrets(info), "secret"), id, path, strings.Join(ids, ", "))
 			return
 		}
 	}
 	sess.Messagef("The snapshot holds %s: they are opened with %s, which has the key.",
-		wording.Count(sealedIn(info), "secret"), path)
+		wording.Count(countSecrets(info), "secret"), path)
 }

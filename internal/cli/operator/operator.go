@@ -22,20 +22,20 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// NewOperatorCommand returns `berth operator`, what is done to the whole and not to what runs in it.
+// NewOperatorCommand returns `berth operator`, the commands about the control plane as a whole.
 func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 	}
 	snapshot := &cobra.Command{
 		Use: "snapshot", Short: "Save the store, restore it, look into a snapshot",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	snapshot.AddCommand(newSnapshotSaveCommand(sess), newSnapshotRestoreCommand(sess), newSnapshotInspectCommand(sess))
 	silence := &cobra.Command{
 		Use: "silence", Short: "Decide what follows when many nodes fall silent",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	silence.AddCommand(newSilenceOverrideCommand(sess))
 	cmd.AddCommand(snapshot, newRecoverCommand(sess), silence, newOperatorSecretsCommand(sess), newDebugCommand(sess))
@@ -72,15 +72,15 @@ func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
 			if !sess.WantsData() {
 				sess.Printf("saved to %s", args[0])
 			}
-			tellSecretsOf(sess, &info)
-			return tellSnapshot(sess, info)
+			printKeysNeeded(sess, &info)
+			return printSnapshot(sess, info)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
 	return cmd
 }
 
-// saveSnapshot writes a snapshot beside its place, checks it and moves it there.
+// saveSnapshot writes a snapshot to a temporary file, checks it and moves it to the path.
 func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd.SnapshotInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-snapshot-")
 	if err != nil {
@@ -88,14 +88,14 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name()) // of no use to anyone
+			_ = os.Remove(f.Name()) // incomplete
 		}
 	}()
 	_, err = c.Snapshot(ctx, f)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return info, err
 	}
-	if info, err = inspectSnapshot(f.Name()); err != nil {
+	if info, err = readSnapshotInfo(f.Name()); err != nil {
 		return info, err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
@@ -104,7 +104,7 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd
 	return info, nil
 }
 
-func inspectSnapshot(path string) (etcd.SnapshotInfo, error) {
+func readSnapshotInfo(path string) (etcd.SnapshotInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("read the snapshot: %w", err)
@@ -125,17 +125,17 @@ func newSnapshotInspectCommand(sess *session.Session) *cobra.Command {
 		Use: "inspect FILE", Short: "Check a snapshot and tell what it holds",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			info, err := inspectSnapshot(args[0])
+			info, err := readSnapshotInfo(args[0])
 			if err != nil {
 				return err
 			}
-			return tellSnapshot(sess, info)
+			return printSnapshot(sess, info)
 		},
 	}
 }
 
-// tellSnapshot says what a snapshot holds.
-func tellSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
+// printSnapshot prints the content of a snapshot.
+func printSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 	if sess.WantsData() {
 		return sess.PrintData(info)
 	}
@@ -161,8 +161,8 @@ func tellSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 	return sess.PrintTable(t)
 }
 
-// decision reads the two flags of which one is wanted.
-func decision(adopt, stop bool) (api.RecoveryAction, bool) {
+// parseAction reads the flags --adopt and --stop, of which exactly one must be set.
+func parseAction(adopt, stop bool) (api.RecoveryAction, bool) {
 	switch {
 	case adopt && !stop:
 		return api.RecoverAdopt, true
@@ -186,7 +186,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 			"behind Berth's back. Until then nothing is placed or stopped.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			action, ok := decision(adopt, stop)
+			action, ok := parseAction(adopt, stop)
 			c, err := sess.Connect()
 			if err != nil {
 				return err
@@ -198,7 +198,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 			if !ok {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "want one of --adopt and --stop" + causeOf(now),
+					Message: "want one of --adopt and --stop" + recoveryCause(now),
 				}
 			}
 			v, err := c.Recover(cmd.Context(), action)
@@ -221,8 +221,8 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// causeOf says why a recovery is needed, or that none is.
-func causeOf(v api.RecoveryView) string {
+// recoveryCause tells why a recovery is needed, or that none is.
+func recoveryCause(v api.RecoveryView) string {
 	if !v.Needed || v.Recovery == nil {
 		return "; no recovery is needed now"
 	}

@@ -24,7 +24,7 @@ import (
 func NewTokenCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token", Short: "Let people, programs and machines in", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newTokenCreateCommand(sess), newTokenLsCommand(sess), newTokenRevokeCommand(sess))
 	return cmd
@@ -62,7 +62,7 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 			}
 			sess.Printf("%s", made.Token)
 			sess.Messagef("berth: token %s, %s%s; this is the only time that it is shown", made.ID, made.Role,
-				tokenEnd(made.TokenView))
+				tokenValidity(made.TokenView))
 			return nil
 		},
 	}
@@ -75,12 +75,12 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that it reaches; may be given several times")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
-	session.CompleteFlag(cmd, "role",
+	session.RegisterCompletion(cmd, "role",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.Role]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// checkToken returns all that is wrong with the flags at once.
+// checkToken returns an error with all faults of the flags.
 func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 	var list session.Faults
 	people := []cluster.Role{cluster.RoleAdmin, cluster.RoleOperator, cluster.RoleSubmitter, cluster.RoleViewer}
@@ -114,8 +114,8 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 	return list.Err(cmd)
 }
 
-// tokenEnd says how long a token lasts.
-func tokenEnd(v api.TokenView) string {
+// tokenValidity tells when a token expires.
+func tokenValidity(v api.TokenView) string {
 	var parts []string
 	if v.Purpose == cluster.TokenJoin {
 		parts = append(parts, "to join with, "+wording.Count(max(v.Uses, 1), "time"))
@@ -149,13 +149,13 @@ func newTokenLsCommand(sess *session.Session) *cobra.Command {
 				return cmp.Or(cmp.Compare(x.Purpose, y.Purpose), x.Created.Compare(y.Created), cmp.Compare(x.ID, y.ID))
 			})
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(tokens))
+				return sess.PrintData(output.EmptyIfNil(tokens))
 			}
 			if len(tokens) == 0 {
 				sess.Messagef("No tokens. 'berth token create' makes one.")
 				return nil
 			}
-			t := output.Table{State: 3, Titles: []string{
+			t := output.Table{StateColumn: 3, Titles: []string{
 				"TOKEN", "NAME", "ROLE", "STATE", "PURPOSE", "CLUSTERS", "USES>",
 				"AGE>", "EXPIRES", "+BY",
 			}}
@@ -179,7 +179,7 @@ func newTokenRevokeCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke TOKEN...", Short: "End tokens at once",
 		Args:              session.Arguments(1, -1, "the id of a token, as `berth token ls` shows it"),
-		ValidArgsFunction: sess.CompleteMany(session.KindToken),
+		ValidArgsFunction: sess.CompleteAll(session.KindToken),
 		Long: "Ends tokens at once. Certificates that machines got for a join token stay good: `berth node " +
 			"forget` and `berth server remove`\n" +
 			"are for those.",
@@ -189,7 +189,7 @@ func newTokenRevokeCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			for _, arg := range args {
-				id, _, _ := strings.Cut(arg, ".") // who pastes the whole token means its id
+				id, _, _ := strings.Cut(arg, ".") // the argument may be the whole token, which begins with its id
 				if err := c.RevokeToken(cmd.Context(), id); err != nil {
 					if client.StatusOf(err) == 404 {
 						return fmt.Errorf("there is no token %q: 'berth token ls' lists them", id)

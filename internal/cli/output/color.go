@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Colours.
+// Escape sequences of terminal colours.
 const (
 	Red    = "31"
 	Green  = "32"
@@ -14,8 +14,8 @@ const (
 	Grey   = "90"
 )
 
-// painted colours the words that tell how something is.
-func painted(text string) string {
+// colorWords colours the words that name a state.
+func colorWords(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	color := ""
 	switch word {
@@ -35,7 +35,7 @@ func painted(text string) string {
 	return Colored(text, color)
 }
 
-// Colored returns a text in a colour of a terminal; the text itself if either is empty.
+// Colored returns a text in a terminal colour. It returns the text itself if the text or the colour is empty.
 func Colored(text, color string) string {
 	if color == "" || text == "" {
 		return text

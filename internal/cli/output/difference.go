@@ -6,10 +6,11 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Difference shows both values of a field. Of long ones it shows what differs, with a little of what stands before it.
-func Difference(f api.FieldChange) string {
+// FormatChange shows the old and the new value of a field. Long values are cut to the part that differs, with some text
+// before it.
+func FormatChange(f api.FieldChange) string {
 	const most, before = 80, 20
-	old, now := plainJSON(f.Old), plainJSON(f.New)
+	old, now := unescapeHTML(f.Old), unescapeHTML(f.New)
 	switch {
 	case f.Old == "":
 		return "set to " + Truncate(now, most)
@@ -28,7 +29,7 @@ func Difference(f api.FieldChange) string {
 	return Truncate(old, most) + " → " + Truncate(now, most)
 }
 
-// plainJSON writes signs as they are that JSON for web pages escapes.
-func plainJSON(text string) string {
+// unescapeHTML restores the characters that Go's JSON encoder escapes for web pages.
+func unescapeHTML(text string) string {
 	return strings.NewReplacer(`\u0026`, "&", `\u003c`, "<", `\u003e`, ">").Replace(text)
 }

@@ -16,7 +16,7 @@ func TestDifferenceShowsWhatDiffers(t *testing.T) {
 		{"signs", `"\u0026\u003c\u003e"`, `"b"`, `"&<>" → "b"`},
 	}
 	for _, test := range tests {
-		if got := Difference(api.FieldChange{Old: test.old, New: test.now}); got != test.want {
+		if got := FormatChange(api.FieldChange{Old: test.old, New: test.now}); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}

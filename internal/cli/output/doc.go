@@ -1,2 +1,2 @@
-// Package output prints: tables, colours, JSON, YAML, templates, and sizes and times in words.
+// Package output formats results: tables, colours, JSON, YAML, templates, sizes and times.
 package output

@@ -16,19 +16,20 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// Outputs that a text of the user's shapes: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}.
+// Outputs with a text of the user: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}.
 const (
 	outputJSONPath   = "jsonpath"
 	outputGoTemplate = "go-template"
 )
 
-// Template writes a value as the user's text says. The value is that which -o json would print: of objects, lists,
-// texts, whole numbers, other numbers, true, false and null.
+// Template prints a value in a form that the user chose. The value consists of the types of JSON: maps, slices,
+// strings, integers, floats, booleans and nil.
 type Template interface {
 	Write(w io.Writer, v any) error
 }
 
-// NewTemplate reads what follows -o, nil where it is no shape. An error names the place in the text.
+// NewTemplate parses the value of -o. It returns nil for an output without a template. An error names the place in the
+// text.
 func NewTemplate(output string) (Template, error) {
 	kind, text, given := strings.Cut(output, "=")
 	switch {
@@ -40,25 +41,25 @@ func NewTemplate(output string) (Template, error) {
 			outputGoTemplate: "a template, such as -o 'go-template={{.status.state}}'",
 		}[kind])
 	case kind == outputJSONPath:
-		return newPathShape(text)
+		return newJSONPath(text)
 	}
-	return newTemplateShape(text)
+	return newGoTemplate(text)
 }
 
-// pathShape prints each value that a JSONPath query (RFC 9535) selects on a line of its own, texts without quotes.
-type pathShape struct{ path *jsonpath.Path }
+// jsonPathTemplate prints each value that a JSONPath query (RFC 9535) selects, one a line, strings without quotes.
+type jsonPathTemplate struct{ path *jsonpath.Path }
 
-// position is where the library of paths says that it stopped.
-var position = regexp.MustCompile(` at position (\d+)$`)
+// positionSuffix matches the position at the end of a parse error of the JSONPath library.
+var positionSuffix = regexp.MustCompile(` at position (\d+)$`)
 
-func newPathShape(text string) (Template, error) {
-	query := rootedPath(text)
+func newJSONPath(text string) (Template, error) {
+	query := normalizePath(text)
 	path, err := jsonpath.Parse(query)
 	if err == nil {
-		return pathShape{path}, nil
+		return jsonPathTemplate{path}, nil
 	}
 	message := strings.TrimPrefix(err.Error(), "jsonpath: ")
-	if m := position.FindStringSubmatch(message); m != nil {
+	if m := positionSuffix.FindStringSubmatch(message); m != nil {
 		at, _ := strconv.Atoi(m[1])
 		message += "\n  " + query + "\n  " + strings.Repeat(" ", max(0, at-1)) + "^"
 	}
@@ -73,8 +74,8 @@ func newPathShape(text string) (Template, error) {
 	return nil, &hinted.Error{Err: err, Hint: "Paths are those of RFC 9535, such as $.nodes[?@.state=='down'].name."}
 }
 
-// rootedPath lets a path be written as others write it: {.status.state} and .status.state are $.status.state.
-func rootedPath(text string) string {
+// normalizePath accepts other notations of a path: {.status.state} and .status.state become $.status.state.
+func normalizePath(text string) string {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "{"); ok && strings.HasSuffix(inner, "}") && strings.Count(text, "{") == 1 {
 		text = strings.TrimSpace(strings.TrimSuffix(inner, "}"))
@@ -85,15 +86,15 @@ func rootedPath(text string) string {
 	return text
 }
 
-func (s pathShape) Write(w io.Writer, v any) error {
+func (s jsonPathTemplate) Write(w io.Writer, v any) error {
 	var b bytes.Buffer
 	nodes := s.path.SelectLocated(v)
-	// what names several in an order keeps that; else the members of objects come in any
+	// A query that names several members has an order. Otherwise the order of an object's members is random.
 	if !strings.Contains(s.path.String(), ",") {
 		nodes.Sort()
 	}
 	for _, found := range nodes {
-		text, err := bareText(found.Node)
+		text, err := encodeBare(found.Node)
 		if err != nil {
 			return err
 		}
@@ -103,8 +104,8 @@ func (s pathShape) Write(w io.Writer, v any) error {
 	return err
 }
 
-// bareText returns a text as it is and any other value as JSON on one line.
-func bareText(v any) (string, error) {
+// encodeBare returns a string as it is, and any other value as JSON on one line.
+func encodeBare(v any) (string, error) {
 	if text, ok := v.(string); ok {
 		return text, nil
 	}
@@ -117,21 +118,20 @@ func bareText(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// templateShape prints a value through a template of Go's text/template, with the functions json, join, lower and upper
-// besides its own.
-type templateShape struct{ template *template.Template }
+// goTemplate prints a value through a text/template with the additional functions json, join, lower and upper.
+type goTemplate struct{ template *template.Template }
 
-func newTemplateShape(text string) (Template, error) {
+func newGoTemplate(text string) (Template, error) {
 	t, err := template.New(outputGoTemplate).Funcs(template.FuncMap{
-		"json": bareJSON, "join": joinAny, "lower": strings.ToLower, "upper": strings.ToUpper,
+		"json": encodeLine, "join": joinList, "lower": strings.ToLower, "upper": strings.ToUpper,
 	}).Parse(text)
 	if err != nil {
 		return nil, templateError(err)
 	}
-	return templateShape{t}, nil
+	return goTemplate{t}, nil
 }
 
-func (s templateShape) Write(w io.Writer, v any) error {
+func (s goTemplate) Write(w io.Writer, v any) error {
 	var b bytes.Buffer
 	if err := s.template.Execute(&b, v); err != nil {
 		return templateError(err)
@@ -140,13 +140,13 @@ func (s templateShape) Write(w io.Writer, v any) error {
 	return err
 }
 
-// place is how a template names where it went wrong: "template: go-template:1:12: …".
-var place = regexp.MustCompile(`^template: ` + outputGoTemplate + `:(\d+)(?::(\d+))?: (?:executing "` +
+// templatePlace matches the place at the start of a template error: "template: go-template:1:12: …".
+var templatePlace = regexp.MustCompile(`^template: ` + outputGoTemplate + `:(\d+)(?::(\d+))?: (?:executing "` +
 	outputGoTemplate + `" )?`)
 
 func templateError(err error) error {
 	text := err.Error()
-	m := place.FindStringSubmatch(text)
+	m := templatePlace.FindStringSubmatch(text)
 	if m == nil {
 		return fmt.Errorf("-o go-template: %w", err)
 	}
@@ -160,23 +160,23 @@ func templateError(err error) error {
 	}
 }
 
-// bareJSON is the function json of templates: any value on one line.
-func bareJSON(v any) (string, error) {
+// encodeLine is the template function json. It returns any value on one line.
+func encodeLine(v any) (string, error) {
 	if text, ok := v.(string); ok {
 		return strconv.Quote(text), nil
 	}
-	return bareText(v)
+	return encodeBare(v)
 }
 
-// joinAny is the function join of templates: the elements of a list with a separator between.
-func joinAny(sep string, list any) (string, error) {
+// joinList is the template function join. It joins the elements of a list with a separator.
+func joinList(sep string, list any) (string, error) {
 	elements, ok := list.([]any)
 	if !ok {
 		return "", errors.New("join takes a list, as in {{join \", \" .zones}}")
 	}
 	texts := make([]string, len(elements))
 	for i, e := range elements {
-		text, err := bareText(e)
+		text, err := encodeBare(e)
 		if err != nil {
 			return "", err
 		}
@@ -185,7 +185,7 @@ func joinAny(sep string, list any) (string, error) {
 	return strings.Join(texts, sep), nil
 }
 
-// Decode returns a value of any type as JSON has it. Whole numbers stay whole, whatever their size.
+// Decode decodes JSON into maps, slices and scalars. Integers of any size stay exact.
 func Decode(encoded []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(encoded))
 	dec.UseNumber()
@@ -193,19 +193,19 @@ func Decode(encoded []byte) (any, error) {
 	if err := dec.Decode(&v); err != nil {
 		return nil, fmt.Errorf("encode output: %w", err)
 	}
-	return numbers(v), nil
+	return convertNumbers(v), nil
 }
 
-// numbers gives the numbers in a value types that templates and paths compare.
-func numbers(v any) any {
+// convertNumbers replaces each number by a type that templates and queries can compare.
+func convertNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v { // order-free: each is replaced in its place
-			v[k] = numbers(e)
+			v[k] = convertNumbers(e)
 		}
 	case []any:
 		for i, e := range v {
-			v[i] = numbers(e)
+			v[i] = convertNumbers(e)
 		}
 	case json.Number:
 		if n, err := v.Int64(); err == nil {

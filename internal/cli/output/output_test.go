@@ -41,7 +41,7 @@ web     healthy    3/3
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := Table{Titles: titles, Rows: rows, State: 1}.Render(test.view)
+			got := Table{Titles: titles, Rows: rows, StateColumn: 1}.Render(test.view)
 			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), got); diff != "" {
 				t.Errorf("table (-want +got):\n%s", diff)
 			}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Outputs.
+// Values of --output.
 const (
 	OutputTable = "table"
 	OutputWide  = "wide"
@@ -18,21 +18,21 @@ const (
 	OutputYAML  = "yaml"
 )
 
-// Table is rows of cells under titles. A title that begins with "+" is shown with -o wide only, one
-// that ends with ">" is set to the right.
+// Table is rows of cells under titles. A title that begins with "+" is shown with -o wide only. A title that ends with
+// ">" is aligned to the right.
 type Table struct {
 	Titles []string
 	Rows   [][]string
 	Indent string
-	// State is the column that is coloured by its word; 0 is none.
-	State int
+	// StateColumn is the index of the column whose words are coloured; 0 means none.
+	StateColumn int
 }
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Brief empties the messages, so that they are left out: what stands beside the table tells the same.
-func (t Table) Brief() Table {
+// WithoutMessages returns the table without messages, for a page that shows them elsewhere.
+func (t Table) WithoutMessages() Table {
 	c := slices.Index(t.Titles, "MESSAGE")
 	for _, row := range t.Rows {
 		row[c] = ""
@@ -40,16 +40,16 @@ func (t Table) Brief() Table {
 	return t
 }
 
-// Layout is how tables are shown. Width is 0 where lines may be of any length.
+// Layout is the form of a printed table. A width of 0 does not limit the lines.
 type Layout struct {
 	Wide, Color bool
 	Width       int
 }
 
-// Render returns the table as text: columns as wide as their widest cell, two spaces between them,
-// the last one cut where a terminal ends. Columns without any content are left out.
+// Render returns the table as text. Columns are as wide as their widest cell, with two spaces between. The last column
+// is cut at the width. Columns without content are left out.
 func (t Table) Render(v Layout) string {
-	shown := t.shown(v.Wide)
+	shown := t.visibleColumns(v.Wide)
 	widths := make([]int, len(t.Titles))
 	for _, c := range shown {
 		widths[c] = utf8.RuneCountInString(plainTitle(t.Titles[c]))
@@ -69,8 +69,8 @@ func (t Table) Render(v Layout) string {
 			}
 			pad := strings.Repeat(" ", max(0, widths[c]-utf8.RuneCountInString(text)))
 			room -= widths[c] + 2
-			if paint && v.Color && c == t.State && c > 0 {
-				text = painted(text)
+			if paint && v.Color && c == t.StateColumn && c > 0 {
+				text = colorWords(text)
 			}
 			switch {
 			case strings.HasSuffix(t.Titles[c], ">"):
@@ -95,7 +95,7 @@ func (t Table) Render(v Layout) string {
 	return b.String()
 }
 
-// Wrap cuts text into lines of a width, between words; a width of 0 or less is any.
+// Wrap breaks a text between words into lines of at most width columns. A width of 0 or less is no limit.
 func Wrap(text string, width int) []string {
 	const least = 20
 	if width <= 0 {
@@ -114,8 +114,8 @@ func Wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// shown returns the columns to print.
-func (t Table) shown(wide bool) []int {
+// visibleColumns returns the indexes of the columns to print.
+func (t Table) visibleColumns(wide bool) []int {
 	var shown []int
 	for c, title := range t.Titles {
 		if strings.HasPrefix(title, "+") && !wide {
@@ -133,7 +133,7 @@ func plainTitle(title string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(title, "+"), ">")
 }
 
-// Truncate shortens text to a width, at least to a few signs.
+// Truncate shortens a text to a width. A minimum of a few characters stays.
 func Truncate(text string, width int) string {
 	width = max(width, 10)
 	if utf8.RuneCountInString(text) <= width {
@@ -142,7 +142,7 @@ func Truncate(text string, width int) string {
 	return string([]rune(text)[:width-1]) + "…"
 }
 
-// TerminalWidth returns how many columns the terminal behind w has, or 0 if there is none.
+// TerminalWidth returns the number of columns of the terminal behind w, or 0 without one.
 func TerminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -158,10 +158,10 @@ func TerminalWidth(w io.Writer) int {
 	return int(size.Col)
 }
 
-// Fit leaves out the rightmost columns, but never the first ones, until the lines fit into a width.
+// Fit removes columns from the right until the lines fit into a width. It keeps the first ones.
 func (t Table) Fit(width, first int, wide bool) Table {
 	for {
-		shown := t.shown(wide)
+		shown := t.visibleColumns(wide)
 		need := 2 * (len(shown) - 1)
 		for _, c := range shown {
 			most := utf8.RuneCountInString(plainTitle(t.Titles[c]))

@@ -11,27 +11,26 @@ import (
 	"unicode"
 )
 
-// ToYAML writes JSON as YAML in block form, its fields in their order, without losing a sign: text that a YAML
-// reader could take for anything else is written in quotes.
+// ToYAML converts JSON to YAML in block form and keeps the order of fields. Strings that YAML could read as another
+// type are quoted.
 func ToYAML(in []byte) ([]byte, error) {
 	w := yamlWriter{dec: json.NewDecoder(bytes.NewReader(in))}
 	w.dec.UseNumber()
-	if err := w.value("", false); err != nil {
+	if err := w.writeValue("", false); err != nil {
 		return nil, fmt.Errorf("write YAML: %w", err)
 	}
 	return w.out.Bytes(), nil
 }
 
-// yamlWriter is one pass over the tokens of a JSON value.
+// yamlWriter converts the tokens of one JSON value.
 type yamlWriter struct {
 	dec *json.Decoder
 	out bytes.Buffer
 }
 
-// value writes the next value: behind "key:" or "-" on the same line if it is a scalar or empty, else on
-// lines of its own that begin with indent. inList says that it stands behind "-", where the
-// first entry goes on the same line.
-func (w *yamlWriter) value(indent string, inList bool) error {
+// writeValue writes the next value. A scalar or an empty value stays on the line of "key:" or "-". Other values get
+// lines that begin with indent. After "-" (inList) the first entry stays on the line.
+func (w *yamlWriter) writeValue(indent string, inList bool) error {
 	tk, err := w.dec.Token()
 	if err != nil {
 		return err
@@ -39,30 +38,30 @@ func (w *yamlWriter) value(indent string, inList bool) error {
 	switch v := tk.(type) {
 	case json.Delim:
 		if v == '[' && !inList && indent != "" {
-			indent = indent[2:] // the "-" of a field's list stands below its key
+			indent = indent[2:] // the "-" of a field's list is aligned with its key
 		}
-		return w.block(v, indent, inList)
+		return w.writeBlock(v, indent, inList)
 	case string:
-		w.scalar(text(v, indent))
+		w.writeScalar(formatText(v, indent))
 	case nil:
-		w.scalar("null")
+		w.writeScalar("null")
 	default:
-		w.scalar(fmt.Sprint(v))
+		w.writeScalar(fmt.Sprint(v))
 	}
 	return nil
 }
 
-func (w *yamlWriter) scalar(s string) {
+func (w *yamlWriter) writeScalar(s string) {
 	if w.out.Len() > 0 {
 		w.out.WriteByte(' ')
 	}
 	w.out.WriteString(s + "\n")
 }
 
-// block writes the entries of a list or object.
-func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
+// writeBlock writes the entries of a list or an object.
+func (w *yamlWriter) writeBlock(open json.Delim, indent string, inList bool) error {
 	if !w.dec.More() {
-		w.scalar(map[json.Delim]string{'[': "[]", '{': "{}"}[open])
+		w.writeScalar(map[json.Delim]string{'[': "[]", '{': "{}"}[open])
 		_, err := w.dec.Token()
 		return err
 	}
@@ -80,7 +79,7 @@ func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
 		first = false
 		if open == '[' {
 			w.out.WriteByte('-')
-			if err := w.value(indent+"  ", true); err != nil {
+			if err := w.writeValue(indent+"  ", true); err != nil {
 				return err
 			}
 			continue
@@ -94,7 +93,7 @@ func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
 			return errors.New("a key is no text")
 		}
 		w.out.WriteString(plainOrQuoted(key) + ":")
-		if err := w.value(indent+"  ", false); err != nil {
+		if err := w.writeValue(indent+"  ", false); err != nil {
 			return err
 		}
 	}
@@ -105,11 +104,11 @@ func (w *yamlWriter) block(open json.Delim, indent string, inList bool) error {
 	return err
 }
 
-// text writes a string: several lines as a literal block, where that keeps all of it.
-func text(s, indent string) string {
+// formatText writes a string. Several lines become a literal block if YAML keeps them unchanged.
+func formatText(s, indent string) string {
 	body, newline := strings.CutSuffix(s, "\n")
 	lines := strings.Split(body, "\n")
-	if len(lines) < 2 && !newline || !literal(lines) {
+	if len(lines) < 2 && !newline || !fitsLiteralBlock(lines) {
 		return plainOrQuoted(s)
 	}
 	if indent == "" {
@@ -128,8 +127,8 @@ func text(s, indent string) string {
 	return head
 }
 
-// literal reports whether a literal block keeps the lines as they are.
-func literal(lines []string) bool {
+// fitsLiteralBlock reports whether a literal block keeps the lines unchanged.
+func fitsLiteralBlock(lines []string) bool {
 	if lines[len(lines)-1] == "" || strings.HasPrefix(lines[0], " ") || lines[0] == "" {
 		return false
 	}
@@ -143,12 +142,12 @@ func literal(lines []string) bool {
 	return true
 }
 
-// plainText is text that needs no quotes: it begins with a letter or "/", and a ":" stands inside a word.
-var plainText = regexp.MustCompile(
+// plainPattern matches a string without need of quotes: it begins with a letter or "/", and a ":" is inside a word.
+var plainPattern = regexp.MustCompile(
 	`^[A-Za-z_/](?:[A-Za-z0-9_/.@+=,()%-]|:[A-Za-z0-9_/.@+=()%-]| [A-Za-z0-9_/.@+=()%-])*$`)
 
-// quantity is text such as "500m" or "1m30s", which is no number to any reader.
-var quantity = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)
+// quantityPattern matches a string such as "500m" or "1m30s". No YAML reader takes it for a number.
+var quantityPattern = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)
 
 func plainOrQuoted(s string) string {
 	const longest = 120
@@ -156,12 +155,12 @@ func plainOrQuoted(s string) string {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
 		return `"` + s + `"`
 	}
-	if len(s) <= longest && (plainText.MatchString(s) || quantity.MatchString(s)) {
+	if len(s) <= longest && (plainPattern.MatchString(s) || quantityPattern.MatchString(s)) {
 		return s
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // text can be encoded
+	_ = enc.Encode(s) // encoding a string cannot fail
 	return strings.TrimSpace(b.String())
 }

@@ -50,7 +50,7 @@ func TestToYAML(t *testing.T) {
 	}
 }
 
-// FuzzToYAML holds that every JSON value reads back as it was.
+// FuzzToYAML checks that every JSON value survives the conversion.
 func FuzzToYAML(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `null`, `"x"`, `{"a":[[],[[1]],{"b":{}}]}`, `{"a":"- x"}`, `{"a":"\u0000\u0085\u2028\ufeff"}`,
@@ -68,7 +68,7 @@ func FuzzToYAML(f *testing.F) {
 		if json.Unmarshal(in, &want) != nil {
 			return
 		}
-		in, err := json.Marshal(want) // what is printed was encoded: no key stands twice
+		in, err := json.Marshal(want) // a command encodes a Go value, so no key is duplicated
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func FuzzToYAML(f *testing.F) {
 	})
 }
 
-// TestToYAMLKeepsAll reads back what was written.
+// TestToYAMLKeepsAll parses the YAML and compares the value.
 func TestToYAMLKeepsAll(t *testing.T) {
 	text := rapid.StringMatching(`[ -~é\n\t]{0,14}`)
 	var value *rapid.Generator[any]

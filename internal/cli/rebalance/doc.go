@@ -1,2 +1,2 @@
-// Package rebalance has the commands of rebalancing.
+// Package rebalance implements berth rebalance and its subcommands.
 package rebalance

@@ -19,8 +19,8 @@ import (
 // rebalanceFlags are the flags of the command.
 type rebalanceFlags struct {
 	client.RebalanceOptions
-	most     int
-	settle   time.Duration
+	maxMoves int
+	minAge   time.Duration
 	apply    bool
 	undo     bool
 	dry      bool
@@ -30,7 +30,7 @@ type rebalanceFlags struct {
 
 // NewRebalanceCommand returns the command `berth rebalance`.
 func NewRebalanceCommand(sess *session.Session) *cobra.Command {
-	o := rebalanceFlags{most: 100, settle: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
+	o := rebalanceFlags{maxMoves: 100, minAge: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
 	cmd := &cobra.Command{
 		Use:   "rebalance [--apply | --undo [ID]]",
 		Short: "Show which tasks would stand better on other nodes, and move them",
@@ -63,13 +63,13 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 			if o.undo {
 				return undoRebalance(cmd.Context(), sess, c, id, &o)
 			}
-			o.Max, o.Settle = &o.most, &o.settle
+			o.Max, o.Settle = &o.maxMoves, &o.minAge
 			v, err := c.Rebalance(cmd.Context(), o.RebalanceOptions)
 			if err != nil {
 				return err
 			}
 			if !o.apply || len(v.Moves) == 0 {
-				return printRebalance(sess, v)
+				return printPlan(sess, v)
 			}
 			return applyRebalance(cmd.Context(), sess, c, v, &o)
 		},
@@ -88,24 +88,24 @@ func (o *rebalanceFlags) register(cmd *cobra.Command) {
 	f.BoolVar(&o.undo, "undo", false, "take back what the last rebalancing moved, or the one with that ID")
 	f.IntVar(&o.parallel, "parallel", o.parallel, "how many moves are on their way at the same time")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait")
-	f.IntVar(&o.most, "max", o.most, "show at most so many moves; 0 for all")
+	f.IntVar(&o.maxMoves, "max", o.maxMoves, "show at most so many moves; 0 for all")
 	f.IntVar(&o.MinGain, "min-gain", 20, "leave out moves that gain fewer `points`")
-	f.DurationVar(&o.settle, "settle", o.settle, "leave alone tasks that have run for less")
+	f.DurationVar(&o.minAge, "settle", o.minAge, "leave alone tasks that have run for less")
 	f.BoolVar(&o.KeepViolations, "keep-violations", false,
 		"leave tasks in place of which nothing is wrong but their constraints")
 }
 
-// check returns the rebalancing that is to be undone, 0 for the last, or all that is wrong with the flags.
+// check returns the id of the rebalancing to undo, or 0 for the last one. An error lists all faults of the flags.
 func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, err error) {
 	var list session.Faults
-	if o.most < 0 {
-		list.Add("--max is %d, want 0 for all, or more", o.most)
+	if o.maxMoves < 0 {
+		list.Add("--max is %d, want 0 for all, or more", o.maxMoves)
 	}
 	if o.MinGain < 1 {
 		list.Add("--min-gain is %d, want 1 or more", o.MinGain)
 	}
-	if o.settle < 0 {
-		list.Add("--settle is %s, want 0s or more", o.settle)
+	if o.minAge < 0 {
+		list.Add("--settle is %s, want 0s or more", o.minAge)
 	}
 	if o.parallel < 1 || o.parallel > cluster.MaxRebalanceParallel {
 		list.Add("--parallel is %d, want a number from 1 to %d", o.parallel, cluster.MaxRebalanceParallel)
@@ -119,12 +119,12 @@ func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, er
 	}
 	if len(args) > 0 && o.undo {
 		id, err = parseRebalancing(args[0])
-		list.Check("--undo", err)
+		list.AddError("--undo", err)
 	}
 	return id, list.Err(cmd)
 }
 
-// parseRebalancing reads the number of a rebalancing.
+// parseRebalancing reads the id of a rebalancing.
 func parseRebalancing(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
@@ -133,9 +133,9 @@ func parseRebalancing(text string) (uint64, error) {
 	return id, nil
 }
 
-func printRebalance(sess *session.Session, v api.Rebalance) error {
+func printPlan(sess *session.Session, v api.Rebalance) error {
 	if sess.WantsData() {
-		v.Moves, v.Violations = output.NonNil(v.Moves), output.NonNil(v.Violations)
+		v.Moves, v.Violations = output.EmptyIfNil(v.Moves), output.EmptyIfNil(v.Violations)
 		return sess.PrintData(v)
 	}
 	if len(v.Moves) == 0 {
@@ -167,14 +167,14 @@ func printRebalance(sess *session.Session, v api.Rebalance) error {
 	if v.More {
 		sess.Printf("there may be more: the list is cut off (--max)")
 	}
-	return printStays(sess, v)
+	return printRemaining(sess, v)
 }
 
-// causeViolation is the cause of a move away from a node that does not meet the task's constraints.
+// causeViolation is the cause of a move from a node that no longer meets the task's constraints.
 const causeViolation = "violation"
 
-// printStays prints the violations that stay, and how many tasks are left alone for what.
-func printStays(sess *session.Session, v api.Rebalance) error {
+// printRemaining prints the violations that remain, and how many tasks were left out for each reason.
+func printRemaining(sess *session.Session, v api.Rebalance) error {
 	stay := output.Table{Titles: []string{"TASK", "NODE", "STAYS IN VIOLATION OF", "MESSAGE"}}
 	for _, x := range v.Violations {
 		if x.To == "" {
@@ -199,7 +199,7 @@ func printStays(sess *session.Session, v api.Rebalance) error {
 	return sess.PrintTable(alone)
 }
 
-// scoreText tells which of the numbers go down.
+// scoreText lists the numbers that go down.
 func scoreText(before, after api.RebalanceScore) string {
 	var text strings.Builder
 	for _, n := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// applyRebalance hands in the list that was found, and follows it.
+// applyRebalance starts the rebalancing with the moves of the plan and follows it.
 func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client, v api.Rebalance,
 	o *rebalanceFlags,
 ) error {
@@ -27,24 +27,24 @@ func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client
 		sess.Messagef("A rebalancing has at most %d moves: these are the first.", cluster.MaxRebalanceMoves)
 	}
 	if !sess.WantsData() {
-		if err := printRebalance(sess, v); err != nil {
+		if err := printPlan(sess, v); err != nil {
 			return err
 		}
 		sess.Printf("")
 	}
 	made, err := c.ApplyRebalance(ctx, api.RebalanceRequest{Moves: v.Moves, Parallel: o.parallel})
 	if err != nil {
-		return hintRunning(err)
+		return addRunningHint(err)
 	}
 	sess.Messagef("rebalancing %d: carrying out %s", made.ID, wording.Count(len(made.Moves), "move"))
 	return followRebalancing(ctx, sess, c, made, o.detach)
 }
 
-// undoRebalance takes a rebalancing back, or shows what that would be; 0 is the last one.
+// undoRebalance takes back a rebalancing, or prints the undo moves with --dry-run. Id 0 is the last one.
 func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client, id uint64, o *rebalanceFlags) error {
 	v, err := c.UndoRebalancing(ctx, id, api.UndoRebalanceRequest{Parallel: o.parallel, DryRun: o.dry})
 	if err != nil {
-		return hintRunning(err)
+		return addRunningHint(err)
 	}
 	if sess.WantsData() && (o.dry || o.detach) {
 		return sess.PrintData(v)
@@ -60,15 +60,15 @@ func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client,
 	return followRebalancing(ctx, sess, c, v, o.detach)
 }
 
-// hintRunning adds how to see what is in the way.
-func hintRunning(err error) error {
+// addRunningHint adds the command that lists rebalancings.
+func addRunningHint(err error) error {
 	if client.StatusOf(err) == http.StatusConflict {
 		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
 	}
 	return err
 }
 
-// printUndo shows the moves that take others back, and which tasks are left where they are.
+// printUndo prints the moves of an undo, and the tasks that stay.
 func printUndo(sess *session.Session, v api.RebalancingView) error {
 	t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>"}}
 	for i := range v.Moves {
@@ -88,7 +88,7 @@ func printUndo(sess *session.Session, v api.RebalancingView) error {
 	return nil
 }
 
-// followRebalancing shows progress until the rebalancing has ended, and then how.
+// followRebalancing shows the progress until the rebalancing ends, then its result.
 func followRebalancing(ctx context.Context, sess *session.Session, c *client.Client, v api.RebalancingView,
 	detach bool,
 ) error {
@@ -111,21 +111,21 @@ func followRebalancing(ctx context.Context, sess *session.Session, c *client.Cli
 		if err := sess.PrintData(v); err != nil {
 			return err
 		}
-	} else if err := reportRebalancing(sess, v); err != nil {
+	} else if err := printResult(sess, v); err != nil {
 		return err
 	}
-	return rebalancingExit(v)
+	return exitOf(v)
 }
 
-// rebalancingExit asks for an exit code where nothing was carried out, or somebody ended it before its time.
-func rebalancingExit(v api.RebalancingView) error {
+// exitOf returns an exit code if no move was carried out or the rebalancing was cancelled.
+func exitOf(v api.RebalancingView) error {
 	if v.State == cluster.RebalancingCancelled || v.State == cluster.RebalancingDone && v.Counts.Done == 0 {
 		return &session.ExitError{Code: session.ExitNo}
 	}
 	return nil
 }
 
-// awaitRebalancing shows the progress until the rebalancing has ended.
+// awaitRebalancing shows the progress until the rebalancing ends.
 func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Client,
 	v api.RebalancingView) (api.RebalancingView,
 	error,
@@ -134,7 +134,7 @@ func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Clie
 	progress := wait.NewProgress(sess, []*wait.Target{t})
 	loop := wait.Loop{
 		Session: sess, Progress: progress, Changes: []func(context.Context) client.Changes{c.RebalancingChanges},
-		Look: func(ctx context.Context) (bool, error) {
+		Read: func(ctx context.Context) (bool, error) {
 			next, err := c.Rebalancing(ctx, v.ID)
 			if err == nil {
 				v = next
@@ -150,7 +150,7 @@ func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Clie
 	return v, err
 }
 
-// countsText says how far it got: "3 of 12 moves done, 2 on their way, 1 passed over".
+// countsText counts the moves: "3 of 12 moves done, 2 in progress, 1 skipped".
 func countsText(v *api.RebalancingView) string {
 	text := fmt.Sprintf("%d of %s done", v.Counts.Done, wording.Count(len(v.Moves), "move"))
 	if n := v.Counts.Moving; n == 1 {
@@ -164,14 +164,14 @@ func countsText(v *api.RebalancingView) string {
 	return text
 }
 
-// BriefText says in a line that a rebalancing runs, and how far it got.
+// BriefText describes a running rebalancing in one line.
 func BriefText(b *api.RebalancingBrief) string {
 	v := api.RebalancingView{Counts: b.Counts}
 	v.Moves = make([]cluster.RebalancingMove, b.Moves)
 	return fmt.Sprintf("Rebalancing %d is carried out: %s", b.ID, countsText(&v))
 }
 
-// progressText adds what the first move that is open waits for.
+// progressText adds what the first open move waits for.
 func progressText(v *api.RebalancingView) string {
 	text := countsText(v)
 	if v.Cancelled && v.State == cluster.RebalancingRunning {
@@ -189,8 +189,8 @@ func progressText(v *api.RebalancingView) string {
 	return text
 }
 
-// reportRebalancing says how it ended, and what was passed over.
-func reportRebalancing(sess *session.Session, v api.RebalancingView) error {
+// printResult prints the result and the skipped moves.
+func printResult(sess *session.Session, v api.RebalancingView) error {
 	sess.Printf("rebalancing %d is %s: %s, a gain of %d points", v.ID, v.State, countsText(&v), v.Counts.Gain)
 	if v.Counts.Passed == 0 {
 		return nil
@@ -206,7 +206,7 @@ func reportRebalancing(sess *session.Session, v api.RebalancingView) error {
 	return sess.PrintTable(t)
 }
 
-// rebalancingCommand returns a command about one rebalancing: the one that is named, or the newest.
+// rebalancingCommand returns a command about one rebalancing. Without an argument it is the newest.
 func rebalancingCommand(sess *session.Session, use, short, long string,
 	do func(context.Context, *client.Client, uint64) error,
 ) *cobra.Command {
@@ -249,10 +249,10 @@ func newRebalanceStatusCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// printRebalancing shows a rebalancing with its moves.
+// printRebalancing prints a rebalancing with its moves.
 func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 	if sess.WantsData() {
-		v.Moves = output.NonNil(v.Moves)
+		v.Moves = output.EmptyIfNil(v.Moves)
 		return sess.PrintData(v)
 	}
 	about := ""
@@ -264,7 +264,7 @@ func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 		sess.Printf("it was cancelled, and ends with what is on its way")
 	}
 	sess.Printf("")
-	t := output.Table{State: 4, Titles: []string{"TASK", "FROM", "TO", "GAIN>", "STATE", "AGE>", "WHY"}}
+	t := output.Table{StateColumn: 4, Titles: []string{"TASK", "FROM", "TO", "GAIN>", "STATE", "AGE>", "WHY"}}
 	for i := range v.Moves {
 		m := &v.Moves[i]
 		why := m.Message
@@ -312,13 +312,13 @@ func newRebalanceListCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(all))
+				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
 				sess.Messagef("There was no rebalancing yet.")
 				return nil
 			}
-			t := output.Table{State: 1, Titles: []string{
+			t := output.Table{StateColumn: 1, Titles: []string{
 				"ID", "STATE", "MOVES>", "DONE>", "PASSED OVER>", "GAIN>", "UNDOES",
 				"AGE>", "TOOK>", "BY",
 			}}

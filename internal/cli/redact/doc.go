@@ -1,2 +1,2 @@
-// Package redact hides values that nobody should read in what commands print.
+// Package redact removes secrets from texts that commands print.
 package redact

@@ -10,33 +10,34 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// secretName matches the names of fields and labels whose values are secret.
+// secretName matches names of fields and labels with secret values.
 var secretName = regexp.MustCompile(`(?i)^` + secretWord + `$`)
 
-// Removed stands where a secret stood.
+// Removed replaces a secret.
 const Removed = "(removed)"
 
-// leastSecret is the length from which on a value is looked for in other texts: shorter ones are words.
-const leastSecret = 6
+// minSecretLength is the minimum length, in bytes, of a value that is searched in other texts. Shorter values are
+// common words.
+const minSecretLength = 6
 
-// Scrubber takes secrets out of texts: the values that it was told of, and what looks like one.
+// Scrubber removes secrets from texts: the values that it knows, and texts that look like a secret.
 type Scrubber struct {
-	known  []string
-	shapes []*regexp.Regexp
+	secrets  []string
+	patterns []*regexp.Regexp
 }
 
-// secretWord is what the names of secrets have in them.
+// secretWord matches names of secrets.
 //
 //nolint:gosec // it is no secret itself
 const secretWord = `[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization)[a-z0-9_.-]*`
 
-// NewScrubber returns one that knows what secrets look like: of each shape the first group stays.
+// NewScrubber returns a scrubber that knows the usual forms of secrets. The first group of each pattern stays.
 func NewScrubber() *Scrubber {
 	const value = `(?:(?:bearer|basic)\s+)?[^\s"'\\,;&}{\[\]()]+`
-	return &Scrubber{shapes: []*regexp.Regexp{
-		// password=…, "secret": "…"; the value may be quoted, in a text within JSON also with a backslash.
+	return &Scrubber{patterns: []*regexp.Regexp{
+		// password=… and "secret": "…". The value may be quoted, in nested JSON with a backslash before the quote.
 		regexp.MustCompile(`(?i)(` + secretWord + `(?:\\?")?\s*[=:]\s*(?:\\?["'])?)` + value),
-		// --token …, or the two as elements of a list.
+		// --token …, in one text or as two elements of a list
 		regexp.MustCompile(`(?i)(--?` + secretWord + `(?:\\?["'])?,?\s+(?:\\?["'])?)` + value),
 		regexp.MustCompile(`(?i)((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}`),
 		regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@\\]+@`),
@@ -46,24 +47,24 @@ func NewScrubber() *Scrubber {
 	}}
 }
 
-// Definition takes out the values of the environment and of files, and remembers them.
-func (s *Scrubber) Definition(d *cluster.TaskDefinition) {
+// ScrubDefinition removes the values of environment variables and files from a definition, and remembers them.
+func (s *Scrubber) ScrubDefinition(d *cluster.TaskDefinition) {
 	for i := range d.Containers {
 		c := &d.Containers[i]
 		for name, value := range c.Env { // order-free: each value is replaced
-			s.learn(value)
-			if strings.Contains(value, "\n") { // a text that was cut or joined has its lines alone
+			s.addSecret(value)
+			if strings.Contains(value, "\n") { // another text may hold single lines of it
 				for line := range strings.Lines(value) {
-					s.learn(strings.TrimSpace(line))
+					s.addSecret(strings.TrimSpace(line))
 				}
 			}
 			c.Env[name] = Removed
 		}
 		for j := range c.Files {
 			for line := range strings.Lines(c.Files[j].Content) {
-				s.learn(strings.TrimSpace(line))
+				s.addSecret(strings.TrimSpace(line))
 				if _, value, ok := strings.Cut(line, "="); ok {
-					s.learn(strings.Trim(strings.TrimSpace(value), `"'`))
+					s.addSecret(strings.Trim(strings.TrimSpace(value), `"'`))
 				}
 			}
 			c.Files[j].Content = Removed
@@ -71,38 +72,38 @@ func (s *Scrubber) Definition(d *cluster.TaskDefinition) {
 	}
 }
 
-// learn remembers a value that is to be looked for, the longest first, also in the forms that it has in JSON, and in
-// JSON that is a text within JSON.
-func (s *Scrubber) learn(value string) {
-	if len(value) < leastSecret || value == Removed || slices.Contains(s.known, value) {
+// addSecret remembers a value to search for, also in its forms in JSON and in nested JSON. The longest values come
+// first.
+func (s *Scrubber) addSecret(value string) {
+	if len(value) < minSecretLength || value == Removed || slices.Contains(s.secrets, value) {
 		return
 	}
 	forms := []string{value}
-	for range 2 { // as deep as JSON is nested
+	for range 2 { // the depth of nested JSON
 		for _, form := range forms {
-			forms = append(forms, inJSON(form, false), inJSON(form, true))
+			forms = append(forms, escapeJSON(form, false), escapeJSON(form, true))
 		}
 	}
 	slices.Sort(forms)
-	s.known = append(s.known, slices.Compact(forms)...)
-	slices.SortStableFunc(s.known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	s.secrets = append(s.secrets, slices.Compact(forms)...)
+	slices.SortStableFunc(s.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 }
 
-// inJSON returns a text as it stands between the quotes of JSON; web says whether <, > and & are escaped too.
-func inJSON(text string, web bool) string {
+// escapeJSON returns a text as JSON holds it between quotes. With web, <, > and & are escaped too.
+func escapeJSON(text string, web bool) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(web)
-	_ = e.Encode(text) // of a text nothing fails
+	_ = e.Encode(text) // encoding a string cannot fail
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// Text returns a text without what is secret.
-func (s *Scrubber) Text(text string) string {
-	for _, value := range s.known {
+// ScrubText returns a text without secrets.
+func (s *Scrubber) ScrubText(text string) string {
+	for _, value := range s.secrets {
 		text = strings.ReplaceAll(text, value, Removed)
 	}
-	for _, shape := range s.shapes {
+	for _, shape := range s.patterns {
 		text = shape.ReplaceAllString(text, "${1}"+Removed)
 	}
 	return text

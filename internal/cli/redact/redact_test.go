@@ -8,33 +8,35 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// FuzzScrub demands that a secret that was told of is never left in a text, whatever stands around it.
+// FuzzScrub checks that no known secret stays in a text, whatever surrounds it.
 func FuzzScrub(f *testing.F) {
 	f.Add("password=", "hunter2hunter2", "&x=1")
 	f.Add(`{"token": "`, "aaaaaa", `"}`)
 	f.Add("Bearer ", "abcdefgh", "\n")
 	f.Add("https://", "user:pass", "@h/")
 	f.Fuzz(func(t *testing.T, before, secret, after string) {
-		if len(secret) < leastSecret || strings.Contains(Removed, secret) ||
+		if len(secret) < minSecretLength || strings.Contains(Removed, secret) ||
 			strings.Contains(before+"|"+after, secret) {
-			return // nothing is to be found
+			return // there is nothing to find
 		}
 		s := NewScrubber()
-		s.learn(secret)
-		if got := s.Text(before + secret + after); strings.Contains(got, secret) {
+		s.addSecret(secret)
+		if got := s.ScrubText(before + secret + after); strings.Contains(got, secret) {
 			t.Errorf("%q is left in %q", secret, got)
 		}
 	})
 }
 
-// TestScrubberKnowsEscapedForms looks for secrets with characters that JSON writes in another way.
+// TestScrubberKnowsEscapedForms searches for secrets with characters that JSON escapes.
 func TestScrubberKnowsEscapedForms(t *testing.T) {
 	for _, secret := range []string{
 		`p4ss&w0rd<1>x`, `quo"ted-and\slashed`, "two lines\nof-a-key", "tab\tin-it",
 		"ümläut-\u2028-line",
 	} {
 		s := NewScrubber()
-		s.Definition(&cluster.TaskDefinition{Containers: []cluster.Container{{Env: map[string]string{"X": secret}}}})
+		s.ScrubDefinition(&cluster.TaskDefinition{
+			Containers: []cluster.Container{{Env: map[string]string{"X": secret}}},
+		})
 		once, err := json.Marshal(map[string]string{"message": "it said " + secret + " twice"})
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +52,7 @@ func TestScrubberKnowsEscapedForms(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range []string{"it said " + secret + " twice", string(once), string(twice), plain.String()} {
-			got := s.Text(text)
+			got := s.ScrubText(text)
 			for _, word := range strings.FieldsFunc(secret, func(r rune) bool {
 				return strings.ContainsRune("&<>\"\\\n\t\u2028", r)
 			}) {

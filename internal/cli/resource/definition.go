@@ -22,7 +22,7 @@ import (
 func NewDefinitionCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "definition", Aliases: []string{"definitions", "def"}, Short: "List and remove task definitions",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newDefinitionListCommand(sess), newDefinitionRemoveCommand(sess))
 	return cmd
@@ -50,11 +50,11 @@ func newDefinitionListCommand(sess *session.Session) *cobra.Command {
 			all, _, err := client.All(cmd.Context(), client.ListOptions{}, ask)
 			switch {
 			case client.StatusOf(err) == http.StatusNotFound:
-				return session.UnknownDefinition(cmd.Context(), c, cluster.Ref{Name: args[0]})
+				return session.UnknownDefinitionError(cmd.Context(), c, cluster.Ref{Name: args[0]})
 			case err != nil:
 				return err
 			case sess.WantsData():
-				return sess.PrintData(output.NonNil(all))
+				return sess.PrintData(output.EmptyIfNil(all))
 			case len(all) == 0:
 				sess.Messagef("No task definitions.")
 				return nil
@@ -75,7 +75,7 @@ func newDefinitionListCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// containerNames tells what containers run: "web (nginx:1.27), beat".
+// containerNames lists the containers with their images: "web (nginx:1.27), beat".
 func containerNames(containers []cluster.Container) string {
 	var names []string
 	for i := range containers {
@@ -88,10 +88,10 @@ func containerNames(containers []cluster.Container) string {
 	return strings.Join(names, ", ")
 }
 
-// definitionUsers returns the names of the services, jobs and crons that refer to each version, as far as the caller
-// sees them.
+// definitionUsers returns, for each version, the services, jobs and crons that refer to it, as far as the caller may
+// see them.
 func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
-	all, err := fetch.AllOwners(ctx, c)
+	all, err := fetch.ListOwners(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -108,10 +108,11 @@ func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]s
 		}
 	}
 	for _, j := range all.Jobs {
-		use(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}, fetch.RefsOf(j.Steps)...)
+		use(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}, fetch.DefinitionRefs(j.Steps)...)
 	}
 	for _, cr := range all.Crons {
-		use(session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name}, fetch.RefsOf(cr.Job.Steps)...)
+		use(session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name},
+			fetch.DefinitionRefs(cr.Job.Steps)...)
 	}
 	return users, nil
 }
@@ -147,7 +148,7 @@ func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
 			for _, ref := range refs {
 				err := c.DeleteDefinition(cmd.Context(), ref, client.Condition{})
 				if client.StatusOf(err) == http.StatusNotFound {
-					return session.UnknownDefinition(cmd.Context(), c, ref)
+					return session.UnknownDefinitionError(cmd.Context(), c, ref)
 				}
 				if err != nil {
 					return err

@@ -1,2 +1,2 @@
-// Package resource has the commands of definitions, images, reservations, secrets and volumes.
+// Package resource implements the commands about definitions, images, reservations, secrets and volumes.
 package resource

@@ -21,7 +21,7 @@ func NewImageCommand(sess *session.Session) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
 		Use: "image", Short: "Load, list, pull and remove the nodes' images",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	load := &cobra.Command{
 		Use:   "load FILE",
@@ -68,21 +68,21 @@ func NewImageCommand(sess *session.Session) *cobra.Command {
 	}
 	for _, c := range []*cobra.Command{load, list} {
 		c.Flags().StringVar(&node, "node", "", "only this `node`; default all")
-		session.CompleteFlag(c, "node", sess.CompleteNames(wording.KindNode))
+		session.RegisterCompletion(c, "node", sess.CompleteNames(wording.KindNode))
 		cmd.AddCommand(c)
 	}
 	cmd.AddCommand(newImagePullCommand(sess), newImagePruneCommand(sess))
 	return cmd
 }
 
-// printImages prints images and, as an error, the nodes that could not do it.
+// printImages prints images. The error lists the nodes that did not answer.
 func printImages(sess *session.Session, reply api.ImagesReply) error {
 	slices.SortStableFunc(reply.Items, func(x, y api.ImageView) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Node, y.Node))
 	})
 	switch {
 	case sess.WantsData():
-		if err := sess.PrintData(output.NonNil(reply.Items)); err != nil {
+		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
 			return err
 		}
 	case len(reply.Items) > 0:
@@ -93,11 +93,11 @@ func printImages(sess *session.Session, reply api.ImagesReply) error {
 	case len(reply.Faults) == 0:
 		sess.Messagef("No images.")
 	}
-	return tellImageFaults(sess, reply.Faults, "could not be asked")
+	return printImageFaults(sess, reply.Faults, "could not be asked")
 }
 
-// tellImageFaults tells what nodes say against a request, and returns it as an error.
-func tellImageFaults(sess *session.Session, faults []cluster.Fault, what string) error {
+// printImageFaults prints what nodes report against a request, and returns an error if there is something.
+func printImageFaults(sess *session.Session, faults []cluster.Fault, what string) error {
 	if len(faults) == 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func tellImageFaults(sess *session.Session, faults []cluster.Fault, what string)
 	return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s %s", wording.Count(len(nodes), "node"), what)}
 }
 
-// shortDigest keeps what tells one image from another.
+// shortDigest shortens a digest and keeps it recognizable.
 func shortDigest(digest string) string {
 	const length = len("sha256:") + 12
 	if len(digest) > length {

@@ -22,7 +22,7 @@ import (
 func NewReservationCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reservation", Aliases: []string{"reservations"}, Short: "Keep nodes for somebody, for a span of time",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newReservationCreateCommand(sess), newReservationLsCommand(sess), newReservationShowCommand(sess),
 		newReservationRmCommand(sess))
@@ -34,7 +34,7 @@ type reservationFlags struct {
 	api.Reservation
 	constraints, labels []string
 	from, until         string
-	length, lead        time.Duration
+	duration, lead      time.Duration
 }
 
 func newReservationCreateCommand(sess *session.Session) *cobra.Command {
@@ -69,8 +69,8 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(v)
 			}
 			sess.Printf("reservation %s keeps %s from %s until %s: %s", v.Name, wording.Count(len(v.Nodes), "node"),
-				output.Stamp(v.From),
-				output.Stamp(v.Until), strings.Join(v.Nodes, ", "))
+				output.FormatMinute(v.From),
+				output.FormatMinute(v.Until), strings.Join(v.Nodes, ", "))
 			return nil
 		},
 	}
@@ -82,7 +82,7 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 		"choose nodes that meet it, such as label.gpu=a100; may be given more than once")
 	f.StringVar(&o.from, "from", "", "when it begins, such as 2026-12-01T08:00:00Z; default now")
 	f.StringVar(&o.until, "until", "", "when it ends")
-	f.DurationVar(&o.length, "for", 0, "how long it lasts, instead of --until")
+	f.DurationVar(&o.duration, "for", 0, "how long it lasts, instead of --until")
 	f.DurationVar(&o.lead, "lead", 0, "for how long before no task without a time limit is placed there (default 1h)")
 	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
@@ -90,11 +90,11 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 		"for services and jobs with this label, as `key=value`; may be given more than once")
 	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
 	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(wording.KindNode)) // it fails for a flag that is not there
+		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
 	return cmd
 }
 
-// reservation returns what the flags ask for, or all that is wrong with them.
+// reservation returns the reservation that the flags describe. An error lists all faults.
 func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.Reservation, error) {
 	var list session.Faults
 	r := o.Reservation
@@ -109,17 +109,17 @@ func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.R
 		return at
 	}
 	r.From, r.Until, r.Lead = moment("from", o.from), moment("until", o.until), cluster.Duration(o.lead)
-	if (o.length != 0) == (o.until != "") {
+	if (o.duration != 0) == (o.until != "") {
 		list.Add("want --until or --for, to say when it ends")
 	}
-	if o.length < 0 {
-		list.Add("--for is %s, want a time that lasts", o.length)
+	if o.duration < 0 {
+		list.Add("--for is %s, want a time that lasts", o.duration)
 	}
-	if o.length > 0 {
+	if o.duration > 0 {
 		if r.From.IsZero() {
 			r.From = now.UTC().Truncate(time.Second)
 		}
-		r.Until = r.From.Add(o.length)
+		r.Until = r.From.Add(o.duration)
 	}
 	for _, text := range o.constraints {
 		attribute, value, ok := strings.Cut(text, "=")
@@ -130,7 +130,7 @@ func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.R
 			cluster.Constraint{Attribute: attribute, Op: cluster.OpEqual, Value: value})
 	}
 	labels, err := session.ParseLabels(o.labels)
-	list.Check("--label", err)
+	list.AddError("--label", err)
 	if len(labels) > 0 {
 		r.Labels = labels
 	}
@@ -150,28 +150,29 @@ func newReservationLsCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(all))
+				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
 				sess.Messagef("No reservations. 'berth reservation create' makes one.")
 				return nil
 			}
 			t := output.Table{
-				State:  1,
-				Titles: []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"},
+				StateColumn: 1,
+				Titles:      []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"},
 			}
 			for i := range all {
 				v := &all[i]
-				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.Stamp(v.From), output.Stamp(v.Until),
-					reservedFor(v), v.By)
+				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From),
+					output.FormatMinute(v.Until),
+					audienceText(v), v.By)
 			}
 			return sess.PrintTable(t)
 		},
 	}
 }
 
-// reservedFor says whom a reservation is for.
-func reservedFor(v *api.ReservationView) string {
+// audienceText tells which tasks may use a reservation.
+func audienceText(v *api.ReservationView) string {
 	var parts []string
 	if len(v.Clusters) > 0 {
 		parts = append(parts, strings.Join(v.Clusters, ","))
@@ -208,10 +209,10 @@ func newReservationShowCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(v)
 			}
 			sess.Printf("reservation %s is %s", v.Name, v.State)
-			sess.Printf("  from    %s", output.Stamp(v.From))
-			sess.Printf("  until   %s", output.Stamp(v.Until))
+			sess.Printf("  from    %s", output.FormatMinute(v.From))
+			sess.Printf("  until   %s", output.FormatMinute(v.Until))
 			sess.Printf("  lead    %s", v.Lead)
-			sess.Printf("  for     %s", reservedFor(&v))
+			sess.Printf("  for     %s", audienceText(&v))
 			sess.Printf("  nodes   %s", strings.Join(v.Nodes, ", "))
 			if v.Evict {
 				sess.Printf("  tasks of others move away when it begins")
@@ -225,7 +226,7 @@ func newReservationRmCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Give nodes that are kept to everybody",
 		Args:              session.Arguments(1, -1, "the name of a reservation"),
-		ValidArgsFunction: sess.CompleteMany(session.KindReservation),
+		ValidArgsFunction: sess.CompleteAll(session.KindReservation),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {

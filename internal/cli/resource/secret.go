@@ -26,7 +26,7 @@ import (
 func NewSecretCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secret", Aliases: []string{"secrets"}, Short: "Keep passwords, keys and certificates for tasks, sealed",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 		Long: "Secrets are values that tasks of their cluster are handed, in files in memory or in " +
 			"variables, and that nobody reads back. They stand\n" +
 			"sealed in the store; a container asks for one by its name: `secrets: [{secret: db-password, " +
@@ -53,7 +53,7 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 		Args: session.Arguments(1, 1, "a name for the secret"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Type = cluster.SecretType(kind)
-			value, err := secretValue(sess, cmd, file)
+			value, err := readSecretValue(sess, cmd, file)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 			return nil
 		},
 	}
-	sess.InCluster(cmd, &in)
+	sess.AddClusterFlag(cmd, &in)
 	f := cmd.Flags()
 	f.StringVar(&file, "file", "", "`FILE` with the value; default standard input")
 	f.BoolVar(&keep, "keep-newline", false, "a new line at the end is part of the value")
@@ -89,8 +89,8 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// secretValue reads the value of a secret. A terminal is told what to do, as it shows what is typed.
-func secretValue(sess *session.Session, cmd *cobra.Command, file string) ([]byte, error) {
+// readSecretValue reads the value from a file or standard input. It refuses a terminal, which would show the value.
+func readSecretValue(sess *session.Session, cmd *cobra.Command, file string) ([]byte, error) {
 	from, what := sess.Stdin, "standard input"
 	if file != "" {
 		f, err := os.Open(file)
@@ -136,7 +136,7 @@ func newSecretLsCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(all))
+				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
 				sess.Messagef("No secrets. 'berth secret set' makes one.")
@@ -195,7 +195,7 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 			return nil
 		},
 	}
-	sess.InCluster(cmd, &in)
+	sess.AddClusterFlag(cmd, &in)
 	cmd.Flags().BoolVar(&force, "force", false, "even where something uses it")
 	return cmd
 }

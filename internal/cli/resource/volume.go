@@ -24,7 +24,7 @@ import (
 func NewVolumeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "volume", Short: "List and remove the volumes that nodes keep",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newVolumeListCommand(sess), newVolumeRemoveCommand(sess), newVolumePruneCommand(sess))
 	return cmd
@@ -53,7 +53,7 @@ func newVolumeListCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "only this `node`; default all")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -87,14 +87,14 @@ func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				sess.Messagef("Removed %s from %s%s.", v.Name, v.Node, counted(&v, ": %s"))
+				sess.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(&v, ": %s"))
 			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&r.Node, "node", "", "the `node` that keeps them")
 	cmd.Flags().BoolVar(&r.Force, "force", false, "also where their service or job is there")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -126,13 +126,13 @@ func newVolumePruneCommand(sess *session.Session) *cobra.Command {
 					continue
 				}
 				if dry {
-					sess.Messagef("%s on %s would be removed%s.", v.Name, v.Node, counted(v, ": %s"))
+					sess.Messagef("%s on %s would be removed%s.", v.Name, v.Node, sizeText(v, ": %s"))
 				} else if _, err := c.RemoveVolume(cmd.Context(),
 					api.VolumeRemove{Node: v.Node, Name: v.Name}); err != nil {
 					faults = append(faults, cluster.Fault{Path: v.Node, Message: err.Error()})
 					continue
 				} else {
-					sess.Messagef("Removed %s from %s%s.", v.Name, v.Node, counted(v, ": %s"))
+					sess.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(v, ": %s"))
 				}
 				gone++
 				freed += v.Used
@@ -142,32 +142,32 @@ func newVolumePruneCommand(sess *session.Session) *cobra.Command {
 				fate = "would be removed"
 			}
 			sess.Messagef("%s %s, %s.", wording.Count(gone, "volume"), fate, output.Size(freed))
-			return tellImageFaults(sess, faults, "could not be asked, or kept what was to go")
+			return printImageFaults(sess, faults, "could not be asked, or kept what was to go")
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "only on this `node`; default all")
 	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what no task used for this `duration`")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "remove nothing; tell what would go")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
-// counted says what a volume takes, if that was counted.
-func counted(v *api.VolumeView, format string) string {
+// sizeText formats the size of a volume, or returns "" if it is not known yet.
+func sizeText(v *api.VolumeView, format string) string {
 	if v.Counted.IsZero() {
 		return ""
 	}
 	return fmt.Sprintf(format, output.Size(v.Used))
 }
 
-// printVolumes prints volumes and, as an error, the nodes that could not be asked.
+// printVolumes prints volumes. The error lists the nodes that did not answer.
 func printVolumes(sess *session.Session, reply api.VolumesReply) error {
 	slices.SortStableFunc(reply.Items, func(x, y api.VolumeView) int {
 		return cmp.Or(cmp.Compare(x.HostVolume, y.HostVolume), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Node, y.Node))
 	})
 	switch {
 	case sess.WantsData():
-		if err := sess.PrintData(output.NonNil(reply.Items)); err != nil {
+		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
 			return err
 		}
 	case len(reply.Items) > 0:
@@ -177,7 +177,7 @@ func printVolumes(sess *session.Session, reply api.VolumesReply) error {
 	case len(reply.Faults) == 0:
 		sess.Messagef("No volumes.")
 	}
-	return tellImageFaults(sess, reply.Faults, "could not be asked")
+	return printImageFaults(sess, reply.Faults, "could not be asked")
 }
 
 func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {
@@ -197,7 +197,7 @@ func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {
 			uses = sess.Age(v.Until) + " ago"
 		}
 		row := []string{
-			cmp.Or(v.Name, v.HostVolume), v.Node, cmp.Or(counted(v, "%s"), "-"), output.Size(v.Free), volumeKind(v),
+			cmp.Or(v.Name, v.HostVolume), v.Node, cmp.Or(sizeText(v, "%s"), "-"), output.Size(v.Free), volumeKind(v),
 			v.Owner,
 			cmp.Or(uses, "-"),
 		}
@@ -215,7 +215,7 @@ func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {
 	return t
 }
 
-// volumeKind says in a few words what a volume is.
+// volumeKind describes the kind of a volume in a few words.
 func volumeKind(v *api.VolumeView) string {
 	var words []string
 	if v.HostVolume != "" {

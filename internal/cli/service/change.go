@@ -12,17 +12,17 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// change is a command that does one thing to one object.
-type change struct {
+// changeCommand is a command that applies one change to one object.
+type changeCommand struct {
 	use, short, long string
 	kinds            []string
 	do               func(context.Context, *client.Client, session.Name) error
-	done             string // told after it, with the name
-	// after, unless nil, follows what was told.
-	after func(context.Context, *client.Client, session.Name) error
+	doneText         string // format of the message afterwards, with the name
+	// afterDone, unless nil, runs after the message.
+	afterDone func(context.Context, *client.Client, session.Name) error
 }
 
-func newChangeCommand(sess *session.Session, ch change) *cobra.Command {
+func newChangeCommand(sess *session.Session, ch changeCommand) *cobra.Command {
 	return &cobra.Command{
 		Use: ch.use, Short: ch.short, Long: ch.long,
 		Args:              session.Arguments(1, 1, "one object, such as "+ch.kinds[0]+"/web"),
@@ -42,18 +42,18 @@ func newChangeCommand(sess *session.Session, ch change) *cobra.Command {
 			if err := ch.do(cmd.Context(), c, n); err != nil {
 				return err
 			}
-			sess.Messagef(ch.done, n)
-			if ch.after == nil {
+			sess.Messagef(ch.doneText, n)
+			if ch.afterDone == nil {
 				return nil
 			}
-			return ch.after(cmd.Context(), c, n)
+			return ch.afterDone(cmd.Context(), c, n)
 		},
 	}
 }
 
-// NewStopCommand returns the command `berth `.
+// NewStopCommand returns the command `berth stop`.
 func NewStopCommand(sess *session.Session) *cobra.Command {
-	return newChangeCommand(sess, change{
+	return newChangeCommand(sess, changeCommand{
 		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
 		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or " +
 			"suspend a cron: it makes no jobs\n" +
@@ -68,13 +68,13 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 			}
 			return c.StopService(ctx, n.Cluster, n.Name)
 		},
-		done: "stopping %s",
+		doneText: "stopping %s",
 	})
 }
 
-// NewStartCommand returns the command `berth `.
+// NewStartCommand returns the command `berth start`.
 func NewStartCommand(sess *session.Session) *cobra.Command {
-	return newChangeCommand(sess, change{
+	return newChangeCommand(sess, changeCommand{
 		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
 		kinds: []string{wording.KindService, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
@@ -83,15 +83,15 @@ func NewStartCommand(sess *session.Session) *cobra.Command {
 			}
 			return c.StartService(ctx, n.Cluster, n.Name)
 		},
-		done: "starting %s",
+		doneText: "starting %s",
 	})
 }
 
-// NewRestartCommand returns the command `berth `.
+// NewRestartCommand returns the command `berth restart`.
 func NewRestartCommand(sess *session.Session) *cobra.Command {
 	var detach bool
-	var least uint64 // the generation that the restart begins
-	cmd := newChangeCommand(sess, change{
+	var minGeneration uint64 // the generation that the restart makes
+	cmd := newChangeCommand(sess, changeCommand{
 		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks as a rollout does, or run a job anew",
 		long: "Replace every task of a service by a new one, as a rollout does and as its update policy " +
 			"says, and wait until that is done; or\n" +
@@ -106,25 +106,25 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			least = v.Generation + 1
+			minGeneration = v.Generation + 1
 			return c.RestartService(ctx, n.Cluster, n.Name)
 		},
-		done: "restarting %s",
-		after: func(ctx context.Context, c *client.Client, n session.Name) error {
+		doneText: "restarting %s",
+		afterDone: func(ctx context.Context, c *client.Client, n session.Name) error {
 			if detach || n.Kind == wording.KindJob {
 				return nil
 			}
-			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, Least: least})
+			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, MinGeneration: minGeneration})
 		},
 	})
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
 }
 
-// NewDeleteCommand returns the command `berth `.
+// NewDeleteCommand returns the command `berth delete`.
 func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
-	cmd := newChangeCommand(sess, change{
+	cmd := newChangeCommand(sess, changeCommand{
 		use: "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
 		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that " +
 			"holds none of these. It returns once\n" +
@@ -141,12 +141,12 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 			}
 			return c.DeleteService(ctx, n.Cluster, n.Name, client.Condition{})
 		},
-		done: "deleting %s",
-		after: func(ctx context.Context, c *client.Client, n session.Name) error {
+		doneText: "deleting %s",
+		afterDone: func(ctx context.Context, c *client.Client, n session.Name) error {
 			if detach || n.Kind == wording.KindCluster {
 				return nil
 			}
-			return awaitGone(ctx, sess, c, n)
+			return waitDeleted(ctx, sess, c, n)
 		},
 	})
 	cmd.Aliases = []string{"rm"}
@@ -154,16 +154,16 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// awaitGone waits until a deleted service, job or cron is gone, with all of its tasks.
-func awaitGone(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
+// waitDeleted waits until a deleted service, job or cron and all of its tasks are gone.
+func waitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	loop := wait.Loop{
 		Session: sess, Changes: wait.ChangesOf(c, []session.Name{n}),
-		Look: func(ctx context.Context) (bool, error) {
+		Read: func(ctx context.Context) (bool, error) {
 			deleted, err := isDeleted(ctx, c, n)
 			if client.StatusOf(err) == http.StatusNotFound {
 				return false, nil
 			}
-			return deleted, err // an object that is not deleted was written anew meanwhile
+			return deleted, err // an object without the mark was written again meanwhile
 		},
 	}
 	if err := loop.Run(ctx); err != nil {
@@ -176,7 +176,7 @@ func awaitGone(ctx context.Context, sess *session.Session, c *client.Client, n s
 	return nil
 }
 
-// isDeleted reports whether a service, job or cron is marked as deleted.
+// isDeleted reports whether a service, job or cron is marked for deletion.
 func isDeleted(ctx context.Context, c *client.Client, n session.Name) (bool, error) {
 	switch n.Kind {
 	case wording.KindJob:

@@ -25,7 +25,7 @@ import (
 func NewCronCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one whose moment comes next first",
@@ -35,12 +35,12 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			crons, err := session.AllCrons(cmd.Context(), c, "")
+			crons, err := session.ListCrons(cmd.Context(), c, "")
 			if err != nil {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(crons))
+				return sess.PrintData(output.EmptyIfNil(crons))
 			}
 			if len(crons) == 0 {
 				sess.Messagef("No crons.")
@@ -49,7 +49,7 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 			return sess.PrintTable(CronTable(sess, crons))
 		},
 	}, cronCommand(sess, "status", "Show a cron, its next moments and its jobs", "",
-		func(ctx context.Context, c *client.Client, v api.CronView) error { return CronStatus(ctx, sess, c, v) }),
+		func(ctx context.Context, c *client.Client, v api.CronView) error { return PrintCron(ctx, sess, c, v) }),
 		newCronRunCommand(sess),
 		cronCommand(sess, "suspend", "Have a cron make no jobs",
 			"Have a cron make no jobs until it is resumed; those that it made go on.",
@@ -71,7 +71,9 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 				return nil
 			}),
 		cronCommand(sess, "history", "List the jobs that a cron made, the newest first", "",
-			func(ctx context.Context, c *client.Client, v api.CronView) error { return cronHistory(ctx, sess, c, v) }))
+			func(ctx context.Context, c *client.Client, v api.CronView) error {
+				return printCronHistory(ctx, sess, c, v)
+			}))
 	return cmd
 }
 
@@ -115,7 +117,7 @@ func newCronRunCommand(sess *session.Session) *cobra.Command {
 			n := session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}
 			sess.Messagef("%s: made %s", session.CronName(v), n)
 			if detach {
-				return sess.DataOf(j)
+				return sess.PrintDataOnly(j)
 			}
 			w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{{Name: n, Revision: j.Revision}}}
 			return w.Await(ctx, "the job goes on. See 'berth status "+n.String()+"'.")
@@ -124,38 +126,39 @@ func newCronRunCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// CronTable shows crons in the order given.
+// CronTable returns the table of crons in the given order.
 func CronTable(sess *session.Session, crons []api.CronView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"CRON", "STATE", "SCHEDULE", "ZONE", "NEXT", "LAST JOB", "AGE>", "RUNNING>", "SUCCEEDED>", "FAILED>",
 		"+CONCURRENCY", "+MISSED", "MESSAGE",
 	}}
 	for _, v := range crons {
 		s := v.Status
 		next := ""
-		if at := session.NextOf(v); !at.IsZero() {
+		if at := session.NextMoment(v); !at.IsZero() {
 			next = momentText(sess, v, at)
 		}
-		t.Add(session.CronName(v).Short(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
+		t.Add(session.CronName(v).WithoutKind(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
 			sess.Age(s.Made),
-			output.CountAbove(len(s.Running), 0),
-			output.CountAbove(s.Succeeded, 0), output.CountAbove(s.Failed, 0), string(v.Concurrency), string(v.Missed),
+			output.FormatAbove(len(s.Running), 0),
+			output.FormatAbove(s.Succeeded, 0), output.FormatAbove(s.Failed, 0), string(v.Concurrency),
+			string(v.Missed),
 			wording.OneLine(s.Message))
 	}
 	return t
 }
 
-// momentText says when a moment is: how long it is until then, and by the clock of the cron's zone.
+// momentText tells how long it is until a moment, and its time in the cron's zone.
 func momentText(sess *session.Session, v api.CronView, at time.Time) string {
 	zone, err := time.LoadLocation(cmp.Or(v.Zone, "UTC"))
-	if err != nil { // this machine does not know it
+	if err != nil { // this machine does not know the zone
 		zone = time.UTC
 	}
 	return "in " + wording.Span(at.Sub(sess.Now())) + ", " + at.In(zone).Format("Mon 15:04")
 }
 
-// CronStatus shows one cron.
-func CronStatus(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
+// PrintCron prints the status of one cron.
+func PrintCron(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
 	if sess.WantsData() {
 		return sess.PrintData(v)
 	}
@@ -178,7 +181,7 @@ func CronStatus(ctx context.Context, sess *session.Session, c *client.Client, v 
 	if err := sess.PrintTable(facts); err != nil {
 		return err
 	}
-	troubles, err := trouble.All(ctx, c, session.CronName(v))
+	troubles, err := trouble.List(ctx, c, session.CronName(v))
 	if err != nil {
 		return err
 	}
@@ -186,7 +189,7 @@ func CronStatus(ctx context.Context, sess *session.Session, c *client.Client, v 
 		"berth cron status "+session.CronName(v).Argument()); err != nil {
 		return err
 	}
-	jobs, err := fetch.JobsOf(ctx, c, v)
+	jobs, err := fetch.ListCronJobs(ctx, c, v)
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
@@ -194,20 +197,20 @@ func CronStatus(ctx context.Context, sess *session.Session, c *client.Client, v 
 	return sess.PrintTable(tables.JobTable(sess, jobs))
 }
 
-// cronHistory lists the jobs of a cron with the moments that they are for.
-func cronHistory(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
-	jobs, err := fetch.JobsOf(ctx, c, v)
+// printCronHistory lists the jobs of a cron with their moments.
+func printCronHistory(ctx context.Context, sess *session.Session, c *client.Client, v api.CronView) error {
+	jobs, err := fetch.ListCronJobs(ctx, c, v)
 	if err != nil {
 		return err
 	}
 	if sess.WantsData() {
-		return sess.PrintData(output.NonNil(jobs))
+		return sess.PrintData(output.EmptyIfNil(jobs))
 	}
 	if len(jobs) == 0 {
 		sess.Messagef("%s has made no jobs, or none of them is kept.", session.CronName(v))
 		return nil
 	}
-	t := output.Table{State: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}
+	t := output.Table{StateColumn: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}
 	for _, j := range jobs {
 		moment, late, took := "by hand", "", ""
 		if !j.At.IsZero() && j.At.Equal(j.At.Truncate(time.Minute)) { // moments are whole minutes
@@ -219,7 +222,8 @@ func cronHistory(ctx context.Context, sess *session.Session, c *client.Client, v
 		if !j.Status.Finished.IsZero() {
 			took = wording.Span(j.Status.Finished.Sub(j.Created))
 		}
-		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.Short(), j.Status.State, moment,
+		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.WithoutKind(), j.Status.State,
+			moment,
 			late,
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
 			wording.ShortTasks(wording.OneLine(j.Status.Message)))

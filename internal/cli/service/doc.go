@@ -1,2 +1,3 @@
-// Package service has the commands that change services and crons.
+// Package service implements the commands that change services, jobs and crons, and those that show their rollouts and
+// scaling.
 package service

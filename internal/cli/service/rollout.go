@@ -23,7 +23,7 @@ import (
 func NewRolloutCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollout", Short: "Look at how a service goes from version to version, and steer it",
-		Args: cobra.ArbitraryArgs, RunE: sess.Group,
+		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newRolloutStatusCommand(sess), newRolloutPauseCommand(sess), newRolloutResumeCommand(sess),
 		newRolloutUndoCommand(sess),
@@ -69,19 +69,19 @@ func newRolloutStatusCommand(sess *session.Session) *cobra.Command {
 			if watch {
 				return watchRollout(ctx, sess, c, v)
 			}
-			return rolloutStatus(ctx, sess, c, v.Cluster, v.Name)
+			return printRolloutStatus(ctx, sess, c, v.Cluster, v.Name)
 		})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show progress until it has ended")
 	return cmd
 }
 
-// rolloutStatus shows a rollout, and returns an error that only asks for an exit code where it did not end well.
-func rolloutStatus(ctx context.Context, sess *session.Session, c *client.Client, in, own string) error {
+// printRolloutStatus prints a rollout. It returns an error with exit code 1 if the rollout failed or was rolled back.
+func printRolloutStatus(ctx context.Context, sess *session.Session, c *client.Client, in, own string) error {
 	v, err := c.Rollout(ctx, in, own)
 	if err != nil {
 		return err
 	}
-	back, err := rolledBack(ctx, c, v)
+	back, err := failedVersion(ctx, c, v)
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func rolloutStatus(ctx context.Context, sess *session.Session, c *client.Client,
 	return nil
 }
 
-// rolledBack returns the version that failed and that the present one takes back by itself, or nil: then what was asked
-// for is not what runs. A user's own undo is none.
-func rolledBack(ctx context.Context, c *client.Client, v api.RolloutView) (*api.VersionView, error) {
+// failedVersion returns the failed version that the current one rolls back automatically, or nil. An undo by a user
+// does not count.
+func failedVersion(ctx context.Context, c *client.Client, v api.RolloutView) (*api.VersionView, error) {
 	if v.Reverted == 0 {
 		return nil, nil //nolint:nilnil // nothing failed
 	}
@@ -112,7 +112,7 @@ func rolledBack(ctx context.Context, c *client.Client, v api.RolloutView) (*api.
 	return nil, nil //nolint:nilnil // nothing failed
 }
 
-// watchRollout shows progress until the rollout has ended, and then how it stands.
+// watchRollout shows the progress until the rollout ends, then its result.
 func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
 	t := &wait.Target{Name: session.ServiceName(v), Watch: true}
 	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
@@ -123,9 +123,9 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 		return err
 	}
 	if t.Failure == "" {
-		return rolloutStatus(ctx, sess, c, v.Cluster, v.Name)
+		return printRolloutStatus(ctx, sess, c, v.Cluster, v.Name)
 	}
-	if err := rolloutStatus(ctx, sess, c, v.Cluster, v.Name); err != nil {
+	if err := printRolloutStatus(ctx, sess, c, v.Cluster, v.Name); err != nil {
 		if exit, ok := errors.AsType[*session.ExitError](err); !ok || exit.Err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func newRolloutPauseCommand(sess *session.Session) *cobra.Command {
 			"replaced as before.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.PauseRollout(ctx, v.Cluster, v.Name, client.Condition{})
-			return tellRollout(sess, r, err, "paused")
+			return printRolloutChange(sess, r, err, "paused")
 		})
 }
 
@@ -151,12 +151,12 @@ func newRolloutResumeCommand(sess *session.Session) *cobra.Command {
 	return serviceCommand(sess, "resume", "Let a paused rollout go on", "",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.ResumeRollout(ctx, v.Cluster, v.Name, client.Condition{})
-			return tellRollout(sess, r, err, "goes on")
+			return printRolloutChange(sess, r, err, "goes on")
 		})
 }
 
-// tellRollout says what was done to a rollout.
-func tellRollout(sess *session.Session, v api.RolloutView, err error, what string) error {
+// printRolloutChange prints what was done to a rollout.
+func printRolloutChange(sess *session.Session, v api.RolloutView, err error, what string) error {
 	if err != nil {
 		return err
 	}
@@ -188,16 +188,17 @@ func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
 			sess.Messagef("%s: %s → %s (generation %d)", session.ServiceName(v), v.Definition, r.Definition,
 				r.Generation)
 			if detach {
-				return sess.DataOf(r)
+				return sess.PrintDataOnly(r)
 			}
-			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: session.ServiceName(v), Least: r.Generation})
+			return wait.AwaitService(ctx, sess, c,
+				&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation})
 		})
 	cmd.Flags().Uint64Var(&to, "to", 0, "the `generation` of the version to go back to")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
 }
 
-// NewPromoteCommand returns the command `berth `.
+// NewPromoteCommand returns the command `berth promote`.
 func NewPromoteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	cmd := serviceCommand(sess, "promote", "Go on with a rollout whose canaries wait",
@@ -210,10 +211,10 @@ func NewPromoteCommand(sess *session.Session) *cobra.Command {
 			}
 			sess.Messagef("%s: promoted %s (generation %d)", session.ServiceName(v), r.Definition, r.Generation)
 			if detach {
-				return sess.DataOf(r)
+				return sess.PrintDataOnly(r)
 			}
 			return wait.AwaitService(ctx, sess, c,
-				&wait.Target{Name: session.ServiceName(v), Least: r.Generation, Promoted: true})
+				&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation, Promoted: true})
 		})
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
@@ -231,7 +232,7 @@ func newRolloutHistoryCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if sess.WantsData() {
-				h.Versions = output.NonNil(h.Versions)
+				h.Versions = output.EmptyIfNil(h.Versions)
 				return sess.PrintData(h)
 			}
 			return printHistory(sess, h, diff)
@@ -246,8 +247,8 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 		return nil
 	}
 	t := output.Table{
-		State:  2,
-		Titles: []string{"GENERATION", "DEFINITION", "STATE", "NOW", "AGE>", "TOOK>", "MESSAGE"},
+		StateColumn: 2,
+		Titles:      []string{"GENERATION", "DEFINITION", "STATE", "NOW", "AGE>", "TOOK>", "MESSAGE"},
 	}
 	for _, v := range h.Versions {
 		took, now := "", ""
@@ -273,7 +274,7 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 			return err
 		}
 		for _, f := range v.Fields {
-			sess.Printf("    %s: %s", f.Path, output.Difference(f))
+			sess.Printf("    %s: %s", f.Path, output.FormatChange(f))
 		}
 		switch {
 		case v.Note != "":
@@ -285,7 +286,7 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 	return nil
 }
 
-// printRollout shows where a rollout stands, and the failed version that it takes back, if there is one.
+// printRollout prints the state of a rollout, and the failed version that it takes back if there is one.
 func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionView) error {
 	if sess.WantsData() {
 		return sess.PrintData(v)
@@ -295,8 +296,10 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	if v.Paused && !v.State.Ended() {
 		state += " paused"
 	}
-	head := output.Table{State: 1, Titles: []string{"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE"}}
-	head.Add(n.Short(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
+	head := output.Table{StateColumn: 1, Titles: []string{
+		"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE",
+	}}
+	head.Add(n.WithoutKind(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
 		wording.ShortTasks(wording.OneLine(v.Message)))
 	if err := sess.PrintTable(head); err != nil {
 		return err
@@ -332,7 +335,7 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 			fact("gate", gateText(g))
 		}
 		for _, w := range v.Waits {
-			fact("waits", BecauseText(w))
+			fact("waits", ReasonText(w))
 		}
 	}
 	if v.LastHealthy != nil && v.State != cluster.RolloutComplete {
@@ -345,7 +348,7 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	return sess.PrintTable(facts)
 }
 
-// versionTable counts the tasks of each version.
+// versionTable returns the table of versions with the number of tasks of each.
 func versionTable(versions []api.VersionCount) output.Table {
 	t := output.Table{Titles: []string{"VERSION", "GENERATION>", "WANTED>", "BEGUN>", "RUNNING>", "HEALTHY>"}}
 	for _, v := range versions {
@@ -391,8 +394,8 @@ func gateText(g api.GateView) string {
 	return text
 }
 
-// BecauseText writes a reason with what it is about.
-func BecauseText(b api.Because) string {
+// ReasonText formats a reason with its subject.
+func ReasonText(b api.Because) string {
 	text := wording.ShortTasks(wording.OneLine(b.Message))
 	if b.Task != "" && !strings.Contains(text, wording.ShortTask(b.Task)) {
 		text = wording.ShortTask(b.Task) + ": " + text

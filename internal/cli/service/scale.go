@@ -17,8 +17,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// scaling is what `berth scale` was asked for; nothing of it shows how the service is scaled.
-type scaling struct {
+// scaleRequest is what the command line of `berth scale` asks for. An empty one shows the scaling.
+type scaleRequest struct {
 	api.ScaleRequest
 	suspend, resume bool
 }
@@ -26,7 +26,7 @@ type scaling struct {
 // NewScaleCommand returns the command `berth scale`.
 func NewScaleCommand(sess *session.Session) *cobra.Command {
 	var least, most int
-	var s scaling
+	var s scaleRequest
 	cmd := &cobra.Command{
 		Use:   "scale SERVICE [COUNT]",
 		Short: "Set how many tasks a service runs, or between which bounds; or show what changes it",
@@ -42,7 +42,7 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := s.read(cmd, args[1:], &least, &most); err != nil {
+			if err := s.parse(cmd, args[1:], &least, &most); err != nil {
 				return err
 			}
 			c, err := sess.Connect()
@@ -53,10 +53,10 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if s == (scaling{}) {
-				return showScale(cmd.Context(), sess, c, v)
+			if s == (scaleRequest{}) {
+				return printScale(cmd.Context(), sess, c, v)
 			}
-			return scale(cmd.Context(), sess, c, v, s)
+			return applyScale(cmd.Context(), sess, c, v, s)
 		},
 	}
 	cmd.Flags().IntVar(&least, "min", 0, "the least `count` that scaling goes down to")
@@ -64,26 +64,26 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().BoolVar(&s.suspend, "suspend", false, "leave the count where it is")
 	cmd.Flags().BoolVar(&s.resume, "resume", false, "let scaling change the count again")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// A count below 0 looks like a flag.
+		// The flag parser takes a negative count for a flag.
 		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
-			return &session.UsageError{Command: cmd.CommandPath(), Message: noCount("-" + text)}
+			return &session.UsageError{Command: cmd.CommandPath(), Message: countFault("-" + text)}
 		}
-		return &session.UsageError{Command: cmd.CommandPath(), Message: session.WrongFlag(cmd, err)}
+		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	return cmd
 }
 
-func noCount(text string) string {
+func countFault(text string) string {
 	return fmt.Sprintf("%q is no count: want a whole number from 0 up", text)
 }
 
-// read fills in what the command line says, and refuses what does not go together.
-func (s *scaling) read(cmd *cobra.Command, args []string, least, most *int) error {
+// parse reads the arguments and flags, and refuses contradictions.
+func (s *scaleRequest) parse(cmd *cobra.Command, args []string, least, most *int) error {
 	var list session.Faults
 	if len(args) > 0 {
 		to, err := strconv.Atoi(args[0])
 		if err != nil || to < 0 {
-			return &session.UsageError{Command: cmd.CommandPath(), Message: noCount(args[0])}
+			return &session.UsageError{Command: cmd.CommandPath(), Message: countFault(args[0])}
 		}
 		s.Count = &to
 	}
@@ -109,8 +109,8 @@ func (s *scaling) read(cmd *cobra.Command, args []string, least, most *int) erro
 	return list.Err(cmd)
 }
 
-// scale does what was asked for: bounds and count in one write, then the switch.
-func scale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView, s scaling) error {
+// applyScale sends the request: bounds and count in one write, then the suspension.
+func applyScale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView, s scaleRequest) error {
 	n := session.ServiceName(v)
 	if s.ScaleRequest != (api.ScaleRequest{}) {
 		if err := c.SetScale(ctx, n.Cluster, n.Name, s.ScaleRequest, client.Condition{}); err != nil {
@@ -143,8 +143,8 @@ func scale(ctx context.Context, sess *session.Session, c *client.Client, v api.S
 	return nil
 }
 
-// showScale shows the count of a service and what changes it.
-func showScale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
+// printScale prints the count of a service and what changes it.
+func printScale(ctx context.Context, sess *session.Session, c *client.Client, v api.ServiceView) error {
 	s, err := c.Scale(ctx, v.Cluster, v.Name)
 	if err != nil {
 		return err
@@ -166,16 +166,17 @@ func showScale(ctx context.Context, sess *session.Session, c *client.Client, v a
 		how = "by itself"
 	}
 	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
-	head.Add(session.ServiceName(v).Short(), strconv.Itoa(s.Count), strconv.Itoa(s.Running), strconv.Itoa(s.Healthy),
+	head.Add(session.ServiceName(v).WithoutKind(), strconv.Itoa(s.Count), strconv.Itoa(s.Running),
+		strconv.Itoa(s.Healthy),
 		bounds,
 		how, wording.OneLine(s.Message))
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}
-	return errors.Join(printTargetsOf(sess, s), printSchedules(sess, s), printChanges(sess, s), printUses(sess, s))
+	return errors.Join(printTargets(sess, s), printSchedules(sess, s), printChanges(sess, s), printUses(sess, s))
 }
 
-func printTargetsOf(sess *session.Session, s api.ScaleView) error {
+func printTargets(sess *session.Session, s api.ScaleView) error {
 	if len(s.Targets) == 0 {
 		return nil
 	}
@@ -192,7 +193,7 @@ func printTargetsOf(sess *session.Session, s api.ScaleView) error {
 	return sess.PrintTable(t)
 }
 
-// metricText writes a value as people think of it: percent for shares of what is reserved.
+// metricText formats the value of a metric. Shares of the reserved amount are in percent.
 func metricText(m cluster.ScaleMetric, value float64) string {
 	text := strconv.FormatFloat(value, 'g', 4, 64)
 	switch m {
@@ -211,13 +212,13 @@ func printSchedules(sess *session.Session, s api.ScaleView) error {
 	sess.Printf("")
 	t := output.Table{Titles: []string{"SCHEDULE", "ZONE", "MIN>", "MAX>", "COUNT>"}}
 	for _, v := range s.Scaling.Schedules {
-		t.Add(v.Cron, v.Zone, optional(v.Min), optional(v.Max), optional(v.Count))
+		t.Add(v.Cron, v.Zone, optionalNumber(v.Min), optionalNumber(v.Max), optionalNumber(v.Count))
 	}
 	return sess.PrintTable(t)
 }
 
-// optional writes a number that may be missing.
-func optional(n *int) string {
+// optionalNumber formats a number, or "" for nil.
+func optionalNumber(n *int) string {
 	if n == nil {
 		return ""
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// hostPort reads "HOST" or "HOST:PORT", an address that other machines can reach: no scheme, and neither empty nor
-// the address of all interfaces.
-func hostPort(text string, port int) (string, error) {
+// parseHostPort reads "HOST" or "HOST:PORT", an address for other machines. It refuses a scheme, an empty host and the
+// address of all interfaces.
+func parseHostPort(text string, port int) (string, error) {
 	host, number := text, strconv.Itoa(port)
 	if h, p, err := net.SplitHostPort(text); err == nil {
 		host, number = h, p
@@ -32,9 +32,9 @@ func hostPort(text string, port int) (string, error) {
 	return net.JoinHostPort(host, number), nil
 }
 
-// listenable returns what is wrong with a "HOST:PORT" to listen on, where HOST is an IP address or empty for all
+// checkListenAddress returns an error unless the text is "HOST:PORT" with an IP address or an empty HOST for all
 // interfaces.
-func listenable(text string) error {
+func checkListenAddress(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.Atoi(port)
 	switch {

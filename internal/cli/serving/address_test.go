@@ -27,7 +27,7 @@ func TestHostPort(t *testing.T) {
 		"0.0.0.0":            "not that of all interfaces",
 		"[::]:7071":          "not that of all interfaces",
 	} {
-		got, err := hostPort(text, datadir.PortAPI)
+		got, err := parseHostPort(text, datadir.PortAPI)
 		if err != nil {
 			got = err.Error()
 		}
@@ -42,7 +42,7 @@ func TestListenable(t *testing.T) {
 		"0.0.0.0:7072": true, ":7072": true, "[::]:7072": true, "127.0.0.1:0": true,
 		"": false, "7072": false, "h:7072": false, "10.0.0.1": false, "10.0.0.1:x": false, "10.0.0.1:99999": false,
 	} {
-		if err := listenable(text); (err == nil) != good {
+		if err := checkListenAddress(text); (err == nil) != good {
 			t.Errorf("listenable(%q): got %v, want good: %v", text, err, good)
 		}
 	}

@@ -36,7 +36,7 @@ type agentFlags struct {
 	parsedLabels         cluster.Labels
 }
 
-func (f *agentFlags) flags(cmd *cobra.Command) {
+func (f *agentFlags) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.servers, "server", []string{"unix://" + datadir.DefaultSocket()},
 		"address of a server, https://host:port, unix:///path or http://host:port; several stand for each "+
@@ -56,12 +56,12 @@ func (f *agentFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.secretsDir, "secrets-dir", "",
 		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run "+
 			"directory or /dev/shm, whichever is in memory")
-	f.node.flags(cmd, false)
-	f.node.egress.flags(cmd)
-	session.OfMachine(cmd, "server", "data-dir", "name")
+	f.node.addFlags(cmd, false)
+	f.node.egress.addFlags(cmd)
+	session.HideDefaults(cmd, "server", "data-dir", "name")
 }
 
-// check reads what is made of the flags, and returns all that is wrong at once.
+// check parses the flags. The error lists all faults.
 func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	var list session.Faults
 	if !cluster.ValidNodeName(f.name) {
@@ -73,8 +73,8 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	}
 	for _, s := range f.servers {
 		if host, ok := strings.CutPrefix(s, "https://"); ok {
-			_, err := hostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
-			list.Check("--server", err)
+			_, err := parseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+			list.AddError("--server", err)
 		} else if !strings.HasPrefix(s, "http://") && !strings.HasPrefix(s, "unix://") {
 			list.Add("--server %q: want https://host:port, unix:///path or http://host:port", s)
 		}
@@ -110,12 +110,12 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			c, err := f.config(cmd.Context())
+			c, err := f.buildConfig(cmd.Context())
 			if err != nil {
 				return err
 			}
 			x := f.node.executors
-			x.DataDir, x.Log, x.Say = f.dataDir, f.log, cmd.ErrOrStderr()
+			x.DataDir, x.Log, x.Notices = f.dataDir, f.log, cmd.ErrOrStderr()
 			if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
 				return err
 			}
@@ -126,13 +126,15 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 			return errors.Join(err, c.Executors.Close())
 		},
 	}
-	f.flags(cmd)
+	f.addFlags(cmd)
 	return cmd
 }
 
-// config makes the agent's configuration, all but the executors; it joins where the node has to.
-func (f *agentFlags) config(ctx context.Context) (c node.Config, err error) {
-	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil { // supervisors have a folder of their own
+// buildConfig returns the agent's configuration without the executors. It joins the control plane if the node has no
+// certificate.
+func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error) {
+	// a supervisor may start the next agent in another directory
+	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
 		return c, err
 	}
 	c = node.Config{
@@ -147,16 +149,15 @@ func (f *agentFlags) config(ctx context.Context) (c node.Config, err error) {
 		}
 	}
 	known := &node.ServerList{Given: f.servers}
-	if c.Keeper, err = f.identity(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All); c.Keeper != nil {
+	if c.Keeper, err = f.openKeeper(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All); c.Keeper != nil {
 		c.Known = known
 	}
 	return c, err
 }
 
-// identity returns the keeper of the node's certificate, which it joins for where there is none, or where it has
-// expired and there is a token. It is renewed at any of the known servers. Without a server that is reached over https
-// it returns nil.
-func (f *agentFlags) identity(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
+// openKeeper returns the keeper of the node's certificate, which renews it at any known server. If the certificate is
+// missing, or has expired and there is a token, the node joins. Without an https server it returns nil.
+func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
 	if !slices.ContainsFunc(f.servers, func(s string) bool { return strings.HasPrefix(s, "https://") }) {
 		return nil, nil //nolint:nilnil // no certificate is needed
 	}
@@ -193,8 +194,8 @@ func (f *agentFlags) identity(ctx context.Context, dir string, known func() []st
 	if !errors.Is(health, pki.ErrExpired) {
 		return keeper, nil
 	}
-	// The tasks of the node need the agent, with or without servers, so it goes on whatever becomes of this. A
-	// certificate that somebody puts into the folder later is taken.
+	// The tasks of the node need the agent even without servers, so a failed join does not end it. The keeper uses a
+	// certificate that somebody installs later.
 	if f.joinToken != "" {
 		joined, err := f.joinNode(ctx, dir, self, open)
 		if err == nil {
@@ -207,7 +208,7 @@ func (f *agentFlags) identity(ctx context.Context, dir string, known func() []st
 	return keeper, nil
 }
 
-// joinNode trades the token for a certificate.
+// joinNode trades the join token for a certificate.
 func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
 	open func() (*pki.Keeper, error),
 ) (*pki.Keeper, error) {
@@ -217,7 +218,7 @@ func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
 	}
 	j := join.Joiner{Dir: dir, Self: self, Servers: f.servers, Token: token}
 	if _, err := j.Join(ctx); err != nil {
-		return nil, join.Advise(err, cluster.RoleNode)
+		return nil, join.AddHint(err, cluster.RoleNode)
 	}
 	f.log.Info("joined", "node", self.Name)
 	keeper, err := open()

@@ -11,17 +11,17 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// deviceFlags say what tasks can reserve of this machine beside CPU time and memory.
+// deviceFlags declare what tasks can reserve on this machine beside CPU time and memory.
 type deviceFlags struct {
-	stated []string
-	cores  string
-	cdi    []string       // folders with specifications; none for the usual ones
-	finder devices.Finder // what was made of them
-	cpus   []int          // all that tasks run on, where cores are offered
+	declared []string
+	cores    string
+	cdi      []string       // directories with specifications; none for the usual ones
+	finder   devices.Finder // finds the declared devices
+	cpus     []int          // all CPUs for tasks, if cores are offered
 }
 
-func (f *deviceFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.stated, "device", nil,
+func (f *deviceFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.declared, "device", nil,
 		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: "+
 			"type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
 	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
@@ -31,7 +31,7 @@ func (f *deviceFlags) flags(cmd *cobra.Command) {
 		"`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *deviceFlags) check(list *session.Faults) {
 	for _, dir := range f.cdi {
 		if info, err := os.Stat(dir); err != nil {
@@ -41,7 +41,7 @@ func (f *deviceFlags) check(list *session.Faults) {
 		}
 	}
 	f.finder = devices.Finder{SMI: devices.SMI, CDIDirs: f.cdi}
-	for _, text := range f.stated {
+	for _, text := range f.declared {
 		s, err := devices.ParseStated(text)
 		if err != nil {
 			list.Add("--device %s: %v", text, err)

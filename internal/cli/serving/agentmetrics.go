@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// metricsFlags say where an agent shows the metrics of its tasks: nowhere, unless it is told.
+// metricsFlags choose where an agent serves the metrics of its tasks. By default it does not serve them.
 type metricsFlags struct{ listen, tokenFile string }
 
-func (m *metricsFlags) flags(cmd *cobra.Command) {
+func (m *metricsFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
 		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On "+
 			"other than loopback addresses it wants --metrics-token-file")
@@ -21,7 +21,7 @@ func (m *metricsFlags) flags(cmd *cobra.Command) {
 		"`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
 }
 
-// check notes what is wrong with the flags, and reads the token.
+// check adds the faults of the flags to list, and reads the token.
 func (m *metricsFlags) check(list *session.Faults) (token string) {
 	if m.listen == "" {
 		if m.tokenFile != "" {
@@ -44,6 +44,6 @@ func (m *metricsFlags) check(list *session.Faults) (token string) {
 		return ""
 	}
 	token, err = datadir.ReadSecret("--metrics-token-file", m.tokenFile)
-	list.Check("--metrics-token-file", err)
+	list.AddError("--metrics-token-file", err)
 	return token
 }

@@ -12,39 +12,39 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// defaultNames is where an agent answers the programs of its machine for names; namesOff is nowhere.
+// defaultDNSListen is the address of the agent's DNS server for programs of its machine. dnsListenOff disables it.
 const (
-	defaultNames = "127.0.0.1:7053"
-	namesOff     = "off"
-	dnsPort      = 53
+	defaultDNSListen = "127.0.0.1:7053"
+	dnsListenOff     = "off"
+	dnsPort          = 53
 )
 
-// nameFlags say how an agent answers questions for names.
+// nameFlags configure the agent's DNS server.
 type nameFlags struct {
 	listen    string
 	upstreams []string
 	parsed    nameserver.Config
 }
 
-func (f *nameFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultNames,
+func (f *nameFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultDNSListen,
 		"`ADDRESS:PORT` where programs of this machine, and its own resolver, ask for names of services (DNS); "+
-			namesOff+
+			dnsListenOff+
 			" for nowhere. Tasks with network bridge have theirs without it")
 	cmd.Flags().StringSliceVar(&f.upstreams, "dns-upstream", nil,
 		"`ADDRESS` of a resolver that is asked for names which are not Berth's; may be given several times "+
 			"(default those of the machine's /etc/resolv.conf, but not its own loopback)")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *nameFlags) check(list *session.Faults) {
 	f.parsed = nameserver.Config{}
-	if f.listen != namesOff {
+	if f.listen != dnsListenOff {
 		at, err := netip.ParseAddrPort(f.listen)
 		switch {
 		case err != nil || at.Port() == 0:
-			list.Add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultNames,
-				namesOff)
+			list.Add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultDNSListen,
+				dnsListenOff)
 		case at.Addr().IsUnspecified():
 			list.Add("--dns-listen %q: want one address: answers would come from another than was asked", f.listen)
 		}

@@ -11,10 +11,10 @@ import (
 func TestNameFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags nameFlags
-		want  string // what is made of them
+		want  string // the parsed form
 		fault string
 	}{
-		"the defaults": {flags: nameFlags{listen: defaultNames}, want: "127.0.0.1:7053 []"},
+		"the defaults": {flags: nameFlags{listen: defaultDNSListen}, want: "127.0.0.1:7053 []"},
 		"nowhere":      {flags: nameFlags{listen: "off"}, want: "invalid AddrPort []"},
 		"resolvers": {
 			flags: nameFlags{
@@ -33,15 +33,15 @@ func TestNameFlags(t *testing.T) {
 			fault: "--dns-upstream \"dns.example\": want the IP address",
 		},
 		"the agent asks itself": {
-			flags: nameFlags{listen: defaultNames, upstreams: []string{defaultNames}},
+			flags: nameFlags{listen: defaultDNSListen, upstreams: []string{defaultDNSListen}},
 			fault: "it is the agent's own --dns-listen",
 		},
 	} {
 		var list session.Faults
 		c.flags.check(&list)
-		said := strings.Join(list.List, "; ")
-		if (said == "") != (c.fault == "") || !strings.Contains(said, c.fault) {
-			t.Errorf("%s: got %q, want %q", name, said, c.fault)
+		notices := strings.Join(list.List, "; ")
+		if (notices == "") != (c.fault == "") || !strings.Contains(notices, c.fault) {
+			t.Errorf("%s: got %q, want %q", name, notices, c.fault)
 		}
 		if got := fmt.Sprint(c.flags.parsed.Listen, " ", c.flags.parsed.Upstreams); c.fault == "" && got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)

@@ -9,21 +9,21 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// networkFlags say what networks tasks get that have one of their own.
+// networkFlags configure the network of tasks behind a bridge.
 type networkFlags struct {
 	subnet string
 	parsed netip.Prefix
 }
 
-func (f *networkFlags) flags(cmd *cobra.Command) {
+func (f *networkFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.subnet, "bridge-subnet", network.DefaultSubnet,
 		"`SUBNET` that tasks with network bridge have their addresses of, on this machine alone: one that "+
 			"overlaps none of its routes")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *networkFlags) check(list *session.Faults) {
 	var err error
 	f.parsed, err = network.ParseSubnet(f.subnet)
-	list.Check("--bridge-subnet", err)
+	list.AddError("--bridge-subnet", err)
 }

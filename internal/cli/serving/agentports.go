@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	highestPort = 65535
-	// maxReservedPorts bounds how many ports a node keeps from tasks: the leader holds each of them for each node.
+	maxPort = 65535
+	// maxReservedPorts bounds the reserved ports of a node. The leader keeps each of them in memory for each node.
 	maxReservedPorts = 4096
 )
 
-// portFlags say which ports of a machine tasks never get.
+// portFlags name the ports of a machine that tasks never get.
 type portFlags struct {
 	text     string
-	reserved []int // ordered, each once
+	reserved []int // sorted, without duplicates
 }
 
-func (f *portFlags) flags(cmd *cobra.Command) {
+func (f *portFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.text, "reserved-ports", "",
 		"`PORTS` of this machine that tasks never get, fixed or assigned, such as 22,8000-8100")
 }
 
-// check reads the flag and notes what is wrong with it.
+// check parses the flag and adds its faults to list.
 func (f *portFlags) check(list *session.Faults) {
 	if f.text == "" {
 		return
@@ -39,9 +39,9 @@ func (f *portFlags) check(list *session.Faults) {
 		if err == nil && isRange {
 			high, err = strconv.Atoi(to)
 		}
-		if err != nil || low < 1 || high > highestPort || high < low {
+		if err != nil || low < 1 || high > maxPort || high < low {
 			list.Add("--reserved-ports: %q is no port and no range of ports: want numbers from 1 to %d, "+
-				"such as 22,8000-8100", part, highestPort)
+				"such as 22,8000-8100", part, maxPort)
 			return
 		}
 		for p := low; p <= high; p++ {

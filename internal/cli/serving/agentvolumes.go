@@ -12,20 +12,20 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Values of --host-path that lend nothing and anything.
+// Values of --host-path that allow no folder and any folder.
 const (
 	noHostPaths  = "none"
 	anyHostPaths = "/"
 )
 
-// volumeFlags say what a node lends to tasks of its own folders.
+// volumeFlags name the folders of a node that tasks may use.
 type volumeFlags struct {
 	declared, paths []string
-	volumes         []volumes.HostVolume // what was made of them
-	lent            []string
+	volumes         []volumes.HostVolume // the parsed form of declared
+	hostPaths       []string
 }
 
-func (f *volumeFlags) flags(cmd *cobra.Command, local bool) {
+func (f *volumeFlags) addFlags(cmd *cobra.Command, local bool) {
 	paths := []string{noHostPaths}
 	if local {
 		paths = []string{anyHostPaths}
@@ -39,7 +39,7 @@ func (f *volumeFlags) flags(cmd *cobra.Command, local bool) {
 			"to whoever writes such tasks")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *volumeFlags) check(list *session.Faults) {
 	for _, text := range f.declared {
 		name, path, ok := strings.Cut(text, "=")
@@ -68,7 +68,7 @@ func (f *volumeFlags) check(list *session.Faults) {
 			list.Add("--host-path %q: want an absolute path, or none alone", path)
 			continue
 		}
-		f.lent = append(f.lent, filepath.Clean(path))
+		f.hostPaths = append(f.hostPaths, filepath.Clean(path))
 	}
 	if len(f.paths) > cluster.MaxHostPaths {
 		list.Add("--host-path is given %d times, at most %d are allowed", len(f.paths), cluster.MaxHostPaths)

@@ -21,7 +21,7 @@ import (
 func NewDevCommand() *cobra.Command {
 	var dataDir, address, socket, traces, level string
 	var flags nodeFlags
-	var external serverFlags // those about the store
+	var external serverFlags // only its store flags are used
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -49,7 +49,7 @@ func NewDevCommand() *cobra.Command {
 				return err
 			}
 			if socket == "" {
-				socket = devSocket(cmd, dir)
+				socket = devSocketPath(cmd, dir)
 			}
 			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 				return fmt.Errorf("make the folder of the socket: %w", err)
@@ -63,14 +63,14 @@ func NewDevCommand() *cobra.Command {
 				Log:     log,
 				Command: "berth dev",
 
-				Permissions: cluster.Permissions(), // it is its user's own machine
-				Say:         func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
+				Permissions: cluster.Permissions(), // the machine belongs to its user
+				Notices:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
 			})
 			if err != nil {
 				return err
 			}
 			x := flags.executors
-			x.DataDir, x.Log, x.Say = dir, log, cmd.ErrOrStderr()
+			x.DataDir, x.Log, x.Notices = dir, log, cmd.ErrOrStderr()
 			opened, err := node.OpenExecutors(cmd.Context(), x)
 			if err != nil {
 				return errors.Join(err, s.Close())
@@ -95,15 +95,16 @@ func NewDevCommand() *cobra.Command {
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "",
 		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	flags.flags(cmd, true)
-	flags.egress.flags(cmd, egress.Loopback()...) // a server that is tried asks its own machine
-	external.storeFlags(cmd.Flags())
-	session.OfMachine(cmd, "data-dir")
+	flags.addFlags(cmd, true)
+	flags.egress.addFlags(cmd, egress.Loopback()...) // a trial server may call services of its own machine
+	external.addStoreFlags(cmd.Flags())
+	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
 
-// devSocket puts the socket into a data directory that was given, so that several can run side by side.
-func devSocket(cmd *cobra.Command, dir string) string {
+// devSocketPath returns the path of the API socket. With --data-dir the socket is in that directory, so several
+// instances can run side by side.
+func devSocketPath(cmd *cobra.Command, dir string) string {
 	if cmd.Flags().Changed("data-dir") {
 		return filepath.Join(dir, "api.sock")
 	}

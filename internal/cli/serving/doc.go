@@ -1,2 +1,2 @@
-// Package serving has the commands that start servers and agents: dev, server and agent, with their flags.
+// Package serving implements the commands that run servers and agents: dev, server and agent.
 package serving

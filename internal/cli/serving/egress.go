@@ -9,14 +9,14 @@ import (
 	"github.com/berthd/berth/internal/egress"
 )
 
-// egressFlags say which addresses Berth asks on behalf of what users write.
+// egressFlags restrict the addresses that Berth calls on behalf of users.
 type egressFlags struct {
 	allow, deny []string
 	parsed      egress.Policy
 }
 
-// flags adds the flags. Allowed are addresses that are allowed unless the operator says otherwise.
-func (f *egressFlags) flags(cmd *cobra.Command, allowed ...string) {
+// addFlags adds the flags. The addresses in allowed are the default of --egress-allow.
+func (f *egressFlags) addFlags(cmd *cobra.Command, allowed ...string) {
 	standard := "none"
 	if len(allowed) > 0 {
 		standard = strings.Join(allowed, ", ")
@@ -29,7 +29,7 @@ func (f *egressFlags) flags(cmd *cobra.Command, allowed ...string) {
 			"several times (default none)")
 }
 
-// check reads the flags and notes what is wrong with them.
+// check parses the flags and adds their faults to list.
 func (f *egressFlags) check(list *session.Faults) {
 	var err error
 	if f.parsed, err = egress.New(f.allow, f.deny); err != nil {

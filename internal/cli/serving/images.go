@@ -8,13 +8,13 @@ import (
 	"github.com/berthd/berth/internal/executor/containerd"
 )
 
-// imageFlags say how an agent keeps images.
+// imageFlags configure the agent's image cache.
 type imageFlags struct {
 	high, low float64
 	pulls     int
 }
 
-func (f *imageFlags) flags(cmd *cobra.Command) {
+func (f *imageFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.high, "image-high", diskspace.DefaultImageHigh,
 		"`PERCENT` of the disk of images and artifacts that is used from which on those are removed that "+
 			"nothing uses; 100 for never")
@@ -25,9 +25,9 @@ func (f *imageFlags) flags(cmd *cobra.Command) {
 			"so that a slow one does not hold up all")
 }
 
-// check notes what is wrong with the flags.
+// check adds the faults of the flags to list.
 func (f *imageFlags) check(list *session.Faults) {
-	if !(f.high > 0 && f.high <= 100) { // also what is no number
+	if !(f.high > 0 && f.high <= 100) { // refuses NaN too
 		list.Add("--image-high %v: want a percentage above 0, 100 at the most", f.high)
 	}
 	if !(f.low > 0 && f.low <= f.high) {

@@ -25,7 +25,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// authorityServer is a server that signs whatever it is asked, and counts.
+// authorityServer is a server that signs every request and counts them.
 type authorityServer struct {
 	*httptest.Server
 	authority *pki.Authority
@@ -43,7 +43,7 @@ func newAuthorityServer(t *testing.T) *authorityServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ownCertificate(dir, authority, "s1", []string{"127.0.0.1"}, time.Now()); err != nil {
+	if err := signOwnCertificate(dir, authority, "s1", []string{"127.0.0.1"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	keeper, err := pki.OpenKeeper(pki.KeeperConfig{Dir: dir})
@@ -61,19 +61,19 @@ func newAuthorityServer(t *testing.T) *authorityServer {
 
 func (s *authorityServer) join(w http.ResponseWriter, r *http.Request) {
 	if s.refuse != nil {
-		clitest.Refuse(w, *s.refuse)
+		clitest.WriteProblem(w, *s.refuse)
 		return
 	}
 	var ask api.JoinRequest
 	_ = json.NewDecoder(r.Body).Decode(&ask)
 	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
 	if err != nil {
-		clitest.Refuse(w, api.Problem{Status: 422, Detail: err.Error()})
+		clitest.WriteProblem(w, api.Problem{Status: 422, Detail: err.Error()})
 		return
 	}
 	cert, err := s.authority.Sign([]byte(ask.Request), subject, hosts, time.Now())
 	if err != nil {
-		clitest.Refuse(w, api.Problem{Status: 500, Detail: err.Error()})
+		clitest.WriteProblem(w, api.Problem{Status: 500, Detail: err.Error()})
 		return
 	}
 	s.joins++
@@ -98,7 +98,7 @@ func (s *authorityServer) token(t *testing.T) string {
 	return pki.JoinToken{ID: "t1", Secret: strings.Repeat("s", 32), CAHash: hash}.String()
 }
 
-// TestJoinIsTakenUpAgain interrupts the join of a server after each of its steps. The token is traded once.
+// TestJoinIsTakenUpAgain interrupts the join of a server after each step. The token is traded once.
 func TestJoinIsTakenUpAgain(t *testing.T) {
 	for _, lost := range [][]string{
 		{"server.json"},
@@ -119,7 +119,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 				PeerURL: want.Peer,
 				Self:    pki.Subject{Role: cluster.RoleServer, Name: id}, Hosts: want.Hosts(),
 			}
-			if _, err := j.Join(t.Context()); err != nil { // and the machine dies
+			if _, err := j.Join(t.Context()); err != nil { // the machine fails here
 				t.Fatal(err)
 			}
 			for _, name := range lost {
@@ -129,7 +129,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 			}
 			var out strings.Builder
 			a := session.New(nil, &out, &out)
-			for range 2 { // the second finds all done
+			for range 2 { // the second round finds everything done
 				if err := joinServer(t.Context(), a, dir, want,
 					join.Joiner{Servers: j.Servers, Token: j.Token}); err != nil {
 					t.Fatal(err)
@@ -157,7 +157,7 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestJoinFaultsSayTheWayOut goes through what can be wrong when a node joins.
+// TestJoinFaultsSayTheWayOut checks the hints of the errors when a node joins.
 func TestJoinFaultsSayTheWayOut(t *testing.T) {
 	s, other := newAuthorityServer(t), newAuthorityServer(t)
 	expired := newAuthorityServer(t)
@@ -190,7 +190,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 				servers: []string{test.server}, joinToken: file, name: "n1",
 				log: slog.New(slog.DiscardHandler),
 			}
-			_, err := f.identity(t.Context(), filepath.Join(t.TempDir(), "pki"), nil)
+			_, err := f.openKeeper(t.Context(), filepath.Join(t.TempDir(), "pki"), nil)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -209,7 +209,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 	}
 }
 
-// TestAgentIdentity joins once, starts again without a token, and refuses what is another node's.
+// TestAgentIdentity joins once, starts again without a token, and refuses the certificate of another node.
 func TestAgentIdentity(t *testing.T) {
 	s := newAuthorityServer(t)
 	dir := filepath.Join(t.TempDir(), "pki")
@@ -219,13 +219,13 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	var logged strings.Builder
 	f := agentFlags{servers: []string{s.URL}, name: "n1", log: slog.New(slog.NewTextHandler(&logged, nil))}
-	if _, err := f.identity(t.Context(), dir, nil); err == nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
 		!strings.Contains(err.Error(), "wants this node's certificate") {
 		t.Errorf("without a token: %v", err)
 	}
 	f.joinToken = token
 	for range 2 {
-		k, err := f.identity(t.Context(), dir, nil)
+		k, err := f.openKeeper(t.Context(), dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,17 +233,17 @@ func TestAgentIdentity(t *testing.T) {
 			t.Errorf("subject: got %v, want %v", got, want)
 		}
 	}
-	f.joinToken = filepath.Join(dir, "nowhere") // it is not needed any more
-	if _, err := f.identity(t.Context(), dir, nil); err != nil || s.joins != 1 {
+	f.joinToken = filepath.Join(dir, "nowhere") // the token is no longer needed
+	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil || s.joins != 1 {
 		t.Errorf("a later start: %v after %d joins, want one", err, s.joins)
 	}
 	f.name = "n2"
-	if _, err := f.identity(t.Context(), dir, nil); err == nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
 		!strings.Contains(err.Error(), "that of the node n1") {
 		t.Errorf("as another node: %v", err)
 	}
 
-	// One that has expired: the agent runs on and says what to do; with a token it joins anew.
+	// With an expired certificate the agent keeps running and says what to do. With a token it joins again.
 	f.name, f.joinToken = "n1", ""
 	s.authority.Life = time.Millisecond
 	j := join.Joiner{
@@ -256,17 +256,17 @@ func TestAgentIdentity(t *testing.T) {
 	if err := j.Done(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.identity(t.Context(), dir, nil); err != nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil ||
 		!strings.Contains(logged.String(), "--join-token-file") {
 		t.Errorf("expired: %v, and the log says:\n%s", err, logged.String())
 	}
 	s.refuse, f.joinToken = &api.Problem{Status: 401, Detail: "the token was used"}, token
-	if _, err := f.identity(t.Context(), dir, nil); err != nil ||
+	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil ||
 		!strings.Contains(logged.String(), "the token was used") {
 		t.Errorf("expired, with a token that is no good: %v, and the log says:\n%s", err, logged.String())
 	}
 	s.refuse, s.authority.Life = nil, 0
-	k, err := f.identity(t.Context(), dir, nil)
+	k, err := f.openKeeper(t.Context(), dir, nil)
 	if err != nil || k.Health() != nil {
 		t.Errorf("joined anew: %v", err)
 	}
@@ -275,7 +275,7 @@ func TestAgentIdentity(t *testing.T) {
 	}
 }
 
-// TestTrust connects a client in the ways that people name an authority.
+// TestTrust connects a client with each way to name an authority.
 func TestTrust(t *testing.T) {
 	s, other := newAuthorityServer(t), newAuthorityServer(t)
 	hash, err := pki.Fingerprint(s.authority.CertificatePEM())
@@ -291,7 +291,7 @@ func TestTrust(t *testing.T) {
 		conn, err := d.DialContext(context.Background(), "tcp", strings.TrimPrefix(server.URL, "https://"))
 		if err == nil {
 			err = conn.(*tls.Conn).HandshakeContext(context.Background())
-			_ = conn.Close() // it was opened only to see
+			_ = conn.Close() // the connection proved the trust
 		}
 		return err
 	}
@@ -299,7 +299,7 @@ func TestTrust(t *testing.T) {
 		"file": {file, ""}, "hash": {"", hash},
 		"upper case": {"", strings.ToUpper(hash)}, "both": {file, hash},
 	} {
-		config, err := session.Trust(ask[0], ask[1])
+		config, err := session.TrustConfig(ask[0], ask[1])
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -317,7 +317,7 @@ func TestTrust(t *testing.T) {
 		"no hash":       {"", "12", "hexadecimal"},
 		"not that file": {file, strings.Repeat("0", 64), "does not have the CA hash"},
 	} {
-		if _, err := session.Trust(ask[0], ask[1]); err == nil ||
+		if _, err := session.TrustConfig(ask[0], ask[1]); err == nil ||
 			!strings.Contains(strings.ToLower(err.Error()), strings.ToLower(ask[2])) {
 			t.Errorf("%s: got %v, want %q", name, err, ask[2])
 		}

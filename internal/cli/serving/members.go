@@ -28,12 +28,12 @@ func newServerMembersCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			servers, err := fetch.AllServers(cmd.Context(), c)
+			servers, err := fetch.ListServers(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
 			if sess.WantsData() {
-				return sess.PrintData(output.NonNil(servers))
+				return sess.PrintData(output.EmptyIfNil(servers))
 			}
 			return sess.PrintTable(serverTable(sess, servers))
 		},
@@ -41,7 +41,7 @@ func newServerMembersCommand(sess *session.Session) *cobra.Command {
 }
 
 func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
-	t := output.Table{State: 2, Titles: []string{
+	t := output.Table{StateColumn: 2, Titles: []string{
 		"SERVER", "ID", "STATE", "ROLE", "ADDRESS", "STARTED>", "VERSION", "+WIRE", "+RECORDS", "+MEMBER",
 		"+PEER ADDRESS", "MESSAGE",
 	}}
@@ -52,15 +52,16 @@ func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
 		}
 		t.Add(cmp.Or(v.Name, output.ShortID(v.ID), member), output.ShortID(v.ID), string(v.State), serverRole(v),
 			cmp.Or(v.API, peer),
-			sess.Age(v.Started), v.Version, versions(v, v.WireMin, v.Wire), versions(v, v.RecordsMin, v.Records),
+			sess.Age(v.Started), v.Version, versionRange(v, v.WireMin, v.Wire),
+			versionRange(v, v.RecordsMin, v.Records),
 			member,
 			peer, wording.OneLine(v.Reason))
 	}
 	return t
 }
 
-// versions shows a range of versions of a server; one that has not started yet has none.
-func versions(v api.ServerView, oldest, newest int) string {
+// versionRange formats a range of versions of a server. A server that has not started yet has none.
+func versionRange(v api.ServerView, oldest, newest int) string {
 	if v.Version == "" {
 		return ""
 	}
@@ -71,7 +72,7 @@ func versions(v api.ServerView, oldest, newest int) string {
 	return strconv.Itoa(oldest) + "-" + strconv.Itoa(newest)
 }
 
-// serverRole says what part a server has: who leads the domain, who leads or only copies the store.
+// serverRole returns the role of a server: leader of the domain, leader of the store, or learner.
 func serverRole(v api.ServerView) string {
 	var parts []string
 	if v.Leader {
@@ -83,7 +84,7 @@ func serverRole(v api.ServerView) string {
 			parts = append(parts, "store leader")
 		case e.Learner:
 			parts = append(parts, "learner")
-		case v.State == api.ServerJoining: // it has not taken part yet
+		case v.State == api.ServerJoining: // it has not started yet
 		default:
 			parts = append(parts, "voter")
 		}
@@ -91,9 +92,9 @@ func serverRole(v api.ServerView) string {
 	return strings.Join(parts, ", ")
 }
 
-// findServer returns the server of a name, an id or the beginning of an id.
+// findServer returns the server with this name, id or prefix of an id.
 func findServer(ctx context.Context, c *client.Client, text string) (api.ServerView, error) {
-	servers, err := fetch.AllServers(ctx, c)
+	servers, err := fetch.ListServers(ctx, c)
 	if err != nil {
 		return api.ServerView{}, err
 	}
@@ -111,7 +112,7 @@ func findServer(ctx context.Context, c *client.Client, text string) (api.ServerV
 	}
 	switch len(hits) {
 	case 0:
-		return api.ServerView{}, session.Unknown("server", text, known)
+		return api.ServerView{}, session.UnknownError("server", text, known)
 	case 1:
 		return hits[0], nil
 	}
@@ -119,10 +120,10 @@ func findServer(ctx context.Context, c *client.Client, text string) (api.ServerV
 	for _, v := range hits {
 		candidates = append(candidates, v.Name+" ("+v.ID+")")
 	}
-	return api.ServerView{}, session.Ambiguous(text, candidates)
+	return api.ServerView{}, session.AmbiguousError(text, candidates)
 }
 
-// memberID is what the API calls a server: its id, or its member's where it has not started yet.
+// memberID returns the id of a server in the API: its server id, or its member id before its first start.
 func memberID(v api.ServerView) string {
 	if v.ID == "" && v.Engine != nil {
 		return v.Engine.ID
@@ -193,20 +194,20 @@ func newServerRemoveCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// removeHint says how a server is removed that may not be as things are.
+// removeHint tells what has to happen before a server can be removed.
 func removeHint(v api.ServerView) string {
 	switch {
 	case v.Engine != nil:
 		return "Bring another server up first: no store lets its quorum go. If more than half of the " +
 			"servers are lost for good, stop what is left\n" +
 			"and go on with one of them: berth server recover-quorum."
-	case v.Self: // the store runs elsewhere, and it does not end itself
+	case v.Self: // the store runs elsewhere, so the server would not end
 		return "Stop it, and ask another server: name that with --addr."
 	}
 	return "Stop it on its machine first, or say --force if that is meant."
 }
 
-// ServersLine says in a line how the servers are.
+// ServersLine describes the servers in one line.
 func ServersLine(s api.Status) string {
 	leader := "nobody leads"
 	if s.Leader != nil && s.Leader.ID != "" {

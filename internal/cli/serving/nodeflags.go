@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/serve/node"
 )
 
-// nodeFlags say what a node is like, whether `berth agent` or `berth dev` runs it.
+// nodeFlags describe a node. `berth agent` and `berth dev` share them.
 type nodeFlags struct {
 	executors node.ExecutorConfig
 	pressure  pressureFlags
@@ -25,21 +25,21 @@ type nodeFlags struct {
 	metricsToken string
 }
 
-// flags adds the flags. local says that the node is its user's own machine, where tasks may do what the user may,
-// unless a flag says otherwise.
-func (f *nodeFlags) flags(cmd *cobra.Command, local bool) {
-	executorFlags(&f.executors, cmd, local)
-	f.pressure.flags(cmd)
-	f.metrics.flags(cmd)
-	f.network.flags(cmd)
-	f.names.flags(cmd)
-	f.devices.flags(cmd)
-	f.images.flags(cmd)
-	f.volumes.flags(cmd, local)
-	f.ports.flags(cmd)
+// addFlags adds the flags. With local, the machine belongs to its user, and tasks may do what the user may unless a
+// flag restricts them.
+func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
+	addExecutorFlags(&f.executors, cmd, local)
+	f.pressure.addFlags(cmd)
+	f.metrics.addFlags(cmd)
+	f.network.addFlags(cmd)
+	f.names.addFlags(cmd)
+	f.devices.addFlags(cmd)
+	f.images.addFlags(cmd)
+	f.volumes.addFlags(cmd, local)
+	f.ports.addFlags(cmd)
 }
 
-// check notes what is wrong with the flags.
+// check adds the faults of the flags to list.
 func (f *nodeFlags) check(list *session.Faults) {
 	if err := f.executors.Validate(); err != nil {
 		for fault := range strings.SplitSeq(err.Error(), "\n") {
@@ -56,10 +56,10 @@ func (f *nodeFlags) check(list *session.Faults) {
 	f.egress.check(list)
 	f.executors.Egress = f.egress.parsed
 	f.ports.check(list)
-	f.executors.Pulls, f.executors.CDI = f.images.pulls, f.devices.cdi
+	f.executors.MaxPulls, f.executors.CDI = f.images.pulls, f.devices.cdi
 }
 
-// configure writes what the flags say into a node's configuration.
+// configure sets the fields of a node's configuration from the flags.
 func (f *nodeFlags) configure(c *node.Config) {
 	c.PressureStall, c.PressureFree = f.pressure.stall, f.pressure.free
 	c.ImageHigh, c.ImageLow = f.images.high, f.images.low
@@ -67,6 +67,6 @@ func (f *nodeFlags) configure(c *node.Config) {
 	c.Finder, c.CPUs = f.devices.finder, f.devices.cpus
 	c.Subnet, c.Names = f.network.parsed, f.names.parsed
 	c.Egress = f.egress.parsed
-	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.lent
+	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.hostPaths
 	c.ReservedPorts = f.ports.reserved
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// firstServer makes a data directory as `berth server init` does, and returns how to open its store as a start does.
+// firstServer makes a data directory like `berth server init`. The returned function opens its store like a start.
 func firstServer(t *testing.T) (dataDir string, open func() (*etcd.Engine, error)) {
 	t.Helper()
 	dataDir = t.TempDir()
@@ -47,8 +47,7 @@ func firstServer(t *testing.T) (dataDir string, open func() (*etcd.Engine, error
 	}
 }
 
-// TestLostStoreIsNotBegunAnew starts a server whose store is gone: it does not begin an empty one, and says how to go
-// on.
+// TestLostStoreIsNotBegunAnew starts a server without its store. The server makes no empty store and says what to do.
 func TestLostStoreIsNotBegunAnew(t *testing.T) {
 	dataDir, open := firstServer(t)
 	engine, err := open()
@@ -79,7 +78,7 @@ func TestLostStoreIsNotBegunAnew(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the refusal left a store directory behind: %v", err)
 	}
-	// Put back, it starts.
+	// The store is back, so the server starts.
 	if err := os.Rename(dir+".before-1", dir); err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +91,8 @@ func TestLostStoreIsNotBegunAnew(t *testing.T) {
 	}
 }
 
-// TestRecoverQuorumIsMarked recovers a server's store, once given up on the way, which leaves the old one in place, and
-// once to the end, which leaves a marked one in place.
+// TestRecoverQuorumIsMarked recovers a server's store twice. An interrupted recovery leaves the old store, a complete
+// one leaves a marked store.
 func TestRecoverQuorumIsMarked(t *testing.T) {
 	dataDir, open := firstServer(t)
 	engine, err := open()
@@ -156,8 +155,8 @@ func TestRecoverQuorumIsMarked(t *testing.T) {
 	}
 }
 
-// TestPutInPlace exchanges two stores, and puts one where there is none.
-func TestPutInPlace(t *testing.T) {
+// TestReplaceStore exchanges two stores, and moves a store to a free path.
+func TestReplaceStore(t *testing.T) {
 	base := t.TempDir()
 	folder := func(name, content string) string {
 		path := filepath.Join(base, name)
@@ -176,27 +175,27 @@ func TestPutInPlace(t *testing.T) {
 		}
 	}
 	dir, now := filepath.Join(base, "store"), time.Unix(0, 0)
-	aside, err := operator.PutInPlace(folder("made", "one"), dir, now)
+	aside, err := operator.ReplaceStore(folder("made", "one"), dir, now)
 	if err != nil || aside != "" {
 		t.Fatalf("in an empty place: got %q, error %v", aside, err)
 	}
 	holds(dir, "one")
-	aside, err = operator.PutInPlace(folder("made", "two"), dir, now)
+	aside, err = operator.ReplaceStore(folder("made", "two"), dir, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	holds(dir, "two")
 	holds(aside, "one")
-	// Where the name aside is taken, all stays as it was.
+	// If the path for the old store is taken, nothing changes.
 	made := folder("made", "three")
-	if _, err := operator.PutInPlace(made, dir, now); err == nil {
+	if _, err := operator.ReplaceStore(made, dir, now); err == nil {
 		t.Error("two stores were put aside under one name")
 	}
 	holds(dir, "two")
 	holds(made, "three")
 }
 
-// TestServerID makes an id once, and takes no other thing for one.
+// TestServerID makes an id once, and refuses a file without one.
 func TestServerID(t *testing.T) {
 	path := filepath.Join(t.TempDir(), datadir.IDFile)
 	id, err := datadir.ServerID(path)

@@ -7,10 +7,10 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// pressureFlags say when a node counts as short of memory.
+// pressureFlags set the thresholds of memory pressure.
 type pressureFlags struct{ stall, free float64 }
 
-func (p *pressureFlags) flags(cmd *cobra.Command) {
+func (p *pressureFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&p.stall, "pressure-stall", usage.DefaultPressureStall,
 		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a "+
 			"task away, where the kernel tells")
@@ -19,13 +19,13 @@ func (p *pressureFlags) flags(cmd *cobra.Command) {
 			"not tell how long tasks wait")
 }
 
-// check notes what is wrong with the flags: 0 would mean their defaults.
+// check adds the faults of the flags to list. It refuses 0, which means the default in the agent's configuration.
 func (p *pressureFlags) check(list *session.Faults) {
 	for _, f := range []struct {
 		name  string
 		value float64
 	}{{"stall", p.stall}, {"free", p.free}} {
-		if !(f.value > 0 && f.value <= 100) { // also what is no number
+		if !(f.value > 0 && f.value <= 100) { // refuses NaN too
 			list.Add("--pressure-%s %v: want a percentage above 0, 100 at the most", f.name, f.value)
 		}
 	}

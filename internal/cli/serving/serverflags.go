@@ -24,13 +24,13 @@ import (
 // serverFlags are the flags of `berth server`.
 type serverFlags struct {
 	server.Config
-	storeURL       string
-	level, profile string
-	asked          egressFlags
-	grants         string // the permissions as they were written
+	storeURL        string
+	level, profile  string
+	config          egressFlags
+	permissionsText string // the value of --permissions
 }
 
-func (f *serverFlags) flags(cmd *cobra.Command) {
+func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.DataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for the store, the token, certificates and the server's id (default "+datadir.DataDirText+")")
@@ -42,30 +42,30 @@ func (f *serverFlags) flags(cmd *cobra.Command) {
 			datadir.PortAPI))
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port on all interfaces")
-	f.storeFlags(fs)
+	f.addStoreFlags(fs)
 	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the store is saved; 0 for never")
 	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots are kept")
 	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
-	fs.StringVar(&f.grants, "default-permissions", "",
+	fs.StringVar(&f.permissionsText, "default-permissions", "",
 		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; "+
 			"default none, so that no task reaches more than its own")
 	fs.StringVar(&f.Traces, "trace-endpoint", "",
 		"`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
-	f.asked.flags(cmd)
-	fs.IntVar(&f.Waiters, "max-waiters", 1024,
+	f.config.addFlags(cmd)
+	fs.IntVar(&f.MaxWaiters, "max-waiters", 1024,
 		"how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; "+
 			"more are answered with 429")
-	fs.IntVar(&f.ClientWaiters, "max-client-waiters", 256,
+	fs.IntVar(&f.MaxClientWaiters, "max-client-waiters", 256,
 		"how many of them one token may have, or one user at the unix socket")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	fs.DurationVar(&f.CertificateLife, "certificate-life", 0,
 		"how long the certificates last that this server signs; for tests")
-	_ = fs.MarkHidden("certificate-life") // it is there
-	session.OfMachine(cmd, "data-dir", "listen")
+	_ = fs.MarkHidden("certificate-life") // the flag is defined above
+	session.HideDefaults(cmd, "data-dir", "listen")
 }
 
-// check reads what is made of several flags, and returns all that is wrong at once.
+// check parses the flags. The error lists all faults.
 func (f *serverFlags) check(cmd *cobra.Command) error {
 	var list session.Faults
 	f.checkStore(&list)
@@ -79,19 +79,19 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 		f.Snapshots.Dir = filepath.Join(f.DataDir, "snapshots")
 	}
 	var err error
-	f.Permissions, err = cluster.ParsePermissions(f.grants)
-	list.Check("--default-permissions", err)
-	if f.Waiters < 1 {
-		list.Add("--max-waiters %d: want at least 1", f.Waiters)
+	f.Permissions, err = cluster.ParsePermissions(f.permissionsText)
+	list.AddError("--default-permissions", err)
+	if f.MaxWaiters < 1 {
+		list.Add("--max-waiters %d: want at least 1", f.MaxWaiters)
 	}
-	if f.ClientWaiters < 1 {
-		list.Add("--max-client-waiters %d: want at least 1", f.ClientWaiters)
+	if f.MaxClientWaiters < 1 {
+		list.Add("--max-client-waiters %d: want at least 1", f.MaxClientWaiters)
 	}
 	checkTraces(&list, f.Traces)
-	f.asked.check(&list)
-	f.Egress = f.asked.parsed
+	f.config.check(&list)
+	f.Egress = f.config.parsed
 	if f.ListenPeers != "" {
-		list.Check("--listen-peers", listenable(f.ListenPeers))
+		list.AddError("--listen-peers", checkListenAddress(f.ListenPeers))
 	}
 	if len(f.Listen) == 0 {
 		list.Add("--listen is empty: want at least one address")
@@ -100,7 +100,7 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 		list.Add("--%v", err)
 	}
 	f.Values = map[string]string{}
-	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // names of files, never what is in them
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // file names, never their content
 		if flag.Name != "help" && !flag.Hidden {
 			f.Values[flag.Name] = flag.Value.String()
 		}
@@ -108,7 +108,7 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	return list.Err(cmd)
 }
 
-// checkTraces notes what is wrong with where traces are sent.
+// checkTraces adds a fault to list unless the endpoint is a URL.
 func checkTraces(list *session.Faults, endpoint string) {
 	if u, err := url.Parse(endpoint); endpoint != "" &&
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
@@ -116,7 +116,7 @@ func checkTraces(list *session.Faults, endpoint string) {
 	}
 }
 
-// plainPathError says what is wrong with a file without the name of the call.
+// plainPathError returns the text of a file error without the name of the system call.
 func plainPathError(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s: %v", e.Path, e.Err)
@@ -159,8 +159,8 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { return s.Run(ctx) })
 			group.Go(func() error {
-				if err := s.Ready(ctx); err != nil {
-					return nil //nolint:nilerr // run says why the server ended
+				if err := s.WaitReady(ctx); err != nil {
+					return nil //nolint:nilerr // Run reports why the server ended
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
 				return nil
@@ -168,7 +168,7 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 			return group.Wait()
 		},
 	}
-	f.flags(cmd)
+	f.addFlags(cmd)
 	cmd.AddCommand(newServerInitCommand(sess), newServerJoinCommand(sess), newServerMembersCommand(sess),
 		newServerPromoteCommand(sess),
 		newServerRemoveCommand(sess), operator.NewServerRecoverCommand(sess))

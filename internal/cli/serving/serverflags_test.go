@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestSettingsThatAreShown reads what operators are shown of a server's flags: each that is one, and nothing besides.
+// TestSettingsThatAreShown checks that operators see each flag of a server, and nothing else.
 func TestSettingsThatAreShown(t *testing.T) {
 	cmd := &cobra.Command{Use: "server"}
 	var f serverFlags
-	f.flags(cmd)
+	f.addFlags(cmd)
 	cmd.InitDefaultHelpFlag()
 	if err := cmd.ParseFlags([]string{"--data-dir", t.TempDir(), "--snapshot-keep", "3"}); err != nil {
 		t.Fatal(err)

@@ -18,14 +18,14 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// advertised is what the flags of `berth server init` and `join` say about the server itself.
-type advertised struct {
+// advertisedFlags are the flags of `berth server init` and `join` about the server itself.
+type advertisedFlags struct {
 	dataDir, name string
 	address       string // HOST[:PORT] of the API
-	peers         string // HOST[:PORT] of the store's member; default the same host
+	peers         string // HOST[:PORT] of the store's member; the default is the same host
 }
 
-func (v *advertised) flags(cmd *cobra.Command) {
+func (v *advertisedFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.dataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for all that the server keeps (default "+datadir.DataDirText+")")
 	cmd.Flags().StringVar(&v.address, "advertise", "",
@@ -36,11 +36,11 @@ func (v *advertised) flags(cmd *cobra.Command) {
 			datadir.PortPeers))
 	cmd.Flags().StringVar(&v.name, "name", datadir.ServerName(),
 		"name of the server, for people (default the machine's)")
-	session.OfMachine(cmd, "data-dir", "name")
+	session.HideDefaults(cmd, "data-dir", "name")
 }
 
-// settings returns what the flags say, and notes every fault.
-func (v *advertised) settings(list *session.Faults) datadir.Settings {
+// settings returns the settings that the flags describe, and adds their faults to list.
+func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 	if !datadir.ValidServerName(v.name) {
 		list.Add("--name %q: want lower-case letters, digits, \"-\" and \".\"", v.name)
 	}
@@ -48,16 +48,16 @@ func (v *advertised) settings(list *session.Faults) datadir.Settings {
 		list.Add("--advertise is missing: the HOST[:PORT] that other machines reach this one at")
 		return datadir.Settings{}
 	}
-	api, err := hostPort(v.address, datadir.PortAPI)
-	list.Check("--advertise", err)
+	api, err := parseHostPort(v.address, datadir.PortAPI)
+	list.AddError("--advertise", err)
 	peers := v.peers
 	if peers == "" && err == nil {
-		host, _, _ := net.SplitHostPort(api) // hostPort made it
+		host, _, _ := net.SplitHostPort(api) // parseHostPort returned the address
 		peers = net.JoinHostPort(host, fmt.Sprint(datadir.PortPeers))
 	}
 	if err == nil || v.peers != "" {
-		peers, err = hostPort(peers, datadir.PortPeers)
-		list.Check("--advertise-peers", err)
+		peers, err = parseHostPort(peers, datadir.PortPeers)
+		list.AddError("--advertise-peers", err)
 	}
 	if api != "" && api == peers {
 		list.Add("--advertise and --advertise-peers are both %s: want two ports", api)
@@ -66,7 +66,7 @@ func (v *advertised) settings(list *session.Faults) datadir.Settings {
 }
 
 func newServerInitCommand(sess *session.Session) *cobra.Command {
-	var v advertised
+	var v advertisedFlags
 	cmd := &cobra.Command{
 		Use:   "init --advertise HOST[:PORT]",
 		Short: "Make the first server of several: certificate authority, certificate, settings",
@@ -85,27 +85,26 @@ func newServerInitCommand(sess *session.Session) *cobra.Command {
 			return initServer(sess, v.dataDir, want)
 		},
 	}
-	v.flags(cmd)
+	v.addFlags(cmd)
 	return cmd
 }
 
-// initServer makes what `berth server init` makes. Each step may be found done: one that was interrupted is taken up
-// again.
+// initServer makes the first server. Each step accepts a result of an earlier, interrupted run.
 func initServer(sess *session.Session, dataDir string, want datadir.Settings) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	// 1. What stands there is what is asked for, or nothing.
+	// 1. Existing settings must equal the wanted ones.
 	have, err := datadir.ReadSettings(dataDir)
 	if err != nil {
 		return err
 	}
 	if have != nil {
-		if err := have.Same(want, dataDir); err != nil {
+		if err := have.CheckSame(want, dataDir); err != nil {
 			return err
 		}
 	}
-	// 2. The authority and this server's certificate.
+	// 2. Make the authority and this server's certificate.
 	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
 	if err != nil {
 		return err
@@ -119,17 +118,17 @@ func initServer(sess *session.Session, dataDir string, want datadir.Settings) er
 	if err != nil {
 		return err
 	}
-	if err := ownCertificate(dir, authority, id, want.Hosts(), now); err != nil {
+	if err := signOwnCertificate(dir, authority, id, want.Hosts(), now); err != nil {
 		return err
 	}
-	if have == nil { // a server of an earlier build makes its key when it starts, as the others do
+	if have == nil { // a server of an earlier build makes its key at its start
 		if _, err := secrets.Create(dataDir); err != nil {
 			return err
 		}
 	}
-	// 3. The settings, last: with them it is a server. Where its store ran before, it runs on.
+	// 3. Write the settings last: they make the directory that of a server. An existing store stays.
 	if have == nil {
-		if want.Store, err = datadir.ReadStore(dataDir); err != nil {
+		if want.Store, err = datadir.ReadExternalStore(dataDir); err != nil {
 			return err
 		}
 		want.External = want.Store != nil
@@ -137,11 +136,11 @@ func initServer(sess *session.Session, dataDir string, want datadir.Settings) er
 			return err
 		}
 	}
-	return tellInit(sess, dataDir, want, authority, have != nil)
+	return printInitResult(sess, dataDir, want, authority, have != nil)
 }
 
-// ownCertificate signs a server's certificate unless there is one.
-func ownCertificate(dir string, authority *pki.Authority, id string, hosts []string, now time.Time) error {
+// signOwnCertificate signs a certificate for the server unless there is one.
+func signOwnCertificate(dir string, authority *pki.Authority, id string, hosts []string, now time.Time) error {
 	_, err := os.Stat(filepath.Join(dir, "self.crt"))
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -158,8 +157,10 @@ func ownCertificate(dir string, authority *pki.Authority, id string, hosts []str
 	return pki.WriteIdentity(dir, authority.CertificatePEM(), cert, key)
 }
 
-// tellInit says what to do next.
-func tellInit(sess *session.Session, dataDir string, s datadir.Settings, authority *pki.Authority, again bool) error {
+// printInitResult prints the next steps.
+func printInitResult(sess *session.Session, dataDir string, s datadir.Settings, authority *pki.Authority,
+	again bool,
+) error {
 	hash, err := pki.Fingerprint(authority.CertificatePEM())
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 )
 
 func newServerJoinCommand(sess *session.Session) *cobra.Command {
-	var v advertised
+	var v advertisedFlags
 	var servers []string
 	var tokenFile string
 	var external bool
@@ -54,24 +54,24 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			var err error
-			if want.Store, err = f.Store.Remembered(); err != nil {
+			if want.Store, err = f.Store.External(); err != nil {
 				return err
 			}
 			want.External = external || want.Store != nil
 			return joinServer(cmd.Context(), sess, v.dataDir, want, join.Joiner{Servers: servers, Token: token})
 		},
 	}
-	v.flags(cmd)
+	v.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&servers, "server", nil,
 		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
 	cmd.Flags().BoolVar(&external, "external-store", false,
 		"the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
-	f.storeFlags(cmd.Flags())
+	f.addStoreFlags(cmd.Flags())
 	return cmd
 }
 
-// checkServers notes what is wrong with addresses of servers that are reached over https.
+// checkServers adds a fault to list for each address that is no https address.
 func checkServers(list *session.Faults, servers []string) {
 	if len(servers) == 0 {
 		list.Add("--server is missing: https://HOST:%d of a server", datadir.PortAPI)
@@ -82,29 +82,29 @@ func checkServers(list *session.Faults, servers []string) {
 			list.Add("--server %q: want https://HOST:%d", s, datadir.PortAPI)
 			continue
 		}
-		_, err := hostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
-		list.Check("--server", err)
+		_, err := parseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+		list.AddError("--server", err)
 	}
 }
 
-// joinServer makes what `berth server join` makes. Each step may be found done.
+// joinServer joins a server. Each step accepts a result of an earlier, interrupted run.
 func joinServer(ctx context.Context, sess *session.Session, dataDir string, want datadir.Settings,
 	j join.Joiner,
 ) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	// 1. The settings come last: where they stand, all is done.
+	// 1. The settings are written last: if they exist, all is done.
 	have, err := datadir.ReadSettings(dataDir)
 	if err != nil {
 		return err
 	}
 	j.Dir = filepath.Join(dataDir, datadir.PKIDir)
 	if have != nil {
-		if err := have.Same(want, dataDir); err != nil {
+		if err := have.CheckSame(want, dataDir); err != nil {
 			return err
 		}
-		return errors.Join(j.Done(), tellJoined(sess, dataDir, have, true))
+		return errors.Join(j.Done(), printJoinResult(sess, dataDir, have, true))
 	}
 	if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err == nil {
 		return &hinted.Error{
@@ -112,7 +112,7 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 			Hint: "Join from an empty data directory.",
 		}
 	}
-	// 2. The certificate, the authority, a place among the store's members.
+	// 2. Get the certificate, the authority and a membership of the store.
 	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
 	if err != nil {
 		return err
@@ -124,17 +124,17 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	}
 	reply, err := j.Join(ctx)
 	if err != nil {
-		return join.Advise(err, cluster.RoleServer)
+		return join.AddHint(err, cluster.RoleServer)
 	}
-	// servers of earlier builds have one or none; without, it follows from the authority's key
+	// Servers of earlier builds send one key or none. Without one, the key is derived from the authority's key.
 	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" {
 		if err := secrets.Write(dataDir, keys); err != nil {
 			return err
 		}
 	}
-	// 3. The settings, with the members to join.
+	// 3. Write the settings with the members to join.
 	if len(reply.Members) == 0 {
-		want.External = true // the others hold no store together, so there is none to join and none to begin
+		want.External = true // the store runs elsewhere, so there is no member to join
 	}
 	for _, m := range reply.Members {
 		want.Join = append(want.Join, store.Member{ID: m.ID, Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})
@@ -142,10 +142,10 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	if err := want.Write(dataDir); err != nil {
 		return err
 	}
-	return errors.Join(j.Done(), tellJoined(sess, dataDir, &want, false))
+	return errors.Join(j.Done(), printJoinResult(sess, dataDir, &want, false))
 }
 
-func tellJoined(sess *session.Session, dataDir string, s *datadir.Settings, again bool) error {
+func printJoinResult(sess *session.Session, dataDir string, s *datadir.Settings, again bool) error {
 	if sess.WantsData() {
 		return sess.PrintData(s)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// storeFlags are the flags that name a store that runs elsewhere; checkStore reads them.
-func (f *serverFlags) storeFlags(fs *pflag.FlagSet) {
+// addStoreFlags adds the flags about a store that runs elsewhere. checkStore parses them.
+func (f *serverFlags) addStoreFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.storeURL, "store", "",
 		"etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server "+
 			"names the same")
@@ -29,7 +29,7 @@ func (f *serverFlags) storeFlags(fs *pflag.FlagSet) {
 		"what all keys in that etcd begin with, such as prod/; each control plane that shares an etcd has its own")
 }
 
-// checkStoreUser notes what is wrong with who logs in, and with the prefix.
+// checkStoreUser adds faults of the user and of the prefix to list.
 func checkStoreUser(c *server.StoreConfig, list *session.Faults) {
 	switch {
 	case c.User == "" && c.PasswordFile != "":
@@ -45,7 +45,7 @@ func checkStoreUser(c *server.StoreConfig, list *session.Faults) {
 	}
 }
 
-// checkStore reads the flags about an etcd that runs elsewhere.
+// checkStore parses the flags about an etcd that runs elsewhere.
 func (f *serverFlags) checkStore(list *session.Faults) {
 	files := []struct{ flag, path string }{
 		{"--store-ca", f.Store.CA},
@@ -67,7 +67,7 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		list.Add("--store %q: want etcd://host:port, with commas between several", f.storeURL)
 		return
 	}
-	if strings.Contains(hosts, "@") { // it is not repeated: there may be a password in it
+	if strings.Contains(hosts, "@") { // the value may hold a password, so the message does not repeat it
 		list.Add("--store: want etcd://host:port; a user is named by --store-user, and the password stands " +
 			"in the file of --store-password-file")
 		return
@@ -78,8 +78,8 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		scheme = "https://"
 	}
 	for _, host := range session.SplitList([]string{hosts}) {
-		address, err := hostPort(strings.TrimPrefix(host, "etcd://"), datadir.PortEtcd)
-		list.Check("--store", err)
+		address, err := parseHostPort(strings.TrimPrefix(host, "etcd://"), datadir.PortEtcd)
+		list.AddError("--store", err)
 		f.Store.Endpoints = append(f.Store.Endpoints, scheme+address)
 	}
 	if (f.Store.Cert == "") != (f.Store.Key == "") {

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// ParseLabels reads labels, each as key=value.
+// ParseLabels parses labels of the form key=value.
 func ParseLabels(list []string) (cluster.Labels, error) {
 	labels := cluster.Labels{}
 	for _, l := range list {
@@ -23,14 +23,15 @@ func ParseLabels(list []string) (cluster.Labels, error) {
 	return labels, nil
 }
 
-// CompleteFlag registers the completion of a flag, which exists.
-func CompleteFlag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+// RegisterCompletion sets the completion of a flag. The flag must exist.
+func RegisterCompletion(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err)
 	}
 }
 
-// Arguments demands a number of arguments, most < 0 meaning any, and tells what they are.
+// Arguments returns a check of the number of arguments. A negative most is no limit. The text what describes the
+// arguments.
 func Arguments(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -39,7 +40,8 @@ func Arguments(least, most int, what string) cobra.PositionalArgs {
 		case most == 0 && len(args) > 0:
 			return &UsageError{
 				cmd.CommandPath(),
-				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) + subcommand(cmd, args[0]),
+				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) +
+					suggestCommand(cmd, args[0]),
 			}
 		case most >= 0 && len(args) > most:
 			return &UsageError{
@@ -51,20 +53,21 @@ func Arguments(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// CompleteManifests completes files.
+// CompleteManifests completes file names.
 func CompleteManifests(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// OfMachine marks a flag whose default depends on the machine: its usage tells it, not its value.
-func OfMachine(cmd *cobra.Command, names ...string) {
+// HideDefaults hides the default values of flags in the help. Their usage describes them, because the values depend on
+// the machine.
+func HideDefaults(cmd *cobra.Command, names ...string) {
 	for _, n := range names {
 		cmd.Flags().Lookup(n).DefValue = ""
 	}
 }
 
-// InCluster adds the flag that says where a secret is.
-func (s *Session) InCluster(cmd *cobra.Command, in *string) {
+// AddClusterFlag adds the flag that names the cluster of a secret.
+func (s *Session) AddClusterFlag(cmd *cobra.Command, in *string) {
 	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
 	s.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 }

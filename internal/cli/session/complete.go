@@ -14,10 +14,10 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// completeTimeout bounds how long a shell waits for names.
+// completeTimeout bounds the time that a shell waits for names.
 const completeTimeout = time.Second
 
-// Kinds that arguments name by their own name alone, besides those of names.go.
+// Kinds of objects whose commands take the plain name, in addition to those in names.go.
 const (
 	KindServer      = "server"
 	KindReservation = "reservation"
@@ -26,27 +26,27 @@ const (
 	KindPool        = "pool"
 )
 
-// CompleteNames completes the first argument with names of the kinds as the command takes them: where it takes several
-// kinds KIND/NAME for all but tasks, which go by their own; where it takes one, the name alone.
+// CompleteNames completes the first argument with names of the kinds. A command of several kinds takes KIND/NAME, and
+// tasks by their id. A command of one kind takes the plain name.
 func (s *Session) CompleteNames(kinds ...string) cobra.CompletionFunc {
-	return s.Completing(1, func(ctx context.Context, c *client.Client, text string) []string {
+	return s.CompleteWith(1, func(ctx context.Context, c *client.Client, text string) []string {
 		if len(kinds) > 1 {
-			return argumentsOf(ctx, c, kinds)
+			return listArguments(ctx, c, kinds)
 		}
-		if plain := plainNames(ctx, c, kinds[0]); len(matching(plain, text)) > 0 ||
+		if plain := listPlainNames(ctx, c, kinds[0]); len(matchingNames(plain, text)) > 0 ||
 			!strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
 			return plain
 		}
-		return argumentsOf(ctx, c, kinds)
+		return listArguments(ctx, c, kinds)
 	})
 }
 
-// CompleteObjects completes all arguments with KIND/NAME of the kinds, tasks and nodes among them.
+// CompleteObjects completes all arguments with KIND/NAME of the kinds, including tasks and nodes.
 func (s *Session) CompleteObjects(most int, kinds ...string) cobra.CompletionFunc {
-	return s.Completing(most, func(ctx context.Context, c *client.Client, _ string) []string {
+	return s.CompleteWith(most, func(ctx context.Context, c *client.Client, _ string) []string {
 		var names []string
 		for _, kind := range kinds {
-			for _, n := range namesOf(ctx, c, kind) {
+			for _, n := range listNames(ctx, c, kind) {
 				names = append(names, n.String())
 			}
 		}
@@ -54,31 +54,30 @@ func (s *Session) CompleteObjects(most int, kinds ...string) cobra.CompletionFun
 	})
 }
 
-// CompleteMany completes any number of arguments with the names of a kind.
-func (s *Session) CompleteMany(kind string) cobra.CompletionFunc {
-	return s.Completing(-1, func(ctx context.Context, c *client.Client, _ string) []string {
-		return plainNames(ctx, c, kind)
+// CompleteAll completes any number of arguments with names of a kind.
+func (s *Session) CompleteAll(kind string) cobra.CompletionFunc {
+	return s.CompleteWith(-1, func(ctx context.Context, c *client.Client, _ string) []string {
+		return listPlainNames(ctx, c, kind)
 	})
 }
 
-// CompleteFlags completes flags with names of a kind each, without cluster and the kind's word.
+// CompleteFlags sets the completion of flags to names of a kind, without cluster and kind.
 func (s *Session) CompleteFlags(cmd *cobra.Command, kinds map[string]string) {
-	for flag, kind := range kinds { // order-free: each flag has a completion of its own
-		complete := s.Completing(0, func(ctx context.Context, c *client.Client, _ string) []string {
+	for flag, kind := range kinds { // order-free: each flag has its own completion
+		complete := s.CompleteWith(0, func(ctx context.Context, c *client.Client, _ string) []string {
 			var names []string
-			for _, n := range namesOf(ctx, c, kind) {
+			for _, n := range listNames(ctx, c, kind) {
 				names = append(names, n.Name)
 			}
 			return names
 		})
-		CompleteFlag(cmd, flag, complete)
+		RegisterCompletion(cmd, flag, complete)
 	}
 }
 
-// Completing completes up to most arguments, 0 for the value of a flag and -1 for any number, with what a server that
-// is asked for no longer than completeTimeout knows. Those that stand on the line are left out; a shell is not told of
-// errors.
-func (s *Session) Completing(most int,
+// CompleteWith returns a completion of up to most arguments: 0 for the value of a flag, -1 for any number. The names
+// function gets completeTimeout to ask a server. Arguments that are present are left out. Errors yield no names.
+func (s *Session) CompleteWith(most int,
 	know func(ctx context.Context, c *client.Client, text string) []string,
 ) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
@@ -92,7 +91,7 @@ func (s *Session) Completing(most int,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer c.Close()
-		names := matching(know(ctx, c, text), text)
+		names := matchingNames(know(ctx, c, text), text)
 		if most != 0 {
 			names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
 		}
@@ -100,7 +99,7 @@ func (s *Session) Completing(most int,
 	}
 }
 
-// CompleteNodeThen completes a node first and then, up to most arguments in all, what is known of it.
+// CompleteNodeThen completes a node, and then up to most arguments from what is known of that node.
 func (s *Session) CompleteNodeThen(most int,
 	know func(context.Context, *client.Client, api.NodeView) []string,
 ) cobra.CompletionFunc {
@@ -109,7 +108,7 @@ func (s *Session) CompleteNodeThen(most int,
 		if len(args) == 0 {
 			return node(cmd, args, text)
 		}
-		return s.Completing(most, func(ctx context.Context, c *client.Client, _ string) []string {
+		return s.CompleteWith(most, func(ctx context.Context, c *client.Client, _ string) []string {
 			v, err := c.Node(ctx, args[0])
 			if err != nil {
 				return nil
@@ -128,24 +127,24 @@ func TaintKeys(_ context.Context, _ *client.Client, v api.NodeView) []string {
 	return keys
 }
 
-// PoolNames returns the pools that nodes are in.
+// PoolNames returns the pools of all nodes.
 func PoolNames(ctx context.Context, c *client.Client, _ api.NodeView) []string {
-	return plainNames(ctx, c, KindPool)
+	return listPlainNames(ctx, c, KindPool)
 }
 
-// matching returns the names that begin with text, ordered, each once.
-func matching(names []string, text string) []string {
+// matchingNames returns the names with the prefix text, sorted and without duplicates.
+func matchingNames(names []string, text string) []string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, text) })
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// argumentsOf returns names as commands take them that are about several kinds: tasks, which no other name can be taken
-// for, by their own.
-func argumentsOf(ctx context.Context, c *client.Client, kinds []string) []string {
+// listArguments returns names for a command of several kinds. Tasks need no kind, because no other name looks like a
+// task id.
+func listArguments(ctx context.Context, c *client.Client, kinds []string) []string {
 	var names []string
 	for _, kind := range kinds {
-		for _, n := range namesOf(ctx, c, kind) {
+		for _, n := range listNames(ctx, c, kind) {
 			if kind == wording.KindTask {
 				names = append(names, n.Name)
 			} else {
@@ -156,17 +155,17 @@ func argumentsOf(ctx context.Context, c *client.Client, kinds []string) []string
 	return names
 }
 
-// plainNames returns the names of a kind as a command takes them that is about it alone.
-func plainNames(ctx context.Context, c *client.Client, kind string) []string {
+// listPlainNames returns names for a command of one kind.
+func listPlainNames(ctx context.Context, c *client.Client, kind string) []string {
 	var names []string
-	for _, n := range namesOf(ctx, c, kind) {
+	for _, n := range listNames(ctx, c, kind) {
 		names = append(names, n.Argument())
 	}
 	return names
 }
 
-// namesOf returns the names that a server knows of a kind, none where it does not answer.
-func namesOf(ctx context.Context, c *client.Client, kind string) []Name {
+// listNames returns the names of a kind that the server knows. An error yields none.
+func listNames(ctx context.Context, c *client.Client, kind string) []Name {
 	var names []Name
 	add := func(in, own string) { names = append(names, Name{kind, in, own}) }
 	none := client.ListOptions{}
@@ -197,15 +196,15 @@ func namesOf(ctx context.Context, c *client.Client, kind string) []Name {
 			add("", wording.ShortTask(v.ID))
 		}
 	default:
-		for _, n := range OtherNames(ctx, c, kind) {
+		for _, n := range ListOtherNames(ctx, c, kind) {
 			add("", n)
 		}
 	}
 	return names
 }
 
-// OtherNames returns the names of a kind that is in no cluster and does not run.
-func OtherNames(ctx context.Context, c *client.Client, kind string) []string {
+// ListOtherNames returns the names of a kind outside of clusters, such as tokens.
+func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string {
 	var names []string
 	none := client.ListOptions{}
 	switch kind {

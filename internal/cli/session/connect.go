@@ -19,15 +19,15 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// defaultAddr is where a server is looked for when nothing says otherwise.
+// defaultAddr is the address of last resort.
 const defaultAddr = "http://127.0.0.1:7373"
 
 // systemSocket is the socket of the machine's own server.
 const systemSocket = "/run/berth/api.sock"
 
-// Connect returns a client of the servers that the flags and the environment name.
+// Connect returns a client for the servers that the flags and the environment name.
 func (s *Session) Connect() (*client.Client, error) {
-	addr := s.FindAddr()
+	addr := s.FindAddresses()
 	token, err := s.findToken(addr)
 	if err != nil {
 		return nil, err
@@ -43,8 +43,9 @@ func (s *Session) Connect() (*client.Client, error) {
 	return c, nil
 }
 
-// FindAddr returns the servers' addresses with commas between, in the order that the help of berth tells.
-func (s *Session) FindAddr() string {
+// FindAddresses returns the servers' addresses, separated by commas. The help of berth documents the order of the
+// sources.
+func (s *Session) FindAddresses() string {
 	switch {
 	case len(SplitList(s.Addrs)) > 0:
 		return strings.Join(SplitList(s.Addrs), ",")
@@ -65,14 +66,13 @@ func (s *Session) FindAddr() string {
 	return defaultAddr
 }
 
-// findToken returns the token for addresses. The token file of this user's own server is for this
-// machine only.
+// findToken returns the token for addresses. The token file of `berth dev` is only used for addresses on this machine.
 func (s *Session) findToken(addrs string) (string, error) {
 	needed, far := false, false
 	for addr := range strings.SplitSeq(addrs, ",") {
 		u, err := url.Parse(addr)
 		if err != nil || u.Scheme == "unix" {
-			continue // the client says what is wrong with an address
+			continue // the client reports a wrong address
 		}
 		needed = true
 		ip := net.ParseIP(u.Hostname())
@@ -96,17 +96,17 @@ func (s *Session) findToken(addrs string) (string, error) {
 	return s.readConfig("token"), nil
 }
 
-// findTrust says which authority https addresses are believed by; nil is the machine's own.
+// findTrust returns the TLS configuration for https addresses, or nil for the machine's authorities.
 func (s *Session) findTrust(addrs string) (*tls.Config, error) {
 	if !strings.Contains(addrs, "https://") {
-		return nil, nil //nolint:nilnil // nothing to believe
+		return nil, nil //nolint:nilnil // no flag names an authority
 	}
-	return Trust(cmp.Or(s.CAFile, s.Env("BERTH_CA_FILE")), cmp.Or(s.CAHash, s.Env("BERTH_CA_HASH")))
+	return TrustConfig(cmp.Or(s.CAFile, s.Env("BERTH_CA_FILE")), cmp.Or(s.CAHash, s.Env("BERTH_CA_HASH")))
 }
 
-// Trust returns a configuration that believes servers of the authority in the file, or of the one with the hash; nil
-// where neither is named: then the machine's own authorities count.
-func Trust(caFile, caHash string) (*tls.Config, error) {
+// TrustConfig returns a TLS configuration that trusts the authority in caFile, or the one with the hash caHash. If both
+// are empty it returns nil, and the machine's authorities count.
+func TrustConfig(caFile, caHash string) (*tls.Config, error) {
 	if caFile == "" && caHash == "" {
 		return nil, nil //nolint:nilnil // the machine's authorities
 	}
@@ -140,8 +140,8 @@ func Trust(caFile, caHash string) (*tls.Config, error) {
 	return believed, nil
 }
 
-// configFile returns the path of one of this user's files for berth: "addr", the address of the server that
-// `berth dev` runs, or "token", what it takes. The folder may not exist.
+// configFile returns the path of a file in the user's configuration folder: "addr", the address of `berth dev`, or
+// "token", its token. The folder may not exist.
 func configFile(name string) (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -150,7 +150,7 @@ func configFile(name string) (string, error) {
 	return filepath.Join(dir, "berth", name), nil
 }
 
-// readConfig returns the text of a file of configFile, or "" if there is none.
+// readConfig returns the content of a configuration file, or "" if it does not exist.
 func (s *Session) readConfig(name string) string {
 	path, err := configFile(name)
 	if err != nil {

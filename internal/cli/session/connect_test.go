@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFindServer goes through the places where an address and a token may stand, the strongest last.
+// TestFindServer checks the sources of addresses and tokens. Later cases have priority over earlier ones.
 func TestFindServer(t *testing.T) {
 	dir := t.TempDir()
 	env := map[string]string{"XDG_RUNTIME_DIR": dir}
@@ -17,7 +17,7 @@ func TestFindServer(t *testing.T) {
 	a.Env = func(name string) string { return env[name] }
 	check := func(step, addr, token string) {
 		t.Helper()
-		gotAddr := a.FindAddr()
+		gotAddr := a.FindAddresses()
 		gotToken, err := a.findToken(gotAddr)
 		if err != nil {
 			t.Fatalf("%s: %v", step, err)

@@ -1,3 +1,3 @@
-// Package session is what all commands share: streams, environment, global flags, the connection to a server, the
-// names of objects and their completion, faults of usage and exit codes.
+// Package session has what all commands share: streams, environment, global flags, the connection to a server, names of
+// objects and their completion, usage errors and exit codes.
 package session

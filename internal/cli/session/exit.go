@@ -10,21 +10,21 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// Exit codes. exec passes the code of its command through and uses exitExec for its own faults.
+// Exit codes. exec returns the code of its command, and ExitExec for its own errors.
 const (
-	ExitNo          = 1   // the answer is no: unhealthy, failed, something to change, a fault that validate found
-	ExitFault       = 2   // it could not be done: wrong arguments, no server, refused
+	ExitNo          = 1   // the answer is no: unhealthy, failed, changes pending, or a fault in a manifest
+	ExitFault       = 2   // the command failed: wrong arguments, no server, or a refusal
 	ExitExec        = 125 // exec: the command could not be run
 	ExitInterrupted = 130
 )
 
-// ExitError is an error that asks for an exit code. Without an error there is nothing to print.
+// ExitError is an error with an exit code. Without Err nothing is printed.
 type ExitError struct {
 	Code int
 	Err  error
 }
 
-// Error returns the error's text.
+// Error returns the text of Err.
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit code %d", e.Code)
@@ -32,19 +32,19 @@ func (e *ExitError) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap returns the error.
+// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// UsageError is a fault of the command line, with the command whose help tells more.
+// UsageError is a wrong command line. Command is the command whose help explains it.
 type UsageError struct {
 	Command string
 	Message string
 }
 
-// Error returns one clear line.
+// Error returns the message.
 func (e *UsageError) Error() string { return e.Message }
 
-// ExitCode prints an error, if there is one, and returns the code for it.
+// ExitCode prints an error, if there is one, and returns its exit code.
 func (s *Session) ExitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
@@ -66,7 +66,7 @@ func (s *Session) ExitCode(ctx context.Context, err error) int {
 	return ExitFault
 }
 
-// Hint says what to do about an error, or nothing.
+// Hint returns what to do about an error, or "".
 func (s *Session) Hint(err error) string {
 	if e, ok := errors.AsType[*UsageError](err); ok {
 		return "See '" + e.Command + " --help'."
@@ -79,9 +79,9 @@ func (s *Session) Hint(err error) string {
 	}
 	switch {
 	case errors.Is(err, client.ErrUnreachable) && strings.Contains(err.Error(), "malformed HTTP"):
-		return s.foreignHint()
+		return s.otherProgramHint()
 	case errors.Is(err, client.ErrUnreachable):
-		if strings.Contains(s.FindAddr(), "https://") {
+		if strings.Contains(s.FindAddresses(), "https://") {
 			return "See that the servers run and that their https addresses are reached from here (--addr, BERTH_ADDR)."
 		}
 		return "Start a server with 'berth dev', or name one with --addr or BERTH_ADDR."

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// SplitList splits the values of a flag, each of which may hold several with commas between.
+// SplitList splits the values of a flag at commas.
 func SplitList(values []string) []string {
 	var all []string
 	for _, v := range values {
@@ -22,22 +22,22 @@ func SplitList(values []string) []string {
 	return all
 }
 
-// Faults collects all that is wrong with a command line, so that it is told at once.
+// Faults collects all faults of a command line for one error.
 type Faults struct{ List []string }
 
-// Add notes a fault.
+// Add adds a fault.
 func (f *Faults) Add(format string, args ...any) {
 	f.List = append(f.List, fmt.Sprintf(format, args...))
 }
 
-// Check notes err, if there is one, as the fault of a flag.
-func (f *Faults) Check(flag string, err error) {
+// AddError adds err, if it is not nil, as the fault of a flag.
+func (f *Faults) AddError(flag string, err error) {
 	if err != nil {
 		f.Add("%s %v", flag, err)
 	}
 }
 
-// Err returns the faults as the error of a command, or nil.
+// Err returns the faults as one usage error, or nil.
 func (f *Faults) Err(cmd *cobra.Command) error {
 	switch len(f.List) {
 	case 0:

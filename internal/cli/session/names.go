@@ -21,29 +21,30 @@ import (
 // CronName returns the argument that names a cron.
 func CronName(v api.CronView) Name { return Name{wording.KindCron, v.Cluster, v.Name} }
 
-// AllCrons returns the crons of a cluster, or of all, the one whose moment comes next first and those without one last.
-func AllCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
+// ListCrons returns the crons of a cluster, or of all for "". They are sorted by their next moment; crons without one
+// come last.
+func ListCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
 	crons, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
 			return c.Crons(ctx, in, o)
 		})
 	slices.SortStableFunc(crons, func(x, y api.CronView) int {
-		p, q := NextOf(x), NextOf(y)
-		return cmp.Or(-BoolCompare(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
+		p, q := NextMoment(x), NextMoment(y)
+		return cmp.Or(-CompareBools(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
 			cmp.Compare(x.Name, y.Name))
 	})
 	return crons, err
 }
 
-// NextOf returns the next moment of a cron, zero for none.
-func NextOf(v api.CronView) time.Time {
+// NextMoment returns the next moment of a cron, or zero.
+func NextMoment(v api.CronView) time.Time {
 	if len(v.Status.Next) == 0 {
 		return time.Time{}
 	}
 	return v.Status.Next[0]
 }
 
-// ServerRank orders servers by their state, those that are down first.
+// ServerRank returns the sort rank of a server. Servers that are down come first.
 func ServerRank(v api.ServerView) int {
 	return slices.Index([]api.ServerState{api.ServerDown, api.ServerUnknown, api.ServerJoining, api.ServerUp}, v.State)
 }
@@ -51,17 +52,17 @@ func ServerRank(v api.ServerView) int {
 // Name is an argument KIND/NAME or KIND/CLUSTER/NAME.
 type Name struct {
 	Kind    string
-	Cluster string // "" is any
+	Cluster string // "" for any
 	Name    string
 }
 
-// String returns the argument that the name stands for.
+// String returns the argument KIND/NAME or KIND/CLUSTER/NAME.
 func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
 
-// Short returns the name without its kind, for tables of one kind.
-func (n Name) Short() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
+// WithoutKind returns the name without its kind, for tables of one kind.
+func (n Name) WithoutKind() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
 
-// ParseName reads an argument of one of the kinds. Where there is only one, its word may be left out.
+// ParseName parses an argument of one of the kinds. For a single kind the argument may omit it.
 func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	want := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -80,7 +81,7 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	if len(parts) == 1 || parts[0] == "" {
 		return wrong("%q names no kind", text)
 	}
-	n := Name{Kind: KindWord(parts[0]), Name: parts[len(parts)-1]}
+	n := Name{Kind: ParseKind(parts[0]), Name: parts[len(parts)-1]}
 	owned := n.Kind == wording.KindService || n.Kind == wording.KindJob || n.Kind == wording.KindCron
 	switch {
 	case n.Kind == "":
@@ -98,8 +99,8 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	return n, nil
 }
 
-// KindWord returns the kind that a word means, or "".
-func KindWord(s string) string {
+// ParseKind returns the kind that a word names, or "".
+func ParseKind(s string) string {
 	switch strings.ToLower(s) {
 	case wording.KindService, "services", "svc":
 		return wording.KindService
@@ -119,8 +120,8 @@ func KindWord(s string) string {
 	return ""
 }
 
-// Ambiguous is the error of a name that means several things.
-func Ambiguous(text string, candidates []string) error {
+// AmbiguousError returns the error for a name with several candidates.
+func AmbiguousError(text string, candidates []string) error {
 	const most = 10
 	slices.Sort(candidates)
 	if rest := len(candidates) - most; rest > 0 {
@@ -129,14 +130,14 @@ func Ambiguous(text string, candidates []string) error {
 	return fmt.Errorf("%q is ambiguous: it may be %s; name one of them in full", text, strings.Join(candidates, ", "))
 }
 
-// ErrUnknown is what unknown returns, whatever it names.
+// ErrUnknown is the error inside each UnknownError.
 var ErrUnknown = errors.New("there is no")
 
-// Unknown is the error of a name that means nothing, with those that it may have been meant for.
-func Unknown(kind, text string, known []string) error {
+// UnknownError returns the error for a name that does not exist, with similar names.
+func UnknownError(kind, text string, known []string) error {
 	err := fmt.Errorf("%w %s %q", ErrUnknown, kind, text)
 	known = slices.Sorted(slices.Values(known))
-	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !similar(k, text) })
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !isSimilar(k, text) })
 	switch {
 	case len(near) > 0 && len(near) <= 5:
 		return fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
@@ -149,14 +150,14 @@ func Unknown(kind, text string, known []string) error {
 	return fmt.Errorf("%w: 'berth status' lists what there is", err)
 }
 
-// similar reports whether one name may have been meant by another.
-func similar(known, text string) bool {
+// isSimilar reports whether a user may have meant known by text.
+func isSimilar(known, text string) bool {
 	known = known[strings.LastIndex(known, "/")+1:]
 	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
 		strings.HasPrefix(known, text[:1]) && len(known) == len(text))
 }
 
-// Service returns the service that an argument names.
+// Service reads the service that the argument names.
 func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
 	all, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
@@ -165,10 +166,10 @@ func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView,
 	if err != nil {
 		return v, err
 	}
-	return pick(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+	return selectNamed(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
 }
 
-// Job returns the job that an argument names.
+// Job reads the job that the argument names.
 func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
 	all, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
@@ -177,19 +178,19 @@ func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err err
 	if err != nil {
 		return v, err
 	}
-	return pick(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+	return selectNamed(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
 }
 
-// Cron returns the cron that an argument names.
+// Cron reads the cron that the argument names.
 func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
-	all, err := AllCrons(ctx, c, n.Cluster)
+	all, err := ListCrons(ctx, c, n.Cluster)
 	if err != nil {
 		return v, err
 	}
-	return pick(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+	return selectNamed(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
 }
 
-// Resolve fills in the cluster of a service, job or cron.
+// Resolve sets the cluster of a service, job or cron.
 func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	switch n.Kind {
 	case wording.KindService:
@@ -208,8 +209,8 @@ func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	return n, nil
 }
 
-// pick returns the one element that is named: names are exact, for what is done to an object is meant for it.
-func pick[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
+// selectNamed returns the only element with this exact name. A change must not reach an object by a prefix.
+func selectNamed[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
 	var hits, known []string
 	for _, v := range all {
 		in, own := nameOf(v)
@@ -221,15 +222,15 @@ func pick[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found 
 	}
 	switch len(hits) {
 	case 0:
-		return found, Unknown(n.Kind, strings.TrimPrefix(n.String(), n.Kind+"/"), known)
+		return found, UnknownError(n.Kind, strings.TrimPrefix(n.String(), n.Kind+"/"), known)
 	case 1:
 		return found, nil
 	}
-	return found, Ambiguous(n.Kind+"/"+n.Name, hits)
+	return found, AmbiguousError(n.Kind+"/"+n.Name, hits)
 }
 
-// FindTask returns the newest attempt of the task that text names: its id, with or without the
-// default cluster, the id of its attempt, or the beginning of one of them.
+// FindTask returns the newest attempt of a task. The text is a task id, with or without the default cluster, an
+// attempt's id, or a prefix of one of these.
 func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
 	for _, id := range []cluster.TaskID{cluster.TaskID(text), cluster.TaskID(cluster.DefaultCluster + "." + text)} {
 		if _, ok := id.Parts(); !ok {
@@ -241,20 +242,20 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 		}
 		return t, err
 	}
-	tasks, err := AllTasks(ctx, c, client.TaskFilter{All: true})
+	tasks, err := ListTasks(ctx, c, client.TaskFilter{All: true})
 	if err != nil {
 		return api.TaskView{}, err
 	}
 	var hits []api.TaskView
 	var known []string
-	for _, t := range Newest(tasks) {
+	for _, t := range KeepNewest(tasks) {
 		known = append(known, wording.ShortTask(t.ID))
 		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(wording.ShortTask(t.ID), text) ||
 			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
 			hits = append(hits, t)
 		}
 	}
-	if len(hits) > 1 { // a task that lives is meant before those that have ended
+	if len(hits) > 1 { // prefer a live task to ended ones
 		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool {
 			return t.State.Terminal()
 		}); len(alive) == 1 {
@@ -263,7 +264,7 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	}
 	switch len(hits) {
 	case 0:
-		return api.TaskView{}, Unknown(wording.KindTask, text, known)
+		return api.TaskView{}, UnknownError(wording.KindTask, text, known)
 	case 1:
 		return hits[0], nil
 	}
@@ -271,11 +272,11 @@ func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView,
 	for _, t := range hits {
 		candidates = append(candidates, wording.ShortTask(t.ID))
 	}
-	return api.TaskView{}, Ambiguous(text, candidates)
+	return api.TaskView{}, AmbiguousError(text, candidates)
 }
 
-// AllTasks returns all pages of a list of tasks.
-func AllTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
+// ListTasks returns all pages of a list of tasks.
+func ListTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api.TaskView, error) {
 	tasks, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
 			return c.Tasks(ctx, f, o)
@@ -283,8 +284,8 @@ func AllTasks(ctx context.Context, c *client.Client, f client.TaskFilter) ([]api
 	return tasks, err
 }
 
-// Newest keeps the newest attempt of each task, ordered by id.
-func Newest(tasks []api.TaskView) []api.TaskView {
+// KeepNewest returns the newest attempt of each task, sorted by id.
+func KeepNewest(tasks []api.TaskView) []api.TaskView {
 	tasks = slices.Clone(tasks)
 	slices.SortStableFunc(tasks, func(a, b api.TaskView) int {
 		return cmp.Or(CompareTasks(a, b), cmp.Compare(b.Attempt, a.Attempt))
@@ -292,7 +293,7 @@ func Newest(tasks []api.TaskView) []api.TaskView {
 	return slices.CompactFunc(tasks, func(a, b api.TaskView) bool { return a.ID == b.ID })
 }
 
-// CompareTasks orders by id, numbers as numbers.
+// CompareTasks compares task ids, with numbers by their value.
 func CompareTasks(a, b api.TaskView) int {
 	p, _ := a.ID.Parts()
 	q, _ := b.ID.Parts()
@@ -304,27 +305,27 @@ func CompareTasks(a, b api.TaskView) int {
 // OwnerName returns the argument that names an owner.
 func OwnerName(o cluster.OwnerRef) Name { return Name{wording.OwnerKind(o), o.Cluster, o.Name} }
 
-// ClusterNamed returns a cluster; where it is not there, the error tells which there are.
-func ClusterNamed(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
+// FindCluster returns a cluster. If it does not exist, the error lists the clusters.
+func FindCluster(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
 	v, err := c.Cluster(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return v, Unknown(wording.KindCluster, text, OtherNames(ctx, c, wording.KindCluster))
+		return v, UnknownError(wording.KindCluster, text, ListOtherNames(ctx, c, wording.KindCluster))
 	}
 	return v, err
 }
 
-// UnknownDefinition is the error of a reference to a task definition, or to a version of it, that is not there.
-func UnknownDefinition(ctx context.Context, c *client.Client, ref cluster.Ref) error {
-	known := OtherNames(ctx, c, wording.KindDefinition)
+// UnknownDefinitionError returns the error for a task definition or a version that does not exist.
+func UnknownDefinitionError(ctx context.Context, c *client.Client, ref cluster.Ref) error {
+	known := ListOtherNames(ctx, c, wording.KindDefinition)
 	own := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, ref.Name+"@") })
 	if ref.Version > 0 && len(own) > 0 {
 		return fmt.Errorf("%w %s %q: there is %s", ErrUnknown, wording.KindDefinition, ref, strings.Join(own, ", "))
 	}
-	return Unknown(wording.KindDefinition, ref.Name, known)
+	return UnknownError(wording.KindDefinition, ref.Name, known)
 }
 
-// AllNodes reads all nodes, those that are not well first, then by name.
-func AllNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
+// ListNodes returns all nodes. Nodes that are not ready come first, then they are sorted by name.
+func ListNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
 	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
 	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
 		return cmp.Or(cmp.Compare(nodeRank(x), nodeRank(y)), cmp.Compare(x.Name, y.Name))
@@ -347,10 +348,10 @@ func nodeRank(n api.NodeView) int {
 // ServiceName returns the argument that names a service.
 func ServiceName(v api.ServiceView) Name { return Name{wording.KindService, v.Cluster, v.Name} }
 
-// Argument returns the name as commands take it that are about services alone: without the kind where that is clear.
+// Argument returns the name for a command of one kind. It has a kind only if the name would be ambiguous.
 func (n Name) Argument() string { return wording.Argument(n.Kind, n.Cluster, n.Name) }
 
-// StateRank orders the states of services and jobs by how much they need somebody's attention.
+// StateRank returns the sort rank of a state of a service or job. States that need attention come first.
 func StateRank(state string) int {
 	order := []string{
 		"failing", "failed", "degraded", "pending", "starting", "rolling-out", "stopping", "deleting", "running",
@@ -362,8 +363,8 @@ func StateRank(state string) int {
 	return len(order)
 }
 
-// BoolCompare orders false before true.
-func BoolCompare(x, y bool) int {
+// CompareBools orders false before true.
+func CompareBools(x, y bool) int {
 	switch {
 	case x == y:
 		return 0

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// CheckOutput refuses a wrong --output, and compiles a template or a path that it holds.
+// CheckOutput refuses an unknown --output, and compiles the template or query in it.
 func (s *Session) CheckOutput(cmd *cobra.Command) error {
 	known := []string{output.OutputTable, output.OutputWide, output.OutputJSON, output.OutputYAML}
 	if slices.Contains(known, s.Format) {
@@ -31,12 +31,12 @@ func (s *Session) CheckOutput(cmd *cobra.Command) error {
 	}
 }
 
-// WantsData reports whether values are printed for programs, not tables for people.
+// WantsData reports whether the output is data for programs. Otherwise commands print tables.
 func (s *Session) WantsData() bool {
 	return s.Format == output.OutputJSON || s.Format == output.OutputYAML || s.Template != nil
 }
 
-// PrintData prints a value as JSON or YAML, or as the user's path or template says.
+// PrintData prints a value as JSON or YAML, or through the user's query or template.
 func (s *Session) PrintData(v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -64,8 +64,8 @@ func (s *Session) PrintData(v any) error {
 	return err
 }
 
-// PrintItem prints a value of a stream as one line of JSON, as a YAML document, or as the user's path or template says
-// with the line ended.
+// PrintItem prints an element of a stream: one line of JSON, a YAML document, or one line through the user's query or
+// template.
 func (s *Session) PrintItem(v any) error {
 	if s.Format == output.OutputYAML {
 		if _, err := io.WriteString(s.Stdout, "---\n"); err != nil {
@@ -89,20 +89,20 @@ func (s *Session) PrintItem(v any) error {
 	return json.NewEncoder(s.Stdout).Encode(v)
 }
 
-// PrintTable prints a table to standard output.
+// PrintTable prints a table on standard output.
 func (s *Session) PrintTable(t output.Table) error {
 	_, err := io.WriteString(s.Stdout, t.Render(output.Layout{
-		Wide: s.Format == output.OutputWide, Color: s.Colors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
+		Wide: s.Format == output.OutputWide, Color: s.HasColors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
 	}))
 	return err
 }
 
-// Colors reports whether output to w is coloured.
-func (s *Session) Colors(w io.Writer) bool {
+// HasColors reports whether output to w is coloured.
+func (s *Session) HasColors(w io.Writer) bool {
 	return s.Env("NO_COLOR") == "" && s.Env("TERM") != "dumb" && output.TerminalWidth(w) > 0
 }
 
-// Age says how long ago something was: "5s", "3m", "2h", "4d"; "" for never.
+// Age returns the time since at: "5s", "3m", "2h", "4d", or "" for the zero time.
 func (s *Session) Age(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -110,8 +110,8 @@ func (s *Session) Age(at time.Time) string {
 	return wording.Span(s.Now().Sub(at))
 }
 
-// DataOf prints a value for programs, and for people nothing.
-func (s *Session) DataOf(v any) error {
+// PrintDataOnly prints a value for programs, and nothing for people.
+func (s *Session) PrintDataOnly(v any) error {
 	if s.WantsData() {
 		return s.PrintData(v)
 	}

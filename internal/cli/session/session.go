@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 )
 
-// Session is what the commands share: the streams, the environment and the global flags.
+// Session has the streams, the environment and the global flags.
 type Session struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -21,31 +21,31 @@ type Session struct {
 	Addrs                     []string
 	TokenFile, CAFile, CAHash string
 	Format                    string
-	Template                  output.Template // what the output's own text makes of values, or nil
+	Template                  output.Template // for -o jsonpath and go-template, else nil
 }
 
-// New returns a session of a process with these streams. The flags fill its fields.
+// New returns a session with these streams. The flags set its other fields.
 func New(stdin io.Reader, stdout, stderr io.Writer) *Session {
 	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now}
 }
 
-// Messagef prints a message for people.
+// Messagef prints a message on standard error.
 func (s *Session) Messagef(format string, args ...any) {
 	fmt.Fprintf(s.Stderr, format+"\n", args...)
 }
 
-// Printf prints a line of data.
+// Printf prints a line on standard output.
 func (s *Session) Printf(format string, args ...any) {
 	fmt.Fprintf(s.Stdout, format+"\n", args...)
 }
 
-// Group is the action of commands that only hold others.
-func (s *Session) Group(cmd *cobra.Command, args []string) error {
+// RunGroup is the action of a command that only has subcommands.
+func (s *Session) RunGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	return &UsageError{
 		cmd.CommandPath(),
-		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + subcommand(cmd, args[0]),
+		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + suggestCommand(cmd, args[0]),
 	}
 }

@@ -1,2 +1,2 @@
-// Package simulate has the command that shows what would become of a domain.
+// Package simulate implements berth simulate.
 package simulate

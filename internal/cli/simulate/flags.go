@@ -19,32 +19,32 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// changeFlag is a flag that adds a change each time that it is given: so changes are made in the order of the flags.
+// changeFlag is a flag that adds a change each time. The changes keep the order of the flags.
 type changeFlag struct {
 	name, kind, usage string
-	read              func(text string) error
-	wrong             *session.Faults
+	parse             func(text string) error
+	faults            *session.Faults
 }
 
-// Set is part of pflag.Value. What is wrong is kept, so that all of it is told at once.
+// Set implements pflag.Value. It keeps a fault for a later error that lists all of them.
 func (c *changeFlag) Set(text string) error {
-	if err := c.read(text); err != nil {
-		c.wrong.Add("--%s %s: %s", c.name, text,
+	if err := c.parse(text); err != nil {
+		c.faults.Add("--%s %s: %s", c.name, text,
 			strings.TrimPrefix(strings.TrimPrefix(session.ErrorText(err), strconv.Quote(text)+": "), text+": "))
 	}
 	return nil
 }
 
-// String is part of pflag.Value.
+// String implements pflag.Value.
 func (c *changeFlag) String() string { return "" }
 
-// Type is part of pflag.Value.
+// Type implements pflag.Value.
 func (c *changeFlag) Type() string { return c.kind }
 
-// changes returns the flags that are changes.
-func (s *simulation) changes() []*changeFlag {
-	add := func(c api.SimulateChange) error { //nolint:unparam // nil, for the flags to return
-		s.ask.Changes = append(s.ask.Changes, c)
+// changeFlags returns the flags that add changes.
+func (s *simulation) changeFlags() []*changeFlag {
+	add := func(c api.SimulateChange) error { //nolint:unparam // the flags return its result
+		s.request.Changes = append(s.request.Changes, c)
 		return nil
 	}
 	object := func(text string) api.SimulateObject {
@@ -55,7 +55,7 @@ func (s *simulation) changes() []*changeFlag {
 		{
 			name: "add-nodes", kind: "NODES",
 			usage: "nodes that join, such as 3:cpu=8,memory=32GiB; repeatable, as all changes are",
-			read: func(text string) error {
+			parse: func(text string) error {
 				n, err := parseNodes(text)
 				if err != nil {
 					return err
@@ -65,19 +65,19 @@ func (s *simulation) changes() []*changeFlag {
 		},
 		{
 			name: "remove-node", kind: "NODE", usage: "a machine that dies and never comes back",
-			read: func(text string) error { return add(api.SimulateChange{RemoveNode: text}) },
+			parse: func(text string) error { return add(api.SimulateChange{RemoveNode: text}) },
 		},
-		{name: "drain-node", kind: "NODE", usage: "a node that is drained", read: func(text string) error {
+		{name: "drain-node", kind: "NODE", usage: "a node that is drained", parse: func(text string) error {
 			return add(api.SimulateChange{DrainNode: text})
 		}},
-		{name: "cordon-node", kind: "NODE", usage: "a node that is cordoned", read: func(text string) error {
+		{name: "cordon-node", kind: "NODE", usage: "a node that is cordoned", parse: func(text string) error {
 			return add(api.SimulateChange{CordonNode: text})
 		}},
 		{
 			name: "run", kind: "FILE", usage: "a manifest that is run: a file, a folder or - for standard input",
-			read: s.addManifest,
+			parse: s.addManifest,
 		},
-		{name: "scale", kind: "SERVICE=N", usage: "a service whose count is set", read: func(text string) error {
+		{name: "scale", kind: "SERVICE=N", usage: "a service whose count is set", parse: func(text string) error {
 			service, number, _ := strings.Cut(text, "=")
 			n, err := strconv.Atoi(number)
 			if service == "" || err != nil {
@@ -88,28 +88,28 @@ func (s *simulation) changes() []*changeFlag {
 		}},
 		{
 			name: "restart", kind: "SERVICE", usage: "a service whose tasks are all replaced",
-			read: func(text string) error {
+			parse: func(text string) error {
 				o := object(text)
 				return add(api.SimulateChange{Restart: &o})
 			},
 		},
-		{name: "delete", kind: "NAME", usage: "a service that is deleted, or job/NAME", read: func(text string) error {
+		{name: "delete", kind: "NAME", usage: "a service that is deleted, or job/NAME", parse: func(text string) error {
 			o := object(text)
 			return add(api.SimulateChange{Delete: &o})
 		}},
 		{
 			name: "changes", kind: "FILE",
 			usage: "a list of changes, as YAML or JSON in the form of POST /v1/simulate; where a change " +
-				"says file, its manifest is run", read: s.addFile,
+				"says file, its manifest is run", parse: s.addFile,
 		},
 	}
 	for _, c := range all {
-		c.wrong = &s.wrong
+		c.faults = &s.faults
 	}
 	return all
 }
 
-// splitOwner reads NAME, KIND/NAME or KIND/CLUSTER/NAME, or CLUSTER/NAME of a service.
+// splitOwner parses NAME, KIND/NAME, KIND/CLUSTER/NAME, or CLUSTER/NAME of a service.
 func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	kind = cluster.KindService
 	parts := strings.Split(text, "/")
@@ -124,32 +124,32 @@ func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	return kind, strings.Join(parts[:len(parts)-1], "/"), name
 }
 
-// addManifest adds the change that is to run a manifest.
+// addManifest adds a change that runs a manifest.
 func (s *simulation) addManifest(path string) error {
 	objects, err := apply.ReadManifests(s.Session, []string{path})
 	if err != nil {
 		return err
 	}
-	run, err := specs(objects)
+	run, err := encodeObjects(objects)
 	if err != nil {
 		return err
 	}
 	if len(run) == 0 {
 		return fmt.Errorf("%s holds no objects", path)
 	}
-	s.objects[len(s.ask.Changes)] = objects
-	s.ask.Changes = append(s.ask.Changes, api.SimulateChange{Run: run})
+	s.objects[len(s.request.Changes)] = objects
+	s.request.Changes = append(s.request.Changes, api.SimulateChange{Run: run})
 	return nil
 }
 
-// fileChange is a change as a file has it.
+// fileChange is a change in a file of changes.
 type fileChange struct {
 	api.SimulateChange
-	// File is a manifest that is run.
+	// File is the manifest to run.
 	File string `json:"file,omitempty"`
 }
 
-// addFile adds the changes of a file.
+// addFile adds the changes in a file.
 func (s *simulation) addFile(path string) error {
 	var text []byte
 	var err error
@@ -183,13 +183,13 @@ func (s *simulation) addFile(path string) error {
 				wrong = append(wrong, fmt.Errorf("%s: change %d: %w", path, i+1, err))
 			}
 		default:
-			s.ask.Changes = append(s.ask.Changes, c.SimulateChange)
+			s.request.Changes = append(s.request.Changes, c.SimulateChange)
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// parseNodes reads "3", "2:like=n3" and "4:cpu=16,memory=64GiB,label.zone=a".
+// parseNodes parses "3", "2:like=n3" and "4:cpu=16,memory=64GiB,label.zone=a".
 func parseNodes(text string) (*api.SimulateNodes, error) {
 	number, rest, more := strings.Cut(text, ":")
 	count, err := strconv.Atoi(number)
@@ -244,7 +244,7 @@ func parseNodes(text string) (*api.SimulateNodes, error) {
 	return n, errors.Join(wrong...)
 }
 
-// parseDevices reads "4", "4:A100" and "4:A100:80GiB".
+// parseDevices parses "4", "4:A100" and "4:A100:80GiB".
 func parseDevices(kind, text string) (api.SimulateGPUs, error) {
 	parts := strings.SplitN(text, ":", 3)
 	n, err := strconv.Atoi(parts[0])

@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// fewTasks is how many tasks are shown beside the summary; --show tasks alone shows all.
-const fewTasks = 40
+// maxTasksWithSummary bounds the tasks beside a summary. --show tasks alone prints all.
+const maxTasksWithSummary = 40
 
 // print prints a simulation.
 func (s *simulation) print(traced *whatif.Traced) error {
@@ -33,11 +33,11 @@ func (s *simulation) print(traced *whatif.Traced) error {
 		print func(*api.Simulation) (printed bool, err error)
 	}{
 		{"summary", s.printSteps},
-		{"summary", func(*api.Simulation) (bool, error) { return s.printReplayed(traced.Replayed) }},
+		{"summary", func(*api.Simulation) (bool, error) { return s.printReplay(traced.Replayed) }},
 		{"tasks", s.printTasks},
 		{"summary", s.printWaiting},
 		{"nodes", s.printNodes},
-		{"summary", s.printSum},
+		{"summary", s.printSummary},
 	} {
 		if !shows(part.name) {
 			continue
@@ -54,7 +54,7 @@ func (s *simulation) print(traced *whatif.Traced) error {
 	return nil
 }
 
-// printSteps prints what each change brings.
+// printSteps prints the effect of each change.
 func (s *simulation) printSteps(v *api.Simulation) (bool, error) {
 	t := output.Table{Titles: []string{"CHANGE", "PLACED>", "MOVED>", "ENDED>", "WAITING>"}}
 	for _, x := range v.Steps {
@@ -63,11 +63,11 @@ func (s *simulation) printSteps(v *api.Simulation) (bool, error) {
 	return true, s.PrintTable(t)
 }
 
-// printTasks prints where tasks stand that stood elsewhere before.
+// printTasks prints the tasks with a new placement.
 func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	shown := v.Tasks
-	if len(s.show) > 1 && len(shown) > fewTasks {
-		shown = shown[:fewTasks]
+	if len(s.show) > 1 && len(shown) > maxTasksWithSummary {
+		shown = shown[:maxTasksWithSummary]
 	}
 	if len(shown) == 0 {
 		s.Printf("no task stands elsewhere")
@@ -88,7 +88,7 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	return true, nil
 }
 
-// printWaiting prints what waits, and why.
+// printWaiting prints the pending tasks with their reasons.
 func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 	if len(v.Waiting) == 0 {
 		return false, nil
@@ -107,47 +107,47 @@ func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 	return true, s.PrintTable(t)
 }
 
-// printNodes prints how full the nodes are, before and after.
+// printNodes prints the reserved share of the nodes, before and after.
 func (s *simulation) printNodes(v *api.Simulation) (bool, error) {
 	t := output.Table{
-		Titles: []string{"NODE", "STATE", "CHANGE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "DEVICES>"},
-		State:  1,
+		Titles:      []string{"NODE", "STATE", "CHANGE", "TASKS>", "CPU>", "MEMORY>", "DISK>", "DEVICES>"},
+		StateColumn: 1,
 	}
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		b, a := n.Before, n.After
 		devices := ""
 		if n.Devices > 0 {
-			devices = fromTo(fmt.Sprint(float64(b.Devices)/cluster.WholeDevice),
+			devices = beforeAfter(fmt.Sprint(float64(b.Devices)/cluster.WholeDevice),
 				fmt.Sprint(float64(a.Devices)/cluster.WholeDevice)) + fmt.Sprintf(" of %d", n.Devices)
 		}
-		t.Add(n.Name, string(n.State), n.Change, fromTo(strconv.Itoa(b.Tasks), strconv.Itoa(a.Tasks)),
-			percents(int64(b.Reserved.CPU), int64(a.Reserved.CPU), int64(n.Total.CPU)),
-			percents(int64(b.Reserved.Memory), int64(a.Reserved.Memory), int64(n.Total.Memory)),
-			percents(int64(b.Reserved.Disk), int64(a.Reserved.Disk), int64(n.Total.Disk)), devices)
+		t.Add(n.Name, string(n.State), n.Change, beforeAfter(strconv.Itoa(b.Tasks), strconv.Itoa(a.Tasks)),
+			reservedPercents(int64(b.Reserved.CPU), int64(a.Reserved.CPU), int64(n.Total.CPU)),
+			reservedPercents(int64(b.Reserved.Memory), int64(a.Reserved.Memory), int64(n.Total.Memory)),
+			reservedPercents(int64(b.Reserved.Disk), int64(a.Reserved.Disk), int64(n.Total.Disk)), devices)
 	}
 	return true, s.PrintTable(t)
 }
 
-// fromTo shows a value before and after, once where it is the same.
-func fromTo(before, after string) string {
+// beforeAfter joins two values by an arrow, or returns the value if they are equal.
+func beforeAfter(before, after string) string {
 	if before == after {
 		return after
 	}
 	return before + " → " + after
 }
 
-// percents shows what is reserved of a total, in percent, before and after.
-func percents(before, after, total int64) string {
+// reservedPercents returns the reserved percentage of a total, before and after.
+func reservedPercents(before, after, total int64) string {
 	if total <= 0 {
 		return ""
 	}
 	percent := func(n int64) string { return fmt.Sprintf("%.0f%%", float64(n)*100/float64(total)) }
-	return fromTo(percent(before), percent(after))
+	return beforeAfter(percent(before), percent(after))
 }
 
-// printSum prints the whole in few lines.
-func (s *simulation) printSum(v *api.Simulation) (bool, error) {
+// printSummary prints the totals.
+func (s *simulation) printSummary(v *api.Simulation) (bool, error) {
 	var before, after api.SimulateLoad
 	var totalBefore, totalAfter cluster.Demand
 	nodesBefore, nodesAfter := 0, 0
@@ -173,11 +173,11 @@ func (s *simulation) printSum(v *api.Simulation) (bool, error) {
 		return fmt.Sprintf("%.0f%%", float64(part)*100/float64(of))
 	}
 	s.Printf("nodes %s; tasks %s; CPU reserved %s; memory reserved %s",
-		fromTo(strconv.Itoa(nodesBefore), strconv.Itoa(nodesAfter)),
-		fromTo(strconv.Itoa(before.Tasks), strconv.Itoa(after.Tasks)),
-		fromTo(full(int64(before.Reserved.CPU), int64(totalBefore.CPU)),
+		beforeAfter(strconv.Itoa(nodesBefore), strconv.Itoa(nodesAfter)),
+		beforeAfter(strconv.Itoa(before.Tasks), strconv.Itoa(after.Tasks)),
+		beforeAfter(full(int64(before.Reserved.CPU), int64(totalBefore.CPU)),
 			full(int64(after.Reserved.CPU), int64(totalAfter.CPU))),
-		fromTo(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)),
+		beforeAfter(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)),
 			full(int64(after.Reserved.Memory), int64(totalAfter.Memory))))
 	for _, n := range v.Notes {
 		s.Printf("%s", wording.ShortTasks(wording.OneLine(n)))
@@ -199,7 +199,7 @@ func (s *simulation) printSum(v *api.Simulation) (bool, error) {
 	return true, nil
 }
 
-// portsText shows ports by their names.
+// portsText lists ports by name.
 func portsText(ports map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
@@ -208,7 +208,7 @@ func portsText(ports map[string]int) string {
 	return strings.Join(parts, " ")
 }
 
-// devicesText shows devices by their ids, with the share of those that are not held whole.
+// devicesText lists device ids, with the share of partly held devices.
 func devicesText(devices []cluster.DeviceUse) string {
 	var parts []string
 	for _, d := range devices {

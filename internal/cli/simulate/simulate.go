@@ -26,19 +26,19 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// simulation is a command on its way.
+// simulation holds the flags and the state of one run of the command.
 type simulation struct {
 	*session.Session
-	ask api.SimulateRequest
-	// objects are those of each change that runs a manifest, for the places of what is wrong with them.
+	request api.SimulateRequest
+	// objects are the manifests of each change, for the places of faults.
 	objects  map[int][]manifest.Object
 	snapshot string
 	show     []string
-	trace    *whatif.Replay // nil for none
-	wrong    session.Faults // with the flags
+	trace    *whatif.Replay // nil without a trace
+	faults   session.Faults // faults of the flags
 }
 
-// noSnapshot is said instead of a snapshot's file to begin with a domain that holds nothing.
+// noSnapshot is the value of --snapshot for an empty domain.
 const noSnapshot = "none"
 
 // NewSimulateCommand returns the command `berth simulate`.
@@ -66,7 +66,7 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	f := cmd.Flags()
-	for _, c := range s.changes() {
+	for _, c := range s.changeFlags() {
 		f.Var(c, c.name, c.usage)
 	}
 	f.Var(s.traceFlag(), "trace",
@@ -74,18 +74,18 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 	f.StringVar(&s.snapshot, "snapshot", "",
 		"ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
-	session.CompleteFlag(cmd, "show",
+	session.RegisterCompletion(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"remove-node", "drain-node", "cordon-node"} {
-		session.CompleteFlag(cmd, name, sess.CompleteNames(wording.KindNode))
+		session.RegisterCompletion(cmd, name, sess.CompleteNames(wording.KindNode))
 	}
 	return cmd
 }
 
-// run finds out and prints.
+// run simulates the changes and prints the result.
 func (s *simulation) run(cmd *cobra.Command) error {
-	list := s.wrong
-	if len(s.ask.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
+	list := s.faults
+	if len(s.request.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
 		list.Add("nothing is to change: want --add-nodes, --remove-node, --run, --trace or another change")
 	}
 	for _, part := range s.show {
@@ -96,12 +96,12 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
-	sim, err := s.find(cmd.Context())
+	sim, err := s.simulate(cmd.Context())
 	if err != nil {
-		return s.placed(err)
+		return s.locateFaults(err)
 	}
 	if s.trace != nil && !cmd.Flags().Changed("show") {
-		s.show = []string{"summary"} // where thousands of tasks stand says little
+		s.show = []string{"summary"} // a list of thousands of tasks is no help
 	}
 	if err := s.print(sim); err != nil {
 		return err
@@ -112,31 +112,32 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// find asks a server, or looks into a snapshot.
-func (s *simulation) find(ctx context.Context) (*whatif.Traced, error) {
+// simulate asks a server, or computes the result from a snapshot.
+func (s *simulation) simulate(ctx context.Context) (*whatif.Traced, error) {
 	if s.snapshot == "" && s.trace == nil {
 		c, err := s.Connect()
 		if err != nil {
 			return nil, err
 		}
-		v, err := c.Simulate(ctx, s.ask)
+		v, err := c.Simulate(ctx, s.request)
 		return &whatif.Traced{Simulation: &v}, err
 	}
-	branch, now, err := s.branch(ctx)
+	branch, now, err := s.openBranch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := whatif.Config{Branch: branch, Now: now}
 	if s.trace != nil {
-		s.trace.Progress = s.progress()
-		return whatif.RunTrace(ctx, c, s.ask, *s.trace)
+		s.trace.Progress = s.replayProgress()
+		return whatif.RunTrace(ctx, c, s.request, *s.trace)
 	}
-	v, err := whatif.Run(ctx, c, s.ask)
+	v, err := whatif.Run(ctx, c, s.request)
 	return &whatif.Traced{Simulation: v}, err
 }
 
-// branch returns the store of a snapshot, and the time of its newest record. Without a file it is that of the server.
-func (s *simulation) branch(ctx context.Context) (*store.Branch, time.Time, error) {
+// openBranch returns a branch of the store in the snapshot, and the time of its newest record. Without a file it
+// downloads the server's snapshot.
+func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, error) {
 	var records []store.Record
 	info := etcd.SnapshotInfo{Revision: 1}
 	var err error
@@ -167,7 +168,7 @@ func (s *simulation) branch(ctx context.Context) (*store.Branch, time.Time, erro
 	return branch, info.Taken, nil
 }
 
-// download reads a snapshot from the server. Nothing of it stays.
+// download reads a snapshot from the server into memory.
 func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.SnapshotInfo, error) {
 	c, err := s.Connect()
 	if err != nil {
@@ -177,19 +178,19 @@ func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.Snapsho
 	sent := make(chan error, 1)
 	go func() {
 		_, err := c.Snapshot(ctx, to)
-		_ = to.CloseWithError(err) // it never fails
+		_ = to.CloseWithError(err) // CloseWithError always returns nil
 		sent <- err
 	}()
 	records, info, err := etcd.ReadSnapshot(from)
-	_ = from.CloseWithError(err) // the same
+	_ = from.CloseWithError(err) // CloseWithError always returns nil
 	if refused := <-sent; refused != nil && !errors.Is(refused, io.ErrClosedPipe) {
 		return nil, info, refused
 	}
 	return records, info, err
 }
 
-// placed says where in the files what was refused stands, and names changes as the command line does.
-func (s *simulation) placed(err error) error {
+// locateFaults adds the places in files to refused changes, and names changes by their flags.
+func (s *simulation) locateFaults(err error) error {
 	var all []cluster.Fault
 	refused, online := errors.AsType[*client.Error](err)
 	offline, wrong := errors.AsType[cluster.Faults](err)
@@ -203,22 +204,22 @@ func (s *simulation) placed(err error) error {
 	}
 	var lines []string
 	for _, f := range all {
-		lines = append(lines, s.fault(f))
+		lines = append(lines, s.faultText(f))
 	}
 	return fmt.Errorf("%s in the changes\n%s", wording.Count(len(lines), "fault"), strings.Join(lines, "\n"))
 }
 
-// fault says what is wrong with a change.
-func (s *simulation) fault(f cluster.Fault) string {
+// faultText describes a fault of a change.
+func (s *simulation) faultText(f cluster.Fault) string {
 	var i, k int
 	if n, _ := fmt.Sscanf(f.Path, "changes[%d].run[%d]", &i, &k); n == 2 && k < len(s.objects[i]) {
 		path := strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d].run[%d]", i, k))
 		path = strings.TrimPrefix(strings.TrimPrefix(path, "."), "spec.")
-		return apply.Places(s.objects[i],
+		return apply.LocateFaults(s.objects[i],
 			[]cluster.Fault{{Path: fmt.Sprintf("objects[%d].%s", k, path), Message: f.Message}}).Error()
 	}
-	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.ask.Changes) {
-		what := whatif.Describe(&s.ask.Changes[i])
+	if n, _ := fmt.Sscanf(f.Path, "changes[%d]", &i); n == 1 && i < len(s.request.Changes) {
+		what := whatif.Describe(&s.request.Changes[i])
 		path := strings.TrimPrefix(strings.TrimPrefix(f.Path, fmt.Sprintf("changes[%d]", i)), ".")
 		if path != "" {
 			what += ": " + path
@@ -228,8 +229,8 @@ func (s *simulation) fault(f cluster.Fault) string {
 	return f.String()
 }
 
-// specs encodes the objects of manifests for the API.
-func specs(objects []manifest.Object) ([]api.Object, error) {
+// encodeObjects encodes manifest objects for the API.
+func encodeObjects(objects []manifest.Object) ([]api.Object, error) {
 	var out []api.Object
 	for _, o := range objects {
 		spec, err := json.Marshal(o.Value)

@@ -18,21 +18,21 @@ import (
 
 // traceFlag returns the flag that names a trace.
 func (s *simulation) traceFlag() *changeFlag {
-	return &changeFlag{name: "trace", kind: "TRACE", wrong: &s.wrong, read: func(text string) error {
+	return &changeFlag{name: "trace", kind: "TRACE", faults: &s.faults, parse: func(text string) error {
 		if s.trace != nil {
 			return errors.New("one trace is replayed at a time")
 		}
 		t, err := readTrace(text)
 		s.trace = t
 		if s.trace == nil {
-			s.trace = &whatif.Replay{} // it was given
+			s.trace = &whatif.Replay{} // marks that the flag was given
 		}
 		if all, ok := errors.AsType[*traces.Faults](err); ok {
 			for _, f := range all.List {
-				s.wrong.Add("%s", f)
+				s.faults.Add("%s", f)
 			}
 			if all.More > 0 {
-				s.wrong.Add("and %s more in the files of the trace", wording.Count(all.More, "fault"))
+				s.faults.Add("and %s more in the files of the trace", wording.Count(all.More, "fault"))
 			}
 			return nil
 		}
@@ -40,7 +40,7 @@ func (s *simulation) traceFlag() *changeFlag {
 	}}
 }
 
-// traceOptions are what stands behind the file of a trace.
+// traceOptions are the options after the file of a trace.
 type traceOptions struct {
 	nodes    string
 	fill     bool
@@ -51,7 +51,7 @@ type traceOptions struct {
 	time     time.Duration
 }
 
-// readTrace reads "swf:FILE" and "openb:FILE,nodes=FILE,fill", and what is in the files.
+// readTrace parses "swf:FILE" and "openb:FILE,nodes=FILE,fill" and reads the files.
 func readTrace(text string) (*whatif.Replay, error) {
 	format, rest, _ := strings.Cut(text, ":")
 	file, options, more := strings.Cut(rest, ",")
@@ -62,7 +62,7 @@ func readTrace(text string) (*whatif.Replay, error) {
 	var wrong []error
 	if more {
 		for part := range strings.SplitSeq(options, ",") {
-			if err := o.read(format, part); err != nil {
+			if err := o.parse(format, part); err != nil {
 				wrong = append(wrong, err)
 			}
 		}
@@ -90,8 +90,8 @@ func readTrace(text string) (*whatif.Replay, error) {
 	}, nil
 }
 
-// read takes one option.
-func (o *traceOptions) read(format, part string) (err error) {
+// parse parses one option.
+func (o *traceOptions) parse(format, part string) (err error) {
 	key, value, _ := strings.Cut(part, "=")
 	switch {
 	case key == "nodes" && value != "" && format == "openb":
@@ -150,15 +150,15 @@ func (o *traceOptions) open(format, file string) (*traces.Trace, error) {
 	return traces.ReadOpenB(in, nodes)
 }
 
-// retellReplay is how often it is told how far a replay is.
-const retellReplay = 5 * time.Second
+// replayProgressInterval is the interval between progress messages of a replay.
+const replayProgressInterval = 5 * time.Second
 
-// progress tells on standard error how far a replay is.
-func (s *simulation) progress() func(whatif.Progress) {
+// replayProgress prints the progress of a replay on standard error.
+func (s *simulation) replayProgress() func(whatif.Progress) {
 	last := s.Now()
 	return func(p whatif.Progress) {
 		now := s.Now()
-		if now.Sub(last) < retellReplay {
+		if now.Sub(last) < replayProgressInterval {
 			return
 		}
 		last = now
@@ -171,8 +171,8 @@ func (s *simulation) progress() func(whatif.Progress) {
 	}
 }
 
-// printReplayed prints what became of a trace.
-func (s *simulation) printReplayed(v *whatif.Replayed) (bool, error) {
+// printReplay prints the result of a replay.
+func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	if v == nil {
 		return false, nil
 	}
@@ -202,12 +202,12 @@ func (s *simulation) printReplayed(v *whatif.Replayed) (bool, error) {
 	if err := s.PrintTable(t); err != nil {
 		return true, err
 	}
-	s.printRest(v)
+	s.printReplayNotes(v)
 	return true, nil
 }
 
-// printRest prints when most tasks of a trace waited, and what of it was not replayed.
-func (s *simulation) printRest(v *whatif.Replayed) {
+// printReplayNotes prints when the most tasks waited, and which part of the trace was not replayed.
+func (s *simulation) printReplayNotes(v *whatif.Replayed) {
 	if b := v.Busiest; b != nil {
 		waits := "wait"
 		if b.Tasks == 1 {

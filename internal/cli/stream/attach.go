@@ -55,13 +55,12 @@ A container's program has no standard input, so nothing that is typed goes to it
 }
 
 func attach(ctx context.Context, sess *session.Session, task string, o client.AttachOptions) (int, error) {
-	return withTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
+	return runInTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
 		return c.Attach(ctx, id, o)
 	})
 }
 
-// passSignals has signals to this program go to the container's instead of ending this one, but for QUIT, which ends
-// the returned context.
+// passSignals forwards signals of this program to the container. QUIT cancels the returned context instead.
 func passSignals(ctx context.Context, o *client.AttachOptions) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	names := map[os.Signal]string{

@@ -19,7 +19,7 @@ func NewCheckCommand(sess *session.Session) *cobra.Command {
 		Long: `Say to a check of type ttl that its task is well (pass), works with trouble (warn), or is not well (fail). The word stands
 for the check's ttl; unless another comes in that time, the check fails. What follows is the check's meaning: a task that fails a
 readiness check is failing, one that fails a liveness check is restarted in place.`,
-		RunE: sess.Group,
+		RunE: sess.RunGroup,
 	}
 	for _, w := range []struct {
 		word  cluster.TTLUpdate
@@ -29,12 +29,12 @@ readiness check is failing, one that fails a liveness check is restarted in plac
 		{cluster.TTLWarn, "Say that a task works, with trouble"},
 		{cluster.TTLFail, "Say that a task is not well"},
 	} {
-		cmd.AddCommand(newWordCommand(sess, w.word, w.short))
+		cmd.AddCommand(newUpdateCommand(sess, w.word, w.short))
 	}
 	return cmd
 }
 
-func newWordCommand(sess *session.Session, word cluster.TTLUpdate, short string) *cobra.Command {
+func newUpdateCommand(sess *session.Session, word cluster.TTLUpdate, short string) *cobra.Command {
 	var message string
 	var attempt int
 	cmd := &cobra.Command{
@@ -45,7 +45,7 @@ func newWordCommand(sess *session.Session, word cluster.TTLUpdate, short string)
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			said := api.CheckWord{Word: word, Message: message}
-			return sayCheck(cmd.Context(), sess, args[0], attempt, args[1], said)
+			return sendUpdate(cmd.Context(), sess, args[0], attempt, args[1], said)
 		},
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, in one `line`; it is shown where the word is not pass")
@@ -54,8 +54,8 @@ func newWordCommand(sess *session.Session, word cluster.TTLUpdate, short string)
 	return cmd
 }
 
-// sayCheck says a word to a check of a task. It prints nothing: programs say it every few seconds.
-func sayCheck(ctx context.Context, sess *session.Session, task string, attempt int, check string,
+// sendUpdate sends an update to a check of a task. It prints nothing, because programs send updates every few seconds.
+func sendUpdate(ctx context.Context, sess *session.Session, task string, attempt int, check string,
 	word api.CheckWord,
 ) error {
 	c, err := sess.Connect()

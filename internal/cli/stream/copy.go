@@ -32,8 +32,8 @@ A link that points out of what is copied is refused: -L copies what links point 
 a colon is written with a slash before it, as in ./a:b.`,
 		Args: session.Arguments(2, 2, "a source and a target, one of them in a task, such as web.1.0:/etc/hosts ."),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, fromTask := inTask(args[0])
-			to, toTask := inTask(args[1])
+			from, fromTask := splitTaskPath(args[0])
+			to, toTask := splitTaskPath(args[1])
 			if (fromTask == "") == (toTask == "") {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
@@ -76,8 +76,8 @@ a colon is written with a slash before it, as in ./a:b.`,
 	return cmd
 }
 
-// inTask cuts a task from the path in it; a path of this machine has none.
-func inTask(text string) (path, task string) {
+// splitTaskPath splits TASK:PATH. A path of this machine has no task.
+func splitTaskPath(text string) (path, task string) {
 	task, path, found := strings.Cut(text, ":")
 	if !found || task == "" || strings.ContainsAny(task, "/") || strings.HasPrefix(task, ".") {
 		return text, ""
@@ -85,7 +85,7 @@ func inTask(text string) (path, task string) {
 	return path, task
 }
 
-// copyFrom copies from a container to this machine.
+// copyFrom copies files from a container to this machine.
 func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, to string) (client.Copied,
 	error,
 ) {
@@ -105,11 +105,11 @@ func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client
 	}()
 	done, err := archive.Unpack(r, root, dest)
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // to the last word of the node
+		_, err = io.Copy(io.Discard, r) // the node's errors come at the end of the stream
 	}
 	_ = r.CloseWithError(err)
 	if err != nil {
-		cancel() // its own error would only tell that nobody reads any more
+		cancel() // without it the sender would report that nobody reads
 	}
 	if broken := <-sent; err == nil {
 		err = broken
@@ -117,14 +117,14 @@ func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client
 	return client.Copied(done), err
 }
 
-// openTarget opens the folder that a target is, or that it stands in or will stand in, and returns its path there.
+// openTarget opens the folder of the target, and returns the target's path in it. The target may be missing.
 func openTarget(to string) (root *os.Root, dest string, err error) {
 	info, err := os.Stat(to)
 	if err == nil && info.IsDir() {
 		root, err = os.OpenRoot(to)
 		return root, "/", err
 	}
-	if err == nil { // a link to a file is written through, as cp does
+	if err == nil { // a link to a file is followed, like cp does
 		if to, err = filepath.EvalSymlinks(strings.TrimRight(to, "/")); err != nil {
 			return nil, "", err
 		}
@@ -141,7 +141,7 @@ func openTarget(to string) (root *os.Root, dest string, err error) {
 	return root, dest, err
 }
 
-// copyTo copies from this machine to a container.
+// copyTo copies files from this machine to a container.
 func copyTo(ctx context.Context, c *client.Client, id cluster.TaskID, o client.CopyOptions, from string) (client.Copied,
 	error,
 ) {
@@ -154,7 +154,7 @@ func copyTo(ctx context.Context, c *client.Client, id cluster.TaskID, o client.C
 		return client.Copied{}, err
 	}
 	dir, path := filepath.Dir(whole), "/"+filepath.Base(whole)
-	if o.Follow || info.Mode()&os.ModeSymlink != 0 { // which may lead anywhere
+	if o.Follow || info.Mode()&os.ModeSymlink != 0 { // a link may lead to any folder
 		dir, path = "/", whole
 	}
 	if strings.HasSuffix(from, "/.") || from == "." {

@@ -1,2 +1,3 @@
-// Package stream has the commands that talk with running tasks: logs, exec, attach, cp, port-forward and check.
+// Package stream implements the commands that exchange data with running tasks: logs, exec, attach, cp, port-forward
+// and check.
 package stream

@@ -29,18 +29,18 @@ command. What follows TASK belongs to the command, flags too; a -- may stand bet
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.ExecOptions{
-				Container: container, Command: commandOf(args), Stdout: sess.Stdout,
+				Container: container, Command: withoutDashes(args), Stdout: sess.Stdout,
 				Stderr: sess.Stderr,
 			}
 			if input {
 				o.Stdin = sess.Stdin
 			}
 			if terminal {
-				restore, err := onTerminal(cmd.Context(), sess, &o)
+				restore, err := openTerminal(cmd.Context(), sess, &o)
 				if err != nil {
 					return &session.ExitError{Code: session.ExitExec, Err: err}
 				}
-				defer restore() // before the error is printed
+				defer restore() // the terminal is restored before the error is printed
 			}
 			code, err := exec(cmd.Context(), sess, args[0], o)
 			if errors.Is(err, context.Canceled) {
@@ -55,15 +55,15 @@ command. What follows TASK belongs to the command, flags too; a -- may stand bet
 	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the task's first essential one")
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
 	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal, which is this one")
-	cmd.Flags().SetInterspersed(false) // what follows the task is not ours to read
+	cmd.Flags().SetInterspersed(false) // flags after the task belong to the command
 	return cmd
 }
 
-// execArguments demands a task and a command.
+// execArguments returns an error unless there are a task and a command.
 func execArguments(cmd *cobra.Command, args []string) error {
 	command := args
 	if len(args) > 0 {
-		command = commandOf(args)
+		command = withoutDashes(args)
 	}
 	switch {
 	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
@@ -77,23 +77,23 @@ func execArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// commandOf returns what stands after the task, without the "--" that may begin it.
-func commandOf(args []string) []string {
+// withoutDashes returns the arguments without a leading "--".
+func withoutDashes(args []string) []string {
 	if len(args) > 1 && args[1] == "--" {
 		return args[2:]
 	}
 	return args[1:]
 }
 
-// exec runs a command in a task and returns its exit code, or exitExec with an error.
+// exec runs a command in a task and returns its exit code, or ExitExec with an error.
 func exec(ctx context.Context, sess *session.Session, task string, o client.ExecOptions) (int, error) {
-	return withTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
+	return runInTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
 		return c.Exec(ctx, id, o)
 	})
 }
 
-// withTask reaches into a task and returns the exit code of what it did there, or exitExec with an error.
-func withTask(ctx context.Context, sess *session.Session, task string,
+// runInTask calls run for a container of a task and returns its exit code, or ExitExec with an error.
+func runInTask(ctx context.Context, sess *session.Session, task string,
 	do func(*client.Client, cluster.TaskID) (int, error)) (int,
 	error,
 ) {

@@ -23,8 +23,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// lookForTasks is how often following an owner's logs looks for new tasks, at most.
-const lookForTasks = time.Second
+// taskListInterval is the minimum interval between two lists of the owner's tasks.
+const taskListInterval = time.Second
 
 // NewLogsCommand returns the command `berth logs`.
 func NewLogsCommand(sess *session.Session) *cobra.Command {
@@ -42,21 +42,21 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := &logPrinter{app: sess, stamps: stamps}
+			p := &logPrinter{sess: sess, withTime: stamps}
 			if !strings.Contains(args[0], "/") {
-				return taskLogs(cmd.Context(), sess, c, p, args[0], o)
+				return printTaskLogs(cmd.Context(), sess, c, p, args[0], o)
 			}
 			n, err := session.ParseName(cmd, args[0], wording.KindTask, wording.KindService, wording.KindJob)
 			if err != nil {
 				return err
 			}
 			if n.Kind == wording.KindTask {
-				return taskLogs(cmd.Context(), sess, c, p, n.Name, o)
+				return printTaskLogs(cmd.Context(), sess, c, p, n.Name, o)
 			}
 			if n, err = n.Resolve(cmd.Context(), c); err != nil {
 				return err
 			}
-			return ownerLogs(cmd.Context(), sess, c, p, n, o)
+			return printOwnerLogs(cmd.Context(), sess, c, p, n, o)
 		},
 	}
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with new lines until interrupted")
@@ -68,24 +68,24 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// taskLogs prints one task's output.
-func taskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, text string,
+// printTaskLogs prints the output of one task.
+func printTaskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, text string,
 	o client.LogOptions,
 ) error {
 	t, err := session.FindTask(ctx, c, text)
 	if err != nil {
 		return err
 	}
-	if err := hasContainer(ctx, c, t, o.Container); err != nil {
+	if err := checkContainer(ctx, c, t, o.Container); err != nil {
 		return err
 	}
 	if t.State == cluster.StatePending && !o.Follow {
-		return p.kept(ctx, c, t)
+		return p.printKeptOutput(ctx, c, t)
 	}
 	none := true
-	for line, err := range lines(ctx, sess, c, t.ID, o) {
+	for line, err := range streamLines(ctx, sess, c, t.ID, o) {
 		if err != nil {
-			return fetch.EndOfStream(err)
+			return fetch.IgnoreCanceled(err)
 		}
 		none = false
 		if err := p.print(t.ID, line); err != nil {
@@ -93,14 +93,13 @@ func taskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *l
 		}
 	}
 	if none {
-		return p.kept(ctx, c, t)
+		return p.printKeptOutput(ctx, c, t)
 	}
 	return nil
 }
 
-// hasContainer demands that a task has the container that its output is asked of. Where its definition is not to be
-// had, nothing is said.
-func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
+// checkContainer returns an error if the task has no such container. If its definition cannot be read it returns nil.
+func checkContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
 	if container == "" {
 		return nil
 	}
@@ -115,35 +114,35 @@ func hasContainer(ctx context.Context, c *client.Client, t api.TaskView, contain
 	if len(known) == 0 || slices.Contains(known, container) {
 		return nil
 	}
-	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID), session.Unknown("container", container, known))
+	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID), session.UnknownError("container", container, known))
 }
 
-// lines streams a task's output. One that is followed goes on across restarts of the server and of the node's agent.
-func lines(ctx context.Context, sess *session.Session, c *client.Client, id cluster.TaskID,
+// streamLines streams the output of a task. With follow it reconnects after a restart of the server or of the agent.
+func streamLines(ctx context.Context, sess *session.Session, c *client.Client, id cluster.TaskID,
 	o client.LogOptions,
 ) iter.Seq2[api.LogLine, error] {
 	if !o.Follow {
 		return c.Logs(ctx, id, o)
 	}
-	told := false
+	reported := false
 	return c.FollowLogs(ctx, id, o, func(err error) {
-		if !told && err != nil {
+		if !reported && err != nil {
 			sess.Messagef("berth: %s: %s; trying again", wording.ShortTask(id), session.ErrorText(err))
 		}
-		told = err != nil
+		reported = err != nil
 	})
 }
 
-// ownerLogs prints the output of all tasks of a service or job.
-func ownerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
+// printOwnerLogs prints the output of all tasks of a service or job.
+func printOwnerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
 	o client.LogOptions,
 ) error {
-	tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == wording.KindJob)
+	tasks, err := fetch.ListTasks(ctx, c, n, n.Kind == wording.KindJob)
 	if err != nil {
 		return err
 	}
-	tasks = session.Newest(tasks)
-	p.prefix = true
+	tasks = session.KeepNewest(tasks)
+	p.withTask = true
 	if o.Follow {
 		return followLogs(ctx, sess, c, p, n, o)
 	}
@@ -151,34 +150,34 @@ func ownerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *
 		sess.Messagef("%s has no tasks.", n)
 		return nil
 	}
-	if err := hasContainer(ctx, c, tasks[0], o.Container); err != nil {
+	if err := checkContainer(ctx, c, tasks[0], o.Container); err != nil {
 		return err
 	}
 	var failed []error
-	for some := range slices.Chunk(tasks, mostSources) {
+	for some := range slices.Chunk(tasks, maxMergedLogs) {
 		failed = append(failed, mergeLogs(ctx, c, p, some, o))
 	}
 	return errors.Join(failed...)
 }
 
-// mostSources is how many logs are read at a time; those of more tasks stand after one another.
-const mostSources = 64
+// maxMergedLogs is how many logs are merged by time. More logs are printed one after the other.
+const maxMergedLogs = 64
 
-// source is the log of a task, read line by line.
-type source struct {
+// logSource is the log of a task, read line by line.
+type logSource struct {
 	task api.TaskView
 	next func() (api.LogLine, error, bool)
 	line api.LogLine
 }
 
-// mergeLogs prints the lines of several tasks in the order of their times, holding one line of each.
+// mergeLogs prints the lines of several tasks by time. It holds one line of each task.
 func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView,
 	o client.LogOptions,
 ) error {
 	var failed []error
-	var open []*source
-	// advance reads a source's next line and reports whether there is one.
-	advance := func(s *source) bool {
+	var open []*logSource
+	// advance reads the next line of a source, and reports whether there is one.
+	advance := func(s *logSource) bool {
 		line, err, more := s.next()
 		if more && err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", wording.ShortTask(s.task.ID), err))
@@ -189,33 +188,33 @@ func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api
 	}
 	for _, t := range tasks {
 		if t.State == cluster.StatePending {
-			failed = append(failed, p.kept(ctx, c, t))
+			failed = append(failed, p.printKeptOutput(ctx, c, t))
 			continue
 		}
 		next, stop := iter.Pull2(c.Logs(ctx, t.ID, o))
 		defer stop()
-		s := &source{task: t, next: next}
+		s := &logSource{task: t, next: next}
 		before := len(failed)
 		if advance(s) {
 			open = append(open, s)
 		} else if len(failed) == before {
-			failed = append(failed, p.kept(ctx, c, t))
+			failed = append(failed, p.printKeptOutput(ctx, c, t))
 		}
 	}
 	for len(open) > 0 {
-		s := slices.MinFunc(open, func(x, y *source) int { return x.line.Time.Compare(y.line.Time) })
+		s := slices.MinFunc(open, func(x, y *logSource) int { return x.line.Time.Compare(y.line.Time) })
 		if err := p.print(s.task.ID, s.line); err != nil {
 			return err
 		}
 		if !advance(s) {
-			open = slices.DeleteFunc(open, func(x *source) bool { return x == s })
+			open = slices.DeleteFunc(open, func(x *logSource) bool { return x == s })
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// followLogs prints the output of an owner's tasks as it comes, of tasks that begin later too. It ends
-// with ctx, or when a job is done and all of its output is printed.
+// followLogs prints the output of an owner's tasks as it comes, including tasks that start later. It ends with ctx, or
+// when a job is done and all its output is printed.
 func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
 	o client.LogOptions,
 ) error {
@@ -225,12 +224,13 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 	defer cancel()
 	seen := map[string]bool{}
 	for {
-		done := n.Kind == wording.KindJob && jobDone(ctx, c, n) // asked first, so that no task is missed
-		tasks, err := fetch.TasksOf(ctx, c, n, n.Kind == wording.KindJob)
+		// read before the list of tasks, so that no task is missed
+		done := n.Kind == wording.KindJob && isJobDone(ctx, c, n)
+		tasks, err := fetch.ListTasks(ctx, c, n, n.Kind == wording.KindJob)
 		if err != nil {
-			return fetch.EndOfStream(err)
+			return fetch.IgnoreCanceled(err)
 		}
-		for _, t := range session.Newest(tasks) {
+		for _, t := range session.KeepNewest(tasks) {
 			if t.Node == "" || seen[t.UUID] {
 				continue
 			}
@@ -242,20 +242,21 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 			running.Wait()
 			return nil
 		}
-		o.Tail = -1 // a task that begins later is shown from its beginning
+		o.Tail = -1 // a new task is shown from its beginning
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(lookForTasks):
+		case <-time.After(taskListInterval):
 		}
 	}
 }
 
-// followTask prints one task's output until it or ctx ends; what is wrong with one hides no other.
+// followTask prints the output of one task until the task or ctx ends. An error is printed and does not stop other
+// tasks.
 func followTask(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, id cluster.TaskID,
 	o client.LogOptions,
 ) {
-	for line, err := range lines(ctx, sess, c, id, o) {
+	for line, err := range streamLines(ctx, sess, c, id, o) {
 		if err == nil {
 			err = p.print(id, line)
 		}
@@ -268,49 +269,49 @@ func followTask(ctx context.Context, sess *session.Session, c *client.Client, p 
 	}
 }
 
-func jobDone(ctx context.Context, c *client.Client, n session.Name) bool {
+func isJobDone(ctx context.Context, c *client.Client, n session.Name) bool {
 	v, err := c.Job(ctx, n.Cluster, n.Name)
 	return err == nil && v.Status.Done()
 }
 
-// logPrinter prints lines of several tasks, each whole. It is safe for concurrent use.
+// logPrinter prints lines of several tasks without mixing them. It is safe for concurrent use.
 type logPrinter struct {
-	app            *session.Session
-	stamps, prefix bool
+	sess               *session.Session
+	withTime, withTask bool
 
 	mu sync.Mutex
 }
 
-// kept prints what the server itself has of the output of a task whose node has none any more: the end of
-// that of its newest attempt that failed.
-func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView) error {
+// printKeptOutput prints the output that the server keeps if the node has none: the last lines of the newest failed
+// attempt.
+func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t api.TaskView) error {
 	if !t.State.Terminal() && t.State != cluster.StatePending {
 		if taskview.NeverRan(t) {
-			p.notBegun(t, "it is "+string(t.State))
+			p.explainNoOutput(t, "it is "+string(t.State))
 		}
 		return nil
 	}
-	attempts, err := fetch.AttemptsOf(ctx, c, t)
+	attempts, err := fetch.ListAttempts(ctx, c, t)
 	if err != nil {
 		return err
 	}
 	i := slices.IndexFunc(attempts, func(v api.TaskView) bool { return v.LogTail != "" })
 	ran := slices.ContainsFunc(attempts, func(v api.TaskView) bool { return !taskview.NeverRan(v) })
 	if i < 0 && t.State == cluster.StatePending && !ran {
-		p.notBegun(t, "it waits to be placed")
+		p.explainNoOutput(t, "it waits to be placed")
 		return nil
 	}
 	if i < 0 && !ran {
-		p.app.Messagef("berth: %s never ran, so it has no output: %s", wording.ShortTask(t.ID),
+		p.sess.Messagef("berth: %s never ran, so it has no output: %s", wording.ShortTask(t.ID),
 			cmp.Or(wording.OneLine(taskview.Reason(t)), string(t.State)))
-		p.app.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
+		p.sess.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 		return nil
 	}
 	if i < 0 {
-		p.app.Messagef("berth: no output of %s is kept", wording.ShortTask(t.ID))
+		p.sess.Messagef("berth: no output of %s is kept", wording.ShortTask(t.ID))
 		return nil
 	}
-	p.app.Messagef("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt,
+	p.sess.Messagef("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt,
 		wording.ShortTask(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
 		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
@@ -320,30 +321,30 @@ func (p *logPrinter) kept(ctx context.Context, c *client.Client, t api.TaskView)
 	return nil
 }
 
-// notBegun tells why there is no output of a task yet.
-func (p *logPrinter) notBegun(t api.TaskView, usual string) {
-	p.app.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
+// explainNoOutput tells why a task has no output yet.
+func (p *logPrinter) explainNoOutput(t api.TaskView, usual string) {
+	p.sess.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
 		cmp.Or(wording.OneLine(taskview.Reason(t)), usual))
-	p.app.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
+	p.sess.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 }
 
 func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.app.WantsData() {
+	if p.sess.WantsData() {
 		line.Task = task
-		return p.app.PrintItem(line)
+		return p.sess.PrintItem(line)
 	}
 	if line.Lost > 0 {
-		p.app.Messagef("berth: %s of %s left out: too slow to read", wording.Count(line.Lost, "line"),
+		p.sess.Messagef("berth: %s of %s left out: too slow to read", wording.Count(line.Lost, "line"),
 			wording.ShortTask(task))
 		return nil
 	}
 	var b strings.Builder
-	if p.stamps {
+	if p.withTime {
 		b.WriteString(line.Time.UTC().Format("2006-01-02T15:04:05.000Z "))
 	}
-	if p.prefix {
+	if p.withTask {
 		who := wording.ShortTask(task)
 		if line.Container != "" {
 			who += "/" + line.Container
@@ -351,6 +352,6 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		b.WriteString(who + " | ")
 	}
 	b.WriteString(strings.TrimRight(line.Text, "\r\n") + "\n")
-	_, err := io.WriteString(p.app.Stdout, b.String())
+	_, err := io.WriteString(p.sess.Stdout, b.String())
 	return err
 }

@@ -25,16 +25,15 @@ import (
 )
 
 const (
-	// mostForwarded bounds the connections that are open at a time, of all ports of a command; further ones wait to be
-	// taken.
-	mostForwarded = 64
-	// lookAtForwarded is how often it is looked whether what is forwarded to is still there.
-	lookAtForwarded = 3 * time.Second
+	// maxForwarded bounds the open connections of all ports. Further connections wait to be accepted.
+	maxForwarded = 64
+	// targetCheckInterval is the interval between checks that the task or service still exists.
+	targetCheckInterval = 3 * time.Second
 )
 
 // NewPortForwardCommand returns the command `berth port-forward`.
 func NewPortForwardCommand(sess *session.Session) *cobra.Command {
-	f := &forwarding{app: sess}
+	f := &forwarding{sess: sess}
 	cmd := &cobra.Command{
 		Use:   "port-forward [-c CONTAINER] [--address ADDRESS] TASK|SERVICE [LOCAL:]PORT...",
 		Short: "Carry connections on this machine to ports of a task or service",
@@ -53,7 +52,7 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 				return err
 			}
 			f.client = c
-			if err := f.find(cmd, args[0]); err != nil {
+			if err := f.findTarget(cmd, args[0]); err != nil {
 				return err
 			}
 			return f.run(cmd, args[1:])
@@ -65,18 +64,18 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 	return cmd
 }
 
-// forwarding is one berth port-forward.
+// forwarding is one run of `berth port-forward`.
 type forwarding struct {
-	app                *session.Session
+	sess               *session.Session
 	client             *client.Client
 	container, address string
-	task               cluster.TaskID // or
+	task               cluster.TaskID // if set, service is not
 	service            session.Name
 
-	mu    sync.Mutex
-	turn  int    // of the service's tasks
-	last  string // the trouble that was told last
-	slots chan struct{}
+	mu        sync.Mutex
+	nextTask  int    // index for the next connection among the service's tasks
+	lastFault string // the last printed fault
+	slots     chan struct{}
 }
 
 func (f *forwarding) String() string {
@@ -86,8 +85,8 @@ func (f *forwarding) String() string {
 	return f.service.String()
 }
 
-// find reads the target: service/NAME, a task, or a service by its name alone.
-func (f *forwarding) find(cmd *cobra.Command, text string) error {
+// findTarget reads the target: service/NAME, a task, or the name of a service.
+func (f *forwarding) findTarget(cmd *cobra.Command, text string) error {
 	ctx := cmd.Context()
 	if strings.Contains(text, "/") {
 		n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask)
@@ -114,15 +113,15 @@ func (f *forwarding) find(cmd *cobra.Command, text string) error {
 	return err
 }
 
-// mapping is a port here and one there.
-type mapping struct {
+// portMapping maps a local port to a port of the task.
+type portMapping struct {
 	local  int
 	remote string
 }
 
-// mappings reads "PORT" and "LOCAL:PORT".
-func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[string]int) ([]mapping, error) {
-	var all []mapping
+// parseMappings parses "PORT" and "LOCAL:PORT".
+func (f *forwarding) parseMappings(cmd *cobra.Command, args []string, there map[string]int) ([]portMapping, error) {
+	var all []portMapping
 	for _, arg := range args {
 		local, remote, two := strings.Cut(arg, ":")
 		if !two {
@@ -144,11 +143,11 @@ func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[strin
 			return nil, wrong("%q is no number, and %s names no ports", remote, f)
 		case err != nil:
 			return nil, wrong("%q is neither a number nor a port of %s, which has %s", remote, f,
-				strings.Join(sorted(there), ", "))
+				strings.Join(sortedPorts(there), ", "))
 		case number < 1 || number > 65535:
 			return nil, wrong("%d is not the number of a port", number)
 		}
-		m := mapping{number, remote}
+		m := portMapping{number, remote}
 		if two {
 			if m.local, err = strconv.Atoi(cmp.Or(local, "0")); err != nil || m.local < 0 || m.local > 65535 {
 				return nil, wrong("%q is not the number of a port", local)
@@ -159,7 +158,7 @@ func (f *forwarding) mappings(cmd *cobra.Command, args []string, there map[strin
 	return all, nil
 }
 
-func sorted(ports map[string]int) []string {
+func sortedPorts(ports map[string]int) []string {
 	var all []string
 	for name := range ports { // order-free: sorted below
 		all = append(all, name)
@@ -168,21 +167,21 @@ func sorted(ports map[string]int) []string {
 	return all
 }
 
-// run listens and carries until the context or the task ends.
+// run listens on the ports and forwards connections until the context or the task ends.
 func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	t, err := f.choose(ctx)
+	t, err := f.chooseTask(ctx)
 	if err != nil {
 		return err
 	}
-	all, err := f.mappings(cmd, args, t.Ports)
+	all, err := f.parseMappings(cmd, args, t.Ports)
 	if err != nil {
 		return err
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
-	f.slots = make(chan struct{}, mostForwarded)
+	f.slots = make(chan struct{}, maxForwarded)
 	listeners := make([]net.Listener, len(all))
 	defer func() {
 		cancel(nil)
@@ -205,10 +204,10 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	for i, m := range all {
-		f.app.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
+		f.sess.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
 		work.Go(func() { f.listen(ctx, listeners[i], m.remote, &work) })
 	}
-	work.Go(func() { cancel(f.watch(ctx)) })
+	work.Go(func() { cancel(f.watchTarget(ctx)) })
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return &session.ExitError{Code: session.ExitNo, Err: err}
@@ -216,8 +215,8 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 	return ctx.Err()
 }
 
-// choose returns the task that the next connection goes to.
-func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
+// chooseTask returns the task for the next connection.
+func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	if f.task != "" {
 		t, err := f.client.Task(ctx, f.task)
 		if err == nil && t.State.Terminal() {
@@ -225,18 +224,18 @@ func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
 		}
 		return t, err
 	}
-	tasks, err := session.AllTasks(ctx, f.client,
+	tasks, err := session.ListTasks(ctx, f.client,
 		client.TaskFilter{Cluster: f.service.Cluster, Service: f.service.Name})
 	if err != nil {
 		return api.TaskView{}, err
 	}
-	tasks = slices.DeleteFunc(session.Newest(tasks), func(t api.TaskView) bool {
+	tasks = slices.DeleteFunc(session.KeepNewest(tasks), func(t api.TaskView) bool {
 		return t.State != cluster.StateRunning
 	})
 	well := slices.DeleteFunc(slices.Clone(tasks), func(t api.TaskView) bool {
 		return t.Health == cluster.HealthFailing || t.Health == cluster.HealthUnknown
 	})
-	if len(well) > 0 { // else whoever runs: somebody may want to see why it is not well
+	if len(well) > 0 { // otherwise any running task, so that a user can examine an unhealthy one
 		tasks = well
 	}
 	if len(tasks) == 0 {
@@ -244,13 +243,13 @@ func (f *forwarding) choose(ctx context.Context) (api.TaskView, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.turn++
-	return tasks[f.turn%len(tasks)], nil
+	f.nextTask++
+	return tasks[f.nextTask%len(tasks)], nil
 }
 
-// watch returns once what is forwarded to is gone for good, or ctx ends.
-func (f *forwarding) watch(ctx context.Context) error {
-	tick := time.NewTicker(lookAtForwarded)
+// watchTarget returns once the target is gone for good, or when ctx ends.
+func (f *forwarding) watchTarget(ctx context.Context) error {
+	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -261,7 +260,7 @@ func (f *forwarding) watch(ctx context.Context) error {
 		if f.task == "" {
 			if _, err := f.service.Service(ctx, f.client); err != nil && !errors.Is(err, client.ErrUnreachable) &&
 				client.StatusOf(err) == 0 && ctx.Err() == nil {
-				return err // it was deleted
+				return err // the service was deleted
 			}
 			continue
 		}
@@ -275,7 +274,7 @@ func (f *forwarding) watch(ctx context.Context) error {
 	}
 }
 
-// listen carries the connections of one port.
+// listen accepts and forwards the connections of one port.
 func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, work *sync.WaitGroup) {
 	for {
 		select {
@@ -289,32 +288,32 @@ func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, wo
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(100 * time.Millisecond) // out of files, say
+			time.Sleep(100 * time.Millisecond) // for example, too many open files
 			continue
 		}
 		work.Go(func() {
 			defer func() { <-f.slots }()
 			defer local.Close()
-			if err := f.carry(ctx, local, port); err != nil && ctx.Err() == nil {
-				f.tell(err)
+			if err := f.forward(ctx, local, port); err != nil && ctx.Err() == nil {
+				f.printFault(err)
 			}
 		})
 	}
 }
 
-// tell prints a trouble, once for each that is new.
-func (f *forwarding) tell(err error) {
+// printFault prints a fault unless it equals the last one.
+func (f *forwarding) printFault(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err.Error() != f.last {
-		f.last = err.Error()
-		f.app.Messagef("berth: a connection to %s: %v", f, err)
+	if err.Error() != f.lastFault {
+		f.lastFault = err.Error()
+		f.sess.Messagef("berth: a connection to %s: %v", f, err)
 	}
 }
 
-// carry carries one connection until both directions have ended, or either end breaks.
-func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) error {
-	t, err := f.choose(ctx)
+// forward copies one connection until both directions end, or either end breaks.
+func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) error {
+	t, err := f.chooseTask(ctx)
 	if err != nil {
 		return err
 	}
@@ -328,12 +327,12 @@ func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) err
 	go func() {
 		defer close(sent)
 		if _, err := io.Copy(struct{ io.Writer }{remote}, local); err != nil {
-			_ = remote.Close() // whoever connected is gone
+			_ = remote.Close() // the local program closed the connection
 			return
 		}
-		_ = remote.CloseWrite() // a broken connection is seen by what reads
+		_ = remote.CloseWrite() // the reading side reports a broken connection
 	}()
-	near := &localEnd{Writer: local}
+	near := &localWriter{Writer: local}
 	_, err = io.Copy(near, struct{ io.Reader }{remote})
 	if err == nil {
 		if half, ok := local.(interface{ CloseWrite() error }); ok {
@@ -342,24 +341,24 @@ func (f *forwarding) carry(ctx context.Context, local net.Conn, port string) err
 		err = remote.Wait()
 	}
 	if errors.Is(err, context.Canceled) || near.err != nil {
-		err = nil // whoever connected went away
+		err = nil // the local program closed the connection
 	}
 	if tcp, ok := local.(*net.TCPConn); ok && err != nil {
-		_ = tcp.SetLinger(0) // whoever connected sees that it broke
+		_ = tcp.SetLinger(0) // the local program sees a reset
 	}
 	_ = local.Close()
 	<-sent
 	return err
 }
 
-// localEnd tells an error of whoever connected from one of the other end.
-type localEnd struct {
+// localWriter records errors of the local connection, to tell them from errors of the remote one.
+type localWriter struct {
 	io.Writer
 	err error
 }
 
 // Write implements io.Writer.
-func (l *localEnd) Write(b []byte) (n int, err error) {
+func (l *localWriter) Write(b []byte) (n int, err error) {
 	n, err = l.Writer.Write(b)
 	l.err = err
 	return n, err

@@ -15,9 +15,9 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// onTerminal makes this terminal that of a command. Where input is sent, it passes each key on from now on and gives
-// none a meaning of its own, until restore is called.
-func onTerminal(ctx context.Context, sess *session.Session, o *client.ExecOptions) (restore func(), err error) {
+// openTerminal connects this terminal to a command. With input it puts the terminal into raw mode until restore is
+// called.
+func openTerminal(ctx context.Context, sess *session.Session, o *client.ExecOptions) (restore func(), err error) {
 	in, ok := sess.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
 		return nil, &hinted.Error{
@@ -50,7 +50,7 @@ func onTerminal(ctx context.Context, sess *session.Session, o *client.ExecOption
 			select {
 			case sig := <-changes:
 				if sig == syscall.SIGCONT && before != nil {
-					_, _ = term.MakeRaw(fd) // the shell that stopped this program made the terminal its own meanwhile
+					_, _ = term.MakeRaw(fd) // after a stop the shell had reset the terminal
 				}
 			case <-done:
 				return
@@ -58,10 +58,10 @@ func onTerminal(ctx context.Context, sess *session.Session, o *client.ExecOption
 				return
 			}
 			select {
-			case <-resized: // only the newest counts
+			case <-resized: // only the newest size counts
 			default:
 			}
-			resized <- size() // has room: nobody else writes
+			resized <- size() // never blocks: there is no other sender
 		}
 	})
 	return sync.OnceFunc(func() {
@@ -69,7 +69,7 @@ func onTerminal(ctx context.Context, sess *session.Session, o *client.ExecOption
 		close(done)
 		watch.Wait()
 		if before != nil {
-			_ = term.Restore(fd, before) // there is nothing that could be done
+			_ = term.Restore(fd, before) // an error has no remedy
 		}
 	}), nil
 }

@@ -1,2 +1,2 @@
-// Package tables makes the tables of objects that several commands print.
+// Package tables has the tables that several commands print.
 package tables

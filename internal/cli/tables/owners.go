@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// NodeState returns the state of a node in the words of tables.
+// NodeState returns the state of a node for tables.
 func NodeState(n api.NodeView) string {
 	switch {
 	case n.Gone:
@@ -23,7 +23,7 @@ func NodeState(n api.NodeView) string {
 	return string(n.State)
 }
 
-// DeviceLines tells which devices a node has, those that are alike in one line: "4 × gpu A100, 80 GiB".
+// DeviceLines lists the devices of a node, equal ones on one line: "4 × gpu A100, 80 GiB".
 func DeviceLines(devices []cluster.Device) []string {
 	var lines []string
 	counts := map[string]int{}
@@ -42,8 +42,8 @@ func DeviceLines(devices []cluster.Device) []string {
 	return lines
 }
 
-// NodesLine counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
-func NodesLine(nodes []api.NodeView) string {
+// NodesText counts nodes by state: "3 nodes: 2 ready, 1 down; 4.5 of 12 CPUs and …".
+func NodesText(nodes []api.NodeView) string {
 	if len(nodes) == 0 {
 		return "No nodes."
 	}
@@ -70,10 +70,10 @@ func NodesLine(nodes []api.NodeView) string {
 		output.CPUs(reserved.CPU), output.CPUs(total.CPU), reserved.Memory, total.Memory)
 }
 
-// ServiceTable shows services in the order given. Their mode is shown where it is not the usual one, their versions
-// while there are several.
+// ServiceTable returns the table of services in the given order. It shows the mode of daemons, and versions if there
+// are several.
 func ServiceTable(sess *session.Session, services []api.ServiceView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"SERVICE", "STATE", "HEALTHY>", "DEFINITION", "MODE", "VERSIONS", "AGE>", "+RUNNING>", "+UPDATED>", "+WAITING>",
 		"+PRIORITY>", "MESSAGE",
 	}}
@@ -86,7 +86,7 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 		if len(s.Versions) > 1 {
 			versions = HealthyByVersion(s.Versions)
 		}
-		t.Add(session.ServiceName(v).Short(), s.State,
+		t.Add(session.ServiceName(v).WithoutKind(), s.State,
 			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
 			sess.Age(v.Created),
 			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
@@ -95,9 +95,9 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 	return t
 }
 
-// JobTable shows jobs in the order given.
+// JobTable returns the table of jobs in the given order.
 func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"JOB", "STATE", "DONE>", "RUNNING>", "FAILED>", "AGE>", "+PENDING>",
 		"+CANCELLED>", "+PRIORITY>", "MESSAGE",
 	}}
@@ -105,8 +105,8 @@ func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 		s := v.Status
 		t.Add(strings.TrimPrefix(session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}.String(),
 			wording.KindJob+"/"), s.State,
-			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.CountAbove(s.Running, 0),
-			output.CountAbove(s.Failed, 0),
+			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.FormatAbove(s.Running, 0),
+			output.FormatAbove(s.Failed, 0),
 			sess.Age(v.Created),
 			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority),
 			wording.ShortTasks(wording.OneLine(s.Message)))

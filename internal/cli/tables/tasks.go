@@ -17,9 +17,11 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// VersionsOf returns the status of services of which several versions run, by owner. It is there to tell versions
-// apart, so a server that does not answer is no fault.
-func VersionsOf(ctx context.Context, c *client.Client, tasks []api.TaskView) map[cluster.OwnerRef]api.ServiceView {
+// ReadMixedVersions returns, by owner, the services that run several versions. The versions only label tasks, so errors
+// are ignored.
+func ReadMixedVersions(ctx context.Context, c *client.Client,
+	tasks []api.TaskView,
+) map[cluster.OwnerRef]api.ServiceView {
 	first := map[cluster.OwnerRef]uint64{}
 	mixed := map[cluster.OwnerRef]api.ServiceView{}
 	for _, t := range tasks {
@@ -44,7 +46,7 @@ func VersionsOf(ctx context.Context, c *client.Client, tasks []api.TaskView) map
 	return mixed
 }
 
-// versionWord says whether a task is of its service's newest version, while there are several.
+// versionWord tells whether a task is of the newest version of its service, while there are several.
 func versionWord(t api.TaskView, v api.ServiceView) string {
 	i := slices.IndexFunc(v.Status.Versions, func(v api.VersionCount) bool { return v.Generation == t.Generation })
 	switch {
@@ -58,7 +60,7 @@ func versionWord(t api.TaskView, v api.ServiceView) string {
 	return "new"
 }
 
-// PrintTasks prints tasks, trouble first, with their version where their service is among those given.
+// PrintTasks prints tasks, those that need attention first. Tasks of services in mixed show their version.
 func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) error {
 	last := map[cluster.TaskID]int{}
 	for _, t := range tasks {
@@ -66,7 +68,7 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 	}
 	urgency := func(t api.TaskView) int {
 		if t.Attempt < last[t.ID] && t.State != cluster.StatePending {
-			return replaced
+			return replacedRank
 		}
 		return taskview.Severity(t)
 	}
@@ -75,7 +77,7 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 			cmp.Compare(y.Attempt, x.Attempt))
 	})
 	if sess.WantsData() {
-		return sess.PrintData(output.NonNil(tasks))
+		return sess.PrintData(output.EmptyIfNil(tasks))
 	}
 	if len(tasks) == 0 {
 		sess.Messagef("No tasks.")
@@ -84,12 +86,12 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 	return sess.PrintTable(TaskTable(sess, tasks, mixed))
 }
 
-// replaced is the rank of attempts that a newer one stands for.
-const replaced = 8
+// replacedRank is the sort rank of attempts that have a newer attempt.
+const replacedRank = 8
 
-// TaskTable shows tasks in the order given.
+// TaskTable returns the table of tasks in the given order.
 func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED",
 		"+ATTEMPT ID", "MESSAGE",
 	}}
@@ -98,16 +100,16 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 		if !v.Started.IsZero() {
 			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
 		}
-		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addresses(v), v.Definition.String(),
-			versionWord(v, mixed[v.Owner]), output.CountAbove(v.Attempt, 1),
-			output.CountAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
+		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
+			versionWord(v, mixed[v.Owner]), output.FormatAbove(v.Attempt, 1),
+			output.FormatAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
 			wording.OneLine(taskview.Reason(v)))
 	}
 	return t
 }
 
-// addresses returns where a task's ports are reached.
-func addresses(v api.TaskView) string {
+// addressesText lists the addresses of a task's ports.
+func addressesText(v api.TaskView) string {
 	if v.State.Terminal() {
 		return ""
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// HealthyByVersion says how many tasks of each version are healthy. Old versions of one definition are one.
+// HealthyByVersion counts the healthy tasks of each version. Old versions with the same definition are one.
 func HealthyByVersion(versions []api.VersionCount) string {
-	restart := sameDefinition(versions) // the definition does not tell old and new apart
+	restart := haveSameDefinition(versions) // after a restart the definitions of old and new are equal
 	var parts []string
 	var old []cluster.Ref
 	healthy := map[cluster.Ref]int{}
@@ -38,8 +38,8 @@ func HealthyByVersion(versions []api.VersionCount) string {
 	return strings.Join(parts, ", ")
 }
 
-// sameDefinition reports whether several versions run the same definition.
-func sameDefinition(versions []api.VersionCount) bool {
+// haveSameDefinition reports whether all versions run the same definition.
+func haveSameDefinition(versions []api.VersionCount) bool {
 	return len(versions) > 1 && !slices.ContainsFunc(versions, func(v api.VersionCount) bool {
 		return v.Definition != versions[0].Definition
 	})

@@ -1,2 +1,2 @@
-// Package top has the commands that follow what nodes and tasks use.
+// Package top implements berth top and berth node top, which show resource use.
 package top

@@ -12,10 +12,11 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// nodeShare returns the share of a node that is used, by an order; without a measurement what is reserved.
+// nodeShare returns the share of a node's resource that is used, for sorting. Without a measurement it is the reserved
+// share.
 func nodeShare(by string) func(api.NodeView) float64 {
 	return func(n api.NodeView) float64 {
-		used := usedOf(n)
+		used := usedOrReserved(n)
 		switch by {
 		case "cpu":
 			return ratio(used.CPU, n.Total.CPU)
@@ -30,7 +31,7 @@ func nodeShare(by string) func(api.NodeView) float64 {
 	}
 }
 
-func usedOf(n api.NodeView) cluster.Demand {
+func usedOrReserved(n api.NodeView) cluster.Demand {
 	if n.Used == nil {
 		return n.Reserved
 	}
@@ -44,9 +45,9 @@ func ratio[T ~int | ~int64](part, whole T) float64 {
 	return float64(part) / float64(whole)
 }
 
-// topTable shows used, reserved and total of each resource, and the share that is used.
-func topTable(sess *session.Session, nodes []api.NodeView) output.Table {
-	t := output.Table{State: 1, Titles: []string{
+// nodesTable returns the used, reserved and total amount of each resource, and the used share.
+func nodesTable(sess *session.Session, nodes []api.NodeView) output.Table {
+	t := output.Table{StateColumn: 1, Titles: []string{
 		"NODE", "STATE", "TASKS>", "CPU USED>", "RESERVED>", "TOTAL>", "USE>", "MEMORY USED>", "RESERVED>", "TOTAL>",
 		"USE>",
 		"DISK USED>", "TOTAL>", "LOAD>", "HEARD>", "+EVERY>", "+SERVER", "PRESSURE",
@@ -71,7 +72,7 @@ func topTable(sess *session.Session, nodes []api.NodeView) output.Table {
 	return t
 }
 
-// PressureCell says for how long a node has been short of memory, and why.
+// PressureCell tells how long a node has been short of memory, and why.
 func PressureCell(sess *session.Session, n api.NodeView) string {
 	if n.Used == nil || n.Used.Pressure == nil {
 		return ""

@@ -18,30 +18,30 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// screenOf returns a screen of a size that has looked at some tasks and nodes.
-func screenOf(t *testing.T, tasks []api.TaskView, width, height int) topScreen {
+// newTestScreen returns a screen with some tasks and nodes.
+func newTestScreen(t *testing.T, tasks []api.TaskView, width, height int) topScreen {
 	t.Helper()
 	a := session.New(nil, io.Discard, io.Discard)
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	a.Now = func() time.Time { return now }
-	m := topScreen{app: a, opt: topOptions{view: topTasks, by: "cpu", every: 2 * time.Second}}
-	m.ask = func(o topOptions) (topLook, error) {
-		look := topLook{view: o.view, tasks: tasks}
+	m := topScreen{sess: a, options: topOptions{view: topTasks, sortBy: "cpu", interval: 2 * time.Second}}
+	m.read = func(o topOptions) (topUsage, error) {
+		use := topUsage{view: o.view, tasks: tasks}
 		switch o.view {
 		case topServices:
-			look.owned, look.tasks = owners(tasks), nil
+			use.owners, use.tasks = sumByOwner(tasks), nil
 		case topNodes:
-			look.tasks, look.nodes = nil,
+			use.tasks, use.nodes = nil,
 				[]api.NodeView{{Name: "n1", State: cluster.NodeReady, Tasks: 1, Total: cluster.Demand{CPU: 4000}}}
 		}
-		return look, nil
+		return use, nil
 	}
-	m, _ = told(t, m, tea.WindowSizeMsg{Width: width, Height: height})
-	return answered(t, m, m.next())
+	m, _ = sendMessage(t, m, tea.WindowSizeMsg{Width: width, Height: height})
+	return sendUsage(t, m, m.readNext())
 }
 
-// told gives a screen a message.
-func told(t *testing.T, m topScreen, msg tea.Msg) (topScreen, tea.Cmd) {
+// sendMessage sends a message to a screen.
+func sendMessage(t *testing.T, m topScreen, msg tea.Msg) (topScreen, tea.Cmd) {
 	t.Helper()
 	next, cmd := m.Update(msg)
 	screen, ok := next.(topScreen)
@@ -51,18 +51,18 @@ func told(t *testing.T, m topScreen, msg tea.Msg) (topScreen, tea.Cmd) {
 	return screen, cmd
 }
 
-// answered gives a screen the answer to a look.
-func answered(t *testing.T, m topScreen, cmd tea.Cmd) topScreen {
+// sendUsage sends the result of a read to a screen.
+func sendUsage(t *testing.T, m topScreen, cmd tea.Cmd) topScreen {
 	t.Helper()
 	if cmd == nil {
 		t.Fatal("nothing is asked")
 	}
-	m, _ = told(t, m, cmd())
+	m, _ = sendMessage(t, m, cmd())
 	return m
 }
 
-// press gives a screen keys, and the answers to what it asks then.
-func press(t *testing.T, m topScreen, keys ...string) topScreen {
+// pressKeys sends keys to a screen, and the results of the reads that they cause.
+func pressKeys(t *testing.T, m topScreen, keys ...string) topScreen {
 	t.Helper()
 	codes := map[string]tea.KeyPressMsg{
 		"tab": {Code: tea.KeyTab}, "down": {Code: tea.KeyDown}, "end": {Code: tea.KeyEnd}, "home": {Code: tea.KeyHome},
@@ -75,10 +75,10 @@ func press(t *testing.T, m topScreen, keys ...string) topScreen {
 			r, _ := utf8.DecodeRuneInString(k)
 			msg = tea.KeyPressMsg{Code: r, Text: k}
 		}
-		round := m.round
+		round := m.readNumber
 		var cmd tea.Cmd
-		if m, cmd = told(t, m, msg); m.round != round {
-			m = answered(t, m, cmd)
+		if m, cmd = sendMessage(t, m, msg); m.readNumber != round {
+			m = sendUsage(t, m, cmd)
 		}
 	}
 	return m
@@ -142,7 +142,7 @@ q quit  tab view  s sort  r reverse  o containers  space pa…
 		{"a window of two lines", 20, 2, nil, "\n1 nodes  2 services…\nq quit  tab view  s…\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := press(t, screenOf(t, clitest.BusyTasks(), test.width, test.height), test.keys...)
+			m := pressKeys(t, newTestScreen(t, clitest.BusyTasks(), test.width, test.height), test.keys...)
 			got := "\n" + m.render() + "\n"
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("screen (-want +got):\n%s\n%s", diff, got)
@@ -154,17 +154,17 @@ q quit  tab view  s sort  r reverse  o containers  space pa…
 	}
 }
 
-// What was seen last stays on the screen while no server answers, with its age, and an answer that comes too late for
-// its view is not shown.
+// TestTopScreenWithoutServer checks that the last usage stays while no server answers, with its age. A late result for
+// another view is dropped.
 func TestTopScreenWithoutServer(t *testing.T) {
-	m := screenOf(t, clitest.BusyTasks(), 100, 12)
-	works := m.ask
+	m := newTestScreen(t, clitest.BusyTasks(), 100, 12)
+	works := m.read
 	lost := fmt.Errorf("%w at http://127.0.0.1:1: connection refused", client.ErrUnreachable)
-	m.ask = func(topOptions) (topLook, error) { return topLook{}, lost }
-	first := m.app.Now()
-	m.app.Now = func() time.Time { return first.Add(42 * time.Second) }
-	m, cmd := told(t, m, due{m.round})
-	m = answered(t, m, cmd)
+	m.read = func(topOptions) (topUsage, error) { return topUsage{}, lost }
+	first := m.sess.Now()
+	m.sess.Now = func() time.Time { return first.Add(42 * time.Second) }
+	m, cmd := sendMessage(t, m, readDue{m.readNumber})
+	m = sendUsage(t, m, cmd)
 	lines := strings.Split(m.render(), "\n")
 	if want := "as it was 42s ago: no server at http://127.0.0.1:1: connection refused; it is looked for again"; lines[1] != want {
 		t.Errorf("the second line is %q, want %q", lines[1], want)
@@ -172,29 +172,29 @@ func TestTopScreenWithoutServer(t *testing.T) {
 	if !strings.Contains(m.render(), "web.1.0") {
 		t.Errorf("what was seen is gone:\n%s", m.render())
 	}
-	m.ask = works
-	if m, cmd = told(t, m, due{m.round}); cmd == nil {
-		t.Fatal("it does not look again")
+	m.read = works
+	if m, cmd = sendMessage(t, m, readDue{m.readNumber}); cmd == nil {
+		t.Fatal("the screen does not read again")
 	}
 	late := cmd()
-	m = answered(t, m, cmd)
+	m = sendUsage(t, m, cmd)
 	if strings.Contains(m.render(), "as it was") {
 		t.Errorf("the server is back, and it says:\n%s", m.render())
 	}
-	m, cmd = told(t, m, tea.KeyPressMsg{Code: '1', Text: "1"})
-	if m, _ = told(t, m, late); m.look.view != topNodes || strings.Contains(m.render(), "web.1.0") {
+	m, cmd = sendMessage(t, m, tea.KeyPressMsg{Code: '1', Text: "1"})
+	if m, _ = sendMessage(t, m, late); m.usage.view != topNodes || strings.Contains(m.render(), "web.1.0") {
 		t.Errorf("an answer of another view is shown:\n%s", m.render())
 	}
-	if m = answered(t, m, cmd); !strings.Contains(m.render(), "n1 ") {
+	if m = sendUsage(t, m, cmd); !strings.Contains(m.render(), "n1 ") {
 		t.Errorf("no nodes:\n%s", m.render())
 	}
-	if paused := press(t, m, "space"); !paused.paused {
+	if paused := pressKeys(t, m, "space"); !paused.paused {
 		t.Error("it does not pause")
-	} else if _, cmd := told(t, paused, due{paused.round}); cmd != nil {
+	} else if _, cmd := sendMessage(t, paused, readDue{paused.readNumber}); cmd != nil {
 		t.Error("it looks while it is paused")
 	}
 	for _, key := range []string{"q", "esc", "ctrl+c"} {
-		if _, cmd := m.pressed(key); cmd == nil || cmd() != (tea.QuitMsg{}) {
+		if _, cmd := m.handleKey(key); cmd == nil || cmd() != (tea.QuitMsg{}) {
 			t.Errorf("%s does not end it", key)
 		}
 	}

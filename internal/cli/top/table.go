@@ -16,25 +16,25 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// ownerUse is what the tasks of one service or job use together.
-type ownerUse struct {
+// ownerUsage is the total usage of the tasks of one service or job.
+type ownerUsage struct {
 	cluster.OwnerRef
 	Tasks int `json:"tasks"`
-	// Measured is how many of them somebody measured: of the others nothing is in the sums.
+	// Measured counts the tasks with a measurement. The sums only include these.
 	Measured int `json:"measured"`
-	// Detailed is the same for the rates.
+	// Detailed counts the tasks with measured rates.
 	Detailed int              `json:"detailed"`
 	CPU      cluster.MilliCPU `json:"cpu"`
 	Memory   cluster.Bytes    `json:"memory"`
-	// Most is the memory of the one that uses the most.
-	Most cluster.Bytes `json:"most_memory"`
-	// Requests is how many a second they answer, where they are counted.
+	// MaxMemory is the memory of the task that uses the most.
+	MaxMemory cluster.Bytes `json:"most_memory"`
+	// Requests is the number of requests per second, if they are counted.
 	Requests float64 `json:"requests"`
 	cluster.Rates
 }
 
-// owners sums tasks by their owner, ordered by its name.
-func owners(tasks []api.TaskView) (all []ownerUse) {
+// sumByOwner sums the usage of tasks by owner, sorted by name.
+func sumByOwner(tasks []api.TaskView) (all []ownerUsage) {
 	byOwner := map[cluster.OwnerRef]int{}
 	for i := range tasks {
 		t := &tasks[i]
@@ -42,7 +42,7 @@ func owners(tasks []api.TaskView) (all []ownerUse) {
 		if !known {
 			at = len(all)
 			byOwner[t.Owner] = at
-			all = append(all, ownerUse{OwnerRef: t.Owner, Requests: -1})
+			all = append(all, ownerUsage{OwnerRef: t.Owner, Requests: -1})
 		}
 		o := &all[at]
 		o.Tasks++
@@ -53,7 +53,7 @@ func owners(tasks []api.TaskView) (all []ownerUse) {
 		o.Measured++
 		o.CPU += u.CPU
 		o.Memory += u.Memory
-		o.Most = max(o.Most, u.Memory)
+		o.MaxMemory = max(o.MaxMemory, u.Memory)
 		if u.Requests >= 0 {
 			o.Requests = max(o.Requests, 0) + u.Requests
 		}
@@ -62,24 +62,24 @@ func owners(tasks []api.TaskView) (all []ownerUse) {
 			o.Rates = o.With(u.Detail.Rates, false)
 		}
 	}
-	slices.SortFunc(all, func(x, y ownerUse) int {
+	slices.SortFunc(all, func(x, y ownerUsage) int {
 		return cmp.Compare(session.OwnerName(x.OwnerRef).String(), session.OwnerName(y.OwnerRef).String())
 	})
 	return all
 }
 
-// sort orders what was found by an order of its view, the most first, or the least.
-func (l topLook) sort(by string, least bool) {
+// sort sorts the rows in an order of the view, descending or ascending.
+func (l topUsage) sort(by string, least bool) {
 	switch l.view {
 	case topNodes:
-		sortBy(l.nodes, least, nodeShare(by), func(n api.NodeView) string { return n.Name })
+		sortByAmount(l.nodes, least, nodeShare(by), func(n api.NodeView) string { return n.Name })
 	case topServices:
-		sortBy(l.owned, least, func(o ownerUse) float64 {
-			return amount(by, o.CPU, o.Memory, 0, o.Requests, o.Tasks, o.Rates)
+		sortByAmount(l.owners, least, func(o ownerUsage) float64 {
+			return sortAmount(by, o.CPU, o.Memory, 0, o.Requests, o.Tasks, o.Rates)
 		},
-			func(o ownerUse) string { return session.OwnerName(o.OwnerRef).String() })
+			func(o ownerUsage) string { return session.OwnerName(o.OwnerRef).String() })
 	default:
-		sortBy(l.tasks, least, func(t api.TaskView) float64 {
+		sortByAmount(l.tasks, least, func(t api.TaskView) float64 {
 			u := t.Used
 			if u == nil {
 				return math.Inf(-1)
@@ -88,13 +88,13 @@ func (l topLook) sort(by string, least bool) {
 			if u.Detail != nil {
 				r = u.Detail.Rates
 			}
-			return amount(by, u.CPU, u.Memory, u.Growth, u.Requests, 1, r)
+			return sortAmount(by, u.CPU, u.Memory, u.Growth, u.Requests, 1, r)
 		}, func(t api.TaskView) string { return string(t.ID) })
 	}
 }
 
-// sortBy orders by an amount, the most first unless least says otherwise, and what is equal by its name.
-func sortBy[T any](all []T, least bool, amount func(T) float64, name func(T) string) {
+// sortByAmount sorts by an amount, descending unless least is set, and then by name.
+func sortByAmount[T any](all []T, least bool, amount func(T) float64, name func(T) string) {
 	slices.SortStableFunc(all, func(x, y T) int {
 		c := cmp.Or(cmp.Compare(amount(y), amount(x)), cmp.Compare(name(x), name(y)))
 		if least {
@@ -104,8 +104,8 @@ func sortBy[T any](all []T, least bool, amount func(T) float64, name func(T) str
 	})
 }
 
-// amount is what tasks are ordered by; of an order by name all are equal.
-func amount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, requests float64, tasks int,
+// sortAmount returns the amount that tasks are sorted by. For the order by name it is always 0.
+func sortAmount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, requests float64, tasks int,
 	r cluster.Rates,
 ) float64 {
 	switch by {
@@ -140,10 +140,10 @@ func amount(by string, cpu cluster.MilliCPU, memory, growth cluster.Bytes, reque
 	return 0
 }
 
-// headline says in a line what the view shows.
-func (l topLook) headline() string {
+// headline summarizes the view in one line.
+func (l topUsage) headline() string {
 	if l.view == topNodes {
-		return tables.NodesLine(l.nodes)
+		return tables.NodesText(l.nodes)
 	}
 	var cpu cluster.MilliCPU
 	var memory cluster.Bytes
@@ -153,31 +153,31 @@ func (l topLook) headline() string {
 			cpu, memory = cpu+u.CPU, memory+u.Memory
 		}
 	}
-	for i := range l.owned {
-		tasks, cpu, memory = tasks+l.owned[i].Tasks, cpu+l.owned[i].CPU, memory+l.owned[i].Memory
+	for i := range l.owners {
+		tasks, cpu, memory = tasks+l.owners[i].Tasks, cpu+l.owners[i].CPU, memory+l.owners[i].Memory
 	}
 	what := wording.Count(tasks, "task")
 	if l.view == topServices {
-		what += " of " + wording.Count(len(l.owned), "service or job")
-		if len(l.owned) != 1 {
-			what = wording.Count(tasks, "task") + " of " + strconv.Itoa(len(l.owned)) + " services and jobs"
+		what += " of " + wording.Count(len(l.owners), "service or job")
+		if len(l.owners) != 1 {
+			what = wording.Count(tasks, "task") + " of " + strconv.Itoa(len(l.owners)) + " services and jobs"
 		}
 	}
 	return fmt.Sprintf("%s: %s CPUs, %s memory in use", what, output.CPUs(cpu), memory)
 }
 
-// topTableOf shows what was found, in the order that it has; the columns stand in the order of their weight.
-func topTableOf(sess *session.Session, l topLook, containers bool) output.Table {
+// usageTable returns the table of a usage in its order. The most important columns come first.
+func usageTable(sess *session.Session, l topUsage, containers bool) output.Table {
 	switch l.view {
 	case topNodes:
-		return topTable(sess, l.nodes)
+		return nodesTable(sess, l.nodes)
 	case topServices:
-		return ownerTable(l.owned)
+		return ownerTable(l.owners)
 	}
 	return taskUseTable(l.tasks, containers)
 }
 
-// rateTitles are the columns of rates.
+// rateTitles are the titles of the rate columns.
 func rateTitles() []string {
 	return []string{
 		"THROTTLED>", "NET IN/S>", "NET OUT/S>", "READ/S>", "WRITE/S>", "CPU STALL>", "MEM STALL>",
@@ -185,13 +185,13 @@ func rateTitles() []string {
 	}
 }
 
-// rateCells shows rates; known is false where nothing was told of any.
+// rateCells formats rates. Without known rates the cells are "-".
 func rateCells(r cluster.Rates, known bool) []string {
 	cells := slices.Repeat([]string{"-"}, len(rateTitles()))
 	if !known {
 		return cells
 	}
-	cells[0] = whole(r.Throttled) + "%"
+	cells[0] = formatWhole(r.Throttled) + "%"
 	switch {
 	case r.Network != nil:
 		cells[1], cells[2] = output.Size(r.Network.Received), output.Size(r.Network.Sent)
@@ -199,21 +199,21 @@ func rateCells(r cluster.Rates, known bool) []string {
 		cells[1], cells[2] = "host", "host"
 	}
 	if d := r.Disk; d != nil {
-		cells[3], cells[4], cells[8], cells[9] = output.Size(d.Read), output.Size(d.Written), whole(d.Reads),
-			whole(d.Writes)
+		cells[3], cells[4], cells[8], cells[9] = output.Size(d.Read), output.Size(d.Written), formatWhole(d.Reads),
+			formatWhole(d.Writes)
 	}
 	if s := r.Stall; s != nil {
-		cells[5], cells[6], cells[7] = whole(s.CPU)+"%", whole(s.Memory)+"%", whole(s.IO)+"%"
+		cells[5], cells[6], cells[7] = formatWhole(s.CPU)+"%", formatWhole(s.Memory)+"%", formatWhole(s.IO)+"%"
 	}
 	return cells
 }
 
-func whole(f float64) string { return strconv.Itoa(int(math.Round(f))) }
+func formatWhole(f float64) string { return strconv.Itoa(int(math.Round(f))) }
 
-// taskUseTable shows what tasks use, and of those with several containers each one, if that is wanted.
+// taskUseTable returns the table of tasks. With containers it has a row for each container of a task with several.
 func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 	t := output.Table{
-		State: 1,
+		StateColumn: 1,
 		Titles: append([]string{"TASK", "STATE", "NODE", "CPU>", "MEMORY>", "GROWTH/M>", "REQ/S>"},
 			rateTitles()...),
 	}
@@ -231,7 +231,7 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 			growth = output.Size(u.Growth)
 		}
 		if u.Requests >= 0 {
-			requests = whole(u.Requests)
+			requests = formatWhole(u.Requests)
 		}
 		d := u.Detail
 		if d == nil {
@@ -251,17 +251,17 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 	return t
 }
 
-// ownerTable shows what services and jobs use.
-func ownerTable(all []ownerUse) output.Table {
+// ownerTable returns the table of services and jobs.
+func ownerTable(all []ownerUsage) output.Table {
 	t := output.Table{Titles: append([]string{"SERVICE OR JOB", "TASKS>", "CPU>", "MEMORY>", "MOST BY ONE>", "REQ/S>"},
 		rateTitles()...)}
 	for _, o := range all {
 		cpu, memory, most, requests := "?", "?", "", ""
 		if o.Measured > 0 {
-			cpu, memory, most = output.CPUs(o.CPU), output.Size(o.Memory), output.Size(o.Most)
+			cpu, memory, most = output.CPUs(o.CPU), output.Size(o.Memory), output.Size(o.MaxMemory)
 		}
 		if o.Requests >= 0 {
-			requests = whole(o.Requests)
+			requests = formatWhole(o.Requests)
 		}
 		t.Add(append([]string{
 			session.OwnerName(o.OwnerRef).String(), strconv.Itoa(o.Tasks), cpu, memory, most,

@@ -28,7 +28,7 @@ const (
 
 func topViews() []string { return []string{topNodes, topServices, topTasks} }
 
-// topOrders returns what a view can be ordered by.
+// topOrders returns the sort orders of a view.
 func topOrders(view string) []string {
 	switch view {
 	case topNodes:
@@ -39,13 +39,13 @@ func topOrders(view string) []string {
 	return []string{"cpu", "memory", "throttled", "network", "disk", "stall", "growth", "requests", "name"}
 }
 
-// topOptions is what `berth top` shows, how often and in which order.
+// topOptions are the arguments and flags of `berth top`.
 type topOptions struct {
-	view, by   string
-	every      time.Duration
-	times      int // 0 is without end
-	filter     client.TaskFilter
-	containers bool
+	view, sortBy string
+	interval     time.Duration
+	times        int // 0 for no limit
+	filter       client.TaskFilter
+	containers   bool
 }
 
 // NewTopCommand returns the command `berth top`.
@@ -99,17 +99,17 @@ func NewNodeTopCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// topFlags adds the flags of every view.
+// topFlags adds the flags that all views share.
 func topFlags(cmd *cobra.Command, o *topOptions, view string) {
-	cmd.Flags().DurationVar(&o.every, "interval", 2*time.Second, "how often to look")
+	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how often to read the usage")
 	cmd.Flags().IntVarP(&o.times, "times", "n", 0,
 		"print so many looks, and end; default a live screen on a terminal, else 1")
 	what := alternatives(topOrders(view))
 	if view == topTasks {
 		what += "; of services also tasks, of nodes cpu, memory, disk, tasks or name"
 	}
-	cmd.Flags().StringVar(&o.by, "sort", "cpu", "what to order by, the most first: "+what)
-	session.CompleteFlag(cmd, "sort", cobra.FixedCompletions(topOrders(view), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.sortBy, "sort", "cpu", "what to order by, the most first: "+what)
+	session.RegisterCompletion(cmd, "sort", cobra.FixedCompletions(topOrders(view), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // alternatives joins words: "a, b or c".
@@ -122,11 +122,11 @@ func runTop(sess *session.Session, cmd *cobra.Command, o topOptions) error {
 	var list session.Faults
 	if !slices.Contains(topViews(), o.view) {
 		list.Add("%q: want one of %s", o.view, alternatives(topViews()))
-	} else if !slices.Contains(topOrders(o.view), o.by) {
-		list.Add("--sort %q: want one of %s", o.by, alternatives(topOrders(o.view)))
+	} else if !slices.Contains(topOrders(o.view), o.sortBy) {
+		list.Add("--sort %q: want one of %s", o.sortBy, alternatives(topOrders(o.view)))
 	}
-	if o.every < 100*time.Millisecond {
-		list.Add("--interval %v: want at least 100ms", o.every)
+	if o.interval < 100*time.Millisecond {
+		list.Add("--interval %v: want at least 100ms", o.interval)
 	}
 	if o.times < 0 {
 		list.Add("-n %d: want 1 or more", o.times)
@@ -141,36 +141,36 @@ func runTop(sess *session.Session, cmd *cobra.Command, o topOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.times == 0 && screen(sess) {
-		return liveTop(cmd.Context(), sess, c, o)
+	if o.times == 0 && canShowScreen(sess) {
+		return runScreen(cmd.Context(), sess, c, o)
 	}
 	o.times = max(o.times, 1)
 	return printTop(cmd.Context(), sess, c, o)
 }
 
-// screen reports whether a live screen can be shown.
-func screen(sess *session.Session) bool {
+// canShowScreen reports whether standard output can show a live screen.
+func canShowScreen(sess *session.Session) bool {
 	return output.TerminalWidth(sess.Stdout) > 0 && sess.Env("TERM") != "dumb" && !sess.WantsData()
 }
 
-// printTop looks and prints, so often.
+// printTop prints the usage a number of times.
 func printTop(ctx context.Context, sess *session.Session, c *client.Client, o topOptions) error {
 	for n := 1; ; n++ {
-		look, err := o.look(ctx, c)
+		use, err := o.readUsage(ctx, c)
 		if err != nil {
-			return fetch.EndOfStream(err)
+			return fetch.IgnoreCanceled(err)
 		}
-		look.sort(o.by, false)
+		use.sort(o.sortBy, false)
 		switch {
 		case sess.WantsData():
-			if err := sess.PrintData(look.data()); err != nil {
+			if err := sess.PrintData(use.data()); err != nil {
 				return err
 			}
-		case look.empty() != "":
-			sess.Messagef("%s", look.empty())
+		case use.emptyText() != "":
+			sess.Messagef("%s", use.emptyText())
 		default:
-			sess.Printf("%s", look.headline())
-			if err := sess.PrintTable(topTableOf(sess, look, o.containers)); err != nil {
+			sess.Printf("%s", use.headline())
+			if err := sess.PrintTable(usageTable(sess, use, o.containers)); err != nil {
 				return err
 			}
 		}
@@ -180,62 +180,62 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(o.every):
+		case <-time.After(o.interval):
 		}
 	}
 }
 
-// topLook is what one look found, for one view.
-type topLook struct {
-	view  string
-	nodes []api.NodeView
-	tasks []api.TaskView
-	owned []ownerUse
+// topUsage is the content of one view.
+type topUsage struct {
+	view   string
+	nodes  []api.NodeView
+	tasks  []api.TaskView
+	owners []ownerUsage
 }
 
-// look asks the server for what a view shows.
-func (o topOptions) look(ctx context.Context, c *client.Client) (topLook, error) {
-	look := topLook{view: o.view}
+// readUsage reads the content of the view.
+func (o topOptions) readUsage(ctx context.Context, c *client.Client) (topUsage, error) {
+	use := topUsage{view: o.view}
 	var err error
 	if o.view == topNodes {
-		look.nodes, err = session.AllNodes(ctx, c)
-		return look, err
+		use.nodes, err = session.ListNodes(ctx, c)
+		return use, err
 	}
-	tasks, err := session.AllTasks(ctx, c, o.filter)
-	// What runs, and what still uses something.
-	look.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool {
+	tasks, err := session.ListTasks(ctx, c, o.filter)
+	// Keep running tasks, and ended ones that still use resources.
+	use.tasks = slices.DeleteFunc(tasks, func(t api.TaskView) bool {
 		return t.Used == nil && t.State != cluster.StateRunning
 	})
 	if o.view == topServices {
-		look.owned, look.tasks = owners(look.tasks), nil
+		use.owners, use.tasks = sumByOwner(use.tasks), nil
 	}
-	return look, err
+	return use, err
 }
 
-// data is what programs are given.
-func (l topLook) data() any {
+// data returns the value for programs.
+func (l topUsage) data() any {
 	switch l.view {
 	case topNodes:
-		return output.NonNil(l.nodes)
+		return output.EmptyIfNil(l.nodes)
 	case topServices:
-		return output.NonNil(l.owned)
+		return output.EmptyIfNil(l.owners)
 	}
-	return output.NonNil(l.tasks)
+	return output.EmptyIfNil(l.tasks)
 }
 
-// empty says that there is nothing to show.
-func (l topLook) empty() string {
+// emptyText returns the message for an empty view, or "".
+func (l topUsage) emptyText() string {
 	switch {
 	case l.view == topNodes && len(l.nodes) == 0:
 		return "No nodes. Run 'berth agent' on a machine to make it one."
-	case l.view != topNodes && len(l.tasks)+len(l.owned) == 0:
+	case l.view != topNodes && len(l.tasks)+len(l.owners) == 0:
 		return "Nothing runs."
 	}
 	return ""
 }
 
-// lostServer says in a line that the server does not answer.
-func lostServer(err error) string {
+// faultText describes a failed read in one line.
+func faultText(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if errors.Is(err, client.ErrUnreachable) {
 		return fmt.Sprintf("%s; it is looked for again", text)

@@ -1,4 +1,4 @@
-// Package trouble prints what the server says is not as it should be, and the end of the output of tasks.
+// Package trouble prints the troubles that the server reports, and the last output of tasks.
 package trouble
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// All returns the troubles of one object.
-func All(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, error) {
+// List returns the troubles of one object.
+func List(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, error) {
 	found, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.Trouble], error) {
 			return c.Troubles(ctx, client.TroubleFilter{Kind: n.Kind, Cluster: n.Cluster, Name: n.Name}, o)
@@ -26,18 +26,18 @@ func All(ctx context.Context, c *client.Client, n session.Name) ([]api.Trouble, 
 	return found, err
 }
 
-// Of returns the most urgent trouble of one object, nil where it has none.
-func Of(ctx context.Context, c *client.Client, n session.Name) (*api.Trouble, error) {
-	found, err := All(ctx, c, n)
+// MostUrgent returns the most urgent trouble of one object, or nil.
+func MostUrgent(ctx context.Context, c *client.Client, n session.Name) (*api.Trouble, error) {
+	found, err := List(ctx, c, n)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	return &found[0], nil
 }
 
-// Print prints troubles, each with its next step below.
+// Print prints troubles, each with its next step.
 func Print(sess *session.Session, found []api.Trouble) error {
-	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", State: 1}
+	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", StateColumn: 1}
 	objects, states := 0, 0
 	for _, tr := range found {
 		objects, states = max(objects, len(tr.Object)), max(states, len(tr.State))
@@ -60,8 +60,8 @@ func Print(sess *session.Session, found []api.Trouble) error {
 	return sess.PrintTable(t)
 }
 
-// PrintSection prints the troubles of one object below the object. A next step that is the command that runs now
-// becomes a look at the object's events.
+// PrintSection prints the troubles of one object below the object. If the next step is the running command itself, it
+// becomes the object's events.
 func PrintSection(sess *session.Session, n session.Name, found []api.Trouble, running string) error {
 	if len(found) == 0 {
 		return nil
@@ -80,19 +80,19 @@ func PrintSection(sess *session.Session, n session.Name, found []api.Trouble, ru
 // tailLines is how many lines of a failed task's output are shown.
 const tailLines = 10
 
-// PrintTail prints the end of a task's output: what was kept with a failed attempt, or what its node has.
+// PrintTail prints the last lines of a task's output, from the failed attempt or from the node.
 func PrintTail(ctx context.Context, c *client.Client, id cluster.TaskID, to io.Writer) {
-	PrintLines(to, id, TailOf(ctx, c, id))
+	PrintLines(to, id, ReadTail(ctx, c, id))
 }
 
-// TailOf returns the last lines of the output of a task; none where the task or its output is gone.
-func TailOf(ctx context.Context, c *client.Client, id cluster.TaskID) []string {
+// ReadTail returns the last lines of a task's output, or nil if the task or its output is gone.
+func ReadTail(ctx context.Context, c *client.Client, id cluster.TaskID) []string {
 	t, err := c.Task(ctx, id)
 	if err != nil {
-		return nil // there is no output to show; the cause is printed without it
+		return nil // without output the cause is still printed
 	}
-	if t.State == cluster.StatePending { // the attempt before has the output
-		if attempts, err := fetch.AttemptsOf(ctx, c, t); err == nil && len(attempts) > 1 {
+	if t.State == cluster.StatePending { // the previous attempt has the output
+		if attempts, err := fetch.ListAttempts(ctx, c, t); err == nil && len(attempts) > 1 {
 			t = attempts[1]
 		}
 	}
@@ -112,7 +112,7 @@ func TailOf(ctx context.Context, c *client.Client, id cluster.TaskID) []string {
 	return slices.Clone(lines[max(0, len(lines)-tailLines):])
 }
 
-// PrintLines prints the last lines of the output of a task; nothing for none.
+// PrintLines prints the last lines of a task's output, if there are any.
 func PrintLines(to io.Writer, id cluster.TaskID, lines []string) {
 	if len(lines) == 0 {
 		return

@@ -1,2 +1,2 @@
-// Package wait waits until objects are in a state, and shows the progress.
+// Package wait waits until objects reach a state, and shows the progress.
 package wait

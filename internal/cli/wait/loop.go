@@ -13,31 +13,31 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Times of the loop.
+// Intervals of the loop.
 const (
-	// idleInterval is the longest time between two looks: some of what is shown changes with time alone.
+	// idleInterval is the maximum interval between two reads. Some values change with time alone.
 	idleInterval = 2 * time.Second
-	// minInterval is the shortest time between two looks, so that a burst of changes costs one look.
+	// minInterval is the minimum interval between two reads, so that a burst of changes costs one read.
 	minInterval = 100 * time.Millisecond
-	// outageTimeout is how long no server may answer before the wait ends with the error.
+	// outageTimeout is how long the loop retries while no server answers.
 	outageTimeout = 30 * time.Second
 )
 
-// Loop looks at objects until none is open: once at the beginning, after each change, and every idleInterval.
+// Loop reads objects until none is open: at the beginning, after each change, and every idleInterval.
 type Loop struct {
 	Session *session.Session
-	// Progress is ended with the loop; nil where the caller shows progress by itself.
+	// Progress ends with the loop. It is nil if the caller shows the progress.
 	Progress *Progress
-	// Changes are the streams whose elements make the loop look again. Without any, the loop looks every idleInterval.
+	// Changes are streams. Each element causes a read. Without streams the loop reads every idleInterval.
 	Changes []func(context.Context) client.Changes
-	// Until, unless zero, is a time at which the loop looks, whatever has changed.
+	// Until, unless zero, is the time of an additional read.
 	Until time.Time
-	// Look reads the objects and reports whether any is still open. An error that says that no server answers is
-	// retried for outageTimeout; any other error ends the loop.
-	Look func(context.Context) (open bool, err error)
+	// Read reads the objects and reports whether any is still open. The loop retries an error of an unreachable server
+	// for outageTimeout. Any other error ends the loop.
+	Read func(context.Context) (open bool, err error)
 }
 
-// Run returns once Look finds nothing open, with the error of Look, or with that of ctx.
+// Run returns nil once Read finds no open object. Otherwise it returns the error of Read or of ctx.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.Progress != nil {
 		defer l.Progress.End()
@@ -51,7 +51,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		followers.Go(func() {
 			for _, err := range changes(following) {
 				if err != nil {
-					return // Look reports why no server answers
+					return // Read reports the outage
 				}
 				select {
 				case wake <- struct{}{}:
@@ -62,7 +62,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	var outage time.Time
 	for {
-		open, err := l.Look(ctx)
+		open, err := l.Read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -87,21 +87,21 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // pause waits for a change, the end of idleInterval, or the time Until.
 func (l *Loop) pause(ctx context.Context, wake <-chan struct{}) error {
-	least := time.After(minInterval)
-	rest := idleInterval
+	minimum := time.After(minInterval)
+	timeout := idleInterval
 	if left := l.Until.Sub(l.Session.Now()); !l.Until.IsZero() && left > 0 {
-		rest = min(rest, left)
+		timeout = min(timeout, left)
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-wake:
-	case <-time.After(rest):
+	case <-time.After(timeout):
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-least:
+	case <-minimum:
 		return nil
 	}
 }
@@ -114,10 +114,10 @@ func (l *Loop) note(text string) {
 	l.Session.Messagef("berth: %s", text)
 }
 
-// maxStreams bounds the streams of one loop. With more objects, each cluster's list is followed as a whole.
+// maxStreams bounds the streams of one loop. With more objects, the loop follows the list of each cluster.
 const maxStreams = 8
 
-// ChangesOf returns the streams that tell when one of the objects may have changed.
+// ChangesOf returns streams of changes that cover the objects.
 func ChangesOf(c *client.Client, names []session.Name) (all []func(context.Context) client.Changes) {
 	seen := map[session.Name]bool{}
 	for _, n := range names {
@@ -128,13 +128,13 @@ func ChangesOf(c *client.Client, names []session.Name) (all []func(context.Conte
 			continue
 		}
 		seen[n] = true
-		all = append(all, changesOf(c, n))
+		all = append(all, streamOf(c, n))
 	}
 	return all
 }
 
-// changesOf returns the stream of one object, an empty one for kinds without a stream.
-func changesOf(c *client.Client, n session.Name) func(context.Context) client.Changes {
+// streamOf returns the stream of one object, or an empty stream for kinds without one.
+func streamOf(c *client.Client, n session.Name) func(context.Context) client.Changes {
 	return func(ctx context.Context) client.Changes {
 		switch n.Kind {
 		case wording.KindService:
@@ -150,7 +150,7 @@ func changesOf(c *client.Client, n session.Name) func(context.Context) client.Ch
 				cluster.TaskID(n.Name), cluster.TaskID(cluster.DefaultCluster + "." + n.Name),
 			} {
 				if parts, ok := id.Parts(); ok {
-					return c.TaskChanges(ctx, filterOfOwner(parts))
+					return c.TaskChanges(ctx, ownerFilter(parts))
 				}
 			}
 		}
@@ -158,8 +158,8 @@ func changesOf(c *client.Client, n session.Name) func(context.Context) client.Ch
 	}
 }
 
-// filterOfOwner chooses the tasks of the owner of a task.
-func filterOfOwner(p cluster.TaskParts) client.TaskFilter {
+// ownerFilter selects the tasks of the owner of a task.
+func ownerFilter(p cluster.TaskParts) client.TaskFilter {
 	if p.Step == "" {
 		return client.TaskFilter{Cluster: p.Cluster, Service: p.Owner, All: true}
 	}

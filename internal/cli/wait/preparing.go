@@ -13,42 +13,42 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Bounds of what is shown of tasks that are being prepared: how often it is asked for, how many tasks are read, and how
-// many nodes named.
+// Bounds of the progress text for preparing tasks: the interval between reads, the number of tasks read, and the number
+// of nodes named.
 const (
-	preparingEvery = 2 * time.Second
-	preparingRead  = 100
-	preparingNodes = 3
+	preparingInterval = 2 * time.Second
+	maxPreparingTasks = 100
+	maxPreparingNodes = 3
 )
 
-// lookAtPreparing adds to the target's line what its tasks that are being prepared do on their nodes: how far a pull
-// is, and what it waits for. It is there for people, so a server that does not answer is no fault.
-func (t *Target) lookAtPreparing(ctx context.Context, c *client.Client, now time.Time) {
-	t.Line = strings.TrimSuffix(t.Line, t.added) // where it was not made anew
-	t.added = ""
+// readPreparing appends the progress of preparing tasks to the target's line, such as image pulls. The text is
+// optional, so errors are ignored.
+func (t *Target) readPreparing(ctx context.Context, c *client.Client, now time.Time) {
+	t.Line = strings.TrimSuffix(t.Line, t.preparingSuffix) // the line may be that of an earlier read
+	t.preparingSuffix = ""
 	if t.done {
 		return
 	}
-	if now.Sub(t.preparedAt) >= preparingEvery {
-		t.preparedAt = now
+	if now.Sub(t.preparingReadAt) >= preparingInterval {
+		t.preparingReadAt = now
 		f := client.TaskFilter{Cluster: t.Name.Cluster, Service: t.Name.Name, State: string(cluster.StatePreparing)}
 		if t.Name.Kind == wording.KindJob {
 			f.Service, f.Job = "", t.Name.Name
 		}
-		page, err := c.Tasks(ctx, f, client.ListOptions{Limit: preparingRead})
+		page, err := c.Tasks(ctx, f, client.ListOptions{Limit: maxPreparingTasks})
 		if err != nil {
 			return
 		}
-		t.preparing = preparing(page.Items)
+		t.preparing = preparingText(page.Items)
 	}
 	if t.preparing != "" {
-		t.added = "  " + t.preparing
-		t.Line += t.added
+		t.preparingSuffix = "  " + t.preparing
+		t.Line += t.preparingSuffix
 	}
 }
 
-// preparing returns in one line what tasks that are being prepared do, by their nodes.
-func preparing(tasks []api.TaskView) string {
+// preparingText describes in one line what preparing tasks wait for, by node.
+func preparingText(tasks []api.TaskView) string {
 	by := map[string]string{}
 	for i := range tasks {
 		if v := &tasks[i]; v.Message != "" && v.Node != "" {
@@ -67,7 +67,7 @@ func preparing(tasks []api.TaskView) string {
 	var b strings.Builder
 	for i, node := range nodes {
 		switch {
-		case i == preparingNodes:
+		case i == maxPreparingNodes:
 			fmt.Fprintf(&b, "; %s more", wording.Count(len(nodes)-i, "node"))
 			return b.String()
 		case i > 0:

@@ -26,7 +26,7 @@ func TestPreparing(t *testing.T) {
 			"n1: a; n2: a; n3: b; 2 nodes more",
 		},
 	} {
-		if got := preparing(tc.tasks); got != tc.want {
+		if got := preparingText(tc.tasks); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)
 		}
 	}

@@ -10,29 +10,29 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// progress shows on standard error how the targets of run come along: on a terminal in place, elsewhere
-// a line for each change.
+// Progress shows the state of targets on standard error. A terminal is updated in place. Elsewhere each change is a
+// line.
 type Progress struct {
-	app     *session.Session
+	sess    *session.Session
 	targets []*Target
-	width   int // of the terminal, 0 without one
+	width   int // columns of the terminal, or 0 without one
 	label   int // width of the longest name
-	drawn   int // lines that stand on the terminal
-	told    map[*Target]telling
+	drawn   int // lines on the terminal
+	printed map[*Target]printedLine
 }
 
-// telling is what was last told of a target.
-type telling struct {
+// printedLine is the last printed line of a target.
+type printedLine struct {
 	brief, line string
 	at          time.Time
 }
 
-// retell is how often a change of words alone is worth a line.
-const retell = 10 * time.Second
+// minReprintInterval is the minimum interval between lines that differ in their message only.
+const minReprintInterval = 10 * time.Second
 
-// NewProgress returns the progress of the targets on the session's standard error.
+// NewProgress returns the progress of targets on the session's standard error.
 func NewProgress(sess *session.Session, targets []*Target) *Progress {
-	p := &Progress{app: sess, targets: targets, told: map[*Target]telling{}}
+	p := &Progress{sess: sess, targets: targets, printed: map[*Target]printedLine{}}
 	if sess.Env("TERM") != "dumb" {
 		p.width = output.TerminalWidth(sess.Stderr)
 	}
@@ -42,25 +42,25 @@ func NewProgress(sess *session.Session, targets []*Target) *Progress {
 	return p
 }
 
-// Show shows what changed since it was last called.
+// Show prints the changes since the last call.
 func (p *Progress) Show() {
 	if p.width == 0 {
 		for _, t := range p.targets {
-			line, last, now := p.line(t), p.told[t], p.app.Now()
-			if t.Line == "" || line == last.line || t.Brief == last.brief && now.Sub(last.at) < retell {
+			line, last, now := p.format(t), p.printed[t], p.sess.Now()
+			if t.Line == "" || line == last.line || t.Brief == last.brief && now.Sub(last.at) < minReprintInterval {
 				continue
 			}
-			p.told[t] = telling{t.Brief, line, now}
-			p.app.Messagef("%s", line)
+			p.printed[t] = printedLine{t.Brief, line, now}
+			p.sess.Messagef("%s", line)
 		}
 		return
 	}
-	const most = 20 // lines; what needs attention is shown before what is done
+	const most = 20 // lines; unfinished targets come first
 	var lines []string
 	for _, done := range []bool{false, true} {
 		for _, t := range p.targets {
 			if t.done == done && len(lines) < most {
-				lines = append(lines, output.Truncate(p.mark(t)+" "+p.line(t), p.width-1))
+				lines = append(lines, output.Truncate(p.mark(t)+" "+p.format(t), p.width-1))
 			}
 		}
 	}
@@ -70,24 +70,24 @@ func (p *Progress) Show() {
 		b.WriteString(l + "\n")
 	}
 	p.drawn = len(lines)
-	fmt.Fprint(p.app.Stderr, b.String())
+	fmt.Fprint(p.sess.Stderr, b.String())
 }
 
-// Note tells something in between.
+// Note prints a message between two updates.
 func (p *Progress) Note(text string) {
 	var b strings.Builder
 	p.erase(&b)
-	fmt.Fprintf(p.app.Stderr, "%sberth: %s\n", b.String(), text)
+	fmt.Fprintf(p.sess.Stderr, "%sberth: %s\n", b.String(), text)
 }
 
-// End leaves a terminal without the lines that are drawn: the report follows.
+// End removes the lines from a terminal, before a report.
 func (p *Progress) End() {
 	var b strings.Builder
 	p.erase(&b)
-	fmt.Fprint(p.app.Stderr, b.String())
+	fmt.Fprint(p.sess.Stderr, b.String())
 }
 
-// erase moves up over the lines that are drawn and clears them.
+// erase moves the cursor up over the lines and clears them.
 func (p *Progress) erase(b *strings.Builder) {
 	if p.drawn > 0 {
 		fmt.Fprintf(b, "\x1b[%dA\x1b[J", p.drawn)
@@ -95,7 +95,7 @@ func (p *Progress) erase(b *strings.Builder) {
 	}
 }
 
-func (p *Progress) line(t *Target) string {
+func (p *Progress) format(t *Target) string {
 	text := t.Line
 	if text == "" {
 		text = "waiting for the server"

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// TestProgressInPlace draws over what it drew before, and leaves nothing.
+// TestProgressInPlace checks that an update replaces the lines and that End removes them.
 func TestProgressInPlace(t *testing.T) {
 	var out bytes.Buffer
 	a := session.New(nil, nil, &out)

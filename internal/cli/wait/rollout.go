@@ -18,15 +18,15 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// AwaitService waits until a service is as it should be, with the progress of its rollout, and reports how it is.
+// AwaitService waits until a service has its wanted state, shows the progress of its rollout, and prints the result.
 func AwaitService(ctx context.Context, sess *session.Session, c *client.Client, t *Target) error {
 	w := Waiter{Session: sess, Client: c, Targets: []*Target{t}}
 	return w.Await(ctx, "the rollout goes on. See 'berth rollout status "+t.Name.Argument()+"'.")
 }
 
-// rolling reports whether a rollout goes on that has something to go back to, so that it may take as long as its
-// deadlines say; a server that does not keep them is given up all the same. One that is watched may take for ever.
-func (t *Target) rolling(now time.Time) bool {
+// isRolling reports whether a rollout with an older version is in progress. The control plane's deadlines end it, so
+// the client does not. A client gives up a rollout that is progressTimeout past its deadline, unless it watches.
+func (t *Target) isRolling(now time.Time) bool {
 	if t.rollout == nil || t.rollout.State.Ended() {
 		return t.Watch
 	}
@@ -37,20 +37,19 @@ func (t *Target) rolling(now time.Time) bool {
 	return !late && (len(t.rollout.Versions) > 1 || t.rollout.LastHealthy != nil)
 }
 
-// failedRollout reports whether the target's rollout failed or was rolled back.
-func (t *Target) failedRollout() bool {
+// hasFailedRollout reports whether the target's rollout failed or was rolled back.
+func (t *Target) hasFailedRollout() bool {
 	return t.rollout != nil &&
 		(t.rollout.State == cluster.RolloutFailed || t.rollout.State == cluster.RolloutRolledBack)
 }
 
-// lookAtRollout reads where the rollout of the service's generation stands. What it finds is in t.rollout, and how it
-// ended in t.done.
-func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.Time) error {
+// readRollout reads the rollout of the service's generation. It sets t.rollout, and t.done if the rollout ended.
+func (t *Target) readRollout(ctx context.Context, c *client.Client, now time.Time) error {
 	s := t.service
 	if t.generation == 0 {
 		t.generation = s.Generation
-		// it was taken back before it was looked at
-		if !t.Watch && s.Rollout.Reverted >= max(t.Least, 1) && s.Revision > t.Revision {
+		// The rollout was rolled back before the first read.
+		if !t.Watch && s.Rollout.Reverted >= max(t.MinGeneration, 1) && s.Revision > t.Revision {
 			t.generation = s.Rollout.Reverted
 		}
 	}
@@ -70,12 +69,12 @@ func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.T
 	}
 	t.rollout = &v
 	if v.Generation != t.generation {
-		return t.superseded(ctx, c)
+		return t.resolveSuperseded(ctx, c)
 	}
 	if len(v.Versions) > 1 || v.Canaries != nil || v.State.Ended() {
 		t.Brief, t.Line = fmt.Sprintf("%s %s", v.State, tables.HealthyByVersion(v.Versions)), rolloutLine(v)
 	}
-	t.remember(ctx, c, now)
+	t.keepTail(ctx, c, now)
 	switch {
 	case v.State == cluster.RolloutFailed || v.State == cluster.RolloutRolledBack:
 		t.giveUp("its rollout " + rolloutEnd(v.Version))
@@ -95,31 +94,33 @@ func (t *Target) lookAtRollout(ctx context.Context, c *client.Client, now time.T
 	return nil
 }
 
-// tailEvery is how often the output of a new task that is not well is looked at.
-const tailEvery = 2 * time.Second
+// tailInterval is the interval between reads of an unhealthy new task's output.
+const tailInterval = 2 * time.Second
 
-// remember keeps the last lines of a task of the rollout that is not well yet. What cannot be read is told by nobody.
-func (t *Target) remember(ctx context.Context, c *client.Client, now time.Time) {
-	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailAt) < tailEvery {
+// keepTail keeps the last output lines of an unhealthy new task, because a rollback deletes it. Errors are ignored.
+func (t *Target) keepTail(ctx context.Context, c *client.Client, now time.Time) {
+	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailReadAt) < tailInterval {
 		return
 	}
-	t.tailAt = now
-	tasks, err := fetch.TasksOf(ctx, c, t.Name, false)
+	t.tailReadAt = now
+	tasks, err := fetch.ListTasks(ctx, c, t.Name, false)
 	if err != nil {
 		return
 	}
-	tasks = slices.DeleteFunc(session.Newest(tasks), func(v api.TaskView) bool { return v.Generation != t.generation })
+	tasks = slices.DeleteFunc(session.KeepNewest(tasks), func(v api.TaskView) bool {
+		return v.Generation != t.generation
+	})
 	worst := taskview.Worst(tasks)
 	if worst == nil || taskview.NeverRan(*worst) {
 		return
 	}
-	if lines := trouble.TailOf(ctx, c, worst.ID); len(lines) > 0 {
-		t.tail, t.tailOf = lines, worst.ID
+	if lines := trouble.ReadTail(ctx, c, worst.ID); len(lines) > 0 {
+		t.tail, t.tailTask = lines, worst.ID
 	}
 }
 
-// superseded says how the generation that was waited for ended, once another one is the newest.
-func (t *Target) superseded(ctx context.Context, c *client.Client) error {
+// resolveSuperseded finds the result of the target's generation after a newer one replaced it.
+func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error {
 	h, err := c.RolloutHistory(ctx, t.Name.Cluster, t.Name.Name)
 	if err != nil && client.StatusOf(err) != http.StatusNotFound {
 		return err
@@ -130,7 +131,7 @@ func (t *Target) superseded(ctx context.Context, c *client.Client) error {
 		t.giveUp("another version was asked for meanwhile")
 		return nil
 	}
-	back := t.rollout.Version // what is asked for instead
+	back := t.rollout.Version // the version that the service asks for instead
 	t.rollout.Version = h.Versions[i].Version
 	t.Brief, t.Line = string(t.rollout.State),
 		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))
@@ -138,7 +139,7 @@ func (t *Target) superseded(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// rolloutEnd says that a version failed, or that it was rolled back.
+// rolloutEnd tells that a version failed or was rolled back.
 func rolloutEnd(v cluster.Version) string {
 	if v.State == cluster.RolloutRolledBack {
 		return "of " + v.Definition.String() + " failed and was rolled back"
@@ -146,7 +147,7 @@ func rolloutEnd(v cluster.Version) string {
 	return "of " + v.Definition.String() + " failed"
 }
 
-// rolloutLine says in a line where a rollout stands: "rolling  web@2: 1 of 3 healthy, web@1: 3 healthy; …".
+// rolloutLine describes a rollout in one line: "rolling  web@2: 1 of 3 healthy, web@1: 3 healthy; …".
 func rolloutLine(v api.RolloutView) string {
 	text := tables.HealthyByVersion(v.Versions)
 	switch {
@@ -160,7 +161,7 @@ func rolloutLine(v api.RolloutView) string {
 	return fmt.Sprintf("%-11s  %s", v.State, text)
 }
 
-// rolloutTrouble says why a rollout failed, with the task of the failed version that shows most.
+// rolloutTrouble tells why a rollout failed, with the most severe task of the failed version.
 func rolloutTrouble(t *Target, tasks []api.TaskView) *api.Trouble {
 	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool {
 		return v.Generation != t.rollout.Generation

@@ -42,8 +42,8 @@ func TestHealthyOf(t *testing.T) {
 	}
 }
 
-// TestRollingIsLeftToItsDeadlines asks who gives a rollout up: the control plane where there is something to go back
-// to, the one who waits otherwise, or when the control plane is long overdue.
+// TestRollingIsLeftToItsDeadlines checks who gives up a rollout. With an older version it is the control plane, unless
+// that is long overdue. Otherwise it is the client.
 func TestRollingIsLeftToItsDeadlines(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	view := func(deadline time.Duration, state cluster.RolloutState, older bool) *api.RolloutView {
@@ -67,7 +67,7 @@ func TestRollingIsLeftToItsDeadlines(t *testing.T) {
 		{"watched", Target{Watch: true, rollout: view(-time.Hour, cluster.RolloutRolling, false)}, true},
 	}
 	for _, test := range tests {
-		if got := test.target.rolling(now); got != test.want {
+		if got := test.target.isRolling(now); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-func (t *Target) lookAtService(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *Target) readService(ctx context.Context, c *client.Client, now time.Time) error {
 	v, err := c.Service(ctx, t.Name.Cluster, t.Name.Name)
-	if err != nil || v.Revision < t.Revision || v.Generation < t.Least {
+	if err != nil || v.Revision < t.Revision || v.Generation < t.MinGeneration {
 		return err
 	}
 	s := v.Status
 	t.service = &v
-	t.best = max(t.best, min(s.Healthy, s.Updated))
+	t.maxHealthy = max(t.maxHealthy, min(s.Healthy, s.Updated))
 	t.Brief = fmt.Sprintf("%s %d", s.State, s.Healthy)
 	t.Line = fmt.Sprintf("%-11s  %s", s.State, wording.ShortTasks(wording.OneLine(s.Message)))
 	if s.Message == "" {
@@ -24,11 +24,11 @@ func (t *Target) lookAtService(ctx context.Context, c *client.Client, now time.T
 	}
 	switch {
 	case s.State != "failing":
-		t.failing = time.Time{}
-	case t.failing.IsZero():
-		t.failing = now
+		t.failingSince = time.Time{}
+	case t.failingSince.IsZero():
+		t.failingSince = now
 	}
-	if err := t.lookAtRollout(ctx, c, now); err != nil || t.done {
+	if err := t.readRollout(ctx, c, now); err != nil || t.done {
 		return err
 	}
 	switch s.State {
@@ -42,7 +42,7 @@ func (t *Target) lookAtService(ctx context.Context, c *client.Client, now time.T
 	return nil
 }
 
-func (t *Target) lookAtJob(ctx context.Context, c *client.Client) error {
+func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 	v, err := c.Job(ctx, t.Name.Cluster, t.Name.Name)
 	if err != nil || v.Revision < t.Revision {
 		return err

@@ -8,39 +8,38 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Target is a service or job that run waits for.
+// Target is a service or job to wait for, and what is known of it.
 type Target struct {
 	Name     session.Name
-	Revision uint64 // of the write; what is read at an earlier one is not about it
-	// Least is the generation that a service has at the least, for writes that tell no revision.
-	Least   uint64
-	service *api.ServiceView
-	job     *api.JobView
-	// generation is the service's that is waited for, 0 before it is known, and rollout where it stands; nil
-	// for a server that knows of no rollouts, and for one that ended.
+	Revision uint64 // of the write; older reads are ignored
+	// MinGeneration is the lowest generation to wait for, after writes whose reply has no revision.
+	MinGeneration uint64
+	service       *api.ServiceView
+	job           *api.JobView
+	// generation is the service's generation to wait for, 0 before the first read. rollout is its rollout, nil after
+	// its end and for a server without rollouts.
 	generation uint64
 	rollout    *api.RolloutView
-	// tail are the last lines of the task tailOf of that generation, which was not well at tailAt: a rollback takes it
-	// away.
-	tail   []string
-	tailOf cluster.TaskID
-	tailAt time.Time
+	// tail are the last output lines of the unhealthy task tailTask, read at tailReadAt. A rollback deletes that task.
+	tail       []string
+	tailTask   cluster.TaskID
+	tailReadAt time.Time
 
-	// preparing is what tasks do that are being prepared, asked at preparedAt, and added what the line ends with for
+	// preparing describes the preparing tasks, read at preparingReadAt. preparingSuffix is the end of Line that shows
 	// it.
-	preparing, added string
-	preparedAt       time.Time
+	preparing, preparingSuffix string
+	preparingReadAt            time.Time
 
-	Line    string    // the newest that is known of it, for people
-	Brief   string    // the same without what changes often
-	best    int       // the most healthy new tasks that were seen
-	Moved   time.Time // when that last grew
-	failing time.Time // since when the server calls it failing
-	done    bool
-	Failure string // why it is done without being well
-	notice  string // what is to be done next although it is done
-	Watch   bool   // it is looked at until the rollout ends, whoever has to do something for that
-	// Promoted says that canaries are no end: the user has just promoted them.
+	Line         string    // the newest state, for people
+	Brief        string    // Line without values that change often
+	maxHealthy   int       // the maximum number of healthy new tasks so far
+	ProgressAt   time.Time // when maxHealthy last grew
+	failingSince time.Time // since when the server reports the service as failing
+	done         bool
+	Failure      string // why the wait ended without success
+	notice       string // the next step of a user after a success
+	Watch        bool   // wait until the rollout ends, even while it needs a user
+	// Promoted says that the user has just promoted the canaries. Waiting canaries then do not end the wait.
 	Promoted bool
 }
 

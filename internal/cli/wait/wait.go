@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// What may be waited for.
+// States to wait for.
 const (
 	untilHealthy = "healthy"
 	untilDone    = "done"
@@ -28,8 +28,8 @@ const (
 	untilGone    = "gone"
 )
 
-// waitable says for which kinds something may be waited for.
-func waitable(until string) []string {
+// kindsFor returns the kinds of objects that have the state.
+func kindsFor(until string) []string {
 	switch until {
 	case untilHealthy:
 		return []string{wording.KindService, wording.KindTask, wording.KindNode}
@@ -69,7 +69,7 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 		ValidArgsFunction: sess.CompleteObjects(-1, wording.KindService, wording.KindJob, wording.KindTask,
 			wording.KindNode, wording.KindCron, wording.KindCluster),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			targets, err := awaited(cmd, until, args)
+			targets, err := parseTargets(cmd, until, args)
 			if err != nil {
 				return err
 			}
@@ -77,22 +77,22 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return await(cmd.Context(), sess, c, targets, timeout)
+			return waitFor(cmd.Context(), sess, c, targets, timeout)
 		},
 	}
 	all := []string{untilHealthy, untilDone, untilRunning, untilGone}
 	cmd.Flags().StringVar(&until, "for", "",
 		"what to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration`; default never")
-	session.CompleteFlag(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	session.RegisterCompletion(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// awaited reads the arguments of a wait. All faults are told at once.
-func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, error) {
-	var targets []*waitTarget
+// parseTargets parses the arguments of a wait. The error lists all faults.
+func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTarget, error) {
+	var targets []*objectTarget
 	var faults []string
-	if until != "" && waitable(until) == nil {
+	if until != "" && kindsFor(until) == nil {
 		return nil, &session.UsageError{
 			Command: cmd.CommandPath(),
 			Message: fmt.Sprintf("--for %s: want healthy, done, running or gone", until),
@@ -105,17 +105,17 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 			faults = append(faults, err.Error())
 			continue
 		}
-		t := &waitTarget{Target: &Target{Name: n}, until: until}
+		t := &objectTarget{Target: &Target{Name: n}, until: until}
 		if t.until == "" {
 			t.until = untilHealthy
 			if n.Kind == wording.KindJob {
 				t.until = untilDone
 			}
 		}
-		if kinds := waitable(t.until); !slices.Contains(kinds, n.Kind) {
+		if kinds := kindsFor(t.until); !slices.Contains(kinds, n.Kind) {
 			var ways []string
 			for _, u := range []string{untilHealthy, untilDone, untilRunning, untilGone} {
-				if slices.Contains(waitable(u), n.Kind) {
+				if slices.Contains(kindsFor(u), n.Kind) {
 					ways = append(ways, u)
 				}
 			}
@@ -130,17 +130,17 @@ func awaited(cmd *cobra.Command, until string, args []string) ([]*waitTarget, er
 	return targets, nil
 }
 
-// waitTarget is an object that is waited for. The target in it is what progress shows.
-type waitTarget struct {
+// objectTarget is an object to wait for. Progress shows its Target.
+type objectTarget struct {
 	*Target
-	until string
-	seen  bool // it existed once
-	// trouble, unless nil, is known without asking the server for the troubles of the object.
+	until   string
+	existed bool // a read found it
+	// trouble, unless nil, replaces the troubles from the server.
 	trouble *api.Trouble
-	id      cluster.TaskID // the whole id of a task
+	id      cluster.TaskID // the complete id of a task
 }
 
-// waitResult is what a wait tells programs of an object.
+// waitResult is the result for one object, for programs.
 type waitResult struct {
 	Object string `json:"object"`
 	For    string `json:"for"`
@@ -150,8 +150,8 @@ type waitResult struct {
 	Next   string `json:"next,omitempty"`
 }
 
-// await waits until each target is in its state or can never be, and prints why the others are not.
-func await(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget,
+// waitFor waits until each target reaches its state or cannot reach it. It prints the results.
+func waitFor(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget,
 	timeout time.Duration,
 ) error {
 	shown, names := make([]*Target, len(targets)), make([]session.Name, len(targets))
@@ -161,8 +161,8 @@ func await(ctx context.Context, sess *session.Session, c *client.Client, targets
 	began, progress := sess.Now(), NewProgress(sess, shown)
 	loop := Loop{
 		Session: sess, Progress: progress, Changes: ChangesOf(c, names),
-		Look: func(ctx context.Context) (bool, error) {
-			open, err := lookAtTargets(ctx, c, targets, sess.Now())
+		Read: func(ctx context.Context) (bool, error) {
+			open, err := readTargets(ctx, c, targets, sess.Now())
 			if late := timeout > 0 && sess.Now().Sub(began) >= timeout; late && open {
 				for _, t := range targets {
 					if !t.done {
@@ -181,16 +181,16 @@ func await(ctx context.Context, sess *session.Session, c *client.Client, targets
 	if err := loop.Run(ctx); err != nil {
 		return err
 	}
-	return reportWait(ctx, sess, c, targets)
+	return printResults(ctx, sess, c, targets)
 }
 
-// lookAtTargets looks at those that are open and reports whether any still is.
-func lookAtTargets(ctx context.Context, c *client.Client, targets []*waitTarget, now time.Time) (open bool, err error) {
+// readTargets reads the open targets and reports whether any is still open.
+func readTargets(ctx context.Context, c *client.Client, targets []*objectTarget, now time.Time) (open bool, err error) {
 	for _, t := range targets {
 		if t.done {
 			continue
 		}
-		if e := t.look(ctx, c, now); e != nil {
+		if e := t.read(ctx, c, now); e != nil {
 			err = e
 		}
 		open = open || !t.done
@@ -198,22 +198,23 @@ func lookAtTargets(ctx context.Context, c *client.Client, targets []*waitTarget,
 	return open, err
 }
 
-// look reads the object once. What is not there is gone; for anything else it is a fault, unless it was there before.
-func (t *waitTarget) look(ctx context.Context, c *client.Client, now time.Time) error {
-	err := t.lookAt(ctx, c, now)
+// read reads the object once. A missing object is gone. For other states that is an error, unless an earlier read found
+// the object.
+func (t *objectTarget) read(ctx context.Context, c *client.Client, now time.Time) error {
+	err := t.readObject(ctx, c, now)
 	if client.StatusOf(err) != http.StatusNotFound && !errors.Is(err, session.ErrUnknown) {
 		if err == nil {
-			t.seen = true
+			t.existed = true
 		}
 		return err
 	}
 	switch {
 	case t.until == untilGone:
 		t.done, t.trouble = true, nil
-		t.set("gone", "")
-	case t.seen:
+		t.setLine("gone", "")
+	case t.existed:
 		t.trouble = nil
-		t.set("gone", "")
+		t.setLine("gone", "")
 		t.giveUp("it was deleted meanwhile")
 	default:
 		return err
@@ -221,44 +222,44 @@ func (t *waitTarget) look(ctx context.Context, c *client.Client, now time.Time) 
 	return nil
 }
 
-func (t *waitTarget) lookAt(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *objectTarget) readObject(ctx context.Context, c *client.Client, now time.Time) error {
 	switch t.Name.Kind {
 	case wording.KindService:
-		return t.lookAtService(ctx, c)
+		return t.readService(ctx, c)
 	case wording.KindJob:
-		return t.lookAtJob(ctx, c)
+		return t.readJob(ctx, c)
 	case wording.KindTask:
-		return t.lookAtTask(ctx, c, now)
+		return t.readTask(ctx, c, now)
 	case wording.KindNode:
-		return t.lookAtNode(ctx, c)
+		return t.readNode(ctx, c)
 	case wording.KindCron:
 		v, err := t.Name.Cron(ctx, c)
-		t.set(v.Status.State, "")
+		t.setLine(v.Status.State, "")
 		return err
 	}
 	_, err := c.Cluster(ctx, t.Name.Name)
-	t.set("there", "")
+	t.setLine("there", "")
 	return err
 }
 
-// set notes how the object is, in a word and a sentence.
-func (t *waitTarget) set(state, message string) {
+// setLine sets the state and the message that progress shows.
+func (t *objectTarget) setLine(state, message string) {
 	t.Brief, t.Line = state, state
 	if message != "" {
 		t.Line = fmt.Sprintf("%-11s  %s", state, message)
 	}
 }
 
-// first finds an object by its name where nothing is known of it yet, and then looks at that one.
-func first[T any](known *T, find, look func() (T, error)) (T, error) {
+// findOrRead calls find while the object is unknown, and read afterwards.
+func findOrRead[T any](known *T, find, look func() (T, error)) (T, error) {
 	if known == nil {
 		return find()
 	}
 	return look()
 }
 
-func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error {
-	v, err := first(t.service, func() (api.ServiceView, error) { return t.Name.Service(ctx, c) },
+func (t *objectTarget) readService(ctx context.Context, c *client.Client) error {
+	v, err := findOrRead(t.service, func() (api.ServiceView, error) { return t.Name.Service(ctx, c) },
 		func() (api.ServiceView, error) { return c.Service(ctx, t.Name.Cluster, t.Name.Name) })
 	if err != nil {
 		return err
@@ -267,7 +268,7 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	t.service = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
-	t.set(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	t.setLine(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	stopped := s.State == "stopped" || s.State == "stopping"
 	settled := s.Rollout == "" || s.Rollout == cluster.RolloutComplete
 	switch {
@@ -299,8 +300,8 @@ func (t *waitTarget) lookAtService(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
-	v, err := first(t.job, func() (api.JobView, error) { return t.Name.Job(ctx, c) },
+func (t *objectTarget) readJob(ctx context.Context, c *client.Client) error {
+	v, err := findOrRead(t.job, func() (api.JobView, error) { return t.Name.Job(ctx, c) },
 		func() (api.JobView, error) { return c.Job(ctx, t.Name.Cluster, t.Name.Name) })
 	if err != nil {
 		return err
@@ -309,7 +310,7 @@ func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
 	t.job = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s done", s.Succeeded, wording.Count(s.Total, "task"))
-	t.set(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	t.setLine(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	switch {
 	case t.until == untilGone:
 	case s.State == string(cluster.StateSucceeded), t.until == untilRunning && s.Running > 0:
@@ -320,7 +321,7 @@ func (t *waitTarget) lookAtJob(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *objectTarget) readTask(ctx context.Context, c *client.Client, now time.Time) error {
 	var v api.TaskView
 	var err error
 	if t.id == "" {
@@ -332,19 +333,19 @@ func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.
 	if err != nil {
 		return err
 	}
-	t.set(taskview.State(v), wording.OneLine(taskview.Reason(v)))
+	t.setLine(taskview.State(v), wording.OneLine(taskview.Reason(v)))
 	switch {
 	case !v.State.Terminal():
-		t.failing = time.Time{}
-	case t.failing.IsZero():
-		t.failing = now
+		t.failingSince = time.Time{}
+	case t.failingSince.IsZero():
+		t.failingSince = now
 	}
 	switch {
 	case t.until == untilGone:
 		t.done = v.State.Terminal()
 	case v.State == cluster.StateSucceeded && t.until != untilHealthy:
 		t.done = true
-	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failing) >= failingTimeout:
+	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failingSince) >= failingTimeout:
 		t.giveUp("it has ended, and no next attempt is on its way: " + string(v.State))
 	case t.until == untilRunning:
 		t.done = v.State == cluster.StateRunning && !taskview.Unreachable(v)
@@ -354,12 +355,12 @@ func (t *waitTarget) lookAtTask(ctx context.Context, c *client.Client, now time.
 	return nil
 }
 
-func (t *waitTarget) lookAtNode(ctx context.Context, c *client.Client) error {
+func (t *objectTarget) readNode(ctx context.Context, c *client.Client) error {
 	v, err := c.Node(ctx, t.Name.Name)
 	if err != nil {
 		return err
 	}
-	t.set(string(v.State), wording.OneLine(v.Reason))
+	t.setLine(string(v.State), wording.OneLine(v.Reason))
 	if t.until == untilHealthy {
 		t.done = v.State == cluster.NodeReady
 		t.trouble = nil
@@ -373,8 +374,8 @@ func (t *waitTarget) lookAtNode(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// reportWait says how it ended: for people on standard error, for programs as a list.
-func reportWait(ctx context.Context, sess *session.Session, c *client.Client, targets []*waitTarget) error {
+// printResults prints the results: messages on standard error, or a list for programs.
+func printResults(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget) error {
 	failed := 0
 	results := make([]waitResult, len(targets))
 	for i, t := range targets {
@@ -421,16 +422,16 @@ func reportWait(ctx context.Context, sess *session.Session, c *client.Client, ta
 	}
 }
 
-// troubleOf returns why a target is not as it should be, and what to do next.
-func troubleOf(ctx context.Context, c *client.Client, t *waitTarget) (api.Trouble, error) {
+// troubleOf returns why a target did not reach its state, and the next step.
+func troubleOf(ctx context.Context, c *client.Client, t *objectTarget) (api.Trouble, error) {
 	found := t.trouble
-	if found == nil && t.seen && t.Line != "gone" {
+	if found == nil && t.existed && t.Line != "gone" {
 		n := t.Name
 		if t.id != "" {
 			n.Name = string(t.id)
 		}
 		var err error
-		if found, err = trouble.Of(ctx, c, n); err != nil {
+		if found, err = trouble.MostUrgent(ctx, c, n); err != nil {
 			return api.Trouble{}, err
 		}
 	}

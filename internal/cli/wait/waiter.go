@@ -15,23 +15,24 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Limits of a wait without --timeout: a service that makes no progress for progressTimeout is given up, and a service
-// that the server calls failing for failingTimeout.
+// Limits of a wait without --timeout. progressTimeout ends the wait for a service without progress. failingTimeout ends
+// it for a service that the server reports as failing.
 const (
 	progressTimeout = 5 * time.Minute
 	failingTimeout  = 20 * time.Second
 )
 
-// Waiter waits until services and jobs are as they were asked to be.
+// Waiter waits until services and jobs reach their wanted state.
 type Waiter struct {
 	*session.Session
 	Client  *client.Client
 	Targets []*Target
-	// Timeout ends the wait; 0 is never.
+	// Timeout ends the wait; 0 is no limit.
 	Timeout time.Duration
 }
 
-// Await waits for the targets and reports their states. After an interruption it prints what goes on without the wait.
+// Await waits for the targets and prints the results. After an interruption it prints the text goesOn, which says what
+// continues.
 func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 	if err := w.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -39,26 +40,26 @@ func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 		}
 		return err
 	}
-	return w.report(ctx)
+	return w.printReport(ctx)
 }
 
-// Wait returns once all targets are done, one way or the other.
+// Wait returns once all targets are done, with success or without.
 func (w *Waiter) Wait(ctx context.Context) error {
 	began := w.Now()
 	names := make([]session.Name, len(w.Targets))
 	for i, t := range w.Targets {
 		names[i] = t.Name
-		if t.Moved.IsZero() {
-			t.Moved = began
+		if t.ProgressAt.IsZero() {
+			t.ProgressAt = began
 		}
 	}
 	progress := NewProgress(w.Session, w.Targets)
 	loop := Loop{
 		Session: w.Session, Progress: progress, Changes: ChangesOf(w.Client, names),
-		Look: func(ctx context.Context) (bool, error) {
-			err := w.look(ctx)
+		Read: func(ctx context.Context) (bool, error) {
+			err := w.readTargets(ctx)
 			progress.Show()
-			return !w.finished(began), err
+			return !w.isFinished(began), err
 		},
 	}
 	if w.Timeout > 0 {
@@ -67,8 +68,8 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	return loop.Run(ctx)
 }
 
-// finished reports whether there is nothing left to wait for, and gives up what took too long.
-func (w *Waiter) finished(began time.Time) bool {
+// isFinished reports whether all targets are done. It gives up targets that exceed a limit.
+func (w *Waiter) isFinished(began time.Time) bool {
 	all := true
 	for _, t := range w.Targets {
 		if t.done {
@@ -77,11 +78,11 @@ func (w *Waiter) finished(began time.Time) bool {
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
 			t.giveUp(fmt.Sprintf("not well after %v", w.Timeout))
-		case t.rolling(now): // the control plane keeps its deadlines
+		case t.isRolling(now): // the control plane enforces the deadlines
 			all = false
-		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.Moved) >= progressTimeout:
+		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.ProgressAt) >= progressTimeout:
 			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
-		case !t.failing.IsZero() && now.Sub(t.failing) >= failingTimeout:
+		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
 			t.giveUp("keeps failing")
 		default:
 			all = false
@@ -90,18 +91,18 @@ func (w *Waiter) finished(began time.Time) bool {
 	return all
 }
 
-// look reads every target that is not done.
-func (w *Waiter) look(ctx context.Context) error {
+// readTargets reads every target that is not done.
+func (w *Waiter) readTargets(ctx context.Context) error {
 	for _, t := range w.Targets {
 		if t.done {
 			continue
 		}
-		best := t.best
+		best := t.maxHealthy
 		var err error
 		if t.Name.Kind == wording.KindJob {
-			err = t.lookAtJob(ctx, w.Client)
+			err = t.readJob(ctx, w.Client)
 		} else {
-			err = t.lookAtService(ctx, w.Client, w.Now())
+			err = t.readService(ctx, w.Client, w.Now())
 		}
 		if client.StatusOf(err) == http.StatusNotFound {
 			t.giveUp("was deleted")
@@ -110,16 +111,16 @@ func (w *Waiter) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.lookAtPreparing(ctx, w.Client, w.Now())
-		if t.best > best {
-			t.Moved = w.Now()
+		t.readPreparing(ctx, w.Client, w.Now())
+		if t.maxHealthy > best {
+			t.ProgressAt = w.Now()
 		}
 	}
 	return nil
 }
 
-// report prints how the targets are, and why those that are not well are not.
-func (w *Waiter) report(ctx context.Context) error {
+// printReport prints the targets, and explains those that failed.
+func (w *Waiter) printReport(ctx context.Context) error {
 	if err := w.printTargets(); err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (w *Waiter) report(ctx context.Context) error {
 	}
 }
 
-// Explain prints why a target is not well.
+// Explain prints why a target failed.
 func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	w.Messagef("")
 	w.Messagef("%s: %s", t.Name, t.Failure)
@@ -160,12 +161,12 @@ func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	w.Messagef("  %s", wording.ShortTasks(tr.Cause))
 	var lines []string
 	if tr.Task != "" {
-		lines = trouble.TailOf(ctx, w.Client, tr.Task)
+		lines = trouble.ReadTail(ctx, w.Client, tr.Task)
 		trouble.PrintLines(w.Stderr, tr.Task, lines)
 	}
-	if len(lines) == 0 && t.failedRollout() { // the task is gone, with its output
+	if len(lines) == 0 && t.hasFailedRollout() { // the task and its output are deleted
 		lines = t.tail
-		trouble.PrintLines(w.Stderr, t.tailOf, lines)
+		trouble.PrintLines(w.Stderr, t.tailTask, lines)
 	}
 	if len(lines) > 0 || tr.Task != "" {
 		w.Messagef("")
@@ -175,14 +176,14 @@ func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 }
 
 func (w *Waiter) troubleOf(ctx context.Context, t *Target) (*api.Trouble, error) {
-	if !t.failedRollout() {
-		return trouble.Of(ctx, w.Client, t.Name)
+	if !t.hasFailedRollout() {
+		return trouble.MostUrgent(ctx, w.Client, t.Name)
 	}
-	tasks, err := fetch.TasksOf(ctx, w.Client, t.Name, true)
+	tasks, err := fetch.ListTasks(ctx, w.Client, t.Name, true)
 	if err != nil {
 		return nil, err
 	}
-	return rolloutTrouble(t, session.Newest(tasks)), nil
+	return rolloutTrouble(t, session.KeepNewest(tasks)), nil
 }
 
 // printTargets prints the final state of the targets.
@@ -200,7 +201,7 @@ func (w *Waiter) printTargets() error {
 		return w.PrintData(map[string]any{"services": all.Services, "jobs": all.Jobs})
 	}
 	if len(all.Services) > 0 {
-		if err := w.PrintTable(tables.ServiceTable(w.Session, all.Services).Brief()); err != nil {
+		if err := w.PrintTable(tables.ServiceTable(w.Session, all.Services).WithoutMessages()); err != nil {
 			return err
 		}
 		if len(all.Jobs) > 0 {
@@ -208,7 +209,7 @@ func (w *Waiter) printTargets() error {
 		}
 	}
 	if len(all.Jobs) > 0 {
-		return w.PrintTable(tables.JobTable(w.Session, all.Jobs).Brief())
+		return w.PrintTable(tables.JobTable(w.Session, all.Jobs).WithoutMessages())
 	}
 	return nil
 }

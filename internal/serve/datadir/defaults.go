@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 )
 
-// DefaultHTTP is the loopback address that is served.
+// DefaultHTTP is the default loopback address of the API.
 const DefaultHTTP = "127.0.0.1:7373"
 
-// What the defaults are on any machine.
+// Descriptions of the defaults that are the same on any machine.
 const (
 	DataDirText = "/var/lib/berth for root, else ~/.local/share/berth"
 	SocketText  = "unix:///run/berth/api.sock for root"
 )
 
-// DefaultDataDir is where everything is kept: the machine's folder for root, else the user's.
+// DefaultDataDir returns the default data directory: that of the machine for root, else that of the user.
 func DefaultDataDir() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/berth"
@@ -32,7 +32,7 @@ func DefaultDataDir() string {
 	return filepath.Join(home, ".local", "share", "berth")
 }
 
-// DefaultSocket is the unix socket that is served.
+// DefaultSocket returns the default unix socket of the API.
 func DefaultSocket() string {
 	if os.Geteuid() == 0 {
 		return "/run/berth/api.sock"
@@ -43,7 +43,7 @@ func DefaultSocket() string {
 	return filepath.Join(DefaultDataDir(), "api.sock")
 }
 
-// NewLogger returns a logger to w at the named level.
+// NewLogger returns a logger to w with the named level.
 func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

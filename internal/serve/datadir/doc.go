@@ -1,2 +1,3 @@
-// Package datadir is the folder of a server: its identity, its secrets, and which store it uses.
+// Package datadir reads and writes the files of a data directory: the server's identity, its secrets and the location
+// of its store.
 package datadir

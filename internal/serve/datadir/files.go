@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/privatefile"
 )
 
-// ReadSecret reads a file with one secret, named by a flag or a variable.
+// ReadSecret reads a file with one secret. The text what describes the secret in errors.
 func ReadSecret(what, path string) (string, error) { return readSecret(what, path, os.ReadFile) }
 
 func readSecret(what, path string, read func(string) ([]byte, error)) (string, error) {
@@ -30,7 +30,7 @@ func ReadCredential(what, path string) (string, error) {
 	return readSecret(what, path, privatefile.Read)
 }
 
-// ReplaceFile writes a file that only this user reads, all or nothing, and survives a loss of power.
+// ReplaceFile writes a file atomically and durably. Only this user may read it.
 func ReplaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-")
 	if err != nil {
@@ -47,7 +47,7 @@ func ReplaceFile(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir makes what was renamed in a folder survive a loss of power.
+// SyncDir makes renames in a folder durable.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// MachineName returns the node's name where none is given: the machine's, in the form that names have.
+// MachineName returns the name of this machine as a valid node name.
 func MachineName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -26,7 +26,7 @@ func MachineName() string {
 	return host
 }
 
-// ServerID returns the server's own name, made at its first start.
+// ServerID returns the id of the server, and makes one at its first start.
 func ServerID(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {

@@ -1,8 +1,8 @@
 package datadir
 
-// The ports of a server that other machines reach.
+// Ports of a server that other machines use.
 const (
-	PortAPI   = 7071 // https: agents, servers, people from elsewhere
-	PortPeers = 7072 // https: the members of the store among themselves
-	PortEtcd  = 2379 // of an etcd that runs elsewhere
+	PortAPI   = 7071 // https: agents, servers and remote users
+	PortPeers = 7072 // https: members of the store among themselves
+	PortEtcd  = 2379 // an etcd that runs elsewhere
 )

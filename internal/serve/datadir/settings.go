@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Hosts are the names and addresses that a certificate of the server is for.
+// Hosts returns the names and addresses for the server's certificate.
 func (s *Settings) Hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1"}
 	for _, text := range []string{s.API, s.Peer} {
@@ -27,8 +27,8 @@ func (s *Settings) Hosts() []string {
 	return hosts
 }
 
-// Same demands that settings which stand already are those that are asked for.
-func (s *Settings) Same(want Settings, dataDir string) error {
+// CheckSame returns an error unless the existing settings equal the wanted ones.
+func (s *Settings) CheckSame(want Settings, dataDir string) error {
 	if s.API == want.API && s.Peer == want.Peer && s.Name == want.Name {
 		return nil
 	}
@@ -47,24 +47,23 @@ const (
 	IDFile       = "server-id"
 )
 
-// Settings is what a restart of a server that others reach needs to know: the file server.json of its data
-// directory. `berth server init` and `berth server join` write it; the server notes in it where its store is. Nobody
-// else changes it.
+// Settings is the file server.json, the configuration of a server that other machines reach. `berth server init` and
+// `berth server join` write it. The server itself records the location of its store. Nobody else changes it.
 type Settings struct {
-	// Name is for people.
+	// Name is a display name.
 	Name string `json:"name"`
-	// API and Peer are the https addresses that agents and people, and the other members of the store, reach it at.
+	// API and Peer are the https addresses of the API and of the store's member.
 	API  string `json:"api"`
 	Peer string `json:"peer"`
-	// Join holds the members that the store's new member joins; empty for the first server. Once the member has
-	// data it is of no matter.
+	// Join lists the members that the store's new member joins, empty for the first server. It has no effect once the
+	// member has data.
 	Join []store.Member `json:"join,omitempty"`
-	// External says that the store runs elsewhere: the server never begins one of its own. Store is where it was
-	// reached last; nil until the first start, unless the join named it.
+	// External says that the store runs elsewhere, so the server never creates one. Store is its last location, nil
+	// until the first start unless the join named it.
 	External bool           `json:"external,omitempty"`
 	Store    *ExternalStore `json:"store,omitempty"`
-	// StoreMade says that the server's own store was opened once. If it is missing then, the server does not begin
-	// another one, which would be empty, and halt the control plane that the others go on with.
+	// StoreMade says that the server's own store was opened once. If the store is missing then, the server refuses to
+	// start with an empty one, which could halt the control plane.
 	StoreMade bool `json:"store_made,omitempty"`
 }
 
@@ -73,7 +72,7 @@ func ReadSettings(dataDir string) (*Settings, error) {
 	path := filepath.Join(dataDir, SettingsFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // no settings are no fault
+		return nil, nil //nolint:nilnil // a missing file is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the server's settings: %w", err)
@@ -98,7 +97,7 @@ func ReadSettings(dataDir string) (*Settings, error) {
 	return &s, nil
 }
 
-// Write replaces the settings of a data directory, all or nothing.
+// Write replaces the settings of a data directory atomically.
 func (s *Settings) Write(dataDir string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -110,8 +109,8 @@ func (s *Settings) Write(dataDir string) error {
 	return nil
 }
 
-// ServerName is the name of a server where none is given: the machine's.
+// ServerName returns the default name of a server.
 func ServerName() string { return MachineName() }
 
-// ValidServerName reports whether a name will do for a server: certificates and the store carry it.
+// ValidServerName reports whether certificates and the store accept the name.
 func ValidServerName(name string) bool { return cluster.ValidNodeName(name) }

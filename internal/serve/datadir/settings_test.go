@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSettingsHosts demands that a certificate is for every name that the server is reached by, each once.
+// TestSettingsHosts checks that a certificate covers each name of the server once.
 func TestSettingsHosts(t *testing.T) {
 	for _, test := range []struct {
 		settings Settings

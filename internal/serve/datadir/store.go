@@ -12,23 +12,23 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// ExternalStore is where a store that runs elsewhere is reached, as server.json or store.json remembers it: so that a
-// start without --store is no start with another, empty store.
+// ExternalStore is the location of a store that runs elsewhere, as server.json or store.json records it. A start
+// without --store then does not begin with an empty store.
 type ExternalStore struct {
-	// Endpoints are URLs of etcd's client listeners.
+	// Endpoints are the client URLs of etcd.
 	Endpoints []string `json:"endpoints"`
-	// CA, Cert and Key are paths of files, absolute; empty for plain http.
+	// CA, Cert and Key are absolute paths, empty for plain http.
 	CA   string `json:"ca,omitempty"`
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// User logs in, with what PasswordFile, an absolute path, holds; without one, with the environment's.
+	// User is the etcd user. PasswordFile is an absolute path; without it the environment has the password.
 	User         string `json:"user,omitempty"`
 	PasswordFile string `json:"password_file,omitempty"`
-	// Prefix is what all keys there begin with.
+	// Prefix is the prefix of all keys.
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// Flags returns the flags of `berth server` that name the store, with a blank before each.
+// Flags returns the flags of `berth server` that name the store. A blank precedes each.
 func (m *ExternalStore) Flags() string {
 	if m == nil {
 		return " --store etcd://HOST:2379[,HOST:2379]"
@@ -49,7 +49,7 @@ func (m *ExternalStore) Flags() string {
 	return strings.Join(words, " ")
 }
 
-// URL is the value of --store.
+// URL returns the value of --store.
 func (m *ExternalStore) URL() string {
 	var hosts []string
 	for _, e := range m.Endpoints {
@@ -59,12 +59,11 @@ func (m *ExternalStore) URL() string {
 	return "etcd://" + strings.Join(hosts, ",")
 }
 
-// StoreFile is the file of a data directory that remembers a store that runs elsewhere, of a server without settings:
-// `berth dev`, or one that only serves its own machine.
+// StoreFile records an external store for a server without settings: `berth dev`, or a server for its own machine only.
 const StoreFile = "store.json"
 
-// ReadStore returns what the storeFile of a data directory remembers, nil where there is none.
-func ReadStore(dataDir string) (*ExternalStore, error) {
+// ReadExternalStore returns the content of StoreFile, or nil if it does not exist.
+func ReadExternalStore(dataDir string) (*ExternalStore, error) {
 	path := filepath.Join(dataDir, StoreFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +85,7 @@ func ReadStore(dataDir string) (*ExternalStore, error) {
 	return m, nil
 }
 
-// Write makes the storeFile of a data directory.
+// Write writes StoreFile.
 func (m *ExternalStore) Write(dataDir string) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -98,7 +97,7 @@ func (m *ExternalStore) Write(dataDir string) error {
 	return nil
 }
 
-// DataDirFlag is the flag that names a data directory, with a blank before it; empty for the usual one.
+// Flag returns the flag that names a data directory, after a blank. For the default directory it returns "".
 func Flag(dataDir string) string {
 	if dataDir == DefaultDataDir() {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"github.com/berthd/berth/internal/serve/server"
 )
 
-// Run runs the server and the agent until the context ends. It prints the address on stdout once they serve, and on
-// stderr how many tasks go on without them.
+// Run runs the server and the agent until the context ends. It prints the address on stdout once both serve. At the end
+// it prints on stderr how many tasks keep running.
 func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io.Writer) error {
-	forget, err := s.Remember()
+	forget, err := s.WriteAddressFile()
 	if err != nil {
 		n.Log.Warn("other terminals will have to be told the address", "error", err)
 	} else {
@@ -24,20 +24,20 @@ func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.Run(within) })
 	group.Go(func() error {
-		if s.Ready(within) != nil {
-			return nil //nolint:nilerr // run says why the server ended
+		if s.WaitReady(within) != nil {
+			return nil //nolint:nilerr // Run of the server reports why it ended
 		}
 		return node.Run(within, n)
 	})
 	group.Go(func() error {
-		if s.Ready(within) != nil || s.Joined(within, n.Name) != nil {
-			return nil //nolint:nilerr // the same
+		if s.WaitReady(within) != nil || s.WaitNodeReady(within, n.Name) != nil {
+			return nil //nolint:nilerr // Run of the server reports why it ended
 		}
 		fmt.Fprintf(stdout, "berth: ready at %s\n", server.PreferredURL(s.Listeners))
 		return nil
 	})
 	err = group.Wait()
-	live := s.Live()
+	live := s.CountLiveTasks()
 	if live > 0 && err == nil {
 		text := "tasks go on running, the next `berth dev` takes them up"
 		if live == 1 {

@@ -1,2 +1,2 @@
-// Package join has a machine join a cluster with a token: it pins the authority and gets a certificate.
+// Package join lets a machine join a control plane with a token: it verifies the authority and gets a certificate.
 package join

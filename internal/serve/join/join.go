@@ -21,35 +21,35 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// JoinFile keeps the key, the request and then the answer of a join that has not ended, so that one that was
-// interrupted is taken up where it was: a token is good for few uses.
+// JoinFile keeps the key, the request and the answer of a join in progress. An interrupted join continues with them,
+// because a token has few uses.
 const JoinFile = "join.json"
 
-// exchangeTimeout bounds one server's answer to a request for a certificate.
+// exchangeTimeout bounds the time for one server's answer to a certificate request.
 const exchangeTimeout = 20 * time.Second
 
-// Joiner is a machine that trades a join token for a certificate.
+// Joiner trades a join token for a certificate.
 type Joiner struct {
-	Dir     string // of its identity
+	Dir     string // the directory of the identity
 	Self    pki.Subject
 	Hosts   []string
-	Name    string // of a server, for people
-	PeerURL string // servers only, unless the store runs elsewhere
+	Name    string // a server's display name
+	PeerURL string // set for servers with a store of their own
 	Servers []string
-	Token   string // the whole of it
+	Token   string // the complete token
 }
 
-// pendingJoin is what joinFile holds.
+// pendingJoin is the content of JoinFile.
 type pendingJoin struct {
 	Name    string `json:"name"`
 	PeerURL string `json:"peer_url,omitempty"`
 	Request []byte `json:"request"`
 	Key     []byte `json:"key"`
-	// Reply is nil until it came.
+	// Reply is nil until a server has answered.
 	Reply *api.JoinReply `json:"reply,omitempty"`
 }
 
-// Join trades the token and writes the identity. It may be repeated until done was called.
+// Join trades the token and writes the identity. A caller may repeat it until it calls Done.
 func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 	token, err := pki.ParseJoinToken(j.Token)
 	if err != nil {
@@ -74,7 +74,7 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 			return reply, fmt.Errorf("join: %w", err)
 		}
 		pending.Reply = &reply
-		if err := j.keep(pending); err != nil {
+		if err := j.save(pending); err != nil {
 			return reply, err
 		}
 	}
@@ -90,7 +90,7 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 	return reply, nil
 }
 
-// prepare returns an interrupted join with the same authority, or a new one, which it keeps.
+// prepare returns the interrupted join with the same authority, or saves a new one.
 func (j *Joiner) prepare(token pki.JoinToken) (p pendingJoin, err error) {
 	b, err := os.ReadFile(filepath.Join(j.Dir, JoinFile))
 	if err == nil && json.Unmarshal(b, &p) == nil && p.Name == j.Self.Name && p.PeerURL == j.PeerURL &&
@@ -104,11 +104,11 @@ func (j *Joiner) prepare(token pki.JoinToken) (p pendingJoin, err error) {
 	if p.Request, p.Key, err = pki.NewRequest(j.Self, j.Hosts); err != nil {
 		return p, err
 	}
-	return p, j.keep(p)
+	return p, j.save(p)
 }
 
-// keep writes down how far a join got.
-func (j *Joiner) keep(p pendingJoin) error {
+// save writes JoinFile.
+func (j *Joiner) save(p pendingJoin) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (j *Joiner) keep(p pendingJoin) error {
 	return nil
 }
 
-// Done forgets the join, all of whose results are kept elsewhere by now.
+// Done deletes JoinFile. The caller has saved all results before.
 func (j *Joiner) Done() error {
 	if err := os.Remove(filepath.Join(j.Dir, JoinFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("end the join: %w", err)
@@ -127,7 +127,7 @@ func (j *Joiner) Done() error {
 	return nil
 }
 
-// RenewAt returns the Renew of a keeper whose certificates are signed by any of the servers.
+// RenewAt returns a function that renews a certificate at any of the servers, for pki.Keeper.
 func RenewAt(config func() *tls.Config, servers func() []string) func(context.Context, []byte) ([]byte, error) {
 	return func(ctx context.Context, csr []byte) ([]byte, error) {
 		var reply api.RenewReply
@@ -136,8 +136,8 @@ func RenewAt(config func() *tls.Config, servers func() []string) func(context.Co
 	}
 }
 
-// exchange posts a message to the first of several servers that can be reached and does its work. A refusal of one is
-// that of all.
+// exchange posts a message to the first server that can be reached and is able to answer. A refusal by one server is
+// final.
 func exchange(ctx context.Context, config *tls.Config, servers []string, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -171,13 +171,13 @@ func exchange(ctx context.Context, config *tls.Config, servers []string, path st
 	return errors.Join(errs...)
 }
 
-// refusedError is a server's answer that is no success.
+// refusedError is an answer with an error status.
 type refusedError struct {
 	status int
 	detail string
 }
 
-// Error returns what the server said.
+// Error returns the detail of the answer.
 func (e *refusedError) Error() string { return e.detail }
 
 func post(ctx context.Context, client *http.Client, url string, body []byte, out any) error {

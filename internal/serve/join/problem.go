@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/pki"
 )
 
-// Advise adds what to do about a join that came to nothing.
-func Advise(err error, role cluster.Role) error {
+// AddHint adds what to do about a failed join.
+func AddHint(err error, role cluster.Role) error {
 	create := "`berth token create --join --role " + string(role) + "` on a server makes a new token."
 	if e, ok := errors.AsType[*refusedError](err); ok {
 		if e.status == 401 || e.status == 403 {
@@ -28,7 +28,7 @@ func Advise(err error, role cluster.Role) error {
 	return err
 }
 
-// plainNetError leaves out the names of the calls in between.
+// plainNetError removes the names of network calls from an error.
 func plainNetError(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

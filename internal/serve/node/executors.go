@@ -22,32 +22,32 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// stopTime is how long `berth dev` and `berth agent` wait at their end for what they started.
-const stopTime = 10 * time.Second
+// stopTimeout bounds the time to stop what `berth dev` or `berth agent` started.
+const stopTimeout = 10 * time.Second
 
-// Values of --executor beside the name of the process executor.
+// Values of --executor in addition to the name of the process executor.
 const (
 	ExecutorAuto       = "auto"
 	ExecutorContainerd = "containerd"
 )
 
-// ExecutorConfig says which executors a node has.
+// ExecutorConfig selects the executors of a node.
 type ExecutorConfig struct {
-	Kind    string        // auto, containerd or process
-	Socket  string        // of a containerd that runs already
-	Logins  string        // file with the logins of registries
-	Pulls   int           // images that are pulled at a time; 0 is the executor's own default
-	CDI     []string      // folders with specifications of devices; none for the usual ones
-	Starts  int           // containers that are created at a time, and started; 0 is the executor's own default
-	User    string        // of plain programs that name none
-	Apart   string        // isolation of plain programs that name none
-	Egress  egress.Policy // for pulls of images
-	DataDir string
-	Log     *slog.Logger
-	Say     io.Writer // told in one line what the machine lacks; nil for nobody
+	Kind       string        // auto, containerd or process
+	Socket     string        // of a containerd that is already running
+	LoginsFile string        // file with the logins of registries
+	MaxPulls   int           // maximum number of concurrent image pulls; 0 for the executor's default
+	CDI        []string      // directories of device specifications; none for the usual ones
+	MaxStarts  int           // maximum concurrent container creations, and starts; 0 for the executor's default
+	User       string        // default user of programs without an image
+	Isolation  string        // default isolation of programs without an image
+	Egress     egress.Policy // for image pulls
+	DataDir    string
+	Log        *slog.Logger
+	Notices    io.Writer // receives a line about missing requirements; nil for none
 }
 
-// Validate returns what is wrong with the flags.
+// Validate returns the first fault of the configuration.
 func (c *ExecutorConfig) Validate() error {
 	var wrong []error
 	switch c.Kind {
@@ -55,28 +55,28 @@ func (c *ExecutorConfig) Validate() error {
 	default:
 		wrong = append(wrong, fmt.Errorf("executor %q: want auto, containerd or process", c.Kind))
 	}
-	switch cluster.Isolation(c.Apart) {
+	switch cluster.Isolation(c.Isolation) {
 	case cluster.IsolationRequired, cluster.IsolationNone:
 	default:
-		wrong = append(wrong, fmt.Errorf("process-isolation %q: want required or none", c.Apart))
+		wrong = append(wrong, fmt.Errorf("process-isolation %q: want required or none", c.Isolation))
 	}
-	if c.Starts < 0 || c.Starts > 1000 {
-		wrong = append(wrong, fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.Starts))
+	if c.MaxStarts < 0 || c.MaxStarts > 1000 {
+		wrong = append(wrong, fmt.Errorf("starts %d: want 1 to 1000, or 0 for the default", c.MaxStarts))
 	}
 	return errors.Join(wrong...)
 }
 
-// Executors are the executors of a node, the default first.
+// Executors are the executors of a node. The first one is the default.
 type Executors struct {
 	list       []executor.Executor
-	retired    []executor.Executor // what an earlier agent of the node began with them goes on
+	retired    []executor.Executor // continue containers that an earlier agent started with them
 	containerd *containerd.Executor
-	daemon     *daemon.Daemon // nil unless it is Berth's own
-	// logins returns what a registry wants; nil for nothing.
+	daemon     *daemon.Daemon // nil unless Berth started containerd itself
+	// logins returns the login for a registry; nil without logins.
 	logins func(registry string) (user, secret string)
 }
 
-// OpenExecutors makes the executors that the machine can have, and says in one line what it lacks.
+// OpenExecutors opens the executors that the machine supports, and prints a line about missing requirements.
 func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -86,21 +86,21 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Logins != "" {
-		if e.logins, err = readRegistries(c.Logins); err != nil {
+	if c.LoginsFile != "" {
+		if e.logins, err = readRegistries(c.LoginsFile); err != nil {
 			return nil, err
 		}
 	}
 	if c.Kind != process.Name {
-		lacks := c.lacks()
+		lacks := c.missingRequirements()
 		switch {
 		case len(lacks) > 0 && c.Kind == ExecutorContainerd:
 			return nil, &hinted.Error{
 				Err:  fmt.Errorf("the containerd executor needs %s", strings.Join(lacks, " and ")),
 				Hint: "To run programs of this machine, without images: --executor process.",
 			}
-		case len(lacks) > 0 && c.Say != nil:
-			fmt.Fprintf(c.Say, "berth: no containers here, tasks run as plain processes: containerd needs %s\n",
+		case len(lacks) > 0 && c.Notices != nil:
+			fmt.Fprintf(c.Notices, "berth: no containers here, tasks run as plain processes: containerd needs %s\n",
 				strings.Join(lacks, " and "))
 		case len(lacks) == 0:
 			if err := e.openContainerd(ctx, c); err != nil {
@@ -112,10 +112,10 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 	return e, nil
 }
 
-// openProcess returns the executor of plain programs where it is enabled; elsewhere it only keeps what it began before.
+// openProcess returns the process executor if it is enabled. Otherwise it only continues existing processes.
 func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]executor.Executor, error) {
 	x, err := process.New(process.Config{
-		Dir: filepath.Join(c.DataDir, "process"), User: c.User, Isolation: cluster.Isolation(c.Apart),
+		Dir: filepath.Join(c.DataDir, "process"), User: c.User, Isolation: cluster.Isolation(c.Isolation),
 		Hidden: []string{c.DataDir, "/run/berth", "/run/berth-secrets"},
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]execut
 		e.retired = append(e.retired, x)
 		return nil, nil
 	}
-	if cluster.Isolation(c.Apart) == cluster.IsolationRequired {
+	if cluster.Isolation(c.Isolation) == cluster.IsolationRequired {
 		fact, err := x.Probe(ctx)
 		if err != nil {
 			return nil, err
@@ -141,8 +141,8 @@ func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]execut
 	return []executor.Executor{x}, nil
 }
 
-// lacks returns what the machine would need for containerd.
-func (c *ExecutorConfig) lacks() []string {
+// missingRequirements returns what the machine lacks for containerd.
+func (c *ExecutorConfig) missingRequirements() []string {
 	var lacks []string
 	if os.Geteuid() != 0 {
 		lacks = append(lacks, "root")
@@ -172,9 +172,9 @@ func (e *Executors) openContainerd(ctx context.Context, c ExecutorConfig) error 
 		Address: address,
 		Dir:     filepath.Join(c.DataDir, "collector"),
 		Logger:  c.Log,
-		Pull:    containerd.PullConfig{MaxConcurrent: c.Pulls, Egress: c.Egress},
+		Pull:    containerd.PullConfig{MaxConcurrent: c.MaxPulls, Egress: c.Egress},
 		CDIDirs: c.CDI,
-		AtOnce:  c.Starts,
+		AtOnce:  c.MaxStarts,
 	})
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (e *Executors) openContainerd(ctx context.Context, c ExecutorConfig) error 
 	return nil
 }
 
-// Close lets go of the executors. Containers, and what they need, go on.
+// Close releases the executors. Containers continue.
 func (e *Executors) Close() error {
 	if e.containerd == nil {
 		return nil
@@ -192,8 +192,8 @@ func (e *Executors) Close() error {
 	return e.containerd.Close()
 }
 
-// stop ends what Berth started for containers, once there are none.
-func (e *Executors) stop(ctx context.Context) error {
+// stopDaemon stops containerd if Berth started it and no containers are left.
+func (e *Executors) stopDaemon(ctx context.Context) error {
 	if e.containerd == nil {
 		return nil
 	}
@@ -204,9 +204,9 @@ func (e *Executors) stop(ctx context.Context) error {
 	return err
 }
 
-// Idle reports whether no executor holds a container. It works after ctx has ended.
+// Idle reports whether no executor has a container. It works after the end of ctx.
 func (e *Executors) Idle(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	for _, x := range slices.Concat(e.list, e.retired) {
 		if held, err := x.List(ctx); err != nil || len(held) > 0 {
@@ -216,9 +216,9 @@ func (e *Executors) Idle(ctx context.Context) bool {
 	return true
 }
 
-// StopAll is stop within stopTime, also after ctx has ended.
+// StopAll calls stopDaemon with stopTimeout, also after the end of ctx.
 func (e *Executors) StopAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	return e.stop(ctx)
+	return e.stopDaemon(ctx)
 }

@@ -19,17 +19,17 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// taskMetrics serves the metrics of a node's tasks, and those of the agent's own process.
+// taskMetrics serves the metrics of a node's tasks and of the agent process.
 type taskMetrics struct {
 	listener net.Listener
 	server   *http.Server
 	tasks    *telemetry.Tasks
 }
 
-// openMetrics listens where the flags say; nil is that nobody wants metrics.
+// openMetrics listens on the configured address. Without an address it returns nil.
 func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logger) (*taskMetrics, error) {
 	if listen == "" {
-		return nil, nil //nolint:nilnil // it is off
+		return nil, nil //nolint:nilnil // metrics are disabled
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
@@ -43,9 +43,9 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &taskMetrics{listener: listener, tasks: telemetry.NewTasks(node, registry)}
 	mux := http.NewServeMux()
-	// One scrape at a time, and one that waits: who asks more often is told so.
+	// One scrape runs and one waits. Further requests get an error.
 	mux.Handle("GET /metrics",
-		bearer(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
+		requireToken(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2})))
 	m.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout:    2 * time.Minute,
@@ -55,8 +55,8 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 	return m, nil
 }
 
-// bearer lets in who shows the token; an empty one lets in everybody.
-func bearer(token string, next http.Handler) http.Handler {
+// requireToken returns a handler that accepts requests with the token. An empty token accepts all.
+func requireToken(token string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if token != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {

@@ -29,37 +29,37 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// Config is what an agent needs.
+// Config is the configuration of an agent.
 type Config struct {
 	Name      string
 	DataDir   string
 	Servers   []string // addresses
 	Token     string
-	Keeper    *pki.Keeper // of the node's certificate; nil where no server is reached over https
-	Known     *ServerList // the keeper's; nil like it
+	Keeper    *pki.Keeper // of the node's certificate; nil without an https server
+	Known     *ServerList // of the keeper; nil without one
 	Executors *Executors
 	Labels    cluster.Labels
-	Address   string // of the node, instead of the one that it finds
-	Traces    string // where spans are sent; "" is nowhere
-	// When the node counts as short of memory, in percent: 0 is the agent's own default.
+	Address   string // overrides the address that the node finds
+	Traces    string // URL for spans; "" for none
+	// Thresholds of memory pressure in percent. 0 is the agent's default.
 	PressureStall, PressureFree float64
-	// How full the disk of the images may be, in percent: 0 is the agent's own default.
+	// Thresholds of the image cache in percent of the disk. 0 is the agent's default.
 	ImageHigh, ImageLow float64
-	// Finder finds devices; cpus are all that tasks run on, where it offers cores.
+	// Finder finds devices. CPUs are all CPUs for tasks, if cores are offered.
 	Finder devices.Finder
 	CPUs   []int
-	// Where the metrics of tasks are shown, "" for nowhere, and the token that they are shown for.
+	// The address of the metrics of tasks, "" for none, and the token that a reader needs.
 	MetricsListen, MetricsToken string
-	// Subnet is what the addresses of tasks are of that have a network of their own.
+	// Subnet has the addresses of tasks behind a bridge.
 	Subnet netip.Prefix
-	// Names says how questions for names are answered.
+	// Names configures the DNS server.
 	Names nameserver.Config
-	// SecretsDir is the folder in memory for secrets, "" for the agent's own choice.
+	// SecretsDir is the in-memory folder for secrets; "" for the agent's choice.
 	SecretsDir string
-	// What the node lends of its folders.
+	// Folders of the node that tasks may use.
 	HostVolumes []volumes.HostVolume
 	HostPaths   []string
-	// Egress is for the artifacts of tasks.
+	// Egress restricts downloads of artifacts.
 	Egress egress.Policy
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
@@ -67,13 +67,13 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// ServerList is the servers that an agent knows: those that it was given, and once it talks to one of them all others.
+// ServerList has the servers that an agent knows: the given ones, and the others once a server has told them.
 type ServerList struct {
 	Given  []string
 	client atomic.Pointer[transport.Client]
 }
 
-// All returns the addresses of the servers. It may be called at any time from any goroutine.
+// All returns the addresses of the servers. It is safe for concurrent use.
 func (l *ServerList) All() []string {
 	if c := l.client.Load(); c != nil {
 		return c.Servers()
@@ -103,7 +103,7 @@ func Run(ctx context.Context, c Config) error {
 	defer func() {
 		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = tracer.Close(sending) // spans that nobody takes are of no matter
+		_ = tracer.Close(sending) // unsent spans do not matter
 	}()
 	metrics, err := openMetrics(ctx, c.MetricsListen, c.MetricsToken, c.Name, c.Log)
 	if err != nil {

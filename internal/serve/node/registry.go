@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/privatefile"
 )
 
-// registryLogin is what one registry wants.
+// registryLogin is the login for one registry.
 type registryLogin struct {
 	user, secret string
 }
@@ -36,7 +36,7 @@ func readRegistries(path string) (func(registry string) (user, secret string), e
 	}, nil
 }
 
-// parseRegistries reads the logins, by the registry's host and port.
+// parseRegistries parses the logins, by host and port of the registry.
 func parseRegistries(b []byte) (map[string]registryLogin, error) {
 	var file struct {
 		Auths map[string]struct {
@@ -46,7 +46,7 @@ func parseRegistries(b []byte) (map[string]registryLogin, error) {
 		} `json:"auths"`
 	}
 	if json.Unmarshal(b, &file) != nil || file.Auths == nil {
-		// The decoder's own words could quote a secret.
+		// The decoder's message could quote a secret.
 		return nil, errors.New(`it is not JSON of the form {"auths": {"registry.example": {"auth": "…"}}}`)
 	}
 	logins := make(map[string]registryLogin, len(file.Auths))

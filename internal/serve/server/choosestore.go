@@ -11,25 +11,25 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 )
 
-// lastStore returns whether the store ran elsewhere at the last start, and where; nil where it is not known yet.
-func (s *Server) lastStore() (elsewhere bool, at *datadir.ExternalStore, err error) {
+// readLastStore returns whether the store of the last start ran elsewhere, and its location. The location is nil if it
+// is not known.
+func (s *Server) readLastStore() (elsewhere bool, at *datadir.ExternalStore, err error) {
 	if s.settings != nil {
 		return s.settings.External, s.settings.Store, nil
 	}
-	at, err = datadir.ReadStore(s.Config.DataDir)
+	at, err = datadir.ReadExternalStore(s.Config.DataDir)
 	return at != nil, at, err
 }
 
-// ChooseStore decides between a store of the server's own and one that runs elsewhere, by the flags and by what the
-// last start left in the data directory. A server of a store that runs elsewhere must never begin one of its own: under
-// the same authority it would lead a control plane beside the others, and one that only serves its own machine would
-// know nothing of what runs there.
+// ChooseStore decides between the server's own store and an external one, by the flags and the record of the last
+// start. A server of an external store must never create its own store. With the same authority it would lead a second
+// control plane. A server for its own machine only would not know the running tasks.
 func (s *Server) ChooseStore() error {
 	c := &s.Config.Store
 	own := filepath.Join(s.Config.DataDir, datadir.StoreDir)
 	_, err := os.Stat(filepath.Join(own, "member"))
 	hasOwn := err == nil
-	elsewhere, at, err := s.lastStore()
+	elsewhere, at, err := s.readLastStore()
 	if err != nil {
 		return err
 	}
@@ -62,21 +62,21 @@ func (s *Server) ChooseStore() error {
 		c.Endpoints, c.CA, c.Cert, c.Key = slices.Clone(at.Endpoints), at.CA, at.Cert, at.Key
 		c.User, c.PasswordFile, c.Prefix = at.User, at.PasswordFile, at.Prefix
 		s.Config.Log.Info("the store runs elsewhere, as at the last start", "store", at.URL())
-		if s.Config.Say != nil {
-			s.Config.Say(fmt.Sprintf(
+		if s.Config.Notices != nil {
+			s.Config.Notices(fmt.Sprintf(
 				"the store is %s, as at the last start; for a store of its own name another --data-dir", at.URL()))
 		}
 	}
 	return nil
 }
 
-// RememberStore writes down that the store runs elsewhere, and where it was reached.
+// RememberStore records the location of an external store in the data directory.
 func (s *Server) RememberStore() error {
-	now, err := s.Config.Store.Remembered()
+	now, err := s.Config.Store.External()
 	if err != nil || now == nil {
 		return err
 	}
-	elsewhere, had, err := s.lastStore()
+	elsewhere, had, err := s.readLastStore()
 	if err != nil {
 		return err
 	}

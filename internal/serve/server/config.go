@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// StorePasswordVariable names the variable of the environment with the password for a store that runs elsewhere.
+// StorePasswordVariable is the environment variable with the password for an external store.
 const StorePasswordVariable = "BERTH_STORE_PASSWORD"
 
-// password reads the user's password anew, as it may have been changed.
-func (c *StoreConfig) password() (string, error) {
+// readPassword reads the user's password. Each call reads it again, because it may change.
+func (c *StoreConfig) readPassword() (string, error) {
 	if c.PasswordFile != "" {
 		return datadir.ReadCredential("the password for the store", c.PasswordFile)
 	}
@@ -29,8 +29,8 @@ func (c *StoreConfig) password() (string, error) {
 		StorePasswordVariable)
 }
 
-// Remembered returns what server.json keeps of the flags; nil where they name no store.
-func (c *StoreConfig) Remembered() (*datadir.ExternalStore, error) {
+// External returns the location of the store for server.json, or nil if the flags name none.
+func (c *StoreConfig) External() (*datadir.ExternalStore, error) {
 	if len(c.Endpoints) == 0 {
 		return nil, nil //nolint:nilnil // the store is the server's own
 	}
@@ -52,51 +52,48 @@ func (c *StoreConfig) Remembered() (*datadir.ExternalStore, error) {
 	return m, nil
 }
 
-// Config is what a server needs.
+// Config is the configuration of a server.
 type Config struct {
-	DataDir string   // holds the store, the token, the server's id, its certificates and settings
-	Listen  []string // addresses as apiserver.Listen takes them
-	// ListenPeers is the host:port for the other members of the store; "" is that of the advertised address, on all
-	// interfaces.
+	DataDir string   // has the store, the token, the server's id, its certificates and settings
+	Listen  []string // addresses in the form of apiserver.Listen
+	// ListenPeers is the host:port for the other members of the store. "" is the advertised port on all interfaces.
 	ListenPeers string
 	Store       StoreConfig
 	Snapshots   snapshotConfig
-	Egress      egress.Policy // for gates and for queries of scaling
-	Traces      string        // where spans are sent; "" is nowhere
-	// Waiters is how many requests may wait for changes at once, and clientWaiters how many of them one client may
-	// have; 0 is the usual.
-	Waiters, ClientWaiters int
-	// CertificateLife is that of the certificates that the server signs; 0 is the usual one.
+	Egress      egress.Policy // for gates and for scaling queries
+	Traces      string        // URL for spans; "" for none
+	// MaxWaiters bounds the requests that wait for changes, and MaxClientWaiters those of one client. 0 is the default.
+	MaxWaiters, MaxClientWaiters int
+	// CertificateLife is the validity of the certificates that the server signs. 0 is the default.
 	CertificateLife time.Duration
-	// Permissions are those of clusters that are made without naming any.
+	// Permissions are the permissions of clusters that are created without any.
 	Permissions []cluster.Permission
-	// Values are the settings by the names of their flags, for operators to see. Nothing in them is secret.
+	// Values are the settings by flag name, shown to operators. They contain no secrets.
 	Values map[string]string
 	Log    *slog.Logger
-	// Command is what it was started with, for hints; "" is berth server. say, unless nil, tells a person who started
-	// it what goes without a flag.
+	// Command is the command that started the server, for hints; "" is `berth server`. Notices, unless nil, receives
+	// lines for the user.
 	Command string
-	Say     func(text string)
+	Notices func(text string)
 }
 
-// StoreConfig names an etcd that runs elsewhere; without endpoints the store runs in the server.
+// StoreConfig names an external etcd. Without endpoints the store runs in the server.
 type StoreConfig struct {
 	Endpoints     []string
 	Cert, Key, CA string
-	// User logs in there, with what passwordFile holds or, without one, the environment's storePasswordVariable; "" is
-	// nobody.
+	// User is the etcd user; "" is none. Its password is in PasswordFile or, without one, in StorePasswordVariable.
 	User, PasswordFile string
-	Prefix             string // of all keys there; "" or with a slash at its end
+	Prefix             string // of all keys; "" or with a slash at the end
 }
 
-// snapshotConfig says when the store is saved; every 0 is never.
+// snapshotConfig configures periodic snapshots. An Every of 0 disables them.
 type snapshotConfig struct {
 	Every time.Duration
 	Keep  int
-	Dir   string // default snapshots in the data directory
+	Dir   string // the default is the directory snapshots in the data directory
 }
 
-// tls returns the files that are shown to an etcd that runs elsewhere, or nil for plain http.
+// tls returns the TLS files for an external etcd, or nil for plain http.
 func (c *StoreConfig) tls() *etcd.TLSFiles {
 	if c.CA == "" && c.Cert == "" {
 		return nil

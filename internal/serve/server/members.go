@@ -11,14 +11,14 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// memberships takes servers that join into the store.
-type memberships struct {
+// memberAdder adds joining servers to the store.
+type memberAdder struct {
 	engine *etcd.Engine
 	log    *slog.Logger
 }
 
-// AddServer is part of apiserver.Joiner.
-func (m *memberships) AddServer(ctx context.Context, name, peerURL string) ([]api.ServerMember, error) {
+// AddServer implements apiserver.Joiner.
+func (m *memberAdder) AddServer(ctx context.Context, name, peerURL string) ([]api.ServerMember, error) {
 	all, err := m.engine.AddLearner(ctx, name, peerURL)
 	if err != nil {
 		return nil, err
@@ -30,15 +30,15 @@ func (m *memberships) AddServer(ctx context.Context, name, peerURL string) ([]ap
 	return members, nil
 }
 
-// promoteEvery is how often the store's leader looks for members that have caught up.
-const promoteEvery = time.Second
+// promoteInterval is the interval at which the store's leader searches for learners that have caught up.
+const promoteInterval = time.Second
 
-// promoteLearners gives servers that joined their vote once they have caught up. Only the store's leader knows that, so
-// all others wait. It runs until the context ends.
-func (m *memberships) promoteLearners(ctx context.Context) error {
-	tick := time.NewTicker(promoteEvery)
+// promoteLearners gives joined servers a vote once they have caught up. Only the store's leader knows the progress, so
+// other servers wait. It runs until the context ends.
+func (m *memberAdder) promoteLearners(ctx context.Context) error {
+	tick := time.NewTicker(promoteInterval)
 	defer tick.Stop()
-	told := map[string]string{} // faults by member, so that each is told once
+	logged := map[string]string{} // the last fault of each member, so that each is logged once
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,7 +50,7 @@ func (m *memberships) promoteLearners(ctx context.Context) error {
 		}
 		members, err := m.engine.Members(ctx)
 		if err != nil {
-			continue // the store is busy, or about to end
+			continue // the store is busy or closing
 		}
 		for _, v := range members {
 			if !v.Learner || !v.Healthy {
@@ -60,9 +60,9 @@ func (m *memberships) promoteLearners(ctx context.Context) error {
 			switch {
 			case err == nil:
 				m.log.Info("a server has its vote in the store now", "server", v.Name, "member", v.ID)
-			case errors.Is(err, store.ErrNotInSync), ctx.Err() != nil, told[v.ID] == err.Error():
+			case errors.Is(err, store.ErrNotInSync), ctx.Err() != nil, logged[v.ID] == err.Error():
 			default:
-				told[v.ID] = err.Error()
+				logged[v.ID] = err.Error()
 				m.log.Warn("a server does not get its vote in the store", "server", v.Name, "member", v.ID, "error",
 					err)
 			}

@@ -24,7 +24,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// OpenIdentity reads the settings and the certificate of a server that others reach; without settings there is neither.
+// OpenIdentity reads the settings and the certificate of a server that other machines reach. Without settings it
+// returns nil.
 func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	if s.settings, err = datadir.ReadSettings(s.Config.DataDir); err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 				Hint: "Do `berth server init` or `berth server join` again.",
 			}
 		}
-		return nil, nil //nolint:nilnil // it serves its own machine alone
+		return nil, nil //nolint:nilnil // the server only serves its own machine
 	}
 	authority, err = pki.OpenAuthority(dir)
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	self := pki.Subject{Role: cluster.RoleServer, Name: s.ID}
 	s.keeper, err = pki.OpenKeeper(pki.KeeperConfig{
 		Dir: dir, Hosts: s.settings.Hosts(), Log: s.Config.Log,
-		Renew: func(_ context.Context, csr []byte) ([]byte, error) { // each server signs for itself
+		Renew: func(_ context.Context, csr []byte) ([]byte, error) { // each server signs its own certificate
 			return authority.Sign(csr, self, s.settings.Hosts(), time.Now())
 		},
 	})
@@ -61,7 +62,7 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	return authority, err
 }
 
-// openVault reads the secrets key, and makes it where there is none.
+// openVault reads the secrets key, and creates it if it is missing.
 func (s *Server) openVault(authority *pki.Authority) (err error) {
 	var shared []byte
 	if authority != nil {
@@ -71,20 +72,20 @@ func (s *Server) openVault(authority *pki.Authority) (err error) {
 	return err
 }
 
-// addresses are those to listen on: where others reach the server, an https one is among them.
-func (s *Server) addresses() []string {
+// listenAddresses returns the addresses to listen on. A server that other machines reach has an https address.
+func (s *Server) listenAddresses() []string {
 	list := slices.Clone(s.Config.Listen)
 	if s.settings == nil || slices.ContainsFunc(list, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
 		return list
 	}
-	return append(list, "https://"+everywhere(s.settings.API))
+	return append(list, "https://"+onAllInterfaces(s.settings.API))
 }
 
-// everywhere returns "0.0.0.0:port" for an address, or "[::]:port" for one of IPv6.
-func everywhere(address string) string {
+// onAllInterfaces returns "0.0.0.0:port" for an IPv4 address, or "[::]:port" for an IPv6 address.
+func onAllInterfaces(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return address // readSettings has read it
+		return address // ReadSettings has validated it
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.To4() == nil {
 		return net.JoinHostPort("::", u.Port())
@@ -92,19 +93,19 @@ func everywhere(address string) string {
 	return net.JoinHostPort("0.0.0.0", u.Port())
 }
 
-// openStore opens the server's own store, or connects to one that runs elsewhere.
+// openStore opens the server's own store, or connects to an external one.
 func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	c := s.Config.Store
 	if len(c.Endpoints) > 0 {
 		engine, err := etcd.Dial(ctx, etcd.DialConfig{
-			Endpoints: c.Endpoints, TLS: c.tls(), User: c.User, Password: c.password, Prefix: c.Prefix,
+			Endpoints: c.Endpoints, TLS: c.tls(), User: c.User, Password: c.readPassword, Prefix: c.Prefix,
 			Log: s.Config.Log,
 		})
-		return engine, c.hinted(err)
+		return engine, c.addHint(err)
 	}
-	// With others the store serves only once enough of them are there.
+	// A store with several members opens once it has a quorum.
 	if s.settings != nil {
-		late := time.AfterFunc(quorumPatience, func() {
+		late := time.AfterFunc(quorumNoticeDelay, func() {
 			s.Config.Log.Warn("waiting for the other servers: the store needs more than half of them", "server",
 				s.settings.Name, "peers", s.settings.Peer)
 		})
@@ -113,13 +114,13 @@ func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 	return s.OpenOwnStore(ctx)
 }
 
-// OpenOwnStore opens the server's own store, and begins one only if there never was any: one that is missing was lost,
-// and an empty one in its place would halt a control plane that is well without this server.
+// OpenOwnStore opens the server's own store. It creates a store only for a new server. A missing store was lost, and an
+// empty one in its place could halt a healthy control plane.
 func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	config := s.storeConfig()
 	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade &&
 		errors.Is(err, fs.ErrNotExist) {
-		return nil, s.lostStore(config.Dir)
+		return nil, s.missingStoreError(config.Dir)
 	}
 	engine, err := etcd.Open(ctx, config)
 	if err != nil || s.settings == nil || s.settings.StoreMade {
@@ -132,8 +133,8 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	return engine, nil
 }
 
-// lostStore says how to go on where a server's store is missing.
-func (s *Server) lostStore(dir string) error {
+// missingStoreError tells what to do if a server's store is missing.
+func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
 	hint := "If it was only moved or not mounted, put it back.\n" +
 		"If other servers go on: `berth server remove " + s.settings.Name +
@@ -148,40 +149,40 @@ func (s *Server) lostStore(dir string) error {
 			"begun in its place", dir), Hint: hint}
 }
 
-// quorumPatience is how long the store may take to open until that is worth a line.
-const quorumPatience = 5 * time.Second
+// quorumNoticeDelay is the time without a quorum before a log line says so.
+const quorumNoticeDelay = 5 * time.Second
 
-// storeConfig is that of the server's own store.
+// storeConfig returns the configuration of the server's own store.
 func (s *Server) storeConfig() etcd.Config {
 	c := etcd.Config{Dir: filepath.Join(s.Config.DataDir, datadir.StoreDir), Log: s.Config.Log, Name: s.ID}
 	if s.settings == nil {
 		return c
 	}
 	cert, key, ca := s.keeper.Files()
-	c.PeerURL, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, everywhere(s.settings.Peer))
+	c.PeerURL, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, onAllInterfaces(s.settings.Peer))
 	c.PeerTLS = &etcd.TLSFiles{Cert: cert, Key: key, CA: ca}
 	c.Join = s.settings.Join
 	return c
 }
 
-// carefulEngine refuses what users write where a server of an older build would not understand it. The control plane is
-// not asked: it writes nothing newer than what users have written.
-type carefulEngine struct {
-	*ledEngine
-	// gathered commits what many requests write at once.
-	gathered *batching.Engine
+// versionedEngine refuses writes of users that an older server in the control plane could not read. The control plane
+// itself writes nothing newer than users have written, so it skips the check.
+type versionedEngine struct {
+	*leaderEngine
+	// batching commits the writes of many requests together.
+	batching *batching.Engine
 	tables   *store.Tables
 }
 
-// Commit is part of store.Engine. It returns store.ErrReaders as well.
-func (e *carefulEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+// Commit implements store.Engine. In addition it returns store.ErrReaders.
+func (e *versionedEngine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if err := store.CheckReaders(groups, e.tables.Snapshot().Servers()); err != nil {
 		return store.Result{}, err
 	}
-	return e.gathered.Commit(ctx, groups)
+	return e.batching.Commit(ctx, groups)
 }
 
-// runTables fills the tables. A store that holds what a newer build wrote ends the server, at its start or later.
+// runTables fills the tables. A record of a newer build ends the server, at its start or later.
 func (s *Server) runTables(ctx context.Context) error {
 	err := s.tables.Run(ctx)
 	if errors.As(err, new(*store.NewerError)) {

@@ -9,7 +9,7 @@ func TestEverywhere(t *testing.T) {
 		"https://10.0.0.1:7071": "0.0.0.0:7071", "https://db1.example:80": "0.0.0.0:80",
 		"https://[2001:db8::1]:7071": "[::]:7071",
 	} {
-		if got := everywhere(address); got != want {
+		if got := onAllInterfaces(address); got != want {
 			t.Errorf("everywhere(%q): got %q, want %q", address, got, want)
 		}
 	}

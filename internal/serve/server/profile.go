@@ -7,7 +7,7 @@ import (
 	"runtime/pprof"
 )
 
-// ProfileCPU writes a profile to a file until the returned function is called. No name means none.
+// ProfileCPU writes a CPU profile to a file until the returned function is called. An empty name disables it.
 func ProfileCPU(name string) (stop func(), err error) {
 	if name == "" {
 		return func() {}, nil
@@ -21,6 +21,6 @@ func ProfileCPU(name string) (stop func(), err error) {
 	}
 	return func() {
 		pprof.StopCPUProfile()
-		_ = f.Close() // the profile is for looking at; a torn one shows
+		_ = f.Close() // a truncated profile is obvious to its reader
 	}, nil
 }

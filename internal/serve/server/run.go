@@ -11,13 +11,12 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// stageLimit is how long one stage of a server's parts may take to end before the next is told to: longer than the API
-// lets requests in flight go on.
-const stageLimit = 6 * time.Second
+// stageTimeout bounds one stage of the shutdown. It exceeds the time that the API gives to requests in flight.
+const stageTimeout = 6 * time.Second
 
-// Run serves until the context ends or a part cannot go on, then ends the parts in an order that hurts least and closes
-// everything: first the leadership, so that another server takes over at once; then the agents' sessions, so that they
-// move to others; at last the rest, on which those two rest.
+// Run serves until the context ends or a part fails, then stops the parts in stages. First the leadership ends, so that
+// another server takes over at once. Then the agents' sessions end, so that they move to other servers. The remaining
+// parts, which both need, end last.
 func (s *Server) Run(ctx context.Context) error {
 	first := make(chan error, len(s.parts)+3)
 	stage := func(parts ...part) (end func()) {
@@ -39,7 +38,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}()
 			select {
 			case <-ended:
-			case <-time.After(stageLimit):
+			case <-time.After(stageTimeout):
 				s.Config.Log.Warn("a part of the server takes long to end", "part", parts[0].name)
 			}
 		}
@@ -55,7 +54,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-first:
 	}
 	lead()
-	s.handOver(ctx)
+	s.handOverLeadership(ctx)
 	agents()
 	rest()
 	if err := s.Close(); err != nil {
@@ -67,18 +66,18 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// handOver leaves the domain without a holder if this server led it and others are there: they need not wait for its
-// silence then (P1.3). Nothing of this server's writes any more, and what is on its way is refused (P1.4).
-func (s *Server) handOver(ctx context.Context) {
+// handOverLeadership releases the leadership of the domain, so that the others need not wait for this server's silence
+// (P1.3). The server no longer writes, and the store refuses its late writes (P1.4).
+func (s *Server) handOverLeadership(ctx context.Context) {
 	if s.settings == nil && len(s.Config.Store.Endpoints) == 0 {
-		return // it is alone
+		return // there is no other server
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	key := s.tables.Prefix().Leader(cluster.DefaultDomain)
 	record, err := s.engine.Read(ctx, key)
 	if err != nil {
-		return // they find out by its silence
+		return // the others take over after the silence
 	}
 	leader, err := store.Decode[cluster.Leader](record.Value)
 	if err != nil || leader.Holder != s.ID {

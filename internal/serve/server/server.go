@@ -38,41 +38,42 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// Server is the control plane of one process: store, tables, plane, dispatcher, the talk with other servers, and API.
+// Server is a control plane in one process: store, tables, leader loop, dispatcher, connections to other servers, and
+// API.
 type Server struct {
 	Config   Config
 	ID       string
-	settings *datadir.Settings // nil for a server that only serves its own machine
+	settings *datadir.Settings // nil for a server of its own machine only
 	engine   *etcd.Engine
 	tables   *store.Tables
 	plane    *controlplane.Plane
 	dispatch *dispatcher.Dispatcher
 	peers    *peers.Peers
-	keeper   *pki.Keeper // nil like settings
+	keeper   *pki.Keeper // nil without settings
 	audit    *audit.Log
-	tracer   *telemetry.Tracer // nil where no spans are wanted
+	tracer   *telemetry.Tracer // nil if no spans are sent
 	api      *apiserver.Server
 	vault    *secrets.Vault
 	keyring  *keyring.Keyring
-	// parts run beside the plane, the dispatcher and the API.
+	// parts run beside the control plane, the dispatcher and the API.
 	parts     []part
 	Listeners []*apiserver.Listener
 	tokenFile string
 }
 
-// part is something that runs as long as the server does.
+// part is a component that runs as long as the server.
 type part struct {
 	name string
 	run  func(context.Context) error
 }
 
-// Open opens the store and the listeners. What it opened, close closes.
+// Open opens the store and the listeners. Close closes them.
 func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	s = &Server{Config: c, tokenFile: filepath.Join(c.DataDir, "token")}
-	// 1. Who this is.
+	// 1. Read the identity.
 	if s.ID, err = datadir.ServerID(filepath.Join(c.DataDir, datadir.IDFile)); err != nil {
 		return nil, err
 	}
@@ -90,21 +91,21 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err := s.ChooseStore(); err != nil {
 		return nil, err
 	}
-	// 2. Where it is reached.
-	for _, address := range s.addresses() {
+	// 2. Open the listeners.
+	for _, address := range s.listenAddresses() {
 		l, err := apiserver.Listen(address, s.keeper)
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 		s.Listeners = append(s.Listeners, l)
 	}
-	// 3. Where it tells of itself.
+	// 3. Open the tracer.
 	s.tracer, err = telemetry.OpenTracer(ctx,
 		telemetry.TracerConfig{Endpoint: c.Traces, Instance: s.ID, Version: version.String(), Log: c.Log})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	// 4. The store.
+	// 4. Open the store.
 	if s.engine, err = s.openStore(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -117,12 +118,12 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	return s, nil
 }
 
-// wire connects the parts; nothing runs yet.
+// wire connects the parts. None of them runs yet.
 func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	log, registry := s.Config.Log, prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	engine := &ledEngine{telemetry.NewEngine(s.engine, registry), s.engine}
+	engine := &leaderEngine{telemetry.NewEngine(s.engine, registry), s.engine}
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
 		Engine:   engine,
@@ -162,7 +163,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	config := s.apiConfig(engine, registry)
 	config.Token, config.Authority = token, authority
 	if len(s.Config.Store.Endpoints) == 0 {
-		members := &memberships{engine: s.engine, log: log}
+		members := &memberAdder{engine: s.engine, log: log}
 		config.Members, config.Join = s.engine, members
 		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
 	} else {
@@ -176,10 +177,10 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	return nil
 }
 
-// apiConfig is what the API server needs, but for what the caller adds.
-func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) apiserver.Config {
+// apiConfig returns the configuration of the API server without the fields that the caller adds.
+func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
-		Engine:           &carefulEngine{engine, batching.New(engine), s.tables},
+		Engine:           &versionedEngine{engine, batching.New(engine), s.tables},
 		Tables:           s.tables,
 		Nodes:            s.peers,
 		Reasons:          s.peers,
@@ -189,11 +190,11 @@ func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) api
 		Since:            s.plane.Since,
 		Simulator:        &simulator{s.tables, s.plane},
 		ServerID:         s.ID,
-		Reach:            s.reach,
+		Reach:            s.peerReach,
 		Holder:           s.peers.Holder,
 		Settings:         s.Config.Values,
 
-		MaxWaiters: s.Config.Waiters, MaxClientWaiters: s.Config.ClientWaiters,
+		MaxWaiters: s.Config.MaxWaiters, MaxClientWaiters: s.Config.MaxClientWaiters,
 
 		Agents: transport.Handler(s.dispatch),
 		Keeper: s.keeper,
@@ -210,10 +211,10 @@ func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) api
 	}
 }
 
-// wirePeers connects the talk with the other servers.
-func (s *Server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
+// wirePeers connects this server to the others.
+func (s *Server) wirePeers(engine *leaderEngine, registry *prometheus.Registry) {
 	s.peers = peers.New(peers.Config{
-		Server:        s.record(),
+		Server:        s.serverRecord(),
 		Domain:        cluster.DefaultDomain,
 		Engine:        engine,
 		Tables:        s.tables,
@@ -229,7 +230,7 @@ func (s *Server) wirePeers(engine *ledEngine, registry *prometheus.Registry) {
 	})
 }
 
-// addParts lists what runs beside the API, the dispatcher and the control plane.
+// addParts lists the parts that run beside the API, the dispatcher and the control plane.
 func (s *Server) addParts() {
 	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run},
 		part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
@@ -242,11 +243,11 @@ func (s *Server) addParts() {
 		part{"the heap", heap.Tend})
 }
 
-// wireBackups has the leader save the store now and then, where that is wanted, and returns what tells how that goes.
+// wireBackups makes the leader take snapshots, if they are enabled. The returned function reports their health.
 func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error, err error) {
 	c := s.Config.Snapshots
 	if c.Every == 0 {
-		return nil, nil //nolint:nilnil // what is not made cannot fail
+		return nil, nil //nolint:nilnil // disabled snapshots cannot fail
 	}
 	backups, err := backup.New(backup.Config{
 		Snapshot: s.engine.Snapshot,
@@ -271,8 +272,8 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 	return backups.Health, nil
 }
 
-// record is what the store holds of this server.
-func (s *Server) record() cluster.Server {
+// serverRecord returns the record of this server in the store.
+func (s *Server) serverRecord() cluster.Server {
 	r := cluster.Server{
 		ID: s.ID, Name: datadir.MachineName(), Member: s.engine.MemberID(), Version: version.String(),
 		Masters: s.vault.IDs(), Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion,
@@ -284,7 +285,7 @@ func (s *Server) record() cluster.Server {
 	return r
 }
 
-// dialPeer returns a client for another server, with connections of its own.
+// dialPeer returns a client with its own connections for another server.
 func (s *Server) dialPeer(string) (*http.Client, error) {
 	if s.keeper == nil {
 		return nil, errors.New("this server has no certificate: it was not made with `berth server init` or " +
@@ -300,11 +301,11 @@ func (s *Server) dialPeer(string) (*http.Client, error) {
 	}}, nil
 }
 
-// peerTimeout bounds the making of a connection to another server, and how long it may be silent before it is probed.
+// peerTimeout bounds the time to connect to another server, and its silence before a probe.
 const peerTimeout = 3 * time.Second
 
-// reach tells how the talk with the other servers goes.
-func (s *Server) reach() map[string]control.Reach {
+// peerReach reports which other servers this one reaches.
+func (s *Server) peerReach() map[string]control.Reach {
 	all := map[string]control.Reach{}
 	now := boottime.Now()
 	for _, p := range s.peers.Status() {
@@ -313,28 +314,28 @@ func (s *Server) reach() map[string]control.Reach {
 	return all
 }
 
-// ledEngine is a measured engine that also tells who leads the store, takes its leadership, and has an observer's looks
-// take one round trip (P1.3).
-type ledEngine struct {
+// leaderEngine is a measured engine that also implements the interfaces of leader election. An observer reads several
+// keys in one round trip (P1.3).
+type leaderEngine struct {
 	*telemetry.Engine
 	own *etcd.Engine
 }
 
-// EngineLeader is part of store.LeaderReporter.
-func (e *ledEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
+// EngineLeader implements store.LeaderReporter.
+func (e *leaderEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
 
-// Votes is part of store.Voter.
-func (e *ledEngine) Votes() bool { return e.own.Votes() }
+// Votes implements store.Voter.
+func (e *leaderEngine) Votes() bool { return e.own.Votes() }
 
-// ReadTogether is part of store.TogetherReader.
-func (e *ledEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
+// ReadTogether implements store.TogetherReader.
+func (e *leaderEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
 	return e.own.ReadTogether(ctx, keys...)
 }
 
-// MoveLeader is part of store.LeaderMover.
-func (e *ledEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
+// MoveLeader implements store.LeaderMover.
+func (e *leaderEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
 
-// Close closes what openServer opened.
+// Close closes what Open opened.
 func (s *Server) Close() error {
 	var errs []error
 	if s.engine != nil {
@@ -342,8 +343,8 @@ func (s *Server) Close() error {
 	}
 	sending, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.tracer.Close(sending) // spans that nobody takes are of no matter
-	if s.api == nil {           // else Serve has closed them
+	_ = s.tracer.Close(sending) // unsent spans do not matter
+	if s.api == nil {           // otherwise Serve has closed the listeners
 		for _, l := range s.Listeners {
 			errs = append(errs, l.Close())
 		}

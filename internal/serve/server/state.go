@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Joined waits until the node is ready.
-func (s *Server) Joined(ctx context.Context, node string) error {
+// WaitNodeReady waits until the node is ready.
+func (s *Server) WaitNodeReady(ctx context.Context, node string) error {
 	for {
 		snap := s.tables.Snapshot()
 		if n, ok := snap.Node(node); ok && n.Value.State == cluster.NodeReady {
@@ -25,8 +25,8 @@ func (s *Server) Joined(ctx context.Context, node string) error {
 	}
 }
 
-// Live counts the tasks of which something runs, as far as the tables know.
-func (s *Server) Live() int {
+// CountLiveTasks returns the number of tasks with live attempts in the tables.
+func (s *Server) CountLiveTasks() int {
 	n := 0
 	for row := range s.tables.Snapshot().AllAttempts() {
 		if o := row.Observed; o != nil && !o.State.Terminal() && !o.Gone {
@@ -36,9 +36,9 @@ func (s *Server) Live() int {
 	return n
 }
 
-// Remember writes the address where commands in other terminals of the same user look for it, and returns
-// what takes it away again.
-func (s *Server) Remember() (forget func(), err error) {
+// WriteAddressFile writes the address to the user's configuration folder, where other commands find it. The returned
+// function removes it.
+func (s *Server) WriteAddressFile() (forget func(), err error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
 		return nil, err
@@ -54,13 +54,13 @@ func (s *Server) Remember() (forget func(), err error) {
 	}
 	return func() {
 		if b, err := os.ReadFile(path); err == nil && string(b) == text {
-			_ = os.Remove(path) // a stale address is told as such by whoever finds it
+			_ = os.Remove(path) // a command that finds a stale address reports it
 		}
 	}, nil
 }
 
-// Ready waits until the server has a leader and its tables show it.
-func (s *Server) Ready(ctx context.Context) error {
+// WaitReady waits until the domain has a leader and the tables show it.
+func (s *Server) WaitReady(ctx context.Context) error {
 	for {
 		snap := s.tables.Snapshot()
 		if _, ok := snap.Leader(cluster.DefaultDomain); ok {
@@ -74,7 +74,7 @@ func (s *Server) Ready(ctx context.Context) error {
 	}
 }
 
-// PreferredURL is the address to tell people: HTTP where there is one.
+// PreferredURL returns the address to show to users. HTTP is preferred.
 func PreferredURL(listeners []*apiserver.Listener) string {
 	for _, l := range listeners {
 		if strings.HasPrefix(l.URL(), "http://") {

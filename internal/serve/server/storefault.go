@@ -9,9 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// hinted adds what to do to an error of the connection to a store that runs elsewhere, by the flags that it was made
-// with.
-func (c *StoreConfig) hinted(err error) error {
+// addHint adds what to do to a connection error of an external store, by the flags of the connection.
+func (c *StoreConfig) addHint(err error) error {
 	fault, ok := errors.AsType[*etcd.DialError](err)
 	if !ok {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// TestStoreFaultsHaveAWayOut has each fault of the way to an etcd name a flag, or what to do there.
+// TestStoreFaultsHaveAWayOut checks that each connection error of etcd has a hint.
 func TestStoreFaultsHaveAWayOut(t *testing.T) {
 	t.Parallel()
 	c := &StoreConfig{CA: "ca.crt", Cert: "me.crt", Key: "me.key", User: "u", PasswordFile: "pw", Prefix: "prod/"}
@@ -27,18 +27,18 @@ func TestStoreFaultsHaveAWayOut(t *testing.T) {
 		etcd.FaultVersion: "3.5.13",
 		etcd.FaultSilent:  "etcdctl endpoint health",
 	} {
-		err := c.hinted(fmt.Errorf("connect to etcd: %w", &etcd.DialError{Fault: fault, Err: errors.New("cause")}))
+		err := c.addHint(fmt.Errorf("connect to etcd: %w", &etcd.DialError{Fault: fault, Err: errors.New("cause")}))
 		if hint := (&session.Session{}).Hint(err); !strings.Contains(hint, want) ||
 			!strings.Contains(err.Error(), "cause") {
 			t.Errorf("%s: got %v with the hint %q, want %q in it", fault, err, hint, want)
 		}
 	}
-	if plain := errors.New("x"); c.hinted(plain) != plain || c.hinted(nil) != nil { //nolint:errorlint // the very same
+	if plain := errors.New("x"); c.addHint(plain) != plain || c.addHint(nil) != nil { //nolint:errorlint // the same error
 		t.Error("another error was changed")
 	}
 }
 
-// TestRememberedStore keeps in server.json all that a later start needs, without the password.
+// TestRememberedStore checks that server.json has all that a later start needs, without the password.
 func TestRememberedStore(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -47,7 +47,7 @@ func TestRememberedStore(t *testing.T) {
 		Endpoints: []string{"https://h:2379"}, CA: "system", User: "u", PasswordFile: "pw",
 		Prefix: "prod/",
 	}
-	m, err := c.Remembered()
+	m, err := c.External()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestRememberedStore(t *testing.T) {
 		t.Errorf("another prefix: got error %v, want that it would begin another store", err)
 	}
 	c.PasswordFile = ""
-	if p, err := c.password(); p != "hidden" || err != nil {
+	if p, err := c.readPassword(); p != "hidden" || err != nil {
 		t.Errorf("from the environment: got %q, error %v", p, err)
 	}
 	t.Setenv(StorePasswordVariable, "")
-	if _, err := c.password(); err == nil || !strings.Contains(err.Error(), StorePasswordVariable) {
+	if _, err := c.readPassword(); err == nil || !strings.Contains(err.Error(), StorePasswordVariable) {
 		t.Errorf("no password: got error %v", err)
 	}
 }

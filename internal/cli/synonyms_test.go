@@ -8,12 +8,12 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// Each word of another system leads to a command that there is, and is none itself.
-func TestForeignWords(t *testing.T) {
+// TestSynonyms checks that each synonym names an existing command and is no command itself.
+func TestSynonyms(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
 	root := newRootCommand(session.New(strings.NewReader(""), io.Discard, &stderr))
-	for word, command := range session.ForeignWords() {
+	for word, command := range session.Synonyms() {
 		found, rest, err := root.Find(strings.Fields(command))
 		if err != nil || len(rest) > 0 || found.CommandPath() != "berth "+command {
 			t.Errorf("%s leads to %q, which is no command: %v", word, command, err)

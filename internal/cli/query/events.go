@@ -1,4 +1,4 @@
-package look
+package query
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 			"tasks on it.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := eventSubjects(cmd, &o.EventFilter); err != nil {
+			if err := parseEventSubjects(cmd, &o.EventFilter); err != nil {
 				return err
 			}
 			c, err := sess.Connect()
@@ -41,7 +41,7 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 			if o.Since > 0 && !cmd.Flags().Changed("tail") {
 				tail = -1
 			}
-			return events(cmd.Context(), sess, c, o, tail, follow)
+			return printEvents(cmd.Context(), sess, c, o, tail, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
@@ -65,9 +65,9 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// eventSubjects reads the names of flags as arguments are read: "prod/web" and "service/prod/web" name the cluster too,
-// "web.1.0" is a task of the default cluster.
-func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
+// parseEventSubjects reads the values of the filter flags like arguments. "prod/web" and "service/prod/web" also set
+// the cluster; "web.1.0" is a task of the default cluster.
+func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	for _, flag := range []struct {
 		kind string
 		text *string
@@ -81,7 +81,7 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 			continue
 		}
 		text := *flag.text
-		if strings.Count(text, "/") == 1 && session.KindWord(text[:strings.Index(text, "/")]) == "" {
+		if strings.Count(text, "/") == 1 && session.ParseKind(text[:strings.Index(text, "/")]) == "" {
 			text = flag.kind + "/" + text
 		}
 		n, err := session.ParseName(cmd, text, flag.kind)
@@ -119,8 +119,8 @@ func eventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	}
 }
 
-// events prints the newest events and then, with follow, each as it happens.
-func events(ctx context.Context, sess *session.Session, c *client.Client, o client.EventOptions, tail int,
+// printEvents prints the newest events. With follow it then prints each new event.
+func printEvents(ctx context.Context, sess *session.Session, c *client.Client, o client.EventOptions, tail int,
 	follow bool,
 ) error {
 	var kept []api.EventView
@@ -139,7 +139,7 @@ func events(ctx context.Context, sess *session.Session, c *client.Client, o clie
 		more = page.Next != ""
 	}
 	if sess.WantsData() && !follow {
-		return sess.PrintData(output.NonNil(kept))
+		return sess.PrintData(output.EmptyIfNil(kept))
 	}
 	for _, e := range kept {
 		if err := printEvent(sess, e); err != nil {
@@ -160,7 +160,7 @@ func events(ctx context.Context, sess *session.Session, c *client.Client, o clie
 	}
 	for e, err := range c.FollowEvents(ctx, o) {
 		if err != nil {
-			return fetch.EndOfStream(err)
+			return fetch.IgnoreCanceled(err)
 		}
 		if err := printEvent(sess, e); err != nil {
 			return err
@@ -177,16 +177,16 @@ func printEvent(sess *session.Session, e api.EventView) error {
 	if sess.Format == output.OutputWide {
 		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	word := fmt.Sprintf("%-20s", e.Type) // the longest: task.record-restored
-	if sess.Colors(sess.Stdout) {
+	word := fmt.Sprintf("%-20s", e.Type) // the width of the longest type, task.record-restored
+	if sess.HasColors(sess.Stdout) {
 		word = output.Colored(word, eventColor(e.Type))
 	}
-	_, err := fmt.Fprintf(sess.Stdout, "%s  %s  %s\n", at, word, strings.Join(eventWords(e), "  "))
+	_, err := fmt.Fprintf(sess.Stdout, "%s  %s  %s\n", at, word, strings.Join(eventDetails(e), "  "))
 	return err
 }
 
-// eventWords names what an event is about and tells its cause.
-func eventWords(e api.EventView) []string {
+// eventDetails returns the objects that an event is about, and its cause.
+func eventDetails(e api.EventView) []string {
 	var words []string
 	subject := ""
 	switch {

@@ -1,4 +1,4 @@
-package look
+package query
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if len(args) == 0 {
-				return overview(cmd.Context(), sess, c)
+				return printOverview(cmd.Context(), sess, c)
 			}
 			n, err := session.ParseName(cmd, args[0], wording.KindService, wording.KindJob, wording.KindCron,
 				wording.KindTask, wording.KindNode, wording.KindCluster,
@@ -47,36 +47,36 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return statusOf(cmd.Context(), sess, c, n)
+			return printObject(cmd.Context(), sess, c, n)
 		},
 	}
 }
 
-// statusOf shows one object.
-func statusOf(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
+// printObject prints the status of one object.
+func printObject(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	switch n.Kind {
 	case wording.KindService:
-		return serviceStatus(ctx, sess, c, n)
+		return printService(ctx, sess, c, n)
 	case wording.KindJob:
-		return jobStatus(ctx, sess, c, n)
+		return printJob(ctx, sess, c, n)
 	case wording.KindCron:
 		v, err := n.Cron(ctx, c)
 		if err != nil {
 			return err
 		}
-		return service.CronStatus(ctx, sess, c, v)
+		return service.PrintCron(ctx, sess, c, v)
 	case wording.KindTask:
-		return taskStatus(ctx, sess, c, n.Name)
+		return printTask(ctx, sess, c, n.Name)
 	case wording.KindNode:
-		return node.Show(ctx, sess, c, n.Name)
+		return node.PrintStatus(ctx, sess, c, n.Name)
 	case wording.KindDefinition:
 		ref, err := cluster.ParseRef(n.Name)
 		if err != nil {
 			return err
 		}
-		return definitionStatus(ctx, sess, c, ref)
+		return printDefinition(ctx, sess, c, ref)
 	}
-	v, err := session.ClusterNamed(ctx, c, n.Name)
+	v, err := session.FindCluster(ctx, c, n.Name)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func statusOf(ctx context.Context, sess *session.Session, c *client.Client, n se
 	}{cluster.KindCluster, v.Cluster})
 }
 
-// printManifest prints what has no table as a manifest that could be applied again, or as data the view.
+// printManifest prints an object without a table as a manifest. For -o json and the like it prints the view.
 func printManifest(sess *session.Session, view, manifest any) error {
 	if sess.WantsData() {
 		return sess.PrintData(view)
@@ -96,14 +96,14 @@ func printManifest(sess *session.Session, view, manifest any) error {
 	return plain.PrintData(manifest)
 }
 
-func definitionStatus(ctx context.Context, sess *session.Session, c *client.Client, ref cluster.Ref) error {
+func printDefinition(ctx context.Context, sess *session.Session, c *client.Client, ref cluster.Ref) error {
 	if ref.Version == 0 {
 		versions, _, err := client.All(ctx, client.ListOptions{},
 			func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
 				return c.DefinitionVersions(ctx, ref.Name, o)
 			})
 		if client.StatusOf(err) == http.StatusNotFound {
-			return session.UnknownDefinition(ctx, c, ref)
+			return session.UnknownDefinitionError(ctx, c, ref)
 		}
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func definitionStatus(ctx context.Context, sess *session.Session, c *client.Clie
 	}
 	v, err := c.Definition(ctx, ref)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return session.UnknownDefinition(ctx, c, ref)
+		return session.UnknownDefinitionError(ctx, c, ref)
 	}
 	if err != nil {
 		return err
@@ -125,9 +125,9 @@ func definitionStatus(ctx context.Context, sess *session.Session, c *client.Clie
 	}{cluster.KindTaskDefinition, v.TaskDefinition})
 }
 
-// overview shows everything.
-func overview(ctx context.Context, sess *session.Session, c *client.Client) error {
-	all, err := fetch.All(ctx, c)
+// printOverview prints the state of the whole fleet.
+func printOverview(ctx context.Context, sess *session.Session, c *client.Client) error {
+	all, err := fetch.ReadOverview(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -143,13 +143,13 @@ func overview(ctx context.Context, sess *session.Session, c *client.Client) erro
 		sess.Printf("")
 	}
 	if len(all.Services) > 0 {
-		if err := sess.PrintTable(tables.ServiceTable(sess, all.Services).Brief()); err != nil {
+		if err := sess.PrintTable(tables.ServiceTable(sess, all.Services).WithoutMessages()); err != nil {
 			return err
 		}
 		sess.Printf("")
 	}
 	if len(all.Jobs) > 0 {
-		if err := sess.PrintTable(tables.JobTable(sess, all.Jobs).Brief()); err != nil {
+		if err := sess.PrintTable(tables.JobTable(sess, all.Jobs).WithoutMessages()); err != nil {
 			return err
 		}
 		sess.Printf("")
@@ -163,7 +163,7 @@ func overview(ctx context.Context, sess *session.Session, c *client.Client) erro
 	if len(all.Services)+len(all.Jobs)+len(all.Crons) == 0 {
 		sess.Printf("Nothing runs here yet: start something with 'berth run FILE'.")
 	}
-	sess.Printf("%s", tables.NodesLine(all.Nodes))
+	sess.Printf("%s", tables.NodesText(all.Nodes))
 	if b := all.Status.Rebalancing; b != nil {
 		sess.Printf("%s; see 'berth rebalance status'", rebalance.BriefText(b))
 	}
@@ -173,7 +173,7 @@ func overview(ctx context.Context, sess *session.Session, c *client.Client) erro
 	return nil
 }
 
-// printAlarms prints the alarms of the whole fleet.
+// printAlarms prints the alarms of the fleet.
 func printAlarms(sess *session.Session, s *api.Status) {
 	if len(s.Alarms) == 0 {
 		return
@@ -185,7 +185,7 @@ func printAlarms(sess *session.Session, s *api.Status) {
 			if i > 0 {
 				mark = "    "
 			}
-			if sess.Colors(sess.Stdout) {
+			if sess.HasColors(sess.Stdout) {
 				line = output.Colored(line, output.Red)
 			}
 			sess.Printf("%s%s", mark, line)
@@ -194,7 +194,7 @@ func printAlarms(sess *session.Session, s *api.Status) {
 	sess.Printf("")
 }
 
-func serviceStatus(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
+func printService(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	v, err := n.Service(ctx, c)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func serviceStatus(ctx context.Context, sess *session.Session, c *client.Client,
 		return sess.PrintData(v)
 	}
 	n.Cluster = v.Cluster
-	tasks, err := fetch.TasksOf(ctx, c, n, false)
+	tasks, err := fetch.ListTasks(ctx, c, n, false)
 	if err != nil {
 		return err
 	}
@@ -211,10 +211,10 @@ func serviceStatus(ctx context.Context, sess *session.Session, c *client.Client,
 	if len(v.Status.Versions) > 1 {
 		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
 	}
-	return ownerStatus(ctx, sess, c, n, tables.ServiceTable(sess, []api.ServiceView{v}), ownerTasks{tasks, mixed})
+	return printOwner(ctx, sess, c, n, tables.ServiceTable(sess, []api.ServiceView{v}), ownerTasks{tasks, mixed})
 }
 
-func jobStatus(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
+func printJob(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	v, err := n.Job(ctx, c)
 	if err != nil {
 		return err
@@ -223,33 +223,33 @@ func jobStatus(ctx context.Context, sess *session.Session, c *client.Client, n s
 		return sess.PrintData(v)
 	}
 	n.Cluster = v.Cluster
-	tasks, err := fetch.TasksOf(ctx, c, n, true)
+	tasks, err := fetch.ListTasks(ctx, c, n, true)
 	if err != nil {
 		return err
 	}
-	tasks = session.Newest(tasks)
-	return ownerStatus(ctx, sess, c, n, tables.JobTable(sess, []api.JobView{v}), ownerTasks{tasks, nil})
+	tasks = session.KeepNewest(tasks)
+	return printOwner(ctx, sess, c, n, tables.JobTable(sess, []api.JobView{v}), ownerTasks{tasks, nil})
 }
 
-// ownerTasks are the tasks of an owner, and the owner where tasks of several versions are to be told apart.
+// ownerTasks are the tasks of an owner. mixedVersions has the service while tasks of several versions run.
 type ownerTasks struct {
-	list  []api.TaskView
-	mixed map[cluster.OwnerRef]api.ServiceView
+	list          []api.TaskView
+	mixedVersions map[cluster.OwnerRef]api.ServiceView
 }
 
-// ownerStatus shows an owner, its trouble with the output that shows the cause, and its tasks.
-func ownerStatus(ctx context.Context, sess *session.Session, c *client.Client, n session.Name, head output.Table,
+// printOwner prints an owner, its most urgent trouble with the output that shows the cause, and its tasks.
+func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n session.Name, head output.Table,
 	tasks ownerTasks,
 ) error {
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}
-	tr, err := trouble.Of(ctx, c, n)
+	tr, err := trouble.MostUrgent(ctx, c, n)
 	if err != nil {
 		return err
 	}
 	if tr != nil {
-		if tr.Next == "berth status "+tr.Object { // this command
+		if tr.Next == "berth status "+tr.Object { // this command itself
 			tr.Next = ""
 			if tr.Task != "" {
 				tr.Next = "berth status task/" + wording.ShortTask(tr.Task)
@@ -268,21 +268,21 @@ func ownerStatus(ctx context.Context, sess *session.Session, c *client.Client, n
 		return nil
 	}
 	sess.Printf("")
-	return tables.PrintTasks(sess, tasks.list, tasks.mixed)
+	return tables.PrintTasks(sess, tasks.list, tasks.mixedVersions)
 }
 
-// taskStatus shows a task's attempts and how its containers are.
-func taskStatus(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
+// printTask prints the attempts of a task and the state of its containers.
+func printTask(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
 	found, err := session.FindTask(ctx, c, text)
 	if err != nil {
 		return err
 	}
-	attempts, err := fetch.AttemptsOf(ctx, c, found)
+	attempts, err := fetch.ListAttempts(ctx, c, found)
 	if err != nil {
 		return err
 	}
 	if sess.WantsData() {
-		return sess.PrintData(output.NonNil(attempts))
+		return sess.PrintData(output.EmptyIfNil(attempts))
 	}
 	if err := sess.PrintTable(tables.TaskTable(sess, attempts, nil)); err != nil {
 		return err
@@ -293,13 +293,15 @@ func taskStatus(ctx context.Context, sess *session.Session, c *client.Client, te
 	latest := attempts[0]
 	if len(latest.Containers) > 0 {
 		sess.Printf("")
-		t := output.Table{State: 1, Titles: []string{"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT"}}
+		t := output.Table{StateColumn: 1, Titles: []string{
+			"CONTAINER", "STATE", "PID>", "RESTARTS>", "AGE>", "LAST EXIT",
+		}}
 		for _, s := range latest.Containers {
 			exit := ""
 			if s.Exit != nil {
 				exit = taskview.Exit(*s.Exit)
 			}
-			t.Add(s.Name, string(s.State), output.CountAbove(s.Pid, 0), output.CountAbove(s.Restarts, 0),
+			t.Add(s.Name, string(s.State), output.FormatAbove(s.Pid, 0), output.FormatAbove(s.Restarts, 0),
 				sess.Age(s.Started), exit)
 		}
 		if err := sess.PrintTable(t); err != nil {
@@ -307,7 +309,7 @@ func taskStatus(ctx context.Context, sess *session.Session, c *client.Client, te
 		}
 	}
 	if taskview.Severity(latest) <= taskview.SeverityPending {
-		tr, err := trouble.Of(ctx, c, session.Name{Kind: wording.KindTask, Name: string(latest.ID)})
+		tr, err := trouble.MostUrgent(ctx, c, session.Name{Kind: wording.KindTask, Name: string(latest.ID)})
 		if err != nil {
 			return err
 		}
@@ -322,7 +324,7 @@ func taskStatus(ctx context.Context, sess *session.Session, c *client.Client, te
 	}
 	why := latest
 	if latest.State == cluster.StatePending && len(attempts) > 1 {
-		why = attempts[1] // it waits because this attempt ended
+		why = attempts[1] // the task is pending because this attempt ended
 	}
 	if taskview.Severity(why) == taskview.SeverityEnded {
 		trouble.PrintTail(ctx, c, why.ID, sess.Stdout)

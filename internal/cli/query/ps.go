@@ -1,4 +1,4 @@
-package look
+package query
 
 import (
 	"reflect"
@@ -32,21 +32,21 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tasks, err := session.AllTasks(cmd.Context(), c, f)
+			tasks, err := session.ListTasks(cmd.Context(), c, f)
 			if err != nil {
 				return err
 			}
 			if len(tasks) == 0 {
-				if err := session.InQuery(cmd.Context(), c, f.Node, f.Cluster); err != nil {
+				if err := session.CheckFilter(cmd.Context(), c, f.Node, f.Cluster); err != nil {
 					return err
 				}
 			}
 			if cron != "" {
-				if tasks, err = tasksOfCron(cmd, c, tasks, cron); err != nil {
+				if tasks, err = filterByCron(cmd, c, tasks, cron); err != nil {
 					return err
 				}
 			}
-			return tables.PrintTasks(sess, tasks, tables.VersionsOf(cmd.Context(), c, tasks))
+			return tables.PrintTasks(sess, tasks, tables.ReadMixedVersions(cmd.Context(), c, tasks))
 		},
 	}
 	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
@@ -60,13 +60,13 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
 		"cron": wording.KindCron, "node": wording.KindNode,
 	})
-	session.CompleteFlag(cmd, "state",
+	session.RegisterCompletion(cmd, "state",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// tasksOfCron keeps the tasks of jobs that a cron made.
-func tasksOfCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
+// filterByCron keeps the tasks of the jobs that a cron made.
+func filterByCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
 	n, err := session.ParseName(cmd, text, wording.KindCron)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func tasksOfCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, tex
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := fetch.JobsOf(cmd.Context(), c, v)
+	jobs, err := fetch.ListCronJobs(cmd.Context(), c, v)
 	if err != nil {
 		return nil, err
 	}

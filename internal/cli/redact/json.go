@@ -8,13 +8,12 @@ import (
 	"io"
 )
 
-// Texts takes what is secret out of the texts in a JSON value, whose form and order stay as they are.
-func (s *Scrubber) Texts(encoded []byte) ([]byte, error) {
+// ScrubJSON removes secrets from the strings in a JSON value. The structure and the order stay.
+func (s *Scrubber) ScrubJSON(encoded []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(encoded))
 	dec.UseNumber()
 	var out bytes.Buffer
-	// Each open list or object: whether it is an object, how many tokens of it were written, and whether the next value
-	// is secret.
+	// A level is an open list or object: its kind, the number of tokens written, and whether the next value is secret.
 	type level struct {
 		object, secret bool
 		n              int
@@ -58,7 +57,7 @@ func (s *Scrubber) Texts(encoded []byte) ([]byte, error) {
 		case isText && secret && text != "":
 			token = Removed
 		case isText:
-			token = s.Text(text)
+			token = s.ScrubText(text)
 		}
 		value, err := json.Marshal(token)
 		if err != nil {

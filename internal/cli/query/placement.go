@@ -1,4 +1,4 @@
-package look
+package query
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// printPlace prints why a task stands where it does, what came next, and why it is not elsewhere.
-func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
+// printPlacement prints why a task is on its node, which nodes came next, and why the other nodes refuse it.
+func printPlacement(sess *session.Session, v *api.PlaceView, pending bool) error {
 	if v == nil {
 		return nil
 	}
@@ -29,7 +29,7 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 			here += ": " + v.Here
 		}
 		add("here", here)
-		add("", decided(sess, v))
+		add("", decisionText(sess, v))
 	}
 	for i, o := range v.Others {
 		title := ""
@@ -42,7 +42,7 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 		add("", fmt.Sprintf("%s more of kinds that take it", wording.Count(g.More, "node")))
 	}
 	for i, text := range v.Refusals {
-		if pending { // what it waits for is told above
+		if pending { // the reasons above say what the task waits for
 			break
 		}
 		title := ""
@@ -64,8 +64,8 @@ func printPlace(sess *session.Session, v *api.PlaceView, pending bool) error {
 	return sess.PrintTable(t)
 }
 
-// decided says when a place was decided, and with how many others; or that nobody remembers.
-func decided(sess *session.Session, v *api.PlaceView) string {
+// decisionText tells when the placement was decided and among how many nodes, or that the decision is no longer kept.
+func decisionText(sess *session.Session, v *api.PlaceView) string {
 	g := &v.DecisionTrace
 	if !v.Recorded {
 		return "what decided it is no longer kept; this is how it would be decided now, among " +
@@ -82,7 +82,7 @@ func decided(sess *session.Session, v *api.PlaceView) string {
 	return text
 }
 
-// printSuggestions prints what would let a task in.
+// printSuggestions prints the changes that would place the task.
 func printSuggestions(sess *session.Session, v *api.Explanation) {
 	if len(v.Suggestions) == 0 {
 		return

@@ -21,8 +21,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// everyCommand returns the commands that users see.
-func everyCommand() []*cobra.Command {
+// listCommands returns the visible commands.
+func listCommands() []*cobra.Command {
 	var all []*cobra.Command
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -37,15 +37,15 @@ func everyCommand() []*cobra.Command {
 	return all
 }
 
-// wrongUse runs a wrong command line, and returns what it was told. It holds that the exit code is 2, that nothing is
-// printed but the fault, and that the last line says where to look.
-func wrongUse(t *testing.T, words ...string) string {
+// runWrongUsage runs a wrong command line and returns its message. It checks the exit code 2, the empty standard
+// output, and the reference to the help in the last line.
+func runWrongUsage(t *testing.T, words ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	a := session.New(strings.NewReader(""), &stdout, &stderr)
 	a.Env = func(name string) string {
 		if name == "BERTH_ADDR" {
-			return "unix:///nowhere/berth.sock" // nothing is to get so far
+			return "unix:///nowhere/berth.sock" // no test gets as far as a connection
 		}
 		return ""
 	}
@@ -62,51 +62,53 @@ func wrongUse(t *testing.T, words ...string) string {
 	return stderr.String()
 }
 
-// TestEveryCommandRefusesWrongFlags gives each command each of its flags wrongly, and some that it has not.
+// TestEveryCommandRefusesWrongFlags gives each command wrong values for each flag, and unknown flags.
 func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 	t.Parallel()
 	looked, near := 0, 0
-	for _, c := range everyCommand() {
+	for _, c := range listCommands() {
 		words := strings.Fields(c.CommandPath())[1:]
 		if words[0] == "help" || words[0] == "completion" {
 			continue
 		}
-		told := wrongUse(t, append(slices.Clone(words), "--no-such-flag=1")...)
-		if !strings.Contains(told, "unknown flag: --no-such-flag") ||
-			!strings.Contains(told, "See '"+c.CommandPath()+" --help'.") {
-			t.Errorf("%s --no-such-flag: %s", c.CommandPath(), told)
+		message := runWrongUsage(t, append(slices.Clone(words), "--no-such-flag=1")...)
+		if !strings.Contains(message, "unknown flag: --no-such-flag") ||
+			!strings.Contains(message, "See '"+c.CommandPath()+" --help'.") {
+			t.Errorf("%s --no-such-flag: %s", c.CommandPath(), message)
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Hidden || f.Name == "help" {
 				return
 			}
 			looked++
-			// A value that is missing, where there has to be one.
+			// a missing value
 			if f.NoOptDefVal == "" {
-				if told := wrongUse(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(told,
+				if message := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(message,
 					"--"+f.Name+" needs a value: ") {
-					t.Errorf("%s --%s: %s", c.CommandPath(), f.Name, told)
+					t.Errorf("%s --%s: %s", c.CommandPath(), f.Name, message)
 				}
 			}
-			// A value of another type.
+			// a value of another type
 			if slices.Contains([]string{"bool", "int", "uint64", "float64", "duration"}, f.Value.Type()) {
-				told := wrongUse(t, append(slices.Clone(words), "--"+f.Name+"=some")...)
-				if !strings.Contains(told, fmt.Sprintf("--%s %q: want ", f.Name, "some")) &&
-					!strings.Contains(told, `"some" is no count`) {
-					t.Errorf("%s --%s=some: %s", c.CommandPath(), f.Name, told)
+				message := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name+"=some")...)
+				if !strings.Contains(message, fmt.Sprintf("--%s %q: want ", f.Name, "some")) &&
+					!strings.Contains(message, `"some" is no count`) {
+					t.Errorf("%s --%s=some: %s", c.CommandPath(), f.Name, message)
 				}
 			}
-			// A time in the past.
+			// a negative duration
 			if f.Value.Type() == "duration" {
-				if told := wrongUse(t, append(slices.Clone(words), "--"+f.Name+"=-1s")...); !strings.Contains(told,
-					"--"+f.Name) && !strings.Contains(told, "needs") {
-					t.Errorf("%s --%s=-1s: %s", c.CommandPath(), f.Name, told)
+				message := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name+"=-1s")...)
+				if !strings.Contains(message,
+					"--"+f.Name) && !strings.Contains(message, "needs") {
+					t.Errorf("%s --%s=-1s: %s", c.CommandPath(), f.Name, message)
 				}
 			}
-			// A slip of the keyboard.
+			// a misspelt flag
 			if len(f.Name) > 5 {
 				slip := f.Name[:2] + f.Name[3:]
-				if told := wrongUse(t, append(slices.Clone(words), "--"+slip+"=x")...); strings.Contains(told,
+				message := runWrongUsage(t, append(slices.Clone(words), "--"+slip+"=x")...)
+				if strings.Contains(message,
 					"did you mean --") {
 					near++
 				}
@@ -119,11 +121,11 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 	}
 }
 
-// TestEveryCommandRefusesWrongArguments gives commands that take none an argument, groups a command that they do not
-// have, and those that need arguments none.
+// TestEveryCommandRefusesWrongArguments gives an argument to commands without one, an unknown subcommand to groups, and
+// no argument to commands that need one.
 func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 	t.Parallel()
-	for _, c := range everyCommand() {
+	for _, c := range listCommands() {
 		words := strings.Fields(c.CommandPath())[1:]
 		if words[0] == "help" {
 			continue
@@ -131,13 +133,13 @@ func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 		none, one := c.ValidateArgs(nil), c.ValidateArgs([]string{"no-such-thing"})
 		switch {
 		case c.HasSubCommands(), one != nil:
-			told := wrongUse(t, append(slices.Clone(words), "no-such-thing")...)
-			if one == nil && !strings.Contains(told, "no-such-thing") {
-				t.Errorf("%s no-such-thing: %s", c.CommandPath(), told)
+			message := runWrongUsage(t, append(slices.Clone(words), "no-such-thing")...)
+			if one == nil && !strings.Contains(message, "no-such-thing") {
+				t.Errorf("%s no-such-thing: %s", c.CommandPath(), message)
 			}
 		case none != nil:
-			if told := wrongUse(t, words...); !strings.Contains(told, c.CommandPath()+" needs ") {
-				t.Errorf("%s: %s", c.CommandPath(), told)
+			if message := runWrongUsage(t, words...); !strings.Contains(message, c.CommandPath()+" needs ") {
+				t.Errorf("%s: %s", c.CommandPath(), message)
 			}
 		}
 	}
@@ -149,12 +151,11 @@ func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 		{"token", "rm", "x"},
 		{"server", "rm", "s1"},
 	} {
-		wrongUse(t, words...)
+		runWrongUsage(t, words...)
 	}
 }
 
-// TestSystemFaultsSayTheWayOut holds that what the system of this machine refuses is told in plain words with what to
-// do.
+// TestSystemFaultsSayTheWayOut checks that errors of the operating system come with a hint.
 func TestSystemFaultsSayTheWayOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -226,7 +227,7 @@ func TestSystemFaultsSayTheWayOut(t *testing.T) {
 	}
 }
 
-// TestStrangeServersAreTold asks what is no Berth server, or not all of one: each is told with what to do.
+// TestStrangeServersAreTold connects to servers that are not Berth, or only partly. Each error comes with a hint.
 func TestStrangeServersAreTold(t *testing.T) {
 	t.Parallel()
 	const foreign = "What answers at ADDR is another program, or a proxy before the server: name the server " +

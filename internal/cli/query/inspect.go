@@ -1,4 +1,4 @@
-package look
+package query
 
 import (
 	"bytes"
@@ -22,11 +22,11 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// inspectEvents is how many of the newest events are shown with an object.
-const inspectEvents = 20
+// maxInspectEvents is how many of the newest events inspect shows.
+const maxInspectEvents = 20
 
-// inspected is an object with what belongs to it. Only what belongs to its kind is set.
-type inspected struct {
+// inspection is an object with the objects that belong to it. Only the fields of its kind are set.
+type inspection struct {
 	Object   string               `json:"object"`
 	Service  *api.ServiceView     `json:"service,omitempty"`
 	Job      *api.JobView         `json:"job,omitempty"`
@@ -37,14 +37,15 @@ type inspected struct {
 	Versions []api.DefinitionView `json:"definitions,omitempty"`
 	Rollout  *api.RolloutView     `json:"rollout,omitempty"`
 	Scale    *api.ScaleView       `json:"scale,omitempty"`
-	Services []string             `json:"services,omitempty"` // by name: of a cluster, or those that use a definition
-	Jobs     []string             `json:"jobs,omitempty"`
-	Crons    []string             `json:"crons,omitempty"`
-	Tasks    []api.TaskView       `json:"tasks,omitempty"`
-	Events   []api.EventView      `json:"events,omitempty"` // the newest last
-	written  []any                // what a user writes of it, in the order in which it is applied
-	refs     map[cluster.Ref]bool // definitions that belong to it
-	filter   client.EventFilter   // of its events
+	// by name: those of a cluster, or those that use a definition
+	Services  []string             `json:"services,omitempty"`
+	Jobs      []string             `json:"jobs,omitempty"`
+	Crons     []string             `json:"crons,omitempty"`
+	Tasks     []api.TaskView       `json:"tasks,omitempty"`
+	Events    []api.EventView      `json:"events,omitempty"` // the newest last
+	manifests []any                // what a user would write, in the order of an apply
+	refs      map[cluster.Ref]bool // the definitions that the object uses
+	filter    client.EventFilter   // selects the object's events
 }
 
 const inspectLong = `Print an object with everything that belongs to it, as YAML or with -o json: the object with its defaults filled in and its status, the
@@ -81,20 +82,20 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v := inspected{refs: map[cluster.Ref]bool{}}
+			v := inspection{refs: map[cluster.Ref]bool{}}
 			if err := v.collect(cmd.Context(), c, n); err != nil {
 				return err
 			}
-			if err := v.definitions(cmd.Context(), c, reveal); err != nil {
+			if err := v.readDefinitions(cmd.Context(), c, reveal); err != nil {
 				return err
 			}
 			if written {
-				return printWritten(sess, &v, reveal)
+				return printManifests(sess, &v, reveal)
 			}
-			if v.Events, err = eventsAbout(cmd.Context(), c, v.filter); err != nil {
+			if v.Events, err = listEvents(cmd.Context(), c, v.filter); err != nil {
 				return err
 			}
-			return printInspected(sess, &v, reveal)
+			return printInspection(sess, &v, reveal)
 		},
 	}
 	cmd.Flags().BoolVar(&reveal, "reveal", false,
@@ -103,12 +104,12 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// collect asks for the object and what belongs to it, but for definitions and events.
-func (v *inspected) collect(ctx context.Context, c *client.Client, n session.Name) (err error) {
+// collect reads the object and what belongs to it, except definitions and events.
+func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Name) (err error) {
 	v.Object = n.String()
 	switch n.Kind {
 	case wording.KindService:
-		return v.service(ctx, c, n)
+		return v.readService(ctx, c, n)
 	case wording.KindJob:
 		j, err := n.Job(ctx, c)
 		if err != nil {
@@ -117,36 +118,36 @@ func (v *inspected) collect(ctx context.Context, c *client.Client, n session.Nam
 		v.Job, v.filter = &j, client.EventFilter{Cluster: j.Cluster, Job: j.Name}
 		plain := j.Job
 		plain.Lifespan = cluster.Lifespan{}
-		v.written = []any{&plain}
-		v.uses(j.Steps)
-		v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name},
+		v.manifests = []any{&plain}
+		v.addDefinitions(j.Steps)
+		v.Tasks, err = fetch.ListTasks(ctx, c, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name},
 			true)
 		return err
 	case wording.KindCron:
-		return v.cron(ctx, c, n)
+		return v.readCron(ctx, c, n)
 	case wording.KindTask:
-		return v.task(ctx, c, n.Name)
+		return v.readTask(ctx, c, n.Name)
 	case wording.KindNode:
 		node, err := c.Node(ctx, n.Name)
 		if err != nil {
 			return err
 		}
 		v.Node, v.filter = &node, client.EventFilter{Node: n.Name}
-		v.Tasks, err = session.AllTasks(ctx, c, client.TaskFilter{Node: n.Name, All: true})
+		v.Tasks, err = session.ListTasks(ctx, c, client.TaskFilter{Node: n.Name, All: true})
 		return err
 	case wording.KindDefinition:
-		return v.definition(ctx, c, n.Name)
+		return v.readDefinition(ctx, c, n.Name)
 	}
-	in, err := session.ClusterNamed(ctx, c, n.Name)
+	in, err := session.FindCluster(ctx, c, n.Name)
 	if err != nil {
 		return err
 	}
 	plain := in.Cluster
-	v.Cluster, v.written, v.filter = &in, []any{&plain}, client.EventFilter{Cluster: n.Name}
-	return v.owners(ctx, c, n.Name, func([]cluster.Ref) bool { return true })
+	v.Cluster, v.manifests, v.filter = &in, []any{&plain}, client.EventFilter{Cluster: n.Name}
+	return v.listOwners(ctx, c, n.Name, func([]cluster.Ref) bool { return true })
 }
 
-func (v *inspected) service(ctx context.Context, c *client.Client, n session.Name) error {
+func (v *inspection) readService(ctx context.Context, c *client.Client, n session.Name) error {
 	s, err := n.Service(ctx, c)
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (v *inspected) service(ctx context.Context, c *client.Client, n session.Nam
 	v.Service, v.filter = &s, client.EventFilter{Cluster: s.Cluster, Service: s.Name}
 	plain := s.Service
 	plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
-	v.written = []any{&plain}
+	v.manifests = []any{&plain}
 	v.refs[s.Definition] = true
 	for _, version := range s.Status.Versions {
 		if version.Begun > 0 {
@@ -175,12 +176,12 @@ func (v *inspected) service(ctx context.Context, c *client.Client, n session.Nam
 		}
 		v.Scale = &scale
 	}
-	v.Tasks, err = fetch.TasksOf(ctx, c, session.Name{Kind: wording.KindService, Cluster: s.Cluster, Name: s.Name},
+	v.Tasks, err = fetch.ListTasks(ctx, c, session.Name{Kind: wording.KindService, Cluster: s.Cluster, Name: s.Name},
 		true)
 	return err
 }
 
-func (v *inspected) cron(ctx context.Context, c *client.Client, n session.Name) error {
+func (v *inspection) readCron(ctx context.Context, c *client.Client, n session.Name) error {
 	cr, err := n.Cron(ctx, c)
 	if err != nil {
 		return err
@@ -188,16 +189,16 @@ func (v *inspected) cron(ctx context.Context, c *client.Client, n session.Name) 
 	v.Cron, v.filter = &cr, client.EventFilter{Cluster: cr.Cluster, Cron: cr.Name}
 	plain := cr.Cron
 	plain.Lifespan = cluster.Lifespan{}
-	v.written = []any{&plain}
-	v.uses(cr.Job.Steps)
-	jobs, err := fetch.JobsOf(ctx, c, cr)
+	v.manifests = []any{&plain}
+	v.addDefinitions(cr.Job.Steps)
+	jobs, err := fetch.ListCronJobs(ctx, c, cr)
 	for _, j := range jobs {
 		v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 	}
 	return err
 }
 
-func (v *inspected) task(ctx context.Context, c *client.Client, text string) error {
+func (v *inspection) readTask(ctx context.Context, c *client.Client, text string) error {
 	found, err := session.FindTask(ctx, c, text)
 	if err != nil {
 		return err
@@ -205,7 +206,7 @@ func (v *inspected) task(ctx context.Context, c *client.Client, text string) err
 	v.Object = wording.KindTask + "/" + wording.ShortTask(found.ID)
 	v.filter = client.EventFilter{Task: string(found.ID)}
 	v.refs[found.Definition] = true
-	if v.Attempts, err = fetch.AttemptsOf(ctx, c, found); err != nil {
+	if v.Attempts, err = fetch.ListAttempts(ctx, c, found); err != nil {
 		return err
 	}
 	owner := session.OwnerName(found.Owner)
@@ -214,16 +215,16 @@ func (v *inspected) task(ctx context.Context, c *client.Client, text string) err
 		if err == nil {
 			v.Job = &j
 		}
-		return fetch.NotThere(err)
+		return fetch.IgnoreNotFound(err)
 	}
 	s, err := c.Service(ctx, owner.Cluster, owner.Name)
 	if err == nil {
 		v.Service = &s
 	}
-	return fetch.NotThere(err)
+	return fetch.IgnoreNotFound(err)
 }
 
-func (v *inspected) definition(ctx context.Context, c *client.Client, text string) error {
+func (v *inspection) readDefinition(ctx context.Context, c *client.Client, text string) error {
 	ref, err := cluster.ParseRef(text)
 	if err != nil {
 		return err
@@ -235,13 +236,13 @@ func (v *inspected) definition(ctx context.Context, c *client.Client, text strin
 		v.Object = wording.KindDefinition + "/" + ref.String()
 	}
 	v.refs[ref] = true
-	return v.owners(ctx, c, "", func(refs []cluster.Ref) bool { return slices.Contains(refs, ref) })
+	return v.listOwners(ctx, c, "", func(refs []cluster.Ref) bool { return slices.Contains(refs, ref) })
 }
 
-// owners notes the names of the services, jobs and crons of a cluster, or of all, that a function takes by their
-// definitions.
-func (v *inspected) owners(ctx context.Context, c *client.Client, in string, takes func([]cluster.Ref) bool) error {
-	all, err := fetch.AllOwners(ctx, c)
+// listOwners adds the names of the services, jobs and crons whose definitions satisfy uses. It searches one cluster, or
+// all for "".
+func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string, uses func([]cluster.Ref) bool) error {
+	all, err := fetch.ListOwners(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -251,17 +252,17 @@ func (v *inspected) owners(ctx context.Context, c *client.Client, in string, tak
 		for _, version := range s.Status.Versions {
 			refs = append(refs, version.Definition)
 		}
-		if of(s.Cluster) && takes(refs) {
+		if of(s.Cluster) && uses(refs) {
 			v.Services = append(v.Services, session.ServiceName(s).String())
 		}
 	}
 	for _, j := range all.Jobs {
-		if of(j.Cluster) && takes(fetch.RefsOf(j.Steps)) {
+		if of(j.Cluster) && uses(fetch.DefinitionRefs(j.Steps)) {
 			v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 		}
 	}
 	for _, cr := range all.Crons {
-		if of(cr.Cluster) && takes(fetch.RefsOf(cr.Job.Steps)) {
+		if of(cr.Cluster) && uses(fetch.DefinitionRefs(cr.Job.Steps)) {
 			v.Crons = append(v.Crons, session.Name{Kind: wording.KindCron, Cluster: cr.Cluster, Name: cr.Name}.String())
 		}
 	}
@@ -271,15 +272,15 @@ func (v *inspected) owners(ctx context.Context, c *client.Client, in string, tak
 	return nil
 }
 
-func (v *inspected) uses(steps []cluster.Step) {
-	for _, ref := range fetch.RefsOf(steps) {
+func (v *inspection) addDefinitions(steps []cluster.Step) {
+	for _, ref := range fetch.DefinitionRefs(steps) {
 		v.refs[ref] = true
 	}
 }
 
-// definitions asks for the definitions that belong to the object. One that is gone meanwhile is left out, but for what
-// is inspected itself.
-func (v *inspected) definitions(ctx context.Context, c *client.Client, reveal bool) error {
+// readDefinitions reads the definitions that the object uses. A definition that was deleted meanwhile is left out,
+// unless it is the inspected object.
+func (v *inspection) readDefinitions(ctx context.Context, c *client.Client, reveal bool) error {
 	refs := slices.SortedFunc(maps.Keys(v.refs), func(x, y cluster.Ref) int {
 		if x.Name == y.Name {
 			return x.Version - y.Version
@@ -303,10 +304,10 @@ func (v *inspected) definitions(ctx context.Context, c *client.Client, reveal bo
 	return nil
 }
 
-// eventsAbout returns the newest events that a filter takes, the newest last. A server that knows no filters has none
-// to tell.
-func eventsAbout(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
-	if reflect.DeepEqual(f, client.EventFilter{}) { // of a definition nothing is told
+// listEvents returns the newest events that a filter selects, the newest last. A server without event filters yields
+// none.
+func listEvents(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
+	if reflect.DeepEqual(f, client.EventFilter{}) { // definitions have no events
 		return nil, nil
 	}
 	var kept []api.EventView
@@ -320,7 +321,7 @@ func eventsAbout(ctx context.Context, c *client.Client, f client.EventFilter) ([
 			return nil, err
 		}
 		kept = append(kept, page.Items...)
-		kept = kept[max(0, len(kept)-inspectEvents):]
+		kept = kept[max(0, len(kept)-maxInspectEvents):]
 		if page.Next == "" || len(page.Items) == 0 {
 			return kept, nil
 		}
@@ -328,17 +329,17 @@ func eventsAbout(ctx context.Context, c *client.Client, f client.EventFilter) ([
 	}
 }
 
-// printInspected prints all of it, without secrets unless they are asked for.
-func printInspected(sess *session.Session, v *inspected, reveal bool) error {
+// printInspection prints the object and what belongs to it. Without reveal, secrets are removed.
+func printInspection(sess *session.Session, v *inspection, reveal bool) error {
 	scrub := redact.NewScrubber()
 	if !reveal {
 		for i := range v.Versions {
-			scrub.Definition(&v.Versions[i].TaskDefinition)
+			scrub.ScrubDefinition(&v.Versions[i].TaskDefinition)
 		}
 		for _, list := range [][]api.TaskView{v.Tasks, v.Attempts} {
 			for i := range list {
 				if list[i].LogTail != "" {
-					list[i].LogTail = redact.Removed // what programs print is theirs
+					list[i].LogTail = redact.Removed // output of programs may hold secrets
 				}
 			}
 		}
@@ -354,14 +355,14 @@ func printInspected(sess *session.Session, v *inspected, reveal bool) error {
 	if err != nil {
 		return fmt.Errorf("encode output: %w", err)
 	}
-	if encoded, err = scrub.Texts(encoded); err != nil {
+	if encoded, err = scrub.ScrubJSON(encoded); err != nil {
 		return err
 	}
 	return plain.PrintData(json.RawMessage(encoded))
 }
 
-// printWritten prints manifests of the object and its definitions, shortened by what the defaults fill in.
-func printWritten(sess *session.Session, v *inspected, reveal bool) error {
+// printManifests prints manifests of the object and its definitions without default values.
+func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 	var all []any
 	hid := false
 	scrub := redact.NewScrubber()
@@ -371,7 +372,7 @@ func printWritten(sess *session.Session, v *inspected, reveal bool) error {
 			hid = hid || slices.ContainsFunc(d.Containers, func(c cluster.Container) bool {
 				return len(c.Env)+len(c.Files) > 0
 			})
-			scrub.Definition(d)
+			scrub.ScrubDefinition(d)
 		}
 		all = append(all, d)
 	}
@@ -379,12 +380,12 @@ func printWritten(sess *session.Session, v *inspected, reveal bool) error {
 	if !sess.WantsData() {
 		plain.Format = output.OutputYAML
 	}
-	for i, object := range append(all, v.written...) {
-		short, kind, err := shortened(object)
+	for i, object := range append(all, v.manifests...) {
+		short, kind, err := stripDefaults(object)
 		if err != nil {
 			return err
 		}
-		document, err := withKind(kind, short)
+		document, err := addKind(kind, short)
 		if err != nil {
 			return err
 		}
@@ -401,8 +402,8 @@ func printWritten(sess *session.Session, v *inspected, reveal bool) error {
 	return nil
 }
 
-// withKind puts the kind before the fields of an object.
-func withKind(kind cluster.Kind, object []byte) ([]byte, error) {
+// addKind inserts the kind before the fields of an object.
+func addKind(kind cluster.Kind, object []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(object, []byte("{"))
 	if !ok {
 		return nil, fmt.Errorf("write %s: it is no object", kind)
@@ -410,11 +411,11 @@ func withKind(kind cluster.Kind, object []byte) ([]byte, error) {
 	return append(fmt.Appendf(nil, `{"kind":%q,`, kind), rest...), nil
 }
 
-// defaulted is an object that fills in its own defaults.
-type defaulted interface{ SetDefaults() }
+// defaulter is an object that sets its default values.
+type defaulter interface{ SetDefaults() }
 
-// shortened returns an object as JSON without each value that its defaults bring back: what somebody would write.
-func shortened(object any) ([]byte, cluster.Kind, error) {
+// stripDefaults returns an object as JSON without the values that its defaults restore.
+func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 	kind := map[reflect.Type]cluster.Kind{
 		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
 		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
@@ -432,8 +433,7 @@ func shortened(object any) ([]byte, cluster.Kind, error) {
 	if err := dec.Decode(&tree); err != nil {
 		return nil, kind, fmt.Errorf("read %s: %w", kind, err)
 	}
-	// means returns what a tree means once the defaults are filled in, and the tree's own fields in the order of the
-	// type.
+	// means returns the tree with its defaults, and the tree's own fields in the order of the type.
 	means := func() (whole, own []byte) {
 		text, err := json.Marshal(tree)
 		if err != nil {
@@ -444,7 +444,7 @@ func shortened(object any) ([]byte, cluster.Kind, error) {
 			return nil, nil
 		}
 		own, _ = json.Marshal(v)
-		if d, ok := v.(defaulted); ok { // all kinds above are
+		if d, ok := v.(defaulter); ok { // all kinds above do
 			d.SetDefaults()
 		}
 		whole, _ = json.Marshal(v)

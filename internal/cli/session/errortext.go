@@ -27,38 +27,38 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// What is wrong with a command, in words that say where and what to do. What is common to many commands is said here.
+// Texts of errors and hints that many commands share.
 
-// ErrorText is the text of an error as a person is told it.
+// ErrorText returns the text of an error for a user.
 func ErrorText(err error) string {
 	text := strings.TrimSpace(plain.Text(err))
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok || len(refused.Faults) == 0 || !strings.HasSuffix(text, refused.Error()) {
 		return text
 	}
-	told := strings.TrimSuffix(text, refused.Error())
+	prefix := strings.TrimSuffix(text, refused.Error())
 	list := slices.Clone(refused.Faults)
 	for i := range list {
-		list[i].Path = flagOf(list[i].Path)
+		list[i].Path = flagOfParameter(list[i].Path)
 	}
-	if len(list) == 1 && countsFaults.MatchString(refused.Detail) { // there is no need to count to one
-		return told + list[0].String()
+	if len(list) == 1 && faultCountPattern.MatchString(refused.Detail) { // a count of one fault is redundant
+		return prefix + list[0].String()
 	}
-	return told + refused.Detail + ":\n  " + strings.ReplaceAll(cluster.Faults(list).Error(), "; ", "\n  ")
+	return prefix + refused.Detail + ":\n  " + strings.ReplaceAll(cluster.Faults(list).Error(), "; ", "\n  ")
 }
 
-// countsFaults is what a server says before it lists faults.
-var countsFaults = regexp.MustCompile(`^the (request|query|address) has (a|\d+) faults?$`)
+// faultCountPattern matches the sentence with which a server introduces a list of faults.
+var faultCountPattern = regexp.MustCompile(`^the (request|query|address) has (a|\d+) faults?$`)
 
-// flagOf names the flag that became a parameter of a query; the others are left as they are.
-func flagOf(path string) string {
+// flagOfParameter returns the flag that set a query parameter, or the path if there is none.
+func flagOfParameter(path string) string {
 	if name, ok := strings.CutPrefix(path, "?"); ok {
 		return "--" + strings.ReplaceAll(name, "_", "-")
 	}
 	return path
 }
 
-// systemHint says what to do about what the system of this machine refused, or nothing.
+// systemHint returns what to do about an error of the operating system, or "".
 func systemHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -80,20 +80,20 @@ func systemHint(err error) string {
 	return ""
 }
 
-// foreignHint is what to do where something else than a server answers.
-func (s *Session) foreignHint() string {
-	return "What answers at " + s.FindAddr() +
+// otherProgramHint tells what to do if the address belongs to another program.
+func (s *Session) otherProgramHint() string {
+	return "What answers at " + s.FindAddresses() +
 		" is another program, or a proxy before the server: name the server with --addr or BERTH_ADDR."
 }
 
-// answerHint says what to do about a server's answer, where the answer does not say it itself; or nothing.
+// answerHint returns what to do about a server's refusal, or "" if the answer says it.
 func (s *Session) answerHint(err error) string {
 	if errors.Is(err, client.ErrUncertain) {
 		return "Look with 'berth status' what became of it before you ask again."
 	}
 	if _, ok := errors.AsType[*client.AnswerError](err); ok {
 		if _, text := errors.AsType[*json.SyntaxError](err); text {
-			return s.foreignHint()
+			return s.otherProgramHint()
 		}
 		return "The connection was cut, or the server ended: ask again."
 	}
@@ -110,36 +110,36 @@ func (s *Session) answerHint(err error) string {
 			"`berth token create`."
 	}
 	if refused.Foreign {
-		return s.foreignHint()
+		return s.otherProgramHint()
 	}
 	return ""
 }
 
-// WrongFlag says in our words what is wrong with a flag.
-func WrongFlag(cmd *cobra.Command, err error) string {
+// FlagErrorText returns the text of a flag error.
+func FlagErrorText(cmd *cobra.Command, err error) string {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if missing.GetSpecifiedShortnames() != "" {
 			return "unknown flag: -" + missing.GetSpecifiedName()
 		}
-		return err.Error() + nearFlag(cmd, missing)
+		return err.Error() + suggestFlag(cmd, missing)
 	}
 	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return fmt.Sprintf("--%s needs a value: %s", bare.GetFlag().Name, wantOf(bare.GetFlag()))
+		return fmt.Sprintf("--%s needs a value: %s", bare.GetFlag().Name, flagTypeText(bare.GetFlag()))
 	}
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return fmt.Sprintf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), wantOf(wrong.GetFlag()))
+		return fmt.Sprintf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), flagTypeText(wrong.GetFlag()))
 	}
 	return err.Error()
 }
 
-// nearFlag asks whether a known flag was meant.
-func nearFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
+// suggestFlag returns a question for a known flag with a similar name.
+func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 	word := missing.GetSpecifiedName()
 	if len(word) < 2 || missing.GetSpecifiedShortnames() != "" {
 		return ""
 	}
 	best, least := "", min(2, len(word)-1)+1
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { // in the order of their names
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { // sorted by name
 		n := spelling.Distance(word, f.Name)
 		if strings.HasPrefix(f.Name, word) {
 			n = min(n, 1)
@@ -154,8 +154,8 @@ func nearFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 	return fmt.Sprintf(": did you mean --%s?", best)
 }
 
-// wantOf says what a flag takes.
-func wantOf(f *pflag.Flag) string {
+// flagTypeText describes the values of a flag.
+func flagTypeText(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "duration":
 		return `a duration such as "30s" or "5m"`
@@ -172,8 +172,7 @@ func wantOf(f *pflag.Flag) string {
 	return usage
 }
 
-// CheckFlags refuses times that lie in the past: no flag means one, and the most that a server would make of it is
-// nothing. The flags of commands that tell more faults at once are left to them.
+// CheckFlags refuses negative durations. Commands that list several faults check their flags themselves.
 func CheckFlags(cmd *cobra.Command) error {
 	var list Faults
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -181,16 +180,16 @@ func CheckFlags(cmd *cobra.Command) error {
 			return
 		}
 		if d, err := time.ParseDuration(f.Value.String()); err == nil && d < 0 && f.Value.Type() == "duration" {
-			list.Add("--%s %s: want %s, not less than 0", f.Name, f.Value, wantOf(f))
+			list.Add("--%s %s: want %s, not less than 0", f.Name, f.Value, flagTypeText(f))
 		}
 	})
 	return list.Err(cmd)
 }
 
-// subcommand asks, below a command that takes arguments of its own too, whether one of its commands was meant.
-func subcommand(cmd *cobra.Command, word string) string {
+// suggestCommand returns a question for a subcommand with a similar name, for a command that also takes arguments.
+func suggestCommand(cmd *cobra.Command, word string) string {
 	path := strings.TrimPrefix(cmd.CommandPath()+" "+word, cmd.Root().Name()+" ")
-	if meant := ForeignWords()[path]; meant != "" {
+	if meant := Synonyms()[path]; meant != "" {
 		return fmt.Sprintf(": did you mean \"berth %s\"?", meant)
 	}
 	if !cmd.HasSubCommands() {
@@ -207,11 +206,10 @@ func subcommand(cmd *cobra.Command, word string) string {
 	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
 }
 
-// InQuery demands that the node and the cluster are there which a list was limited to and that came out empty: the name
-// may be misspelt.
-func InQuery(ctx context.Context, c *client.Client, node, in string) error {
+// CheckFilter returns an error if the node or the cluster of an empty list does not exist. Their name may be misspelt.
+func CheckFilter(ctx context.Context, c *client.Client, node, in string) error {
 	if node != "" {
-		nodes, err := AllNodes(ctx, c)
+		nodes, err := ListNodes(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -220,12 +218,12 @@ func InQuery(ctx context.Context, c *client.Client, node, in string) error {
 			for i := range nodes {
 				known[i] = nodes[i].Name
 			}
-			return Unknown(wording.KindNode, node, known)
+			return UnknownError(wording.KindNode, node, known)
 		}
 	}
 	if in == "" {
 		return nil
 	}
-	_, err := ClusterNamed(ctx, c, in)
+	_, err := FindCluster(ctx, c, in)
 	return err
 }

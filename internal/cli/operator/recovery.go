@@ -23,7 +23,7 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// What is done to the data directory of a server that does not run.
+// Commands that work on the data directory of a stopped server.
 
 func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 	var dataDir string
@@ -39,7 +39,7 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 			"until `berth operator recover` says it.",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			action, decided := decision(adopt, stop)
+			action, decided := parseAction(adopt, stop)
 			if !decided && (adopt || stop) {
 				return &session.UsageError{Command: cmd.CommandPath(), Message: "want only one of --adopt and --stop"}
 			}
@@ -50,15 +50,15 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 		"data directory of the server (default "+datadir.DataDirText+")")
 	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
 	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
-	session.OfMachine(cmd, "data-dir")
+	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
 
-// restoreStore makes the store of a data directory from a snapshot. The old one is moved aside only once the new one is
-// whole.
+// restoreStore replaces the store of a data directory by a snapshot. The old store is moved aside once the new one is
+// complete.
 func restoreStore(ctx context.Context, sess *session.Session, file, dataDir string, action api.RecoveryAction) error {
-	// 1. The snapshot is good, and nobody uses the store.
-	info, err := inspectSnapshot(file)
+	// 1. Check the snapshot, and that no process uses the store.
+	info, err := readSnapshotInfo(file)
 	if err != nil {
 		return err
 	}
@@ -66,10 +66,10 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	if err := unused(dir); err != nil {
+	if err := checkUnused(dir); err != nil {
 		return err
 	}
-	at, err := datadir.ReadStore(dataDir)
+	at, err := datadir.ReadExternalStore(dataDir)
 	if err != nil {
 		return err
 	}
@@ -79,36 +79,38 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 			Hint: "Restore it there, with etcd's own tools; then `berth operator recover`.",
 		}
 	}
-	// 2. The new store, beside the old one.
-	made, err := os.MkdirTemp(dataDir, datadir.StoreDir+".restore-")
+	// 2. Make the new store beside the old one.
+	newPath, err := os.MkdirTemp(dataDir, datadir.StoreDir+".restore-")
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer os.RemoveAll(made) // it has been moved, or is of no use
+	defer os.RemoveAll(newPath) // after a success the directory has moved
 	f, err := os.Open(file)
 	if err != nil {
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
 	defer f.Close()
-	if err := etcd.Restore(made, f); err != nil {
+	if err := etcd.Restore(newPath, f); err != nil {
 		return err
 	}
 	cause := fmt.Sprintf("the snapshot %s of revision %d was restored", filepath.Base(file), info.Revision)
-	if err := markStore(ctx, sess, made, cause, action); err != nil {
+	if err := markRestored(ctx, sess, newPath, cause, action); err != nil {
 		return err
 	}
-	// 3. In its place.
-	aside, err := PutInPlace(made, dir, sess.Now())
+	// 3. Move the new store into place.
+	oldPath, err := ReplaceStore(newPath, dir, sess.Now())
 	if err != nil {
 		return err
 	}
-	tellSecretsRestored(sess, &info, dataDir)
-	return tellRestored(sess, dataDir, "is restored", aside, action)
+	printKeysMissing(sess, &info, dataDir)
+	return printRestoreResult(sess, dataDir, "is restored", oldPath, action)
 }
 
-// markStore raises a store above all that was written after it, and writes down what becomes of tasks that it does not
-// know (P1.7). The records of other servers go: they have no part in the store any more, and join anew.
-func markStore(ctx context.Context, sess *session.Session, dir, cause string, action api.RecoveryAction) (err error) {
+// markRestored raises the store's revision above all later writes and records what happens to tasks that it does not
+// know (P1.7). It deletes the records of other servers: they have to join again.
+func markRestored(ctx context.Context, sess *session.Session, dir, cause string,
+	action api.RecoveryAction,
+) (err error) {
 	engine, err := etcd.Open(ctx, etcd.Config{Dir: dir})
 	if err != nil {
 		return err
@@ -156,32 +158,32 @@ func markStore(ctx context.Context, sess *session.Session, dir, cause string, ac
 	return nil
 }
 
-// PutInPlace moves a store into its place, and one that is there aside; it returns where to. Made has a name of its own
-// afterwards, or is gone. The two are exchanged in one step, so that an interruption leaves the one or the other in
-// place; where the file system cannot do that, an interruption may leave none, and the server does not start then.
-func PutInPlace(made, dir string, now time.Time) (aside string, err error) {
+// ReplaceStore moves the store at newPath to dir. It returns the path to which the old store moved, or "". A rename
+// exchanges both, so an interruption leaves one of them in place. On file systems without that exchange an interruption
+// may leave none, and the server refuses to start.
+func ReplaceStore(newPath, dir string, now time.Time) (oldPath string, err error) {
 	if _, err := os.Stat(dir); err == nil {
-		aside = dir + ".before-" + now.UTC().Format("20060102-150405")
-		err := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
+		oldPath = dir + ".before-" + now.UTC().Format("20060102-150405")
+		err := unix.Renameat2(unix.AT_FDCWD, newPath, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
 		if err == nil {
-			if err := os.Rename(made, aside); err != nil { // else it would be taken for what is of no use
-				back := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
+			if err := os.Rename(newPath, oldPath); err != nil { // newPath must not be deleted as a temporary directory
+				back := unix.Renameat2(unix.AT_FDCWD, newPath, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
 				return "", fmt.Errorf("move the old store aside: %w", errors.Join(err, back))
 			}
-			return aside, datadir.SyncDir(filepath.Dir(dir))
+			return oldPath, datadir.SyncDir(filepath.Dir(dir))
 		}
-		if err := os.Rename(dir, aside); err != nil {
+		if err := os.Rename(dir, oldPath); err != nil {
 			return "", fmt.Errorf("move the old store aside: %w", err)
 		}
 	}
-	if err := os.Rename(made, dir); err != nil {
-		return aside, fmt.Errorf("put the store in place: %w", err)
+	if err := os.Rename(newPath, dir); err != nil {
+		return oldPath, fmt.Errorf("put the store in place: %w", err)
 	}
-	return aside, datadir.SyncDir(filepath.Dir(dir))
+	return oldPath, datadir.SyncDir(filepath.Dir(dir))
 }
 
-// unused demands that no process holds a store.
-func unused(dir string) error {
+// checkUnused returns an error if a process holds the store.
+func checkUnused(dir string) error {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -199,15 +201,15 @@ func unused(dir string) error {
 	return nil
 }
 
-// tellRestored says what became of a store, and how to go on.
-func tellRestored(sess *session.Session, dataDir, became, aside string, action api.RecoveryAction) error {
+// printRestoreResult prints what happened to the store and the next steps.
+func printRestoreResult(sess *session.Session, dataDir, became, oldPath string, action api.RecoveryAction) error {
 	flag := ""
 	if dataDir != datadir.DefaultDataDir() {
 		flag = " --data-dir " + dataDir
 	}
 	sess.Printf("%s %s", filepath.Join(dataDir, datadir.StoreDir), became)
-	if aside != "" {
-		sess.Printf("The store that was there is %s: delete it once all is well", aside)
+	if oldPath != "" {
+		sess.Printf("The store that was there is %s: delete it once all is well", oldPath)
 	}
 	sess.Printf("Start the server:        berth server%s", flag)
 	if action == "" {
@@ -256,35 +258,34 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
 		"data directory of the server (default "+datadir.DataDirText+")")
 	cmd.Flags().BoolVar(&yes, "yes", false, "this is meant")
-	session.OfMachine(cmd, "data-dir")
+	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
 
-// RecoverQuorum makes the store of a data directory a store of one.
+// RecoverQuorum makes a store with a single member from the store of a data directory.
 func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s *datadir.Settings) error {
 	dir := filepath.Join(dataDir, datadir.StoreDir)
-	if err := unused(dir); err != nil {
+	if err := checkUnused(dir); err != nil {
 		return err
 	}
 	id, err := datadir.ServerID(filepath.Join(dataDir, datadir.IDFile))
 	if err != nil {
 		return err
 	}
-	// The new store is made and marked beside the old one, which stays as it is until then: one that is not marked must
-	// not start.
-	made, err := os.MkdirTemp(dataDir, datadir.StoreDir+".recover-")
+	// The new store is made and marked beside the old one. A store without the mark must not start.
+	newPath, err := os.MkdirTemp(dataDir, datadir.StoreDir+".recover-")
 	if err != nil {
 		return fmt.Errorf("recover the quorum: %w", err)
 	}
-	defer os.RemoveAll(made) // it has been moved, or is of no use
-	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, made); err != nil {
+	defer os.RemoveAll(newPath) // after a success the directory has moved
+	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, newPath); err != nil {
 		return err
 	}
-	if err := markStore(ctx, sess, made, "the store went on with this server alone after its quorum was lost",
+	if err := markRestored(ctx, sess, newPath, "the store went on with this server alone after its quorum was lost",
 		""); err != nil {
 		return err
 	}
-	before, err := PutInPlace(made, dir, sess.Now())
+	before, err := ReplaceStore(newPath, dir, sess.Now())
 	if err != nil {
 		return err
 	}
@@ -294,5 +295,5 @@ func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s
 			return err
 		}
 	}
-	return tellRestored(sess, dataDir, "goes on with this server alone", before, "")
+	return printRestoreResult(sess, dataDir, "goes on with this server alone", before, "")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// PortRanges writes ports as the flag reads them: "22,8000-8100".
+// PortRanges writes ports in the form of the flag: "22,8000-8100".
 func PortRanges(ports []int) string {
 	var parts []string
 	for i := 0; i < len(ports); {
@@ -27,7 +27,7 @@ func PortRanges(ports []int) string {
 	return strings.Join(parts, ",")
 }
 
-// ShortID is as much of an id as people need.
+// ShortID returns the first 8 characters of an id.
 func ShortID(id string) string { return id[:min(len(id), 8)] }
 
 // Share writes a part of a whole: "2/3".
@@ -46,24 +46,24 @@ func Size(b cluster.Bytes) string {
 	return strings.ReplaceAll(b.String(), " ", "")
 }
 
-// Percent writes a share, 0 to 1, in whole percent: "42%".
+// Percent writes a share from 0 to 1 in whole percent: "42%".
 func Percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
 
-// NonNil makes an empty list of nil, so that programs read [] and not null.
-func NonNil[T any](list []T) []T {
+// EmptyIfNil replaces nil by an empty list, so that programs read [] and not null.
+func EmptyIfNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
 	return list
 }
 
-// CountAbove returns a number as text if it is more than usual, else "".
-func CountAbove(n, usual int) string {
+// FormatAbove returns a number as text if it is above usual, else "".
+func FormatAbove(n, usual int) string {
 	if n <= usual {
 		return ""
 	}
 	return strconv.Itoa(n)
 }
 
-// Stamp writes a time to the minute, in UTC.
-func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }
+// FormatMinute writes a time to the minute, in UTC.
+func FormatMinute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }

@@ -1,4 +1,4 @@
-package look
+package query
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			text := args[0]
 			if !strings.Contains(text, "/") {
 				kind := wording.KindService
-				if strings.Contains(text, ".") { // names of services hold none
+				if strings.Contains(text, ".") { // names of services have no dot
 					kind = wording.KindTask
 				}
 				text = kind + "/" + text
@@ -53,7 +53,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 					Message: "--node goes with a task, such as web.1.0",
 				}
 			}
-			v, err := explanation(cmd.Context(), c, n, node)
+			v, err := readExplanation(cmd.Context(), c, n, node)
 			if err != nil {
 				return err
 			}
@@ -62,12 +62,12 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&node, "node", "", "say of this node why the task is not there, or how it compares")
 	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(wording.KindNode)) // it fails for a flag that is not there
+		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
 	return cmd
 }
 
-// explanation asks the server about a service, a job or a task, and with a node's name about that.
-func explanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
+// readExplanation asks the server to explain a service, a job or a task. With node, it explains that node for the task.
+func readExplanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
 	if n.Kind == wording.KindTask {
 		t, err := session.FindTask(ctx, c, n.Name)
 		if err != nil {
@@ -90,14 +90,14 @@ func explanation(ctx context.Context, c *client.Client, n session.Name, node str
 
 func printExplanation(sess *session.Session, v api.Explanation) error {
 	if sess.WantsData() {
-		v.Because = output.NonNil(v.Because)
+		v.Because = output.EmptyIfNil(v.Because)
 		return sess.PrintData(v)
 	}
 	about := session.OwnerName(v.Owner).String()
 	if v.Task != "" {
 		about = wording.KindTask + "/" + wording.ShortTask(v.Task)
 	}
-	head := output.Table{Titles: []string{"", "", ""}, State: 1}
+	head := output.Table{Titles: []string{"", "", ""}, StateColumn: 1}
 	room := 0
 	if width := output.TerminalWidth(sess.Stdout); width > 0 {
 		room = width - len(about) - len(v.State) - len("  ")*2
@@ -114,21 +114,21 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 	}
 	for _, b := range v.Because {
 		sess.Printf("")
-		if err := printBecause(sess, b); err != nil {
+		if err := printReason(sess, b); err != nil {
 			return err
 		}
 	}
-	if err := printPlace(sess, v.Place, v.State == string(cluster.StatePending)); err != nil {
+	if err := printPlacement(sess, v.Place, v.State == string(cluster.StatePending)); err != nil {
 		return err
 	}
 	printSuggestions(sess, &v)
 	return nil
 }
 
-// printBecause prints a reason, its times, and the last lines of what crashed.
-func printBecause(sess *session.Session, b api.Because) error {
+// printReason prints a reason with its times, and the last output lines of a crashed task.
+func printReason(sess *session.Session, b api.Because) error {
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
-	for i, line := range output.Wrap(service.BecauseText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {
+	for i, line := range output.Wrap(service.ReasonText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {
 		title := b.About
 		if i > 0 {
 			title = ""

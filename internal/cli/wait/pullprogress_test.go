@@ -10,24 +10,24 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// Without a terminal there is a line for each change of what a node does, and one for more bytes only every few
-// seconds; who stops waiting hears what goes on.
-func TestPullBoard(t *testing.T) {
+// TestPullProgress checks the lines without a terminal: one for each change, byte counts at an interval, and the
+// unfinished nodes at the end.
+func TestPullProgress(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
 	a := &session.Session{Stderr: &out, Now: func() time.Time { return now }, Env: func(string) string { return "" }}
-	b := NewPullBoard(a)
-	say := func(node, text string) { b.Take(api.ImagePullNews{Node: node, Message: text}) }
-	say("n1", "pulling a:1: 0 of 2 layers, 0.0 of 8.0 MiB")
-	say("n2", "pulling a:1")
-	say("n1", "pulling a:1: 0 of 2 layers, 3.0 of 8.0 MiB, 1.0 MiB/s")
-	say("n2", "pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)")
-	now = now.Add(retell)
-	say("n1", "pulling a:1: 1 of 2 layers, 6.0 of 8.0 MiB, 1.0 MiB/s")
-	b.Take(api.ImagePullNews{Node: "n1", Done: true})
+	b := NewPullProgress(a)
+	update := func(node, text string) { b.Update(api.ImagePullNews{Node: node, Message: text}) }
+	update("n1", "pulling a:1: 0 of 2 layers, 0.0 of 8.0 MiB")
+	update("n2", "pulling a:1")
+	update("n1", "pulling a:1: 0 of 2 layers, 3.0 of 8.0 MiB, 1.0 MiB/s")
+	update("n2", "pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)")
+	now = now.Add(minReprintInterval)
+	update("n1", "pulling a:1: 1 of 2 layers, 6.0 of 8.0 MiB, 1.0 MiB/s")
+	b.Update(api.ImagePullNews{Node: "n1", Done: true})
 	b.End()
-	b.ReportLeft()
+	b.PrintUnfinished()
 	want := `node/n1  pulling a:1: 0 of 2 layers, 0.0 of 8.0 MiB
 node/n2  pulling a:1
 node/n2  pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)

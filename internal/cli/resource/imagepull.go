@@ -33,11 +33,11 @@ func newImagePullCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			p.Images = args
-			board := wait.NewPullBoard(sess)
-			reply, err := c.FollowPull(cmd.Context(), p, board.Take)
+			board := wait.NewPullProgress(sess)
+			reply, err := c.FollowPull(cmd.Context(), p, board.Update)
 			board.End()
 			if cmd.Context().Err() != nil {
-				board.ReportLeft()
+				board.PrintUnfinished()
 			}
 			if err != nil {
 				return err
@@ -48,12 +48,12 @@ func newImagePullCommand(sess *session.Session) *cobra.Command {
 					return err
 				}
 			}
-			return tellImageFaults(sess, faults, "could not pull all images")
+			return printImageFaults(sess, faults, "could not pull all images")
 		},
 	}
 	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
 	cmd.Flags().BoolVar(&p.Keep, "keep", false, "pin the images: they are not removed to make room")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
@@ -87,17 +87,17 @@ func newImagePruneCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().BoolVarP(&p.All, "all", "a", false, "remove also what was loaded by hand or pinned")
 	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "remove nothing; tell what would go")
 	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what was not used for this `duration`")
-	session.CompleteFlag(cmd, "node", sess.CompleteNames(wording.KindNode))
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
-// printPruned prints what came of each image.
+// printPruned prints the result for each image.
 func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) error {
 	if sess.WantsData() {
-		if err := sess.PrintData(output.NonNil(reply.Items)); err != nil {
+		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
 			return err
 		}
-		return tellImageFaults(sess, reply.Faults, "could not be asked")
+		return printImageFaults(sess, reply.Faults, "could not be asked")
 	}
 	fate := "removed"
 	if dry {
@@ -124,11 +124,10 @@ func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) err
 	if len(reply.Items) > 0 || len(reply.Faults) == 0 {
 		sess.Messagef("%s %s, %s.", wording.Count(gone, "image"), fate, output.Size(freed))
 	}
-	return tellImageFaults(sess, reply.Faults, "could not be asked")
+	return printImageFaults(sess, reply.Faults, "could not be asked")
 }
 
-// imageNames returns the names of an image in one line: that by its digest only where there is no other, or all are
-// wanted.
+// imageNames joins the names of an image. The digest is left out if there is another name, unless all is set.
 func imageNames(names []string, all bool) string {
 	plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.Contains(n, "@") })
 	switch {
@@ -140,7 +139,7 @@ func imageNames(names []string, all bool) string {
 	return strings.Join(plain, " ")
 }
 
-// imageTable lists images. Of one that has a name, its other one by the digest is left out unless all is wanted.
+// imageTable returns the table of images. The digest of a named image is shown with -o wide only.
 func imageTable(sess *session.Session, items []api.ImageView) output.Table {
 	wide := sess.Format == output.OutputWide
 	type place struct{ node, digest string }

@@ -1,8 +1,7 @@
 package session
 
-// ForeignWords are the words that other systems have for what a command does, each with the path of that command below
-// "berth".
-func ForeignWords() map[string]string {
+// Synonyms maps the words of other systems to the command with the same purpose, by its path below "berth".
+func Synonyms() map[string]string {
 	byCommand := map[string][]string{
 		"run":                       {"apply", "create", "deploy", "sbatch", "submit", "up", "update", "upgrade"},
 		"plan":                      {"dry-run", "preview"},
@@ -41,7 +40,7 @@ func ForeignWords() map[string]string {
 		"operator snapshot save":    {"backup", "snapshot"},
 		"operator snapshot restore": {"restore"},
 
-		// Below a command.
+		// words below a command
 		"cron status":      {"cron next"},
 		"image prune":      {"image rm", "image gc", "image remove", "image delete"},
 		"rebalance status": {"rebalance show"},
@@ -50,7 +49,7 @@ func ForeignWords() map[string]string {
 		"token revoke":     {"token rm", "token delete", "token remove"},
 	}
 	words := map[string]string{}
-	for command, foreign := range byCommand { // order-free: no word has two commands
+	for command, foreign := range byCommand { // order-free: each word belongs to one command
 		for _, w := range foreign {
 			words[w] = command
 		}

@@ -1,2 +1,0 @@
-// Package look has the commands that show: status, ps, explain, inspect and events.
-package look
