@@ -145,13 +145,7 @@ type Record struct {
 	Containers Containers `json:"containers,omitempty"`
 	PortsFree  bool       `json:"ports_free,omitempty"` // the ports were probed
 	Barrier    Barrier    `json:"barrier,omitzero"`
-	// Begun is when the first container of the attempt was launched. RoundBegun is the same for the round. Up is when
-	// all main containers of the round were launched (Boot).
-	Begun      time.Duration `json:"begun,omitempty"`
-	RoundBegun time.Duration `json:"round_begun,omitempty"`
-	Up         time.Duration `json:"up,omitempty"`
-	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
-	Through time.Duration `json:"through,omitempty"`
+	Times
 	// CheckResults are the results of the checks of the round, in the order of the definition; nil before the first
 	// result.
 	CheckResults []lifecycle.CheckRecord `json:"looks,omitempty"`
@@ -162,10 +156,27 @@ type Record struct {
 	Restarts lifecycle.Restarts `json:"restarts,omitzero"`
 	// NotBefore is when the next round begins (Boot).
 	NotBefore time.Duration `json:"not_before,omitempty"`
-	// Permit is the permit for a voluntary stop. Session is the agent's newest session.
-	// Asks of earlier sessions are void.
+	// Permit is the permit for a voluntary stop. Session is the agent's newest session; asks of earlier sessions are
+	// void.
 	Permit  Permit  `json:"permit,omitzero"`
 	Session Session `json:"-"`
+	History
+	Reported
+}
+
+// Times are when the attempt reached the stages of its life (Boot).
+type Times struct {
+	// Begun is when the first container of the attempt was launched. RoundBegun is the same for the round. Up is when
+	// all main containers of the round were launched (Boot).
+	Begun      time.Duration `json:"begun,omitempty"`
+	RoundBegun time.Duration `json:"round_begun,omitempty"`
+	Up         time.Duration `json:"up,omitempty"`
+	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
+	Through time.Duration `json:"through,omitempty"`
+}
+
+// History is how the last round and the attempt ended.
+type History struct {
 	// Rebooted means that the machine rebooted while containers ran.
 	Rebooted bool `json:"rebooted,omitempty"`
 	// Crash is the end of the last round, until the attempt is healthy again.
@@ -173,7 +184,10 @@ type Record struct {
 	// Renewal is the reason of the last renewal, until the attempt is healthy again.
 	Renewal string  `json:"renewal,omitempty"`
 	Result  *Result `json:"result,omitempty"`
+}
 
+// Reported is the part of a record that reports show as it is.
+type Reported struct {
 	Health   cluster.Health `json:"health,omitempty"`
 	Started  time.Time      `json:"started,omitzero"`
 	Finished time.Time      `json:"finished,omitzero"`
@@ -201,7 +215,7 @@ type Now struct {
 func New(desired cluster.Desired, revision uint64, boot string) *Record {
 	return &Record{
 		Desired: desired, Revision: revision, Boot: boot,
-		Phase: PhaseNew, Round: 1, Health: cluster.HealthUnknown,
+		Phase: PhaseNew, Round: 1, Reported: Reported{Health: cluster.HealthUnknown},
 	}
 }
 

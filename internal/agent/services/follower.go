@@ -25,11 +25,6 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Tasks get the addresses of the services that they use in variables and in files made from templates. A container is
-// made once each service that it needs has a healthy task. Afterwards one goroutine for each such task follows the
-// services. When the services have settled, the goroutine renders the files again. If the result differs from what the
-// program got, the goroutine replaces the file and applies the definition's on_change.
-
 const (
 	// settleTime is how long the services must not change before the agent applies changes; maxSettleTime limits the
 	// wait.

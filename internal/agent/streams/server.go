@@ -27,8 +27,8 @@ import (
 // maxStreams limits the number of open byte streams; the agent ignores further requests.
 const maxStreams = 256
 
-// streamSource connects the byte streams that a server asked for.
-type streamSource interface {
+// Source connects the byte streams that a server asked for.
+type Source interface {
 	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
 }
 
@@ -36,7 +36,7 @@ type streamSource interface {
 // goroutine; a slow reader delays only its own stream. Its methods may be called concurrently.
 type Server struct {
 	Node   *node.Node
-	Source streamSource
+	Source Source
 	// Task returns the attempt with the UUID, or the newest attempt of the task where uuid is empty, or nil.
 	Task    func(id cluster.TaskID, uuid string) *task.Task
 	Facts   func() cluster.Facts

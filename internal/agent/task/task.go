@@ -2,7 +2,7 @@
 //
 // A goroutine for each attempt asks the attempt's record (package attempt) for the next step, performs the step with an
 // executor, and records the result. What a step relies on is durable before the step begins: the intent to launch
-// (P4.4), the use of a permit (P5.2) and an accepted stop.
+// (P4.4), the use of a permit (P5.2), and an accepted stop unless the disk is full.
 package task
 
 import (
@@ -22,11 +22,13 @@ import (
 )
 
 // Task drives one attempt. Its goroutine takes events in, asks the record for the next step, and performs one step at a
-// time. Only that goroutine changes the record. Begin, Recover, Adopt and Publish are called before Run begins; all
-// other exported methods may be called on any goroutine.
+// time. Only that goroutine changes the record. Begin, Recover, Adopt, Commit and Publish are called before Run begins;
+// all other exported methods may be called on any goroutine.
 type Task struct {
-	ID         attempt.ID // does not change
-	Containers runningContainers
+	// ID and Containers do not change.
+	ID         attempt.ID
+	Containers RunningContainers
+
 	parts      *Parts
 	definition cluster.Ref
 	cores      []int // CPUs that are exclusively the attempt's
@@ -61,7 +63,7 @@ func New(p *Parts, rec *attempt.Record) *Task {
 		step:  currentStep{retry: p.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)},
 		trace: taskTrace{parts: p, id: id, began: p.Boot(), ran: rec.Phase == attempt.PhaseRunning},
 	}
-	t.Containers = runningContainers{view: t.View, executors: p.Executors}
+	t.Containers = RunningContainers{view: t.View, executors: p.Executors}
 	t.secrets, t.services = p.Secrets.ForTask(id, t, t.Containers), p.Services.ForTask(id, t, t.Containers)
 	t.exits = exitWatch{
 		node: p.Node, executors: p.Executors, id: id, events: &t.events, running: map[executor.ID]func(){},

@@ -95,8 +95,8 @@ func (r *Statistics) NoteReported(s *cluster.NodeStats, first bool) {
 	r.tasks = each
 }
 
-// measured takes a new measurement and reports whether the server needs to know it at once, which urgent makes sure of
-// after the first report.
+// measured takes a new measurement and reports whether the server needs to know it at once: if urgent is set, or if the
+// use of the machine or of a task changed much. Nothing is urgent before the first report.
 func (r *Statistics) measured(s *cluster.NodeStats, urgent bool, now time.Duration) bool {
 	known := r.Facts()
 	r.mu.Lock()

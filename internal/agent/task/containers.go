@@ -11,15 +11,15 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// runningContainers finds the running containers of one attempt. Its methods may be called on any goroutine.
-type runningContainers struct {
+// RunningContainers finds the running containers of one attempt. Its methods may be called on any goroutine.
+type RunningContainers struct {
 	view      func() *attempt.View
 	executors *machine.Executors
 }
 
 // Running returns the executor and the id of a running container of the task: the named one, or the first
 // essential one.
-func (c runningContainers) Running(name string) (executor.Executor, executor.ID, error) {
+func (c RunningContainers) Running(name string) (executor.Executor, executor.ID, error) {
 	v := c.view()
 	_, id, err := v.Running(name)
 	if err != nil {
@@ -30,7 +30,7 @@ func (c runningContainers) Running(name string) (executor.Executor, executor.ID,
 }
 
 // Signal sends a signal to a container, if it runs. The name lacks "SIG".
-func (c runningContainers) Signal(ctx context.Context, container, name string) error {
+func (c RunningContainers) Signal(ctx context.Context, container, name string) error {
 	exec, id, err := c.Running(container)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, signalTimeout)
