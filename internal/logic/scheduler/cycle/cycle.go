@@ -13,13 +13,13 @@ import (
 
 // Cycle is pending tasks over one fleet, and the placements that were made of them so far. Its parts, from the lowest:
 //
-//   - nodes: the fleet with the cycle's placements
-//   - views: how many tasks are near each node
+//   - Nodes: the fleet with the cycle's placements
+//   - Views: how many tasks are near each node
 //   - filters: which node classes can run a task, whatever runs there
-//   - classes: the tasks with equal requests
-//   - preparer: completes a class before its first turn
-//   - eval: what one node answers to a class
-//   - search: the best node for a class
+//   - Classes: the tasks with equal requests
+//   - Preparer: completes a class before its first turn
+//   - Eval: what one node answers to a class
+//   - Search: the best node for a class
 //
 // Each part refers to those before it. A cycle is not for concurrent use.
 type Cycle struct {
@@ -33,7 +33,7 @@ type Cycle struct {
 	Search   Searcher
 }
 
-// New returns a cycle without placements. It is ready after start.
+// New returns a cycle without placements. It is ready after Start.
 func New(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) *Cycle {
 	y := &Cycle{Nodes: fleet.NewOverlay(f)}
 	y.Views, y.filters = taskclass.NewViews(&y.Nodes), feasibility.NewFilters(&y.Nodes)

@@ -11,8 +11,9 @@ import (
 )
 
 // Overlay is a copy-on-write view of a fleet. A cycle charges its placements to an overlay, and the fleet stays as it
-// is. What the overlay holds is its own copy; what it does not hold is as in the fleet. Every node with another usage
-// than in the fleet is in touched. Trees and device classes follow touched only when they are asked for.
+// is. What the overlay holds is its own copy; what it does not hold is as in the fleet. Whoever changes the usage of a
+// node calls Touch. Trees and device classes follow the touched nodes only when they are asked for, so preemption,
+// which asks for neither, moves victims without it.
 type Overlay struct {
 	Fleet     *Fleet
 	Touched   []int32 // nodes in the order in which their usage changed
@@ -21,12 +22,12 @@ type Overlay struct {
 	loads   []*loadPage // copies of the pages that changed; nil pages are as in the fleet
 	ports   map[int32]*PortSet
 	devices map[int32]ownDevices
-	// trees are copies of the fleet's trees, by node class, once they changed. nodeTreesSeen is how much of touched
+	// trees are copies of the fleet's trees, by node class, once they changed. nodeTreesSeen is how much of Touched
 	// they contain.
 	trees           [orders][]index.Tree
 	nodeTreesSeen   [orders]int
 	nodeIndexEditor index.Editor
-	// deviceClasses is the fleet's until the first change; deviceClassesSeen is how much of touched it contains.
+	// deviceClasses is the fleet's until the first change; deviceClassesSeen is how much of Touched it contains.
 	deviceClasses     *DeviceClasses
 	deviceClassesSeen int
 	deviceIndexEditor index.Editor
@@ -51,7 +52,7 @@ func NewOverlay(f *Fleet) Overlay {
 	}
 }
 
-// loadPage holds the cycle's own copies of consecutive loads.
+// loadPage holds the overlay's own copies of consecutive loads.
 type loadPage [loadsPerPage]Load
 
 const (

@@ -6,9 +6,9 @@ import (
 
 // Editor changes trees. Its methods return the new root.
 type Editor struct {
-	Owner     *Owner
-	Names     *Names
-	WithSpans bool // inner pages keep the spans of their children
+	Owner     *Owner // of the pages that it changes in place; nil for those of the fleet
+	Names     *Names // the order of nodes with equal keys
+	WithSpans bool   // inner pages keep the spans of their children
 }
 
 // updateChild refreshes what a page knows of one of its children.

@@ -15,8 +15,8 @@ type CandidateHeap struct {
 	// CostBounds backs those of all costs, and StepBuffer backs their bounds.
 	CostBounds []packing.CostBound
 	StepBuffer []int32
-	FilledAt   int32 // length of cycle.touched when it was filled
-	Seen       int   // how much of cycle.touched it contains
+	FilledAt   int32 // the number of touched nodes when it was filled
+	Seen       int   // how many of the touched nodes it contains
 	// NodeClass is the only node class of the heap, or -1 if it holds all. Task classes with dynamic terms need one
 	// heap for each node class: the wishes that are equal for a whole node class are then left out of its ranks.
 	NodeClass int32
@@ -29,7 +29,7 @@ type Candidate struct {
 	NameOrder  uint64 // of a page: a lower bound of its nodes' NameOrder
 	Turn, Cost int32
 	Page       *index.Page // nil for a node
-	// Exact says that rank is the node's rank; else it is a lower bound.
+	// Exact says that Rank is the node's rank; else it is a lower bound.
 	Exact bool
 }
 

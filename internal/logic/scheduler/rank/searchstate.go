@@ -14,6 +14,6 @@ type SearchState struct {
 	Ranking       *Ranking
 	// CandidateHeaps are by node class, -1 for one heap of all; nil until one is made.
 	CandidateHeaps map[int32]*CandidateHeap
-	Seen           int   // how much of overlay.touched the ranking contains
+	Seen           int   // how many of the touched nodes the ranking contains
 	RankedMinimums int64 // the spreads' minimums when the ranking was made
 }

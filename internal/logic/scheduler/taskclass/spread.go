@@ -10,7 +10,7 @@ import (
 type SpreadTerm struct {
 	cluster.Spread
 	View *View
-	// Parts are the target shares by number of the value, out of wholes; -1 for values without a feasible node.
+	// Parts are the target shares by number of the value, out of Wholes; -1 for values without a feasible node.
 	Parts  []int32
 	Wholes int32
 	cached []cachedPoints // by number of the value
@@ -21,9 +21,9 @@ type SpreadTerm struct {
 	// other nodes that have no task.
 	targeted    []int32
 	EmptyPoints int64
-	Minimum     int32 // valid at changes
+	Minimum     int32 // valid at Changes
 	Changes     int
-	// minimum of a per-node attribute holds for fewer than margin increases, and while decreases and undoCount stay the
+	// Minimum of a per-node attribute holds for fewer than Margin increases, and while Decreases and UndoCount stay the
 	// same.
 	Margin, Decreases, UndoCount int
 }

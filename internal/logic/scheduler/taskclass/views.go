@@ -12,7 +12,7 @@ import (
 type Views struct {
 	nodes  *fleet.Overlay
 	tables map[string]*valueTable // by attribute
-	// Relations count the tasks that relations select; exclusions the tasks that exclude others. Both are by
+	// Relations count the tasks that relations select, Exclusions the tasks that exclude others. Both are by
 	// fleet.RelationKey.
 	Relations, Exclusions map[string]*relationView
 	// spareCounts are counts of finished groups, for reuse.
