@@ -19,8 +19,9 @@ import (
 // its placement until nothing of it is left. The view is for one goroutine.
 type View struct {
 	domain string
-	Fleet  *scheduler.Fleet
-	nodes  *nodewatch.Watch
+	// Fleet is the fleet into which the scheduler places.
+	Fleet *scheduler.Fleet
+	nodes *nodewatch.Watch
 	// Rechecks says whose attempts may violate their constraints since the fleet changed.
 	Rechecks *RecheckSet
 	// charged are the attempts for which the fleet holds a reservation. unconfirmed are those of them that were placed
