@@ -35,7 +35,7 @@ type View struct {
 	demands      demandCache
 	reservations reservations
 	daemons      daemonNodes
-	// changed says that room came free, or that a node changed, since the last takeChanged.
+	// changed says that room came free, or that a node changed, since the last TakeChanged.
 	changed bool
 }
 
@@ -104,7 +104,7 @@ func (v *View) Charge(snap *store.Snapshot, key store.AttemptKey) *store.Attempt
 	return row
 }
 
-// chargeRow is charge for an attempt with a known row, nil for none.
+// chargeRow is Charge for an attempt with a known row, nil for none.
 func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	held, isHeld := v.charged[key]
 	v.nodes.NoteUnkillable(key, row)
