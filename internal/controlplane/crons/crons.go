@@ -26,7 +26,7 @@ type Crons struct {
 	domain string
 	logger *slog.Logger
 	tables *Timetables
-	dirty  map[cluster.OwnerRef]bool
+	marked map[cluster.OwnerRef]bool
 	timers *queue.Timers
 }
 
@@ -34,7 +34,7 @@ type Crons struct {
 func New(p store.Prefix, domain string, log *slog.Logger, t *Timetables) *Crons {
 	return &Crons{
 		prefix: p, domain: domain, logger: log, tables: t,
-		dirty: map[cluster.OwnerRef]bool{}, timers: queue.NewTimers(),
+		marked: map[cluster.OwnerRef]bool{}, timers: queue.NewTimers(),
 	}
 }
 
@@ -53,7 +53,7 @@ func (c *Crons) Learn(snap *store.Snapshot, changes store.Changes) {
 			continue
 		}
 		if e, ok := snap.Job(o.Cluster, o.Name); ok && e.Value.Cron != "" {
-			c.dirty[cronRef(o.Cluster, e.Value.Cron)] = true
+			c.marked[cronRef(o.Cluster, e.Value.Cron)] = true
 		}
 	}
 }
@@ -61,18 +61,18 @@ func (c *Crons) Learn(snap *store.Snapshot, changes store.Changes) {
 // markAll marks all crons, and those of which only a status is left.
 func (c *Crons) markAll(snap *store.Snapshot) {
 	for e := range snap.Crons("") {
-		c.dirty[cronRef(e.Value.Cluster, e.Value.Name)] = true
+		c.marked[cronRef(e.Value.Cluster, e.Value.Name)] = true
 	}
 	for e := range snap.AllFired("") {
 		rest := strings.TrimPrefix(e.Key, string(c.prefix)+"fired/")
 		if inCluster, name, ok := strings.Cut(rest, "/"); ok {
-			c.dirty[cronRef(inCluster, name)] = true
+			c.marked[cronRef(inCluster, name)] = true
 		}
 	}
 }
 
 // IsEmpty reports whether no cron is marked.
-func (c *Crons) IsEmpty() bool { return len(c.dirty) == 0 }
+func (c *Crons) IsEmpty() bool { return len(c.marked) == 0 }
 
 // Next returns the next time at which a cron is due, and false if there is none.
 func (c *Crons) Next() (time.Time, bool) { return c.timers.Next() }
@@ -80,19 +80,19 @@ func (c *Crons) Next() (time.Time, bool) { return c.timers.Next() }
 // Fire decides the crons that changed or have a due moment, and returns them.
 func (c *Crons) Fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) []cluster.OwnerRef {
 	for _, o := range c.timers.TakeDue(now) {
-		c.dirty[o] = true
+		c.marked[o] = true
 	}
-	if len(c.dirty) == 0 {
+	if len(c.marked) == 0 {
 		return nil
 	}
 	var all []cluster.OwnerRef
-	for o := range c.dirty { // order-free: sorted next
+	for o := range c.marked { // order-free: sorted next
 		all = append(all, o)
 	}
 	slices.SortFunc(all, func(a, b cluster.OwnerRef) int {
 		return strings.Compare(a.Cluster+"/"+a.Name, b.Cluster+"/"+b.Name)
 	})
-	clear(c.dirty)
+	clear(c.marked)
 	for _, o := range all {
 		w := &writer{crons: c, snap: snap, now: now, ref: o}
 		next, err := w.decide(units)
@@ -107,7 +107,7 @@ func (c *Crons) Fire(snap *store.Snapshot, now time.Time, units *[]store.Unit) [
 // MarkAgain marks crons whose decision may not have been written.
 func (c *Crons) MarkAgain(all []cluster.OwnerRef) {
 	for _, o := range all {
-		c.dirty[o] = true
+		c.marked[o] = true
 	}
 }
 

@@ -33,8 +33,8 @@ type Reasons struct {
 	held    string // why all tasks wait; empty if they have reasons of their own
 	waiting []cluster.Waiting
 	victims []cluster.Victim       // ordered by UUID
-	tasks   map[cluster.TaskID]int // indices of waiting; made at the first call of get
-	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of reportAfter
+	tasks   map[cluster.TaskID]int // indices of waiting; made at the first call of Get
+	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of ReportAfter
 }
 
 // Set replaces why tasks wait and which attempts end for others.

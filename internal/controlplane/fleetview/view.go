@@ -19,8 +19,9 @@ import (
 // its placement until nothing of it is left. The view is for one goroutine.
 type View struct {
 	domain string
-	Fleet  *scheduler.Fleet
-	nodes  *nodewatch.Watch
+	// Fleet is the fleet into which the scheduler places.
+	Fleet *scheduler.Fleet
+	nodes *nodewatch.Watch
 	// Rechecks says whose attempts may violate their constraints since the fleet changed.
 	Rechecks *RecheckSet
 	// charged are the attempts for which the fleet holds a reservation. unconfirmed are those of them that were placed
@@ -34,7 +35,7 @@ type View struct {
 	demands      demandCache
 	reservations reservations
 	daemons      daemonNodes
-	// changed says that room came free, or that a node changed, since the last takeChanged.
+	// changed says that room came free, or that a node changed, since the last TakeChanged.
 	changed bool
 }
 
@@ -103,7 +104,7 @@ func (v *View) Charge(snap *store.Snapshot, key store.AttemptKey) *store.Attempt
 	return row
 }
 
-// chargeRow is charge for an attempt with a known row, nil for none.
+// chargeRow is Charge for an attempt with a known row, nil for none.
 func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	held, isHeld := v.charged[key]
 	v.nodes.NoteUnkillable(key, row)

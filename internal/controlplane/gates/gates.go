@@ -21,7 +21,7 @@ type Gates struct {
 
 	mu      sync.Mutex
 	sets    map[cluster.OwnerRef]*gateSet
-	changed map[cluster.OwnerRef]bool // owners with new results since the last takeChanged
+	changed map[cluster.OwnerRef]bool // owners with new results since the last TakeChanged
 }
 
 // Config is what New needs.
@@ -65,23 +65,24 @@ func (g *Gates) Follow(snap *store.Snapshot, o cluster.OwnerRef) {
 		return
 	}
 	var spec *cluster.Service
-	if e, ok := snap.Service(o.Cluster, o.Name); ok {
+	var rollout *cluster.Rollout
+	if e, ok := snap.Service(o.Cluster, o.Name); ok && len(e.Value.Update.Gates) > 0 {
 		scale, _ := snap.Scale(o.Cluster, o.Name)
-		spec = e.Value.At(scale.Value)
+		found, _ := snap.Rollout(o.Cluster, o.Name)
+		spec, rollout = e.Value.At(scale.Value), found.Value
 	}
-	rollout, _ := snap.Rollout(o.Cluster, o.Name)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !hasActiveGates(spec, rollout.Value) {
+	if !hasActiveGates(spec, rollout) {
 		delete(g.sets, o)
 		return
 	}
-	if g.sets[o].covers(spec, rollout.Value) {
+	if g.sets[o].covers(spec, rollout) {
 		return
 	}
 	wanted := spec.Update.Gates
 	s := &gateSet{
-		generation: spec.Generation, since: rollout.Value.Changed, gates: slices.Clone(wanted),
+		generation: spec.Generation, since: rollout.Changed, gates: slices.Clone(wanted),
 		states: make([]gateState, len(wanted)),
 	}
 	for i, result := range emptyResults(wanted) {

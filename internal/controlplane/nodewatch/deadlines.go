@@ -22,7 +22,7 @@ func newDeadlines() *deadlines { return &deadlines{soonest: map[string]time.Dura
 
 // set notes that a node is due at a time, at the latest; 0 is none.
 func (d *deadlines) set(node string, at time.Duration) {
-	if stands, ok := d.soonest[node]; at == 0 || ok && stands <= at {
+	if queued, ok := d.soonest[node]; at == 0 || ok && queued <= at {
 		return
 	}
 	d.soonest[node] = at
@@ -36,12 +36,12 @@ func (d *deadlines) yieldDue(now time.Duration, when func(node string) time.Dura
 	for len(d.queue) > 0 && d.queue[0].at <= now {
 		first := d.queue[0]
 		at := when(first.node)
-		switch stands := d.soonest[first.node] == first.at; {
-		case stands && at > now:
+		switch queued := d.soonest[first.node] == first.at; {
+		case queued && at > now:
 			d.soonest[first.node], d.queue[0].at = at, at
 			heap.Fix(&d.queue, 0)
 			continue
-		case stands && at != 0:
+		case queued && at != 0:
 			yield(first.node)
 			again = append(again, first.node)
 		}

@@ -93,7 +93,8 @@ func New(c Config, incarnation uint64, hasUnknownPlacements func() bool) *Watch 
 	}
 }
 
-// StartTerm begins another term. The watch keeps what the tables told it; a leader has to see silence itself.
+// StartTerm begins another term. The watch keeps what it learnt from the tables. A leader has to observe silence
+// itself.
 func (w *Watch) StartTerm(incarnation uint64, hasUnknownPlacements func() bool) {
 	unkillable := w.unkillable
 	*w = *New(w.config, incarnation, hasUnknownPlacements)

@@ -46,7 +46,7 @@ type Preemption struct {
 	mayFindVictims           bool
 	// hasNewVictims says that owners of new victims are to be decided for at once.
 	hasNewVictims bool
-	// changed says that promises changed since the last takeChanged.
+	// changed says that promises changed since the last TakeChanged.
 	changed bool
 }
 

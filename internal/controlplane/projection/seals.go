@@ -9,21 +9,21 @@ import (
 // the record when a server of an older build has joined (P3.9).
 func (p *Projector) sealUnits(snap *store.Snapshot) ([]store.Unit, error) {
 	fence := p.fence
-	e, stands := snap.Seals(p.config.Domain)
+	e, exists := snap.Seals(p.config.Domain)
 	var u store.Unit
 	u.Compare(p.config.Tables.Prefix().Seals(p.config.Domain), e.Modified)
 	if !snap.AllSeal() {
-		if !stands {
+		if !exists {
 			return nil, nil
 		}
 		u.Delete(e.Key)
 		return []store.Unit{u}, nil
 	}
 	next := cluster.Seals{Incarnation: fence.Incarnation, Epoch: fence.Epoch, After: snap.Revision()}
-	if stands && e.Value.Incarnation == fence.Incarnation && e.Value.Epoch+1 >= fence.Epoch {
+	if exists && e.Value.Incarnation == fence.Incarnation && e.Value.Epoch+1 >= fence.Epoch {
 		next.After = e.Value.After
 	}
-	if stands && *e.Value == next {
+	if exists && *e.Value == next {
 		return nil, nil
 	}
 	err := u.Put(p.config.Tables.Prefix().Seals(p.config.Domain), &next)

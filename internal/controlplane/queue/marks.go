@@ -32,7 +32,7 @@ func (q *Owners) markOrphans(snap *store.Snapshot) {
 	mark := func(key, noun string) {
 		rest := strings.TrimPrefix(key, string(q.prefix)+noun+"/")
 		inCluster, name, ok := strings.Cut(rest, "/")
-		if _, stands := snap.Service(inCluster, name); ok && !stands {
+		if _, exists := snap.Service(inCluster, name); ok && !exists {
 			q.Mark(cluster.OwnerRef{Kind: cluster.KindService, Cluster: inCluster, Name: name})
 		}
 	}

@@ -15,8 +15,8 @@ type Owners struct {
 	prefix store.Prefix
 	// maxTasks is the number of tasks that one cycle decides for.
 	maxTasks int
-	// dirty owners are decided for in the next cycle; all others when their timer is due.
-	dirty  map[cluster.OwnerRef]bool
+	// marked are the owners of the next cycle; all others are decided for when their timer is due.
+	marked map[cluster.OwnerRef]bool
 	timers *Timers
 	// deferred counts, for each owner left to the next cycle, how often in a row it was left. A higher count comes
 	// first.
@@ -25,11 +25,11 @@ type Owners struct {
 
 // NewOwners returns an empty queue. One cycle decides for maxTasks tasks at most.
 func NewOwners(p store.Prefix, maxTasks int) *Owners {
-	return &Owners{prefix: p, maxTasks: maxTasks, dirty: map[cluster.OwnerRef]bool{}, timers: NewTimers()}
+	return &Owners{prefix: p, maxTasks: maxTasks, marked: map[cluster.OwnerRef]bool{}, timers: NewTimers()}
 }
 
 // Mark has the next cycle decide for an owner.
-func (q *Owners) Mark(o cluster.OwnerRef) { q.dirty[o] = true }
+func (q *Owners) Mark(o cluster.OwnerRef) { q.marked[o] = true }
 
 // MarkOwners marks some owners.
 func (q *Owners) MarkOwners(owners []cluster.OwnerRef) {
@@ -49,13 +49,13 @@ func (q *Owners) MarkTask(task cluster.TaskID) {
 func (q *Owners) MarkDue(now time.Time) { q.MarkOwners(q.timers.TakeDue(now)) }
 
 // IsMarked reports whether the next cycle decides for an owner.
-func (q *Owners) IsMarked(o cluster.OwnerRef) bool { return q.dirty[o] }
+func (q *Owners) IsMarked(o cluster.OwnerRef) bool { return q.marked[o] }
 
 // UnmarkAll empties the queue, before all owners are marked anew.
-func (q *Owners) UnmarkAll() { clear(q.dirty) }
+func (q *Owners) UnmarkAll() { clear(q.marked) }
 
 // IsEmpty reports whether no owner is marked.
-func (q *Owners) IsEmpty() bool { return len(q.dirty) == 0 }
+func (q *Owners) IsEmpty() bool { return len(q.marked) == 0 }
 
 // HasDeferred reports whether the last cycle left owners to the next one.
 func (q *Owners) HasDeferred() bool { return len(q.deferred) > 0 }
@@ -72,10 +72,10 @@ func (q *Owners) Next() (time.Time, bool) { return q.timers.Next() }
 func (q *Owners) Ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bool,
 	skip func(cluster.OwnerRef) bool,
 ) []cluster.OwnerRef {
-	owners := make([]cluster.OwnerRef, 0, len(q.dirty))
+	owners := make([]cluster.OwnerRef, 0, len(q.marked))
 	priority := map[cluster.OwnerRef]int{}
-	overloaded := snap.AttemptCount() > q.maxTasks || len(q.dirty) > q.maxTasks/2
-	for o := range q.dirty { // order-free: sorted next
+	overloaded := snap.AttemptCount() > q.maxTasks || len(q.marked) > q.maxTasks/2
+	for o := range q.marked { // order-free: sorted next
 		if skip(o) {
 			continue
 		}
@@ -107,10 +107,10 @@ func (q *Owners) Ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bool,
 // reports, and counts how often each was deferred.
 func (q *Owners) Finish(decided []cluster.OwnerRef, skip func(cluster.OwnerRef) bool) (left []cluster.OwnerRef) {
 	for _, o := range decided {
-		delete(q.dirty, o)
+		delete(q.marked, o)
 	}
-	deferred := make(map[cluster.OwnerRef]int, len(q.dirty))
-	for o := range q.dirty { // order-free: each by itself
+	deferred := make(map[cluster.OwnerRef]int, len(q.marked))
+	for o := range q.marked { // order-free: each by itself
 		if !skip(o) {
 			deferred[o] = q.deferred[o] + 1
 			left = append(left, o)

@@ -139,7 +139,7 @@ func (s *Detector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, 
 // earlier loss; attempts of that loss are left to it.
 func (s *Detector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {
 	last := snap.LastPlan()
-	look := func(row *store.AttemptRow) {
+	check := func(row *store.AttemptRow) {
 		o := row.Observed
 		if o == nil {
 			return
@@ -158,13 +158,13 @@ func (s *Detector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Ti
 	}
 	if c.Resync {
 		for row := range snap.AllAttempts() {
-			look(row)
+			check(row)
 		}
 		return
 	}
 	for key := range c.Attempts { // order-free: one suffices
 		if row, ok := snap.Attempt(key.Task, key.Number); ok {
-			look(row)
+			check(row)
 		}
 	}
 }
