@@ -3,8 +3,10 @@ package containerd
 import (
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,11 +28,19 @@ func (r record) pipesOf() string {
 // ownPipes names this process among those that have their pid one after the other.
 func ownPipes() string { return fmt.Sprintf("%d-%d", os.Getpid(), outlive.StartOf(os.Getpid())) }
 
-// releaseAbandoned frees the container from commands whose agent process died. The shim opens the pipes of a command
+// abandonedCommands frees containers from commands whose agent process died. Safe for concurrent use.
+type abandonedCommands struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	folders map[string]bool // the folders of pipes that are held open for such commands
+}
+
+// release frees the container from commands whose agent process died. The shim opens the pipes of a command
 // one after the other and waits for the other end of each. Until then it neither signals the container nor reports its
 // exit. So this process opens the pipes for a while, in which a starting command starts. After that nobody reads its
 // output.
-func (e *Executor) releaseAbandoned(r record) {
+func (a *abandonedCommands) release(r record) {
 	entries, _ := os.ReadDir(r.path(execFolder)) // in general there are none
 	for _, entry := range entries {
 		var pid int
@@ -40,10 +50,10 @@ func (e *Executor) releaseAbandoned(r record) {
 			continue // its process lives
 		}
 		dir := filepath.Join(r.path(execFolder), entry.Name())
-		e.mu.Lock()
-		known := e.abandoned[dir]
-		e.abandoned[dir] = true
-		e.mu.Unlock()
+		a.mu.Lock()
+		known := a.folders[dir]
+		a.folders[dir] = true
+		a.mu.Unlock()
 		if known {
 			continue
 		}
@@ -59,7 +69,7 @@ func (e *Executor) releaseAbandoned(r record) {
 			}
 		}
 		if len(pipes) > 0 {
-			e.cfg.Logger.Info("commands beside a container's program were abandoned", "container", r.id, "pipes",
+			a.log.Info("commands beside a container's program were abandoned", "container", r.id, "pipes",
 				len(pipes))
 		}
 		time.AfterFunc(abandonedFor, func() {
@@ -67,9 +77,9 @@ func (e *Executor) releaseAbandoned(r record) {
 				_ = f.Close()
 			}
 			_ = os.RemoveAll(dir)
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			delete(e.abandoned, dir)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			delete(a.folders, dir)
 		})
 	}
 }

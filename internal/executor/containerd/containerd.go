@@ -14,14 +14,11 @@
 package containerd
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,17 +28,11 @@ import (
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/defaults"
-	"github.com/containerd/containerd/v2/pkg/identifiers"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
-	"github.com/berthd/berth/internal/executor/usage"
 )
 
 // Name is the executor's name in facts and flags.
@@ -90,29 +81,31 @@ type Config struct {
 	DiskUse func(folder string) (executor.DiskUse, error)
 }
 
-// Executor implements executor.Executor and executor.ImageStore.
+// Executor implements executor.Executor, executor.ImageStore and executor.ImageKeeper. It runs containers; its parts do
+// the rest, and their exported methods are methods of the Executor.
 type Executor struct {
-	cfg       Config
-	client    *client.Client
+	*connection
+	*imageIndex
+	*imageSource
+	*usageMeter
+
 	collector *collector
+	spec      *specBuilder
+	cgroups   *cgroups
+	orphans   *orphans
+	abandoned *abandonedCommands
 	locks     outlive.KeyedLock[executor.ID]
-	configs   configCache
-	puller    *puller
 	// creating and starting hold a value for each container that is: one that is ready need not wait until others are
 	// made.
 	creating, starting chan struct{}
-	cache              cache
-	pruning            sync.Mutex
-
-	measuring sync.Mutex
-	meter     usage.Meter
 
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
 	tidy     map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
-	// abandoned holds the folders of pipes that are held open for commands without an agent process.
-	abandoned map[string]bool
 }
+
+// Executor implements ImageKeeper.
+var _ executor.ImageKeeper = (*Executor)(nil)
 
 // prepared is a container with a task that was not started in this life.
 type prepared struct {
@@ -150,16 +143,22 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
-	return &Executor{
-		puller: newPuller(cfg.Pull), creating: make(chan struct{}, cfg.AtOnce),
-		starting: make(chan struct{}, cfg.AtOnce),
-		cfg:      cfg, client: cl, prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
-		abandoned: map[string]bool{},
+	conn := &connection{cfg: cfg, client: cl}
+	e := &Executor{
+		connection: conn, imageIndex: &imageIndex{connection: conn},
+		usageMeter: &usageMeter{cgroupParent: cfg.CgroupParent},
 		collector: &collector{
 			dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand,
 			cgroup: cfg.CgroupParent,
 		},
-	}, nil
+		spec: &specBuilder{&conn.cfg}, cgroups: &cgroups{cfg.CgroupParent},
+		abandoned: &abandonedCommands{log: cfg.Logger, folders: map[string]bool{}},
+		creating:  make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
+		prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
+	}
+	e.imageSource = &imageSource{connection: conn, index: e.imageIndex, puller: newPuller(cfg.Pull)}
+	e.orphans = &orphans{cfg.Namespace, cfg.Address, e.cgroups}
+	return e, nil
 }
 
 func setDefault(s *string, value string) {
@@ -178,147 +177,6 @@ func (e *Executor) Close() error {
 
 // StopCollector ends the node's collector, once no container runs any more.
 func (e *Executor) StopCollector(ctx context.Context) error { return e.collector.stop(ctx) }
-
-func (e *Executor) in(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, e.cfg.Namespace)
-}
-
-// Probe implements executor.Executor.
-func (e *Executor) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
-	v, err := e.client.Version(e.in(ctx))
-	if err != nil {
-		return cluster.ExecutorFact{}, failed(ctx, "ask containerd for its version", err)
-	}
-	return cluster.ExecutorFact{Name: Name, Version: strings.TrimPrefix(strings.TrimSpace(v.Version), "v")}, nil
-}
-
-// Usage implements executor.Meter, by the containers' cgroups.
-func (e *Executor) Usage(running map[executor.ID]executor.Process) map[executor.ID]executor.Usage {
-	e.measuring.Lock()
-	defer e.measuring.Unlock()
-	out := make(map[executor.ID]executor.Usage, len(running))
-	for id := range running { // order-free: each by itself
-		if u, ok := e.meter.Group(filepath.Join(e.cfg.CgroupParent, nameOf(id))); ok {
-			out[id] = u
-		}
-	}
-	return out
-}
-
-// Details implements executor.Detailer, by the containers' cgroups and network namespaces.
-func (e *Executor) Details(running map[executor.ID]executor.Process) map[executor.ID]cluster.Counts {
-	e.measuring.Lock()
-	defer e.measuring.Unlock()
-	out := make(map[executor.ID]cluster.Counts, len(running))
-	for id, p := range running { // order-free: each by itself
-		out[id] = e.meter.Detail(filepath.Join(e.cfg.CgroupParent, nameOf(id)), p)
-	}
-	return out
-}
-
-// failed gives an error of containerd its meaning in the contract.
-func failed(ctx context.Context, what string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", what, ctx.Err())
-	case isA(err, errdefs.IsUnavailable):
-		return fmt.Errorf("%s: %w: %w", what, executor.ErrUnavailable, err)
-	}
-	said, whole := plainRuntime(err)
-	if whole {
-		return said
-	}
-	return fmt.Errorf("%s: %w", what, said)
-}
-
-// isA reports whether an error is of a kind. Some calls of the client return gRPC errors, others translated ones.
-func isA(err error, kind func(error) bool) bool {
-	return err != nil && (kind(err) || kind(errgrpc.ToNative(err)))
-}
-
-// Files of a container's folder (executor.Spec.Dir).
-const (
-	intentFile = "intent.json" // written right before the start: the Process
-	exitFile   = "exit.json"
-	stdoutFile = "stdout" // named pipes
-	stderrFile = "stderr"
-	filesDir   = "files"
-	againFile  = "again" // an earlier Prepare was cut short
-)
-
-// Labels of a container.
-const (
-	labelID     = "berth.id"
-	labelDir    = "berth.dir"
-	labelImage  = "berth.image" // digest of the container's image
-	labelPrefix = "berth.label/"
-)
-
-// record is the state of a container beside its task.
-type record struct {
-	id     executor.ID
-	dir    string
-	labels map[string]string
-}
-
-// nameOf returns containerd's name of a container: its ID, unless that is not a name for containerd.
-func nameOf(id executor.ID) string {
-	if identifiers.Validate(string(id)) == nil {
-		return string(id)
-	}
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
-}
-
-func recordOf(c containers.Container) record {
-	r := record{id: executor.ID(c.Labels[labelID]), dir: c.Labels[labelDir], labels: map[string]string{}}
-	for k, v := range c.Labels {
-		if name, ok := strings.CutPrefix(k, labelPrefix); ok {
-			r.labels[name] = v
-		}
-	}
-	return r
-}
-
-func (r record) path(name string) string { return filepath.Join(r.dir, name) }
-
-// intent reports whether Start was called for the container, and its process.
-func (r record) intent() (executor.Process, bool) {
-	var p executor.Process
-	err := outlive.Read(r.path(intentFile), &p)
-	return p, err == nil || !os.IsNotExist(err)
-}
-
-func (r record) exit() (cluster.Exit, bool) {
-	var exit cluster.Exit
-	err := outlive.Read(r.path(exitFile), &exit)
-	return exit, err == nil
-}
-
-// load finds a container. It returns ErrNotFound if there is none.
-func (e *Executor) load(ctx context.Context, id executor.ID) (record, error) {
-	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
-	if isA(err, errdefs.IsNotFound) {
-		return record{}, executor.ErrNotFound
-	}
-	if err != nil {
-		return record{}, failed(ctx, "find container", err)
-	}
-	return recordOf(c), nil
-}
-
-// task returns the task of a container, or nil if it has none.
-func (e *Executor) task(ctx context.Context, id executor.ID) (*tasktypes.Process, error) {
-	resp, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: nameOf(id)})
-	if err != nil {
-		if isA(err, errdefs.IsNotFound) {
-			return nil, nil
-		}
-		return nil, failed(ctx, "find task", err)
-	}
-	return resp.Process, nil
-}
 
 // Start implements executor.Executor.
 func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
@@ -476,7 +334,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 		return err
 	}
 	if _, err := os.Stat(r.path(againFile)); !tidy || err == nil {
-		e.killOrphans(ctx, id, t != nil)
+		e.orphans.kill(ctx, id, t != nil)
 	}
 	if err := e.collector.finish(ctx, id); err != nil {
 		return err
@@ -496,64 +354,6 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	return nil
 }
 
-// snapshotter returns the snapshotter for new containers.
-func (e *Executor) snapshotter() string {
-	return cmp.Or(e.cfg.Snapshotter, defaults.DefaultSnapshotter)
-}
-
-// removeSnapshot removes a container's own layer, if it is there.
-func (e *Executor) removeSnapshot(ctx context.Context, snapshotter, key string) error {
-	err := e.client.SnapshotService(snapshotter).Remove(ctx, key)
-	if err != nil && !isA(err, errdefs.IsNotFound) {
-		return failed(ctx, "delete snapshot", err)
-	}
-	return nil
-}
-
-// killLimit is how long kill retries after an error of containerd.
-const killLimit = 10 * time.Second
-
-// kill ends and deletes the task of a container, if there is one.
-func (e *Executor) kill(ctx context.Context, id executor.ID) error {
-	begin := time.Now()
-	for {
-		gone, err := e.killOnce(ctx, id)
-		if gone {
-			return nil
-		}
-		// A task that just ended or whose shim just died is refused for a moment, for reasons without a type.
-		if err != nil && (ctx.Err() != nil || errors.Is(err, executor.ErrUnavailable) ||
-			time.Since(begin) > killLimit) {
-			return err
-		}
-		if err := outlive.Pause(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func (e *Executor) killOnce(ctx context.Context, id executor.ID) (gone bool, err error) {
-	svc := e.client.TaskService()
-	t, err := e.task(ctx, id)
-	if t == nil {
-		return err == nil, err
-	}
-	if t.Status != tasktypes.Status_STOPPED {
-		_, err := svc.Kill(ctx, &tasks.KillRequest{ContainerID: nameOf(id), Signal: uint32(syscall.SIGKILL), All: true})
-		if err != nil && !isA(err, errdefs.IsNotFound) {
-			return false, failed(ctx, "kill task", err)
-		}
-		if _, err := svc.Wait(ctx, &tasks.WaitRequest{ContainerID: nameOf(id)}); err != nil {
-			return false, failed(ctx, "kill task", err)
-		}
-	}
-	_, err = svc.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: nameOf(id)})
-	if isA(err, errdefs.IsNotFound) {
-		err = nil
-	}
-	return err == nil, failed(ctx, "delete task", err)
-}
-
 // List implements executor.Executor.
 func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 	ctx = e.in(ctx)
@@ -562,7 +362,7 @@ func (e *Executor) List(ctx context.Context) ([]executor.Status, error) {
 		return nil, failed(ctx, "list containers", err)
 	}
 	for _, c := range all { // first, as shims that wait may not answer
-		e.releaseAbandoned(recordOf(c))
+		e.abandoned.release(recordOf(c))
 	}
 	resp, err := e.client.TaskService().List(ctx, &tasks.ListTasksRequest{})
 	if err != nil {

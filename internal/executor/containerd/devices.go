@@ -23,7 +23,7 @@ import (
 
 // devices gives the container its devices: the files with the leave to use them, and what CDI specifications say. All
 // others it may not open, even if it made files for them.
-func (e *Executor) devices(spec *executor.Spec) oci.SpecOpts {
+func (sb *specBuilder) devices(spec *executor.Spec) oci.SpecOpts {
 	return func(ctx context.Context, cl oci.Client, c *containers.Container, s *oci.Spec) error {
 		for _, d := range spec.Devices {
 			host, err := filepath.EvalSymlinks(d.Host)
@@ -39,8 +39,8 @@ func (e *Executor) devices(spec *executor.Spec) oci.SpecOpts {
 			return nil
 		}
 		var options []cdi.Option
-		if len(e.cfg.CDIDirs) > 0 {
-			options = append(options, cdi.WithSpecDirs(e.cfg.CDIDirs...))
+		if len(sb.cfg.CDIDirs) > 0 {
+			options = append(options, cdi.WithSpecDirs(sb.cfg.CDIDirs...))
 		}
 		cache, err := cdi.NewCache(append(options, cdi.WithAutoRefresh(false))...)
 		if err == nil {

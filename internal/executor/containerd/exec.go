@@ -97,7 +97,9 @@ func resize(life context.Context, p client.Process, t *executor.Terminal) {
 
 // attend starts a command, on a terminal unless that is nil, and sees to its end. The end of the context kills it.
 func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, terminal *executor.Terminal) (int,
+
 	error,
+
 ) {
 	// The cleanup after the end of the context has a time limit.
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))

@@ -18,15 +18,21 @@ import (
 // shimLimit is how long a shim may take to end after its task was deleted.
 const shimLimit = time.Second
 
-// killOrphans ends the remains of an interrupted creation of a task. When a client dies during the creation, containerd
+// orphans ends what is left of tasks that containerd no longer knows.
+type orphans struct {
+	namespace, address string // of containerd
+	cgroups            *cgroups
+}
+
+// kill ends the remains of an interrupted creation of a task. When a client dies during the creation, containerd
 // 1.6 forgets the task but leaves its shim, and perhaps the program before its first instruction. It is called for
 // containers without a task; deleted says that a task was just deleted, whose shim is about to end. It waits for a shim
 // that is still starting.
-func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool) {
+func (o *orphans) kill(ctx context.Context, id executor.ID, deleted bool) {
 	name := nameOf(id)
-	pids, coming := e.shims(name)
+	pids, coming := o.shims(name)
 	for begin := time.Now(); (coming || deleted && len(pids) > 0) &&
-		time.Since(begin) < shimLimit; pids, coming = e.shims(name) {
+		time.Since(begin) < shimLimit; pids, coming = o.shims(name) {
 		if outlive.Pause(ctx, 10*time.Millisecond) != nil {
 			return
 		}
@@ -34,11 +40,11 @@ func (e *Executor) killOrphans(ctx context.Context, id executor.ID, deleted bool
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	for _, dir := range e.cgroups(id) {
+	for _, dir := range o.cgroups.folders(id) {
 		empty(ctx, dir)
 	}
 	// The runtime's own record of it, or it would refuse the name.
-	_ = os.RemoveAll(filepath.Join("/run/containerd/runc", e.cfg.Namespace, name))
+	_ = os.RemoveAll(filepath.Join("/run/containerd/runc", o.namespace, name))
 }
 
 // empty kills the processes of a cgroup and removes it.
@@ -63,7 +69,7 @@ func empty(ctx context.Context, dir string) {
 }
 
 // shims returns the shim processes of a container of this containerd, and whether one is starting.
-func (e *Executor) shims(name string) (pids []int, coming bool) {
+func (o *orphans) shims(name string) (pids []int, coming bool) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, false
@@ -77,7 +83,7 @@ func (e *Executor) shims(name string) (pids []int, coming bool) {
 		if err != nil {
 			continue
 		}
-		is, starts := isShim(string(b), e.cfg.Namespace, name, e.cfg.Address)
+		is, starts := isShim(string(b), o.namespace, name, o.address)
 		if is {
 			pids = append(pids, pid)
 		}
@@ -98,11 +104,4 @@ func isShim(cmdline, namespace, name, address string) (is, starts bool) {
 	// Other actions belong to helpers of containerd, for example for cleanup.
 	starts = slices.Contains(args, "start")
 	return mine && !starts && !slices.Contains(args, "delete"), mine && starts
-}
-
-// cgroups returns the folders of a container's cgroup.
-func (e *Executor) cgroups(id executor.ID) []string {
-	const root = "/sys/fs/cgroup"
-	dirs, _ := filepath.Glob(filepath.Join(root, "*", e.cfg.CgroupParent, nameOf(id)))
-	return append(dirs, filepath.Join(root, e.cfg.CgroupParent, nameOf(id)))
 }

@@ -2,31 +2,20 @@ package containerd
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/content"
 	metadata "github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
-	registryerrors "github.com/containerd/containerd/v2/core/remotes/errors"
-	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
-	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -108,7 +97,7 @@ func newPuller(c PullConfig) *puller {
 
 // pull is the pull of one image, shared by all its waiters.
 type pull struct {
-	executor    *Executor
+	images      *imageSource
 	ref, host   string
 	shown       string // the image as people know it
 	user        string
@@ -128,23 +117,16 @@ type pull struct {
 	blobs map[digest.Digest]ocispec.Descriptor // all that was asked for
 }
 
-// part is a blob of the image that counts as progress.
-type part struct {
-	ocispec.Descriptor
-	layer bool
-	have  int64
-}
-
 // pulled pulls an image, or joins a running pull; shown is its name for users. It returns soon after ctx ends. The pull
 // ends with its last waiter.
-func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string),
+func (src *imageSource) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string),
 	progress func(string),
 ) (client.Image, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return nil, fmt.Errorf("image: %q is not the name of an image: %w", ref, err)
 	}
-	p, leave := e.puller.join(ctx, e, [2]string{ref, shown}, reference.Domain(named), credentials)
+	p, leave := src.puller.join(ctx, src, [2]string{ref, shown}, reference.Domain(named), credentials)
 	defer leave()
 	told := ""
 	tell := func() {
@@ -154,7 +136,7 @@ func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials fu
 		}
 	}
 	tell()
-	ticker := time.NewTicker(e.puller.Tell)
+	ticker := time.NewTicker(src.puller.Tell)
 	defer ticker.Stop()
 	for {
 		select {
@@ -169,7 +151,7 @@ func (e *Executor) pulled(ctx context.Context, ref, shown string, credentials fu
 }
 
 // join returns the pull of an image, a new one if there is none. The caller must call leave.
-func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host string,
+func (u *puller) join(ctx context.Context, src *imageSource, names [2]string, host string,
 	credentials func(string) (string, string),
 ) (p *pull, leave func()) {
 	key := pullKey{ref: names[0]}
@@ -181,7 +163,7 @@ func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host st
 	p = u.running[key]
 	if p == nil {
 		p = &pull{
-			executor: e, ref: names[0], shown: names[1], host: host, user: key.user, credentials: credentials,
+			images: src, ref: names[0], shown: names[1], host: host, user: key.user, credentials: credentials,
 			done:  make(chan struct{}),
 			parts: map[digest.Digest]*part{}, blobs: map[digest.Digest]ocispec.Descriptor{},
 		}
@@ -214,8 +196,8 @@ func (u *puller) join(ctx context.Context, e *Executor, names [2]string, host st
 
 // run tries until the image is there, or it makes no sense any more.
 func (p *pull) run(ctx context.Context) (client.Image, error) {
-	e, u := p.executor, p.executor.puller
-	leased, _, err := e.client.WithLease(quiet(ctx), leases.WithRandomID(), leases.WithExpiration(keepPartial))
+	src, u := p.images, p.images.puller
+	leased, _, err := src.client.WithLease(quiet(ctx), leases.WithRandomID(), leases.WithExpiration(keepPartial))
 	if err != nil {
 		return nil, failed(ctx, "pull "+p.shown, err)
 	}
@@ -236,7 +218,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			u.registries.answered(p.host)
 			if id, ok := leases.FromContext(leased); ok {
 				// it ends by itself, too
-				_ = e.client.LeasesService().Delete(context.WithoutCancel(leased), leases.Lease{ID: id})
+				_ = src.client.LeasesService().Delete(context.WithoutCancel(leased), leases.Lease{ID: id})
 			}
 			return img, nil
 		}
@@ -247,7 +229,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		if trouble.daemon != nil {
 			return nil, failed(ctx, "pull "+p.shown, trouble.daemon)
 		}
-		e.cfg.Logger.Info("an image could not be pulled", "image", p.ref, "registry", p.host, "try", try, "cause",
+		src.cfg.Logger.Info("an image could not be pulled", "image", p.ref, "registry", p.host, "try", try, "cause",
 			trouble.cause)
 		if trouble.broken {
 			p.dropPartial(leased)
@@ -291,7 +273,7 @@ func roundWait(d time.Duration) time.Duration {
 
 // awaitRegistry waits until the registry may be asked. waited is this pull's total wait so far.
 func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Duration, error) {
-	u := p.executor.puller
+	u := p.images.puller
 	for {
 		wait, why := u.registries.resting(p.host)
 		if wait <= 0 {
@@ -314,15 +296,15 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 
 // once pulls and unpacks.
 func (p *pull) once(ctx context.Context) (client.Image, error) {
-	e := p.executor
+	src := p.images
 	opts := []client.RemoteOpt{
-		client.WithPullUnpack, client.WithResolver(e.puller.registries.resolver(p.credentials)),
-		client.WithImageHandlerWrapper(p.follow), client.WithPullLabels(e.labelsOfPulled(ctx, p.ref)),
+		client.WithPullUnpack, client.WithResolver(src.puller.registries.resolver(p.credentials)),
+		client.WithImageHandlerWrapper(p.follow), client.WithPullLabels(src.index.labelsOfPulled(ctx, p.ref)),
 	}
-	if e.cfg.Snapshotter != "" {
-		opts = append(opts, client.WithPullSnapshotter(e.cfg.Snapshotter))
+	if src.cfg.Snapshotter != "" {
+		opts = append(opts, client.WithPullSnapshotter(src.cfg.Snapshotter))
 	}
-	return e.client.Pull(ctx, p.ref, opts...)
+	return src.client.Pull(ctx, p.ref, opts...)
 }
 
 // follow records the parts of the image.
@@ -352,7 +334,7 @@ func (p *pull) dropPartial(ctx context.Context) {
 	defer p.mu.Unlock()
 	for _, d := range p.blobs { // order-free: each by itself
 		// most are complete, so there is nothing to abort
-		_ = p.executor.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, d))
+		_ = p.images.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, d))
 	}
 	clear(p.blobs)
 }
@@ -363,207 +345,24 @@ func (p *pull) say(state string) {
 	p.state = state
 }
 
-// text describes the progress of the pull.
-func (p *pull) text(ctx context.Context) string {
-	p.mu.Lock()
-	state, parts := p.state, make([]*part, 0, len(p.parts))
-	for d, b := range p.parts { // order-free: they are counted
-		if _, fetched := p.blobs[d]; fetched { // layers that are here unpacked, of another image, are not asked for
-			parts = append(parts, b)
-		}
-	}
-	p.mu.Unlock()
-	switch {
-	case state != "":
-		return state
-	case len(parts) == 0:
-		return "pulling " + p.shown
-	}
-	p.telling.Lock()
-	defer p.telling.Unlock()
-	store := p.executor.client.ContentStore()
-	var layers, whole int
-	var have, all int64
-	for _, b := range parts {
-		b.have = max(b.have, haveOf(ctx, store, b.Descriptor, b.have))
-		have, all = have+b.have, all+b.Size
-		if b.layer {
-			layers++
-		}
-		if b.layer && b.have >= b.Size {
-			whole++
-		}
-	}
-	if whole == layers && have >= all {
-		return "unpacking " + p.shown
-	}
-	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.shown, whole, layers, mebi(have), mebi(all))
-	if n := p.rate.take(time.Now(), have); n > 0 {
-		text += ", " + mebi(n) + " MiB/s"
-	}
-	return text
-}
-
-// rate measures the transfer rate.
-type rate struct {
-	at   time.Time // of the last measurement
-	have int64
-	rate int64 // bytes per second before it
-}
-
-// rateEvery is over how long a rate is measured at least.
-const rateEvery = time.Second
-
-// take returns the bytes per second, or 0 while they are unknown.
-func (r *rate) take(now time.Time, have int64) int64 {
-	switch since := now.Sub(r.at); {
-	case r.at.IsZero() || have < r.have: // a layer started again
-		r.at, r.have, r.rate = now, have, 0
-	case since >= rateEvery:
-		r.rate = int64(float64(have-r.have) / since.Seconds())
-		r.at, r.have = now, have
-	}
-	return r.rate
-}
-
-// haveOf returns the received bytes of a blob; known is the previous result.
-func haveOf(ctx context.Context, store content.Store, d ocispec.Descriptor, known int64) int64 {
-	if known >= d.Size {
-		return known
-	}
-	if status, err := store.Status(ctx, remotes.MakeRefKey(ctx, d)); err == nil {
-		return status.Offset
-	}
-	if _, err := store.Info(ctx, d.Digest); err == nil {
-		return d.Size
-	}
-	return 0
-}
-
-func mebi(n int64) string { return fmt.Sprintf("%.1f", float64(n)/float64(cluster.MiB)) }
-
-// trouble is the meaning of an error of a pull.
-type trouble struct {
-	cause  string
-	again  bool          // it may work later
-	rest   bool          // no request goes to the registry meanwhile
-	after  time.Duration // the wait that the registry asked for
-	broken bool          // what came is not what its digest says
-	daemon error         // containerd's own, not the registry's
-	login  bool          // another login may do
-}
-
-// err returns the trouble as an error of the operation doing.
-func (t *trouble) err(doing string) error {
-	if t.login {
-		return loginError(doing + ": " + t.cause)
-	}
-	return errors.New(doing + ": " + t.cause)
-}
-
-// loginError is an executor.ErrLogin with its own words.
-type loginError string
-
-// Error returns the words.
-func (e loginError) Error() string { return string(e) }
-
-// Is makes it an executor.ErrLogin.
-func (loginError) Is(target error) bool { return target == executor.ErrLogin }
-
-// judge classifies an error. Errors contain the addresses of requests, which may hold secrets, so their text is used
-// only if it is known to be safe.
-func (p *pull) judge(err error) trouble {
-	var busy *busyError
-	var stall *stallError
-	var status registryerrors.ErrUnexpectedStatus
-	var untrusted *tls.CertificateVerificationError
-	text := err.Error()
-	from := "registry " + p.host
-	switch {
-	case errors.As(err, &busy):
-		cause := from + " answered " + busy.status
-		if busy.after > 0 {
-			cause += fmt.Sprintf(" and wants to be asked again after %v", busy.after)
-		}
-		return trouble{cause: cause, again: true, rest: true, after: busy.after}
-	case errors.As(err, &stall):
-		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.after), again: true}
-	case errors.Is(err, docker.ErrInvalidAuthorization),
-		errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
-		return trouble{cause: p.refused(from), login: true}
-	case errors.As(err, &status) && status.StatusCode == http.StatusForbidden:
-		return trouble{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
-	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return trouble{
-			cause: from + " does not go on in the middle of a layer (it answered 416)", again: true,
-			broken: true,
-		}
-	case errors.As(err, &status):
-		return trouble{
-			cause: from + " answered " + status.Status,
-			again: status.StatusCode >= http.StatusInternalServerError ||
-				status.StatusCode == http.StatusRequestTimeout,
-		}
-	case strings.Contains(text, "no match for platform"):
-		return trouble{cause: from + " has the image for other kinds of machines only"}
-	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),
-		strings.Contains(text, "expected size"):
-		return trouble{cause: from + " sent other bytes than their digest says", again: true, broken: true}
-	case strings.Contains(text, "no space left on device"):
-		return trouble{cause: "the disk of the node is full"}
-	case errors.As(err, &untrusted):
-		return trouble{cause: from + " is not trusted by this node: its certificate: " + untrusted.Err.Error()}
-	case unreachable(err):
-		return trouble{cause: from + " cannot be reached: " + plainNetwork(err), again: true, rest: true}
-	case isA(err, errdefs.IsUnavailable):
-		return trouble{daemon: err}
-	case isA(err, errdefs.IsNotFound):
-		return trouble{cause: from + " does not have it"}
-	case isNetwork(err):
-		return trouble{cause: from + " broke off: " + plainNetwork(err), again: true}
-	case strings.Contains(text, "failed to authorize"), strings.Contains(text, "authorization"):
-		return trouble{cause: p.refused(from), login: true}
-	}
-	return trouble{cause: withoutQueries(text)}
-}
-
-func (p *pull) refused(from string) string {
-	if p.user == "" {
-		return from + " wants a login (401 Unauthorized), and there is none for it"
-	}
-	return from + " does not accept the login of user " + p.user + " (401 Unauthorized): it is wrong or has expired"
-}
-
-func (p *pull) asUser() string {
-	if p.user == "" {
-		return " to one without a login"
-	}
-	return " to user " + p.user
-}
-
-var queries = regexp.MustCompile(`\?[^\s"']+`)
-
-// withoutQueries cuts what follows a question mark in addresses.
-func withoutQueries(text string) string { return queries.ReplaceAllString(text, "?…") }
-
 // resolved asks a registry for the digest of a name, once.
-func (e *Executor) resolved(ctx context.Context, name string, credentials func(string) (string, string)) (string,
+func (src *imageSource) resolved(ctx context.Context, name string, credentials func(string) (string, string)) (string,
 	error,
 ) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return "", fmt.Errorf("image: %q is not the name of an image: %w", name, err)
 	}
-	p := &pull{executor: e, ref: name, host: reference.Domain(named)}
+	p := &pull{images: src, ref: name, host: reference.Domain(named)}
 	if credentials != nil {
 		p.user, _ = credentials(p.host)
 	}
-	if wait, why := e.puller.registries.resting(p.host); wait > 0 {
+	if wait, why := src.puller.registries.resting(p.host); wait > 0 {
 		return "", fmt.Errorf("look up %s: %s", name, why)
 	}
-	_, d, err := e.puller.registries.resolver(credentials).Resolve(quiet(ctx), name)
+	_, d, err := src.puller.registries.resolver(credentials).Resolve(quiet(ctx), name)
 	if err == nil {
-		e.puller.registries.answered(p.host)
+		src.puller.registries.answered(p.host)
 		return d.Digest.String(), nil
 	}
 	if ctx.Err() != nil {
@@ -571,10 +370,7 @@ func (e *Executor) resolved(ctx context.Context, name string, credentials func(s
 	}
 	t := p.judge(err)
 	if t.rest {
-		e.puller.registries.rest(p.host, t.cause, t.after, e.puller.pause)
+		src.puller.registries.rest(p.host, t.cause, t.after, src.puller.pause)
 	}
 	return "", t.err("look up " + name)
 }
-
-// Executor implements ImageKeeper.
-var _ executor.ImageKeeper = (*Executor)(nil)

@@ -24,7 +24,7 @@ const (
 // secrets mounts the folders of secrets and of rendered files. If the container gets variables from secrets, berth
 // itself starts the program: containerd stores the description of a container with all its variables on disk, so these
 // variables come from a file in memory. It must follow the options that set the user and the program.
-func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
+func (sb *specBuilder) secrets(spec *executor.Spec) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		if len(spec.Secrets) == 0 && spec.SecretEnv == "" && len(spec.Rendered) == 0 {
 			return nil
@@ -43,10 +43,10 @@ func (e *Executor) secrets(spec *executor.Spec) oci.SpecOpts {
 		if spec.SecretEnv == "" {
 			return nil
 		}
-		if err := static(e.cfg.Launcher); err != nil {
+		if err := static(sb.cfg.Launcher); err != nil {
 			return unsupported("secrets: env", err.Error())
 		}
-		s.Mounts = append(s.Mounts, hidden(e.cfg.Launcher, launcherPath),
+		s.Mounts = append(s.Mounts, hidden(sb.cfg.Launcher, launcherPath),
 			hidden(spec.SecretEnv, variablesPath, "noexec"))
 		s.Process.Args = launched(s.Process.Args)
 		return nil

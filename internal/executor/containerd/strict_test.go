@@ -21,11 +21,11 @@ func generate(t *testing.T, c cluster.Container) *oci.Spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Executor{cfg: Config{CgroupParent: "/berth"}}
+	b := &specBuilder{&Config{CgroupParent: "/berth"}}
 	spec := &executor.Spec{ID: "a", Dir: t.TempDir(), Container: c}
 	ctx := namespaces.WithNamespace(t.Context(), "test")
 	s, err := oci.GenerateSpec(ctx, nil, &containers.Container{ID: "a"},
-		e.specOf(spec, ocispec.ImageConfig{Cmd: []string{"run"}}, caps)...)
+		b.specOf(spec, ocispec.ImageConfig{Cmd: []string{"run"}}, caps)...)
 	if err != nil {
 		t.Fatal(err)
 	}

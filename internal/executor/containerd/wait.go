@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
@@ -103,7 +99,7 @@ func (e *Executor) settleUnstarted(ctx context.Context, r record) (exit cluster.
 		if err := e.kill(ctx, r.id); err != nil {
 			return cluster.Exit{}, false, err
 		}
-		e.killOrphans(ctx, r.id, t != nil)
+		e.orphans.kill(ctx, r.id, t != nil)
 		exit = cluster.Exit{Code: -1, Unknown: true, At: time.Now()}
 		err = e.record(r, exit)
 		return exit, err == nil, err
@@ -140,7 +136,7 @@ func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (clu
 	if _, started := r.intent(); !started {
 		return cluster.Exit{}, true, fmt.Errorf("%w: the task died before its start", executor.ErrUnavailable)
 	}
-	exit.OOM = exit.Code != 0 && e.oomKills(r.id) > 0
+	exit.OOM = exit.Code != 0 && e.cgroups.oomKills(r.id) > 0
 	if err := e.record(r, exit); err != nil {
 		return cluster.Exit{}, false, err
 	}
@@ -164,35 +160,4 @@ func exitOf(status int, at time.Time) cluster.Exit {
 		exit.Signal = status - 128
 	}
 	return exit
-}
-
-// cgroupFile returns the file of a controller in a container's cgroup, of version 1 or 2.
-func (e *Executor) cgroupFile(id executor.ID, controller, name string) string {
-	const root = "/sys/fs/cgroup"
-	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
-		controller = ""
-	}
-	return filepath.Join(root, controller, e.cfg.CgroupParent, nameOf(id), name)
-}
-
-// oomKills returns how many processes of a container the kernel killed for its memory limit. The counter disappears
-// with the task.
-func (e *Executor) oomKills(id executor.ID) int {
-	for _, name := range []string{"memory.oom_control", "memory.events"} {
-		b, err := os.ReadFile(e.cgroupFile(id, "memory", name))
-		if err == nil {
-			return parseOOMKills(string(b))
-		}
-	}
-	return 0
-}
-
-func parseOOMKills(s string) int {
-	for line := range strings.Lines(s) {
-		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			kills, _ := strconv.Atoi(strings.TrimSpace(n))
-			return kills
-		}
-	}
-	return 0
 }

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,8 +33,16 @@ func normalName(name string) (string, error) {
 	return ref.String(), nil
 }
 
+// imageSource provides the images of containers: from the node, from archives and from registries.
+type imageSource struct {
+	*connection
+	index   *imageIndex
+	configs configCache
+	puller  *puller
+}
+
 // image returns an unpacked image, pulled if the policy says so. Nothing removes the image until release is called.
-func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image,
+func (src *imageSource) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image,
 	release func(), err error,
 ) {
 	name, err := normalName(spec.Container.Image)
@@ -43,34 +50,34 @@ func (e *Executor) image(ctx context.Context, spec *executor.Spec, progress func
 		return nil, nil, err
 	}
 	pinned := spec.Container.Pinned()
-	release = e.cache.hold(name, pinned)
+	release = src.index.cache.hold(name, pinned)
 	defer func() {
 		if err != nil {
 			release()
 		}
 	}()
-	img, err := e.held(ctx, name, pinned, spec.Container.Pull)
+	img, err := src.held(ctx, name, pinned, spec.Container.Pull)
 	if img != nil || err != nil {
 		if err == nil {
-			e.noteUse(ctx, img.Name())
-			err = e.unpack(ctx, img, progress)
+			src.index.noteUse(ctx, img.Name())
+			err = src.unpack(ctx, img, progress)
 		}
 		return img, release, err
 	}
 	if pinned == "" {
-		img, err = e.pulled(ctx, name, name, spec.Credentials, progress)
+		img, err = src.pulled(ctx, name, name, spec.Credentials, progress)
 		return img, release, err
 	}
-	img, err = e.pulled(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)],
+	img, err = src.pulled(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)],
 		spec.Credentials, progress)
 	if err == nil {
-		e.nameAsPinned(ctx, name, img)
+		src.nameAsPinned(ctx, name, img)
 	}
 	return img, release, err
 }
 
 // held returns a usable local image, or nil if it must be pulled. With a pinned digest the image has that digest.
-func (e *Executor) held(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
+func (src *imageSource) held(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
 	if policy == cluster.PullAlways {
 		return nil, nil //nolint:nilnil // see above
 	}
@@ -79,7 +86,7 @@ func (e *Executor) held(ctx context.Context, name, pinned string, policy cluster
 		names = append(names, pinnedName(name, pinned))
 	}
 	for _, n := range names {
-		img, err := e.client.GetImage(ctx, n)
+		img, err := src.client.GetImage(ctx, n)
 		switch {
 		case err == nil && (pinned == "" || img.Target().Digest.String() == pinned):
 			return img, nil
@@ -104,26 +111,26 @@ func pinnedName(name, pinned string) string {
 
 // nameAsPinned gives an image that was pulled by digest the name that users wrote, unless a user gave the name to
 // another image. The name serves lists of images and placement by image; nothing else depends on it.
-func (e *Executor) nameAsPinned(ctx context.Context, name string, img client.Image) {
-	named := metadata.Image{Name: name, Target: img.Target(), Labels: e.labelsOfPulled(ctx, name)}
-	_, err := e.client.ImageService().Create(ctx, named)
+func (src *imageSource) nameAsPinned(ctx context.Context, name string, img client.Image) {
+	named := metadata.Image{Name: name, Target: img.Target(), Labels: src.index.labelsOfPulled(ctx, name)}
+	_, err := src.client.ImageService().Create(ctx, named)
 	if isA(err, errdefs.IsAlreadyExists) {
 		var old metadata.Image
-		if old, err = e.client.ImageService().Get(ctx, name); err == nil && old.Labels[labelKeep] == "" &&
+		if old, err = src.client.ImageService().Get(ctx, name); err == nil && old.Labels[labelKeep] == "" &&
 			old.Labels[labelUsed] != "" {
-			_, err = e.client.ImageService().Update(ctx, named, "target", "labels."+labelUsed)
+			_, err = src.client.ImageService().Update(ctx, named, "target", "labels."+labelUsed)
 		}
 	}
 	if err != nil {
-		e.cfg.Logger.Debug("an image did not get its name", "image", name, "error", err)
+		src.cfg.Logger.Debug("an image did not get its name", "image", name, "error", err)
 	}
 }
 
-func (e *Executor) unpack(ctx context.Context, img client.Image, progress func(string)) error {
-	done, err := img.IsUnpacked(ctx, e.cfg.Snapshotter)
+func (src *imageSource) unpack(ctx context.Context, img client.Image, progress func(string)) error {
+	done, err := img.IsUnpacked(ctx, src.cfg.Snapshotter)
 	if err == nil && !done {
 		progress("unpacking " + img.Name())
-		err = img.Unpack(ctx, e.cfg.Snapshotter)
+		err = img.Unpack(ctx, src.cfg.Snapshotter)
 	}
 	return failed(ctx, "unpack "+img.Name(), err)
 }
@@ -146,11 +153,11 @@ type configCache struct {
 const maxConfigs = 256
 
 // config returns an image's configuration.
-func (e *Executor) config(ctx context.Context, img client.Image) (ocispec.ImageConfig, error) {
+func (src *imageSource) config(ctx context.Context, img client.Image) (ocispec.ImageConfig, error) {
 	key := img.Target().Digest.String()
-	e.configs.mu.Lock()
-	cfg, ok := e.configs.seen[key]
-	e.configs.mu.Unlock()
+	src.configs.mu.Lock()
+	cfg, ok := src.configs.seen[key]
+	src.configs.mu.Unlock()
 	if ok {
 		return cfg, nil
 	}
@@ -165,12 +172,12 @@ func (e *Executor) config(ctx context.Context, img client.Image) (ocispec.ImageC
 	if cfg, err = decodeConfig(img.Name(), b); err != nil {
 		return cfg, err
 	}
-	e.configs.mu.Lock()
-	defer e.configs.mu.Unlock()
-	if e.configs.seen == nil || len(e.configs.seen) >= maxConfigs {
-		e.configs.seen = map[string]ocispec.ImageConfig{}
+	src.configs.mu.Lock()
+	defer src.configs.mu.Unlock()
+	if src.configs.seen == nil || len(src.configs.seen) >= maxConfigs {
+		src.configs.seen = map[string]ocispec.ImageConfig{}
 	}
-	e.configs.seen[key] = cfg
+	src.configs.seen[key] = cfg
 	return cfg, nil
 }
 
@@ -184,9 +191,9 @@ func decodeConfig(name string, b []byte) (ocispec.ImageConfig, error) {
 }
 
 // LoadImages implements executor.ImageStore.
-func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executor.Image, error) {
-	ctx = e.in(ctx)
-	ctx, done, err := e.client.WithLease(ctx)
+func (src *imageSource) LoadImages(ctx context.Context, archive io.Reader) ([]executor.Image, error) {
+	ctx = src.in(ctx)
+	ctx, done, err := src.client.WithLease(ctx)
 	if err != nil {
 		return nil, unreadable(ctx, err)
 	}
@@ -197,7 +204,7 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 		}
 		return name
 	}
-	loaded, err := e.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false),
+	loaded, err := src.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false),
 		client.WithImageLabels(map[string]string{
 			labelKeep: keepLoaded,
 			labelUsed: strconv.FormatInt(time.Now().Unix(), 10),
@@ -207,39 +214,56 @@ func (e *Executor) LoadImages(ctx context.Context, archive io.Reader) ([]executo
 	}
 	images := make([]executor.Image, 0, len(loaded))
 	for _, i := range loaded {
-		img := client.NewImage(e.client, i)
-		if err := e.unpack(ctx, img, func(string) {}); err != nil {
+		img := client.NewImage(src.client, i)
+		if err := src.unpack(ctx, img, func(string) {}); err != nil {
 			return nil, err
 		}
-		images = append(images, e.describe(ctx, img))
+		images = append(images, src.index.describe(ctx, img))
 	}
 	return sorted(images), nil
-}
-
-// ImageNames implements executor.ImageNamer.
-func (e *Executor) ImageNames(ctx context.Context) ([]string, error) {
-	ctx = e.in(ctx)
-	all, err := e.client.ImageService().List(ctx)
-	if err != nil {
-		return nil, failed(ctx, "list images", err)
-	}
-	slices.SortFunc(all, func(a, b metadata.Image) int {
-		return cmp.Or(b.UpdatedAt.Compare(a.UpdatedAt), strings.Compare(a.Name, b.Name))
-	})
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name
-	}
-	return names, nil
-}
-
-func (e *Executor) describe(ctx context.Context, img client.Image) executor.Image {
-	h := &holding{names: []string{img.Name()}, digest: img.Target().Digest.String(), target: img.Target()}
-	e.measure(ctx, h)
-	return executor.Image{Name: img.Name(), Digest: h.digest, Size: cluster.Bytes(h.content)}
 }
 
 func sorted(images []executor.Image) []executor.Image {
 	slices.SortFunc(images, func(a, b executor.Image) int { return strings.Compare(a.Name, b.Name) })
 	return images
+}
+
+// PullImage implements executor.ImageKeeper.
+func (src *imageSource) PullImage(ctx context.Context, p executor.ImagePull, progress func(string)) (executor.Image, error) {
+	ctx = src.in(ctx)
+	name, err := normalName(p.Name)
+	if err != nil {
+		return executor.Image{}, err
+	}
+	if progress == nil {
+		progress = func(string) {}
+	}
+	defer src.index.cache.hold(name)()
+	img, err := src.pulled(ctx, name, name, p.Credentials, progress)
+	if err != nil {
+		return executor.Image{}, err
+	}
+	if p.Keep {
+		pinned := metadata.Image{Name: name, Labels: map[string]string{labelKeep: keepPinned}}
+		if _, err := src.client.ImageService().Update(ctx, pinned, "labels."+labelKeep); err != nil {
+			return executor.Image{}, failed(ctx, "pin image", err)
+		}
+	}
+	return src.index.describe(ctx, img), nil
+}
+
+// ResolveImage implements executor.ImageKeeper.
+func (src *imageSource) ResolveImage(ctx context.Context, image string, credentials func(string) (string, string)) (string,
+	error,
+) {
+	ctx = src.in(ctx)
+	name, err := normalName(image)
+	if err != nil {
+		return "", err
+	}
+	if img, err := src.client.ImageService().Get(ctx, name); err == nil && (img.Labels[labelKeep] == keepLoaded ||
+		img.Labels[labelUsed] == "" && !src.index.fromRegistry(ctx, img.Target.Digest)) {
+		return "", nil
+	}
+	return src.resolved(ctx, name, credentials)
 }

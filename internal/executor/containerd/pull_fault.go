@@ -1,0 +1,121 @@
+package containerd
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	registryerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
+
+	"github.com/berthd/berth/internal/executor"
+)
+
+// trouble is the meaning of an error of a pull.
+type trouble struct {
+	cause  string
+	again  bool          // it may work later
+	rest   bool          // no request goes to the registry meanwhile
+	after  time.Duration // the wait that the registry asked for
+	broken bool          // what came is not what its digest says
+	daemon error         // containerd's own, not the registry's
+	login  bool          // another login may do
+}
+
+// err returns the trouble as an error of the operation doing.
+func (t *trouble) err(doing string) error {
+	if t.login {
+		return loginError(doing + ": " + t.cause)
+	}
+	return errors.New(doing + ": " + t.cause)
+}
+
+// loginError is an executor.ErrLogin with its own words.
+type loginError string
+
+// Error returns the words.
+func (e loginError) Error() string { return string(e) }
+
+// Is makes it an executor.ErrLogin.
+func (loginError) Is(target error) bool { return target == executor.ErrLogin }
+
+// judge classifies an error. Errors contain the addresses of requests, which may hold secrets, so their text is used
+// only if it is known to be safe.
+func (p *pull) judge(err error) trouble {
+	var busy *busyError
+	var stall *stallError
+	var status registryerrors.ErrUnexpectedStatus
+	var untrusted *tls.CertificateVerificationError
+	text := err.Error()
+	from := "registry " + p.host
+	switch {
+	case errors.As(err, &busy):
+		cause := from + " answered " + busy.status
+		if busy.after > 0 {
+			cause += fmt.Sprintf(" and wants to be asked again after %v", busy.after)
+		}
+		return trouble{cause: cause, again: true, rest: true, after: busy.after}
+	case errors.As(err, &stall):
+		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.after), again: true}
+	case errors.Is(err, docker.ErrInvalidAuthorization),
+		errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
+		return trouble{cause: p.refused(from), login: true}
+	case errors.As(err, &status) && status.StatusCode == http.StatusForbidden:
+		return trouble{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
+	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		return trouble{
+			cause: from + " does not go on in the middle of a layer (it answered 416)", again: true,
+			broken: true,
+		}
+	case errors.As(err, &status):
+		return trouble{
+			cause: from + " answered " + status.Status,
+			again: status.StatusCode >= http.StatusInternalServerError ||
+				status.StatusCode == http.StatusRequestTimeout,
+		}
+	case strings.Contains(text, "no match for platform"):
+		return trouble{cause: from + " has the image for other kinds of machines only"}
+	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),
+		strings.Contains(text, "expected size"):
+		return trouble{cause: from + " sent other bytes than their digest says", again: true, broken: true}
+	case strings.Contains(text, "no space left on device"):
+		return trouble{cause: "the disk of the node is full"}
+	case errors.As(err, &untrusted):
+		return trouble{cause: from + " is not trusted by this node: its certificate: " + untrusted.Err.Error()}
+	case unreachable(err):
+		return trouble{cause: from + " cannot be reached: " + plainNetwork(err), again: true, rest: true}
+	case isA(err, errdefs.IsUnavailable):
+		return trouble{daemon: err}
+	case isA(err, errdefs.IsNotFound):
+		return trouble{cause: from + " does not have it"}
+	case isNetwork(err):
+		return trouble{cause: from + " broke off: " + plainNetwork(err), again: true}
+	case strings.Contains(text, "failed to authorize"), strings.Contains(text, "authorization"):
+		return trouble{cause: p.refused(from), login: true}
+	}
+	return trouble{cause: withoutQueries(text)}
+}
+
+func (p *pull) refused(from string) string {
+	if p.user == "" {
+		return from + " wants a login (401 Unauthorized), and there is none for it"
+	}
+	return from + " does not accept the login of user " + p.user + " (401 Unauthorized): it is wrong or has expired"
+}
+
+func (p *pull) asUser() string {
+	if p.user == "" {
+		return " to one without a login"
+	}
+	return " to user " + p.user
+}
+
+var queries = regexp.MustCompile(`\?[^\s"']+`)
+
+// withoutQueries cuts what follows a question mark in addresses.
+func withoutQueries(text string) string { return queries.ReplaceAllString(text, "?…") }
