@@ -28,15 +28,15 @@ func Read(in []byte, at int, into any) bool {
 	r := reader{in: in, at: at}
 	switch v := into.(type) {
 	case *cluster.Observed:
-		r.observed(v)
+		readObserved(&r, v)
 	case *cluster.Desired:
-		r.desired(v)
+		readDesired(&r, v)
 	case *cluster.Outcome:
-		r.outcome(v)
+		readOutcome(&r, v)
 	case *cluster.PlanRecord:
-		r.plan(v)
+		readPlanRecord(&r, v)
 	case *cluster.EventBatch:
-		r.events(v)
+		readEventBatch(&r, v)
 	default:
 		return false
 	}

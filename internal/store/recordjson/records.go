@@ -2,9 +2,9 @@ package recordjson
 
 import "github.com/berthd/berth/internal/cluster"
 
-// The functions below list the fields of each type in their order. A test fails where a field is missing.
+// The functions below read the fields of each type in their order. A test fails where a field is missing.
 
-func (r *reader) observed(o *cluster.Observed) {
+func readObserved(r *reader, o *cluster.Observed) {
 	if r.field("task") {
 		o.Task = cluster.TaskID(r.text())
 	}
@@ -34,7 +34,7 @@ func (r *reader) observed(o *cluster.Observed) {
 	}
 	if r.field("devices") {
 		for o.Devices = []cluster.DeviceUse{}; r.nextElement(len(o.Devices)); {
-			r.device(appendZero(&o.Devices))
+			readDevice(r, appendZero(&o.Devices))
 		}
 	}
 	if r.field("plan") {
@@ -66,7 +66,7 @@ func (r *reader) observed(o *cluster.Observed) {
 	}
 	if r.field("containers") {
 		for o.Containers = []cluster.ContainerStatus{}; r.nextElement(len(o.Containers)); {
-			r.container(appendZero(&o.Containers))
+			readContainer(r, appendZero(&o.Containers))
 		}
 	}
 	if r.field("log_tail") {
@@ -78,11 +78,11 @@ func (r *reader) observed(o *cluster.Observed) {
 	if r.field("gone") {
 		o.Gone = r.boolean()
 	}
-	r.skipSeal()
+	skipSeal(r)
 	r.closeObject()
 }
 
-func (r *reader) container(c *cluster.ContainerStatus) {
+func readContainer(r *reader, c *cluster.ContainerStatus) {
 	r.openObject()
 	if r.field("name") {
 		c.Name = r.internedText()
@@ -106,12 +106,12 @@ func (r *reader) container(c *cluster.ContainerStatus) {
 		c.OOMs = r.number()
 	}
 	if r.field("exit") {
-		c.Exit = r.exit()
+		c.Exit = readExit(r)
 	}
 	r.closeObject()
 }
 
-func (r *reader) exit() *cluster.Exit {
+func readExit(r *reader) *cluster.Exit {
 	e := new(cluster.Exit)
 	r.openObject()
 	if r.field("code") {
@@ -133,7 +133,7 @@ func (r *reader) exit() *cluster.Exit {
 	return e
 }
 
-func (r *reader) device(d *cluster.DeviceUse) {
+func readDevice(r *reader, d *cluster.DeviceUse) {
 	r.openObject()
 	if r.field("id") {
 		d.ID = r.text()
@@ -148,13 +148,13 @@ func (r *reader) device(d *cluster.DeviceUse) {
 }
 
 // skipSeal reads past the seal, which is no field of the record.
-func (r *reader) skipSeal() {
+func skipSeal(r *reader) {
 	if r.field("seal") {
 		r.text()
 	}
 }
 
-func (r *reader) desired(d *cluster.Desired) {
+func readDesired(r *reader, d *cluster.Desired) {
 	if r.field("task") {
 		d.Task = cluster.TaskID(r.text())
 	}
@@ -168,7 +168,7 @@ func (r *reader) desired(d *cluster.Desired) {
 		d.Node = r.text()
 	}
 	if r.field("owner") {
-		r.owner(&d.Owner)
+		readOwner(r, &d.Owner)
 	}
 	if r.field("definition") {
 		d.Definition = r.ref()
@@ -184,7 +184,7 @@ func (r *reader) desired(d *cluster.Desired) {
 	}
 	if r.field("devices") {
 		for d.Devices = []cluster.DeviceUse{}; r.nextElement(len(d.Devices)); {
-			r.device(appendZero(&d.Devices))
+			readDevice(r, appendZero(&d.Devices))
 		}
 	}
 	if r.field("time_limit") {
@@ -194,13 +194,13 @@ func (r *reader) desired(d *cluster.Desired) {
 		d.OnDisconnect = cluster.OnDisconnect(r.internedText())
 	}
 	if r.field("token") {
-		r.token(&d.Token)
+		readToken(r, &d.Token)
 	}
 	if r.field("placed") {
 		d.Placed = r.time()
 	}
 	if r.field("stop") {
-		d.Stop = r.stop()
+		d.Stop = readStop(r)
 	}
 	if r.field("plan") {
 		d.Plan = r.unsigned()
@@ -209,13 +209,13 @@ func (r *reader) desired(d *cluster.Desired) {
 		d.Trace = r.text()
 	}
 	if r.field("meter") {
-		d.RequestCounter = r.meter()
+		d.RequestCounter = readRequestCounter(r)
 	}
-	r.skipSeal()
+	skipSeal(r)
 	r.closeObject()
 }
 
-func (r *reader) owner(o *cluster.OwnerRef) {
+func readOwner(r *reader, o *cluster.OwnerRef) {
 	r.openObject()
 	if r.field("kind") {
 		o.Kind = cluster.Kind(r.internedText())
@@ -229,7 +229,7 @@ func (r *reader) owner(o *cluster.OwnerRef) {
 	r.closeObject()
 }
 
-func (r *reader) token(t *cluster.Token) {
+func readToken(r *reader, t *cluster.Token) {
 	r.openObject()
 	if r.field("g") {
 		t.Generation = r.unsigned()
@@ -243,7 +243,7 @@ func (r *reader) token(t *cluster.Token) {
 	r.closeObject()
 }
 
-func (r *reader) stop() *cluster.Stop {
+func readStop(r *reader) *cluster.Stop {
 	s := new(cluster.Stop)
 	r.openObject()
 	if r.field("class") {
@@ -271,7 +271,7 @@ func (r *reader) stop() *cluster.Stop {
 	return s
 }
 
-func (r *reader) meter() *cluster.RequestCounter {
+func readRequestCounter(r *reader) *cluster.RequestCounter {
 	m := new(cluster.RequestCounter)
 	r.openObject()
 	if r.field("port") {
@@ -287,7 +287,7 @@ func (r *reader) meter() *cluster.RequestCounter {
 	return m
 }
 
-func (r *reader) outcome(o *cluster.Outcome) {
+func readOutcome(r *reader, o *cluster.Outcome) {
 	if r.field("task") {
 		o.Task = cluster.TaskID(r.text())
 	}
@@ -301,7 +301,7 @@ func (r *reader) outcome(o *cluster.Outcome) {
 		o.Node = r.text()
 	}
 	if r.field("owner") {
-		r.owner(&o.Owner)
+		readOwner(r, &o.Owner)
 	}
 	if r.field("definition") {
 		o.Definition = r.ref()
@@ -331,7 +331,7 @@ func (r *reader) outcome(o *cluster.Outcome) {
 		o.Ended = r.time()
 	}
 	if r.field("exit") {
-		o.Exit = r.exit()
+		o.Exit = readExit(r)
 	}
 	if r.field("log_tail") {
 		o.LogTail = r.text()
@@ -339,28 +339,28 @@ func (r *reader) outcome(o *cluster.Outcome) {
 	r.closeObject()
 }
 
-func (r *reader) plan(p *cluster.PlanRecord) {
+func readPlanRecord(r *reader, p *cluster.PlanRecord) {
 	if r.field("seq") {
 		p.Seq = r.unsigned()
 	}
 	if r.field("token") {
-		r.token(&p.Token)
+		readToken(r, &p.Token)
 	}
 	if r.field("at") {
 		p.At = r.time()
 	}
 	if r.field("owners") && !r.literal("null") {
 		for p.Owners = []cluster.PlanOwner{}; r.nextElement(len(p.Owners)); {
-			r.planOwner(appendZero(&p.Owners))
+			readPlanOwner(r, appendZero(&p.Owners))
 		}
 	}
 	r.closeObject()
 }
 
-func (r *reader) planOwner(o *cluster.PlanOwner) {
+func readPlanOwner(r *reader, o *cluster.PlanOwner) {
 	r.openObject()
 	if r.field("owner") {
-		r.owner(&o.Owner)
+		readOwner(r, &o.Owner)
 	}
 	if r.field("rev") {
 		o.Rev = r.unsigned()
@@ -390,17 +390,17 @@ func (r *reader) planOwner(o *cluster.PlanOwner) {
 		o.Trace = r.text()
 	}
 	if r.field("meter") {
-		o.Meter = r.meter()
+		o.Meter = readRequestCounter(r)
 	}
 	if r.field("tasks") && !r.literal("null") {
 		for o.Tasks = make([]cluster.Placed, 0, r.estimateElements(`{"i":`)); r.nextElement(len(o.Tasks)); {
-			r.placed(appendZero(&o.Tasks))
+			readPlaced(r, appendZero(&o.Tasks))
 		}
 	}
 	r.closeObject()
 }
 
-func (r *reader) placed(t *cluster.Placed) {
+func readPlaced(r *reader, t *cluster.Placed) {
 	r.openObject()
 	if r.field("i") {
 		t.Index = r.number()
@@ -419,13 +419,13 @@ func (r *reader) placed(t *cluster.Placed) {
 	}
 	if r.field("d") {
 		for t.Devices = []cluster.DeviceUse{}; r.nextElement(len(t.Devices)); {
-			r.device(appendZero(&t.Devices))
+			readDevice(r, appendZero(&t.Devices))
 		}
 	}
 	r.closeObject()
 }
 
-func (r *reader) events(b *cluster.EventBatch) {
+func readEventBatch(r *reader, b *cluster.EventBatch) {
 	if r.field("id") {
 		b.ID = r.text()
 	}
@@ -437,13 +437,13 @@ func (r *reader) events(b *cluster.EventBatch) {
 	}
 	if r.field("events") && !r.literal("null") {
 		for b.Events = make([]cluster.Event, 0, r.estimateElements(`{"type":`)); r.nextElement(len(b.Events)); {
-			r.event(appendZero(&b.Events))
+			readEvent(r, appendZero(&b.Events))
 		}
 	}
 	r.closeObject()
 }
 
-func (r *reader) event(e *cluster.Event) {
+func readEvent(r *reader, e *cluster.Event) {
 	r.openObject()
 	if r.field("type") {
 		e.Type = r.internedText()
@@ -453,7 +453,7 @@ func (r *reader) event(e *cluster.Event) {
 	}
 	if r.field("owner") {
 		e.Owner = new(cluster.OwnerRef)
-		r.owner(e.Owner)
+		readOwner(r, e.Owner)
 	}
 	if r.field("task") {
 		e.Task = cluster.TaskID(r.text())
