@@ -53,3 +53,46 @@ func (s *Snapshot) Lacks(p *cluster.Pending) string {
 	}
 	return cluster.NoSecret(p.Owner.Cluster, name)
 }
+
+// Strategy returns the strategy for tasks of a cluster with a placement. The placement's own strategy takes precedence
+// over the strategy of its pool, and the pool's over the cluster's. It is "" if none is set.
+func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.Strategy {
+	if p.Strategy != "" {
+		return p.Strategy
+	}
+	if p.Pool != "" {
+		if d, ok := s.Domain(domain); ok {
+			if own := d.Value.Pool(p.Pool).Strategy; own != "" {
+				return own
+			}
+		}
+	}
+	if c, ok := s.Cluster(name); ok {
+		return c.Value.Strategy
+	}
+	return ""
+}
+
+// NextGeneration returns the generation for the next version of a service, or for the next run of a job. The generation
+// is above that of the record and of all attempts that still stand under the name. Attempts of an earlier object of
+// that name count too, so that no task id is used twice. Without a record and attempts it is 1.
+func (s *Snapshot) NextGeneration(o cluster.OwnerRef) uint64 {
+	highest := uint64(0)
+	switch e, isJob := s.Job(o.Cluster, o.Name); {
+	case o.Kind == cluster.KindJob && isJob:
+		highest = e.Value.Generation
+	case o.Kind == cluster.KindService:
+		if e, ok := s.Service(o.Cluster, o.Name); ok {
+			highest = e.Value.Generation
+		}
+		if e, ok := s.Rollout(o.Cluster, o.Name); ok {
+			highest = max(highest, e.Value.Generation)
+		}
+	}
+	for row := range s.Attempts(o) {
+		if parts, ok := row.Task.Parts(); ok {
+			highest = max(highest, parts.Generation)
+		}
+	}
+	return highest + 1
+}
