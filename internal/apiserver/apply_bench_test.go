@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/batching"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
@@ -32,7 +33,7 @@ func BenchmarkApply(b *testing.B) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = audit.Run(b.Context()) }()
 	b.Cleanup(func() { <-ended })
-	s := New(Config{Engine: store.NewGathered(engine), Tables: tables, Token: token, Audit: audit})
+	s := New(Config{Engine: batching.New(engine), Tables: tables, Token: token, Audit: audit})
 	<-tables.Synced()
 	apply := func(b *testing.B, body string) {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1/v1/apply",

@@ -67,6 +67,7 @@ var layers = map[string][]string{
 	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
 	"internal/spelling":            {},
 	"internal/store":               {"internal/clause", "internal/cluster", "internal/store/recordjson"},
+	"internal/store/batching":      {"internal/store"},
 	"internal/store/election":      {"internal/clause", "internal/cluster", "internal/store"},
 	"internal/store/etcd":          {"internal/cluster", "internal/store"},
 	"internal/store/etcd/etcdtest": {},
@@ -296,8 +297,8 @@ var layers = map[string][]string{
 		"internal/apiserver/planning", "internal/backup", "internal/boottime", "internal/cluster",
 		"internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap", "internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
-		"internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/telemetry",
-		"internal/transport", "internal/version", "internal/whatif",
+		"internal/serve/datadir", "internal/store", "internal/store/batching", "internal/store/etcd",
+		"internal/telemetry", "internal/transport", "internal/version", "internal/whatif",
 	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.

@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/batching"
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
@@ -168,7 +169,7 @@ func (s *Server) storeConfig() etcd.Config {
 type carefulEngine struct {
 	*ledEngine
 	// gathered commits what many requests write at once.
-	gathered *store.BatchingEngine
+	gathered *batching.Engine
 	tables   *store.Tables
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/batching"
 	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
@@ -175,7 +176,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 // apiConfig is what the API server needs, but for what the caller adds.
 func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
-		Engine:           &carefulEngine{engine, store.NewGathered(engine), s.tables},
+		Engine:           &carefulEngine{engine, batching.New(engine), s.tables},
 		Tables:           s.tables,
 		Nodes:            s.peers,
 		Reasons:          s.peers,

@@ -1,19 +1,22 @@
-package store
+// Package batching commits the writes of many callers together.
+package batching
 
 import (
 	"context"
 	"errors"
 	"runtime"
 	"sync"
+
+	"github.com/berthd/berth/internal/store"
 )
 
 // maxGatheredCalls limits how many calls are committed as one.
 const maxGatheredCalls = 256
 
-// BatchingEngine is an Engine that merges concurrent calls of Commit with one group each, so that many requests share
-// one write to disk. The group of each call is still applied or refused by itself. Gathered is safe for concurrent use.
-type BatchingEngine struct {
-	Engine
+// Engine is a store.Engine that merges concurrent calls of Commit with one group each, so that many requests share one
+// write to disk. The group of each call is still applied or refused by itself. An Engine is safe for concurrent use.
+type Engine struct {
+	store.Engine
 
 	mu      sync.Mutex
 	waiting []*pendingCommit
@@ -22,18 +25,18 @@ type BatchingEngine struct {
 
 // pendingCommit is one call of Commit that waits for its result.
 type pendingCommit struct {
-	group Group
+	group store.Group
 	done  chan struct{}
-	res   Result
+	res   store.Result
 	err   error
 }
 
-// NewGathered returns a Gathered that commits through e.
-func NewGathered(e Engine) *BatchingEngine { return &BatchingEngine{Engine: e} }
+// New returns an Engine that commits through e.
+func New(e store.Engine) *Engine { return &Engine{Engine: e} }
 
-// Commit is part of Engine. A call whose context ends while it waits returns an error that wraps ErrUnknown, since its
-// group may be in flight.
-func (g *BatchingEngine) Commit(ctx context.Context, groups []Group) (Result, error) {
+// Commit is part of store.Engine. A call whose context ends while it waits returns an error that wraps store.ErrUnknown,
+// since its group may be in flight.
+func (g *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if len(groups) != 1 || ctx.Err() != nil {
 		return g.Engine.Commit(ctx, groups)
 	}
@@ -50,13 +53,13 @@ func (g *BatchingEngine) Commit(ctx context.Context, groups []Group) (Result, er
 	case <-call.done:
 		return call.res, call.err
 	case <-ctx.Done():
-		return Result{}, errors.Join(ErrUnknown, ctx.Err())
+		return store.Result{}, errors.Join(store.ErrUnknown, ctx.Err())
 	}
 }
 
 // yieldToCallers yields the processor to goroutines that are about to call Commit, for as long as that brings new
 // calls. Requests that were answered together come back together.
-func (g *BatchingEngine) yieldToCallers() {
+func (g *Engine) yieldToCallers() {
 	for before := 0; ; {
 		g.mu.Lock()
 		n := len(g.waiting)
@@ -70,7 +73,7 @@ func (g *BatchingEngine) yieldToCallers() {
 }
 
 // drain commits the waiting calls until there are none.
-func (g *BatchingEngine) drain(ctx context.Context) {
+func (g *Engine) drain(ctx context.Context) {
 	for {
 		g.yieldToCallers()
 		g.mu.Lock()
@@ -87,7 +90,7 @@ func (g *BatchingEngine) drain(ctx context.Context) {
 
 // takeIndependent removes and returns the first waiting calls, up to the first conflict. Two calls conflict if one
 // writes a key that the other writes or compares. The lock is held.
-func (g *BatchingEngine) takeIndependent() []*pendingCommit {
+func (g *Engine) takeIndependent() []*pendingCommit {
 	limits := g.Limits()
 	written, compared := map[string]bool{}, map[string]bool{}
 	operations, size := 0, 0
@@ -121,13 +124,13 @@ func (g *BatchingEngine) takeIndependent() []*pendingCommit {
 
 // commit merges several calls into one. If the engine refuses the merged call for its form, commit sends each call by
 // itself.
-func (g *BatchingEngine) commit(ctx context.Context, calls []*pendingCommit) {
-	groups := make([]Group, len(calls))
+func (g *Engine) commit(ctx context.Context, calls []*pendingCommit) {
+	groups := make([]store.Group, len(calls))
 	for i, c := range calls {
 		groups[i] = c.group
 	}
 	res, err := g.Engine.Commit(ctx, groups)
-	if len(calls) > 1 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInvalid)) {
+	if len(calls) > 1 && (errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid)) {
 		for _, c := range calls {
 			g.commit(ctx, []*pendingCommit{c})
 		}
@@ -135,7 +138,7 @@ func (g *BatchingEngine) commit(ctx context.Context, calls []*pendingCommit) {
 	}
 	for i, c := range calls {
 		if c.err = err; err == nil {
-			c.res = Result{Applied: res.Applied[i : i+1 : i+1], Revision: res.Revision}
+			c.res = store.Result{Applied: res.Applied[i : i+1 : i+1], Revision: res.Revision}
 		}
 		close(c.done)
 	}

@@ -1,4 +1,4 @@
-package store_test
+package batching_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/batching"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
@@ -30,7 +31,7 @@ func (e *slowEngine) Commit(ctx context.Context, groups []store.Group) (store.Re
 // one succeeds.
 func TestGathered(t *testing.T) {
 	engine := &slowEngine{Engine: memory.New(memory.Options{}), first: make(chan struct{})}
-	g := store.NewGathered(engine)
+	g := batching.New(engine)
 	var won, lost atomic.Int64
 	var writers, begun sync.WaitGroup
 	const n = 64
@@ -83,7 +84,7 @@ func (e *countingEngine) Commit(ctx context.Context, groups []store.Group) (stor
 // alone.
 func TestGatheredAtOnce(t *testing.T) {
 	engine := &countingEngine{Engine: memory.New(memory.Options{})}
-	g := store.NewGathered(engine)
+	g := batching.New(engine)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // with more processors other writers may be late by themselves
 	start := make(chan struct{})
 	var writers sync.WaitGroup
