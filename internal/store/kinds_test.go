@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -104,6 +105,34 @@ func TestKindsAreComplete(t *testing.T) {
 			if !f.Anonymous && f.Type.Kind() == reflect.Pointer && v.FieldByIndex(f.Index).IsNil() {
 				t.Errorf("derivation %d: no kind of the list derives the field %s of Snapshot", how, f.Name)
 			}
+		}
+	}
+}
+
+// A branch returns the records of each table as they were written, with both revisions.
+func TestABranchHoldsEveryTable(t *testing.T) {
+	b := NewBranch(newSnapshot(), DefaultPrefix, slog.New(slog.DiscardHandler))
+	for _, k := range kinds {
+		if k.record == nil || k.nested || k.progress { // other tests write versions, attempts, plans and events
+			continue
+		}
+		value, err := Encode(reflect.New(reflect.TypeOf(k.record).Elem()).Interface())
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := Op{Key: DefaultPrefix + k.noun + "/a", Value: value}
+		var at [2]uint64
+		for i := range at {
+			result, err := b.Commit(t.Context(), []Group{{Ops: []Op{op}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at[i] = result.Revision
+		}
+		want := Record{Key: op.Key, Value: value, Created: at[0], Modified: at[1]}
+		got, err := b.Read(t.Context(), op.Key)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: error %v (-want +got):\n%s", k.noun, err, diff)
 		}
 	}
 }
