@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/containerd/collector"
 	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/executor/process"
 )
@@ -15,8 +15,8 @@ func hidden(args []string) (code int, ok bool) {
 	switch args[0] {
 	case process.Subcommand:
 		return process.Supervise(args[1:]), true
-	case containerd.Subcommand:
-		return containerd.CollectLogs(args[1:]), true
+	case collector.Subcommand:
+		return collector.Run(args[1:]), true
 	case outlive.BecomeSubcommand:
 		return outlive.Become(args[1:]), true
 	}

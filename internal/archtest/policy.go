@@ -41,11 +41,16 @@ var layers = map[string][]string{
 	"internal/executor": {"internal/cluster"},
 	"internal/executor/containerd": {
 		"internal/cluster", "internal/egress", "internal/executor",
-		"internal/executor/outlive", "internal/executor/usage", "internal/logs", "internal/plain",
+		"internal/executor/containerd/collector", "internal/executor/outlive", "internal/executor/usage",
+		"internal/plain",
 	},
-	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
-	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
-	"internal/executor/outlive":      {"internal/executor"},
+	"internal/executor/containerd/collector": {
+		"internal/executor", "internal/executor/outlive", "internal/logs",
+	},
+	"internal/executor/containerd/daemon": {"internal/executor/outlive"},
+	"internal/executor/executortest":      {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
+	"internal/executor/fake":              {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/outlive":           {"internal/executor"},
 	"internal/executor/process": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 		"internal/executor/usage", "internal/logs", "internal/pty",
@@ -289,7 +294,7 @@ var layers = map[string][]string{
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/network",
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd",
-		"internal/executor/process", "internal/hinted", "internal/pki", "internal/telemetry",
+		"internal/executor/containerd/daemon", "internal/executor/process", "internal/hinted", "internal/pki", "internal/telemetry",
 		"internal/transport", "internal/version",
 	},
 	"internal/serve/server": {
@@ -317,7 +322,8 @@ var layers = map[string][]string{
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
-		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd", "internal/transport",
+		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd",
+		"internal/executor/containerd/daemon", "internal/transport",
 	},
 	"internal/bench/openb": {
 		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler",
@@ -368,7 +374,7 @@ var modules = map[string][]string{
 	"github.com/containernetworking/cni": {"internal/agent/network"},
 	"github.com/vishvananda/netlink":     {"internal/agent/network"},
 	"github.com/coder/websocket":         {"api/client", "internal/apiserver/...", "internal/cli/clitest"},
-	"github.com/containerd":              {"internal/executor/containerd", "internal/bench/latency"},
+	"github.com/containerd":              {"internal/executor/containerd/...", "internal/bench/latency"},
 	"github.com/distribution/reference":  {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml": {
 		"internal/manifest/...", "internal/cli/clitest", "internal/cli/output", "internal/cli/simulate",

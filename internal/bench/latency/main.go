@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/containerd/daemon"
 )
 
 func main() {
@@ -58,18 +59,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	daemon, err := containerd.Launch(ctx, containerd.LaunchConfig{Dir: filepath.Join(dir, "containerd")})
+	own, err := daemon.Launch(ctx, daemon.Config{Dir: filepath.Join(dir, "containerd")})
 	if err != nil {
 		return err
 	}
 	x, err := containerd.New(containerd.Config{
-		Address: daemon.Address, Dir: filepath.Join(dir, "collector"),
+		Address: own.Address, Dir: filepath.Join(dir, "collector"),
 		Executable: binary, AtOnce: *atOnce,
 	})
 	if err != nil {
-		return errors.Join(err, daemon.Stop(ctx))
+		return errors.Join(err, own.Stop(ctx))
 	}
-	err = measure(ctx, dir, x, daemon.Address, func(node *node, direct *direct) error {
+	err = measure(ctx, dir, x, own.Address, func(node *node, direct *direct) error {
 		if *crowd > 0 {
 			return compareCrowds(ctx, out, dir, node, direct, *crowd, *atOnce, *runs)
 		}
@@ -77,7 +78,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	})
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
-	return errors.Join(err, x.StopCollector(ending), x.Close(), daemon.Stop(ending))
+	return errors.Join(err, x.StopCollector(ending), x.Close(), own.Stop(ending))
 }
 
 func measure(ctx context.Context, dir string, x *containerd.Executor, address string,

@@ -6,7 +6,7 @@
 // the task is deleted. So no restart of the agent or of containerd loses an exit; only the death of a task's shim does.
 //
 // The program's output goes through named pipes in the container's folder to the collector: one process per node that
-// outlives the agent and writes the logs, see CollectLogs. (containerd could start a log process itself, but one for
+// outlives the agent and writes the logs, see package collector. (containerd could start a log process itself, but one for
 // each container, and its start would delay the first instruction.)
 //
 // Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC;
@@ -32,6 +32,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd/collector"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -64,8 +65,8 @@ type Config struct {
 	CDIDirs []string
 	// Dir is the folder of the collector. It is made if it does not exist.
 	Dir string
-	// Executable is the program whose main calls CollectLogs, by default the running one, and Subcommand its first
-	// argument, by default Subcommand.
+	// Executable is the program whose main calls collector.Run, by default the running one, and Subcommand its first
+	// argument, by default collector.Subcommand.
 	Executable string
 	Subcommand string
 	// Launcher is a static program whose main calls outlive.Become, by default the running one. It runs inside
@@ -89,7 +90,7 @@ type Executor struct {
 	*imageSource
 	*usageMeter
 
-	collector *collector
+	collector *collector.Client
 	spec      *specBuilder
 	cgroups   *cgroups
 	orphans   *orphans
@@ -118,7 +119,7 @@ func New(cfg Config) (*Executor, error) {
 	setDefault(&cfg.Address, DefaultAddress)
 	setDefault(&cfg.Namespace, DefaultNamespace)
 	setDefault(&cfg.CgroupParent, DefaultCgroupParent)
-	setDefault(&cfg.Subcommand, Subcommand)
+	setDefault(&cfg.Subcommand, collector.Subcommand)
 	if cfg.Launcher == "" {
 		cfg.Launcher, _ = os.Executable() // checked when it is needed
 	}
@@ -147,10 +148,9 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		connection: conn, imageIndex: &imageIndex{connection: conn},
 		usageMeter: &usageMeter{cgroupParent: cfg.CgroupParent},
-		collector: &collector{
-			dir: cfg.Dir, executable: cfg.Executable, subcommand: cfg.Subcommand,
-			cgroup: cfg.CgroupParent,
-		},
+		collector: collector.New(collector.Config{
+			Dir: cfg.Dir, Executable: cfg.Executable, Subcommand: cfg.Subcommand, Cgroup: cfg.CgroupParent,
+		}),
 		spec: &specBuilder{&conn.cfg}, cgroups: &cgroups{cfg.CgroupParent},
 		abandoned: &abandonedCommands{log: cfg.Logger, folders: map[string]bool{}},
 		creating:  make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
@@ -176,7 +176,7 @@ func (e *Executor) Close() error {
 }
 
 // StopCollector ends the node's collector, once no container runs any more.
-func (e *Executor) StopCollector(ctx context.Context) error { return e.collector.stop(ctx) }
+func (e *Executor) StopCollector(ctx context.Context) error { return e.collector.Stop(ctx) }
 
 // Start implements executor.Executor.
 func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process, error) {
@@ -309,7 +309,7 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 }
 
 func (e *Executor) remove(ctx context.Context, id executor.ID) error {
-	if !validID(id) {
+	if !collector.ValidID(id) {
 		return nil // no container has it
 	}
 	e.forget(id)
@@ -321,7 +321,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	switch {
 	case isA(err, errdefs.IsNotFound):
 		// A Prepare that failed early may have left a task's pipes with the collector, and a snapshot.
-		return errors.Join(e.collector.finish(ctx, id), e.removeSnapshot(ctx, e.snapshotter(), nameOf(id)))
+		return errors.Join(e.collector.Finish(ctx, id), e.removeSnapshot(ctx, e.snapshotter(), nameOf(id)))
 	case err != nil:
 		return failed(ctx, "find container", err)
 	}
@@ -336,7 +336,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	if _, err := os.Stat(r.path(againFile)); !tidy || err == nil {
 		e.orphans.kill(ctx, id, t != nil)
 	}
-	if err := e.collector.finish(ctx, id); err != nil {
+	if err := e.collector.Finish(ctx, id); err != nil {
 		return err
 	}
 	if err := e.client.ContainerService().Delete(ctx, c.ID); err != nil && !isA(err, errdefs.IsNotFound) {
@@ -348,7 +348,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 		}
 	}
 	e.noteUse(ctx, c.Image)
-	for _, name := range []string{exitFile, stdoutFile, stderrFile, filesDir, againFile, intentFile} {
+	for _, name := range []string{exitFile, collector.StdoutFile, collector.StderrFile, filesDir, againFile, intentFile} {
 		_ = os.RemoveAll(r.path(name))
 	}
 	return nil

@@ -27,14 +27,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/containerd/collector"
+	"github.com/berthd/berth/internal/executor/containerd/daemon"
 	"github.com/berthd/berth/internal/executor/executortest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
 // TestMain makes the test binary the log collector, too.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == containerd.Subcommand {
-		os.Exit(containerd.CollectLogs(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == collector.Subcommand {
+		os.Exit(collector.Run(os.Args[2:]))
 	}
 	if len(os.Args) == 4 && os.Args[1] == "agent" {
 		ex, err := containerd.New(containerd.Config{
@@ -84,7 +86,7 @@ func need(t testing.TB) {
 // node is a private containerd with an image of busybox.
 type node struct {
 	dir    string
-	daemon *containerd.Daemon
+	daemon *daemon.Daemon
 	lives  []*containerd.Executor
 }
 
@@ -96,8 +98,8 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	n := &node{dir: dir}
-	if n.daemon, err = containerd.Launch(t.Context(),
-		containerd.LaunchConfig{Dir: filepath.Join(dir, "daemon")}); err != nil {
+	if n.daemon, err = daemon.Launch(t.Context(),
+		daemon.Config{Dir: filepath.Join(dir, "daemon")}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

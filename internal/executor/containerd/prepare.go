@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd/collector"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -28,7 +28,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if progress == nil {
 		progress = func(string) {}
 	}
-	if !validID(spec.ID) {
+	if !collector.ValidID(spec.ID) {
 		return fmt.Errorf("%q is not the id of a container", spec.ID)
 	}
 	if spec.Container.Image == "" {
@@ -91,11 +91,6 @@ type taskFault struct{ error }
 
 func (f taskFault) Unwrap() error { return f.error }
 
-// validID reports whether an id is one, which names files.
-func validID(id executor.ID) bool {
-	return id != "" && len(id) <= 76 && !strings.ContainsAny(string(id), "/\x00") && id[0] != '.'
-}
-
 func unsupported(field, why string) error {
 	return fmt.Errorf("%s: %w: %s", field, executor.ErrUnsupported, why)
 }
@@ -135,7 +130,7 @@ func (e *Executor) clear(ctx context.Context, spec *executor.Spec) error {
 
 // makePipes makes the named pipes for the output.
 func makePipes(spec *executor.Spec) error {
-	for _, name := range []string{stdoutFile, stderrFile} {
+	for _, name := range []string{collector.StdoutFile, collector.StderrFile} {
 		if err := syscall.Mkfifo(filepath.Join(spec.Dir, name), 0o600); err != nil && !os.IsExist(err) {
 			return fmt.Errorf("make pipe: %w", err)
 		}
@@ -148,8 +143,8 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	if err := makePipes(spec); err != nil {
 		return err
 	}
-	if err := e.collector.attach(ctx,
-		attachment{
+	if err := e.collector.Attach(ctx,
+		collector.Attachment{
 			ID: spec.ID, Dir: spec.Dir, LogDir: spec.LogDir, Secrets: spec.Secrets,
 			SecretEnv: spec.SecretEnv,
 		}); err != nil {
@@ -174,7 +169,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 		return failed(ctx, "create container", err)
 	}
 	pipes := cio.NewFIFOSet(cio.Config{
-		Stdout: filepath.Join(spec.Dir, stdoutFile), Stderr: filepath.Join(spec.Dir, stderrFile),
+		Stdout: filepath.Join(spec.Dir, collector.StdoutFile), Stderr: filepath.Join(spec.Dir, collector.StderrFile),
 	}, nil)
 	t, err := c.NewTask(ctx, func(string) (cio.IO, error) { return pipeIO{pipes}, nil })
 	if err != nil {

@@ -19,8 +19,6 @@ import (
 const (
 	intentFile = "intent.json" // written right before the start: the Process
 	exitFile   = "exit.json"
-	stdoutFile = "stdout" // named pipes
-	stderrFile = "stderr"
 	filesDir   = "files"
 	againFile  = "again" // an earlier Prepare was cut short
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/containerd/daemon"
 	"github.com/berthd/berth/internal/executor/executortest"
 	"github.com/berthd/berth/internal/logs"
 	"github.com/berthd/berth/internal/testkit"
@@ -73,8 +73,8 @@ func (n *node) crash(t *testing.T) {
 func (n *node) launch(t *testing.T) {
 	t.Helper()
 	var err error
-	if n.daemon, err = containerd.Launch(t.Context(),
-		containerd.LaunchConfig{Dir: filepath.Join(n.dir, "daemon")}); err != nil {
+	if n.daemon, err = daemon.Launch(t.Context(),
+		daemon.Config{Dir: filepath.Join(n.dir, "daemon")}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -21,7 +21,7 @@ const retryAfter = 100 * time.Millisecond
 // Wait implements executor.Executor. It survives restarts of containerd and of the collector.
 func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
 	ctx = e.in(ctx)
-	defer e.collector.watch(ctx)()
+	defer e.collector.Watch(ctx)()
 	for {
 		if err := ctx.Err(); err != nil {
 			return cluster.Exit{}, err
@@ -145,7 +145,7 @@ func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (clu
 		e.mu.Lock()
 		e.tidy[r.id] = true
 		e.mu.Unlock()
-		err = e.collector.finish(ctx, r.id)
+		err = e.collector.Finish(ctx, r.id)
 	}
 	if err != nil { // the exit is known all the same; Remove tries again
 		e.cfg.Logger.Warn("clean up an ended container", "container", r.id, "error", err)

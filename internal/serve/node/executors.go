@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd"
+	"github.com/berthd/berth/internal/executor/containerd/daemon"
 	"github.com/berthd/berth/internal/executor/process"
 	"github.com/berthd/berth/internal/hinted"
 )
@@ -70,7 +71,7 @@ type Executors struct {
 	list       []executor.Executor
 	retired    []executor.Executor // what an earlier agent of the node began with them goes on
 	containerd *containerd.Executor
-	daemon     *containerd.Daemon // nil unless it is Berth's own
+	daemon     *daemon.Daemon // nil unless it is Berth's own
 	// logins returns what a registry wants; nil for nothing.
 	logins func(registry string) (user, secret string)
 }
@@ -161,7 +162,7 @@ func (c *ExecutorConfig) lacks() []string {
 func (e *Executors) openContainerd(ctx context.Context, c ExecutorConfig) error {
 	address := c.Socket
 	if address == "" {
-		d, err := containerd.Launch(ctx, containerd.LaunchConfig{Dir: filepath.Join(c.DataDir, "containerd")})
+		d, err := daemon.Launch(ctx, daemon.Config{Dir: filepath.Join(c.DataDir, "containerd")})
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package containerd
+package collector
 
 import (
 	"context"
@@ -18,9 +18,19 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// collector is the agent's side of the node's collector: it starts the process when there is none.
-type collector struct {
-	dir, executable, subcommand, cgroup string
+// Config says how the collector is started.
+type Config struct {
+	// Dir is the folder of the collector. It is made if it does not exist.
+	Dir string
+	// Executable is the program whose main calls Run, and Subcommand its first argument.
+	Executable, Subcommand string
+	// Cgroup is the cgroup below which the collector gets its own.
+	Cgroup string
+}
+
+// Client is the agent's side of the node's collector: it starts the process when there is none. Safe for concurrent use.
+type Client struct {
+	Config
 
 	starting sync.Mutex
 
@@ -29,26 +39,32 @@ type collector struct {
 	unwatch  context.CancelFunc
 }
 
+// New returns a client. It starts nothing.
+func New(c Config) *Client { return &Client{Config: c} }
+
+// retryAfter is the pause before the next watch of a collector that could not be started.
+const retryAfter = 100 * time.Millisecond
+
 // errNoCollector reports that no collector answers.
 var errNoCollector = errors.New("no collector")
 
-// attach opens a container's pipes.
-func (c *collector) attach(ctx context.Context, a attachment) error {
-	return c.call(ctx, collectRequest{opAttach, a})
+// Attach opens a container's pipes.
+func (c *Client) Attach(ctx context.Context, a Attachment) error {
+	return c.call(ctx, request{opAttach, a})
 }
 
-// finish returns once the whole content of a container's pipes is in its log. Without pipes it does nothing.
-func (c *collector) finish(ctx context.Context, id executor.ID) error {
-	if _, err := os.Stat(attachedFile(c.dir, id)); os.IsNotExist(err) {
+// Finish returns once the whole content of a container's pipes is in its log. Without pipes it does nothing.
+func (c *Client) Finish(ctx context.Context, id executor.ID) error {
+	if _, err := os.Stat(attachedFile(c.Dir, id)); os.IsNotExist(err) {
 		return nil
 	}
-	return c.call(ctx, collectRequest{opFinish, attachment{ID: id}})
+	return c.call(ctx, request{opFinish, Attachment{ID: id}})
 }
 
-// stop ends the collector, if there is one.
-func (c *collector) stop(ctx context.Context) error {
-	err := c.ask(ctx, collectRequest{Op: opStop})
-	for err == nil && outlive.Locked(filepath.Join(c.dir, collectorLock)) {
+// Stop ends the collector, if there is one.
+func (c *Client) Stop(ctx context.Context) error {
+	err := c.ask(ctx, request{Op: opStop})
+	for err == nil && outlive.Locked(filepath.Join(c.Dir, collectorLock)) {
 		err = outlive.Pause(ctx, 2*time.Millisecond)
 	}
 	if errors.Is(err, errNoCollector) {
@@ -58,7 +74,7 @@ func (c *collector) stop(ctx context.Context) error {
 }
 
 // call asks the collector, a new one if it must.
-func (c *collector) call(ctx context.Context, req collectRequest) error {
+func (c *Client) call(ctx context.Context, req request) error {
 	for {
 		err := c.ask(ctx, req)
 		if !errors.Is(err, errNoCollector) {
@@ -71,11 +87,11 @@ func (c *collector) call(ctx context.Context, req collectRequest) error {
 }
 
 // ask sends one request. The reply of a watch is the collector's end.
-func (c *collector) ask(ctx context.Context, req collectRequest) error {
+func (c *Client) ask(ctx context.Context, req request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	addr, folder, err := outlive.Address(c.dir, collectorSocket)
+	addr, folder, err := outlive.Address(c.Dir, collectorSocket)
 	if err != nil {
 		return errNoCollector
 	}
@@ -107,13 +123,13 @@ func (c *collector) ask(ctx context.Context, req collectRequest) error {
 }
 
 // start starts a collector unless one holds the lock.
-func (c *collector) start(ctx context.Context) error {
+func (c *Client) start(ctx context.Context) error {
 	c.starting.Lock()
 	defer c.starting.Unlock()
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return fmt.Errorf("make collector's folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(c.dir, collectorLock), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(c.Dir, collectorLock), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock collector: %w", err)
 	}
@@ -121,7 +137,7 @@ func (c *collector) start(ctx context.Context) error {
 	if err := outlive.Lock(lock); err != nil {
 		return outlive.Pause(ctx, 2*time.Millisecond) // it is about to listen, or to end
 	}
-	out, err := os.OpenFile(filepath.Join(c.dir, collectorOutput), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	out, err := os.OpenFile(filepath.Join(c.Dir, collectorOutput), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("start collector: %w", err)
 	}
@@ -131,7 +147,7 @@ func (c *collector) start(ctx context.Context) error {
 		return fmt.Errorf("start collector: %w", err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(c.executable, c.subcommand, c.dir, c.cgroup) //nolint:noctx // it outlives the call and the agent
+	cmd := exec.Command(c.Executable, c.Subcommand, c.Dir, c.Cgroup) //nolint:noctx // it outlives the call and the agent
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GOGC=50"}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{tell, lock}
@@ -148,9 +164,9 @@ func (c *collector) start(ctx context.Context) error {
 	return nil
 }
 
-// watch keeps a collector running until the returned function was called as often as watch: when the
+// Watch keeps a collector running until the returned function was called as often as watch: when the
 // collector dies, the pipes fill up, and programs wait for the next one.
-func (c *collector) watch(ctx context.Context) (unwatch func()) {
+func (c *Client) Watch(ctx context.Context) (unwatch func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watchers++; c.watchers == 1 {
@@ -167,9 +183,9 @@ func (c *collector) watch(ctx context.Context) (unwatch func()) {
 	})
 }
 
-func (c *collector) keep(ctx context.Context) {
+func (c *Client) keep(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := c.call(ctx, collectRequest{Op: opWatch})
+		err := c.call(ctx, request{Op: opWatch})
 		if err != nil && outlive.Pause(ctx, retryAfter) != nil {
 			return
 		}

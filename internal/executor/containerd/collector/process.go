@@ -1,4 +1,6 @@
-package containerd
+// Package collector collects the output of a node's containers. One process for all containers, the collector, reads
+// their pipes and writes their logs. It outlives the agent, which starts it and talks to it through a Client.
+package collector
 
 import (
 	"encoding/json"
@@ -22,7 +24,7 @@ import (
 )
 
 // Subcommand is the hidden subcommand of the default Config: when os.Args[1] is it, main must
-// return CollectLogs(os.Args[2:]) before it does anything else.
+// return Run(os.Args[2:]) before it does anything else.
 const Subcommand = "collect-logs"
 
 // Files of the collector's folder.
@@ -33,8 +35,8 @@ const (
 	attachedSuffix  = ".attached" // one for each container whose pipes are read
 )
 
-// attachment is a container whose pipes are read.
-type attachment struct {
+// Attachment is a container whose pipes are read.
+type Attachment struct {
 	ID     executor.ID `json:"id"`
 	Dir    string      `json:"dir"`     // holds the pipes
 	LogDir string      `json:"log_dir"` // takes the log
@@ -51,26 +53,37 @@ const (
 	opWatch  = "watch" // returns with the collector's end
 )
 
-type collectRequest struct {
+type request struct {
 	Op         string     `json:"op"`
-	Attachment attachment `json:"attachment"`
+	Attachment Attachment `json:"attachment"`
+}
+
+// Named pipes in a container's folder.
+const (
+	StdoutFile = "stdout"
+	StderrFile = "stderr"
+)
+
+// ValidID reports whether an id is one, which names files.
+func ValidID(id executor.ID) bool {
+	return id != "" && len(id) <= 76 && !strings.ContainsAny(string(id), "/\x00") && id[0] != '.'
 }
 
 // drainLimit is the most that is read from a pipe after finish while programs still write to it, in bytes.
 const drainLimit = 16 << 20
 
-// CollectLogs is the hidden subcommand of the log collector: the process that reads the output of all containers of a
+// Run is the hidden subcommand of the log collector: the process that reads the output of all containers of a
 // node and writes their logs. It opens pipes for reading and writing, so that programs neither fail nor wait while it
 // lives. When it is killed, an agent starts the next one, which opens the same pipes. args follow the subcommand; the
 // result is the exit code of the process.
-func CollectLogs(args []string) int {
+func Run(args []string) int {
 	if len(args) != 2 {
 		fmt.Fprintln(os.Stderr, "this subcommand is berth's own, for the containerd executor")
 		return 2
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
 	outlive.LeaveCgroup(filepath.Join(args[1], "collector"))
-	c := &logCollector{
+	c := &server{
 		dir: args[0], open: map[executor.ID]*reading{}, stopped: make(chan struct{}),
 		buffers: make(bufferList, 4),
 	}
@@ -95,8 +108,8 @@ func CollectLogs(args []string) int {
 	return 0
 }
 
-// logCollector is the life of a collector.
-type logCollector struct {
+// server is the collector in its own process.
+type server struct {
 	dir     string
 	listen  *net.UnixListener
 	stopped chan struct{}
@@ -131,7 +144,7 @@ func (l bufferList) give(b []byte) {
 }
 
 // begin opens the pipes that an earlier collector read, then the socket.
-func (c *logCollector) begin(lock *os.File) error {
+func (c *server) begin(lock *os.File) error {
 	if err := outlive.Lock(lock); err != nil {
 		return fmt.Errorf("lock collector: %w", err)
 	}
@@ -144,7 +157,7 @@ func (c *logCollector) begin(lock *os.File) error {
 			continue
 		}
 		name := filepath.Join(c.dir, entry.Name())
-		var a attachment
+		var a Attachment
 		if err = outlive.Read(name, &a); err == nil {
 			err = c.attach(a)
 		}
@@ -166,7 +179,7 @@ func (c *logCollector) begin(lock *os.File) error {
 	return nil
 }
 
-func (c *logCollector) end() {
+func (c *server) end() {
 	_ = c.listen.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +188,7 @@ func (c *logCollector) end() {
 	}
 }
 
-func (c *logCollector) serve() {
+func (c *server) serve() {
 	for {
 		conn, err := c.listen.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -189,7 +202,7 @@ func (c *logCollector) serve() {
 	}
 }
 
-func (c *logCollector) answer(conn *net.UnixConn) {
+func (c *server) answer(conn *net.UnixConn) {
 	defer conn.Close()
 	b := make([]byte, 16<<10)
 	n, err := conn.Read(b)
@@ -222,13 +235,13 @@ func (c *logCollector) answer(conn *net.UnixConn) {
 }
 
 // decodeRequest reads a request. The id of its container must be a valid file name.
-func decodeRequest(b []byte) (collectRequest, error) {
-	var req collectRequest
+func decodeRequest(b []byte) (request, error) {
+	var req request
 	if err := json.Unmarshal(b, &req); err != nil {
-		return collectRequest{}, fmt.Errorf("understand request: %w", err)
+		return request{}, fmt.Errorf("understand request: %w", err)
 	}
-	if (req.Op == opAttach || req.Op == opFinish) && !validID(req.Attachment.ID) {
-		return collectRequest{}, fmt.Errorf("%q is not the id of a container", req.Attachment.ID)
+	if (req.Op == opAttach || req.Op == opFinish) && !ValidID(req.Attachment.ID) {
+		return request{}, fmt.Errorf("%q is not the id of a container", req.Attachment.ID)
 	}
 	return req, nil
 }
@@ -238,7 +251,7 @@ func attachedFile(dir string, id executor.ID) string {
 	return filepath.Join(dir, string(id)+attachedSuffix)
 }
 
-func (c *logCollector) attach(a attachment) error {
+func (c *server) attach(a Attachment) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open[a.ID] != nil {
@@ -261,7 +274,7 @@ func (c *logCollector) attach(a attachment) error {
 	return nil
 }
 
-func (c *logCollector) finish(id executor.ID) error {
+func (c *server) finish(id executor.ID) error {
 	c.mu.Lock()
 	r := c.open[id]
 	delete(c.open, id)
@@ -282,10 +295,10 @@ type reading struct {
 	done  sync.WaitGroup
 }
 
-func newReading(a attachment, buffers bufferList) (*reading, error) {
+func newReading(a Attachment, buffers bufferList) (*reading, error) {
 	r := &reading{log: logs.NewWriter(
 		logs.Config{Dir: a.LogDir, Mask: executor.NewMasker(a.Secrets, a.SecretEnv).Func()})}
-	for name, stream := range map[string]logs.Stream{stdoutFile: logs.Stdout, stderrFile: logs.Stderr} {
+	for name, stream := range map[string]logs.Stream{StdoutFile: logs.Stdout, StderrFile: logs.Stderr} {
 		pipe, err := os.OpenFile(filepath.Join(a.Dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			r.finish()

@@ -1,4 +1,5 @@
-package containerd
+// Package daemon starts a containerd of Berth's own and ends it.
+package daemon
 
 import (
 	"context"
@@ -16,8 +17,8 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// LaunchConfig says where a containerd of Berth's own lives.
-type LaunchConfig struct {
+// Config says where a containerd of Berth's own lives.
+type Config struct {
 	// Dir holds all of it: images, containers, configuration and log.
 	Dir string
 	// Executable is the daemon, by default "containerd" of the PATH.
@@ -26,7 +27,7 @@ type LaunchConfig struct {
 
 // Daemon is a containerd that Berth started. It outlives the process that launched it.
 type Daemon struct {
-	// Address is its socket, for Config.
+	// Address is its socket.
 	Address string
 	dir     string
 }
@@ -46,7 +47,7 @@ const (
 
 // Launch returns the containerd in cfg.Dir, and starts it if it does not run. It returns once the daemon serves. It
 // needs root; two calls for a folder must not overlap.
-func Launch(ctx context.Context, cfg LaunchConfig) (*Daemon, error) {
+func Launch(ctx context.Context, cfg Config) (*Daemon, error) {
 	if cfg.Executable == "" {
 		cfg.Executable = "containerd"
 	}
