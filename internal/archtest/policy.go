@@ -41,16 +41,21 @@ var layers = map[string][]string{
 	"internal/executor": {"internal/cluster"},
 	"internal/executor/containerd": {
 		"internal/cluster", "internal/egress", "internal/executor",
-		"internal/executor/containerd/collector", "internal/executor/outlive", "internal/executor/usage",
+		"internal/executor/containerd/collector", "internal/executor/containerd/registry",
+		"internal/executor/containerd/runspec", "internal/executor/outlive", "internal/executor/usage",
 		"internal/plain",
 	},
 	"internal/executor/containerd/collector": {
 		"internal/executor", "internal/executor/outlive", "internal/logs",
 	},
-	"internal/executor/containerd/daemon": {"internal/executor/outlive"},
-	"internal/executor/executortest":      {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
-	"internal/executor/fake":              {"internal/cluster", "internal/executor", "internal/logs"},
-	"internal/executor/outlive":           {"internal/executor"},
+	"internal/executor/containerd/daemon":   {"internal/executor/outlive"},
+	"internal/executor/containerd/registry": {"internal/egress", "internal/plain"},
+	"internal/executor/containerd/runspec": {
+		"internal/cluster", "internal/executor", "internal/executor/outlive",
+	},
+	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
+	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/outlive":      {"internal/executor"},
 	"internal/executor/process": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 		"internal/executor/usage", "internal/logs", "internal/pty",
@@ -389,7 +394,7 @@ var modules = map[string][]string{
 	},
 	"github.com/klauspost/compress":  {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron": {"internal/timetable"},
-	"github.com/opencontainers":      {"internal/executor/containerd", "internal/bench/latency"},
+	"github.com/opencontainers":      {"internal/executor/containerd/...", "internal/bench/latency"},
 	"github.com/prometheus/client_golang": {
 		"internal/apiserver/...", "internal/serve/node", "internal/serve/server", "internal/telemetry",
 	},
@@ -414,7 +419,7 @@ var modules = map[string][]string{
 		"cmd/berth", "test/netlab",
 	},
 	"golang.org/x/term":                       {"internal/cli/stream"},
-	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd"},
+	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd/..."},
 }
 
 // testModules lists what every test, and every package of proof, may use besides.

@@ -33,6 +33,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd/collector"
+	"github.com/berthd/berth/internal/executor/containerd/runspec"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -91,7 +92,7 @@ type Executor struct {
 	*usageMeter
 
 	collector *collector.Client
-	spec      *specBuilder
+	spec      *runspec.Builder
 	cgroups   *cgroups
 	orphans   *orphans
 	abandoned *abandonedCommands
@@ -151,7 +152,8 @@ func New(cfg Config) (*Executor, error) {
 		collector: collector.New(collector.Config{
 			Dir: cfg.Dir, Executable: cfg.Executable, Subcommand: cfg.Subcommand, Cgroup: cfg.CgroupParent,
 		}),
-		spec: &specBuilder{&conn.cfg}, cgroups: &cgroups{cfg.CgroupParent},
+		spec:      &runspec.Builder{NoSeccomp: cfg.NoSeccomp, Launcher: cfg.Launcher, CDIDirs: cfg.CDIDirs},
+		cgroups:   &cgroups{cfg.CgroupParent},
 		abandoned: &abandonedCommands{log: cfg.Logger, folders: map[string]bool{}},
 		creating:  make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
 		prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
@@ -348,7 +350,9 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 		}
 	}
 	e.noteUse(ctx, c.Image)
-	for _, name := range []string{exitFile, collector.StdoutFile, collector.StderrFile, filesDir, againFile, intentFile} {
+	for _, name := range []string{
+		exitFile, collector.StdoutFile, collector.StderrFile, runspec.FilesDir, againFile, intentFile,
+	} {
 		_ = os.RemoveAll(r.path(name))
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd/runspec"
 )
 
 // cleanupLimit is how long a killed command may take to disappear.
@@ -56,10 +57,10 @@ func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Comman
 	}
 	process := *spec.Process
 	process.Args, process.Terminal = cmd.Args, cmd.Terminal != nil
-	if isLaunched(spec.Process) {
-		process.Args = launched(cmd.Args)
+	if runspec.IsLaunched(spec.Process) {
+		process.Args = runspec.Launched(cmd.Args)
 	}
-	process.Env = override(process.Env, cmd.Env)
+	process.Env = runspec.Override(process.Env, cmd.Env)
 	if cmd.Dir != "" {
 		process.Cwd = cmd.Dir
 	}

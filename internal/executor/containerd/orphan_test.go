@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/berthd/berth/internal/executor/containerd/runspec"
 )
 
 func TestIsShim(t *testing.T) {
@@ -50,13 +52,6 @@ func TestIsShim(t *testing.T) {
 	}
 }
 
-func TestOverride(t *testing.T) {
-	got := strings.Join(override([]string{"A=1", "PATH=/bin"}, []string{"B=2", "A=3"}), " ")
-	if want := "A=3 PATH=/bin B=2"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // The first line that counts kills decides, whatever follows it.
 func FuzzOOMKills(f *testing.F) {
 	f.Add("oom_kill 3\n")
@@ -92,7 +87,7 @@ func FuzzImageConfig(f *testing.F) {
 			t.Errorf("%+v became %+v: %v", cfg, back, err)
 		}
 		args := map[string]bool{}
-		for _, kv := range override([]string{defaultPath}, cfg.Env) {
+		for _, kv := range runspec.Override([]string{"PATH=/bin"}, cfg.Env) {
 			name, _, _ := strings.Cut(kv, "=")
 			args[name] = true
 		}

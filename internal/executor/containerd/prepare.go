@@ -17,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd/collector"
+	"github.com/berthd/berth/internal/executor/containerd/runspec"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -37,7 +38,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if len(spec.Copies) > 0 {
 		return unsupported("artifacts", "in a container of an image the path of each begins with /")
 	}
-	caps, err := capabilities(spec.Container.Capabilities)
+	caps, err := runspec.Capabilities(spec.Container.Capabilities)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	opts := []client.NewContainerOpts{
 		client.WithImage(img), client.WithContainerLabels(labels),
 		client.WithNewSnapshot(nameOf(spec.ID), img),
-		client.WithNewSpec(e.spec.specOf(spec, cfg, caps)...),
+		client.WithNewSpec(e.spec.Options(spec, cfg, caps, filepath.Join(e.cfg.CgroupParent, nameOf(spec.ID)))...),
 	}
 	opts = slices.Insert(opts, 0, client.WithSnapshotter(e.snapshotter()))
 	c, err := e.client.NewContainer(ctx, nameOf(spec.ID), opts...)

@@ -16,6 +16,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/berthd/berth/internal/egress"
+	"github.com/berthd/berth/internal/executor/containerd/registry"
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
@@ -77,8 +78,8 @@ const keepPartial = time.Hour
 // puller pulls images, each once at a time however many ask for it.
 type puller struct {
 	PullConfig
-	registries *registries
-	slots      *slots
+	registries *registry.Client
+	slots      *registry.Slots
 
 	mu      sync.Mutex
 	running map[pullKey]*pull
@@ -90,7 +91,7 @@ type pullKey struct{ ref, user, secret string }
 func newPuller(c PullConfig) *puller {
 	c.defaults()
 	return &puller{
-		PullConfig: c, registries: newRegistries(c.Stall, c.Egress.WithLoopback()), slots: newSlots(c.Most),
+		PullConfig: c, registries: registry.New(c.Stall, c.Egress.WithLoopback()), slots: registry.NewSlots(c.Most),
 		running: map[pullKey]*pull{},
 	}
 }
@@ -205,7 +206,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		if waited, err = p.awaitRegistry(ctx, waited); err != nil {
 			return nil, err
 		}
-		err := u.slots.take(ctx, p.host, func(taken int) {
+		err := u.slots.Take(ctx, p.host, func(taken int) {
 			p.say(fmt.Sprintf("waits to pull %s: %d pulls are under way on the node", p.shown, taken))
 		})
 		if err != nil {
@@ -213,9 +214,9 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		}
 		p.say("")
 		img, err := p.once(leased)
-		u.slots.give(p.host)
+		u.slots.Give(p.host)
 		if err == nil {
-			u.registries.answered(p.host)
+			u.registries.ClearFailures(p.host)
 			if id, ok := leases.FromContext(leased); ok {
 				// it ends by itself, too
 				_ = src.client.LeasesService().Delete(context.WithoutCancel(leased), leases.Lease{ID: id})
@@ -236,7 +237,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 		}
 		var wait time.Duration
 		if trouble.rest {
-			wait = u.registries.rest(p.host, trouble.cause, trouble.after, u.pause)
+			wait = u.registries.Suspend(p.host, trouble.cause, trouble.after, u.pause)
 		} else if trouble.again {
 			wait = u.pause(try - 1)
 		}
@@ -275,7 +276,7 @@ func roundWait(d time.Duration) time.Duration {
 func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Duration, error) {
 	u := p.images.puller
 	for {
-		wait, why := u.registries.resting(p.host)
+		wait, why := u.registries.SuspendedFor(p.host)
 		if wait <= 0 {
 			return waited, nil
 		}
@@ -298,7 +299,7 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 func (p *pull) once(ctx context.Context) (client.Image, error) {
 	src := p.images
 	opts := []client.RemoteOpt{
-		client.WithPullUnpack, client.WithResolver(src.puller.registries.resolver(p.credentials)),
+		client.WithPullUnpack, client.WithResolver(src.puller.registries.Resolver(p.credentials)),
 		client.WithImageHandlerWrapper(p.follow), client.WithPullLabels(src.index.labelsOfPulled(ctx, p.ref)),
 	}
 	if src.cfg.Snapshotter != "" {
@@ -357,12 +358,12 @@ func (src *imageSource) resolved(ctx context.Context, name string, credentials f
 	if credentials != nil {
 		p.user, _ = credentials(p.host)
 	}
-	if wait, why := src.puller.registries.resting(p.host); wait > 0 {
+	if wait, why := src.puller.registries.SuspendedFor(p.host); wait > 0 {
 		return "", fmt.Errorf("look up %s: %s", name, why)
 	}
-	_, d, err := src.puller.registries.resolver(credentials).Resolve(quiet(ctx), name)
+	_, d, err := src.puller.registries.Resolver(credentials).Resolve(quiet(ctx), name)
 	if err == nil {
-		src.puller.registries.answered(p.host)
+		src.puller.registries.ClearFailures(p.host)
 		return d.Digest.String(), nil
 	}
 	if ctx.Err() != nil {
@@ -370,7 +371,7 @@ func (src *imageSource) resolved(ctx context.Context, name string, credentials f
 	}
 	t := p.judge(err)
 	if t.rest {
-		src.puller.registries.rest(p.host, t.cause, t.after, src.puller.pause)
+		src.puller.registries.Suspend(p.host, t.cause, t.after, src.puller.pause)
 	}
 	return "", t.err("look up " + name)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/containerd/registry"
 )
 
 // trouble is the meaning of an error of a pull.
@@ -47,21 +48,21 @@ func (loginError) Is(target error) bool { return target == executor.ErrLogin }
 // judge classifies an error. Errors contain the addresses of requests, which may hold secrets, so their text is used
 // only if it is known to be safe.
 func (p *pull) judge(err error) trouble {
-	var busy *busyError
-	var stall *stallError
+	var busy *registry.BusyError
+	var stall *registry.StallError
 	var status registryerrors.ErrUnexpectedStatus
 	var untrusted *tls.CertificateVerificationError
 	text := err.Error()
 	from := "registry " + p.host
 	switch {
 	case errors.As(err, &busy):
-		cause := from + " answered " + busy.status
-		if busy.after > 0 {
-			cause += fmt.Sprintf(" and wants to be asked again after %v", busy.after)
+		cause := from + " answered " + busy.Status
+		if busy.After > 0 {
+			cause += fmt.Sprintf(" and wants to be asked again after %v", busy.After)
 		}
-		return trouble{cause: cause, again: true, rest: true, after: busy.after}
+		return trouble{cause: cause, again: true, rest: true, after: busy.After}
 	case errors.As(err, &stall):
-		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.after), again: true}
+		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.After), again: true}
 	case errors.Is(err, docker.ErrInvalidAuthorization),
 		errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
 		return trouble{cause: p.refused(from), login: true}
@@ -87,14 +88,14 @@ func (p *pull) judge(err error) trouble {
 		return trouble{cause: "the disk of the node is full"}
 	case errors.As(err, &untrusted):
 		return trouble{cause: from + " is not trusted by this node: its certificate: " + untrusted.Err.Error()}
-	case unreachable(err):
-		return trouble{cause: from + " cannot be reached: " + plainNetwork(err), again: true, rest: true}
+	case registry.IsUnreachable(err):
+		return trouble{cause: from + " cannot be reached: " + registry.DescribeNetworkError(err), again: true, rest: true}
 	case isA(err, errdefs.IsUnavailable):
 		return trouble{daemon: err}
 	case isA(err, errdefs.IsNotFound):
 		return trouble{cause: from + " does not have it"}
-	case isNetwork(err):
-		return trouble{cause: from + " broke off: " + plainNetwork(err), again: true}
+	case registry.IsConnectionError(err):
+		return trouble{cause: from + " broke off: " + registry.DescribeNetworkError(err), again: true}
 	case strings.Contains(text, "failed to authorize"), strings.Contains(text, "authorization"):
 		return trouble{cause: p.refused(from), login: true}
 	}

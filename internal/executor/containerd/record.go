@@ -19,7 +19,6 @@ import (
 const (
 	intentFile = "intent.json" // written right before the start: the Process
 	exitFile   = "exit.json"
-	filesDir   = "files"
 	againFile  = "again" // an earlier Prepare was cut short
 )
 

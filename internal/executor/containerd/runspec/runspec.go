@@ -1,4 +1,5 @@
-package containerd
+// Package runspec makes the specification of a container, as the runtime reads it.
+package runspec
 
 import (
 	"context"
@@ -27,14 +28,30 @@ const cpuPeriod = 100_000
 
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// specBuilder makes the specification of a container, as the runtime reads it.
-type specBuilder struct{ cfg *Config }
+// FilesDir, in a container's folder, holds the files of the manifest.
+const FilesDir = "files"
 
-// specOf returns what makes containerd's own specification that of a container.
-func (sb *specBuilder) specOf(spec *executor.Spec, cfg ocispec.ImageConfig, caps []string) []oci.SpecOpts {
+// Builder makes the specifications of the containers of one node.
+type Builder struct {
+	// NoSeccomp leaves out the default seccomp profile.
+	NoSeccomp bool
+	// Launcher is the program that starts the programs of containers that get variables from secrets.
+	Launcher string
+	// CDIDirs are where specifications of devices are, by default those of the Container Device Interface.
+	CDIDirs []string
+}
+
+// unsupported returns the error of a field that the executor cannot do.
+func unsupported(field, why string) error {
+	return fmt.Errorf("%s: %w: %s", field, executor.ErrUnsupported, why)
+}
+
+// Options returns what makes containerd's own specification that of a container with an image, capabilities and a
+// cgroup.
+func (b *Builder) Options(spec *executor.Spec, cfg ocispec.ImageConfig, caps []string, cgroup string) []oci.SpecOpts {
 	return []oci.SpecOpts{
-		process(spec, cfg), user(spec, cfg), sb.files(spec), sb.secrets(spec), mounts(spec), sb.isolate(spec, caps),
-		sb.seccomp(), sb.devices(spec),
+		process(spec, cfg), user(spec, cfg), b.files(spec), b.secrets(spec), mounts(spec), b.isolate(spec, caps, cgroup),
+		b.seccomp(), b.devices(spec),
 	}
 }
 
@@ -54,7 +71,7 @@ func process(spec *executor.Spec, cfg ocispec.ImageConfig) oci.SpecOpts {
 		}
 		s.Process.Args = args
 		s.Process.Env = []string{defaultPath}
-		s.Process.Env = override(override(s.Process.Env, cfg.Env), spec.Env)
+		s.Process.Env = Override(Override(s.Process.Env, cfg.Env), spec.Env)
 		s.Process.Cwd = "/"
 		for _, dir := range []string{cfg.WorkingDir, c.Dir} {
 			if dir != "" {
@@ -65,8 +82,8 @@ func process(spec *executor.Spec, cfg ocispec.ImageConfig) oci.SpecOpts {
 	}
 }
 
-// override returns env with the values of over. Each name occurs once, at its first position.
-func override(env, over []string) []string {
+// Override returns env with the values of over. Each name occurs once, at its first position.
+func Override(env, over []string) []string {
 	env = slices.Clone(env)
 	for _, kv := range over {
 		name, _, _ := strings.Cut(kv, "=")
@@ -98,9 +115,9 @@ func user(spec *executor.Spec, cfg ocispec.ImageConfig) oci.SpecOpts {
 }
 
 // files writes the manifest's files into the container's folder, the user's own, and shows them.
-func (sb *specBuilder) files(spec *executor.Spec) oci.SpecOpts {
+func (b *Builder) files(spec *executor.Spec) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-		dir := filepath.Join(spec.Dir, filesDir)
+		dir := filepath.Join(spec.Dir, FilesDir)
 		if len(spec.Container.Files) == 0 {
 			return nil
 		}
@@ -190,7 +207,7 @@ func mounts(spec *executor.Spec) oci.SpecOpts {
 }
 
 // isolate sets namespaces, privileges and limits.
-func (sb *specBuilder) isolate(spec *executor.Spec, caps []string) oci.SpecOpts {
+func (b *Builder) isolate(spec *executor.Spec, caps []string, cgroup string) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		// The network is the node's unless it is given, and so is its name.
 		s.Linux.Namespaces = slices.DeleteFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
@@ -200,7 +217,7 @@ func (sb *specBuilder) isolate(spec *executor.Spec, caps []string) oci.SpecOpts 
 			s.Linux.Namespaces = append(s.Linux.Namespaces,
 				specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: spec.Network})
 		}
-		s.Linux.CgroupsPath = filepath.Join(sb.cfg.CgroupParent, nameOf(spec.ID))
+		s.Linux.CgroupsPath = cgroup
 		s.Root.Readonly = spec.Container.ReadOnlyRoot
 		s.Process.NoNewPrivileges = true
 		s.Process.Rlimits = nil // those of containerd: to raise one takes a privilege that it may lack
@@ -214,8 +231,8 @@ func (sb *specBuilder) isolate(spec *executor.Spec, caps []string) oci.SpecOpts 
 }
 
 // seccomp refuses what containerd's default profile refuses, given the capabilities.
-func (sb *specBuilder) seccomp() oci.SpecOpts {
-	if sb.cfg.NoSeccomp {
+func (b *Builder) seccomp() oci.SpecOpts {
+	if b.NoSeccomp {
 		return func(context.Context, oci.Client, *containers.Container, *oci.Spec) error { return nil }
 	}
 	return seccomp.WithDefaultProfile()
@@ -253,8 +270,8 @@ func swapLimited() bool {
 	return v2 == nil || v1 == nil
 }
 
-// capabilities returns the full names of capabilities.
-func capabilities(names []string) ([]string, error) {
+// Capabilities returns the full names of capabilities.
+func Capabilities(names []string) ([]string, error) {
 	known := capability.Known()
 	full := make([]string, 0, len(names))
 	for _, name := range names {

@@ -1,4 +1,4 @@
-package containerd
+package runspec
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 // secrets mounts the folders of secrets and of rendered files. If the container gets variables from secrets, berth
 // itself starts the program: containerd stores the description of a container with all its variables on disk, so these
 // variables come from a file in memory. It must follow the options that set the user and the program.
-func (sb *specBuilder) secrets(spec *executor.Spec) oci.SpecOpts {
+func (b *Builder) secrets(spec *executor.Spec) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		if len(spec.Secrets) == 0 && spec.SecretEnv == "" && len(spec.Rendered) == 0 {
 			return nil
@@ -43,23 +43,23 @@ func (sb *specBuilder) secrets(spec *executor.Spec) oci.SpecOpts {
 		if spec.SecretEnv == "" {
 			return nil
 		}
-		if err := static(sb.cfg.Launcher); err != nil {
+		if err := static(b.Launcher); err != nil {
 			return unsupported("secrets: env", err.Error())
 		}
-		s.Mounts = append(s.Mounts, hidden(sb.cfg.Launcher, launcherPath),
+		s.Mounts = append(s.Mounts, hidden(b.Launcher, launcherPath),
 			hidden(spec.SecretEnv, variablesPath, "noexec"))
-		s.Process.Args = launched(s.Process.Args)
+		s.Process.Args = Launched(s.Process.Args)
 		return nil
 	}
 }
 
-// launched returns the arguments by which a program is begun with variables of secrets.
-func launched(args []string) []string {
+// Launched returns the arguments by which a program is begun with variables of secrets.
+func Launched(args []string) []string {
 	return slices.Concat([]string{launcherPath, outlive.BecomeSubcommand, variablesPath}, args)
 }
 
-// isLaunched reports whether the launcher started a container's program. It then starts further commands, too.
-func isLaunched(p *specs.Process) bool {
+// IsLaunched reports whether the launcher started a container's program. It then starts further commands, too.
+func IsLaunched(p *specs.Process) bool {
 	return len(p.Args) > 0 && p.Args[0] == launcherPath
 }
 

@@ -1,4 +1,4 @@
-package containerd
+package runspec
 
 import (
 	"slices"
@@ -17,15 +17,14 @@ import (
 // generate returns the specification that a container gets.
 func generate(t *testing.T, c cluster.Container) *oci.Spec {
 	t.Helper()
-	caps, err := capabilities(c.Capabilities)
+	caps, err := Capabilities(c.Capabilities)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &specBuilder{&Config{CgroupParent: "/berth"}}
 	spec := &executor.Spec{ID: "a", Dir: t.TempDir(), Container: c}
 	ctx := namespaces.WithNamespace(t.Context(), "test")
 	s, err := oci.GenerateSpec(ctx, nil, &containers.Container{ID: "a"},
-		b.specOf(spec, ocispec.ImageConfig{Cmd: []string{"run"}}, caps)...)
+		new(Builder).Options(spec, ocispec.ImageConfig{Cmd: []string{"run"}}, caps, "/berth/a")...)
 	if err != nil {
 		t.Fatal(err)
 	}

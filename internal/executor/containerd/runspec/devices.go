@@ -1,8 +1,7 @@
-package containerd
+package runspec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,11 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/berthd/berth/internal/executor"
@@ -23,7 +19,7 @@ import (
 
 // devices gives the container its devices: the files with the leave to use them, and what CDI specifications say. All
 // others it may not open, even if it made files for them.
-func (sb *specBuilder) devices(spec *executor.Spec) oci.SpecOpts {
+func (b *Builder) devices(spec *executor.Spec) oci.SpecOpts {
 	return func(ctx context.Context, cl oci.Client, c *containers.Container, s *oci.Spec) error {
 		for _, d := range spec.Devices {
 			host, err := filepath.EvalSymlinks(d.Host)
@@ -39,8 +35,8 @@ func (sb *specBuilder) devices(spec *executor.Spec) oci.SpecOpts {
 			return nil
 		}
 		var options []cdi.Option
-		if len(sb.cfg.CDIDirs) > 0 {
-			options = append(options, cdi.WithSpecDirs(sb.cfg.CDIDirs...))
+		if len(b.CDIDirs) > 0 {
+			options = append(options, cdi.WithSpecDirs(b.CDIDirs...))
 		}
 		cache, err := cdi.NewCache(append(options, cdi.WithAutoRefresh(false))...)
 		if err == nil {
@@ -65,23 +61,4 @@ func joinGroup(s *oci.Spec, path string) {
 		return
 	}
 	s.Process.User.AdditionalGids = append(s.Process.User.AdditionalGids, st.Gid)
-}
-
-// Pin implements executor.Pinner.
-func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
-	ctx = e.in(ctx)
-	c, err := e.client.LoadContainer(ctx, nameOf(id))
-	if err == nil {
-		var t client.Task
-		if t, err = c.Task(ctx, nil); err == nil {
-			err = t.Update(ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: cpus}}))
-		}
-	}
-	if err == nil || isA(err, errdefs.IsNotFound) {
-		return nil
-	}
-	if t, lookErr := e.task(ctx, id); lookErr == nil && t == nil || errors.Is(err, syscall.ESRCH) {
-		return nil // it ended meanwhile
-	}
-	return failed(ctx, "move to CPUs "+cpus, err)
 }

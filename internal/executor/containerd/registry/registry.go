@@ -1,4 +1,6 @@
-package containerd
+// Package registry talks to registries of images: it spaces out the requests to those that are busy or down, ends stalled
+// responses, and limits the concurrent pulls.
+package registry
 
 import (
 	"cmp"
@@ -25,40 +27,41 @@ const (
 	headerLimit = 30 * time.Second
 )
 
-// registries holds when the registries that asked for a wait, or could not be reached, may be asked again. Safe for
+// Client holds when the registries that asked for a wait, or could not be reached, may be asked again. Safe for
 // concurrent use.
-type registries struct {
+type Client struct {
 	client *http.Client
 	stall  time.Duration
 
-	mu    sync.Mutex
-	rests map[string]rest // by the registry's host and port
+	mu          sync.Mutex
+	suspensions map[string]suspension // by the registry's host and port
 }
 
-// rest is why and until when a registry is not asked.
-type rest struct {
+// suspension is why and until when a registry is not asked.
+type suspension struct {
 	until    time.Time
 	failures int // in a row
 	why      string
 }
 
-func newRegistries(stall time.Duration, policy egress.Policy) *registries {
-	r := &registries{stall: stall, rests: map[string]rest{}}
+// New returns a client. stall is how long a registry may send nothing within a response; policy limits the addresses.
+func New(stall time.Duration, policy egress.Policy) *Client {
+	r := &Client{stall: stall, suspensions: map[string]suspension{}}
 	over := policy.Transport(dialLimit)
 	over.Proxy, over.MaxIdleConns = http.ProxyFromEnvironment, 20
 	over.ResponseHeaderTimeout, over.ExpectContinueTimeout = min(headerLimit, stall), time.Second
-	r.client = &http.Client{Transport: patientTransport{over, stall}}
+	r.client = &http.Client{Transport: stallTransport{over, stall}}
 	return r
 }
 
-// resolver speaks https, or plain http to this machine.
-func (r *registries) resolver(credentials func(string) (string, string)) remotes.Resolver {
+// Resolver returns a resolver that speaks https, or plain http to this machine.
+func (r *Client) Resolver(credentials func(string) (string, string)) remotes.Resolver {
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(r.client),
 		docker.WithAuthCreds(func(registry string) (string, string, error) {
 			if credentials == nil {
 				return "", "", nil
 			}
-			user, secret := credentials(familiar(registry))
+			user, secret := credentials(userName(registry))
 			return user, secret, nil
 		}))
 	return docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
@@ -66,85 +69,87 @@ func (r *registries) resolver(credentials func(string) (string, string)) remotes
 	)})
 }
 
-// familiar returns a registry as users write it.
-func familiar(registry string) string {
+// userName returns a registry as users write it.
+func userName(registry string) string {
 	if registry == "registry-1.docker.io" {
 		return "docker.io"
 	}
 	return registry
 }
 
-// resting returns for how long a registry is not to be asked, and why.
-func (r *registries) resting(host string) (time.Duration, string) {
+// SuspendedFor returns for how long a registry is not to be asked, and why.
+func (r *Client) SuspendedFor(host string) (time.Duration, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.rests[host]
+	s := r.suspensions[host]
 	return time.Until(s.until), s.why
 }
 
-// rest suspends requests to a registry: at least for the wanted time, and longer with each failure in a row. It returns
+// Suspend suspends requests to a registry: at least for the wanted time, and longer with each failure in a row. It returns
 // the duration.
-func (r *registries) rest(host, why string, wanted time.Duration,
+func (r *Client) Suspend(host, why string, wanted time.Duration,
 	pause func(failures int) time.Duration,
 ) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.rests[host]
+	s := r.suspensions[host]
 	// another pull got the same answer just now, which is one failure and not two
 	if left := time.Until(s.until); left > wanted {
 		return left
 	}
 	wait := max(wanted, pause(s.failures))
-	r.rests[host] = rest{time.Now().Add(wait), s.failures + 1, why}
+	r.suspensions[host] = suspension{time.Now().Add(wait), s.failures + 1, why}
 	return wait
 }
 
-// answered clears the failures of a registry.
-func (r *registries) answered(host string) {
+// ClearFailures clears the failures of a registry.
+func (r *Client) ClearFailures(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s, ok := r.rests[host]; ok && !time.Now().Before(s.until) {
-		delete(r.rests, host)
+	if s, ok := r.suspensions[host]; ok && !time.Now().Before(s.until) {
+		delete(r.suspensions, host)
 	}
 }
 
-// busyError says that a registry asked to wait.
-type busyError struct {
-	status string
-	after  time.Duration // 0 if the registry names no duration
+// BusyError says that a registry asked to wait.
+type BusyError struct {
+	Status string
+	After  time.Duration // 0 if the registry names no duration
 }
 
-func (e *busyError) Error() string { return "it answered " + e.status }
+// Error is part of error.
+func (e *BusyError) Error() string { return "it answered " + e.Status }
 
-// stallError says that a registry began a response and then sent nothing.
-type stallError struct{ after time.Duration }
+// StallError says that a registry began a response and then sent nothing.
+type StallError struct{ After time.Duration }
 
-func (e *stallError) Error() string { return fmt.Sprintf("it sent nothing for %v", e.after) }
+// Error is part of error.
+func (e *StallError) Error() string { return fmt.Sprintf("it sent nothing for %v", e.After) }
 
-// patientTransport turns responses that ask for a wait into errors, so that nothing retries at once. It ends stalled
+// stallTransport turns responses that ask for a wait into errors, so that nothing retries at once. It ends stalled
 // bodies.
-type patientTransport struct {
+type stallTransport struct {
 	over  http.RoundTripper
 	stall time.Duration
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t patientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.over.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
-	after, told := wantedRest(resp.Header.Get("Retry-After"), time.Now())
+	after, told := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && told {
 		_ = resp.Body.Close()
-		return nil, &busyError{resp.Status, after}
+		return nil, &BusyError{resp.Status, after}
 	}
-	resp.Body = newPatientBody(resp.Body, t.stall)
+	resp.Body = newStallBody(resp.Body, t.stall)
 	return resp, nil
 }
 
-// wantedRest reads a Retry-After header: seconds or a date. told is false without one.
-func wantedRest(text string, now time.Time) (after time.Duration, told bool) {
+// parseRetryAfter reads a Retry-After header: seconds or a date. told is false without one.
+func parseRetryAfter(text string, now time.Time) (after time.Duration, told bool) {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Second, true
 	}
@@ -154,8 +159,8 @@ func wantedRest(text string, now time.Time) (after time.Duration, told bool) {
 	return 0, false
 }
 
-// patientBody is a body that ends with a stallError when it stalls.
-type patientBody struct {
+// stallBody is a body that ends with a StallError when it stalls.
+type stallBody struct {
 	io.ReadCloser
 	stall time.Duration
 	timer *time.Timer
@@ -164,8 +169,8 @@ type patientBody struct {
 	stalled bool
 }
 
-func newPatientBody(from io.ReadCloser, stall time.Duration) *patientBody {
-	b := &patientBody{ReadCloser: from, stall: stall}
+func newStallBody(from io.ReadCloser, stall time.Duration) *stallBody {
+	b := &stallBody{ReadCloser: from, stall: stall}
 	b.timer = time.AfterFunc(stall, func() {
 		b.mu.Lock()
 		b.stalled = true
@@ -177,26 +182,27 @@ func newPatientBody(from io.ReadCloser, stall time.Duration) *patientBody {
 }
 
 // Read counts time only while a read waits, because a pause between reads is not the registry's fault.
-func (b *patientBody) Read(p []byte) (int, error) {
+func (b *stallBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.stall)
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil && b.stalled {
-		err = &stallError{b.stall}
+		err = &StallError{b.stall}
 	}
 	return n, err
 }
 
-func (b *patientBody) Close() error {
+// Close is part of io.Closer.
+func (b *stallBody) Close() error {
 	b.timer.Stop()
 	return b.ReadCloser.Close()
 }
 
-// slots limits the concurrent pulls. One slot is reserved for registries other than the busiest, so that a slow
+// Slots limits the concurrent pulls. One slot is reserved for registries other than the busiest, so that a slow
 // registry does not block all others.
-type slots struct {
+type Slots struct {
 	most int
 
 	mu      sync.Mutex
@@ -210,15 +216,16 @@ type slotWaiter struct {
 	granted chan struct{}
 }
 
-func newSlots(most int) *slots { return &slots{most: most, by: map[string]int{}} }
+// NewSlots returns slots for a number of pulls.
+func NewSlots(most int) *Slots { return &Slots{most: most, by: map[string]int{}} }
 
 // free reports whether a registry may have another slot. s.mu is held.
-func (s *slots) free(host string) bool {
+func (s *Slots) free(host string) bool {
 	return s.taken < s.most && (s.most == 1 || s.by[host] < s.most-1)
 }
 
-// take waits for a slot. Waiting, unless nil, is called once if that is not at once.
-func (s *slots) take(ctx context.Context, host string, waiting func(taken int)) error {
+// Take waits for a slot. Waiting, unless nil, is called once if that is not at once.
+func (s *Slots) Take(ctx context.Context, host string, waiting func(taken int)) error {
 	s.mu.Lock()
 	if s.free(host) {
 		s.taken++
@@ -250,14 +257,15 @@ func (s *slots) take(ctx context.Context, host string, waiting func(taken int)) 
 	return ctx.Err()
 }
 
-func (s *slots) give(host string) {
+// Give gives a slot back.
+func (s *Slots) Give(host string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.release(host)
 }
 
 // release gives a slot back and passes free slots to waiting pulls. s.mu is held.
-func (s *slots) release(host string) {
+func (s *Slots) release(host string) {
 	s.taken--
 	if s.by[host]--; s.by[host] == 0 {
 		delete(s.by, host)
@@ -275,8 +283,8 @@ func (s *slots) release(host string) {
 	s.waiting = left
 }
 
-// isNetwork reports whether an error is that of a connection that failed or broke.
-func isNetwork(err error) bool {
+// IsConnectionError reports whether an error is that of a connection that failed or broke.
+func IsConnectionError(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	var late net.Error
@@ -287,16 +295,16 @@ func isNetwork(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
-// unreachable reports whether no connection came about at all.
-func unreachable(err error) bool {
+// IsUnreachable reports whether no connection came about at all.
+func IsUnreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, egress.ErrRefused)
 }
 
-// plainNetwork returns the plain words of an error of the network, without addresses of requests in it: they may carry
+// DescribeNetworkError returns the plain words of an error of the network, without addresses of requests in it: they may carry
 // secrets.
-func plainNetwork(err error) string {
+func DescribeNetworkError(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
 	switch {
