@@ -127,7 +127,7 @@ func TestPruneImages(t *testing.T) {
 // An image that was loaded by hand may differ from the registry's image of the name, so no version is pinned to it.
 func TestResolveImage(t *testing.T) {
 	n := newNode(t)
-	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.First = time.Hour })
+	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.FirstRetry = time.Hour })
 	m := newMoody(t)
 	m.push(t, "app:1", 10)
 	if got, err := ex.ResolveImage(t.Context(), busyboxImage, nil); err != nil || got != "" {

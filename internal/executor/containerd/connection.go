@@ -133,7 +133,7 @@ func failed(ctx context.Context, what string, err error) error {
 	case isA(err, errdefs.IsUnavailable):
 		return fmt.Errorf("%s: %w: %w", what, executor.ErrUnavailable, err)
 	}
-	said, whole := plainRuntime(err)
+	said, whole := describeRuntimeError(err)
 	if whole {
 		return said
 	}

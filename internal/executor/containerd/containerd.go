@@ -103,7 +103,7 @@ type Executor struct {
 
 	mu       sync.Mutex
 	prepared map[executor.ID]prepared // what Start needs to know, to be quick
-	tidy     map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
+	cleaned  map[executor.ID]bool     // ended containers whose task this life deleted whole, with its shim
 }
 
 // Executor implements ImageKeeper.
@@ -156,7 +156,7 @@ func New(cfg Config) (*Executor, error) {
 		cgroups:   &cgroups{cfg.CgroupParent},
 		abandoned: &abandonedCommands{log: cfg.Logger, folders: map[string]bool{}},
 		creating:  make(chan struct{}, cfg.AtOnce), starting: make(chan struct{}, cfg.AtOnce),
-		prepared: map[executor.ID]prepared{}, tidy: map[executor.ID]bool{},
+		prepared: map[executor.ID]prepared{}, cleaned: map[executor.ID]bool{},
 	}
 	e.imageSource = &imageSource{connection: conn, index: e.imageIndex, puller: newPuller(cfg.Pull)}
 	e.orphans = &orphans{cfg.Namespace, cfg.Address, e.cgroups}
@@ -188,7 +188,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		return executor.Process{}, err
 	}
 	defer unlock()
-	p, err := e.ready(ctx, id)
+	p, err := e.preparedTask(ctx, id)
 	if err != nil {
 		return executor.Process{}, err
 	}
@@ -206,11 +206,11 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	if err := outlive.Write(r.path(intentFile), p.process); err != nil {
 		return executor.Process{}, executor.NotStarted(err)
 	}
-	e.forget(id)
+	e.dropPrepared(id)
 	if _, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: nameOf(id)}); err != nil {
 		err = failed(ctx, "start task", err)
 		if ctx.Err() == nil && !errors.Is(err, executor.ErrUnavailable) {
-			e.giveUp(ctx, r)
+			e.abandonStart(ctx, r)
 		}
 		return executor.Process{}, err
 	}
@@ -237,15 +237,15 @@ func takeSlot(ctx context.Context, turns chan struct{}, waiting func()) (done fu
 	}
 }
 
-// giveUp ends a task that could not be started. Its progress is unknown.
-func (e *Executor) giveUp(ctx context.Context, r record) {
+// abandonStart ends a task that could not be started. Its progress is unknown.
+func (e *Executor) abandonStart(ctx context.Context, r record) {
 	if err := e.kill(ctx, r.id); err == nil {
 		_ = outlive.Write(r.path(exitFile), cluster.Exit{Code: -1, Unknown: true, At: time.Now()})
 	}
 }
 
-// ready returns a prepared container, from memory or from containerd.
-func (e *Executor) ready(ctx context.Context, id executor.ID) (prepared, error) {
+// preparedTask returns a prepared container, from memory or from containerd.
+func (e *Executor) preparedTask(ctx context.Context, id executor.ID) (prepared, error) {
 	e.mu.Lock()
 	p, ok := e.prepared[id]
 	e.mu.Unlock()
@@ -273,7 +273,7 @@ func processOf(pid int) executor.Process {
 	return executor.Process{Pid: pid, PidStart: outlive.StartOf(pid)}
 }
 
-func (e *Executor) forget(id executor.ID) {
+func (e *Executor) dropPrepared(id executor.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.prepared, id)
@@ -314,10 +314,10 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	if !collector.ValidID(id) {
 		return nil // no container has it
 	}
-	e.forget(id)
+	e.dropPrepared(id)
 	e.mu.Lock()
-	tidy := e.tidy[id]
-	delete(e.tidy, id)
+	cleaned := e.cleaned[id]
+	delete(e.cleaned, id)
 	e.mu.Unlock()
 	c, err := e.client.ContainerService().Get(ctx, nameOf(id))
 	switch {
@@ -335,7 +335,7 @@ func (e *Executor) remove(ctx context.Context, id executor.ID) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(r.path(againFile)); !tidy || err == nil {
+	if _, err := os.Stat(r.path(againFile)); !cleaned || err == nil {
 		e.orphans.kill(ctx, id, t != nil)
 	}
 	if err := e.collector.Finish(ctx, id); err != nil {

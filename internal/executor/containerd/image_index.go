@@ -50,8 +50,8 @@ func (ix *imageIndex) labelsOfPulled(ctx context.Context, name string) map[strin
 	return labels
 }
 
-// holding is one image by its digest, with all its names.
-type holding struct {
+// imageEntry is one image by its digest, with all its names.
+type imageEntry struct {
 	digest  string
 	names   []string // ordered
 	target  ocispec.Descriptor
@@ -61,18 +61,18 @@ type holding struct {
 	content int64            // of the blobs alone
 }
 
-// holdings returns all images, ordered by digest. With parts it measures their sizes.
-func (ix *imageIndex) holdings(ctx context.Context, parts bool) ([]*holding, error) {
+// entries returns all images, ordered by digest. With parts it measures their sizes.
+func (ix *imageIndex) entries(ctx context.Context, parts bool) ([]*imageEntry, error) {
 	all, err := ix.client.ImageService().List(ctx)
 	if err != nil {
 		return nil, failed(ctx, "list images", err)
 	}
-	by := map[string]*holding{}
+	by := map[string]*imageEntry{}
 	for _, img := range all {
 		d := img.Target.Digest.String()
 		h := by[d]
 		if h == nil {
-			h = &holding{digest: d, target: img.Target}
+			h = &imageEntry{digest: d, target: img.Target}
 			by[d] = h
 		}
 		h.names = append(h.names, img.Name)
@@ -91,7 +91,7 @@ func (ix *imageIndex) holdings(ctx context.Context, parts bool) ([]*holding, err
 			h.keep = keep
 		}
 	}
-	list := make([]*holding, 0, len(by))
+	list := make([]*imageEntry, 0, len(by))
 	for _, d := range slices.Sorted(maps.Keys(by)) {
 		h := by[d]
 		slices.Sort(h.names)
@@ -118,7 +118,7 @@ func (ix *imageIndex) fromRegistry(ctx context.Context, d digest.Digest) bool {
 }
 
 // measure determines the size of an image. Missing content counts as 0.
-func (ix *imageIndex) measure(ctx context.Context, h *holding) {
+func (ix *imageIndex) measure(ctx context.Context, h *imageEntry) {
 	h.blobs = map[string]int64{}
 	store := ix.client.ContentStore()
 	note := metadata.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
@@ -163,8 +163,8 @@ func (ix *imageIndex) users(ctx context.Context) (map[string]string, error) {
 	return by, nil
 }
 
-// keptBy returns why an image must not be removed. An image with hard set is never removed.
-func (ix *imageIndex) keptBy(h *holding, users, wanted map[string]string) (why string, hard bool) {
+// keptReason returns why an image must not be removed. An image with hard set is never removed.
+func (ix *imageIndex) keptReason(h *imageEntry, users, wanted map[string]string) (why string, hard bool) {
 	for _, key := range append([]string{h.digest}, h.names...) {
 		if by := users[key]; by != "" {
 			return by, true
@@ -187,16 +187,16 @@ func (ix *imageIndex) keptBy(h *holding, users, wanted map[string]string) (why s
 
 // Images implements executor.ImageStore.
 func (ix *imageIndex) Images(ctx context.Context) ([]executor.Image, error) {
-	return ix.listed(ix.in(ctx), nil)
+	return ix.list(ix.in(ctx), nil)
 }
 
 // ListImages implements executor.ImageKeeper.
 func (ix *imageIndex) ListImages(ctx context.Context, wanted func() map[string]string) ([]executor.Image, error) {
-	return ix.listed(ix.in(ctx), wanted)
+	return ix.list(ix.in(ctx), wanted)
 }
 
-func (ix *imageIndex) listed(ctx context.Context, wanted func() map[string]string) ([]executor.Image, error) {
-	all, err := ix.holdings(ctx, true)
+func (ix *imageIndex) list(ctx context.Context, wanted func() map[string]string) ([]executor.Image, error) {
+	all, err := ix.entries(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -204,16 +204,16 @@ func (ix *imageIndex) listed(ctx context.Context, wanted func() map[string]strin
 	if err != nil {
 		return nil, err
 	}
-	count := shares(all)
+	count := countShares(all)
 	var images []executor.Image
 	ix.cache.mu.Lock()
 	defer ix.cache.mu.Unlock()
-	asked := ask(wanted)
+	asked := wantedImages(wanted)
 	for _, h := range all {
-		why, _ := ix.keptBy(h, users, asked)
+		why, _ := ix.keptReason(h, users, asked)
 		for _, name := range h.names {
 			images = append(images, executor.Image{
-				Name: name, Digest: h.digest, Size: cluster.Bytes(h.content), Frees: h.frees(count), Used: h.used,
+				Name: name, Digest: h.digest, Size: cluster.Bytes(h.content), Frees: h.freedBytes(count), Used: h.used,
 				Kept: why,
 			})
 		}
@@ -221,15 +221,15 @@ func (ix *imageIndex) listed(ctx context.Context, wanted func() map[string]strin
 	return sorted(images), nil
 }
 
-func ask(wanted func() map[string]string) map[string]string {
+func wantedImages(wanted func() map[string]string) map[string]string {
 	if wanted == nil {
 		return nil
 	}
 	return wanted()
 }
 
-// shares counts for each part how many images have it.
-func shares(all []*holding) map[string]int {
+// countShares counts for each part how many images have it.
+func countShares(all []*imageEntry) map[string]int {
 	count := map[string]int{}
 	for _, h := range all {
 		for part := range h.blobs { // order-free: a sum
@@ -239,8 +239,8 @@ func shares(all []*holding) map[string]int {
 	return count
 }
 
-// frees returns the disk space that the removal of the image would free.
-func (h *holding) frees(count map[string]int) (sum cluster.Bytes) {
+// freedBytes returns the disk space that the removal of the image would free.
+func (h *imageEntry) freedBytes(count map[string]int) (sum cluster.Bytes) {
 	for part, size := range h.blobs { // order-free: a sum
 		if count[part] == 1 {
 			sum += cluster.Bytes(size)
@@ -267,7 +267,7 @@ func (ix *imageIndex) ImageNames(ctx context.Context) ([]string, error) {
 }
 
 func (ix *imageIndex) describe(ctx context.Context, img client.Image) executor.Image {
-	h := &holding{names: []string{img.Name()}, digest: img.Target().Digest.String(), target: img.Target()}
+	h := &imageEntry{names: []string{img.Name()}, digest: img.Target().Digest.String(), target: img.Target()}
 	ix.measure(ctx, h)
 	return executor.Image{Name: img.Name(), Digest: h.digest, Size: cluster.Bytes(h.content)}
 }

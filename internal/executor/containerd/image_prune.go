@@ -20,29 +20,29 @@ func (ix *imageIndex) PruneImages(ctx context.Context, p executor.ImagePrune) ([
 	ctx = ix.in(ctx)
 	ix.pruning.Lock() // each counts the shares of the others
 	defer ix.pruning.Unlock()
-	all, err := ix.holdings(ctx, true)
+	all, err := ix.entries(ctx, true)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b *holding) int { return a.used.Compare(b.used) })
-	count := shares(all)
+	slices.SortStableFunc(all, func(a, b *imageEntry) int { return a.used.Compare(b.used) })
+	count := countShares(all)
 	now := time.Now()
 	var list []executor.PrunedImage
 	var freed cluster.Bytes
 	defer func() {
 		if freed > 0 && !p.DryRun {
-			ix.collect(ctx)
+			ix.collectGarbage(ctx)
 		}
 	}()
 	for _, h := range all {
-		one := executor.PrunedImage{Names: h.names, Digest: h.digest, Size: h.frees(count), Used: h.used}
+		one := executor.PrunedImage{Names: h.names, Digest: h.digest, Size: h.freedBytes(count), Used: h.used}
 		switch {
 		case p.Need > 0 && freed >= p.Need:
 			one.Kept = "there is room again"
 		case now.Sub(h.used) < p.Unused:
 			one.Kept = "was used lately"
 		default:
-			if one.Kept, err = ix.drop(ctx, h, p); err != nil {
+			if one.Kept, err = ix.removeUnused(ctx, h, p); err != nil {
 				return list, err
 			}
 		}
@@ -57,16 +57,16 @@ func (ix *imageIndex) PruneImages(ctx context.Context, p executor.ImagePrune) ([
 	return list, nil
 }
 
-// drop removes an image unless something keeps it, and returns the reason. During the check no container can start to
+// removeUnused removes an image unless something keeps it, and returns the reason. During the check no container can start to
 // use the image.
-func (ix *imageIndex) drop(ctx context.Context, h *holding, p executor.ImagePrune) (kept string, err error) {
+func (ix *imageIndex) removeUnused(ctx context.Context, h *imageEntry, p executor.ImagePrune) (kept string, err error) {
 	ix.cache.mu.Lock()
 	defer ix.cache.mu.Unlock()
 	users, err := ix.users(ctx)
 	if err != nil {
 		return "", err
 	}
-	why, hard := ix.keptBy(h, users, ask(p.Wanted))
+	why, hard := ix.keptReason(h, users, wantedImages(p.Wanted))
 	if why != "" && (hard || !p.All) {
 		return why, nil
 	}
@@ -88,9 +88,9 @@ func (ix *imageIndex) drop(ctx context.Context, h *holding, p executor.ImagePrun
 	return "", nil
 }
 
-// collect runs containerd's garbage collection and returns after it. Images removed with the synchronous option free
+// collectGarbage runs containerd's garbage collection and returns after it. Images removed with the synchronous option free
 // their content only then.
-func (ix *imageIndex) collect(ctx context.Context) {
+func (ix *imageIndex) collectGarbage(ctx context.Context) {
 	all := ix.client.LeasesService()
 	lease, err := all.Create(ctx, leases.WithRandomID(), leases.WithExpiration(time.Minute))
 	if err == nil {
@@ -138,7 +138,7 @@ func (ix *imageIndex) folders(ctx context.Context) ([]string, error) {
 		}
 	}
 	if len(ix.cache.folders) == 0 {
-		return nil, errors.New("containerd does not tell where its images are")
+		return nil, errors.New("containerd does not report where its images are")
 	}
 	return ix.cache.folders, nil
 }

@@ -56,7 +56,7 @@ func (src *imageSource) image(ctx context.Context, spec *executor.Spec, progress
 			release()
 		}
 	}()
-	img, err := src.held(ctx, name, pinned, spec.Container.Pull)
+	img, err := src.localImage(ctx, name, pinned, spec.Container.Pull)
 	if img != nil || err != nil {
 		if err == nil {
 			src.index.noteUse(ctx, img.Name())
@@ -65,10 +65,10 @@ func (src *imageSource) image(ctx context.Context, spec *executor.Spec, progress
 		return img, release, err
 	}
 	if pinned == "" {
-		img, err = src.pulled(ctx, name, name, spec.Credentials, progress)
+		img, err = src.pullShared(ctx, name, name, spec.Credentials, progress)
 		return img, release, err
 	}
-	img, err = src.pulled(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)],
+	img, err = src.pullShared(ctx, pinnedName(name, pinned), name+"@"+pinned[:min(len(pinned), len("sha256:")+12)],
 		spec.Credentials, progress)
 	if err == nil {
 		src.nameAsPinned(ctx, name, img)
@@ -76,8 +76,8 @@ func (src *imageSource) image(ctx context.Context, spec *executor.Spec, progress
 	return img, release, err
 }
 
-// held returns a usable local image, or nil if it must be pulled. With a pinned digest the image has that digest.
-func (src *imageSource) held(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
+// localImage returns a usable local image, or nil if it must be pulled. With a pinned digest the image has that digest.
+func (src *imageSource) localImage(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
 	if policy == cluster.PullAlways {
 		return nil, nil //nolint:nilnil // see above
 	}
@@ -239,7 +239,7 @@ func (src *imageSource) PullImage(ctx context.Context, p executor.ImagePull, pro
 		progress = func(string) {}
 	}
 	defer src.index.cache.hold(name)()
-	img, err := src.pulled(ctx, name, name, p.Credentials, progress)
+	img, err := src.pullShared(ctx, name, name, p.Credentials, progress)
 	if err != nil {
 		return executor.Image{}, err
 	}
@@ -265,5 +265,5 @@ func (src *imageSource) ResolveImage(ctx context.Context, image string, credenti
 		img.Labels[labelUsed] == "" && !src.index.fromRegistry(ctx, img.Target.Digest)) {
 		return "", nil
 	}
-	return src.resolved(ctx, name, credentials)
+	return src.resolveDigest(ctx, name, credentials)
 }

@@ -22,20 +22,20 @@ import (
 
 // PullConfig limits how a node pulls images. A field that is 0 has its default.
 type PullConfig struct {
-	// Most is the number of images that are pulled at a time, default DefaultPulls. A single registry gets one less, if
-	// Most is more than 1.
-	Most int
-	// Tries is the number of attempts of a pull, default 6. Patience is the total wait between attempts, default 5
+	// MaxConcurrent is the number of images that are pulled at a time, default DefaultPulls. A single registry gets one less, if
+	// MaxConcurrent is more than 1.
+	MaxConcurrent int
+	// MaxAttempts is the number of attempts of a pull, default 6. MaxWait is the total wait between them, default 5
 	// minutes.
-	Tries    int
-	Patience time.Duration
-	// First is the wait after the first try; it doubles with each up to Longest, and half of it is chance. Default 1 s
-	// and 1 minute.
-	First, Longest time.Duration
-	// Stall is how long a registry may send nothing within a response, default 1 minute.
-	Stall time.Duration
-	// Tell is the least interval between progress messages, default 3 s.
-	Tell time.Duration
+	MaxAttempts int
+	MaxWait     time.Duration
+	// FirstRetry is the wait after the first attempt. It doubles with each attempt up to LongestRetry, and half of it is
+	// random. Default 1 s and 1 minute.
+	FirstRetry, LongestRetry time.Duration
+	// StallTimeout is how long a registry may send nothing within a response, default 1 minute.
+	StallTimeout time.Duration
+	// ProgressInterval is the least interval between progress messages, default 3 s.
+	ProgressInterval time.Duration
 	// Egress limits the addresses of requests. A registry may be on this machine, and may be reached through the proxy
 	// of the environment, which the operator chose.
 	Egress egress.Policy
@@ -50,30 +50,30 @@ func (c *PullConfig) defaults() {
 			*d = standard
 		}
 	}
-	if c.Most <= 0 {
-		c.Most = DefaultPulls
+	if c.MaxConcurrent <= 0 {
+		c.MaxConcurrent = DefaultPulls
 	}
-	if c.Tries <= 0 {
-		c.Tries = 6
+	if c.MaxAttempts <= 0 {
+		c.MaxAttempts = 6
 	}
-	set(&c.Patience, 5*time.Minute)
-	set(&c.First, time.Second)
-	set(&c.Longest, time.Minute)
-	set(&c.Stall, time.Minute)
-	set(&c.Tell, 3*time.Second)
+	set(&c.MaxWait, 5*time.Minute)
+	set(&c.FirstRetry, time.Second)
+	set(&c.LongestRetry, time.Minute)
+	set(&c.StallTimeout, time.Minute)
+	set(&c.ProgressInterval, 3*time.Second)
 }
 
-// pause returns the wait after so many failures in a row.
-func (c *PullConfig) pause(failures int) time.Duration {
-	d := c.Longest
-	if failures < 20 && c.First<<failures < c.Longest {
-		d = c.First << failures
+// retryDelay returns the wait after so many failures in a row.
+func (c *PullConfig) retryDelay(failures int) time.Duration {
+	d := c.LongestRetry
+	if failures < 20 && c.FirstRetry<<failures < c.LongestRetry {
+		d = c.FirstRetry << failures
 	}
 	return d/2 + rand.N(d/2+1)
 }
 
-// keepPartial is how long containerd keeps the content of a failed pull, so that the next pull continues there.
-const keepPartial = time.Hour
+// partialLifetime is how long containerd keeps the content of a failed pull, so that the next pull continues there.
+const partialLifetime = time.Hour
 
 // puller pulls images, each once at a time however many ask for it.
 type puller struct {
@@ -91,7 +91,7 @@ type pullKey struct{ ref, user, secret string }
 func newPuller(c PullConfig) *puller {
 	c.defaults()
 	return &puller{
-		PullConfig: c, registries: registry.New(c.Stall, c.Egress.WithLoopback()), slots: registry.NewSlots(c.Most),
+		PullConfig: c, registries: registry.New(c.StallTimeout, c.Egress.WithLoopback()), slots: registry.NewSlots(c.MaxConcurrent),
 		running: map[pullKey]*pull{},
 	}
 }
@@ -100,7 +100,7 @@ func newPuller(c PullConfig) *puller {
 type pull struct {
 	images      *imageSource
 	ref, host   string
-	shown       string // the image as people know it
+	displayName string // the image as people know it
 	user        string
 	credentials func(string) (string, string)
 	cancel      context.CancelFunc
@@ -108,9 +108,9 @@ type pull struct {
 	img         client.Image
 	err         error
 
-	waiters int // puller.mu
-	telling sync.Mutex
-	rate    rate // telling
+	waiters    int // puller.mu
+	progressMu sync.Mutex
+	rate       rate // progressMu
 
 	mu    sync.Mutex
 	state string                               // the current activity, unless it is fetching
@@ -118,35 +118,35 @@ type pull struct {
 	blobs map[digest.Digest]ocispec.Descriptor // all that was asked for
 }
 
-// pulled pulls an image, or joins a running pull; shown is its name for users. It returns soon after ctx ends. The pull
+// pullShared pulls an image, or joins a running pull; displayName is its name for users. It returns soon after ctx ends. The pull
 // ends with its last waiter.
-func (src *imageSource) pulled(ctx context.Context, ref, shown string, credentials func(string) (string, string),
+func (src *imageSource) pullShared(ctx context.Context, ref, displayName string, credentials func(string) (string, string),
 	progress func(string),
 ) (client.Image, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return nil, fmt.Errorf("image: %q is not the name of an image: %w", ref, err)
 	}
-	p, leave := src.puller.join(ctx, src, [2]string{ref, shown}, reference.Domain(named), credentials)
+	p, leave := src.puller.join(ctx, src, [2]string{ref, displayName}, reference.Domain(named), credentials)
 	defer leave()
-	told := ""
-	tell := func() {
-		if text := p.text(ctx); text != told {
-			told = text
+	reported := ""
+	report := func() {
+		if text := p.progress(ctx); text != reported {
+			reported = text
 			progress(text)
 		}
 	}
-	tell()
-	ticker := time.NewTicker(src.puller.Tell)
+	report()
+	ticker := time.NewTicker(src.puller.ProgressInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-p.done:
 			return p.img, p.err
 		case <-ctx.Done():
-			return nil, fmt.Errorf("pull %s: %w", shown, ctx.Err())
+			return nil, fmt.Errorf("pull %s: %w", displayName, ctx.Err())
 		case <-ticker.C:
-			tell()
+			report()
 		}
 	}
 }
@@ -164,16 +164,16 @@ func (u *puller) join(ctx context.Context, src *imageSource, names [2]string, ho
 	p = u.running[key]
 	if p == nil {
 		p = &pull{
-			images: src, ref: names[0], shown: names[1], host: host, user: key.user, credentials: credentials,
+			images: src, ref: names[0], displayName: names[1], host: host, user: key.user, credentials: credentials,
 			done:  make(chan struct{}),
 			parts: map[digest.Digest]*part{}, blobs: map[digest.Digest]ocispec.Descriptor{},
 		}
-		var life context.Context
-		life, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		var running context.Context
+		running, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		u.running[key] = p
 		go func() {
 			defer p.cancel()
-			p.img, p.err = p.run(life)
+			p.img, p.err = p.run(running)
 			u.mu.Lock()
 			if u.running[key] == p {
 				delete(u.running, key)
@@ -198,21 +198,21 @@ func (u *puller) join(ctx context.Context, src *imageSource, names [2]string, ho
 // run tries until the image is there, or it makes no sense any more.
 func (p *pull) run(ctx context.Context) (client.Image, error) {
 	src, u := p.images, p.images.puller
-	leased, _, err := src.client.WithLease(quiet(ctx), leases.WithRandomID(), leases.WithExpiration(keepPartial))
+	leased, _, err := src.client.WithLease(quiet(ctx), leases.WithRandomID(), leases.WithExpiration(partialLifetime))
 	if err != nil {
-		return nil, failed(ctx, "pull "+p.shown, err)
+		return nil, failed(ctx, "pull "+p.displayName, err)
 	}
 	for try, waited := 1, time.Duration(0); ; try++ {
 		if waited, err = p.awaitRegistry(ctx, waited); err != nil {
 			return nil, err
 		}
 		err := u.slots.Take(ctx, p.host, func(taken int) {
-			p.say(fmt.Sprintf("waits to pull %s: %d pulls are under way on the node", p.shown, taken))
+			p.setState(fmt.Sprintf("waits to pull %s: %d pulls are under way on the node", p.displayName, taken))
 		})
 		if err != nil {
-			return nil, fmt.Errorf("pull %s: %w", p.shown, err)
+			return nil, fmt.Errorf("pull %s: %w", p.displayName, err)
 		}
-		p.say("")
+		p.setState("")
 		img, err := p.once(leased)
 		u.slots.Give(p.host)
 		if err == nil {
@@ -224,46 +224,46 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			return img, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("pull %s: %w", p.shown, ctx.Err())
+			return nil, fmt.Errorf("pull %s: %w", p.displayName, ctx.Err())
 		}
-		trouble := p.judge(err)
-		if trouble.daemon != nil {
-			return nil, failed(ctx, "pull "+p.shown, trouble.daemon)
+		fault := p.classify(err)
+		if fault.daemon != nil {
+			return nil, failed(ctx, "pull "+p.displayName, fault.daemon)
 		}
 		src.cfg.Logger.Info("an image could not be pulled", "image", p.ref, "registry", p.host, "try", try, "cause",
-			trouble.cause)
-		if trouble.broken {
+			fault.cause)
+		if fault.corrupt {
 			p.dropPartial(leased)
 		}
 		var wait time.Duration
-		if trouble.rest {
-			wait = u.registries.Suspend(p.host, trouble.cause, trouble.after, u.pause)
-		} else if trouble.again {
-			wait = u.pause(try - 1)
+		if fault.suspend {
+			wait = u.registries.Suspend(p.host, fault.cause, fault.retryAfter, u.retryDelay)
+		} else if fault.retryable {
+			wait = u.retryDelay(try - 1)
 		}
 		switch {
-		case !trouble.again:
-			return nil, trouble.err("pull " + p.shown)
-		case try >= u.Tries, trouble.broken && try >= brokenTries:
-			return nil, fmt.Errorf("pull %s: %s (tried %d times)", p.shown, trouble.cause, try)
-		case waited+wait > u.Patience:
-			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.shown,
-				trouble.cause, wait.Round(time.Second))
+		case !fault.retryable:
+			return nil, fault.err("pull " + p.displayName)
+		case try >= u.MaxAttempts, fault.corrupt && try >= maxCorruptAttempts:
+			return nil, fmt.Errorf("pull %s: %s (tried %d times)", p.displayName, fault.cause, try)
+		case waited+wait > u.MaxWait:
+			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.displayName,
+				fault.cause, wait.Round(time.Second))
 		}
-		p.say(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.shown, trouble.cause,
-			roundWait(wait), try+1, u.Tries))
-		if trouble.rest {
+		p.setState(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.displayName, fault.cause,
+			roundWait(wait), try+1, u.MaxAttempts))
+		if fault.suspend {
 			continue // awaitRegistry counts it
 		}
 		waited += wait
 		if err := outlive.Pause(ctx, wait); err != nil {
-			return nil, fmt.Errorf("pull %s: %w", p.shown, err)
+			return nil, fmt.Errorf("pull %s: %w", p.displayName, err)
 		}
 	}
 }
 
-// brokenTries is the number of attempts for content that does not match its digest.
-const brokenTries = 3
+// maxCorruptAttempts is the number of attempts for content that does not match its digest.
+const maxCorruptAttempts = 3
 
 func roundWait(d time.Duration) time.Duration {
 	if d < time.Second {
@@ -280,17 +280,17 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 		if wait <= 0 {
 			return waited, nil
 		}
-		if waited += wait; waited > u.Patience {
-			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.shown,
+		if waited += wait; waited > u.MaxWait {
+			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.displayName,
 				why, wait.Round(time.Second))
 		}
 		p.mu.Lock()
 		if p.state == "" { // this pull has not reported it yet
-			p.state = fmt.Sprintf("waits to pull %s: %s; it is asked again in %v", p.shown, why, roundWait(wait))
+			p.state = fmt.Sprintf("waits to pull %s: %s; it is asked again in %v", p.displayName, why, roundWait(wait))
 		}
 		p.mu.Unlock()
 		if err := outlive.Pause(ctx, wait); err != nil {
-			return waited, fmt.Errorf("pull %s: %w", p.shown, err)
+			return waited, fmt.Errorf("pull %s: %w", p.displayName, err)
 		}
 	}
 }
@@ -340,14 +340,14 @@ func (p *pull) dropPartial(ctx context.Context) {
 	clear(p.blobs)
 }
 
-func (p *pull) say(state string) {
+func (p *pull) setState(state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = state
 }
 
-// resolved asks a registry for the digest of a name, once.
-func (src *imageSource) resolved(ctx context.Context, name string, credentials func(string) (string, string)) (string,
+// resolveDigest asks a registry for the digest of a name, once.
+func (src *imageSource) resolveDigest(ctx context.Context, name string, credentials func(string) (string, string)) (string,
 	error,
 ) {
 	named, err := reference.ParseNormalizedNamed(name)
@@ -369,9 +369,9 @@ func (src *imageSource) resolved(ctx context.Context, name string, credentials f
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("look up %s: registry %s did not answer in time", name, p.host)
 	}
-	t := p.judge(err)
-	if t.rest {
-		src.puller.registries.Suspend(p.host, t.cause, t.after, src.puller.pause)
+	t := p.classify(err)
+	if t.suspend {
+		src.puller.registries.Suspend(p.host, t.cause, t.retryAfter, src.puller.retryDelay)
 	}
 	return "", t.err("look up " + name)
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/berthd/berth/internal/executor/containerd/registry"
 )
 
-// trouble is the meaning of an error of a pull.
-type trouble struct {
-	cause  string
-	again  bool          // it may work later
-	rest   bool          // no request goes to the registry meanwhile
-	after  time.Duration // the wait that the registry asked for
-	broken bool          // what came is not what its digest says
-	daemon error         // containerd's own, not the registry's
-	login  bool          // another login may do
+// pullFault is the meaning of an error of a pull.
+type pullFault struct {
+	cause      string
+	retryable  bool          // it may work later
+	suspend    bool          // no request goes to the registry meanwhile
+	retryAfter time.Duration // the wait that the registry asked for
+	corrupt    bool          // what came is not what its digest says
+	daemon     error         // containerd's own, not the registry's
+	login      bool          // another login may do
 }
 
-// err returns the trouble as an error of the operation doing.
-func (t *trouble) err(doing string) error {
+// err returns the fault as an error of the operation doing.
+func (t *pullFault) err(doing string) error {
 	if t.login {
 		return loginError(doing + ": " + t.cause)
 	}
@@ -45,9 +45,9 @@ func (e loginError) Error() string { return string(e) }
 // Is makes it an executor.ErrLogin.
 func (loginError) Is(target error) bool { return target == executor.ErrLogin }
 
-// judge classifies an error. Errors contain the addresses of requests, which may hold secrets, so their text is used
+// classify classifies an error. Errors contain the addresses of requests, which may hold secrets, so their text is used
 // only if it is known to be safe.
-func (p *pull) judge(err error) trouble {
+func (p *pull) classify(err error) pullFault {
 	var busy *registry.BusyError
 	var stall *registry.StallError
 	var status registryerrors.ErrUnexpectedStatus
@@ -60,46 +60,46 @@ func (p *pull) judge(err error) trouble {
 		if busy.After > 0 {
 			cause += fmt.Sprintf(" and wants to be asked again after %v", busy.After)
 		}
-		return trouble{cause: cause, again: true, rest: true, after: busy.After}
+		return pullFault{cause: cause, retryable: true, suspend: true, retryAfter: busy.After}
 	case errors.As(err, &stall):
-		return trouble{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.After), again: true}
+		return pullFault{cause: fmt.Sprintf("%s sent nothing for %v", from, stall.After), retryable: true}
 	case errors.Is(err, docker.ErrInvalidAuthorization),
 		errors.As(err, &status) && status.StatusCode == http.StatusUnauthorized:
-		return trouble{cause: p.refused(from), login: true}
+		return pullFault{cause: p.refused(from), login: true}
 	case errors.As(err, &status) && status.StatusCode == http.StatusForbidden:
-		return trouble{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
+		return pullFault{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
 	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return trouble{
-			cause: from + " does not go on in the middle of a layer (it answered 416)", again: true,
-			broken: true,
+		return pullFault{
+			cause: from + " does not go on in the middle of a layer (it answered 416)", retryable: true,
+			corrupt: true,
 		}
 	case errors.As(err, &status):
-		return trouble{
+		return pullFault{
 			cause: from + " answered " + status.Status,
-			again: status.StatusCode >= http.StatusInternalServerError ||
+			retryable: status.StatusCode >= http.StatusInternalServerError ||
 				status.StatusCode == http.StatusRequestTimeout,
 		}
 	case strings.Contains(text, "no match for platform"):
-		return trouble{cause: from + " has the image for other kinds of machines only"}
+		return pullFault{cause: from + " has the image for other kinds of machines only"}
 	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),
 		strings.Contains(text, "expected size"):
-		return trouble{cause: from + " sent other bytes than their digest says", again: true, broken: true}
+		return pullFault{cause: from + " sent other bytes than their digest says", retryable: true, corrupt: true}
 	case strings.Contains(text, "no space left on device"):
-		return trouble{cause: "the disk of the node is full"}
+		return pullFault{cause: "the disk of the node is full"}
 	case errors.As(err, &untrusted):
-		return trouble{cause: from + " is not trusted by this node: its certificate: " + untrusted.Err.Error()}
+		return pullFault{cause: from + " is not trusted by this node: its certificate: " + untrusted.Err.Error()}
 	case registry.IsUnreachable(err):
-		return trouble{cause: from + " cannot be reached: " + registry.DescribeNetworkError(err), again: true, rest: true}
+		return pullFault{cause: from + " cannot be reached: " + registry.DescribeNetworkError(err), retryable: true, suspend: true}
 	case isA(err, errdefs.IsUnavailable):
-		return trouble{daemon: err}
+		return pullFault{daemon: err}
 	case isA(err, errdefs.IsNotFound):
-		return trouble{cause: from + " does not have it"}
+		return pullFault{cause: from + " does not have it"}
 	case registry.IsConnectionError(err):
-		return trouble{cause: from + " broke off: " + registry.DescribeNetworkError(err), again: true}
+		return pullFault{cause: from + " broke off: " + registry.DescribeNetworkError(err), retryable: true}
 	case strings.Contains(text, "failed to authorize"), strings.Contains(text, "authorization"):
-		return trouble{cause: p.refused(from), login: true}
+		return pullFault{cause: p.refused(from), login: true}
 	}
-	return trouble{cause: withoutQueries(text)}
+	return pullFault{cause: withoutQueries(text)}
 }
 
 func (p *pull) refused(from string) string {

@@ -19,8 +19,8 @@ type part struct {
 	have  int64
 }
 
-// text describes the progress of the pull.
-func (p *pull) text(ctx context.Context) string {
+// progress describes the progress of the pull.
+func (p *pull) progress(ctx context.Context) string {
 	p.mu.Lock()
 	state, parts := p.state, make([]*part, 0, len(p.parts))
 	for d, b := range p.parts { // order-free: they are counted
@@ -33,15 +33,15 @@ func (p *pull) text(ctx context.Context) string {
 	case state != "":
 		return state
 	case len(parts) == 0:
-		return "pulling " + p.shown
+		return "pulling " + p.displayName
 	}
-	p.telling.Lock()
-	defer p.telling.Unlock()
+	p.progressMu.Lock()
+	defer p.progressMu.Unlock()
 	store := p.images.client.ContentStore()
 	var layers, whole int
 	var have, all int64
 	for _, b := range parts {
-		b.have = max(b.have, haveOf(ctx, store, b.Descriptor, b.have))
+		b.have = max(b.have, receivedBytes(ctx, store, b.Descriptor, b.have))
 		have, all = have+b.have, all+b.Size
 		if b.layer {
 			layers++
@@ -51,9 +51,9 @@ func (p *pull) text(ctx context.Context) string {
 		}
 	}
 	if whole == layers && have >= all {
-		return "unpacking " + p.shown
+		return "unpacking " + p.displayName
 	}
-	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.shown, whole, layers, mebi(have), mebi(all))
+	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.displayName, whole, layers, mebi(have), mebi(all))
 	if n := p.rate.take(time.Now(), have); n > 0 {
 		text += ", " + mebi(n) + " MiB/s"
 	}
@@ -82,8 +82,8 @@ func (r *rate) take(now time.Time, have int64) int64 {
 	return r.rate
 }
 
-// haveOf returns the received bytes of a blob; known is the previous result.
-func haveOf(ctx context.Context, store content.Store, d ocispec.Descriptor, known int64) int64 {
+// receivedBytes returns the received bytes of a blob; known is the previous result.
+func receivedBytes(ctx context.Context, store content.Store, d ocispec.Descriptor, known int64) int64 {
 	if known >= d.Size {
 		return known
 	}

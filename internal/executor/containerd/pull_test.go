@@ -218,8 +218,8 @@ func (l *lines) of(text string) string {
 
 func quick(c *containerd.Config) {
 	c.Pull = containerd.PullConfig{
-		First: 20 * time.Millisecond, Longest: 200 * time.Millisecond, Stall: 2 * time.Second,
-		Tell: 20 * time.Millisecond, Tries: 5,
+		FirstRetry: 20 * time.Millisecond, LongestRetry: 200 * time.Millisecond, StallTimeout: 2 * time.Second,
+		ProgressInterval: 20 * time.Millisecond, MaxAttempts: 5,
 	}
 }
 
@@ -411,7 +411,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 		ID: "cut-short", Dir: t.TempDir(), LogDir: t.TempDir(),
 		Container: cluster.Container{Image: m.host + "/app:1"},
 	}
-	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Stall = time.Minute })
+	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.StallTimeout = time.Minute })
 	cut := make(chan error, 1)
 	half := make(chan struct{})
 	var once sync.Once
@@ -451,7 +451,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 // pulled once.
 func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	n := newNode(t)
-	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Most, c.Pull.Stall = 3, time.Minute })
+	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.MaxConcurrent, c.Pull.StallTimeout = 3, time.Minute })
 	slow, well := newMoody(t), newMoody(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var pulls sync.WaitGroup

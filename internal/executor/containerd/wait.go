@@ -143,7 +143,7 @@ func (e *Executor) settle(ctx context.Context, r record, exit cluster.Exit) (clu
 	err = e.kill(ctx, r.id)
 	if err == nil {
 		e.mu.Lock()
-		e.tidy[r.id] = true
+		e.cleaned[r.id] = true
 		e.mu.Unlock()
 		err = e.collector.Finish(ctx, r.id)
 	}

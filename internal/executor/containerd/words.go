@@ -93,8 +93,8 @@ func unreadable(ctx context.Context, err error) error {
 	return failed(ctx, "load images", err)
 }
 
-// plainRuntime translates an error of containerd into plain words; known says that they tell all of it.
-func plainRuntime(err error) (said *runtimeError, known bool) {
+// describeRuntimeError translates an error of containerd into plain words; known says that they tell all of it.
+func describeRuntimeError(err error) (said *runtimeError, known bool) {
 	text := err.Error()
 	for _, w := range runtimeWords {
 		if m := w.said.FindStringSubmatchIndex(text); m != nil {

@@ -60,13 +60,13 @@ func TestPlainRuntime(t *testing.T) {
 		},
 		{around + "error mounting x: unknown", "error mounting x", false},
 	} {
-		said, whole := plainRuntime(errors.New(c.said))
+		said, whole := describeRuntimeError(errors.New(c.said))
 		if said.Error() != c.want || whole != c.whole {
 			t.Errorf("%s:\n got %q, %t\nwant %q, %t", c.said, said, whole, c.want, c.whole)
 		}
 	}
 	cause := errors.New("x")
-	if said, _ := plainRuntime(cause); !errors.Is(said, cause) {
+	if said, _ := describeRuntimeError(cause); !errors.Is(said, cause) {
 		t.Error("the cause is lost")
 	}
 }

@@ -172,7 +172,7 @@ func (e *Executors) openContainerd(ctx context.Context, c ExecutorConfig) error 
 		Address: address,
 		Dir:     filepath.Join(c.DataDir, "collector"),
 		Logger:  c.Log,
-		Pull:    containerd.PullConfig{Most: c.Pulls, Egress: c.Egress},
+		Pull:    containerd.PullConfig{MaxConcurrent: c.Pulls, Egress: c.Egress},
 		CDIDirs: c.CDI,
 		AtOnce:  c.Starts,
 	})

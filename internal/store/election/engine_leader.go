@@ -29,43 +29,43 @@ const (
 
 // engineLeaderView tracks, for a candidate, changes of the engine's own leadership.
 type engineLeaderView struct {
-	teller       store.LeaderReporter // nil where the engine has none
+	reporter     store.LeaderReporter // nil where the engine has none
 	record       uint64               // the revision of the leader record since which changes are tracked
 	self, leader string               // leader is the last one known
-	left         string               // the member that lost the leadership to this one
+	formerLeader string               // the member that lost the leadership to this one
 }
 
 // begin starts the tracking again for another leader record. Only changes seen under the present leader record count.
 func (e *engineLeaderView) begin(engine store.Engine, record uint64) {
-	teller, ok := engine.(store.LeaderReporter)
+	reporter, ok := engine.(store.LeaderReporter)
 	if !ok {
 		return
 	}
-	leader, self, _ := teller.EngineLeader()
-	if self != "" && (e.teller == nil || e.record != record) {
-		*e = engineLeaderView{teller: teller, record: record, self: self, leader: leader}
+	leader, self, _ := reporter.EngineLeader()
+	if self != "" && (e.reporter == nil || e.record != record) {
+		*e = engineLeaderView{reporter: reporter, record: record, self: self, leader: leader}
 	}
 }
 
 // update notes a change of the engine's leader.
 func (e *engineLeaderView) update() {
-	if e.teller == nil {
+	if e.reporter == nil {
 		return
 	}
-	leader, _, _ := e.teller.EngineLeader()
+	leader, _, _ := e.reporter.EngineLeader()
 	if leader == "" || leader == e.leader {
 		return
 	}
-	e.left = ""
+	e.formerLeader = ""
 	if leader == e.self {
-		e.left = e.leader
+		e.formerLeader = e.leader
 	}
 	e.leader = leader
 }
 
 // yieldedTicks returns how many more ticks this observer waits, so that the engine's leader goes first.
 func (e *engineLeaderView) yieldedTicks() int {
-	if e.teller == nil || e.leader == "" || e.leader == e.self {
+	if e.reporter == nil || e.leader == "" || e.leader == e.self {
 		return 0
 	}
 	return yieldTicks
@@ -75,8 +75,8 @@ func (e *engineLeaderView) yieldedTicks() int {
 // server may then take over at once, unless there were too many takeovers of late.
 func (c *Candidate) inheritedEngineLeadership(leader cluster.Leader) bool {
 	c.engine.update()
-	left := c.engine.left
-	return left != "" && left == leader.Member && left != c.engine.self && c.recentTakeovers() < maxEngineTakeovers
+	former := c.engine.formerLeader
+	return former != "" && former == leader.Member && former != c.engine.self && c.recentTakeovers() < maxEngineTakeovers
 }
 
 // pullEngineLeadership moves the engine's leadership to this server for as long as it leads the domain.
