@@ -299,8 +299,8 @@ var layers = map[string][]string{
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/network",
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd",
-		"internal/executor/containerd/daemon", "internal/executor/process", "internal/hinted", "internal/pki", "internal/telemetry",
-		"internal/transport", "internal/version",
+		"internal/executor/containerd/daemon", "internal/executor/process", "internal/hinted", "internal/pki",
+		"internal/telemetry", "internal/transport", "internal/version",
 	},
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",

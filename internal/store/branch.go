@@ -166,7 +166,8 @@ func (b *Branch) restoreAttemptNumber(key string) {
 		return
 	}
 	for row := range b.state.TaskAttempts(cluster.TaskID(task)) {
-		if row.Node == node && (noun == nounState && row.DesiredRev != 0 || noun == nounStatus && row.ObservedRev != 0) {
+		if row.Node == node &&
+			(noun == nounState && row.DesiredRev != 0 || noun == nounStatus && row.ObservedRev != 0) {
 			of[rest] = row.Number
 		}
 	}

@@ -73,7 +73,8 @@ type kind struct {
 // that its readers need. A test compares the list with the record types of internal/cluster and with the page of keys.
 var kinds = []kind{
 	// What users write, and what the control plane makes of it.
-	tabled(nounCluster, byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters }, topic(TopicClusters)),
+	tabled(nounCluster, byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters },
+		topic(TopicClusters)),
 	tabled(nounDefinition, byUser, func(s *Snapshot) **table[Newest] { return &s.newest }, nil),
 	{
 		noun: nounDefinition, nested: true, record: (*cluster.TaskDefinition)(nil), writer: byUser,

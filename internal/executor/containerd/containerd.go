@@ -6,8 +6,8 @@
 // the task is deleted. So no restart of the agent or of containerd loses an exit; only the death of a task's shim does.
 //
 // The program's output goes through named pipes in the container's folder to the collector: one process per node that
-// outlives the agent and writes the logs, see package collector. (containerd could start a log process itself, but one for
-// each container, and its start would delay the first instruction.)
+// outlives the agent and writes the logs, see package collector. (containerd could start a log process itself, but one
+// for each container, and its start would delay the first instruction.)
 //
 // Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC;
 // only the listed capabilities; no new privileges; containerd's default seccomp profile.

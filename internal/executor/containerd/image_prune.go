@@ -57,8 +57,8 @@ func (ix *imageIndex) PruneImages(ctx context.Context, p executor.ImagePrune) ([
 	return list, nil
 }
 
-// removeUnused removes an image unless something keeps it, and returns the reason. During the check no container can start to
-// use the image.
+// removeUnused removes an image unless something keeps it, and returns the reason. During the check no container can
+// start to use the image.
 func (ix *imageIndex) removeUnused(ctx context.Context, h *imageEntry, p executor.ImagePrune) (kept string, err error) {
 	ix.cache.mu.Lock()
 	defer ix.cache.mu.Unlock()
@@ -88,8 +88,8 @@ func (ix *imageIndex) removeUnused(ctx context.Context, h *imageEntry, p executo
 	return "", nil
 }
 
-// collectGarbage runs containerd's garbage collection and returns after it. Images removed with the synchronous option free
-// their content only then.
+// collectGarbage runs containerd's garbage collection and returns after it. Images removed with the synchronous option
+// free their content only then.
 func (ix *imageIndex) collectGarbage(ctx context.Context) {
 	all := ix.client.LeasesService()
 	lease, err := all.Create(ctx, leases.WithRandomID(), leases.WithExpiration(time.Minute))

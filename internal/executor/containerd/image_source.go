@@ -77,7 +77,9 @@ func (src *imageSource) image(ctx context.Context, spec *executor.Spec, progress
 }
 
 // localImage returns a usable local image, or nil if it must be pulled. With a pinned digest the image has that digest.
-func (src *imageSource) localImage(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image, error) {
+func (src *imageSource) localImage(ctx context.Context, name, pinned string, policy cluster.PullPolicy) (client.Image,
+	error,
+) {
 	if policy == cluster.PullAlways {
 		return nil, nil //nolint:nilnil // see above
 	}
@@ -204,7 +206,8 @@ func (src *imageSource) LoadImages(ctx context.Context, archive io.Reader) ([]ex
 		}
 		return name
 	}
-	loaded, err := src.client.Import(ctx, archive, client.WithImageRefTranslator(normal), client.WithAllPlatforms(false),
+	loaded, err := src.client.Import(ctx, archive, client.WithImageRefTranslator(normal),
+		client.WithAllPlatforms(false),
 		client.WithImageLabels(map[string]string{
 			labelKeep: keepLoaded,
 			labelUsed: strconv.FormatInt(time.Now().Unix(), 10),
@@ -229,7 +232,9 @@ func sorted(images []executor.Image) []executor.Image {
 }
 
 // PullImage implements executor.ImageKeeper.
-func (src *imageSource) PullImage(ctx context.Context, p executor.ImagePull, progress func(string)) (executor.Image, error) {
+func (src *imageSource) PullImage(ctx context.Context, p executor.ImagePull, progress func(string)) (executor.Image,
+	error,
+) {
 	ctx = src.in(ctx)
 	name, err := normalName(p.Name)
 	if err != nil {
@@ -253,9 +258,9 @@ func (src *imageSource) PullImage(ctx context.Context, p executor.ImagePull, pro
 }
 
 // ResolveImage implements executor.ImageKeeper.
-func (src *imageSource) ResolveImage(ctx context.Context, image string, credentials func(string) (string, string)) (string,
-	error,
-) {
+func (src *imageSource) ResolveImage(ctx context.Context, image string,
+	credentials func(string) (string, string),
+) (string, error) {
 	ctx = src.in(ctx)
 	name, err := normalName(image)
 	if err != nil {

@@ -22,15 +22,15 @@ import (
 
 // PullConfig limits how a node pulls images. A field that is 0 has its default.
 type PullConfig struct {
-	// MaxConcurrent is the number of images that are pulled at a time, default DefaultPulls. A single registry gets one less, if
-	// MaxConcurrent is more than 1.
+	// MaxConcurrent is the number of images that are pulled at a time, default DefaultPulls. A single registry gets one
+	// less, if MaxConcurrent is more than 1.
 	MaxConcurrent int
 	// MaxAttempts is the number of attempts of a pull, default 6. MaxWait is the total wait between them, default 5
 	// minutes.
 	MaxAttempts int
 	MaxWait     time.Duration
-	// FirstRetry is the wait after the first attempt. It doubles with each attempt up to LongestRetry, and half of it is
-	// random. Default 1 s and 1 minute.
+	// FirstRetry is the wait after the first attempt. It doubles with each attempt up to LongestRetry, and half of it
+	// is random. Default 1 s and 1 minute.
 	FirstRetry, LongestRetry time.Duration
 	// StallTimeout is how long a registry may send nothing within a response, default 1 minute.
 	StallTimeout time.Duration
@@ -91,7 +91,8 @@ type pullKey struct{ ref, user, secret string }
 func newPuller(c PullConfig) *puller {
 	c.defaults()
 	return &puller{
-		PullConfig: c, registries: registry.New(c.StallTimeout, c.Egress.WithLoopback()), slots: registry.NewSlots(c.MaxConcurrent),
+		PullConfig: c, registries: registry.New(c.StallTimeout, c.Egress.WithLoopback()),
+		slots:   registry.NewSlots(c.MaxConcurrent),
 		running: map[pullKey]*pull{},
 	}
 }
@@ -118,10 +119,10 @@ type pull struct {
 	blobs map[digest.Digest]ocispec.Descriptor // all that was asked for
 }
 
-// pullShared pulls an image, or joins a running pull; displayName is its name for users. It returns soon after ctx ends. The pull
-// ends with its last waiter.
-func (src *imageSource) pullShared(ctx context.Context, ref, displayName string, credentials func(string) (string, string),
-	progress func(string),
+// pullShared pulls an image, or joins a running pull; displayName is its name for users. It returns soon after ctx
+// ends. The pull ends with its last waiter.
+func (src *imageSource) pullShared(ctx context.Context, ref, displayName string,
+	credentials func(string) (string, string), progress func(string),
 ) (client.Image, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -281,8 +282,8 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 			return waited, nil
 		}
 		if waited += wait; waited > u.MaxWait {
-			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits", p.displayName,
-				why, wait.Round(time.Second))
+			return waited, fmt.Errorf("pull %s: %s; it is asked again in %v, which is later than a pull waits",
+				p.displayName, why, wait.Round(time.Second))
 		}
 		p.mu.Lock()
 		if p.state == "" { // this pull has not reported it yet
@@ -347,9 +348,9 @@ func (p *pull) setState(state string) {
 }
 
 // resolveDigest asks a registry for the digest of a name, once.
-func (src *imageSource) resolveDigest(ctx context.Context, name string, credentials func(string) (string, string)) (string,
-	error,
-) {
+func (src *imageSource) resolveDigest(ctx context.Context, name string,
+	credentials func(string) (string, string),
+) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return "", fmt.Errorf("image: %q is not the name of an image: %w", name, err)

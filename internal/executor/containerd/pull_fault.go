@@ -89,7 +89,9 @@ func (p *pull) classify(err error) pullFault {
 	case errors.As(err, &untrusted):
 		return pullFault{cause: from + " is not trusted by this node: its certificate: " + untrusted.Err.Error()}
 	case registry.IsUnreachable(err):
-		return pullFault{cause: from + " cannot be reached: " + registry.DescribeNetworkError(err), retryable: true, suspend: true}
+		return pullFault{
+			cause: from + " cannot be reached: " + registry.DescribeNetworkError(err), retryable: true, suspend: true,
+		}
 	case isA(err, errdefs.IsUnavailable):
 		return pullFault{daemon: err}
 	case isA(err, errdefs.IsNotFound):

@@ -53,7 +53,8 @@ func (p *pull) progress(ctx context.Context) string {
 	if whole == layers && have >= all {
 		return "unpacking " + p.displayName
 	}
-	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.displayName, whole, layers, mebi(have), mebi(all))
+	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.displayName, whole, layers, mebi(have),
+		mebi(all))
 	if n := p.rate.take(time.Now(), have); n > 0 {
 		text += ", " + mebi(n) + " MiB/s"
 	}

@@ -34,8 +34,8 @@ type pendingCommit struct {
 // New returns an Engine that commits through e.
 func New(e store.Engine) *Engine { return &Engine{Engine: e} }
 
-// Commit is part of store.Engine. A call whose context ends while it waits returns an error that wraps store.ErrUnknown,
-// since its group may be in flight.
+// Commit is part of store.Engine. A call whose context ends while it waits returns an error that wraps
+// store.ErrUnknown, since its group may be in flight.
 func (g *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	if len(groups) != 1 || ctx.Err() != nil {
 		return g.Engine.Commit(ctx, groups)

@@ -76,7 +76,8 @@ func (e *engineLeaderView) yieldedTicks() int {
 func (c *Candidate) inheritedEngineLeadership(leader cluster.Leader) bool {
 	c.engine.update()
 	former := c.engine.formerLeader
-	return former != "" && former == leader.Member && former != c.engine.self && c.recentTakeovers() < maxEngineTakeovers
+	return former != "" && former == leader.Member && former != c.engine.self &&
+		c.recentTakeovers() < maxEngineTakeovers
 }
 
 // pullEngineLeadership moves the engine's leadership to this server for as long as it leads the domain.

@@ -122,7 +122,8 @@ func TestEngineLeavesLivingLeader(t *testing.T) {
 			t.Fatalf("after %v: got %+v, want ccc", took, won)
 		}
 		<-a.Context().Done()
-		if !errors.Is(a.Err(), election.ErrDeposed) && !errors.Is(a.Err(), election.ErrSilent) || isFenced(t, engine, a) {
+		if !errors.Is(a.Err(), election.ErrDeposed) && !errors.Is(a.Err(), election.ErrSilent) ||
+			isFenced(t, engine, a) {
 			t.Errorf("the former leader ended with %v", a.Err())
 		}
 	})

@@ -188,6 +188,7 @@ func (d *defragmenter) endTurn(ctx context.Context, turn *recordLease) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), defragCallTimeout)
 	defer cancel()
 	d.turnWaitSince = time.Time{}
-	_, err := d.records.Commit(bounded, []store.Group{{Ops: []store.Op{{Key: defragQueuePrefix + d.members.MemberID(), Delete: true}}}})
+	dequeue := store.Op{Key: defragQueuePrefix + d.members.MemberID(), Delete: true}
+	_, err := d.records.Commit(bounded, []store.Group{{Ops: []store.Op{dequeue}}})
 	return errors.Join(err, turn.end(bounded))
 }

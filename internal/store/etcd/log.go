@@ -40,7 +40,9 @@ func bridge(log *slog.Logger) *zap.Logger {
 
 // memberBridge is bridge for a member among others. Messages about other members go to c.
 func memberBridge(log *slog.Logger, c *contacts) *zap.Logger {
-	return zap.New(logCore{log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter)}, ending...)
+	return zap.New(logCore{
+		log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter),
+	}, ending...)
 }
 
 // ending ends the process when etcd cannot go on.

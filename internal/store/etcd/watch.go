@@ -188,8 +188,8 @@ func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 // the watch requires one.
 func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	ctx = clientv3.WithRequireLeader(ctx)
-	responses := w.records.client.Watch(ctx, w.records.prefix+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(at)+1),
-		clientv3.WithCreatedNotify())
+	responses := w.records.client.Watch(ctx, w.records.prefix+w.prefix, clientv3.WithPrefix(),
+		clientv3.WithRev(int64(at)+1), clientv3.WithCreatedNotify())
 	take := func(r clientv3.WatchResponse) (on, lost bool) {
 		switch {
 		case r.CompactRevision != 0:

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reader decodes a record in the exact form that store.Encode writes: the fields in the order of the type, without white
-// space. It marks a record in any other form as irregular. Both it and encoding/json decode equal values from the
+// reader decodes a record in the exact form that store.Encode writes: the fields in the order of the type, without
+// white space. It marks a record in any other form as irregular. Both it and encoding/json decode equal values from the
 // records that both read.
 type reader struct {
 	in        []byte
@@ -21,9 +21,9 @@ type reader struct {
 	interned [8]string
 }
 
-// Read decodes the fields of a record, which begin at an index of in, behind the opening brace and perhaps other fields,
-// into a pointer to the record. It returns false for a type that it does not know and for an irregular form; the content
-// of the record is then undefined. Read keeps no reference to in and may be called concurrently.
+// Read decodes the fields of a record, which begin at an index of in, behind the opening brace and perhaps other
+// fields, into a pointer to the record. It returns false for a type that it does not know and for an irregular form;
+// the content of the record is then undefined. Read keeps no reference to in and may be called concurrently.
 func Read(in []byte, at int, into any) bool {
 	r := reader{in: in, at: at}
 	switch v := into.(type) {

@@ -28,7 +28,8 @@ type Config struct {
 	Cgroup string
 }
 
-// Client is the agent's side of the node's collector: it starts the process when there is none. Safe for concurrent use.
+// Client is the agent's side of the node's collector: it starts the process when there is none. Safe for concurrent
+// use.
 type Client struct {
 	Config
 
@@ -147,7 +148,8 @@ func (c *Client) start(ctx context.Context) error {
 		return fmt.Errorf("start collector: %w", err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(c.Executable, c.Subcommand, c.Dir, c.Cgroup) //nolint:noctx // it outlives the call and the agent
+	//nolint:noctx // it outlives the call and the agent
+	cmd := exec.Command(c.Executable, c.Subcommand, c.Dir, c.Cgroup)
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GOGC=50"}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{tell, lock}

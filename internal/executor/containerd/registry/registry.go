@@ -1,5 +1,5 @@
-// Package registry talks to registries of images: it spaces out the requests to those that are busy or down, ends stalled
-// responses, and limits the concurrent pulls.
+// Package registry talks to registries of images: it spaces out the requests to those that are busy or down, ends
+// stalled responses, and limits the concurrent pulls.
 package registry
 
 import (
@@ -85,8 +85,8 @@ func (r *Client) SuspendedFor(host string) (time.Duration, string) {
 	return time.Until(s.until), s.why
 }
 
-// Suspend suspends requests to a registry: at least for the wanted time, and longer with each failure in a row. It returns
-// the duration.
+// Suspend suspends requests to a registry: at least for the wanted time, and longer with each failure in a row. It
+// returns the duration.
 func (r *Client) Suspend(host, why string, wanted time.Duration,
 	pause func(failures int) time.Duration,
 ) time.Duration {
@@ -302,8 +302,8 @@ func IsUnreachable(err error) bool {
 	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, egress.ErrRefused)
 }
 
-// DescribeNetworkError returns the plain words of an error of the network, without addresses of requests in it: they may carry
-// secrets.
+// DescribeNetworkError returns the plain words of an error of the network, without addresses of requests in it: they
+// may carry secrets.
 func DescribeNetworkError(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError

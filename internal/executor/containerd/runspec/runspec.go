@@ -50,8 +50,8 @@ func unsupported(field, why string) error {
 // cgroup.
 func (b *Builder) Options(spec *executor.Spec, cfg ocispec.ImageConfig, caps []string, cgroup string) []oci.SpecOpts {
 	return []oci.SpecOpts{
-		process(spec, cfg), user(spec, cfg), b.files(spec), b.secrets(spec), mounts(spec), b.isolate(spec, caps, cgroup),
-		b.seccomp(), b.devices(spec),
+		process(spec, cfg), user(spec, cfg), b.files(spec), b.secrets(spec), mounts(spec),
+		b.isolate(spec, caps, cgroup), b.seccomp(), b.devices(spec),
 	}
 }
 
