@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
@@ -276,7 +277,7 @@ func (w *World) restore(raw bool) {
 	}
 	if !raw && !w.options.Without.Off(clause.Incarnation) {
 		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
-		if err := store.Reincarnate(ctx, w.engine, prefix, "a snapshot was restored"); err != nil {
+		if err := election.Reincarnate(ctx, w.engine, prefix, "a snapshot was restored"); err != nil {
 			w.witness.reportBreach("converges", "restore: %v", err)
 		}
 		cancel()

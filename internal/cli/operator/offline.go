@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
@@ -113,7 +114,7 @@ func markStore(ctx context.Context, sess *session.Session, dir, cause string, ac
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	if err := store.Reincarnate(ctx, engine, store.DefaultPrefix, cause); err != nil {
+	if err := election.Reincarnate(ctx, engine, store.DefaultPrefix, cause); err != nil {
 		return err
 	}
 	servers, err := engine.List(ctx, store.DefaultPrefix+"server/")

@@ -174,7 +174,8 @@ func TestDeposedLeaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
 		first, _ := lead(t.Context(), t, candidate(engine, "a"))
-		if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix, "a snapshot was restored"); err != nil {
+		err := election.Reincarnate(t.Context(), engine, store.DefaultPrefix, "a snapshot was restored")
+		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -194,7 +195,7 @@ func TestReincarnate(t *testing.T) {
 		first, _ := lead(t.Context(), t, candidate(engine, "a"))
 		first.Resign()
 		for range 2 { // within the same millisecond
-			if err := store.Reincarnate(t.Context(), engine, store.DefaultPrefix,
+			if err := election.Reincarnate(t.Context(), engine, store.DefaultPrefix,
 				"a snapshot was restored"); err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ import (
 // config is the configuration of the later Open, with the old directory. The old directory stays unchanged, even if
 // ForceAlone is interrupted, and no process may have it open. The new directory needs twice as much room for a while.
 //
-// Writes that only the lost members had acknowledged are gone, so store.Reincarnate must follow before the new
+// Writes that only the lost members had acknowledged are gone, so election.Reincarnate must follow before the new
 // directory replaces the old one. The store has a new identity, and the old members cannot join it. Their directories
 // must be emptied before they join again.
 func ForceAlone(ctx context.Context, config Config, to string) (err error) {

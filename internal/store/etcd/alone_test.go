@@ -17,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -157,7 +158,8 @@ func TestRestoreAFleet(t *testing.T) {
 	}
 	f.start(0)
 	before := time.Now()
-	if err := store.Reincarnate(t.Context(), f.engines[0], store.DefaultPrefix, "a snapshot was restored"); err != nil {
+	if err := election.Reincarnate(t.Context(), f.engines[0], store.DefaultPrefix,
+		"a snapshot was restored"); err != nil {
 		t.Fatal(err)
 	}
 	for i := 1; i < 3; i++ {
@@ -247,7 +249,7 @@ func TestForceAlone(t *testing.T) {
 	f.configs[2].Dir = made
 	began := time.Now()
 	e := f.start(2)
-	if err := store.Reincarnate(t.Context(), e, store.DefaultPrefix, "the other members were lost"); err != nil {
+	if err := election.Reincarnate(t.Context(), e, store.DefaultPrefix, "the other members were lost"); err != nil {
 		t.Fatal(err)
 	}
 	wantIncarnated(t, e, leader, began)

@@ -1,4 +1,4 @@
-package store
+package election
 
 import (
 	"context"
@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
 // Reincarnate marks a store that may have lost acknowledged writes (P1.7). Such a store was made from a snapshot, or
 // went on with less than a quorum. In every domain the incarnation rises above the store's and to the present time, and
 // the epoch rises. The leadership has no holder, and a recovery is needed, for the given cause, a sentence. Reincarnate
 // must run before the engine serves anyone else. It may be repeated.
-func Reincarnate(ctx context.Context, engine Engine, prefix Prefix, cause string) error {
+func Reincarnate(ctx context.Context, engine store.Engine, prefix store.Prefix, cause string) error {
 	listing, err := engine.List(ctx, prefix.Leader(""))
 	if err != nil {
 		return fmt.Errorf("list leaders: %w", err)
@@ -27,9 +28,11 @@ func Reincarnate(ctx context.Context, engine Engine, prefix Prefix, cause string
 }
 
 // reincarnate marks the domain of one leader record.
-func reincarnate(ctx context.Context, engine Engine, prefix Prefix, record Record, cause string) error {
+func reincarnate(ctx context.Context, engine store.Engine, prefix store.Prefix, record store.Record,
+	cause string,
+) error {
 	domain := record.Key[len(prefix.Leader("")):]
-	leader, err := Decode[cluster.Leader](record.Value)
+	leader, err := store.Decode[cluster.Leader](record.Value)
 	if err != nil {
 		return fmt.Errorf("leader record %s: %w", record.Key, err)
 	}
@@ -37,7 +40,7 @@ func reincarnate(ctx context.Context, engine Engine, prefix Prefix, record Recor
 	leader.Incarnation = max(uint64(now.UnixMilli()), leader.Incarnation+1)
 	leader.Epoch++
 	leader.Holder, leader.Member, leader.Since = "", "", now.UTC()
-	value, err := Encode(leader)
+	value, err := store.Encode(leader)
 	if err != nil {
 		return err
 	}
@@ -45,19 +48,19 @@ func reincarnate(ctx context.Context, engine Engine, prefix Prefix, record Recor
 	former, err := engine.Read(ctx, prefix.Recovery(domain))
 	switch {
 	case err == nil: // a record of another build may be unreadable: it is replaced, and recovery is asked for anew
-		if r, err := Decode[cluster.Recovery](former.Value); err == nil {
+		if r, err := store.Decode[cluster.Recovery](former.Value); err == nil {
 			recovery.Shown = r.Shown
 		}
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, store.ErrNotFound):
 		return fmt.Errorf("read the recovery of %s: %w", domain, err)
 	}
-	needed, err := Encode(recovery)
+	needed, err := store.Encode(recovery)
 	if err != nil {
 		return err
 	}
-	result, err := engine.Commit(ctx, []Group{{
-		Compares: []Compare{{Key: record.Key, Modified: record.Modified}},
-		Ops:      []Op{{Key: record.Key, Value: value}, {Key: prefix.Recovery(domain), Value: needed}},
+	result, err := engine.Commit(ctx, []store.Group{{
+		Compares: []store.Compare{{Key: record.Key, Modified: record.Modified}},
+		Ops:      []store.Op{{Key: record.Key, Value: value}, {Key: prefix.Recovery(domain), Value: needed}},
 	}})
 	if err != nil {
 		return fmt.Errorf("write leader record %s: %w", record.Key, err)
