@@ -148,8 +148,7 @@ func (c *Client) start(ctx context.Context) error {
 		return fmt.Errorf("start collector: %w", err)
 	}
 	defer ready.Close()
-	//nolint:noctx // it outlives the call and the agent
-	cmd := exec.Command(c.Executable, c.Subcommand, c.Dir, c.Cgroup)
+	cmd := exec.Command(c.Executable, c.Subcommand, c.Dir, c.Cgroup) //nolint:noctx // it outlives call and agent
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GOGC=50"}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{tell, lock}
