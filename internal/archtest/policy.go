@@ -79,7 +79,8 @@ var layers = map[string][]string{
 	"internal/store":               {"internal/clause", "internal/cluster", "internal/store/recordjson"},
 	"internal/store/batching":      {"internal/store"},
 	"internal/store/election":      {"internal/clause", "internal/cluster", "internal/store"},
-	"internal/store/etcd":          {"internal/cluster", "internal/store"},
+	"internal/store/etcd":          {"internal/cluster", "internal/store", "internal/store/etcd/etcdlog"},
+	"internal/store/etcd/etcdlog":  {"internal/store"},
 	"internal/store/etcd/etcdtest": {},
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
 	"internal/store/recordjson":    {"internal/cluster"},
@@ -236,7 +237,8 @@ var layers = map[string][]string{
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
 		"internal/cli/session", "internal/cluster", "internal/enum", "internal/hinted", "internal/secrets",
-		"internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/version",
+		"internal/serve/datadir", "internal/store", "internal/store/election", "internal/store/etcd",
+		"internal/version",
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted"},
 	"internal/cli/rebalance": {
@@ -409,7 +411,7 @@ var modules = map[string][]string{
 	"go.etcd.io/bbolt":                      {"internal/agent/state"},
 	"go.etcd.io/etcd":                       {"internal/store/etcd/...", "test/e2e"},
 	"go.opentelemetry.io/otel":              {"internal/telemetry"},
-	"go.uber.org/zap":                       {"internal/store/etcd"},
+	"go.uber.org/zap":                       {"internal/store/etcd/..."},
 	"golang.org/x/net":                      {"internal/agent/names", "test/e2e"},
 	"golang.org/x/sync":                     {"internal/..."},
 	"google.golang.org/grpc":                {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},

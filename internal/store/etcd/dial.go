@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
 
 // DialConfig configures Dial. Only Endpoints is required.
@@ -54,7 +55,7 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		DialTimeout:          dialLimit,
 		DialKeepAliveTime:    5 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
-		Logger:               bridge(config.Log),
+		Logger:               etcdlog.New(config.Log),
 	}
 	var secure *reloadingTLS
 	if config.TLS != nil {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
 
 // TestListPages lists with pages far smaller than the prefix, of all sizes.
@@ -109,7 +110,7 @@ func TestDamagedSnapshotLeavesNothing(t *testing.T) {
 // TestBridge shows how etcd's messages come out.
 func TestBridge(t *testing.T) {
 	var said strings.Builder
-	log := bridge(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{
+	log := etcdlog.New(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}

@@ -51,6 +51,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
 
 // Defaults of a Config.
@@ -124,8 +125,8 @@ type Engine struct {
 	*healthCheck  // Health
 	*defragmenter // Run
 
-	forced   bool      // started by ForceAlone from a store of several members
-	contacts *contacts // the state of the other members, from etcd's messages
+	forced   bool              // started by ForceAlone from a store of several members
+	contacts *etcdlog.Contacts // the state of the other members, from etcd's messages
 
 	// The following fields are nil where the server runs elsewhere.
 	peers *peerServer // nil while the member is alone
@@ -138,7 +139,10 @@ type Engine struct {
 // newEngine returns an engine whose parts are connected. It has no client yet, and nothing runs.
 func newEngine(config Config) *Engine {
 	all := &calls{core: newCore(config), leader: new(leaderTerm), watches: newWatches()}
-	e := &Engine{calls: all, records: &records{calls: all}, memberSet: &memberSet{calls: all}, contacts: new(contacts)}
+	e := &Engine{
+		calls: all, records: &records{calls: all}, memberSet: &memberSet{calls: all},
+		contacts: new(etcdlog.Contacts),
+	}
 	e.leadership = &leadership{calls: all, members: e.memberSet}
 	e.healthCheck = &healthCheck{calls: all, contacts: e.contacts}
 	e.defragmenter = &defragmenter{
@@ -176,7 +180,7 @@ func start(ctx context.Context, config Config, adjust func(*embed.Config)) (*Eng
 	}
 	// 3. Start the server, and wait until it serves.
 	c := embedded(config)
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberBridge(config.Log, e.contacts))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdlog.NewForMember(config.Log, e.contacts))
 	adjust(c)
 	e.forced = c.ForceNewCluster
 	if e.server, err = e.startServer(ctx, c); err != nil {
@@ -302,7 +306,7 @@ func embedded(config Config) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = config.Name
 	c.Dir = config.Dir
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(config.Log))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdlog.New(config.Log))
 	own := cmp.Or(config.PeerURL, peerURL)
 	peer, _ := url.Parse(own) // was validated
 	// etcd itself listens nowhere: peerServer does.

@@ -40,15 +40,9 @@ func (e *Engine) waitUntilServing(ctx context.Context) error {
 	return nil
 }
 
-// Messages of etcd when it ends by itself: messageEnd has a cause, which contains messageRemoved after a removal.
-const (
-	messageEnd     = "server error"
-	messageRemoved = "permanently removed"
-)
-
 // ended returns why the server ended by itself: store.ErrRemoved if the other members removed it, else etcd's own text.
 func (e *Engine) ended() error {
-	why, removed := e.contacts.ended()
+	why, removed := e.contacts.Ended()
 	server := e.server.Server
 	if known := server.Cluster(); removed || len(known.Members()) > 0 && known.Member(server.MemberID()) == nil {
 		return store.ErrRemoved

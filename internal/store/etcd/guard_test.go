@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -30,9 +31,9 @@ func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	for text, want := range map[string]bool{
 		"the member has been permanently removed from the cluster": true, "the disk is on fire": false,
 	} {
-		var c contacts
-		memberBridge(slog.New(slog.DiscardHandler), &c).Warn("server error", zap.Error(errors.New(text)))
-		if why, removed := c.ended(); why != text || removed != want {
+		var c etcdlog.Contacts
+		etcdlog.NewForMember(slog.New(slog.DiscardHandler), &c).Warn("server error", zap.Error(errors.New(text)))
+		if why, removed := c.Ended(); why != text || removed != want {
 			t.Errorf("%q: got %q, removed: %v", text, why, removed)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
 
 // Health is the state of the disk, the database and the quorum.
@@ -23,7 +24,7 @@ const healthLimit = time.Second
 // healthCheck finds the state of the disk, the database and the quorum.
 type healthCheck struct {
 	*calls
-	contacts *contacts
+	contacts *etcdlog.Contacts
 }
 
 // Health returns the state of the disk, the database and the quorum, as this member sees it, within about 3 s. It fails
@@ -57,7 +58,7 @@ func (c *healthCheck) Health(ctx context.Context) (Health, error) {
 			}
 		}
 	}
-	h.Alarms = append(h.Alarms, c.contacts.replaced()...)
+	h.Alarms = append(h.Alarms, c.contacts.Replaced()...)
 	if err := c.checkOpen(ctx); err != nil {
 		return Health{}, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
 
 // SnapshotInfo describes the content of a snapshot.
@@ -118,7 +119,7 @@ func inspect(path string, info *SnapshotInfo, each func(store.Record)) (err erro
 			err = fmt.Errorf("damaged: %v: %w", p, store.ErrInvalid)
 		}
 	}()
-	log := bridge(slog.New(slog.DiscardHandler))
+	log := etcdlog.New(slog.New(slog.DiscardHandler))
 	file := backend.NewDefaultBackend(log, path)
 	defer file.Close()
 	data := mvcc.NewStore(log, file, nil, mvcc.StoreConfig{})

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
 
 // restoreRevisionBump is the number of revisions that a restore skips after the snapshot's, so that no revision that
@@ -57,7 +58,7 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 
 // Restore creates a data directory from a snapshot: a store of one member, whatever members the snapshot's store had.
 // For a fleet, the directory is opened with a peer address, and the others join with empty directories. The directory
-// must not hold a store yet. store.Reincarnate must follow before anyone else uses the store.
+// must not hold a store yet. election.Reincarnate must follow before anyone else uses the store.
 //
 // Records keep their revisions, and new revisions begin far above. History is marked as compacted, so that an earlier
 // watch gets a resync. A damaged snapshot leaves the directory unchanged.
@@ -98,7 +99,7 @@ func restore(source, made string) (err error) {
 			err = fmt.Errorf("damaged: %v", p)
 		}
 	}()
-	return snapshot.NewV3(bridge(slog.New(slog.DiscardHandler))).Restore(snapshot.RestoreConfig{
+	return snapshot.NewV3(etcdlog.New(slog.New(slog.DiscardHandler))).Restore(snapshot.RestoreConfig{
 		SnapshotPath:        source,
 		Name:                memberName,
 		OutputDataDir:       made,

@@ -1,4 +1,4 @@
-package etcd
+package etcdlog
 
 import (
 	"log/slog"
@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// contacts tracks the other members from etcd's messages, which etcd repeats for as long as a member is down. It logs
+// Contacts tracks the other members from etcd's messages, which etcd repeats for as long as a member is down. It logs
 // one line when a member is lost and one when it is back; all other messages are for debugging. The zero value is
 // ready. Safe for concurrent use.
-type contacts struct {
+type Contacts struct {
 	mu sync.Mutex
 	// state is "" until a member was reached or missed.
 	state map[string]contact
@@ -40,7 +40,13 @@ const (
 	messageStranger  = "request cluster ID mismatch"      // about a server that calls this member
 )
 
-// isRepeated reports whether etcd repeats a message while another member is down. contacts reports the lost member
+// Messages of etcd when it ends by itself: messageEnd has a cause, which contains messageRemoved after a removal.
+const (
+	messageEnd     = "server error"
+	messageRemoved = "permanently removed"
+)
+
+// isRepeated reports whether etcd repeats a message while another member is down. Contacts reports the lost member
 // once.
 func isRepeated(message string) bool {
 	switch message {
@@ -55,7 +61,7 @@ func isRepeated(message string) bool {
 }
 
 // handle handles a message of etcd. It returns true if the message needs no further log line.
-func (c *contacts) handle(log *slog.Logger, message string, fields map[string]any) (done bool) {
+func (c *Contacts) handle(log *slog.Logger, message string, fields map[string]any) (done bool) {
 	text := func(keys ...string) string {
 		for _, k := range keys {
 			if s, ok := fields[k].(string); ok && s != "" {
@@ -112,15 +118,15 @@ func (c *contacts) handle(log *slog.Logger, message string, fields map[string]an
 	return false
 }
 
-// ended returns why this member's server ended by itself, and whether the cause is that the member was removed.
-func (c *contacts) ended() (why string, removed bool) {
+// Ended returns why this member's server ended by itself, and whether the cause is that the member was removed.
+func (c *Contacts) Ended() (why string, removed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.end, strings.Contains(c.end, messageRemoved)
 }
 
-// replaced returns an alarm for each member that was found to belong to another store.
-func (c *contacts) replaced() (alarms []store.EngineAlarm) {
+// Replaced returns an alarm for each member that was found to belong to another store.
+func (c *Contacts) Replaced() (alarms []store.EngineAlarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, peer := range slices.Sorted(maps.Keys(c.others)) {

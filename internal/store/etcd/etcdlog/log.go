@@ -1,4 +1,6 @@
-package etcd
+// Package etcdlog passes etcd's messages to Berth's log, and finds in them what etcd reports in no other way: the
+// contact with other members, and why a server ended.
+package etcdlog
 
 import (
 	"context"
@@ -32,15 +34,15 @@ func isIrrelevant(message string) bool {
 	return strings.HasSuffix(message, "since there are still pending configuration changes to apply")
 }
 
-// bridge returns a logger for etcd that passes warnings and errors to log. If etcd ends the process (Fatal or Panic),
+// New returns a logger for etcd that passes warnings and errors to log. If etcd ends the process (Fatal or Panic),
 // the log has one line with the cause, written before the end.
-func bridge(log *slog.Logger) *zap.Logger {
-	return zap.New(logCore{log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter)}, ending...)
+func New(log *slog.Logger) *zap.Logger {
+	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter)}, ending...)
 }
 
-// memberBridge is bridge for a member among others. Messages about other members go to c.
-func memberBridge(log *slog.Logger, c *contacts) *zap.Logger {
-	return zap.New(logCore{
+// NewForMember is New for a member among others. Messages about other members go to c.
+func NewForMember(log *slog.Logger, c *Contacts) *zap.Logger {
+	return zap.New(core{
 		log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter),
 	}, ending...)
 }
@@ -112,22 +114,22 @@ func (e *repeatLimiter) count(message string, now time.Time) (limited bool, supp
 	return false, 0
 }
 
-type logCore struct {
+type core struct {
 	zapcore.LevelEnabler
 	log      *slog.Logger
 	fields   []zapcore.Field
-	contacts *contacts // may be nil
+	contacts *Contacts // may be nil
 	repeats  *repeatLimiter
 }
 
 // With is part of zapcore.Core.
-func (c logCore) With(fields []zapcore.Field) zapcore.Core {
+func (c core) With(fields []zapcore.Field) zapcore.Core {
 	c.fields = slices.Concat(c.fields, fields)
 	return c
 }
 
 // Check is part of zapcore.Core.
-func (c logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c core) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	isRelevant := entry.Level >= zapcore.WarnLevel || entry.Message == messageActive
 	if c.Enabled(entry.Level) && isRelevant && !isIrrelevant(entry.Message) {
 		return checked.AddCore(entry, c)
@@ -136,7 +138,7 @@ func (c logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapc
 }
 
 // Write is part of zapcore.Core.
-func (c logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(c.fields, fields) {
 		f.AddTo(encoder)
@@ -181,4 +183,4 @@ func brief(value any) any {
 }
 
 // Sync is part of zapcore.Core.
-func (c logCore) Sync() error { return nil }
+func (c core) Sync() error { return nil }

@@ -1,4 +1,4 @@
-package etcd
+package etcdlog
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ const dies = "BERTH_TEST_ETCD_DIES"
 func TestFullDiskIsSaid(t *testing.T) {
 	if os.Getenv(dies) != "" {
 		cause := fmt.Errorf("write snap: %w", syscall.ENOSPC)
-		bridge(slog.New(slog.DiscardHandler)).Panic("failed to save snapshot", zap.Error(cause))
+		New(slog.New(slog.DiscardHandler)).Panic("failed to save snapshot", zap.Error(cause))
 		return
 	}
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestFullDiskIsSaid(t *testing.T) {
 // A repeated message is logged a limited number of times a second, with the number of suppressed ones.
 func TestRepeatLimiter(t *testing.T) {
 	var said strings.Builder
-	log := bridge(slog.New(slog.NewTextHandler(&said, nil)))
+	log := New(slog.New(slog.NewTextHandler(&said, nil)))
 	for range 1000 {
 		log.Warn("failed to publish")
 	}

@@ -1,4 +1,4 @@
-package etcd
+package etcdlog
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ import (
 // another store, however often etcd repeats its messages.
 func TestContacts(t *testing.T) {
 	var said strings.Builder
-	var c contacts
-	log := memberBridge(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{
+	var c Contacts
+	log := NewForMember(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
@@ -50,11 +50,11 @@ level=ERROR msg="another member belongs to another store: if that one was restor
 	if diff := cmp.Diff(want, said.String()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]store.EngineAlarm{{Name: store.AlarmReplaced, Member: "b"}}, c.replaced()); diff != "" {
+	if diff := cmp.Diff([]store.EngineAlarm{{Name: store.AlarmReplaced, Member: "b"}}, c.Replaced()); diff != "" {
 		t.Errorf("alarms (-want +got):\n%s", diff)
 	}
 	log.Info("peer became active", zap.String("peer-id", "b"))
-	if got := c.replaced(); got != nil {
+	if got := c.Replaced(); got != nil {
 		t.Errorf("alarms of a member that is reached: %v", got)
 	}
 }
