@@ -97,9 +97,9 @@ func stretchLimits(jobs []job, by int64) []job {
 	return stretched
 }
 
-// syntheticTrace returns a synthetic trace at a load (demand to capacity). Sizes and run times follow the distributions that
-// Lublin and Feitelson fitted to several machines (2003). Arrivals follow the hour and the day of the week. Users send
-// several similar jobs in a row and request round times.
+// syntheticTrace returns a synthetic trace at a load (demand to capacity). Sizes and run times follow the distributions
+// that Lublin and Feitelson fitted to several machines (2003). Arrivals follow the hour and the day of the week. Users
+// send several similar jobs in a row and request round times.
 func syntheticTrace(seed uint64, count int, procs int64, load float64) *trace {
 	r := rand.New(rand.NewPCG(seed, 1))
 	t := &trace{name: fmt.Sprintf("made up (%d), load %.2f", seed, load), procs: procs}
