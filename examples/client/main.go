@@ -1,5 +1,5 @@
 // Command client shows how a program of another module uses Berth: it runs a job, watches its tasks until the job has
-// ended, and prints what each task said.
+// ended, and prints the output of each task.
 //
 //	go run . -addr unix:///run/berth/api.sock -tasks 3 -- /bin/sh -c 'echo "task $BERTH_INDEX of $BERTH_COUNT"'
 package main
@@ -101,8 +101,8 @@ func submit(ctx context.Context, c *client.Client, name, image string, tasks int
 	return err
 }
 
-// watch prints each change of the job's tasks until all of them have ended. It asks for the list again only once that
-// has changed.
+// watch prints each change of the job's tasks until all of them have ended. It requests the list again only after a
+// change.
 func watch(ctx context.Context, c *client.Client, job string, out io.Writer) ([]api.TaskView, error) {
 	shown := map[api.TaskID]api.State{}
 	var o client.ListOptions
@@ -128,7 +128,7 @@ func watch(ctx context.Context, c *client.Client, job string, out io.Writer) ([]
 	}
 }
 
-// read prints what a task said.
+// read prints the output of a task.
 func read(ctx context.Context, c *client.Client, id api.TaskID, out io.Writer) error {
 	for line, err := range c.Logs(ctx, id, client.LogOptions{Tail: -1}) {
 		if err != nil {

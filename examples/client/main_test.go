@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRefused shows what a program sees of a request that the server refuses.
+// TestRefused expects the error of a request that the server refuses.
 func TestRefused(t *testing.T) {
 	addr := os.Getenv("BERTH_ADDR")
 	if addr == "" {

@@ -28,8 +28,7 @@ type berth struct {
 	names  string // where names of services are answered
 }
 
-// readyLimit is how long the server may take to say that it is ready; most of it is
-// containerd's.
+// readyLimit bounds the time until the server is ready. Most of it is the start of containerd.
 const readyLimit = 30 * time.Second
 
 // startBerth starts the server in a process group of its own, so that Ctrl-C reaches only
@@ -48,7 +47,7 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		"--executor", executor,
 	}, d.flags...)
 	b.server = exec.Command(b.demo.binary, args...) //nolint:noctx // it outlives Ctrl-C, until the tasks are gone
-	// The user's own settings stay as they are.
+	// The user's own settings do not change.
 	b.server.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(d.data, "config"))
 	b.server.Stderr = log
 	b.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -84,7 +83,7 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 	return nil, errors.Join(err, b.stopServer(context.WithoutCancel(ctx)))
 }
 
-// freePort returns an address of the loopback that nobody listens at.
+// freePort returns a loopback address without a listener.
 func freePort(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -139,7 +138,7 @@ func (b *berth) keep(ctx context.Context, name, text string) error {
 	return nil
 }
 
-// read runs a command and returns what it printed.
+// read runs a command and returns its output.
 func (b *berth) read(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := b.command(ctx, args...)
 	var messages bytes.Buffer
@@ -151,7 +150,7 @@ func (b *berth) read(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// task is what the demo reads of `berth ps -o json`.
+// task holds the fields of `berth ps -o json` that the demo reads.
 type task struct {
 	ID    string `json:"id"`
 	Owner struct {
@@ -179,7 +178,7 @@ func (t task) addr(port string) string {
 // healthy reports whether the task may be sent work.
 func (t task) healthy() bool { return t.State == "running" && t.Health == "healthy" }
 
-// tasks lists the tasks that are not over.
+// tasks lists the tasks that have not ended.
 func (b *berth) tasks(ctx context.Context) ([]task, error) {
 	out, err := b.read(ctx, "ps", "-o", "json")
 	if err != nil {
@@ -293,7 +292,7 @@ func (b *berth) pids(ctx context.Context) (pids []int) {
 	return pids
 }
 
-// processLives reports whether a process runs, a zombie that nobody waited for aside.
+// processLives reports whether a process runs. A zombie does not count.
 func processLives(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

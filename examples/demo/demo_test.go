@@ -68,7 +68,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// results prints what the job's tasks would, by (index, attempt) with a change for one.
+// results returns the output of the job's tasks, by (index, attempt), with a change for one.
 func results(change func(index int, line string) string) string {
 	var b strings.Builder
 	for index := range jobTasks {

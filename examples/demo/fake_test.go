@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// fakeBerth is a shell script in the place of the binary: its server says what dev tells,
-// and ps prints the file "tasks" beside it.
+// fakeBerth is a shell script in place of the binary. Its server prints the lines of dev, and ps prints the file
+// "tasks" beside it.
 func fakeBerth(t *testing.T, dev string) *demo {
 	t.Helper()
 	dir := t.TempDir()

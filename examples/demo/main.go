@@ -3,8 +3,8 @@
 //	go run ./examples/demo          deploy, show, serve until Ctrl-C, take down
 //	go run ./examples/demo -check   the same, verified step by step, without serving
 //
-// It knows of Berth only what a user knows: the command line, its JSON output and the
-// example manifests beside it. With -check it exits 0 only if everything held.
+// It uses only the user's interface: the command line, its JSON output and the example manifests beside it. With -check
+// it exits 0 only if everything held.
 package main
 
 import (
@@ -47,7 +47,7 @@ type demo struct {
 	stdout io.Writer
 	stderr io.Writer
 	berth  *berth
-	// password is that of redis.
+	// password is the password of redis.
 	password string
 	began    time.Time
 }
@@ -143,7 +143,7 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 	return nil
 }
 
-// prepare installs what is missing, builds the binary and the images.
+// prepare installs missing packages, and builds the binary and the images.
 func (d *demo) prepare(ctx context.Context) error {
 	if d.binary != "" && d.images != "" {
 		return nil // all that the demo needs is there
@@ -169,7 +169,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	return d.tool(ctx, "go", "run", "./examples/images", "-out", d.images)
 }
 
-// takeDown stops everything that the demo started, and says whether anything is left.
+// takeDown stops everything that the demo started, and reports whether anything is left.
 func (d *demo) takeDown(ctx context.Context) error {
 	var errs []error
 	if d.berth != nil {
@@ -212,8 +212,8 @@ func (d *demo) tool(ctx context.Context, name string, args ...string) error {
 // manifests are the examples that the demo deploys, in the order of its story.
 func manifests() []string { return []string{"web.yaml", "redis.yaml", "job.yaml", "web-v2.yaml"} }
 
-// writeManifests copies the examples to the data directory. Where the node runs no
-// images, they name the programs' files instead: nothing else differs.
+// writeManifests copies the examples to the data directory. If the node runs no images, they name the programs' files
+// instead. Nothing else differs.
 func (d *demo) writeManifests() error {
 	for _, name := range manifests() {
 		text, err := os.ReadFile(filepath.Join(d.root, "examples", name))
@@ -237,8 +237,8 @@ var (
 	image   = regexp.MustCompile(`(?m)^\s+image: .*\n`)
 )
 
-// plainManifest takes the images out of a manifest, for a task with an image goes only where
-// images run, and gives the programs their full path below bin.
+// plainManifest removes the images from a manifest, since a task with an image needs a node that runs images. It gives
+// the programs their full path below bin.
 func plainManifest(text []byte, bin string) []byte {
 	return image.ReplaceAll(program.ReplaceAll(text, []byte("${1}"+bin+"/${2}")), nil)
 }

@@ -28,8 +28,7 @@ const (
 	failsFirst = 3
 )
 
-// verify looks at what was deployed from the outside, breaks one thing, and rolls out a
-// new version under load.
+// verify checks the deployment from the outside, kills one task, and rolls out a new version under load.
 func (d *demo) verify(ctx context.Context) error {
 	steps := []struct {
 		what string
@@ -55,7 +54,7 @@ func (d *demo) verify(ctx context.Context) error {
 	return nil
 }
 
-// verifyWeb asks every task of the web service who it is.
+// verifyWeb requests the identity of every task of the web service.
 func (d *demo) verifyWeb(ctx context.Context) (string, error) {
 	if err := d.webIs(ctx, "1"); err != nil {
 		return "", err
@@ -88,7 +87,7 @@ func (d *demo) webIs(ctx context.Context, version string) error {
 	return nil
 }
 
-// webAnswer is what the demo reads of the web program's /version.
+// webAnswer holds the fields of the web program's /version that the demo reads.
 type webAnswer struct {
 	Version string `json:"version"`
 	Task    string `json:"task"`
@@ -167,7 +166,7 @@ func redis(ctx context.Context, addr, password string, command ...string) (strin
 	return ask(conn, replies, command...)
 }
 
-// ask sends one command and returns its answer.
+// ask sends one command to redis and returns its answer.
 func ask(conn io.Writer, replies *bufio.Reader, command ...string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(command))
@@ -180,7 +179,7 @@ func ask(conn io.Writer, replies *bufio.Reader, command ...string) (string, erro
 	return readReply(replies)
 }
 
-// verifyNames asks for the tasks of the web service by its name, as programs on the node's network may.
+// verifyNames resolves the name of the web service, like programs on the node's network.
 func (d *demo) verifyNames(ctx context.Context) (string, error) {
 	const name = "web.default.berth"
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -211,7 +210,7 @@ func (d *demo) verifyNames(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s leads to all %d tasks", name, webTasks), err
 }
 
-// verifySecret demands that redis asks for the password, and that Berth tells it to nobody.
+// verifySecret demands that redis requires the password, and that no output of Berth contains it.
 func (d *demo) verifySecret(ctx context.Context) (string, error) {
 	tasks, err := d.berth.healthyTasks(ctx, "redis")
 	if err != nil || len(tasks) == 0 {
@@ -239,7 +238,7 @@ func (d *demo) verifySecret(ctx context.Context) (string, error) {
 	return "redis asks for its password, and Berth tells it to nobody", nil
 }
 
-// verifyUse demands that Berth knows what each task uses.
+// verifyUse demands that Berth reports the resource use of each task.
 func (d *demo) verifyUse(ctx context.Context) (string, error) {
 	var memory int64
 	err := until(ctx, 30*time.Second, func() error {
@@ -324,7 +323,7 @@ func readReply(r *bufio.Reader) (string, error) {
 	}
 }
 
-// verifyJob reads what the job's tasks wrote into their volume.
+// verifyJob reads the files of the job's tasks in their volume.
 func (d *demo) verifyJob(ctx context.Context) (string, error) {
 	out, err := d.berth.read(ctx, "status", "job/squares", "-o", "json")
 	if err != nil {
@@ -404,8 +403,7 @@ func jobAttempts(lines string) error {
 	return nil
 }
 
-// jobResults demands one right result of each task, of the second attempt where the first
-// was to fail.
+// jobResults demands one correct result of each task. It is of the second attempt if the first one had to fail.
 func jobResults(lines string) error {
 	seen := map[int]int{}
 	for line := range strings.Lines(lines) {
@@ -436,7 +434,7 @@ func jobResults(lines string) error {
 	return nil
 }
 
-// squares computes by itself what task index of the job should find.
+// squares computes the expected result of a task of the job.
 func squares(index int) (sum uint64) {
 	for n := uint64(index) * 1000; n < uint64(index+1)*1000; n++ {
 		sum += n * n
@@ -477,7 +475,7 @@ func (d *demo) verifyKill(ctx context.Context) (string, error) {
 		victim, tasks[0].ID, time.Since(killed).Seconds()), nil
 }
 
-// verifyRollout deploys the next version while requests go on, of which none may fail.
+// verifyRollout deploys the next version during requests. No request may fail.
 func (d *demo) verifyRollout(ctx context.Context) (string, error) {
 	load, stop := context.WithCancel(ctx)
 	defer stop()
@@ -496,8 +494,7 @@ func (d *demo) verifyRollout(ctx context.Context) (string, error) {
 	return fmt.Sprintf("version 2 everywhere, %d requests, none failed", h.sent), nil
 }
 
-// hammer sends requests to whichever task Berth says is healthy, as a load balancer
-// would, and keeps what went wrong.
+// hammer sends requests to the healthy tasks, like a load balancer, and keeps the failures.
 type hammer struct {
 	mu       sync.Mutex
 	sent     int
@@ -529,7 +526,7 @@ func (h *hammer) strike(ctx context.Context, b *berth) {
 	}
 }
 
-// note counts one request. What fails because the load was ended is no failure.
+// note counts one request. An error at the end of the load is not a failure.
 func (h *hammer) note(ctx context.Context, version string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

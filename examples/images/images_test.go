@@ -114,7 +114,7 @@ func startContainerd(t *testing.T) containerd {
 	return c
 }
 
-// ctr runs containerd's own client and returns what it printed.
+// ctr runs containerd's own client and returns its output.
 func (c containerd) ctr(args ...string) string {
 	c.t.Helper()
 	cmd := exec.Command("ctr", append([]string{"-a", c.socket, "-n", "berth-test"}, args...)...)

@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// builder makes images; out gets their files, work is for what is in between.
+// builder makes images. out gets their files, work is for intermediate files.
 type builder struct {
 	out, work string
 	stderr    io.Writer
@@ -103,7 +103,7 @@ func (b builder) build(ctx context.Context, archive string) (map[string]v1.Image
 	}
 }
 
-// web is one program in two versions, which differ in what they say they are.
+// web is one program in two versions, which differ only in the version that they report.
 func (b builder) web(ctx context.Context) (map[string]v1.Image, error) {
 	images := map[string]v1.Image{}
 	for _, version := range []string{"1", "2"} {

@@ -47,7 +47,7 @@ func (b builder) redis(ctx context.Context) (map[string]v1.Image, error) {
 		return nil, err
 	}
 	for _, pkg := range packages {
-		// What is passed on goes with its terms.
+		// The image contains the licences of its files.
 		terms := filepath.Join("usr/share/doc", pkg, "copyright")
 		if _, err := os.Stat(filepath.Join(root, terms)); err == nil {
 			if err := t.addFile(terms, filepath.Join(root, terms)); err != nil {
@@ -89,7 +89,7 @@ func (b builder) plainRedis(t tree, loader string) error {
 	return replace(filepath.Join(b.out, "bin", "redis-server"), []byte(script))
 }
 
-// replace writes a program anew; one that runs from the old file goes on undisturbed.
+// replace replaces a program's file. A process of the old file continues undisturbed.
 func replace(name string, data []byte) error {
 	if err := os.WriteFile(name+".new", data, 0o755); err != nil {
 		return fmt.Errorf("write a program: %w", err)
@@ -138,7 +138,7 @@ func (b builder) unpack(ctx context.Context, root string, names ...string) ([]st
 	return packages, nil
 }
 
-// output runs a command and returns what it printed; its messages go into the error.
+// output runs a command and returns its standard output. The error contains its messages.
 func (b builder) output(ctx context.Context, dir, command string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Dir = dir
@@ -155,8 +155,7 @@ func (b builder) output(ctx context.Context, dir, command string, args ...string
 // library is a shared object: the name by which it is asked for, and where it is.
 type library struct{ name, path string }
 
-// libraries returns what a program is linked with, directly and through its libraries,
-// and its loader, all found below root.
+// libraries returns the direct and indirect libraries of a program, and its loader, all found below root.
 func libraries(root, program string) (libs []library, loader library, err error) {
 	seen := map[string]bool{}
 	todo := []string{program}
@@ -206,7 +205,7 @@ func loaderOf(root string, file *elf.File) (library, error) {
 	return library{}, errors.New("not linked dynamically")
 }
 
-// find looks for a library in the folders of a Debian system.
+// find finds a library in the folders of a Debian system.
 func find(root, name string) (string, error) {
 	for _, pattern := range []string{"lib/*-linux-*", "usr/lib/*-linux-*", "lib64", "lib", "usr/lib"} {
 		matches, err := filepath.Glob(filepath.Join(root, pattern, name))

@@ -41,7 +41,7 @@ func (t tree) base() {
 	t["tmp"] = file{mode: 0o1777, folder: true}
 }
 
-// addFile copies a file of this machine, as the program that its mode says it is.
+// addFile copies a file of this machine with its mode.
 func (t tree) addFile(name, from string) error {
 	info, err := os.Stat(from)
 	if err != nil {

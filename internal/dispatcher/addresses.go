@@ -17,8 +17,8 @@ const (
 	maxFollowedServices = 16384
 	// maxAnswerBytes limits the size of one answer, unless a single service needs more.
 	maxAnswerBytes = 4 << 20
-	// idleListingTTL is how long the listing of a service is kept without an agent that waits for it. Agents ask again
-	// after each answer.
+	// idleListingTTL is the time for which the listing of a service is kept without a waiting agent. Agents repeat the
+	// request after each answer.
 	idleListingTTL = 2 * time.Minute
 	// After each update of the listings the dispatcher pauses for minRestFactor times the duration of the update, and
 	// at least minRest. So updates take a bounded part of a core, however much changes.
@@ -84,7 +84,7 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 	timer := time.NewTimer(transport.AddressesWait)
 	defer timer.Stop()
-	// Tables from before the session may not know a service that the agent learned of from another server.
+	// Tables from before the session may lack a service that the agent has from another server.
 	if _, err := d.config.Tables.WaitFor(ctx, s.syncedRev); err != nil {
 		return reply, err
 	}
@@ -119,8 +119,8 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 }
 
-// beginRequest counts an agent's request, and returns how long the agent rests before its answer. It returns 0 if the
-// agent knows nothing yet of one of the services.
+// beginRequest counts an agent's request, and returns the pause before its answer. The pause is 0 if the agent has no
+// list yet of one of the services.
 func (t *directory) beginRequest(s *session, r *transport.AddressesRequest, now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,8 +141,7 @@ func (t *directory) answerRest(services, bytes int) time.Duration {
 	return min(time.Duration(t.peakAsking)*one, maxAnswerRest)
 }
 
-// unknownTo returns the changes that the agent does not know, and registers the waiter with all services of the
-// request.
+// unknownTo returns the changes that the agent lacks, and registers the waiter with all services of the request.
 func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceUpdate,
 	err error,
 ) {
@@ -234,7 +233,7 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tidy.C:
-			if !d.tidyDirectory() {
+			if !d.removeIdleListings() {
 				return
 			}
 			continue
@@ -249,8 +248,8 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 	}
 }
 
-// tidyDirectory removes listings that no agent asked for lately, and reports whether any are left.
-func (d *Dispatcher) tidyDirectory() bool {
+// removeIdleListings removes listings without recent requests, and reports whether any are left.
+func (d *Dispatcher) removeIdleListings() bool {
 	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,7 +29,7 @@ import (
 // Changes come one after the other, each a while after all agents know the last, or 20 a second, as in a rollout. An
 // operation is a change: a task ends, and its replacement is healthy elsewhere. The agents are goroutines that call the
 // server's handler without a network, and read only the necessary parts of the answers. So cpu-ms/change is nearly all
-// the server's, without TLS and HTTP/2. Delays are measured from before the change is written until the handler has
+// of the server, without TLS and HTTP/2. Delays are measured from before the change is written until the handler has
 // written the answer.
 func BenchmarkAddresses(b *testing.B) {
 	for _, agents := range []int{1000, 5000} {
@@ -54,15 +54,15 @@ type addressBench struct {
 	writer  *store.Writer
 	tasks   int
 
-	stamps  sync.Map // stamp → the number of the newest change that is in what it stands for
+	stamps  sync.Map // stamp → the number of the newest change in its list
 	bytes   atomic.Int64
 	answers atomic.Int64
 
 	mu      sync.Mutex
 	written []time.Time // by change
 	delays  []time.Duration
-	knows   []int // by agent: the newest change that it knows
-	behind  int   // agents that do not know the newest
+	knows   []int // by agent: the newest change that it has
+	behind  int   // agents without the newest change
 	all     chan struct{}
 }
 
@@ -78,7 +78,7 @@ func followAddresses(b *testing.B, agents, tasks int, pace time.Duration) {
 	}
 	f.change(0)
 	f.wait()
-	testkit.Pause(ctx, 100*time.Millisecond) // the last ask again
+	testkit.Pause(ctx, 100*time.Millisecond) // the last agents repeat their requests
 	held := inUse() - before
 	f.reset()
 	cpu := cpuTime(b)
@@ -205,7 +205,7 @@ func (f *addressBench) change(number int) {
 	})
 }
 
-// wait waits until all agents know the newest change.
+// wait waits until all agents have the newest change.
 func (f *addressBench) wait() {
 	f.mu.Lock()
 	all := f.all
@@ -225,8 +225,8 @@ func (f *addressBench) reset() {
 	f.answers.Store(0)
 }
 
-// told notes which change an agent knows.
-func (f *addressBench) told(agent, change int) {
+// noteReceived records the newest change that an agent has.
+func (f *addressBench) noteReceived(agent, change int) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +268,7 @@ func (f *addressBench) follow(ctx context.Context, number int) {
 		if stamp, change, ok := w.read(); ok {
 			f.answers.Add(1)
 			asked.Services[0].Stamp = stamp
-			f.told(number, change)
+			f.noteReceived(number, change)
 		}
 		testkit.Pause(ctx, 25*time.Millisecond)
 	}
@@ -313,7 +313,7 @@ func stampOf(text []byte) string {
 	return string(stamp)
 }
 
-// read returns the stamp that was told, and the newest change that is in what it stands for.
+// read returns the stamp of an answer, and the newest change in its list.
 func (w *reader) read() (stamp string, change int, ok bool) {
 	if stamp = stampOf(w.text); stamp == "" {
 		if w.status >= 400 {

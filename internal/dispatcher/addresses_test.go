@@ -15,29 +15,29 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// serviceWorld is a world with services, and an agent that asks for their addresses.
-type serviceWorld struct {
-	*world
+// serviceFixture is a fixture with services, and an agent that follows their addresses.
+type serviceFixture struct {
+	*fixture
 	session uint64
 	known   map[string]string // stamps by service
 }
 
-func inServiceWorld(t *testing.T, do func(t *testing.T, w *serviceWorld)) {
+func inServiceWorld(t *testing.T, do func(t *testing.T, w *serviceFixture)) {
 	t.Helper()
-	inWorld(t, func(t *testing.T, w *world) {
-		c := &serviceWorld{world: w, known: map[string]string{}}
-		c.session = w.register("n1").Session
+	withFixture(t, func(t *testing.T, f *fixture) {
+		c := &serviceFixture{fixture: f, known: map[string]string{}}
+		c.session = f.register("n1").Session
 		c.node("n1", cluster.NodeReady)
 		do(t, c)
 	})
 }
 
-func (w *serviceWorld) node(name string, state cluster.NodeState) {
+func (w *serviceFixture) node(name string, state cluster.NodeState) {
 	w.t.Helper()
 	w.put(p.Node(name), &cluster.Node{Name: name, State: state, Domain: cluster.DefaultDomain})
 }
 
-func (w *serviceWorld) service(name string) {
+func (w *serviceFixture) service(name string) {
 	w.t.Helper()
 	w.put(p.Service("c", name),
 		&cluster.Service{
@@ -47,7 +47,7 @@ func (w *serviceWorld) service(name string) {
 }
 
 // task puts a task of a service on a node.
-func (w *serviceWorld) task(service string, index int, node string, health cluster.Health) {
+func (w *serviceFixture) task(service string, index int, node string, health cluster.Health) {
 	w.t.Helper()
 	id := cluster.ServiceTask("c", service, 1, index)
 	d := cluster.Desired{
@@ -60,8 +60,8 @@ func (w *serviceWorld) task(service string, index int, node string, health clust
 		&cluster.Observed{Task: id, Attempt: 1, UUID: d.UUID, Node: node, State: cluster.StateRunning, Health: health})
 }
 
-// ask sends the known stamps, and notes the answer.
-func (w *serviceWorld) ask(ctx context.Context, services ...string) ([]transport.ServiceUpdate, error) {
+// ask sends the known stamps, and keeps the answer.
+func (w *serviceFixture) ask(ctx context.Context, services ...string) ([]transport.ServiceUpdate, error) {
 	r := transport.AddressesRequest{Node: "n1", Session: w.session}
 	for _, s := range services {
 		r.Services = append(r.Services, transport.ServiceRequest{Cluster: "c", Service: s, Stamp: w.known[s]})
@@ -73,7 +73,7 @@ func (w *serviceWorld) ask(ctx context.Context, services ...string) ([]transport
 	return reply.Services, err
 }
 
-// words says in short what was told.
+// words returns a short form of the answer.
 func formatAnswer(told []transport.ServiceUpdate) (list []string) {
 	for _, s := range told {
 		text := s.Service
@@ -88,8 +88,8 @@ func formatAnswer(told []transport.ServiceUpdate) (list []string) {
 	return list
 }
 
-// want asks and compares what is told within a second of the clock in the bubble, where nothing else happens.
-func (w *serviceWorld) want(services []string, want ...string) {
+// want sends a request and compares the answer after a second of the bubble's clock, in which nothing else happens.
+func (w *serviceFixture) want(services []string, want ...string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func (w *serviceWorld) want(services []string, want ...string) {
 
 // An agent receives only changes, whether tasks, nodes or the service itself changed.
 func TestAddressesTellWhatChanged(t *testing.T) {
-	inServiceWorld(t, func(_ *testing.T, w *serviceWorld) {
+	inServiceWorld(t, func(_ *testing.T, w *serviceFixture) {
 		all := []string{"db", "web"}
 		w.want(all, "db missing", "web missing")
 		w.want(all)
@@ -136,9 +136,9 @@ func TestAddressesTellWhatChanged(t *testing.T) {
 	})
 }
 
-// An agent that knows all gets an answer when a followed service changes, and an empty one after a while.
+// An agent with the present lists gets an answer when a followed service changes, and an empty answer after a while.
 func TestAddressesWait(t *testing.T) {
-	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
+	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
 		w.service("web")
 		w.service("other")
 		w.want([]string{"web"}, "web")
@@ -173,7 +173,7 @@ func TestAddressesWait(t *testing.T) {
 
 // Listings are dropped after a while without requests, and a later request gets the present list.
 func TestAddressesAreForgotten(t *testing.T) {
-	inServiceWorld(t, func(_ *testing.T, w *serviceWorld) {
+	inServiceWorld(t, func(_ *testing.T, w *serviceFixture) {
 		w.service("web")
 		w.want([]string{"web"}, "web")
 		time.Sleep(time.Hour) // in-bubble: every serviceWorld is in one
@@ -187,7 +187,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 // Only the newest session of a node gets answers. A waiting request returns an error when its session or the server
 // ends.
 func TestAddressesAreOfTheSession(t *testing.T) {
-	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
+	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
 		w.service("web")
 		ask := func(node string, session uint64) error {
 			_, err := w.Addresses(t.Context(), transport.AddressesRequest{

@@ -25,18 +25,18 @@ import (
 // Addresses of the two servers of a pair.
 const one, two = "http://one:7071", "http://two:7071"
 
-// pair is a world with two servers on a network, and real agents that know both.
+// pair is a fixture with two servers on a network, and real agents with the addresses of both.
 type pair struct {
-	*world
+	*fixture
 	net    *transporttest.Network
 	second *other
 }
 
 func inPair(t *testing.T, do func(t *testing.T, w *pair)) {
 	t.Helper()
-	inWorld(t, func(t *testing.T, w *world) {
-		p := &pair{world: w, net: transporttest.New(), second: w.second(memory.Hooks{})}
-		p.serve(one, w.Dispatcher)
+	withFixture(t, func(t *testing.T, f *fixture) {
+		p := &pair{fixture: f, net: transporttest.New(), second: f.second(memory.Hooks{})}
+		p.serve(one, f.Dispatcher)
 		p.serve(two, p.second.Dispatcher)
 		do(t, p)
 	})
@@ -112,13 +112,13 @@ func (n *node) wantOne(t *testing.T) {
 	}
 }
 
-// The server of an agent is killed, and then the next. The agent soon finds a living one, its task goes on, and its
-// changes are reported.
+// The server of an agent is killed, and then the next. The agent soon connects to a living one. Its task continues, and
+// its changes are reported.
 func TestAgentsMoveWithoutTouchingTasks(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
 		w.pass(time.Second)
-		w.place("n1")
+		w.placeTask("n1")
 		w.pass(5 * time.Second)
 		if o := w.observed(); o.State != cluster.StateRunning {
 			t.Fatalf("before: %+v", o)
@@ -145,7 +145,7 @@ func TestAgentsMoveWithoutTouchingTasks(t *testing.T) {
 			t.Errorf("after its end: %+v, want it failed in the fourth session or later", o)
 		}
 		for kind, want := range map[string]int{"task.running": 1, "node.joined": 1, "node.contested": 0} {
-			if got := w.told(kind); got != want {
+			if got := w.countEvents(kind); got != want {
 				t.Errorf("%s was told %d times, want %d", kind, got, want)
 			}
 		}
@@ -157,7 +157,7 @@ func TestNoReportIsLost(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
 		w.pass(time.Second)
-		w.place("n1")
+		w.placeTask("n1")
 		w.pass(5 * time.Second)
 		w.net.Stop(one)
 		w.net.Stop(two)
@@ -175,8 +175,7 @@ func TestNoReportIsLost(t *testing.T) {
 	})
 }
 
-// An agent that is stopped for half a minute, as by SIGSTOP, does no harm. It then receives the changes of that time,
-// and keeps its session.
+// An agent may stop for half a minute, as by SIGSTOP. It then receives the changes of that time, and keeps its session.
 func TestAgentStoppedForHalfAMinute(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		client, err := transport.NewClient(transport.ClientConfig{Addresses: []string{one, two}, Dial: w.net.Dial})
@@ -197,7 +196,7 @@ func TestAgentStoppedForHalfAMinute(t *testing.T) {
 		if m, err := stream.Next(t.Context()); err != nil || !m.Synced {
 			t.Fatalf("first message: %+v %v", m, err)
 		}
-		w.place("n1")
+		w.placeTask("n1")
 		w.pass(30 * time.Second)
 		var assigned bool
 		for !assigned {
@@ -214,7 +213,7 @@ func TestAgentStoppedForHalfAMinute(t *testing.T) {
 	})
 }
 
-// Two agents of one name do not displace each other for ever, and an event reports them.
+// Two agents of one name stop displacing each other, and an event reports them.
 func TestTwoAgentsOfOneName(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		w.agent("n1", one, two)
@@ -227,7 +226,7 @@ func TestTwoAgentsOfOneName(t *testing.T) {
 		if n := last.Value.Session - e.Value.Session; n > 20 {
 			t.Errorf("%d sessions in ten minutes, want a few", n)
 		}
-		if n := w.told("node.contested"); n == 0 || n > 40 {
+		if n := w.countEvents("node.contested"); n == 0 || n > 40 {
 			t.Errorf("it was told %d times", n)
 		}
 	})
@@ -238,7 +237,7 @@ func TestAgentLeavesASilentServer(t *testing.T) {
 	inPair(t, func(t *testing.T, w *pair) {
 		n := w.agent("n1", one, two)
 		w.pass(time.Second)
-		w.place("n1")
+		w.placeTask("n1")
 		w.pass(10 * time.Second)
 		at := n.client.Server()
 		w.net.Cut(at)
@@ -255,19 +254,19 @@ func TestAgentLeavesASilentServer(t *testing.T) {
 	})
 }
 
-// All agents report at once while the store stalls. They wait, none is refused, and all reports are written when the
-// store goes on.
+// All agents report at once while the store stalls. The reports wait, none is refused, and all are written when the
+// store continues.
 func TestFullQueue(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	withFixture(t, func(t *testing.T, f *fixture) {
 		const nodes = 300
 		for i := range nodes {
-			w.register(nodeName(i))
+			f.register(nodeName(i))
 		}
-		w.engine.Crash()
+		f.engine.Crash()
 		answered := make(chan error, nodes)
 		for i := range nodes {
 			go func() {
-				_, err := w.report(nodeName(i), 1, 1,
+				_, err := f.report(nodeName(i), 1, 1,
 					cluster.Observed{
 						Task: cluster.ServiceTask("c", "s", 1, i), Attempt: 1, UUID: nodeName(i),
 						State: cluster.StateRunning,
@@ -277,7 +276,7 @@ func TestFullQueue(t *testing.T) {
 		}
 		brief, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if _, err := w.Report(brief,
+		if _, err := f.Report(brief,
 			transport.Report{Node: nodeName(0), Session: 1, Seq: 2, Facts: &machine}); !errors.Is(err,
 			context.DeadlineExceeded) && !errors.Is(err, store.ErrUnknown) {
 			t.Errorf("a caller that waits no longer: got %v", err)
@@ -287,18 +286,18 @@ func TestFullQueue(t *testing.T) {
 			t.Fatalf("%d reports were answered by a store that stands still", len(answered))
 		}
 		for i := range nodes {
-			if p, _ := w.tables.Pulse(nodeName(i)); w.clock() > p.At+p.Next {
+			if p, _ := f.tables.Pulse(nodeName(i)); f.clock() > p.At+p.Next {
 				t.Fatalf("%s counts as silent while it waits", nodeName(i))
 			}
 		}
-		w.engine.Restart()
+		f.engine.Restart()
 		for range nodes {
 			if err := <-answered; err != nil {
 				t.Fatal(err)
 			}
 		}
 		taken := 0
-		for row := range w.now().AllAttempts() {
+		for row := range f.now().AllAttempts() {
 			if row.Observed != nil {
 				taken++
 			}
@@ -316,13 +315,13 @@ func nodeName(i int) string {
 // An agent that does not read its stream delays no other. Changes are merged meanwhile, and it receives the latest
 // state.
 func TestSlowReader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		w.register("n2")
-		id := w.place("n1")
-		row, _ := w.now().Attempt(task, 1)
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		f.register("n2")
+		id := f.placeTask("n1")
+		row, _ := f.now().Attempt(task, 1)
 		gate := make(chan struct{})
-		var got heard
+		var got received
 		blocked := make(chan struct{})
 		first := sync.OnceFunc(func() {
 			close(blocked)
@@ -331,7 +330,7 @@ func TestSlowReader(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1},
+			ended <- f.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1},
 				func(ms []transport.Message) error {
 					first()
 					return got.take(ms)
@@ -344,12 +343,12 @@ func TestSlowReader(t *testing.T) {
 			if i == 49 {
 				d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
 			}
-			w.put(p.Desired("n1", task), &d)
-			if _, err := w.report("n2", 1, uint64(i+1)); err != nil {
+			f.put(p.Desired("n1", task), &d)
+			if _, err := f.report("n2", 1, uint64(i+1)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StatePreparing)); err != nil {
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StatePreparing)); err != nil {
 			t.Fatal(err)
 		}
 		close(gate)

@@ -49,7 +49,7 @@ type sentState struct {
 }
 
 // Assign sends the node's desired attempts, then every change of them, until the session or the context ends. It never
-// sends what should not run, since absence never stops a task (P6.6).
+// lists what should not run, since absence never stops a task (P6.6).
 func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	send func([]transport.Message) error,
 ) error {
@@ -90,9 +90,9 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 var errNewerStream = errors.New("a newer assignment stream of the session was opened")
 
 // sendAll sends all desired attempts, and tells the agent to forget attempts without a record. The tables hold the
-// session's registration, and so everything that any server sent to the agent before it. An attempt without a record
-// was therefore removed. This does not hold where the store went back: the agent then keeps ended attempts for the
-// operator's decision (P1.7).
+// session's registration, and therefore everything that any server sent to the agent before. An attempt without a
+// record was therefore removed. This does not hold where the store went back: the agent then keeps ended attempts for
+// the operator's decision (P1.7).
 func (a *assignments) sendAll(snap *store.Snapshot) error {
 	present := map[string]bool{}
 	for row := range snap.NodeAttempts(a.s.node) {

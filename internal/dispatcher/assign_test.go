@@ -12,19 +12,19 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// stream runs an assignment stream and collects what it sends, in words.
+// stream runs an assignment stream and collects its messages as words.
 type stream struct {
-	w      *world
+	w      *fixture
 	got    []string
 	cancel context.CancelFunc
 	ended  chan error
 }
 
-func (w *world) assign(session uint64, have map[string]transport.Known) *stream {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	s := &stream{w: w, cancel: cancel, ended: make(chan error, 1)}
+func (f *fixture) assign(session uint64, have map[string]transport.Known) *stream {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	s := &stream{w: f, cancel: cancel, ended: make(chan error, 1)}
 	go func() {
-		s.ended <- w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: session, Have: have}, s.take)
+		s.ended <- f.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: session, Have: have}, s.take)
 	}()
 	return s
 }
@@ -65,29 +65,29 @@ func (s *stream) end() error {
 }
 
 func TestAssignmentsFollowTheTables(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		s := w.assign(1, nil)
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		s := f.assign(1, nil)
 		s.expect("synced")
-		id := w.place("n1")
+		id := f.placeTask("n1")
 		s.expect("definition d@1", "run c.j.1.s.0")
-		// The projection says nothing new.
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
+		// The projection changes nothing.
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
 			t.Fatal(err)
 		}
 		s.expect()
-		row, _ := w.now().Attempt(task, 1)
+		row, _ := f.now().Attempt(task, 1)
 		d := *row.Desired
 		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
-		w.put(p.Desired("n1", task), &d)
+		f.put(p.Desired("n1", task), &d)
 		s.expect("stop c.j.1.s.0")
 		ended := *d.Stop
 		ended.Ended = true
 		d.Stop = &ended
-		w.put(p.Desired("n1", task), &d)
+		f.put(p.Desired("n1", task), &d)
 		s.expect("end c.j.1.s.0")
-		w.remove(p.Plan(1))
-		w.remove(p.Desired("n1", task), p.Observed("n1", task))
+		f.remove(p.Plan(1))
+		f.remove(p.Desired("n1", task), p.Observed("n1", task))
 		s.expect("forget")
 		if err := s.end(); !errors.Is(err, context.Canceled) {
 			t.Errorf("end: %v", err)
@@ -98,20 +98,20 @@ func TestAssignmentsFollowTheTables(t *testing.T) {
 // A stream that is opened again sends changes, and asks the agent to forget attempts without a record. It never says
 // that an attempt should not run (P6.6).
 func TestAssignmentsResume(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
-		row, _ := w.now().Attempt(task, 1)
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		row, _ := f.now().Attempt(task, 1)
 		known := transport.Known{
 			Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation,
 			Epoch: row.Desired.Token.Epoch,
 		}
-		s := w.assign(1, map[string]transport.Known{id: known, "long gone": {Revision: 5}})
+		s := f.assign(1, map[string]transport.Known{id: known, "long gone": {Revision: 5}})
 		s.expect("forget", "synced")
 		_ = s.end()
 		older := known
 		older.Revision--
-		s = w.assign(1, map[string]transport.Known{id: older})
+		s = f.assign(1, map[string]transport.Known{id: older})
 		s.expect("definition d@1", "run c.j.1.s.0", "synced")
 		_ = s.end()
 	})
@@ -120,16 +120,16 @@ func TestAssignmentsResume(t *testing.T) {
 // A store that went back uses its revisions again. A record of the same revision from an earlier leader is not the
 // present record (P1.7).
 func TestRevisionsOfAStoreThatWentBack(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
-		row, _ := w.now().Attempt(task, 1)
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		row, _ := f.now().Attempt(task, 1)
 		now := row.Desired.Token
 		for _, before := range []transport.Known{
 			{Revision: row.PlanRev, Incarnation: now.Incarnation - 1, Epoch: now.Epoch},
 			{Revision: row.PlanRev, Incarnation: now.Incarnation, Epoch: now.Epoch - 1},
 		} {
-			s := w.assign(1, map[string]transport.Known{id: before})
+			s := f.assign(1, map[string]transport.Known{id: before})
 			s.expect("definition d@1", "run c.j.1.s.0", "synced")
 			_ = s.end()
 		}
@@ -137,17 +137,17 @@ func TestRevisionsOfAStoreThatWentBack(t *testing.T) {
 }
 
 func TestNewSessionEndsTheOldStream(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		s := w.assign(1, nil)
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		s := f.assign(1, nil)
 		s.expect("synced")
-		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+		if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-s.ended; !errors.Is(err, transport.ErrSession) {
 			t.Errorf("the old stream ended with %v, want ErrSession", err)
 		}
-		if err := w.assign(1, nil).end(); !errors.Is(err, transport.ErrSession) {
+		if err := f.assign(1, nil).end(); !errors.Is(err, transport.ErrSession) {
 			t.Errorf("a new stream of the old session: got %v, want ErrSession", err)
 		}
 	})

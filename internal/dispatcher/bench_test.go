@@ -25,9 +25,9 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// BenchmarkHeartbeat is the dispatcher's path for the heartbeat of an idle node: HTTP/2 with TLS on loopback, with many
-// nodes connected. Both ends are in it; cpu-µs/op is the CPU time of both together, which other work of the machine
-// disturbs less than the clock.
+// BenchmarkHeartbeat measures the dispatcher's path for the heartbeat of an idle node: HTTP/2 with TLS on loopback,
+// with many nodes connected. It includes both ends. cpu-µs/op is the CPU time of both together, which depends less on
+// other work of the machine than the clock.
 func BenchmarkHeartbeat(b *testing.B) {
 	stats := &cluster.NodeStats{At: time.Now().UTC(), CPU: 40, Memory: cluster.GiB, Disk: 40 * cluster.GiB, Load: 0.1}
 	for name, usage := range map[string]*cluster.NodeStats{"at-rest": nil, "with-statistics": stats} {

@@ -19,8 +19,8 @@ import (
 
 const p = store.Prefix(store.DefaultPrefix)
 
-// world is a dispatcher over a memory engine, with the hand of a leader to write what a control plane would.
-type world struct {
+// fixture is a dispatcher over a memory engine, with a leader's writer for the records of a control plane.
+type fixture struct {
 	*dispatcher.Dispatcher
 	t      *testing.T
 	engine *memory.Engine
@@ -31,30 +31,30 @@ type world struct {
 	stop   func() // ends the dispatcher
 }
 
-func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
+func withFixture(t *testing.T, do func(t *testing.T, f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		w := &world{t: t, engine: memory.New(memory.Options{}), clock: func() time.Duration {
+		f := &fixture{t: t, engine: memory.New(memory.Options{}), clock: func() time.Duration {
 			return time.Since(began)
 		}}
-		w.tables = store.NewTables(store.TablesConfig{Engine: w.engine, Logger: slog.New(slog.DiscardHandler)})
-		w.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: w.engine,
-			Tables: w.tables,
+		f.tables = store.NewTables(store.TablesConfig{Engine: f.engine, Logger: slog.New(slog.DiscardHandler)})
+		f.Dispatcher = dispatcher.New(dispatcher.Config{
+			Engine: f.engine,
+			Tables: f.tables,
 			Domain: cluster.DefaultDomain,
 			Logger: slog.New(slog.DiscardHandler),
-			Clock:  w.clock,
+			Clock:  f.clock,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
-		go func() { ended <- w.tables.Run(ctx) }()
+		go func() { ended <- f.tables.Run(ctx) }()
 		runs, stop := context.WithCancel(ctx)
-		w.stop = func() {
+		f.stop = func() {
 			stop()
 			synctest.Wait()
 		}
-		go func() { ended <- w.Run(runs) }()
+		go func() { ended <- f.Run(runs) }()
 		defer func() {
 			cancel()
 			<-ended
@@ -65,90 +65,90 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 			t.Fatal(err)
 		}
 		key := p.Leader(cluster.DefaultDomain)
-		res, err := w.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}})
+		res, err := f.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.leader = store.NewWriter(w.engine, p,
+		f.leader = store.NewWriter(f.engine, p,
 			&store.Fence{Key: key, Modified: res.Revision, Incarnation: 7, Epoch: 3}, nil)
-		w.now()
-		w.plans = store.NewPlanLog(w.leader, w.tables)
-		do(t, w)
+		f.now()
+		f.plans = store.NewPlanLog(f.leader, f.tables)
+		do(t, f)
 	})
 }
 
-func (w *world) now() *store.Snapshot {
-	w.t.Helper()
-	s, err := w.tables.Settled(w.t.Context())
+func (f *fixture) now() *store.Snapshot {
+	f.t.Helper()
+	s, err := f.tables.Settled(f.t.Context())
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return s
 }
 
-func (w *world) put(key string, record any) {
-	w.t.Helper()
+func (f *fixture) put(key string, record any) {
+	f.t.Helper()
 	var u store.Unit
 	if err := u.Put(key, record); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	if ok, _, err := w.leader.Commit(w.t.Context(), []store.Unit{u}); err != nil || !ok[0] {
-		w.t.Fatalf("put %s: %v %v", key, ok, err)
+	if ok, _, err := f.leader.Commit(f.t.Context(), []store.Unit{u}); err != nil || !ok[0] {
+		f.t.Fatalf("put %s: %v %v", key, ok, err)
 	}
-	w.now()
+	f.now()
 }
 
-func (w *world) remove(keys ...string) {
-	w.t.Helper()
+func (f *fixture) remove(keys ...string) {
+	f.t.Helper()
 	var u store.Unit
 	for _, k := range keys {
 		u.Delete(k)
 	}
-	if ok, _, err := w.leader.Commit(w.t.Context(), []store.Unit{u}); err != nil || !ok[0] {
-		w.t.Fatalf("delete: %v %v", ok, err)
+	if ok, _, err := f.leader.Commit(f.t.Context(), []store.Unit{u}); err != nil || !ok[0] {
+		f.t.Fatalf("delete: %v %v", ok, err)
 	}
-	w.now()
+	f.now()
 }
 
 // register registers a node for the first time.
-func (w *world) register(node string, tasks ...cluster.Observed) transport.Welcome {
-	w.t.Helper()
-	welcome, err := w.Register(w.t.Context(), transport.Registration{Node: node, Tasks: tasks})
+func (f *fixture) register(node string, tasks ...cluster.Observed) transport.Welcome {
+	f.t.Helper()
+	welcome, err := f.Register(f.t.Context(), transport.Registration{Node: node, Tasks: tasks})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return welcome
 }
 
 const task = cluster.TaskID("c.j.1.s.0")
 
-// place writes a plan record that places the job's task on a node, and returns the attempt's UUID.
-func (w *world) place(node string) string {
-	w.t.Helper()
+// placeTask writes a plan record that places the job's task on a node, and returns the attempt's UUID.
+func (f *fixture) placeTask(node string) string {
+	f.t.Helper()
 	j := &cluster.Job{
 		Cluster: "c", Name: "j", Lifespan: cluster.Lifespan{Generation: 1},
 		Steps: []cluster.Step{{Name: "s", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 1}},
 	}
-	w.put(p.Definition(j.Steps[0].Definition), &cluster.TaskDefinition{
+	f.put(p.Definition(j.Steps[0].Definition), &cluster.TaskDefinition{
 		Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Command: []string{"run"}}},
 	})
-	w.put(p.Job("c", "j"), j)
-	e, _ := w.now().Job("c", "j")
+	f.put(p.Job("c", "j"), j)
+	e, _ := f.now().Job("c", "j")
 	id := uuid.NewString()
-	_, err := w.plans.Append(w.t.Context(), store.Proposal{Owners: []cluster.PlanOwner{{
+	_, err := f.plans.Append(f.t.Context(), store.Proposal{Owners: []cluster.PlanOwner{{
 		Owner: j.Owner(), Rev: e.Modified, Generation: 1, Step: "s", Definition: j.Steps[0].Definition, Count: 1,
 		Tasks: []cluster.Placed{{Attempt: 1, UUID: id, Node: node}},
 	}}})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	w.now()
+	f.now()
 	return id
 }
 
 // report sends one task's state as the session's next report.
-func (w *world) report(node string, session, seq uint64, tasks ...cluster.Observed) (transport.ReportReply, error) {
-	return w.Report(w.t.Context(), transport.Report{Node: node, Session: session, Seq: seq, Tasks: tasks})
+func (f *fixture) report(node string, session, seq uint64, tasks ...cluster.Observed) (transport.ReportReply, error) {
+	return f.Report(f.t.Context(), transport.Report{Node: node, Session: session, Seq: seq, Tasks: tasks})
 }
 
 func observed(id string, state cluster.State) cluster.Observed {
@@ -156,18 +156,18 @@ func observed(id string, state cluster.State) cluster.Observed {
 }
 
 func TestSessionNumbersGrow(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		if got := w.register("n1"); got.Session != 1 || got.Token.Incarnation != 7 || got.Token.Epoch != 3 {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		if got := f.register("n1"); got.Session != 1 || got.Token.Incarnation != 7 || got.Token.Epoch != 3 {
 			t.Errorf("first registration: got %+v, want session 1 with the leader's token", got)
 		}
-		got, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1})
+		got, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1})
 		if err != nil || got.Session != 2 {
 			t.Errorf("second registration: got %+v %v, want session 2", got, err)
 		}
-		if _, err := w.report("n1", 1, 1); !errors.Is(err, transport.ErrSession) {
+		if _, err := f.report("n1", 1, 1); !errors.Is(err, transport.ErrSession) {
 			t.Errorf("a report of the old session: got %v, want ErrSession", err)
 		}
-		if st, ok := w.now().NodeStatus("n1"); !ok || !st.Value.Synced || st.Value.Session != 2 {
+		if st, ok := f.now().NodeStatus("n1"); !ok || !st.Value.Synced || st.Value.Session != 2 {
 			t.Errorf("status: got %+v, want session 2 synced", st.Value)
 		}
 	})
@@ -175,14 +175,14 @@ func TestSessionNumbersGrow(t *testing.T) {
 
 // T13: a delayed registration displaces no session; its error has the newest number.
 func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		_, err := w.Register(t.Context(), transport.Registration{Node: "n1"})
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		_, err := f.Register(t.Context(), transport.Registration{Node: "n1"})
 		var over *transport.SessionError
 		if !errors.As(err, &over) || over.Newest != 1 {
 			t.Fatalf("delayed registration: got %v, want a session error that names 1", err)
 		}
-		if _, err := w.report("n1", 1, 1); err != nil {
+		if _, err := f.report("n1", 1, 1); err != nil {
 			t.Errorf("the live session: %v", err)
 		}
 	})
@@ -190,47 +190,48 @@ func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
 
 // A barrier before the projection passes by the plan record, and writes nothing but the status (P4.3).
 func TestBarrierPassesByThePlan(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
-		reply, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting))
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		reply, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting))
 		if err != nil || len(reply.Refused) != 0 {
 			t.Fatalf("barrier: got %+v %v, want it taken", reply, err)
 		}
-		row, ok := w.now().Attempt(task, 1)
+		row, ok := f.now().Attempt(task, 1)
 		if !ok || row.DesiredRev != 0 || row.Observed == nil || row.Observed.State != cluster.StateStarting {
 			t.Errorf("row: got %+v, want it starting, and not projected", row)
 		}
 	})
 }
 
-// T1: once the leader wrote that an attempt is lost, no barrier of it passes (P4.2, P4.3), wherever the plan stands.
+// T1: once the leader wrote that an attempt is lost, no barrier of it passes (P4.2, P4.3), whatever the state of the
+// plan.
 func TestBarrierIsRefusedAfterTheOutcome(t *testing.T) {
 	stop := &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonEnded, Ended: true}
-	for name, write := range map[string]func(w *world, id string){
-		"outcome and stop": func(w *world, id string) {
-			row, _ := w.now().Attempt(task, 1)
+	for name, write := range map[string]func(f *fixture, id string){
+		"outcome and stop": func(f *fixture, id string) {
+			row, _ := f.now().Attempt(task, 1)
 			d := *row.Desired
 			d.Stop = stop
-			w.put(p.Desired("n1", task), &d)
-			w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
+			f.put(p.Desired("n1", task), &d)
+			f.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
 		},
-		"outcome alone": func(w *world, id string) {
-			w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
+		"outcome alone": func(f *fixture, id string) {
+			f.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
 		},
-		"stop alone": func(w *world, _ string) {
-			row, _ := w.now().Attempt(task, 1)
+		"stop alone": func(f *fixture, _ string) {
+			row, _ := f.now().Attempt(task, 1)
 			d := *row.Desired
 			d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
-			w.put(p.Desired("n1", task), &d)
+			f.put(p.Desired("n1", task), &d)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.register("n1")
-				id := w.place("n1")
-				write(w, id)
-				reply, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting))
+			withFixture(t, func(t *testing.T, f *fixture) {
+				f.register("n1")
+				id := f.placeTask("n1")
+				write(f, id)
+				reply, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -244,15 +245,15 @@ func TestBarrierIsRefusedAfterTheOutcome(t *testing.T) {
 
 // The same, when the leader's write comes between the dispatcher's read of its tables and its own write.
 func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		id := w.place("n1")
+	withFixture(t, func(t *testing.T, f *fixture) {
+		id := f.placeTask("n1")
 		raced := false
-		slow := w.engine.Open(memory.Hooks{Before: func(ctx context.Context, groups []store.Group) error {
+		slow := f.engine.Open(memory.Hooks{Before: func(ctx context.Context, groups []store.Group) error {
 			for _, g := range groups {
 				for _, op := range g.Ops {
 					if op.Key == p.Observed("n1", task) && !raced {
 						raced = true
-						w.put(p.Outcome(task, 1),
+						f.put(p.Outcome(task, 1),
 							&cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateLost})
 					}
 				}
@@ -260,7 +261,7 @@ func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 			return nil
 		}})
 		d := dispatcher.New(dispatcher.Config{
-			Engine: slow, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: slow, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return time.Second },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -285,29 +286,29 @@ func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 }
 
 func TestReportIsWrittenOnce(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
 		for range 2 {
-			if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
+			if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.report("n1", 1, 2, observed(id, cluster.StateRunning)); err != nil {
+		if _, err := f.report("n1", 1, 2, observed(id, cluster.StateRunning)); err != nil {
 			t.Fatal(err)
 		}
-		before := w.now().Revision()
-		if _, err := w.report("n1", 1, 3, observed(id, cluster.StateRunning)); err != nil {
+		before := f.now().Revision()
+		if _, err := f.report("n1", 1, 3, observed(id, cluster.StateRunning)); err != nil {
 			t.Fatal(err)
 		}
-		if after := w.now().Revision(); after != before {
+		if after := f.now().Revision(); after != before {
 			t.Errorf("a report that says nothing new was written (revision %d to %d)", before, after)
 		}
-		if _, err := w.report("n1", 1, 2, observed(id, cluster.StateStarting)); err == nil {
+		if _, err := f.report("n1", 1, 2, observed(id, cluster.StateStarting)); err == nil {
 			t.Error("a report that came late was taken")
 		}
 		running := 0
-		for b := range w.now().EventBatches() {
+		for b := range f.now().EventBatches() {
 			for _, e := range b.Value.Events {
 				if e.Type == "task.running" {
 					running++
@@ -322,16 +323,16 @@ func TestReportIsWrittenOnce(t *testing.T) {
 
 // The attempts missing in a full report show that an agent lost its memory.
 func TestForgottenTasksAreLost(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+		if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
 			t.Fatal(err)
 		}
-		row, _ := w.now().Attempt(task, 1)
+		row, _ := f.now().Attempt(task, 1)
 		if row.Observed.State != cluster.StateLost || !row.Observed.Gone ||
 			row.Observed.Reason != cluster.ReasonUnknownExit {
 			t.Errorf("observed: got %+v, want lost and gone", row.Observed)
@@ -341,15 +342,15 @@ func TestForgottenTasksAreLost(t *testing.T) {
 
 // A full disk is a temporary fault for the agent, and the same report is accepted later.
 func TestReportWaitsOutAFullDisk(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
-		w.engine.Fill(true)
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); !errors.Is(err, store.ErrNoSpace) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		f.engine.Fill(true)
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); !errors.Is(err, store.ErrNoSpace) {
 			t.Fatalf("report on a full disk: got %v, want ErrNoSpace", err)
 		}
-		w.engine.Fill(false)
-		if reply, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil ||
+		f.engine.Fill(false)
+		if reply, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil ||
 			len(reply.Refused) != 0 {
 			t.Errorf("the same report later: got %+v %v, want it taken", reply, err)
 		}
@@ -358,10 +359,10 @@ func TestReportWaitsOutAFullDisk(t *testing.T) {
 
 // A report whose acknowledgement was lost is sent again and written once.
 func TestReportWithALostAcknowledgement(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		id := w.place("n1")
+	withFixture(t, func(t *testing.T, f *fixture) {
+		id := f.placeTask("n1")
 		lose := false
-		lossy := w.engine.Open(memory.Hooks{After: func(context.Context, []store.Group, store.Result) error {
+		lossy := f.engine.Open(memory.Hooks{After: func(context.Context, []store.Group, store.Result) error {
 			if lose {
 				lose = false
 				return store.ErrUnknown
@@ -369,7 +370,7 @@ func TestReportWithALostAcknowledgement(t *testing.T) {
 			return nil
 		}})
 		d := dispatcher.New(dispatcher.Config{
-			Engine: lossy, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: lossy, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return time.Second },
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -91,16 +91,16 @@ const (
 	unreachableAfter = 10 * time.Second
 )
 
-// reach says whether this server reaches the store. A server without the store can neither write a report nor tell the
-// leader that its nodes live. Where there are other servers, it sends its agents to them.
-type reach struct {
+// storeReach records whether this server reaches the store. A server without the store can neither write reports nor
+// pass on signs of life. If there are other servers, it sends its agents to them.
+type storeReach struct {
 	mu   sync.Mutex
 	gone bool
 	cut  chan struct{} // closed when the store is out of reach, and replaced when it is back
 }
 
 // unreachableError returns an error that sends agents elsewhere while the store is out of reach, else nil.
-func (r *reach) unreachableError() error {
+func (r *storeReach) unreachableError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone {
@@ -110,14 +110,14 @@ func (r *reach) unreachableError() error {
 }
 
 // unreachable returns a channel that is closed when the store is out of reach.
-func (r *reach) unreachable() <-chan struct{} {
+func (r *storeReach) unreachable() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cut
 }
 
 // set sets the state and reports whether it changed.
-func (r *reach) set(gone bool) bool {
+func (r *storeReach) set(gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if gone == r.gone {

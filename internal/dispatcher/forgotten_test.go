@@ -10,26 +10,26 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// A forgotten node registers again, with numbers of sessions and reports from 1 on. The server knows as many sessions
-// and more reports from before, and still accepts its pulse (P6.1).
-func TestForgottenNodeIsHeardAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
+// A forgotten node registers again, with numbers of sessions and reports from 1 on. The server remembers as many
+// sessions and more reports from before, and still accepts its pulse (P6.1).
+func TestForgottenNodeRegistersAgain(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
 		for seq := range uint64(9) {
-			if _, err := w.report("n1", 1, seq+1); err != nil {
+			if _, err := f.report("n1", 1, seq+1); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.remove(p.NodeStatus("n1"))
+		f.remove(p.NodeStatus("n1"))
 		time.Sleep(time.Minute) // in-bubble: the machine is replaced
-		if again := w.register("n1"); again.Session != 1 {
+		if again := f.register("n1"); again.Session != 1 {
 			t.Fatalf("got session %d, want them counted anew", again.Session)
 		}
-		if _, err := w.report("n1", 1, 1); err != nil {
+		if _, err := f.report("n1", 1, 1); err != nil {
 			t.Fatal(err)
 		}
-		if pulse, ok := w.tables.Pulse("n1"); !ok || pulse.Seq != 1 || w.clock()-pulse.At > time.Second {
-			t.Errorf("the last sign of life is %+v at %v, want report 1 of now", pulse, w.clock())
+		if pulse, ok := f.tables.Pulse("n1"); !ok || pulse.Seq != 1 || f.clock()-pulse.At > time.Second {
+			t.Errorf("the last sign of life is %+v at %v, want report 1 of now", pulse, f.clock())
 		}
 	})
 }
@@ -37,43 +37,43 @@ func TestForgottenNodeIsHeardAgain(t *testing.T) {
 // The store went back to the time of an earlier attempt, and the node has a later one. The later status replaces the
 // earlier one, since the two have one key (P1.7). The replacement does not wait for a further attempt.
 func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateRunning)); err != nil {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateRunning)); err != nil {
 			t.Fatal(err)
 		}
 		later := cluster.Observed{Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning}
-		welcome, err := w.Register(t.Context(),
+		welcome, err := f.Register(t.Context(),
 			transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{later}})
 		if err != nil || len(welcome.Again) != 0 {
 			t.Fatalf("got %+v %v, want all taken", welcome, err)
 		}
-		if row, ok := w.now().Attempt(task, 3); !ok || row.Observed == nil ||
+		if row, ok := f.now().Attempt(task, 3); !ok || row.Observed == nil ||
 			row.Observed.State != cluster.StateRunning {
 			t.Errorf("the later attempt: got %+v, want it running", row)
 		}
-		if row, ok := w.now().Attempt(task, 1); !ok || row.Observed != nil {
+		if row, ok := f.now().Attempt(task, 1); !ok || row.Observed != nil {
 			t.Errorf("the forgotten attempt: got %+v, want its status replaced", row)
 		}
 	})
 }
 
-// The second of two attempts of a task in one report cannot be written while the first exists. The reply says so, and
+// The second of two attempts of a task in one report cannot be written while the first exists. The reply names it, and
 // the agent reports it again.
-func TestWhatARegistrationDoesNotTakeIsToldAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
-		id := w.place("n1")
+func TestUnwrittenStatusIsReportedAgain(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
 		both := []cluster.Observed{
 			observed(id, cluster.StateFailed),
 			{Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning},
 		}
-		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Tasks: both})
+		welcome, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Tasks: both})
 		if diff := cmp.Diff([]string{"u3"}, welcome.Again); err != nil || diff != "" {
 			t.Errorf("to be told again (-want +got):\n%s%v", diff, err)
 		}
-		if row, ok := w.now().Attempt(task, 1); !ok || row.Observed == nil ||
+		if row, ok := f.now().Attempt(task, 1); !ok || row.Observed == nil ||
 			row.Observed.State != cluster.StateFailed {
 			t.Errorf("the first attempt: got %+v, want it failed", row)
 		}

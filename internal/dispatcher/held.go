@@ -6,14 +6,14 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// heldSentence is the message for agents that ask at a start barrier before the operator's decision.
+// heldSentence is the message for agents at a start barrier before the operator's decision.
 const heldSentence = "the store went back to an earlier state: no job's task begins until the operator has " +
 	"said how to go on"
 
-// heldReason returns why an attempt must not begin on the session's node now, or "". A store that went back shows
-// attempts as placed that have run since and that the node has forgotten. An attempt unknown to both must not begin a
-// second time (P1.7, P4.4). So two kinds of attempts wait until the node has reported, and the control plane ends them
-// as lost:
+// heldReason returns why an attempt must not begin on the session's node now, or "". After the store went back, it
+// shows attempts as placed that have run since, and that the node may have forgotten. Such an attempt must not begin a
+// second time (P1.7, P4.4). Two kinds of attempts therefore wait until the node has reported, and the control plane
+// ends them as lost:
 //
 //   - attempts that an earlier incarnation of the store placed and no report mentions;
 //   - all batch attempts, before the operator's decision, which begins another incarnation, or where the node has seen

@@ -35,9 +35,9 @@ const (
 )
 
 // Longest returns the interval of an idle node without tasks, at a server with the given number of sessions. It is
-// IdleHeartbeat up to 2,500 sessions, and grows to LongestHeartbeat at 5,000. So empty nodes, up to 5,000 of them, send
-// a server at most 42 reports a second. The price: a hanging agent on an empty node is noticed that much later. A
-// machine that dies is noticed as soon as with any interval, since its streams end.
+// IdleHeartbeat up to 2,500 sessions, and grows to LongestHeartbeat at 5,000. Up to 5,000 empty nodes therefore send a
+// server at most 42 reports a second. A hanging agent on an empty node is noticed later in return. A dead machine is
+// noticed equally soon with any interval, since its streams end.
 func Longest(sessions int) time.Duration {
 	over := min(max(sessions-stretchFromSessions, 0), stretchToSessions-stretchFromSessions)
 	return IdleHeartbeat + (LongestHeartbeat-IdleHeartbeat)*time.Duration(over)/(stretchToSessions-stretchFromSessions)
@@ -100,8 +100,8 @@ func (u *usage) setTotals(f *cluster.Facts) {
 	u.total = cluster.Facts{CPU: f.CPU, Memory: f.Memory, Disk: f.Disk}
 }
 
-// addReport merges the statistics of a report; nil means hardly any change. An attempt that the report does not name
-// keeps its earlier statistics while lives returns true for it.
+// addReport merges the statistics of a report. Nil means that they hardly changed. An attempt that the report does not
+// name keeps its earlier statistics while lives returns true for it.
 func (u *usage) addReport(s *cluster.NodeStats, lives func(uuid string) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

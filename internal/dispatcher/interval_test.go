@@ -126,43 +126,43 @@ func TestIntervalProperties(t *testing.T) {
 }
 
 // stats reports what a node uses.
-func (w *world) usage(seq uint64, s *cluster.NodeStats) time.Duration {
-	w.t.Helper()
-	reply, err := w.Report(w.t.Context(), transport.Report{Node: "n1", Session: 1, Seq: seq, Stats: s})
+func (f *fixture) usage(seq uint64, s *cluster.NodeStats) time.Duration {
+	f.t.Helper()
+	reply, err := f.Report(f.t.Context(), transport.Report{Node: "n1", Session: 1, Seq: seq, Stats: s})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return time.Duration(reply.Heartbeat)
 }
 
-func (w *world) promised() time.Duration {
-	w.t.Helper()
-	p, ok := w.tables.Pulse("n1")
+func (f *fixture) grantedInterval() time.Duration {
+	f.t.Helper()
+	p, ok := f.tables.Pulse("n1")
 	if !ok {
-		w.t.Fatal("there is no pulse")
+		f.t.Fatal("there is no pulse")
 	}
-	return p.At + p.Next - w.clock()
+	return p.At + p.Next - f.clock()
 }
 
 // connect registers n1, of a machine that is known, and opens its assignment stream until the returned function is
 // called.
-func (w *world) connect() (cut func()) {
-	w.t.Helper()
-	if _, err := w.Register(w.t.Context(), transport.Registration{Node: "n1", Facts: machine}); err != nil {
-		w.t.Fatal(err)
+func (f *fixture) connect() (cut func()) {
+	f.t.Helper()
+	if _, err := f.Register(f.t.Context(), transport.Registration{Node: "n1", Facts: machine}); err != nil {
+		f.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.t.Context())
-	_, ended := follow(ctx, w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+	ctx, cancel := context.WithCancel(f.t.Context())
+	_, ended := follow(ctx, f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
 	return func() {
 		cancel()
 		<-ended
 	}
 }
 
-// The interval follows what a node uses, within one report, and what it uses is there for all to read.
+// The interval follows the node's use within one report, and the use is published.
 func TestIntervalFollowsTheNode(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.connect()
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.connect()
 		for seq, step := range []struct {
 			stats *cluster.NodeStats
 			want  time.Duration
@@ -173,11 +173,11 @@ func TestIntervalFollowsTheNode(t *testing.T) {
 			{uses(0, 2, 10, 0), dispatcher.IdleHeartbeat},
 			{nil, dispatcher.IdleHeartbeat},
 		} {
-			if got := w.usage(uint64(seq+1), step.stats); got != step.want || w.promised() != step.want {
-				t.Errorf("report %d: asked again in %v and expected in %v, want %v", seq+1, got, w.promised(),
+			if got := f.usage(uint64(seq+1), step.stats); got != step.want || f.grantedInterval() != step.want {
+				t.Errorf("report %d: asked again in %v and expected in %v, want %v", seq+1, got, f.grantedInterval(),
 					step.want)
 			}
-			if p, _ := w.tables.Pulse("n1"); p.Stats == nil || step.stats != nil &&
+			if p, _ := f.tables.Pulse("n1"); p.Stats == nil || step.stats != nil &&
 				cmp.Diff(*step.stats, *p.Stats) != "" {
 				t.Errorf("report %d: the pulse says %+v", seq+1, p.Stats)
 			}
@@ -187,50 +187,55 @@ func TestIntervalFollowsTheNode(t *testing.T) {
 
 // The interval of an idle node is long. It is shortened when its stream breaks, so that a dead machine is noticed soon.
 // A report without a stream gets no long interval.
-func TestBrokenStreamCutsThePromise(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		cut := w.connect()
-		w.usage(1, uses(0, 2, 10, 0))
+func TestBrokenStreamShortensTheInterval(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		cut := f.connect()
+		f.usage(1, uses(0, 2, 10, 0))
 		time.Sleep(7 * time.Second) // in-bubble: inWorld makes one
-		before, _ := w.tables.Pulse("n1")
+		before, _ := f.tables.Pulse("n1")
 		cut()
-		if got := w.promised(); got != dispatcher.Heartbeat {
+		if got := f.grantedInterval(); got != dispatcher.Heartbeat {
 			t.Errorf("after the stream broke the node is expected in %v, want %v", got, dispatcher.Heartbeat)
 		}
-		if after, _ := w.tables.Pulse("n1"); after.At != before.At || after.Stats == nil {
+		if after, _ := f.tables.Pulse("n1"); after.At != before.At || after.Stats == nil {
 			t.Errorf("the end of a stream counts as a sign of life, or drops the statistics: %+v", after)
 		}
-		if got := w.usage(2, uses(0, 2, 10, 0)); got != dispatcher.Heartbeat {
+		if got := f.usage(2, uses(0, 2, 10, 0)); got != dispatcher.Heartbeat {
 			t.Errorf("without a stream the next report is asked for in %v, want %v", got, dispatcher.Heartbeat)
 		}
-		_, _ = follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
-		if got := w.usage(3, uses(0, 2, 10, 0)); got != dispatcher.IdleHeartbeat {
+		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if got := f.usage(3, uses(0, 2, 10, 0)); got != dispatcher.IdleHeartbeat {
 			t.Errorf("with a new stream it is asked for in %v, want %v", got, dispatcher.IdleHeartbeat)
 		}
 		// A newer stream in the place of the old one is no break.
-		_, _ = follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
 		synctest.Wait()
-		if got := w.promised(); got != dispatcher.IdleHeartbeat {
+		if got := f.grantedInterval(); got != dispatcher.IdleHeartbeat {
 			t.Errorf("after a change of streams the node is expected in %v, want %v", got, dispatcher.IdleHeartbeat)
 		}
 	})
 }
 
 // A report that is repeated after a lost answer gets the interval of its answer.
-func TestRepeatedReportKeepsThePromise(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.connect()
-		w.usage(1, uses(0, 2, 10, 0))
+func TestRepeatedReportKeepsTheInterval(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.connect()
+		f.usage(1, uses(0, 2, 10, 0))
 		r := transport.Report{
 			Node: "n1", Session: 1, Seq: 2,
-			Tasks: []cluster.Observed{observed(w.place("n1"), cluster.StatePreparing)},
+			Tasks: []cluster.Observed{observed(f.placeTask("n1"), cluster.StatePreparing)},
 		}
 		for range 2 {
 			time.Sleep(time.Second) // in-bubble: inWorld makes one
-			reply, err := w.Report(t.Context(), r)
+			reply, err := f.Report(t.Context(), r)
 			if err != nil || time.Duration(reply.Heartbeat) != dispatcher.IdleHeartbeat ||
-				w.promised() != dispatcher.IdleHeartbeat {
-				t.Errorf("asked again in %v, expected in %v: %v", time.Duration(reply.Heartbeat), w.promised(), err)
+				f.grantedInterval() != dispatcher.IdleHeartbeat {
+				t.Errorf(
+					"asked again in %v, expected in %v: %v",
+					time.Duration(reply.Heartbeat),
+					f.grantedInterval(),
+					err,
+				)
 			}
 		}
 	})
@@ -238,22 +243,22 @@ func TestRepeatedReportKeepsThePromise(t *testing.T) {
 
 // An interval below the shortened one stays.
 func TestBrokenStreamOfABusyNode(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		cut := w.connect()
-		w.usage(1, uses(0, 29, 10, 0))
+	withFixture(t, func(t *testing.T, f *fixture) {
+		cut := f.connect()
+		f.usage(1, uses(0, 29, 10, 0))
 		cut()
-		if got := w.promised(); got != dispatcher.NearHeartbeat {
+		if got := f.grantedInterval(); got != dispatcher.NearHeartbeat {
 			t.Errorf("expected in %v, want %v", got, dispatcher.NearHeartbeat)
 		}
 	})
 }
 
-// Agents of a server that is to end are sent away from it.
-func TestServerThatEndsSendsAgentsAway(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.connect()
-		w.stop()
-		if w.Holds("n1") {
+// A server that ends sends its agents to other servers.
+func TestEndingServerSendsAgentsAway(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.connect()
+		f.stop()
+		if f.Holds("n1") {
 			t.Error("a server that ended holds a session")
 		}
 	})
@@ -261,28 +266,28 @@ func TestServerThatEndsSendsAgentsAway(t *testing.T) {
 
 // A stream that broke and was opened again restores the interval that the agent received: nothing makes it report
 // sooner.
-func TestStreamOpenedAgainRestoresThePromise(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		cut := w.connect()
-		w.usage(1, uses(0, 2, 10, 0))
+func TestReopenedStreamRestoresTheInterval(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		cut := f.connect()
+		f.usage(1, uses(0, 2, 10, 0))
 		time.Sleep(7 * time.Second) // in-bubble: inWorld makes one
-		before, _ := w.tables.Pulse("n1")
+		before, _ := f.tables.Pulse("n1")
 		cut()
 		time.Sleep(200 * time.Millisecond) // in-bubble: inWorld makes one
 		again, cancel := context.WithCancel(t.Context())
-		_, ended := follow(again, w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
-		if after, _ := w.tables.Pulse("n1"); after != before {
+		_, ended := follow(again, f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if after, _ := f.tables.Pulse("n1"); after != before {
 			t.Errorf("the pulse is %+v, want what it was before the break: %+v", after, before)
 		}
 		cancel()
 		<-ended
-		if got := w.promised(); got != dispatcher.Heartbeat {
+		if got := f.grantedInterval(); got != dispatcher.Heartbeat {
 			t.Errorf("after the second break it is expected in %v, want %v", got, dispatcher.Heartbeat)
 		}
-		// What was asked for without a stream is not made longer by one.
-		w.usage(2, uses(0, 2, 10, 0))
-		_, _ = follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
-		if got := w.promised(); got != dispatcher.Heartbeat {
+		// A stream does not extend an interval that was granted without one.
+		f.usage(2, uses(0, 2, 10, 0))
+		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if got := f.grantedInterval(); got != dispatcher.Heartbeat {
 			t.Errorf("it was asked to report in %v and is expected in %v", dispatcher.Heartbeat, got)
 		}
 	})

@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	// maxVersions limits the versions of a listing that are remembered. An agent that knows one of them receives a
-	// difference.
+	// maxVersions limits the remembered versions of a listing. An agent with one of them receives a difference.
 	maxVersions = 256
-	// minDepartures is the number of removed addresses that are remembered at least. A longer list remembers as many as
-	// it has entries: more would make differences as long as the list.
+	// minDepartures is the least number of removed addresses that a list remembers. A longer list remembers as many as
+	// it has entries. More would make differences as long as the list.
 	minDepartures = 64
 )
 
@@ -51,7 +50,7 @@ type entry struct {
 	came, since uint64
 }
 
-// version is a state of the listing that an agent may know.
+// version is a state of the listing that an agent may have.
 type version struct {
 	number uint64
 	stamp  string
@@ -152,8 +151,8 @@ func (l *listing) trim() {
 	l.gone = slices.Clone(l.gone[sort.Search(len(l.gone), func(i int) bool { return l.gone[i].version > first }):])
 }
 
-// answerFor returns the answer for an agent that knows the version with a stamp, "" for none. It returns nil if the
-// agent knows the present version, unless confirm is set. differences says that the agent accepts differences.
+// answerFor returns the answer for an agent that has the version with a stamp, "" for none. It returns nil if the agent
+// has the present version, unless confirm is set. differences says that the agent accepts differences.
 func (l *listing) answerFor(e *transport.Encoder, stamp string, confirm, differences bool) (*transport.ServiceUpdate,
 	error,
 ) {

@@ -16,20 +16,20 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// followingAgent applies the answers of servers, and asks again with its stamps.
+// followingAgent applies the answers of servers, and repeats its request with its stamps.
 type followingAgent struct {
-	*serviceWorld
+	*serviceFixture
 	servers []interface {
 		Register(ctx context.Context, r transport.Registration) (transport.Welcome, error)
 		Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
 	}
 	at    int // the server of the session
 	knows map[string]*knownService
-	// What was told.
+	// The answers.
 	wholes, differences int
 }
 
-// knownService is what it knows of a service.
+// knownService is the agent's state of a service.
 type knownService struct {
 	transport.ServiceUpdate
 	old bool
@@ -45,7 +45,7 @@ func (u *followingAgent) elsewhere(server int) {
 	u.at, u.session = server, welcome.Session
 }
 
-// ask asks, and returns what was told, nothing within a while.
+// ask sends a request and returns the answer, or nil if there is none within a while.
 func (u *followingAgent) ask(services ...string) []transport.ServiceUpdate {
 	u.t.Helper()
 	r := transport.AddressesRequest{Node: "n1", Session: u.session, Differences: true}
@@ -94,7 +94,7 @@ func (u *followingAgent) take(told []transport.ServiceUpdate) {
 	}
 }
 
-// want compares what it knows with what the store says.
+// want compares the agent's lists with the store.
 func (u *followingAgent) want(service string) {
 	u.t.Helper()
 	snap := u.now()
@@ -118,15 +118,15 @@ func (u *followingAgent) want(service string) {
 	}
 }
 
-// After any changes of tasks, nodes, services, answers, servers and the agent, the agent knows the state of the store,
+// After any changes of tasks, nodes, services, answers, servers and the agent, the agent has the state of the store,
 // mostly from differences.
 func TestAddressesConverge(t *testing.T) {
 	t.Parallel()
 	wholes, differences := 0, 0
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
-				u := &followingAgent{serviceWorld: w, knows: map[string]*knownService{}}
+			inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
+				u := &followingAgent{serviceFixture: w, knows: map[string]*knownService{}}
 				u.servers = append(u.servers, w.Dispatcher, w.second(memory.Hooks{}).Dispatcher)
 				u.changeAtRandom(rand.New(rand.NewPCG(seed, 1)))
 				wholes, differences = wholes+u.wholes, differences+u.differences
@@ -167,8 +167,8 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 			}[r.IntN(4)])
 		case 2:
 			u.elsewhere(r.IntN(2))
-		case 3: // the agent is started anew, and lost some of what it knew
-			for s, l := range u.knows { // order-free: each by itself, but for which is lost
+		case 3: // the agent restarts, and loses some of its lists
+			for s, l := range u.knows { // order-free: independent, except for the choice of the lost one
 				if l.old = true; s == "db" && r.IntN(2) == 0 {
 					delete(u.knows, s)
 				}
@@ -213,12 +213,12 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 // Agents of earlier builds, and agents with a very old stamp, receive whole lists. A resting request delays no other.
 func TestAddressesWhole(t *testing.T) {
 	t.Parallel()
-	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
+	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
 		w.service("web")
 		for i := range 40 {
 			w.task("web", i, "n1", cluster.HealthHealthy)
 		}
-		u := &followingAgent{serviceWorld: w, knows: map[string]*knownService{}}
+		u := &followingAgent{serviceFixture: w, knows: map[string]*knownService{}}
 		u.servers = append(u.servers, w.Dispatcher)
 		u.take(u.ask("web"))
 		first := *u.knows["web"]
@@ -232,7 +232,7 @@ func TestAddressesWhole(t *testing.T) {
 			len(told[0].Addresses) != 39 {
 			t.Fatalf("an agent of a build before: got %+v %v", told, err)
 		}
-		// Those who know this stamp know something too old after so many versions.
+		// After so many versions, this stamp is too old for a difference.
 		for i := range 300 {
 			w.task("web", 100, "n1", []cluster.Health{cluster.HealthHealthy, cluster.HealthFailing}[i%2])
 			w.task("web", 101+i, "n1", cluster.HealthHealthy)
@@ -241,7 +241,7 @@ func TestAddressesWhole(t *testing.T) {
 		if told := u.ask("web"); len(told) != 1 || told[0].Since != "" || len(told[0].Addresses) != 339 {
 			t.Fatalf("after 300 changes: got %d addresses since %q", len(told[0].Addresses), told[0].Since)
 		}
-		// What an agent does not count on is confirmed in a few words.
+		// A list that the agent marks as unconfirmed is confirmed without its addresses.
 		u.take(u.ask("web"))
 		u.knows["web"].old = true
 		told := u.ask("web")
@@ -257,7 +257,7 @@ func TestAddressesWhole(t *testing.T) {
 // none waits for long.
 func TestAddressesRest(t *testing.T) {
 	t.Parallel()
-	inServiceWorld(t, func(t *testing.T, w *serviceWorld) {
+	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
 		const agents = 500
 		w.service("web")
 		for i := range 50 {
@@ -329,12 +329,12 @@ func TestAddressesRest(t *testing.T) {
 		if len(heard) != agents {
 			t.Errorf("%d agents were told, want %d", len(heard), agents)
 		}
-		for n, stamp := range heard { // order-free: each by itself
+		for n, stamp := range heard { // order-free: independent
 			if stamp != last.stamp {
 				t.Errorf("agent %d does not know the last change", n)
 			}
 		}
-		// Who knows nothing of a service is not kept waiting by what it was told of another.
+		// An agent without a list of one service does not wait because of its answers on another.
 		w.service("db")
 		began = time.Now()
 		r := transport.AddressesRequest{Node: "a0", Session: 1, Differences: true, Services: []transport.ServiceRequest{

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lookupTTL is how long a node may ask for the login of an image look-up after the request for it.
+// lookupTTL is the time after a look-up request in which the node may fetch its login.
 const lookupTTL = 30 * time.Second
 
 // lookup is a request to a node to look an image up with the login of a secret.

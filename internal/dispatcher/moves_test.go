@@ -65,28 +65,28 @@ func (w *heldWatch) Next(ctx context.Context) (store.Batch, error) {
 	}
 }
 
-// other is a second server of the world, with tables of its own.
+// other is a second server of the fixture, with tables of its own.
 type other struct {
 	*dispatcher.Dispatcher
 	tables *store.Tables
 	engine *lagging
 }
 
-// second starts another server on the world's store; hooks, unless zero, are those of its engine.
-func (w *world) second(hooks memory.Hooks) *other {
-	w.t.Helper()
-	o := &other{engine: &lagging{Engine: w.engine.Open(hooks), gate: make(chan struct{})}}
+// second starts another server on the fixture's store. hooks, unless zero, are those of its engine.
+func (f *fixture) second(hooks memory.Hooks) *other {
+	f.t.Helper()
+	o := &other{engine: &lagging{Engine: f.engine.Open(hooks), gate: make(chan struct{})}}
 	o.engine.release()
 	o.tables = store.NewTables(store.TablesConfig{Engine: o.engine, Logger: slog.New(slog.DiscardHandler)})
 	o.Dispatcher = dispatcher.New(dispatcher.Config{
 		Engine: o.engine, Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
-		Clock: w.clock,
+		Clock: f.clock,
 	})
-	ctx, cancel := context.WithCancel(w.t.Context())
+	ctx, cancel := context.WithCancel(f.t.Context())
 	var runs sync.WaitGroup
 	runs.Go(func() { _ = o.tables.Run(ctx) })
 	runs.Go(func() { _ = o.Run(ctx) })
-	w.t.Cleanup(func() {
+	f.t.Cleanup(func() {
 		cancel()
 		runs.Wait()
 	})
@@ -94,22 +94,22 @@ func (w *world) second(hooks memory.Hooks) *other {
 	return o
 }
 
-// follow opens an assignment stream and returns what it sends, and how it ends.
-func follow(ctx context.Context, d *dispatcher.Dispatcher, r transport.AssignmentsRequest) (*heard, chan error) {
-	h := &heard{}
+// follow opens an assignment stream and returns its messages and its end.
+func follow(ctx context.Context, d *dispatcher.Dispatcher, r transport.AssignmentsRequest) (*received, chan error) {
+	h := &received{}
 	ended := make(chan error, 1)
 	go func() { ended <- d.Assign(ctx, r, h.take) }()
 	synctest.Wait()
 	return h, ended
 }
 
-// heard is what a stream sent.
-type heard struct {
+// received holds the messages of a stream.
+type received struct {
 	mu       sync.Mutex
 	messages []transport.Message
 }
 
-func (h *heard) take(ms []transport.Message) error {
+func (h *received) take(ms []transport.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.messages = append(h.messages, ms...)
@@ -117,7 +117,7 @@ func (h *heard) take(ms []transport.Message) error {
 }
 
 // count returns how many assignments and forgets were sent.
-func (h *heard) count() (assigned, stopped, forgotten int) {
+func (h *received) count() (assigned, stopped, forgotten int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.messages {
@@ -136,12 +136,12 @@ func (h *heard) count() (assigned, stopped, forgotten int) {
 // T12: an agent moves to a server that lags behind the first one. Nothing is stopped or forgotten: the server sends
 // nothing before its tables hold the registration.
 func TestMoveToALaggingServer(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		two := w.second(memory.Hooks{})
-		w.register("n1")
-		two.engine.hold() // the second server sees neither the placement nor the report
-		id := w.place("n1")
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		two := f.second(memory.Hooks{})
+		f.register("n1")
+		two.engine.hold() // the second server receives neither the placement nor the report
+		id := f.placeTask("n1")
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
 			t.Fatal(err)
 		}
 		registered := make(chan error, 1)
@@ -167,7 +167,7 @@ func TestMoveToALaggingServer(t *testing.T) {
 			t.Errorf("the second server sent %d assignments, %d stops and %d forgets; want the assignment alone",
 				assigned, stopped, forgotten)
 		}
-		row, _ := w.now().Attempt(task, 1)
+		row, _ := f.now().Attempt(task, 1)
 		if row.Observed == nil || row.Observed.State != cluster.StateRunning || row.Observed.Session != 2 {
 			t.Errorf("status: got %+v, want it running in session 2", row.Observed)
 		}
@@ -177,14 +177,14 @@ func TestMoveToALaggingServer(t *testing.T) {
 // A node reports to a lagging server an attempt that the server does not know and that belongs to another node. The
 // report is refused.
 func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		two := w.second(memory.Hooks{})
-		w.register("n1")
+	withFixture(t, func(t *testing.T, f *fixture) {
+		two := f.second(memory.Hooks{})
+		f.register("n1")
 		if _, err := two.Register(t.Context(), transport.Registration{Node: "n2"}); err != nil {
 			t.Fatal(err)
 		}
-		two.engine.hold() // the second server does not see the placement
-		id := w.place("n1")
+		two.engine.hold() // the second server does not receive the placement
+		id := f.placeTask("n1")
 		time.AfterFunc(2*time.Second, two.engine.release)
 		reply, err := two.Report(t.Context(),
 			transport.Report{
@@ -194,7 +194,7 @@ func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 		if err != nil || reply.Refused[id].Reason != cluster.ReasonReplaced {
 			t.Errorf("got %+v %v, want the report refused", reply, err)
 		}
-		if row, _ := w.now().Attempt(task, 1); row.Observed != nil || row.Node != "n1" {
+		if row, _ := f.now().Attempt(task, 1); row.Observed != nil || row.Node != "n1" {
 			t.Errorf("the attempt is on %s and %+v, want it on n1 and not reported", row.Node, row.Observed)
 		}
 	})
@@ -202,10 +202,10 @@ func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 
 // A registration that is ahead of the tables is checked against the store.
 func TestRegistrationAheadOfTheTables(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		two := w.second(memory.Hooks{})
+	withFixture(t, func(t *testing.T, f *fixture) {
+		two := f.second(memory.Hooks{})
 		two.engine.hold()
-		w.register("n1")
+		f.register("n1")
 		time.AfterFunc(2*time.Second, two.engine.release)
 		got, err := two.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1})
 		if err != nil || got.Session != 2 {
@@ -216,15 +216,15 @@ func TestRegistrationAheadOfTheTables(t *testing.T) {
 
 // An agent that has seen a newer leader than a lagging server's tables show is no sign of a store that went back.
 func TestTokenAheadOfTheTables(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		two := w.second(memory.Hooks{})
+	withFixture(t, func(t *testing.T, f *fixture) {
+		two := f.second(memory.Hooks{})
 		two.engine.hold()
 		value, err := store.Encode(&cluster.Leader{Epoch: 4, Incarnation: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
 		group := store.Group{Ops: []store.Op{{Key: p.Leader(cluster.DefaultDomain), Value: value}}}
-		if _, err := w.engine.Commit(t.Context(), []store.Group{group}); err != nil {
+		if _, err := f.engine.Commit(t.Context(), []store.Group{group}); err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(2*time.Second, two.engine.release)
@@ -250,15 +250,15 @@ func TestStoreThatWentBack(t *testing.T) {
 		"a later incarnation": {Generation: 1, Incarnation: 8, Epoch: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			withFixture(t, func(t *testing.T, f *fixture) {
 				unknown := cluster.Observed{Task: "c.j.1.s.7", Attempt: 1, UUID: "u7", State: cluster.StateRunning}
-				got, err := w.Register(t.Context(), transport.Registration{
+				got, err := f.Register(t.Context(), transport.Registration{
 					Node: "n1", Previous: 41, Token: seen, Tasks: []cluster.Observed{unknown},
 				})
 				if err != nil || got.Session != 42 {
 					t.Fatalf("got %+v %v, want session 42, above what the agent knows", got, err)
 				}
-				snap := w.now()
+				snap := f.now()
 				if e, _ := snap.NodeStatus("n1"); e.Value.Token != seen || !e.Value.Synced {
 					t.Errorf("status: got %+v, want the token that was shown", e.Value)
 				}
@@ -266,7 +266,7 @@ func TestStoreThatWentBack(t *testing.T) {
 					row.Observed.State != cluster.StateRunning {
 					t.Error("the task that the store does not know is not told of")
 				}
-				h, _ := follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{
+				h, _ := follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{
 					Node: "n1", Session: 42, Have: map[string]transport.Known{
 						"u7": {Revision: 99},
 						"u8": {Revision: 99},
@@ -282,18 +282,18 @@ func TestStoreThatWentBack(t *testing.T) {
 
 // An ordinary session forgets attempts that the store does not have.
 func TestRemovedAttemptsAreForgotten(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.register("n1")
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
 		r := transport.AssignmentsRequest{
 			Node: "n1", Session: 1,
 			Have: map[string]transport.Known{"u8": {Revision: 99}},
 		}
-		h, _ := follow(t.Context(), w.Dispatcher, r)
+		h, _ := follow(t.Context(), f.Dispatcher, r)
 		if _, _, forgotten := h.count(); forgotten != 1 {
 			t.Errorf("%d attempts were forgotten, want 1", forgotten)
 		}
-		w.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded})
-		h, _ = follow(t.Context(), w.Dispatcher, r)
+		f.put(p.Recovery(cluster.DefaultDomain), &cluster.Recovery{State: cluster.RecoveryNeeded})
+		h, _ = follow(t.Context(), f.Dispatcher, r)
 		if _, _, forgotten := h.count(); forgotten != 0 {
 			t.Errorf("%d attempts were forgotten before the operator decided", forgotten)
 		}
@@ -302,17 +302,17 @@ func TestRemovedAttemptsAreForgotten(t *testing.T) {
 
 // A delayed report of a session that another server took over changes nothing, and its server learns that the session
 // is over without being asked.
-func TestTheOldServerLetsGo(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		two := w.second(memory.Hooks{})
-		w.register("n1")
-		id := w.place("n1")
-		if _, err := w.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
+func TestOldServerEndsItsSessions(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		two := f.second(memory.Hooks{})
+		f.register("n1")
+		id := f.placeTask("n1")
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
 			t.Fatal(err)
 		}
-		_, ended := follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
-		if !w.Holds("n1") || two.Holds("n1") {
-			t.Errorf("held by the first server: %v, by the second: %v", w.Holds("n1"), two.Holds("n1"))
+		_, ended := follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+		if !f.Holds("n1") || two.Holds("n1") {
+			t.Errorf("held by the first server: %v, by the second: %v", f.Holds("n1"), two.Holds("n1"))
 		}
 		if _, err := two.Register(t.Context(), transport.Registration{
 			Node: "n1", Previous: 1, Tasks: []cluster.Observed{observed(id, cluster.StateRunning)},
@@ -329,38 +329,38 @@ func TestTheOldServerLetsGo(t *testing.T) {
 		default:
 			t.Error("the old stream goes on")
 		}
-		if w.Holds("n1") || !two.Holds("n1") {
-			t.Errorf("held by the first server: %v, by the second: %v", w.Holds("n1"), two.Holds("n1"))
+		if f.Holds("n1") || !two.Holds("n1") {
+			t.Errorf("held by the first server: %v, by the second: %v", f.Holds("n1"), two.Holds("n1"))
 		}
-		if _, err := w.report("n1", 1, 2, observed(id, cluster.StateFailed)); !errors.As(err, &over) ||
+		if _, err := f.report("n1", 1, 2, observed(id, cluster.StateFailed)); !errors.As(err, &over) ||
 			over.Newest != 2 {
 			t.Errorf("a late report: got %v, want that the session is over", err)
 		}
-		row, _ := w.now().Attempt(task, 1)
+		row, _ := f.now().Attempt(task, 1)
 		if row.Observed.State != cluster.StateRunning || row.Observed.Session != 2 {
 			t.Errorf("status: got %+v, want what the new session told", row.Observed)
 		}
 	})
 }
 
-// The same where the old server's tables lag: the session number that its write compares keeps the late report out
-// (P6.1), whether the new session told of the task or not.
+// The same with lagging tables of the old server. Its write compares the session number, which keeps the late report
+// out (P6.1), whether or not the new session reported the task.
 func TestLateReportAtAServerThatLags(t *testing.T) {
 	for name, told := range map[string]bool{"told of by the new session": true, "not told of": false} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				two := w.second(memory.Hooks{})
+			withFixture(t, func(t *testing.T, f *fixture) {
+				two := f.second(memory.Hooks{})
 				if _, err := two.Register(t.Context(), transport.Registration{Node: "n1"}); err != nil {
 					t.Fatal(err)
 				}
-				id := w.place("n1")
+				id := f.placeTask("n1")
 				synctest.Wait()
 				two.engine.hold()
 				r := transport.Registration{Node: "n1", Previous: 1}
 				if told {
 					r.Tasks = []cluster.Observed{observed(id, cluster.StateRunning)}
 				}
-				if _, err := w.Register(t.Context(), r); err != nil {
+				if _, err := f.Register(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}
 				late := make(chan error, 1)
@@ -375,7 +375,7 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 				if err := <-late; !errors.Is(err, transport.ErrSession) {
 					t.Errorf("the late report: got %v, want that the session is over", err)
 				}
-				row, _ := w.now().Attempt(task, 1)
+				row, _ := f.now().Attempt(task, 1)
 				if told && row.Observed.State != cluster.StateRunning || !told && row.Observed != nil {
 					t.Errorf("status: got %+v, want what the new session told", row.Observed)
 				}
@@ -387,21 +387,21 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 // A server is killed after it committed a report and before it answered. The agent repeats the report to another
 // server. The barrier is passed once, with one event.
 func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	withFixture(t, func(t *testing.T, f *fixture) {
 		killed := make(chan struct{})
-		two := w.second(memory.Hooks{After: func(ctx context.Context, groups []store.Group, _ store.Result) error {
+		two := f.second(memory.Hooks{After: func(ctx context.Context, groups []store.Group, _ store.Result) error {
 			for _, g := range groups {
 				for _, op := range g.Ops {
 					if op.Key == p.Observed("n1", task) {
 						close(killed)
-						<-ctx.Done() // it never hears of its own commit
+						<-ctx.Done() // it gets no answer to its own commit
 						return ctx.Err()
 					}
 				}
 			}
 			return nil
 		}})
-		id := w.place("n1")
+		id := f.placeTask("n1")
 		if _, err := two.Register(t.Context(), transport.Registration{Node: "n1"}); err != nil {
 			t.Fatal(err)
 		}
@@ -418,27 +418,27 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 		if err := <-unanswered; err == nil {
 			t.Fatal("the report was answered")
 		}
-		welcome, err := w.Register(t.Context(),
+		welcome, err := f.Register(t.Context(),
 			transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{starting}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply, err := w.report("n1", welcome.Session, 1, starting)
+		reply, err := f.report("n1", welcome.Session, 1, starting)
 		if err != nil || len(reply.Refused) != 0 {
 			t.Fatalf("the barrier, asked for again: got %+v %v, want it passed", reply, err)
 		}
-		if _, err := w.report("n1", welcome.Session, 2, observed(id, cluster.StateRunning)); err != nil {
+		if _, err := f.report("n1", welcome.Session, 2, observed(id, cluster.StateRunning)); err != nil {
 			t.Fatal(err)
 		}
-		if n := w.told("task.running"); n != 1 {
+		if n := f.countEvents("task.running"); n != 1 {
 			t.Errorf("the start was told %d times, want once", n)
 		}
 	})
 }
 
-// told returns how many events of a type there are.
-func (w *world) told(kind string) (n int) {
-	for b := range w.now().EventBatches() {
+// countEvents returns the number of events of a type.
+func (f *fixture) countEvents(kind string) (n int) {
+	for b := range f.now().EventBatches() {
 		for _, e := range b.Value.Events {
 			if e.Type == kind {
 				n++
@@ -450,67 +450,67 @@ func (w *world) told(kind string) (n int) {
 
 // An event reports two agents of one name once they notice each other.
 func TestContestedName(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	withFixture(t, func(t *testing.T, f *fixture) {
 		for session := range uint64(6) {
 			r := transport.Registration{Node: "n1", Previous: session, Displaced: int(session) / 2}
-			if _, err := w.Register(t.Context(), r); err != nil {
+			if _, err := f.Register(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := w.told("node.contested"); n != 2 {
+		if n := f.countEvents("node.contested"); n != 2 {
 			t.Errorf("told %d times, want twice: a single displacement is none", n)
 		}
 	})
 }
 
 // servers writes the records of servers.
-func (w *world) servers(api ...string) {
+func (f *fixture) servers(api ...string) {
 	for i, a := range api {
 		id := string(rune('a' + i))
-		w.put(p.Server(id), &cluster.Server{ID: id, API: a})
+		f.put(p.Server(id), &cluster.Server{ID: id, API: a})
 	}
 	synctest.Wait()
 }
 
 // Agents receive all servers when they register, and again when the list changed.
 func TestAgentsLearnTheServers(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		if got := w.register("n1"); len(got.Servers) != 0 {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		if got := f.register("n1"); len(got.Servers) != 0 {
 			t.Errorf("a server alone tells of %q", got.Servers)
 		}
-		w.servers("https://b:1", "", "https://a:1")
-		got, err := w.Register(t.Context(),
+		f.servers("https://b:1", "", "https://a:1")
+		got, err := f.Register(t.Context(),
 			transport.Registration{Node: "n1", Previous: 1, Wire: transport.WireVersion})
 		if err != nil || len(got.Servers) != 2 || got.Servers[0] != "https://a:1" || got.Wire != transport.WireVersion {
 			t.Errorf("registered: got %+v %v, want two servers, sorted", got, err)
 		}
-		reply, err := w.report("n1", 2, 1)
+		reply, err := f.report("n1", 2, 1)
 		if err != nil || reply.Servers != nil {
 			t.Errorf("report: got %q %v, want no news", reply.Servers, err)
 		}
-		w.servers("https://b:1", "https://c:1")
-		if reply, err = w.report("n1", 2, 2); err != nil || len(reply.Servers) != 3 {
+		f.servers("https://b:1", "https://c:1")
+		if reply, err = f.report("n1", 2, 2); err != nil || len(reply.Servers) != 3 {
 			t.Errorf("report: got %q %v, want the new list", reply.Servers, err)
 		}
 	})
 }
 
 // A server that no longer reaches the store sends its agents away, since it can pass on neither reports nor signs of
-// life. A single server keeps them.
+// life. A single server keeps its agents.
 func TestServerCutOffFromTheStore(t *testing.T) {
 	for name, alone := range map[string]bool{"one of two": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			withFixture(t, func(t *testing.T, f *fixture) {
 				if !alone {
-					w.servers("https://a:1", "https://b:1")
+					f.servers("https://a:1", "https://b:1")
 				}
-				w.register("n1")
-				id := w.place("n1")
-				_, ended := follow(t.Context(), w.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
-				w.engine.Crash()
+				f.register("n1")
+				id := f.placeTask("n1")
+				_, ended := follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
+				f.engine.Crash()
 				waiting := make(chan error, 1)
 				go func() {
-					_, err := w.report("n1", 1, 1, observed(id, cluster.StatePreparing))
+					_, err := f.report("n1", 1, 1, observed(id, cluster.StatePreparing))
 					waiting <- err
 				}()
 				time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
@@ -518,7 +518,7 @@ func TestServerCutOffFromTheStore(t *testing.T) {
 					t.Fatalf("streams that ended: %d, reports: %d", len(ended), len(waiting))
 				}
 				if alone {
-					w.engine.Restart()
+					f.engine.Restart()
 					if err := <-waiting; err != nil {
 						t.Error(err)
 					}
@@ -529,13 +529,13 @@ func TestServerCutOffFromTheStore(t *testing.T) {
 						t.Errorf("the %s ended with %v, want ErrElsewhere", what, err)
 					}
 				}
-				if _, err := w.Register(t.Context(), transport.Registration{Node: "n2"}); !errors.Is(err,
+				if _, err := f.Register(t.Context(), transport.Registration{Node: "n2"}); !errors.Is(err,
 					transport.ErrElsewhere) {
 					t.Errorf("a registration: got %v, want ErrElsewhere", err)
 				}
-				w.engine.Restart()
+				f.engine.Restart()
 				time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
-				if _, err := w.Register(t.Context(), transport.Registration{Node: "n2"}); err != nil {
+				if _, err := f.Register(t.Context(), transport.Registration{Node: "n2"}); err != nil {
 					t.Errorf("a registration once the store is back: %v", err)
 				}
 			})

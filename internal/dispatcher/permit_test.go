@@ -10,33 +10,33 @@ import (
 // A voluntary stop, its permit and a mandatory stop that overrides both reach the agent. Its request is durable when
 // its report is answered (P5.2). Other fields of a stop are not sent.
 func TestPermitsTravelBothWays(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Wire: transport.WireVersion})
+	withFixture(t, func(t *testing.T, f *fixture) {
+		welcome, err := f.Register(t.Context(), transport.Registration{Node: "n1", Wire: transport.WireVersion})
 		if err != nil || welcome.Wire < transport.PermitVersion {
 			t.Fatalf("register: got %+v %v, want a session in which the agent asks", welcome, err)
 		}
-		s := w.assign(1, nil)
+		s := f.assign(1, nil)
 		s.expect("synced")
-		id := w.place("n1")
+		id := f.placeTask("n1")
 		s.expect("definition d@1", "run c.j.1.s.0")
 		running := observed(id, cluster.StateRunning)
-		if _, err := w.report("n1", 1, 1, running); err != nil {
+		if _, err := f.report("n1", 1, 1, running); err != nil {
 			t.Fatal(err)
 		}
-		row, _ := w.now().Attempt(task, 1)
+		row, _ := f.now().Attempt(task, 1)
 		d := *row.Desired
 		stop := func(c cluster.Stop) {
 			d.Stop = &c
-			w.put(p.Desired("n1", task), &d)
+			f.put(p.Desired("n1", task), &d)
 		}
 		stop(cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout})
 		s.expect("stop c.j.1.s.0")
 
 		running.Ask = "1.1"
-		if _, err := w.report("n1", 1, 2, running); err != nil {
+		if _, err := f.report("n1", 1, 2, running); err != nil {
 			t.Fatal(err)
 		}
-		if row, _ := w.now().Attempt(task, 1); row.Observed.Ask != "1.1" || row.Observed.Session != 1 {
+		if row, _ := f.now().Attempt(task, 1); row.Observed.Ask != "1.1" || row.Observed.Session != 1 {
 			t.Errorf("the ask is not durable: %+v", row.Observed)
 		}
 		stop(cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: "1.1"})

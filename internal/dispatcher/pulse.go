@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// activeCall counts a call of an agent as signs of life for as long as it takes: an agent that waits for the store's
-// disk is not silent. The call's context ends with the agent's connection.
+// activeCall counts a call of an agent as signs of life while the call lasts. An agent that waits for the store's disk
+// is not silent. The call's context ends with the agent's connection.
 type activeCall struct {
 	mu    sync.Mutex
 	ended bool
@@ -64,9 +64,9 @@ func (d *Dispatcher) recordPulse(s *session, seq uint64, next time.Duration) tim
 	return next
 }
 
-// takeStream ends the session's present assignment stream, and returns the channel that ends the new one. It restores
-// the requested interval where the end of an earlier stream shortened the pulse: the agent lives, and nothing makes it
-// report sooner than it was asked to.
+// takeStream ends the session's present assignment stream, and returns the channel that ends the new one. If the end of
+// an earlier stream shortened the interval, takeStream restores it: the agent lives, and reports no sooner than its
+// granted interval.
 func (d *Dispatcher) takeStream(s *session) chan struct{} {
 	s.pulseMu.Lock()
 	defer s.pulseMu.Unlock()
@@ -81,8 +81,8 @@ func (d *Dispatcher) takeStream(s *session) chan struct{} {
 	return s.stream
 }
 
-// dropStream notes that a stream ended. If no newer one replaced it, the agent may be gone. It then has to report
-// within a Heartbeat, whatever interval was granted, unless it opens another stream (see takeStream).
+// dropStream notes that a stream ended. If no newer one replaced it, the agent may be gone. Whatever its granted
+// interval, the agent must then report within a Heartbeat or open another stream (see takeStream).
 func (d *Dispatcher) dropStream(s *session, stream chan struct{}) {
 	s.pulseMu.Lock()
 	defer s.pulseMu.Unlock()

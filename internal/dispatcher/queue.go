@@ -91,7 +91,7 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 		began := d.config.Clock()
 		applied, revision, err := d.writer.Commit(ctx, batch.units)
 		if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
-			// One agent's report can never be written. It is refused, and all others are written.
+			// One report that cannot be written is refused. All others are written.
 			d.config.Logger.Warn("a report cannot be written", "error", err)
 			err = nil
 		}

@@ -95,8 +95,8 @@ func (d *Dispatcher) snapshotFor(ctx context.Context, r *transport.Registration)
 	return snap, seenLater(r.Token, d.token(snap, r.Node)), nil
 }
 
-// seenLater reports whether the token seen is of a later store than own. It ignores the generation, which counts owners
-// of the node and begins again for a forgotten node.
+// seenLater reports whether the token seen is of a later store than own. It ignores the generation, which begins again
+// for a forgotten node.
 func seenLater(seen, own cluster.Token) bool {
 	return cmp.Or(cmp.Compare(seen.Incarnation, own.Incarnation), cmp.Compare(seen.Epoch, own.Epoch)) > 0
 }
@@ -108,8 +108,8 @@ func sessionIn(snap *store.Snapshot, node string) uint64 {
 	return 0
 }
 
-// openSession writes the node's status record with the next session number. It tries again if the record changed
-// meanwhile without a newer session.
+// openSession writes the node's status record with the next session number. It retries if the record changed meanwhile
+// without a newer session.
 func (d *Dispatcher) openSession(ctx context.Context, r transport.Registration) (*session, error) {
 	for range maxWriteTries {
 		s, refused, err := d.tryOpenSession(ctx, &r)
@@ -243,8 +243,8 @@ func (d *Dispatcher) status(r transport.Registration, number uint64, synced bool
 	}
 }
 
-// writeFullReport writes the status of every attempt that the agent knows, and marks attempts as gone that it no longer
-// knows. It then marks the session as synced. It returns the UUIDs of attempts that the agent has to report again.
+// writeFullReport writes the status of every attempt in the full report, and marks all other attempts of the node as
+// gone. It then marks the session as synced. It returns the UUIDs of attempts that the agent must report again.
 func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transport.Registration) (again []string,
 	err error,
 ) {
@@ -284,8 +284,8 @@ func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transpor
 }
 
 // forgottenAttempts returns the attempts with a status on the node that are not in its full report. The agent has lost
-// its memory of them, so nothing of them remains on the node. An attempt is left out if another attempt of its task is
-// in the report: that attempt's status has the same key and replaces the forgotten one.
+// its records of them, so no process of them remains on the node. If another attempt of the task is in the report, its
+// status has the same key and replaces the forgotten one. Such an attempt is not returned.
 func forgottenAttempts(snap *store.Snapshot, r transport.Registration) []cluster.Observed {
 	known := make(map[string]bool, len(r.Tasks))
 	here := make(map[cluster.TaskID]int, len(r.Tasks))

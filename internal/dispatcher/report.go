@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// maxWriteTries limits how often a refused write is made again from newer tables, before the agent has to repeat its
-// report or registration.
+// maxWriteTries limits the tries of a refused write with newer tables. After them, the agent must repeat its report or
+// registration.
 const maxWriteTries = 4
 
 // Report processes a report, whose content is durable when the reply is sent (P4.6). A repeated report gets a reply
@@ -131,8 +131,8 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 	for range maxWriteTries {
 		snap, err := d.config.Tables.WaitFor(ctx, s.lastWriteRev)
 		if err == nil && unknown(snap, tasks) {
-			// An attempt that the tables do not know may belong to another node, if the tables lag. So they catch up
-			// first.
+			// An attempt that is not in the tables may belong to another node, if the tables lag. The call therefore
+			// waits for the tables first.
 			snap, err = d.config.Tables.Settled(ctx)
 		}
 		if err != nil {
@@ -181,7 +181,7 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 	return refused, nil
 }
 
-// unknown reports whether any of the attempts is one of which the tables hold nothing.
+// unknown reports whether any of the attempts is absent from the tables.
 func unknown(snap *store.Snapshot, tasks []cluster.Observed) bool {
 	return slices.ContainsFunc(tasks, func(o cluster.Observed) bool {
 		row, ok := snap.Attempt(o.Task, o.Attempt)
@@ -236,13 +236,13 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 	return d.writeStatus(snap, s, row, o)
 }
 
-// asksAtBarrier reports whether a report asks for the start barrier (P4.3).
+// asksAtBarrier reports whether a status requests the start barrier (P4.3).
 func asksAtBarrier(row *store.AttemptRow, o *cluster.Observed) bool {
 	return o.State == cluster.StateStarting && row.Desired != nil && row.Desired.Batch()
 }
 
-// barrier reports whether a report is to pass the start barrier. In a registration an attempt that is held back is
-// written as any other status. The node is then known to have the attempt, and the agent asks again by a report.
+// barrier reports whether a status requests to pass the start barrier. In a registration, a held attempt is written
+// like any other status. The store then shows the attempt on the node, and the agent repeats its request by a report.
 func (d *Dispatcher) barrier(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
 	return asksAtBarrier(row, o) && !d.config.Without.Off(clause.Barrier) &&
 		(s.syncedRev != 0 || d.heldReason(snap, s, row) == "")
@@ -282,8 +282,8 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 
 // writeStatus returns the write of a status. It compares the session (P6.1) and the replaced record. A start barrier
 // also compares that the task is still desired and has no outcome (P4.3). The desired state is in the desired record
-// or, before its projection, in the plan record. A barrier also compares that the store did not go back meanwhile
-// (P1.7).
+// or, before its projection, in the plan record. A barrier also compares the recovery record, so that it fails if the
+// store went back meanwhile (P1.7).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow,
 	o *cluster.Observed,
 ) (store.Unit, statusDecision, error) {
@@ -318,9 +318,9 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 	return u, statusDecision{write: true}, u.Put(key, &record)
 }
 
-// staleStatusRev returns the revision of a status from an earlier state of the store, if one is under the key of o's
-// status. Such a status is of another attempt of the task, which is not in the node's full report. It returns 0 outside
-// of a registration.
+// staleStatusRev returns the revision of a status from an earlier state of the store, if the key of o's status has one.
+// Such a status belongs to another attempt of the task, which is not in the node's full report. It returns 0 outside of
+// a registration.
 func (s *session) staleStatusRev(snap *store.Snapshot, o *cluster.Observed) uint64 {
 	if s.reported == nil {
 		return 0

@@ -25,9 +25,8 @@ type Opener interface {
 	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
 }
 
-// Secrets returns the values of an attempt's secrets, only to the agent of the node that the attempt was placed on. It
-// checks the session, the node and the attempt's id against the records. The values are not older than the attempt's
-// placement.
+// Secrets returns the values of an attempt's secrets, only to the agent of the attempt's node. It checks the session,
+// the node and the attempt's id against the records. The values are not older than the attempt's placement.
 func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (reply transport.SecretsReply,
 	err error,
 ) {
@@ -159,7 +158,7 @@ func (d *Dispatcher) unseal(snap *store.Snapshot, s *cluster.Secret) ([]byte, er
 	return value, err
 }
 
-// sendSecretStamps sends the stamps of an attempt's secrets, unless the agent knows them.
+// sendSecretStamps sends the stamps of an attempt's secrets, unless the agent has them.
 func (a *assignments) sendSecretStamps(snap *store.Snapshot, row *store.AttemptRow) error {
 	d := row.Desired
 	if row.Outcome != nil || d.Ended() || row.Observed != nil && row.Observed.Gone {

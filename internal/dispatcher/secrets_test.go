@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// A server without a key gives no secrets, and says so: nothing in its place.
+// A server without a key returns an error, and no secrets.
 func TestSecretsWithoutAKey(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		session := w.register("n1").Session
-		reply, err := w.Secrets(t.Context(),
+	withFixture(t, func(t *testing.T, f *fixture) {
+		session := f.register("n1").Session
+		reply, err := f.Secrets(t.Context(),
 			transport.SecretsRequest{Node: "n1", Session: session, Task: cluster.TaskID("default.web.1.0"), UUID: "u"})
 		if err == nil || errors.Is(err, transport.ErrRefused) || len(reply.Secrets) > 0 {
 			t.Errorf("got %+v, %v; want an error that may pass", reply, err)
@@ -24,35 +24,35 @@ func TestSecretsWithoutAKey(t *testing.T) {
 	})
 }
 
-// opened is an Opener for which what is sealed is the value.
+// opened is an Opener that returns each sealed value unchanged.
 type opened struct{}
 
 func (opened) Open(_ *cluster.SecretKey, s *cluster.Secret) ([]byte, error) { return s.Sealed, nil }
 
-// A node that is asked to look an image up as a secret is given that login for its registry, for a while; no other node
-// is, nor for another registry.
+// A node gets the login of a secret for its look-up of an image, only for that registry and for a while. No other node
+// gets it.
 func TestLoginOfALookUp(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.stop()
-		w.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
-			Clock: w.clock, Opener: opened{},
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.stop()
+		f.Dispatcher = dispatcher.New(dispatcher.Config{
+			Engine: f.engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Clock: f.clock, Opener: opened{},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { _ = w.Run(ctx); close(ended) }()
+		go func() { _ = f.Run(ctx); close(ended) }()
 		defer func() { cancel(); <-ended }()
-		w.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
-		w.put(p.Secret("c", "pull"), &cluster.Secret{
+		f.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
+		f.put(p.Secret("c", "pull"), &cluster.Secret{
 			Cluster: "c", Name: "pull", Type: cluster.SecretRegistry, Registry: "r.example", Stamp: "s", Key: "1",
 			Sealed: []byte(`{"user":"ci","password":"c2VjcmV0"}`),
 		})
-		one, two := w.register("n1").Session, w.register("n2").Session
+		one, two := f.register("n1").Session, f.register("n2").Session
 		ids := make(chan string, 1)
 		assigned := make(chan struct{})
 		go func() {
 			defer close(assigned)
-			_ = w.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: one},
+			_ = f.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: one},
 				func(ms []transport.Message) error {
 					for _, m := range ms {
 						if m.Open != nil {
@@ -64,7 +64,7 @@ func TestLoginOfALookUp(t *testing.T) {
 		}()
 		defer func() { cancel(); <-assigned }()
 		go func() {
-			_, _ = w.OpenStream(ctx, "n1", transport.StreamRequest{
+			_, _ = f.OpenStream(ctx, "n1", transport.StreamRequest{
 				Kind: transport.StreamImageResolve,
 				Images: &transport.ImagesRequest{
 					Name:  "r.example/a:1",
@@ -74,7 +74,7 @@ func TestLoginOfALookUp(t *testing.T) {
 		}()
 		stream := <-ids
 		ask := func(node string, session uint64, registry, id string) (transport.SecretsReply, error) {
-			return w.Secrets(t.Context(),
+			return f.Secrets(t.Context(),
 				transport.SecretsRequest{Node: node, Session: session, Registry: registry, Stream: id})
 		}
 		if got, err := ask("n1", one, "r.example", stream); err != nil || got.User != "ci" ||
@@ -98,36 +98,35 @@ func TestLoginOfALookUp(t *testing.T) {
 	})
 }
 
-// Only the node that an attempt was placed on is given its secrets, in its session, and only those that its definition
-// names.
+// Only the node of an attempt gets its secrets, in its session, and only the secrets that its definition names.
 func TestSecretsGoToTheNodeOfTheAttempt(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.stop()
-		w.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: w.engine, Tables: w.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
-			Clock: w.clock, Opener: opened{},
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.stop()
+		f.Dispatcher = dispatcher.New(dispatcher.Config{
+			Engine: f.engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Clock: f.clock, Opener: opened{},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { _ = w.Run(ctx); close(ended) }()
+		go func() { _ = f.Run(ctx); close(ended) }()
 		defer func() { cancel(); <-ended }()
-		uuid := w.place("n1")
-		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}),
+		uuid := f.placeTask("n1")
+		f.put(p.Definition(cluster.Ref{Name: "d", Version: 1}),
 			&cluster.TaskDefinition{Name: "d", Version: 1, Containers: []cluster.Container{{
 				Name: "main", Command: []string{"run"},
 				Secrets: []cluster.SecretUse{{Secret: "db", Env: "DB"}, {Secret: "gone", Env: "GONE"}},
 			}}})
-		w.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
+		f.put(p.SecretKey("1"), &cluster.SecretKey{ID: "1", Number: 1})
 		for _, name := range []string{"db", "other"} {
-			w.put(p.Secret("c", name),
+			f.put(p.Secret("c", name),
 				&cluster.Secret{
 					Cluster: "c", Name: name, Type: cluster.SecretValue, Stamp: "s-" + name, Key: "1",
 					Sealed: []byte("value of " + name),
 				})
 		}
-		one, two := w.register("n1").Session, w.register("n2").Session
+		one, two := f.register("n1").Session, f.register("n2").Session
 		ask := func(node string, session uint64, id string) (transport.SecretsReply, error) {
-			return w.Secrets(t.Context(), transport.SecretsRequest{Node: node, Session: session, Task: task, UUID: id})
+			return f.Secrets(t.Context(), transport.SecretsRequest{Node: node, Session: session, Task: task, UUID: id})
 		}
 		got, err := ask("n1", one, uuid)
 		if err != nil || len(got.Secrets) != 1 || string(got.Secrets["db"].Value) != "value of db" ||

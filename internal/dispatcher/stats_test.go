@@ -12,22 +12,22 @@ import (
 
 // The pulse holds the statistics of all running attempts, merged from reports of changes.
 func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		cut := w.connect()
+	withFixture(t, func(t *testing.T, f *fixture) {
+		cut := f.connect()
 		defer cut()
-		id := w.place("n1")
+		id := f.placeTask("n1")
 		seq := uint64(0)
 		tell := func(tasks []cluster.Observed, s *cluster.NodeStats) {
 			t.Helper()
 			seq++
-			if reply, err := w.Report(t.Context(), transportReport(seq, tasks, s)); err != nil ||
+			if reply, err := f.Report(t.Context(), transportReport(seq, tasks, s)); err != nil ||
 				len(reply.Refused) != 0 {
 				t.Fatalf("report %d: %+v %v", seq, reply, err)
 			}
 		}
 		want := func(what string, each ...cluster.TaskStats) {
 			t.Helper()
-			p, _ := w.tables.Pulse("n1")
+			p, _ := f.tables.Pulse("n1")
 			if diff := cmp.Diff(each, p.Stats.Each); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
@@ -47,27 +47,27 @@ func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
 		want("after a change", use(id, 6))
 		ended := observed(id, cluster.StateSucceeded)
 		tell([]cluster.Observed{ended}, nil)
-		p, _ := w.tables.Pulse("n1")
+		p, _ := f.tables.Pulse("n1")
 		if len(p.Stats.Each) != 0 {
 			t.Errorf("after its end: %+v", p.Stats.Each)
 		}
 	})
 }
 
-// A node that is short of memory is watched closely, and the pulse says what it suggests.
+// A node that is short of memory reports often, and its pulse names the attempt to move.
 func TestPressureIsWatchedClosely(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		cut := w.connect()
+	withFixture(t, func(t *testing.T, f *fixture) {
+		cut := f.connect()
 		defer cut()
 		short := uses(0, 2, 10, 0)
 		short.Pressure = &cluster.Pressure{Message: "memory: 97% of the machine is used", Victim: "u1"}
-		if got := w.usage(1, short); got != dispatcher.NearHeartbeat {
+		if got := f.usage(1, short); got != dispatcher.NearHeartbeat {
 			t.Errorf("asked again in %v, want %v", got, dispatcher.NearHeartbeat)
 		}
-		if p, _ := w.tables.Pulse("n1"); p.Stats.Pressure == nil || p.Stats.Pressure.Victim != "u1" {
+		if p, _ := f.tables.Pulse("n1"); p.Stats.Pressure == nil || p.Stats.Pressure.Victim != "u1" {
 			t.Errorf("the pulse says %+v", p.Stats)
 		}
-		if got := w.usage(2, uses(0, 2, 10, 0)); got <= dispatcher.NearHeartbeat {
+		if got := f.usage(2, uses(0, 2, 10, 0)); got <= dispatcher.NearHeartbeat {
 			t.Errorf("asked again in %v once that is over", got)
 		}
 	})

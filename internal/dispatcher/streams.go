@@ -43,7 +43,7 @@ func (c openedStream) Close() error {
 }
 
 // OpenStream asks the agent of a node to call back with a byte stream, and returns it once it is open. The caller
-// closes it. An agent that does not know the kind of stream is not asked: the error is transport.ErrOldAgent.
+// closes it. For an agent that does not support the kind of stream, the error is transport.ErrOldAgent.
 func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser,
 	error,
 ) {

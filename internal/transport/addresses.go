@@ -23,8 +23,7 @@ type AddressesRequest struct {
 	Node     string           `json:"node"`
 	Session  uint64           `json:"session"`
 	Services []ServiceRequest `json:"services"`
-	// Differences says that the agent accepts differences. An agent of an earlier build does not, and receives whole
-	// lists.
+	// Differences says that the agent accepts differences. An agent of an earlier build receives whole lists.
 	Differences bool `json:"differences,omitempty"`
 }
 
@@ -59,13 +58,13 @@ type ServiceUpdate struct {
 	// were added or changed. Only agents that accept Differences receive it.
 	Since string         `json:"since,omitempty"`
 	Gone  []ServicePlace `json:"gone,omitempty"`
-	// Addresses are the addresses of the healthy tasks that are not about to end, ordered by task, then node.
+	// Addresses holds the healthy tasks that are not about to end, ordered by task, then node.
 	Addresses []ServiceAddress `json:"addresses,omitempty"`
 
 	text, packed []byte
 }
 
-// ServiceAddress is the address of a healthy task of a service. Address is that of its node, and Ports holds the
+// ServiceAddress is the address of a healthy task of a service. Address is the address of its node, and Ports holds the
 // numbers of its ports on the node, by name.
 type ServiceAddress struct {
 	Task    string         `json:"task"`
@@ -96,8 +95,8 @@ func handleAddresses(d Dispatch) http.HandlerFunc {
 			fail(w, err)
 			return
 		}
-		// The server does not wait for an agent that does not read: the agent asks again, and gets the then present
-		// list.
+		// The server does not wait for an agent that does not read. The agent repeats its request, and gets the list of
+		// that time.
 		if setWriteDeadline(http.NewResponseController(w), time.Now().Add(writeTimeout)) == nil {
 			_ = out.write(w, r.Header.Get("Accept-Encoding") == packedEncoding)
 		}
@@ -105,7 +104,7 @@ func handleAddresses(d Dispatch) http.HandlerFunc {
 }
 
 // Addresses asks the server of the session for changes of the services' healthy addresses. It waits for a change, about
-// a minute at most; then the reply is empty. ErrUnknown says that the server does not serve addresses.
+// a minute at most. Without a change the reply is empty. ErrUnknown says that the server does not serve addresses.
 func (c *Client) Addresses(ctx context.Context, r AddressesRequest) (AddressesReply, error) {
 	var reply AddressesReply
 	l, err := c.servers.currentLink()

@@ -11,14 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// silentDispatch is a server that begins sessions and knows nothing of addresses, as those of earlier builds.
+// silentDispatch is a server of an earlier build: it begins sessions, and has no addresses.
 type silentDispatch struct{ Dispatch }
 
 func (silentDispatch) Register(context.Context, Registration) (Welcome, error) {
 	return Welcome{Session: 1}, nil
 }
 
-// tellingDispatch tells of addresses.
+// tellingDispatch is a server that sends addresses.
 type tellingDispatch struct{ silentDispatch }
 
 func (tellingDispatch) Addresses(_ context.Context, r AddressesRequest) (reply AddressesReply, err error) {
@@ -74,7 +74,7 @@ func TestAddressesOverTheWire(t *testing.T) {
 	})
 }
 
-// The text of what is told to many is that of its fields.
+// The shared encoding of an update equals the encoding of its fields.
 func TestServiceToldEncoded(t *testing.T) {
 	told := ServiceUpdate{
 		Cluster: "c", Service: "web", Stamp: "s",

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Heartbeats come at full seconds, never early and less than a second late; those of a busy node come when they are
-// due.
+// Heartbeats are sent at full seconds, never early and less than a second late. A busy node sends them exactly when
+// they are due.
 func TestHeartbeatsComeTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))

@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A report without content is by far the most frequent message. From version 2 on it is a request without a body, and
-// so is its answer if it has no new content. That halves its cost for a server.
+// A report without content is by far the most frequent message. From version 2 on it is a request without a body. An
+// answer without new content has no body either. This halves the cost for a server.
 
 // beatVersion is the first version with bodiless heartbeats.
 const beatVersion = 2
@@ -53,7 +53,7 @@ func readBeat(r *http.Request) (Report, error) {
 // fitsHeaders reports whether the headers of an answer can carry the whole reply.
 func (r *ReportReply) fitsHeaders() bool { return len(r.Refused) == 0 && len(r.Servers) == 0 }
 
-// write answers a bodiless heartbeat with headers alone.
+// write answers a bodiless heartbeat with headers only.
 func (r *ReportReply) write(w http.ResponseWriter) {
 	h := w.Header()
 	h["Date"] = nil // no agent reads it

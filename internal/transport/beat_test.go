@@ -77,7 +77,7 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// The errors of a heartbeat are those of a report, a node's heartbeat is its own, and nonsense is refused.
+// A heartbeat has the errors of a report. A node sends only its own heartbeats, and malformed ones are refused.
 func TestHeartbeatErrors(t *testing.T) {
 	err := error(&SessionError{Newest: 7, Detail: "older"})
 	h := Handler(&script{

@@ -45,8 +45,7 @@ type ClientConfig struct {
 // Client is an agent's connection to the servers. It uses one server at a time. If that server goes away, a call
 // returns ErrElsewhere, and the next Register begins a session at another one. The methods may be called concurrently,
 // Register by one goroutine at a time. They share one HTTP/2 connection, except for byte streams, each of which has its
-// own. Otherwise a stream that the other side does not read would in the end block the whole connection, and with it
-// the node's reports.
+// own. Otherwise an unread stream would in the end block the whole connection, and with it the node's reports.
 type Client struct {
 	servers servers
 	token   string
@@ -83,7 +82,7 @@ func (c *Client) Close() {
 	}
 }
 
-// Report sends a report to the server of the session. It waits until everything that must be durable is durable.
+// Report sends a report to the server of the session. It waits until the server has made the report durable.
 func (c *Client) Report(ctx context.Context, r Report) (ReportReply, error) {
 	var reply ReportReply
 	l, err := c.servers.currentLink()
@@ -231,7 +230,7 @@ type Assignments struct {
 	body  io.ReadCloser
 	lines *bufio.Scanner
 	stop  context.CancelFunc
-	// onElsewhere handles the server's request to ask another server.
+	// onElsewhere handles the server's request to use another server.
 	onElsewhere func(error) error
 }
 
@@ -258,7 +257,7 @@ func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assign
 type ending struct {
 	Over    *string `json:"over,omitempty"`
 	Session uint64  `json:"session,omitempty"` // the node's newest
-	// Elsewhere says that the agent has to ask another server; Over is then nil.
+	// Elsewhere says that the agent must use another server. Over is then nil.
 	Elsewhere *string `json:"elsewhere,omitempty"`
 }
 
@@ -318,7 +317,7 @@ func (c *Client) Stream(ctx context.Context, id string) (io.ReadWriteCloser, err
 		own.CloseIdleConnections()
 		return nil, errors.Join(err, out.Close())
 	}
-	// The end of ctx alone does not reach a write that waits for the other side to read.
+	// The end of ctx does not end a write that waits for the other side to read.
 	context.AfterFunc(ctx, func() { _ = resp.Body.Close() })
 	return &byteStream{Reader: resp.Body, out: out, body: resp.Body, stop: stop, own: own}, nil
 }

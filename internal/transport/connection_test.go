@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// script is a Dispatch that does as the test says.
+// script is a Dispatch with functions of the test.
 type script struct {
 	register func(Registration) (Welcome, error)
 	assign   func(context.Context, AssignmentsRequest, func([]Message) error) error
@@ -60,7 +60,7 @@ func serve(t *testing.T, path string, d Dispatch) (stop func()) {
 	return stop
 }
 
-// dial returns a client of a server that does as the script says.
+// dial returns a client of a server with a script.
 func dial(t *testing.T, d Dispatch) *Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -269,7 +269,7 @@ func TestStreamThatTheServerEnds(t *testing.T) {
 	_ = s.Close()
 }
 
-// An agent that does not read cannot hold the server's call for ever: what is being written ends with the stream.
+// An agent that does not read cannot block the server's call without limit: the end of the stream ends its writes.
 func TestStreamOfAnAgentThatDoesNotRead(t *testing.T) {
 	returned := make(chan struct{})
 	d := &script{carry: func(_ context.Context, _ string, stream io.ReadWriter) error {
@@ -280,7 +280,7 @@ func TestStreamOfAnAgentThatDoesNotRead(t *testing.T) {
 			}
 		}()
 		_, err := stream.Read(make([]byte, 1)) // until the write has begun
-		return err                             // whoever asked for the stream has gone
+		return err                             // the requester of the stream has gone
 	}}
 	c := dial(t, d)
 	s, err := c.Stream(t.Context(), "id1")
@@ -300,8 +300,8 @@ func TestStreamOfAnAgentThatDoesNotRead(t *testing.T) {
 	_ = s.Close()
 }
 
-// A byte stream that nobody reads holds up nothing but itself.
-func TestUnreadStreamHoldsUpNoReport(t *testing.T) {
+// An unread byte stream blocks only itself.
+func TestUnreadStreamBlocksNoReport(t *testing.T) {
 	c := dial(t, &script{
 		carry: func(ctx context.Context, _ string, _ io.ReadWriter) error {
 			<-ctx.Done()

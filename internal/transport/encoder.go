@@ -13,7 +13,7 @@ import (
 )
 
 // Many agents receive the same addresses. Each service is encoded once, and compressed once if it is long. The answers
-// to all agents are put together from these texts.
+// to all agents are composed of these texts.
 
 const (
 	// packedEncoding is HTTP's name of the compression, for agents that accept it.

@@ -26,7 +26,7 @@ func addressAt(task, node string, port int) ServiceAddress {
 	}
 }
 
-// A difference leads from the list that it is from to the one that its stamp stands for, or to nothing.
+// A difference turns its base list into the list of its stamp, or returns an error.
 func TestServiceToldOnto(t *testing.T) {
 	a, b, c, moved := addressAt("t.1", "n1", 1), addressAt("t.2", "n1", 2), addressAt("t.2", "n2", 3),
 		addressAt("t.2", "n1", 9)
@@ -117,7 +117,7 @@ func (c longListDispatch) Addresses(context.Context, AddressesRequest) (Addresse
 	return c.reply, nil
 }
 
-// Answers are packed for agents that say they unpack them, and the same as those of old for all others.
+// Answers are compressed for agents that accept it, and unchanged for all others.
 func TestAddressesArePacked(t *testing.T) {
 	long, short := ServiceUpdate{Cluster: "c", Service: "web", Stamp: "1"},
 		ServiceUpdate{Cluster: "c", Service: "db", Stamp: "2", Missing: true}
@@ -176,7 +176,7 @@ func TestAddressesArePacked(t *testing.T) {
 	}
 }
 
-// slow is an answer that nobody reads.
+// slow is an answer that is never read.
 type slow struct {
 	http.ResponseWriter
 	until time.Time

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A node whose certificate was seen speaks for itself alone; a caller without one is trusted by whoever let it in.
+// A node with a certificate may send only its own messages. A caller without a certificate is trusted: the listener
+// admitted it.
 func TestANodeSpeaksForItself(t *testing.T) {
 	calls := 0
 	h := Handler(&script{

@@ -56,8 +56,8 @@ func samePressure(p, q *cluster.Pressure) bool {
 	return p == q || p != nil && q != nil && p.Since.Equal(q.Since) && p.Victim == q.Victim
 }
 
-// NeedsReportNow reports whether a node has to send statistics at once, before its next report. Since the last ones
-// sent, it came near a limit, or its use changed by Jump.
+// NeedsReportNow reports whether a node has to send statistics at once, before its next report. Since the last
+// statistics, the node came near a limit, or its use changed by Jump.
 func (s Share) NeedsReportNow(sent Share) bool {
 	return s.Change(sent) >= Jump ||
 		s.CPU >= NearCPU && sent.CPU < NearCPU ||

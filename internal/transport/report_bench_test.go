@@ -25,8 +25,8 @@ func (idle) Report(context.Context, Report) (ReportReply, error) {
 func (idle) Assign(context.Context, AssignmentsRequest, func([]Message) error) error { return nil }
 func (idle) Carry(context.Context, string, io.ReadWriter) error                      { return nil }
 
-// BenchmarkReports is the floor under what an agent's report costs both ends together: HTTP/2 and TLS on loopback with
-// nothing behind, 32 at a time of 1,000 agents with a connection each.
+// BenchmarkReports measures the least cost of an agent's report for both ends together: HTTP/2 and TLS on loopback with
+// an empty handler. 1,000 agents have a connection each, and 32 reports are in flight.
 func BenchmarkReports(b *testing.B) {
 	server := httptest.NewUnstartedServer(Handler(idle{}))
 	server.EnableHTTP2 = true

@@ -89,7 +89,7 @@ func handleSecrets(d Dispatch) http.HandlerFunc {
 	}
 }
 
-// Secrets asks the server of the session for the secrets of an attempt.
+// Secrets requests the secrets of an attempt from the server of the session.
 func (c *Client) Secrets(ctx context.Context, r SecretsRequest) (SecretsReply, error) {
 	var reply SecretsReply
 	l, err := c.servers.currentLink()

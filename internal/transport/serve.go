@@ -60,7 +60,7 @@ func answer[In nodeMessage, Out any](call func(context.Context, In) (Out, error)
 
 func reply(w http.ResponseWriter, out any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // an agent that has disconnected asks again
+	_ = json.NewEncoder(w).Encode(out) // an agent that has disconnected repeats its request
 }
 
 func read(w http.ResponseWriter, r *http.Request, in any) bool {
@@ -143,7 +143,7 @@ func handleAssign(d Dispatch, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// setWriteDeadline sets the time until which writes have to complete, for ever if zero.
+// setWriteDeadline sets the deadline of writes; zero means none.
 func setWriteDeadline(c *http.ResponseController, until time.Time) error {
 	if err := c.SetWriteDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
@@ -187,7 +187,7 @@ func (s *serverStream) Write(p []byte) (int, error) {
 	return n, s.flush.Flush()
 }
 
-// end makes later writes fail, since the answer must not be written to after its handler returned. It also ends a write
+// end makes later writes fail, since nothing may write to the answer after its handler returned. It also ends a write
 // that waits for an agent that does not read.
 func (s *serverStream) end() {
 	if !s.mu.TryLock() {

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// registerTimeout bounds the time that one server may take to answer a registration, before the agent asks another. The
-// server writes the full report of a node meanwhile, which may be large.
+// registerTimeout bounds the time of one server's answer to a registration, before the agent tries another. The server
+// writes the full report of a node meanwhile, which may be large.
 const registerTimeout = 20 * time.Second
 
-// maxUnanswered is the number of consecutive unanswered calls after which the agent turns to another server. One
-// unanswered call may be a broken connection; two mean that the server is away.
+// maxUnanswered is the number of consecutive unanswered calls after which the agent uses another server. One unanswered
+// call may be a broken connection; two mean that the server is away.
 const maxUnanswered = 2
 
-// servers chooses the server that an agent talks to. It keeps a server that works. It begins with a random one, so that
-// the servers of a cluster share the agents.
+// servers chooses the server of an agent. It keeps a server that works. It begins with a random one, so that the
+// servers of a cluster share the agents.
 type servers struct {
 	config ClientConfig
 
 	mu         sync.Mutex
 	configured []string // addresses of the configuration
-	learned    []string // addresses from servers, in the order in which this agent asks them
+	learned    []string // addresses from servers, in the order in which this agent tries them
 	current    *link
 	// avoid is the address of the server that the agent left last.
 	avoid string
@@ -114,7 +114,7 @@ func (s *servers) speaks(l *link, version int) bool {
 	return l.wire >= version
 }
 
-// use makes a link the current one. Open streams on the old link go on until they are closed.
+// use makes a link the current one. Open streams on the old link continue until they are closed.
 func (s *servers) use(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *servers) callAnswered(l *link) {
 	l.failures = 0
 }
 
-// callFailed handles the error of a call of the session. It adds ErrElsewhere once the agent has to ask another server.
+// callFailed handles the error of a call of the session. It adds ErrElsewhere once the agent must use another server.
 func (s *servers) callFailed(ctx context.Context, l *link, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -185,7 +185,7 @@ func (s *servers) callFailed(ctx context.Context, l *link, err error) error {
 // errUnanswered says that the server could not be reached, or went away before it answered.
 var errUnanswered = errors.New("reach the server")
 
-// Servers returns the addresses that the client knows, in the order in which it asks them.
+// Servers returns the addresses that the client has, in the order in which it tries them.
 func (c *Client) Servers() []string { return c.servers.candidates() }
 
 // Server returns the address of the current server, "" before the first registration.
@@ -203,8 +203,8 @@ func (c *Client) Server() string {
 func (c *Client) Learn(list []string) { c.servers.learn(list) }
 
 // Register begins a session at the current server or, if that does not answer, at another. A client that knows no list
-// of servers moves on from the first server to a random one of the list. So the servers share their agents although all
-// agents were given the same address.
+// of servers moves on from the first server to a random one of the list. The servers thereby share the agents, although
+// all agents may have been configured with the same address.
 func (c *Client) Register(ctx context.Context, r Registration) (Welcome, error) {
 	c.servers.mu.Lock()
 	isFirst := len(c.servers.learned) == 0 && c.servers.current == nil

@@ -77,7 +77,7 @@ func (d *recordingDispatch) Assign(ctx context.Context, _ AssignmentsRequest, se
 
 func (d *recordingDispatch) Carry(context.Context, string, io.ReadWriter) error { return nil }
 
-// three returns servers that know of each other, and their addresses.
+// three returns servers with each other's addresses, and their addresses.
 func three(t *testing.T, f fabric) (desks map[string]*recordingDispatch, addresses []string) {
 	t.Helper()
 	desks = map[string]*recordingDispatch{}
@@ -204,8 +204,8 @@ func TestAbandonedConnectionsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		_ = stream.Close()          // what it tells is not looked at
-		time.Sleep(2 * time.Minute) // in-bubble: what nobody uses is closed meanwhile
+		_ = stream.Close()          // its content is ignored
+		time.Sleep(2 * time.Minute) // in-bubble: idle connections are closed meanwhile
 		mu.Lock()
 		defer mu.Unlock()
 		if len(open) != 0 {
@@ -215,7 +215,7 @@ func TestAbandonedConnectionsEnd(t *testing.T) {
 }
 
 // A registration tries one server after the other; that two of three are away costs no more than one call.
-func TestRegistrationFindsTheServerThatLives(t *testing.T) {
+func TestRegistrationFindsALivingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		_, addresses := three(t, f)
@@ -239,8 +239,8 @@ func TestRegistrationFindsTheServerThatLives(t *testing.T) {
 	})
 }
 
-// A connection that breaks is no reason to leave a server: the session goes on.
-func TestABrokenConnectionIsRepaired(t *testing.T) {
+// A broken connection does not end the session with a server.
+func TestBrokenConnectionIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		desks, addresses := three(t, f)
@@ -268,7 +268,7 @@ func TestABrokenConnectionIsRepaired(t *testing.T) {
 }
 
 // An agent with a report notices a server that hangs, and waits for a slow one.
-func TestAHangingServerIsLeft(t *testing.T) {
+func TestAgentsLeaveAHangingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		_, addresses := three(t, f)
@@ -302,7 +302,7 @@ func TestAHangingServerIsLeft(t *testing.T) {
 }
 
 // An agent waits for a slow server that is alive.
-func TestASlowServerIsWaitedFor(t *testing.T) {
+func TestAgentsWaitForASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		desks, addresses := three(t, f)
@@ -320,7 +320,8 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A server that cannot serve sends its agents away, on the stream and in the answer; but nobody leaves the only one.
+// A server that cannot serve sends its agents to others, on the stream and in the answer. Agents never leave the only
+// server.
 func TestServersSendAgentsAway(t *testing.T) {
 	for name, others := range map[string]bool{"to others": true, "to nobody": false} {
 		t.Run(name, func(t *testing.T) {
@@ -388,7 +389,7 @@ func TestLearnedServers(t *testing.T) {
 	}
 }
 
-// Registrations that fail everywhere say why, for each server.
+// The error of a registration that fails everywhere has the cause of each server.
 func TestFailuresNameTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

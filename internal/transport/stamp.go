@@ -38,10 +38,10 @@ func (a *ServiceAddress) Equal(b *ServiceAddress) bool {
 	return a.Task == b.Task && a.Node == b.Node && a.Address == b.Address && maps.Equal(a.Ports, b.Ports)
 }
 
-// Sum is the sum of the hashes of addresses, 0 for none. Addresses are added and removed one by one, in any order, so
-// the stamp of a long list costs only the changes. It is a number of 128 bits; the second word is the higher. Two lists
-// do not have the same sum by accident. An attacker who chooses names with equal sums misleads only the followers of
-// his own service.
+// Sum is the sum of the hashes of addresses, 0 for none. Addresses are added and removed one by one, in any order. The
+// stamp of a long list therefore costs only its changes. A Sum is a number of 128 bits. The second word is the higher.
+// Two lists do not have the same sum by accident. An attacker who chooses names with equal sums misleads only the
+// followers of his own service.
 type Sum [2]uint64
 
 // Sum returns the sum of one address.

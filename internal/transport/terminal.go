@@ -6,7 +6,7 @@ import (
 )
 
 // TerminalVersion is the first version in which an agent knows the kinds of streams below. An agent of an earlier
-// version is not asked, since it would end such a stream without an error.
+// version gets no such request, since it would end the stream without an error.
 const TerminalVersion = 4
 
 // Kinds of interactive streams, with frames both ways. Each ends with ChannelExit.
@@ -27,10 +27,10 @@ const (
 	StreamAttach StreamKind = "attach"
 )
 
-// ErrOldAgent says that the node's agent is of a build that does not know the request.
+// ErrOldAgent says that the build of the node's agent does not have the request.
 var ErrOldAgent = errors.New("the node's agent is of an older build, which cannot do that: upgrade it")
 
-// Knows returns an error that wraps ErrOldAgent if agents of a wire version do not know the kind of stream.
+// Knows returns an error that wraps ErrOldAgent if agents of a wire version do not have the kind of stream.
 func (k StreamKind) Knows(version int) error {
 	switch k {
 	case StreamTerminal, StreamForward, StreamCopyOut, StreamCopyIn, StreamAttach:
@@ -61,8 +61,7 @@ type ForwardRequest struct {
 	Port string `json:"port"`
 }
 
-// CopyRequest names a file or folder as the container's program sees it. A relative path starts at the program's
-// working directory.
+// CopyRequest names a file or folder in the container. A relative path starts at the program's working directory.
 type CopyRequest struct {
 	Path string `json:"path"`
 	// Follow copies the targets of links instead of the links.

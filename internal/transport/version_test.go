@@ -54,8 +54,8 @@ func recorded(t *testing.T, version, name string) []byte {
 	return b
 }
 
-// same reads a message of version 1, writes it again, and compares: nothing may be lost or called otherwise. Then it
-// reads the same message of a newer build, which says more, and compares what this build understands of it.
+// same reads a message of version 1, writes it again, and compares: no field may be lost or renamed. Then it reads the
+// same message of a newer build with more fields, and compares the fields of this build.
 func same[T any](t *testing.T, name string, forget func(*T)) {
 	t.Helper()
 	olds, news := bytes.Split(recorded(t, "1", name), []byte("\n")),

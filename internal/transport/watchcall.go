@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// errServerHangs says that the server accepted a request and does not answer any.
+// errServerHangs says that the server accepted a request and answers none.
 var errServerHangs = fmt.Errorf("%w: it hangs", errUnanswered)
 
 // watchCall watches a call that may rightly take long, as a report does while the store's disk is slow. Every
-// aliveCheckAfter it asks the server beside the call whether it is alive. If the server does not answer, the call's
-// context ends with errServerHangs. The caller ends the watch with done.
+// aliveCheckAfter it sends a second request, to check that the server is alive. If the server does not answer, the
+// call's context ends with errServerHangs. The caller ends the watch with done.
 func (c *Client) watchCall(ctx context.Context, l *link) (watched context.Context, done func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	var mu sync.Mutex

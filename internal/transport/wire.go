@@ -2,9 +2,8 @@
 // handler.
 //
 // Only the agent dials. It begins a session by a registration, keeps one assignment stream open, and posts reports. The
-// server sends the node's desired attempts on the assignment stream. When the server needs a byte stream to the node,
-// such as logs or a command in a container, it sends a stream id, and the agent calls back. Everything is JSON over
-// HTTP/2.
+// server sends the node's desired attempts on the assignment stream. For a byte stream to the node, such as logs or a
+// command in a container, it sends a stream id, and the agent calls back. Everything is JSON over HTTP/2.
 package transport
 
 import (
@@ -15,7 +14,7 @@ import (
 )
 
 // WireVersion is the version of the messages that this build sends, and WireMin the oldest version that it understands.
-// Both ends exchange theirs when a session begins, and speak the lower of the two WireVersions.
+// Both ends exchange their versions when a session begins, and use the lower WireVersion.
 const (
 	WireVersion = 4 // 2: heartbeats without a body; 3: asks for permits; 4: terminals, ports, copies, attached output
 	WireMin     = 1
@@ -41,7 +40,7 @@ const (
 type Registration struct {
 	Node string `json:"node"`
 	// Previous is the newest session of the node that the agent knows, 0 for none. It must be the store's newest;
-	// otherwise a SessionError returns that one. So a delayed registration displaces no session (T13).
+	// otherwise a SessionError returns that one. A delayed registration therefore displaces no session (T13).
 	Previous uint64        `json:"previous"`
 	Facts    cluster.Facts `json:"facts"`
 	// Token is the highest token that the agent has persisted (P1.6, P1.7).
@@ -90,7 +89,7 @@ type knownLeader struct {
 }
 
 // assignmentsWire is the JSON form of an AssignmentsRequest. The revisions are a field of their own, since earlier
-// builds know no more. The server sends such an agent its records again, which changes nothing there.
+// builds have only these. A server sends the agent of an earlier build its records again, without effect there.
 type assignmentsWire struct {
 	assignmentsPlain
 	Revisions map[string]uint64      `json:"have,omitempty"`
@@ -131,7 +130,7 @@ func (r *AssignmentsRequest) UnmarshalJSON(b []byte) error {
 }
 
 // Known identifies a desired record that an agent acted on. The revision alone does not identify it: a store that went
-// back uses revisions again for other records (P1.7). The other records are written by another leader.
+// back reuses revisions for other records (P1.7). Another leader wrote those records.
 type Known struct {
 	Revision, Incarnation, Epoch uint64
 }
@@ -146,12 +145,12 @@ type Message struct {
 	// Definition comes before the first assignment that needs it.
 	Definition *cluster.TaskDefinition `json:"definition,omitempty"`
 	Assignment *Assignment             `json:"assignment,omitempty"`
-	// Forget says that the records of an attempt were deleted: the agent forgets the attempt. (Absence alone never
-	// stops a task, P6.6.)
+	// Forget says that the records of an attempt were deleted. The agent forgets the attempt. (Absence never stops a
+	// task, P6.6.)
 	Forget *Forget `json:"forget,omitempty"`
 	// Synced says that all records that existed when the stream was opened have been sent.
 	Synced bool `json:"synced,omitempty"`
-	// Open asks the agent to call back for a byte stream.
+	// Open requests a byte stream, for which the agent calls back.
 	Open *StreamRequest `json:"open,omitempty"`
 	// Secrets holds the stamps of an attempt's secrets. Agents of earlier builds ignore it, and receive no attempt with
 	// secrets.
@@ -182,7 +181,7 @@ type Report struct {
 	Seq   uint64             `json:"seq"`
 	Tasks []cluster.Observed `json:"tasks,omitempty"`
 	Facts *cluster.Facts     `json:"facts,omitempty"` // when they changed
-	// Stats are the statistics of the machine, nil if they hardly changed since the last ones sent (see Same).
+	// Stats are the statistics of the machine. They are nil if they hardly changed since the last ones sent (see Same).
 	Stats *cluster.NodeStats `json:"stats,omitempty"`
 }
 
@@ -197,12 +196,12 @@ type ReportReply struct {
 	Servers []string `json:"servers,omitempty"`
 }
 
-// Refused says why a server refused the report of a task.
+// Refused is the reason why a server refused the report of a task.
 type Refused struct {
 	Reason  cluster.ReasonCode `json:"reason"`
 	Message string             `json:"message"`
-	// Retry says that the same report may be accepted later (the server could not write). Without it the answer is
-	// final.
+	// Retry says that a server may accept the same report later, since it could not write now. Without Retry the
+	// refusal is final.
 	Retry bool `json:"retry,omitempty"`
 }
 
@@ -222,8 +221,8 @@ const (
 	// has stored the word; an error says why it refused the word.
 	StreamTTLUpdate StreamKind = "word"
 	// StreamImagePull and StreamImageResolve pull or look up the image that Images of the request names. The agent
-	// sends the result as StreamImageLoad does. It sends the progress of a pull before, in frames of ChannelStderr,
-	// each of which replaces the last.
+	// sends the result as StreamImageLoad does. Before the result it sends the progress of a pull in frames of
+	// ChannelStderr. Each frame replaces the last.
 	StreamImagePull    StreamKind = "image-pull"
 	StreamImageResolve StreamKind = "image-resolve"
 	// StreamImagePrune removes images; the agent sends a JSON array of PrunedImage.
@@ -266,8 +265,8 @@ type Volume struct {
 	ReadOnly   bool   `json:"read_only,omitempty"`
 	Pin        bool   `json:"pin,omitempty"`
 	Sticky     bool   `json:"sticky,omitempty"`
-	// Used is the size of its files at the time At, zero if they were not counted. Size and Free are those of its file
-	// system or quota.
+	// Used is the size of its files at the time At, zero if they were not counted. Size and Free are the size and free
+	// space of its file system or quota.
 	Used cluster.Bytes `json:"used,omitempty"`
 	At   time.Time     `json:"at,omitzero"`
 	Size cluster.Bytes `json:"size,omitempty"`
@@ -280,7 +279,7 @@ type Volume struct {
 
 // ImagesRequest is a request about an agent's images.
 type ImagesRequest struct {
-	// Name is the image to pull or to look up; with Keep it is pinned once it is there.
+	// Name is the image to pull or to look up. With Keep the node pins the image after the pull.
 	Name string `json:"name,omitempty"`
 	Keep bool   `json:"keep,omitempty"`
 	// Login, unless nil, names the secret with the login for the registry. The agent requests the login with the id of

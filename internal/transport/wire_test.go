@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzMessages reads what the other side may send; what was read can be written and read again.
+// FuzzMessages reads arbitrary messages. Each accepted message can be written and read again.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"assignment":{"task":"c.s.1.0","attempt":1,"uuid":"u","definition":"d@1","rev":7}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

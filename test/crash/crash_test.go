@@ -1,5 +1,5 @@
-// Package crash_test kills the real agent and the real server at random moments, with services and jobs in
-// flight, and then looks for anything that was lost, doubled or disturbed.
+// Package crash_test kills the real agent and the real server at random times while services and jobs run. It then
+// checks that no work was lost, doubled or disturbed.
 package crash_test
 
 import (
@@ -26,21 +26,22 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Settings of the test. There are 20 kills unless the environment says more; a seed that failed comes from there too,
-// and so is the load: `make prove` has more of both.
+// Settings of the test from the environment: the number of kills (20 by default), the seed of a failed run, and the
+// load. `make prove` has more kills and more load.
 const (
 	killsVariable    = "BERTH_CRASH_KILLS"
 	seedVariable     = "BERTH_CRASH_SEED"
 	servicesVariable = "BERTH_CRASH_SERVICES" // containers of services
-	batchVariable    = "BERTH_CRASH_BATCH"    // tasks of the job at a time
+	batchVariable    = "BERTH_CRASH_BATCH"    // parallel tasks of the job
 	settleLimit      = 2 * time.Minute
 )
 
-// load is what runs while the killing goes on: tasks of a service, tasks of a job at a time, and of the job in all.
+// load is the number of tasks during the kills: the tasks of a service, the parallel tasks of a job, and all tasks of
+// the job.
 type load struct{ services, atOnce, batch int }
 
-// loadOf is the load that a kill must bear: at least 50 containers of services and 200 batch tasks, with barriers in
-// flight.
+// loadOf returns the load during kills: at least 50 containers of services and 200 batch tasks, some of them at their
+// start barrier.
 func loadOf(t *testing.T, kills int64) load {
 	t.Helper()
 	services, atOnce := testkit.Setting(t, servicesVariable, 50), testkit.Setting(t, batchVariable, 200)
@@ -93,7 +94,7 @@ func TestKillNine(t *testing.T) {
 		kills := testkit.Setting(t, killsVariable, 20)
 		t.Logf("%s=%d %s=%d", seedVariable, seed, killsVariable, kills)
 		s := harness.New(t, executor)
-		w := &world{
+		w := &crashSite{
 			T: t, site: s, random: rand.New(rand.NewPCG(uint64(seed), 0)), effects: t.TempDir(),
 			load: loadOf(t, kills),
 		}
@@ -101,7 +102,7 @@ func TestKillNine(t *testing.T) {
 		before := w.begin()
 		stop := w.watch()
 		for range kills {
-			w.killSomething()
+			w.killRandomProcess()
 		}
 		if w.inFlight < int(kills)/2 {
 			t.Errorf("the job was done before %d of %d kills: they proved nothing about it", int(kills)-w.inFlight,
@@ -121,8 +122,8 @@ func TestKillNine(t *testing.T) {
 	})
 }
 
-// world is a site under fire.
-type world struct {
+// crashSite is a site whose processes the test kills.
+type crashSite struct {
 	*testing.T
 	site          *harness.Site
 	random        *rand.Rand
@@ -139,8 +140,8 @@ type world struct {
 	last    string            // the last event before the end
 }
 
-// begin runs the services, waits until they are well, and puts the batch in flight.
-func (w *world) begin() []api.TaskView {
+// begin runs the services, waits until they are healthy, and starts the job.
+func (w *crashSite) begin() []api.TaskView {
 	w.Helper()
 	w.site.Berth("run", w.site.Write("standing.yaml", fmt.Sprintf(standing, w.load.services))).Want(w.T, 0, "healthy")
 	volume := ""
@@ -152,9 +153,9 @@ func (w *world) begin() []api.TaskView {
 	return w.site.Tasks(client.TaskFilter{Service: "standing"})
 }
 
-// share is the CPU that lets as many batch tasks run at a time as are wanted, so that some are at each stage of their
-// life at every moment of the test.
-func (w *world) share() int {
+// share returns the CPU of a batch task. With it as many tasks run in parallel as wanted, so that some are in each
+// state at every time of the test.
+func (w *crashSite) share() int {
 	w.Helper()
 	n, err := w.site.Client().Node(w.Context(), harness.NodeName)
 	if err != nil {
@@ -163,8 +164,8 @@ func (w *world) share() int {
 	return max((int(n.Total.CPU)-w.load.services)/w.load.atOnce, 1)
 }
 
-// watch writes clusters and follows the events, until what it returns is called.
-func (w *world) watch() (stop func()) {
+// watch writes clusters and follows the events, until its result is called.
+func (w *crashSite) watch() (stop func()) {
 	w.written = map[string]uint64{}
 	ctx, cancel := context.WithCancel(w.Context())
 	c := w.site.Client()
@@ -198,7 +199,7 @@ func (w *world) watch() (stop func()) {
 	})
 	return func() {
 		w.Helper()
-		w.site.Berth("scale", "service/standing", strconv.Itoa(w.load.services)).Want(w.T, 0) // nothing more is to come
+		w.site.Berth("scale", "service/standing", strconv.Itoa(w.load.services)).Want(w.T, 0) // no more events follow
 		all := w.events()
 		w.last = all[len(all)-1].ID
 		w.site.Eventually(settleLimit, func() error {
@@ -219,8 +220,8 @@ func (w *world) watch() (stop func()) {
 	}
 }
 
-// killSomething waits for a random moment, kills the agent, the server or both, and starts them again.
-func (w *world) killSomething() {
+// killRandomProcess waits for a random moment, kills the agent, the server or both, and starts them again.
+func (w *crashSite) killRandomProcess() {
 	w.Helper()
 	testkit.Pause(w.Context(), time.Duration(w.random.IntN(1000))*time.Millisecond)
 	if j, err := w.site.Client().Job(w.Context(), cluster.DefaultCluster, "batch"); err == nil && !j.Status.Done() {
@@ -259,7 +260,7 @@ func (w *world) killSomething() {
 
 // someBegin reports whether an attempt of the job is between preparing and running: on its way to the start barrier,
 // at it, or just through.
-func (w *world) someBegin() bool {
+func (w *crashSite) someBegin() bool {
 	page, err := w.site.Client().Tasks(w.Context(), client.TaskFilter{Job: "batch"}, client.ListOptions{})
 	if err != nil {
 		return false // the server is busy; another kill will tell
@@ -270,7 +271,7 @@ func (w *world) someBegin() bool {
 }
 
 // settle waits until the job has ended.
-func (w *world) settle() {
+func (w *crashSite) settle() {
 	w.Helper()
 	c := w.site.Client()
 	w.site.Eventually(settleLimit, func() error {
@@ -289,8 +290,8 @@ func (w *world) settle() {
 	})
 }
 
-// checkServices demands that the services' processes are those of before the first kill.
-func (w *world) checkServices(before []api.TaskView) {
+// checkServices demands that the services have the same processes as before the first kill.
+func (w *crashSite) checkServices(before []api.TaskView) {
 	w.Helper()
 	now := map[string]api.TaskView{}
 	for _, task := range w.site.Tasks(client.TaskFilter{Service: "standing"}) {
@@ -315,9 +316,9 @@ func (w *world) checkServices(before []api.TaskView) {
 	}
 }
 
-// checkEffects demands that no attempt wrote twice, that every attempt that is said to have succeeded did write, that
-// none came after it, and that in the end every task has succeeded.
-func (w *world) checkEffects() {
+// checkEffects demands that no attempt wrote its effect twice, and that every succeeded attempt wrote it. No attempt
+// may follow a succeeded one, and in the end every task has succeeded.
+func (w *crashSite) checkEffects() {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(w.effects, "effects"))
 	if err != nil {
@@ -361,7 +362,7 @@ func (w *world) checkEffects() {
 }
 
 // checkWrites demands every acknowledged write.
-func (w *world) checkWrites() {
+func (w *crashSite) checkWrites() {
 	w.Helper()
 	page, err := w.site.Client().Clusters(w.Context(), client.ListOptions{})
 	if err != nil {
@@ -383,7 +384,7 @@ func (w *world) checkWrites() {
 }
 
 // events lists the whole log.
-func (w *world) events() []api.EventView {
+func (w *crashSite) events() []api.EventView {
 	w.Helper()
 	c := w.site.Client()
 	var all []api.EventView
@@ -401,8 +402,8 @@ func (w *world) events() []api.EventView {
 	}
 }
 
-// checkEvents compares what the follower saw, across all restarts, with the log, and the log with what happened.
-func (w *world) checkEvents() {
+// checkEvents compares the events of the follower, across all restarts, with the log, and the log with the outcomes.
+func (w *crashSite) checkEvents() {
 	w.Helper()
 	all := w.events()
 	upTo := func(list []api.EventView) []string {

@@ -43,8 +43,8 @@ name: fails
 steps: [{name: all, definition: fails@1}]
 `
 
-// Everything that is asked of a cluster is answered by real servers and agents: what happened to one object, when it is
-// as it should be or why it never will be, what it is with all that belongs to it, and what differs from a file.
+// Real servers and agents answer the questions about a cluster: the events of an object, whether it is as requested,
+// its description, and its differences from a file.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
@@ -57,7 +57,7 @@ func TestAnswers(t *testing.T) {
 	s.Berth("wait", "job/fails", "--timeout", "60s").Want(t, 1, "job/fails: it is failed", "exit code 3",
 		"no such table", "→ berth logs fails.1.all.0")
 
-	// What happened, of one at a time.
+	// The events of one object.
 	events := s.Berth("events", "--service", "asked", "--since", "1h")
 	events.Want(t, 0, "task.assigned", "asked.1.0")
 	if strings.Contains(events.Stdout, "fails") {
@@ -83,7 +83,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("a stream of events of type service has those of tasks:\n%s", follow.Output())
 	}
 
-	// What it is. Written out as a user would, it is what stands.
+	// The description of an object. Its manifest equals the stored object.
 	shown := s.Berth("inspect", "service/asked")
 	shown.Want(t, 0, "definitions:", "DATABASE_PASSWORD: \"(removed)\"", "on_disconnect: keep", "events:")
 	s.Berth("inspect", "service/asked", "--reveal").Want(t, 0, "correct-horse-battery")
@@ -96,7 +96,7 @@ func TestAnswers(t *testing.T) {
 	s.Berth("plan", again).Want(t, 0, "Nothing to do")
 	s.Berth("diff", again).Want(t, 0, "service/asked is as the file says")
 
-	// What differs, also from a version that nobody has written yet.
+	// The differences, also from a version that is not written yet.
 	v2 := s.Write("v2.yaml", strings.NewReplacer("version: 1", "version: 2", "asked@1", "asked@2", "100000",
 		"100001").Replace(asked))
 	s.Berth("diff", v2).Want(t, 1, "service/asked differs", "count: 1 → 2", "asked@1 (1 task runs it) → asked@2",

@@ -91,9 +91,9 @@ func packed(t *testing.T, program string, evil bool) []byte {
 	return b.Bytes()
 }
 
-// Artifacts come to programs and to images: half a body is gone on from, an archive is unpacked, what one node has is
-// fetched once, and stays right when the agent was killed and the address is gone. What is not what the checksum says
-// is refused with both sums.
+// Programs and images get artifacts. The agent resumes a broken download, unpacks archives and fetches an artifact once
+// for a node. The artifact stays usable after the agent was killed and the address is gone. An artifact with another
+// checksum is refused with both sums.
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -133,7 +133,7 @@ steps: [{name: all, definition: %[1]s}]
 		if tools, kits := srv.requests("/tool"), srv.requests("/kit.tar.gz"); tools != 2 || kits != 1 {
 			t.Errorf("the tool was asked for %d times and the kit %d times, want 2 and 1", tools, kits)
 		}
-		// 2. A wrong checksum is said with both, and the address without its key.
+		// 2. The message about a wrong checksum has both sums, and the address without its key.
 		wrong := "sha256:" + strings.Repeat("ab", 32)
 		bad := fmt.Sprintf(`      - {source: "%s/tool?key=Hush7", checksum: %q, path: /opt/berth-test/tool}`, srv.URL,
 			wrong)
@@ -160,7 +160,7 @@ steps: [{name: all, definition: %[1]s}]
 		for _, name := range []string{"job/evil", "job/wrong", "job/cloud"} {
 			s.Berth("delete", name).Want(t, 0)
 		}
-		// 4. The next agent has what is whole, though the server has it no more.
+		// 4. The next agent has the complete artifact, although the server no longer has it.
 		agent.Kill()
 		srv.mu.Lock()
 		srv.gone = true
@@ -175,8 +175,8 @@ steps: [{name: all, definition: %[1]s}]
 	})
 }
 
-// Without an image a program finds copies of its own in the folder that it starts in, under its own user, and is one of
-// them itself.
+// Without an image, a program finds its own copies in its working directory, under its own user. The program itself may
+// be such a copy.
 func TestArtifactsOfAProgram(t *testing.T) {
 	t.Parallel()
 	tool := []byte("#!/bin/sh\necho more >>kit/kit/bin/hello && kit/kit/bin/hello && stat -c '%u %a' tools/tool\n")

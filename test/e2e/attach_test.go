@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// The output of a container comes as it is written. An interrupt leaves the container alone, or goes to its program.
+// The output of a container arrives while it is written. An interrupt ends only the command, or goes to the container's
+// program.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {

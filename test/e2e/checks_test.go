@@ -145,8 +145,8 @@ func (s *checkedSite) tell(v api.TaskView, path string) {
 	}
 }
 
-// beats says pass to the check of service worker until it is told to end, and notes when the task was not healthy
-// meanwhile.
+// beats sends pass to the check of service worker until it is stopped, and records the times at which the task was not
+// healthy.
 func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var all sync.WaitGroup
@@ -162,7 +162,7 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 			err := s.client.SayCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.TTLPass})
 			now := time.Now()
 			if now.Sub(last) > wordTTL*2/3 {
-				proves = now.Add(wordTTL) // the machine stood still: what is seen for a while proves nothing
+				proves = now.Add(wordTTL) // the machine stood still: results of this time prove nothing
 			}
 			if err == nil {
 				last = now

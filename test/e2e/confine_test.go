@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// confined is a job whose program says what it finds of all that a manifest can give to it or take from it. It fails at
-// the first thing that is not so.
+// confined is a job whose program checks everything that a manifest can grant or deny. It fails at the first
+// difference.
 const confined = `
 kind: TaskDefinition
 name: confined

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// list returns what is below a folder: names, permissions, targets of links.
+// list returns the names, permissions and link targets of all files below a folder.
 func list(t *testing.T, dir string) (lines []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
@@ -56,8 +56,8 @@ func sumOf(t *testing.T, path string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Files and folders go into containers and come back as they were; nothing goes beside the target, and what cannot be
-// done is said.
+// Files and folders are copied into containers and back unchanged. Nothing is written outside of the target, and
+// impossible copies return errors.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	const size = 50 << 20
@@ -82,13 +82,13 @@ func TestCopy(t *testing.T) {
 		}
 		t.Logf("50 MiB there in %v, back in %v", up.Round(time.Millisecond), r.Took.Round(time.Millisecond))
 
-		// A folder with all that it holds, by another name, and what it holds alone.
+		// A folder under another name, and only the content of a folder.
 		for _, dir := range []string{"tree", "tree/deep", "tree/closed"} {
 			if err := os.Mkdir(at(dir), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// order-free: each by itself
+		// order-free: independent
 		for name, mode := range map[string]os.FileMode{
 			"tree/run": 0o755, "tree/deep/secret": 0o600,
 			"tree/closed/seen": 0o444,
@@ -120,7 +120,7 @@ func TestCopy(t *testing.T) {
 		s.Berth("cp", "-L", "tree/deep/.", "box.1.0:there").Want(t, 0, "2 files copied")
 		s.Berth("exec", "box.1.0", "cat", "there/link", "there/secret").Want(t, 0, "tree/runtree/deep/secret")
 
-		// What cannot be done.
+		// Impossible copies.
 		s.Berth("cp", "box.1.0:no-such-file", ".").Want(t, 2, "no-such-file: no such file")
 		s.Berth("cp", "box.1.0:/dev/pts", "devices").Want(t, 0, `"pts/ptmx" is a device`)
 		s.Berth("cp", "big", "box.1.0:no/such/folder").Want(t, 2, "make it first")

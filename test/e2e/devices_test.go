@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// holders is a service of three tasks, each of which holds a device and tries to open it and the other.
+// holders is a service of three tasks. Each reserves a device, and tries to open it and the other one.
 const holders = `
 kind: TaskDefinition
 name: holder
@@ -49,8 +49,8 @@ func device(t *testing.T, path, of string) {
 	}
 }
 
-// Two tasks each get a device of their own, and can open it and not the other's; a third waits and says for what, until
-// one is free. A device that goes away is shown with who holds it.
+// Two tasks get a device each, and can open only their own. A third task waits with a reason until a device is free. A
+// missing device is shown with its task.
 func TestDevicesAreTheirTasks(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -137,7 +137,7 @@ func waitsFor(s *harness.Site, service string, reason cluster.ReasonCode) error 
 	return fmt.Errorf("no task of %s waits for %s", service, reason)
 }
 
-// pinned is a service whose tasks have a core of their own, and one whose tasks share what is left.
+// pinned is a service whose tasks have a core each, and a service whose tasks share the other cores.
 const pinned = `
 kind: TaskDefinition
 name: %[1]s
@@ -155,8 +155,8 @@ definition: %[1]s
 count: 1
 `
 
-// Two tasks with a core each run on different ones, and one without keeps off those as long as there are others, over a
-// restart of the agent. It gets a core back when its owner ends.
+// Two tasks with a core each run on different cores. A task without a core avoids them while there are others, also
+// after a restart of the agent. It can use a core again when the core's task ends.
 func TestCoresAreTheirTasks(t *testing.T) {
 	every, err := devices.Usable()
 	if err != nil {
@@ -226,14 +226,14 @@ func allowed(pid int) (string, error) {
 	return "", errors.New("the kernel does not tell on which CPUs a process may run")
 }
 
-// specified is what a vendor's program writes for a machine with two GPUs: a file of the device each, and for
-// containers a variable and a folder with the driver's programs.
+// specified is a vendor's device specification of a machine with two GPUs: a device file for each, and for containers a
+// variable and a folder with the driver's programs.
 const specified = `{"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [
 	{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu0", "hostPath": %[1]q}], "env": ["DRIVER_GPU=0"]}},
 	{"name": "1", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu1", "hostPath": %[2]q}], "env": ["DRIVER_GPU=1"]}}],
 	"containerEdits": {"mounts": [{"hostPath": %[3]q, "containerPath": "/usr/local/driver", "options": ["ro", "bind"]}]}}`
 
-// trainers is a job of three tasks that each want a GPU, on nodes that say that they are for that.
+// trainers is a job of three tasks that request a GPU each, on nodes with a label for them.
 const trainers = `
 kind: TaskDefinition
 name: train
@@ -253,9 +253,8 @@ steps:
     placement: {constraints: [{attribute: label.purpose, value: training}]}
 `
 
-// A machine's GPUs are found by the specifications of its vendor, and each task is given one by what they say, with
-// containerd. A task for which none is left waits and says for what; one that ends lets the next in. A node that is not
-// for it is told of as the cause.
+// The agent finds a machine's GPUs by the specifications of the vendor, and containerd gives each task one of them. A
+// task without a free GPU waits with a reason, until another task ends. The reason names nodes without the label.
 func TestDevicesBySpecification(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)

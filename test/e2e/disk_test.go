@@ -34,14 +34,14 @@ func TestFullDiskOfTheServer(t *testing.T) {
 
 	disk.Fill()
 	refused := ""
-	s.Eventually(soon, func() error { // the free space is looked at twice a second
+	s.Eventually(soon, func() error { // the agent reads the free space twice a second
 		refused = fmt.Sprintf("refused-%d", time.Now().UnixNano()) // the same again would be no write
 		if err := put(refused); client.StatusOf(err) != http.StatusInsufficientStorage {
 			return fmt.Errorf("a write to a full disk gives %w", orNothing(err))
 		}
 		return nil
 	})
-	// The refusal names the way out; reads go on; nothing of the refused is there.
+	// The refusal names the remedy. Reads continue, and no refused write exists.
 	s.Berth("scale", "service/hello", "2").Want(t, 2, "out of space", "Free space on the disk")
 	s.Berth("status").Want(t, 0, "hello", "3/3")
 	if _, err := c.Cluster(t.Context(), refused); client.StatusOf(err) != http.StatusNotFound {
@@ -52,7 +52,7 @@ func TestFullDiskOfTheServer(t *testing.T) {
 	}
 	samePids(t, before, alive(s, "hello"))
 
-	// On a disk that is still full the server dies and does start again, or says what it lacks.
+	// On a full disk, a killed server starts again, or names the missing space.
 	server.Kill()
 	again := s.Start("server", "--data-dir", s.ServerDir, "--listen", "unix://"+s.Socket)
 	s.Eventually(soon, func() error {
@@ -96,7 +96,7 @@ func TestFullDiskOfTheAgent(t *testing.T) {
 	before := running(t, s, "hello", 2)
 
 	disk.Fill()
-	// The tasks write their logs to the full disk and live on; new ones wait or fail with a cause that is told.
+	// The tasks write their logs to the full disk and continue. New tasks wait or fail with a reason.
 	s.Berth("scale", "service/hello", "3").Want(t, 0)
 	s.Eventually(soon, func() error {
 		r := s.Berth("status", "service/hello")

@@ -65,9 +65,9 @@ func storeFlags(t *testing.T, s *etcdtest.Server, password string) []string {
 	}
 }
 
-// TestExternalStore runs two servers on an etcd that runs elsewhere, with TLS, client certificates and users, as a user
-// with the role that the guide gives. One of them that is started without --store goes on with that etcd, and one that
-// was never told where it is refuses to start: neither ever begins a store of its own.
+// TestExternalStore runs two servers on an external etcd with TLS, client certificates and users, as a user with the
+// guide's role. A server that restarts without --store continues with that etcd. A new server without its address
+// refuses to start. Neither begins a store of its own.
 func TestExternalStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
@@ -76,7 +76,7 @@ func TestExternalStore(t *testing.T) {
 	hosts := harness.Loopback(4)
 	s1 := f.Init(hosts[0])
 
-	// With a wrong password it says so and ends, and tells no password.
+	// With a wrong password the server ends with an error that contains no password.
 	wrong := s1.Begin(store...)
 	if code := wrong.Exit(soon); code == 0 || !strings.Contains(wrong.Output(), "--store-password-file") ||
 		strings.Contains(wrong.Output(), "wrong\n") {
@@ -85,7 +85,7 @@ func TestExternalStore(t *testing.T) {
 	store = append(storeFlags(t, etcd, etcdtest.Password), "--snapshot-every", "0")
 	s1.Start(store...)
 
-	// The join says the whole command, and a start without --store is none.
+	// The join prints the whole command. A start without --store is refused.
 	second := f.Join(hosts[1])
 	second.Rejoin(second.Token).Want(t, 0, "berth server --data-dir "+second.Dir+" --store etcd://HOST")
 	refused := second.Begin()
@@ -109,7 +109,7 @@ func TestExternalStore(t *testing.T) {
 	running(t, f.Site, "hello", 3)
 	second.Berth("server", "remove", "s1").Want(t, 2, "s1 is up", "--force")
 
-	// etcd restarts, with a new password and certificate for Berth's user: the servers go on without a restart.
+	// etcd restarts with a new password and certificate for Berth's user. The servers continue without a restart.
 	if _, err := etcd.As(etcdtest.Root).UserChangePassword(t.Context(), etcdtest.Berth, etcdtest.NextOne); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestExternalStore(t *testing.T) {
 	}
 	samePids(t, before, running(t, f.Site, "hello", 4))
 
-	// All of it is below the prefix, and no log tells a password.
+	// All keys are below the prefix, and no log contains a password.
 	keys, err := etcd.As(etcdtest.Root).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil || len(keys.Kvs) == 0 {
 		t.Fatalf("keys in etcd: %v, error %v", keys, err)
@@ -180,7 +180,7 @@ func TestDevOnExternalStore(t *testing.T) {
 	before := running(t, b, "hello", 2)
 	d.Kill()
 	etcd.Restart(nil)
-	again := b.Dev() // without --store: it goes on with the one of the last start
+	again := b.Dev() // without --store: it continues with the store of the last start
 	if want := "the store is etcd://" + etcd.Address +
 		", as at the last start"; !strings.Contains(again.Output(), want) {
 		t.Errorf("it did not say %q:\n%s", want, again.Output())

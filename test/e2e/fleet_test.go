@@ -29,7 +29,7 @@ func threeServers(t *testing.T, agents int) (*harness.Fleet, []harness.Host) {
 	return f, hosts
 }
 
-// writes puts clusters, one after the other, until it is ended, and remembers those that were acknowledged.
+// writes creates clusters, one after the other, until it is stopped, and keeps the acknowledged ones.
 type writes struct {
 	mu     sync.Mutex
 	acked  []string
@@ -110,7 +110,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	w := beginWrites(f, t)
 	w.more(f)
 
-	// The leader dies: another leads, writes go on, no task notices.
+	// The leader dies. Another server leads, writes continue, and no task is disturbed.
 	first := f.Leader()
 	first.Kill()
 	began := time.Now()
@@ -128,7 +128,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	// Byte streams reach nodes through any server.
 	for _, s := range f.Servers {
 		if s != first {
-			f.Eventually(soon, func() error { // where a node went is told once a second
+			f.Eventually(soon, func() error { // the servers exchange the places of nodes once a second
 				for _, task := range []string{"hello.1.0", "hello.1.5"} {
 					if r := s.Berth("logs", task, "--tail", "1"); r.Code != 0 {
 						return fmt.Errorf("%s", r.Stderr)
@@ -141,7 +141,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 		}
 	}
 
-	// It comes back and follows.
+	// The old leader comes back and follows.
 	first.Start()
 	f.Voters(3)
 	if now := f.Leader(); now == first {
@@ -151,7 +151,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	w.check(t)
 }
 
-// wantStatus returns a look that wants words in what `berth status` says.
+// wantStatus returns a function that demands words in the output of `berth status`.
 func wantStatus(f *harness.Fleet, words ...string) func() error {
 	return func() error {
 		r := f.Berth("status")
@@ -226,7 +226,7 @@ func TestFleetRemovedServer(t *testing.T) {
 		"--listen-peers", gone.Host.Address+":7072")
 	again.Want(t, 2, "removed")
 
-	// It joins again from an empty directory, and gets its vote.
+	// It joins again from an empty directory, and becomes a voter.
 	f.Join(hosts[2]).Start()
 	f.Voters(3)
 	samePids(t, before, running(t, f.Site, "hello", 2))
@@ -246,7 +246,7 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 		t.Error("the key of the authority was overwritten")
 	}
 
-	// A token is for one machine, and that machine may ask again.
+	// A token is for one machine. The same machine may use it again.
 	joined := f.Join(hosts[1])
 	joined.Rejoin(joined.Token).Want(t, 0, "had joined already")
 	// as after a crash before it was written
@@ -294,7 +294,7 @@ func TestPeopleFromElsewhere(t *testing.T) {
 	}
 	operator := f.Write("operator", readFile(t, token("--role", "operator", "--name", "ada")))
 
-	// Without the authority, or without a token, there is nothing to see.
+	// Without the authority, or without a token, every request is refused.
 	remote("status").Want(t, 2, "authority", "--ca-file")
 	remote("status", "--ca-hash", strings.Repeat("0", 64)).Want(t, 2, "authority")
 	remote("status", "--ca-file", ca).Want(t, 2, "--token-file")
@@ -339,8 +339,8 @@ func TestPeopleFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestServerGrowsIntoFleet begins with a server that serves its own machine alone, and makes it the first of three
-// without touching what runs.
+// TestServerGrowsIntoFleet begins with a server for only its own machine, and makes it the first of three without
+// disturbing its tasks.
 func TestServerGrowsIntoFleet(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -378,7 +378,7 @@ func TestServerGrowsIntoFleet(t *testing.T) {
 	if !agent.Alive() {
 		t.Errorf("the agent has ended:\n%s", agent.Output())
 	}
-	f.Berth("delete", "service/hello").Want(t, 0) // while its agent runs, which the fleet does not know
+	f.Berth("delete", "service/hello").Want(t, 0) // while its agent runs, which the fleet has not registered
 }
 
 // newSession starts an agent and waits until its node has a new session and is ready.

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// followers are three services that use db, each in another way: a file and a signal, a variable and a restart, a file
-// that the program looks at by itself.
+// followers are three services that use db in different ways: a file and a signal, a variable and a restart, and a file
+// that the program polls.
 const followers = `
 kind: TaskDefinition
 name: signalled
@@ -99,8 +99,8 @@ definition: db
 count: 1
 `
 
-// Tasks wait for the service that they use and say so; then they are told where it is, and of each change, as each
-// definition says. Another life of the agent tells them nothing that they know.
+// Tasks wait, with a reason, for the service that they use. Then they get its addresses and each change in the way of
+// their definition. A restarted agent does not repeat them.
 func TestFollowingServices(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -149,7 +149,7 @@ func TestFollowingServices(t *testing.T) {
 			t.Errorf("the one that looks for itself was told, or begun again:\n%s", out)
 		}
 
-		// 2. Another life of the agent tells nothing; what changes while there is none is told once.
+		// 2. A restarted agent repeats nothing. A change during its absence is delivered once.
 		agent.Kill()
 		agent = s.Agent()
 		exec("left", "2 tasks")
@@ -163,7 +163,7 @@ func TestFollowingServices(t *testing.T) {
 			t.Errorf("it was told more than what changed:\n%s", out)
 		}
 
-		// 3. What is gone is not taken from those who need it, who say so.
+		// 3. Tasks keep the last addresses of a service that is gone, and report that it is gone.
 		s.Berth("scale", "service/db", "0").Want(t, 0)
 		s.Prints("service db has no healthy task: container main goes on with the last addresses", "status",
 			"service/signalled")

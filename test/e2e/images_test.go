@@ -31,7 +31,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// depot is a registry on the loopback that can be told to hold a blob back.
+// depot is a registry on the loopback that can delay a blob.
 type depot struct {
 	host string
 
@@ -141,8 +141,8 @@ func digests(t *testing.T, s *harness.Site) map[string]string {
 	return by
 }
 
-// An image comes from a registry, and how far it is is told; its version runs the same one wherever the tag goes; what
-// nobody uses goes when the disk is full, and what a task uses stays.
+// An image comes from a registry, with its progress shown. A version keeps its image when the tag moves. A full disk
+// removes unused images and keeps used ones.
 func TestImagesOfARegistry(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -192,7 +192,7 @@ func TestImagesOfARegistry(t *testing.T) {
 		t.Errorf("the version runs %s now, want %s", got, was)
 	}
 
-	// What cannot be had is said, with its cause.
+	// An unavailable image is reported with its cause.
 	s.Berth("run", "--detach", s.Write("none.yaml", imaged("none", d.host+"/none:1"))).Want(t, 0, "is not pinned",
 		"does not have it")
 	s.Prints("registry "+d.host+" does not have it", "status", "service/none")
@@ -218,7 +218,7 @@ func TestImagesOfARegistry(t *testing.T) {
 	running(t, s, "app", 1)
 	s.Prints(" unused: ", "events", "--type", "node.disk-freed", "--node", "node", "--tail", "-1")
 
-	// A disk on which nothing can be removed is told of first, with what to do, until there is room.
+	// A full disk without removable images is reported first, with the remedy, until there is room.
 	s.Berth("image", "prune").Want(t, 0)
 	full := nearlyFill(t, disk.Dir)
 	for _, command := range [][]string{{"status"}, {"node", "status", "node"}} {
@@ -237,8 +237,7 @@ func TestImagesOfARegistry(t *testing.T) {
 	})
 }
 
-// nearlyFill takes all of a file system's room but 4 MiB, so that agents can go on writing down what they do, and
-// returns the file that took it.
+// nearlyFill uses all but 4 MiB of a file system, so that agents can still write their state, and returns the file.
 func nearlyFill(t *testing.T, dir string) string {
 	t.Helper()
 	name := filepath.Join(dir, "bulk")

@@ -85,7 +85,7 @@ func badManifests() []badManifest {
 	}
 }
 
-// laughs is small and stands for 10^9 elements.
+// laughs is a small document that expands to 10^9 elements.
 func laughs() string {
 	var b strings.Builder
 	b.WriteString("a: &a [x, x, x, x, x, x, x, x, x, x]\n")
@@ -160,7 +160,7 @@ func TestBadInput(t *testing.T) {
 	before, dump := running(t, s, "hello", 2), dumpOf(t, s)
 	release := slowClients(t, s, dev)
 
-	// All at once, beside a healthy service.
+	// All inputs at the same time, beside a healthy service.
 	var group sync.WaitGroup
 	for i, bad := range badManifests() {
 		group.Go(func() { tryManifest(t, s, i, bad) })
@@ -252,7 +252,7 @@ func tryBody(t *testing.T, s *harness.Site, bad badBody) {
 	}
 }
 
-// dumpOf is what is stored of all objects, without what changes by itself.
+// dumpOf returns all stored objects, without fields that change without a request.
 func dumpOf(t *testing.T, s *harness.Site) map[string]string {
 	t.Helper()
 	c := s.Client()
@@ -295,8 +295,8 @@ func dumpOf(t *testing.T, s *harness.Site) map[string]string {
 	return dump
 }
 
-// slowClients opens connections that send their request byte by byte, or never read the answer, on the address
-// that others may reach. What it returns demands that the server cut off those that sent no whole header.
+// slowClients opens connections that send their request byte by byte, or never read the answer, on the address that
+// others may reach. Its result demands that the server closed all connections without a complete header.
 func slowClients(t *testing.T, s *harness.Site, dev *harness.Daemon) (release func()) {
 	t.Helper()
 	address := strings.TrimPrefix(dev.URL(), "http://")
@@ -317,7 +317,7 @@ func slowClients(t *testing.T, s *harness.Site, dev *harness.Daemon) (release fu
 	for range 100 {
 		slow = append(slow, dial("GET /v1/services HTTP/1.1\r\nHost: "+address+"\r\nX-Slow: "))
 	}
-	for range 20 { // a body that never comes, and answers that nobody reads
+	for range 20 { // a missing body, and unread answers
 		dial("POST /v1/apply HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token +
 			"\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
 		dial("GET /v1/events HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token +

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// apart is a service whose program demands isolation, and says what it can do.
+// apart is a service whose program demands isolation, and prints its abilities.
 const apart = `
 kind: TaskDefinition
 name: apart
@@ -48,13 +48,13 @@ definition: apart
 count: 1
 `
 
-// A program that demands isolation sees its own processes, writes to its own places alone, is not root, and outlives
-// its agent as others do. A command beside it stands in the same place.
+// A program that demands isolation sees only its own processes, writes only to its own folders, is not root, and
+// outlives its agent. A command in its container has the same isolation.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
 	s := harness.New(t, harness.Process)
-	node := filepath.Join("/srv", "berth-test-"+filepath.Base(s.Dir)) // no place that Landlock lets programs see
+	node := filepath.Join("/srv", "berth-test-"+filepath.Base(s.Dir)) // a folder that Landlock hides from programs
 	if err := os.Mkdir(node, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestIsolation(t *testing.T) {
 	task := running(t, s, "apart", 1)[0]
 	want := "process 1 of user 65534\nkept\nmine\nready\n"
 	if out := s.Berth("node", "status", harness.NodeName).Stdout; !strings.Contains(out, "landlock") {
-		// mounts alone keep nothing from being read
+		// mounts do not prevent reads
 		want = strings.Replace(want, "kept\n", "of the node\nread what is the node's\nkept\n", 1)
 	}
 	s.Prints("ready", "logs", "apart.1.0")
@@ -87,7 +87,7 @@ func TestIsolation(t *testing.T) {
 	}
 	s.Berth("exec", string(task.ID), "--", "sh", "-c",
 		`cat /tmp/berth-test-apart; ls -d /proc/1 && touch /usr/berth-test-x`).Want(t, 1, "hidden", "/proc/1")
-	// The agent is killed; the next one has the same program, and enters it as well.
+	// The agent is killed. The next agent has the same program, and can run commands in it.
 	agent.Kill()
 	s.Agent()
 	if again := running(t, s, "apart", 1)[0]; again.UUID != task.UUID ||
@@ -98,8 +98,8 @@ func TestIsolation(t *testing.T) {
 	s.Prints("kept", "exec", string(task.ID), "--", "cat", "/data/x")
 }
 
-// An agent without root says what it lacks and how to get it: tasks that demand isolation, or another user, are not run
-// without.
+// An agent without root names the missing requirement and its remedy. It does not run tasks that demand isolation or
+// another user.
 func TestIsolationWithoutRoot(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t) // to be somebody else

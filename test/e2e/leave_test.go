@@ -11,12 +11,12 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// TestTasksLeaveNodes has a taint evict what runs on a machine while requests go on, and a job of high priority find
-// room on machines that are full.
+// TestTasksLeaveNodes expects that a taint evicts tasks without failed requests, and that a job of high priority
+// preempts tasks on full machines.
 func TestTasksLeaveNodes(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		w := newTown(t, executor, 1, 2)
+		w := newServiceFleet(t, executor, 1, 2)
 		n1, n2 := w.Agents[0].Name, w.Agents[1].Name
 		w.put(served{name: "web", version: 1, count: 3})
 		w.completes("web", 1)
@@ -26,7 +26,7 @@ func TestTasksLeaveNodes(t *testing.T) {
 		w.job("batch", 300, 2, 1)
 		w.runs("batch", 2, n1)
 		w.Berth("node", "uncordon", n2).Want(t, 0)
-		stop := w.ask("web", 3, nil)
+		stop := w.sendRequests("web", 3, nil)
 		w.Berth("node", "taint", n1, "out:evict").Want(t, 0)
 		w.runs("batch", 2, n2)
 		w.Eventually(soon, func() error {
@@ -39,7 +39,7 @@ func TestTasksLeaveNodes(t *testing.T) {
 			return nil
 		})
 		stop()
-		w.told("task.moving", n1, string(cluster.ReasonTaint))
+		w.awaitEvent("task.moving", n1, string(cluster.ReasonTaint))
 		w.Berth("node", "untaint", n1, "out").Want(t, 0)
 
 		// 2. On full machines tasks of lower priority end for one of higher, and no more of them than have to.
@@ -48,7 +48,7 @@ func TestTasksLeaveNodes(t *testing.T) {
 		w.runs("filler", 2, n1)
 		w.job("urgent", 900, 1, room/2+20)
 		w.runs("urgent", 1, "")
-		w.told("task.preempted", "urgent", "filler")
+		w.awaitEvent("task.preempted", "urgent", "filler")
 		ended := 0
 		for _, v := range w.Tasks(client.TaskFilter{Job: "filler", All: true}) {
 			if v.Reason == cluster.ReasonPreempted && v.State == cluster.StateCancelled {
@@ -64,8 +64,8 @@ func TestTasksLeaveNodes(t *testing.T) {
 	})
 }
 
-// job asks for tasks that run until they are told to stop.
-func (w *town) job(name string, priority, count int, cpu cluster.MilliCPU) {
+// job returns a job whose tasks run until TERM.
+func (w *serviceFleet) job(name string, priority, count int, cpu cluster.MilliCPU) {
 	w.t.Helper()
 	d := api.TaskDefinition{
 		Name: name, Version: 1, Grace: cluster.Duration(5 * time.Second), Ports: []cluster.Port{{Name: "http"}},
@@ -90,7 +90,7 @@ func (w *town) job(name string, priority, count int, cpu cluster.MilliCPU) {
 }
 
 // runs waits until so many tasks of a job run, on a node if it is named.
-func (w *town) runs(job string, count int, node string) {
+func (w *serviceFleet) runs(job string, count int, node string) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
 		tasks := w.Tasks(client.TaskFilter{Job: job})
@@ -107,8 +107,8 @@ func (w *town) runs(job string, count int, node string) {
 	})
 }
 
-// freeCPU is what a node has and nobody reserved.
-func (w *town) freeCPU(name string) cluster.MilliCPU {
+// freeCPU returns the unreserved CPU of a node.
+func (w *serviceFleet) freeCPU(name string) cluster.MilliCPU {
 	w.t.Helper()
 	nodes, err := w.client.Nodes(w.t.Context(), client.ListOptions{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// The limits hold on a quiet machine: the best of several tries is what the binary can do.
+// The limits are for an idle machine. The best of several tries is the result.
 const (
 	versionLimit = 30 * time.Millisecond
 	readyLimit   = time.Second

@@ -21,11 +21,11 @@ import (
 // fetchImage is the image of test/e2e/fetch.
 const fetchImage = "berth.local/fetch:1"
 
-// beyond is an address that only the resolver of another machine knows, by the name beyondName.
+// beyond is the address of beyondName, a name that only the resolver of another machine has.
 const beyond, beyondName = "192.0.2.98", "host.beyond.example"
 
-// namedDB is a service at a fixed number of its node, so that a short name and a number reach it, and one that can fall
-// ill.
+// namedDB is a service with a fixed port of its node, reachable by a short name and the port. A second service can
+// become unhealthy.
 const namedDB = `
 kind: TaskDefinition
 name: db
@@ -123,8 +123,8 @@ func (n *networkSite) resolve() {
 	}()
 }
 
-// dig asks the agent as a program of the machine does, and returns the answer in short: its code, then addresses or
-// ports in order.
+// dig queries the agent like a program of the machine. It returns the code of the answer, then addresses or ports in
+// order.
 func (n *networkSite) dig(network, name string, t dnsmessage.Type) (string, error) {
 	ctx, cancel := testkit.WithLimit(n.t.Context(), 5*time.Second)
 	defer cancel()
@@ -197,9 +197,8 @@ func (n *networkSite) inSpace(uuid string, command ...string) (string, error) {
 	return string(out), err
 }
 
-// Tasks find services by their short names and by their full ones, and all other names too; what is not healthy is not
-// found. Neither the death of the server nor that of the agent ends that: without the agent the kernel sends the
-// questions on.
+// Tasks resolve services by short and full names, and all other names. Unhealthy tasks are not in the answers. This
+// survives the death of the server and of the agent: without the agent the kernel forwards queries.
 func TestNamesOfServices(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -250,7 +249,7 @@ func TestNamesOfServices(t *testing.T) {
 			t.Errorf("over TCP: %q, %v", got, err)
 		}
 
-		// One that is not well leaves, and comes back; without tasks nothing is left.
+		// An unhealthy task leaves the answer, and returns later. Without tasks the answer is empty.
 		ill := pair[0]
 		mark := "/tmp/well-$BERTH_INDEX-$BERTH_ATTEMPT_ID"
 		n.Berth("exec", string(ill.ID), "--", "/bin/busybox", "sh", "-c", "rm "+mark).Want(t, 0)
@@ -275,7 +274,7 @@ func TestNamesOfServices(t *testing.T) {
 		n.wantDig("db.default.berth", dnsmessage.TypeA, "Success "+n.machine.Address)
 		in("here is db", "get", "http://db:8080/index.html")
 
-		// Without a server answers go on, and for the next agent too.
+		// Without a server, the agent and its successor still answer.
 		n.server.Kill()
 		n.wantDig("db.default.berth", dnsmessage.TypeA, "Success "+n.machine.Address)
 		n.agent.Kill()

@@ -22,8 +22,8 @@ import (
 // boxImage is the image of busybox, which processes find on their node.
 const boxImage = "berth.local/busybox:1"
 
-// bridged is a service whose tasks all listen on the number 80 of a network of their own, with a second container that
-// asks the first.
+// bridged is a service whose tasks all listen on port 80 of a network of their own. Their second container sends
+// requests to the first.
 const bridged = `
 kind: TaskDefinition
 name: %[1]s
@@ -72,7 +72,7 @@ definition: alone
 count: 1
 `
 
-// networkSite is a site on a machine of a lab, and another machine to ask from.
+// networkSite is a site on a machine of a lab, with another machine as the client.
 type networkSite struct {
 	*harness.Site
 	t              *testing.T
@@ -125,7 +125,7 @@ func (n *networkSite) put(name, text string) {
 	n.Berth("run", "--detach", n.Write(name+".yaml", text)).Want(n.t, 0)
 }
 
-// looks is all that the machine has of links and rules of the packet filter.
+// looks returns all links and packet filter rules of the machine.
 func (n *networkSite) looks() string {
 	n.t.Helper()
 	var all strings.Builder
@@ -156,7 +156,7 @@ func (n *networkSite) asBefore() {
 	})
 }
 
-// fetch asks for a page from the other machine.
+// fetch requests a page from the other machine.
 func (n *networkSite) fetch(port int) (string, error) {
 	c := http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.asker.Dial},
@@ -200,9 +200,9 @@ func (n *networkSite) gone(services ...string) {
 	n.asBefore()
 }
 
-// Two tasks on a node listen on the same number and are reached by others at their own; the containers of a task share
-// its network; both go on over the death of the agent and of a container. One without a network has none. Afterwards
-// the machine is as it was.
+// Two tasks on a node listen on the same port and are reached at different published ports. The containers of a task
+// share its network. Networks survive the death of the agent and of a container. A task without a network has none. At
+// the end the machine is as before.
 func TestBridgeNetworks(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -265,7 +265,7 @@ func TestNetworksSurviveKillNine(t *testing.T) {
 	n.asBefore()
 }
 
-// A node that cannot give tasks a network says why, in its facts and where a task waits for it.
+// A node that cannot create networks reports the cause in its facts. A waiting task has it in its reason.
 func TestNodeWithoutBridge(t *testing.T) {
 	t.Parallel()
 	n := newNetworkSite(t, harness.Process, "--bridge-subnet", "10.77.0.0/16")

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// grasping asks for everything that reaches beyond a task.
+// grasping requests everything that needs a permission.
 const grasping = `
 kind: TaskDefinition
 name: grasping
@@ -37,7 +37,7 @@ name: grasping
 steps: [{name: all, definition: grasping}]
 `
 
-// modest asks for nothing, and says what it is and what it can reach.
+// modest requests nothing, and prints its user and what it can reach.
 const modest = `
 kind: TaskDefinition
 name: modest
@@ -87,9 +87,9 @@ name: lending
 steps: [{name: all, definition: lending}]
 `
 
-// A submitter of one cluster, on servers and agents without further flags, is neither root on a node nor sees its
-// files: what asks for more is refused whole, with each permission that it would need, and what runs is kept apart. A
-// permission of the cluster does not make an agent lend a path.
+// With default flags, a submitter of one cluster neither becomes root on a node nor reads its files. Manifests that
+// request more are refused with all missing permissions, and tasks run isolated. A permission of the cluster does not
+// make an agent lend a path.
 func TestSubmitterIsNotRoot(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -98,7 +98,7 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 		s.Strict = true
 		server := s.Server("--listen", "127.0.0.1:0")
 		s.Agent()
-		node, err := os.MkdirTemp("/srv", "berth-test-") //nolint:usetesting // programs see a /tmp of their own
+		node, err := os.MkdirTemp("/srv", "berth-test-") //nolint:usetesting // programs have a /tmp of their own
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 		submit("run", s.Write("modest.yaml", text)).Want(t, 0, "succeeded")
 		s.Tasks(client.TaskFilter{Cluster: "shop", Job: "modest"}) // for the leak check
 		user, seccomp := "65534", "0"
-		// the image's user, whose root is nobody's on the node: it has no capability
+		// the image's user; its root has no capability on the node
 		if executor == harness.Containerd {
 			user, seccomp = "0", "2"
 		}

@@ -14,7 +14,7 @@ import (
 
 const webImage = "berth.test/web:1"
 
-// website is a service of which each task says which one it is.
+// website is a service whose tasks answer with their index.
 const website = `
 kind: TaskDefinition
 name: website
@@ -39,8 +39,8 @@ count: 2
 
 var listening = regexp.MustCompile(`(127\.0\.0\.1:\d+) -> `)
 
-// Connections on this machine reach the ports of tasks, many at a time; a service's go to the tasks that there are, a
-// task's end with it.
+// Many parallel connections on this machine reach the ports of tasks. Connections to a service reach its present tasks.
+// Connections to a task end with the task.
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -74,7 +74,7 @@ func TestPortForward(t *testing.T) {
 		}
 		ofService, ofTask := addresses(service, 1)[0], addresses(task, 2)
 
-		// Many at once, each a connection of its own.
+		// Many parallel requests, each over a connection of its own.
 		answers := map[string]int{}
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -97,7 +97,7 @@ func TestPortForward(t *testing.T) {
 			t.Errorf("who answered: %v", answers)
 		}
 
-		// A port that nobody listens on, and one that is taken here.
+		// A port without a listener, and a local port that is in use.
 		none := s.Start("port-forward", "website.1.0", "0:1")
 		if body, err := ask(addresses(none, 1)[0]); err == nil {
 			t.Errorf("a port without anybody answers %q", body)
@@ -113,7 +113,7 @@ func TestPortForward(t *testing.T) {
 		s.Berth("port-forward", "website", "8080:htp").Want(t, 2,
 			`"htp" is neither a number nor a port of service/website, which has http`)
 
-		// The task ends: so does its command. The service's goes on, to those that run.
+		// The task ends, and so does its command. The command of the service continues with the running tasks.
 		s.Berth("scale", "service/website", "1").Want(t, 0)
 		if code := task.Exit(soon); code != 1 || !strings.Contains(task.Output(), "task website.1.1 has ended") {
 			t.Errorf("after the task's end: exit code %d:\n%s", code, task.Output())
@@ -131,7 +131,7 @@ func TestPortForward(t *testing.T) {
 	})
 }
 
-// ask makes one request over a connection of its own.
+// ask sends one request over a connection of its own.
 func ask(address string) (string, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()

@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// TestReservedPorts: a task that asks for a port which the operator reserved waits, with the port in the reason, until
-// the node reserves another.
+// TestReservedPorts: a task that requests a port of the operator's reserved range waits, with the port in the reason,
+// until the node reserves another range.
 func TestReservedPorts(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)

@@ -14,12 +14,12 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// TestRebalance has a fleet of which one machine has everything made even, while requests go on, and taken back, while
-// the server is killed.
+// TestRebalance rebalances a fleet in which one machine has all tasks, during requests. It then undoes the rebalancing
+// while the server is killed.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
-		w := newTown(t, executor, 1, 3)
+		w := newServiceFleet(t, executor, 1, 3)
 		full := w.Agents[0].Name
 		for _, a := range w.Agents[1:] {
 			w.Berth("node", "cordon", a.Name).Want(t, 0)
@@ -54,7 +54,7 @@ func TestRebalance(t *testing.T) {
 			t.Errorf("tasks moved without being asked to: %v, want %v", got, before)
 		}
 
-		stopKeep, stopWait := w.ask("keep", 5, nil), w.ask("wait", 2, nil)
+		stopKeep, stopWait := w.sendRequests("keep", 5, nil), w.sendRequests("wait", 2, nil)
 		w.Berth("rebalance", "--settle", "0s", "--apply").Want(t, 0, "is done",
 			fmt.Sprintf("%d of %d moves done", len(plan.Moves), len(plan.Moves)))
 		stopKeep()
@@ -86,7 +86,7 @@ func TestRebalance(t *testing.T) {
 }
 
 // standing tells where the healthy tasks are, as "task node", ordered.
-func (w *town) standing() (all []string) {
+func (w *serviceFleet) standing() (all []string) {
 	w.t.Helper()
 	for _, v := range w.Tasks(client.TaskFilter{}) {
 		if v.State == cluster.StateRunning {
@@ -98,7 +98,7 @@ func (w *town) standing() (all []string) {
 }
 
 // isStanding waits until the tasks are where they should be, and nothing else runs.
-func (w *town) isStanding(want []string) {
+func (w *serviceFleet) isStanding(want []string) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
 		if got := w.standing(); !slices.Equal(got, want) {
@@ -108,8 +108,9 @@ func (w *town) isStanding(want []string) {
 	})
 }
 
-// oneAtATime demands that no process of a service served before the last one of its task had ended, by what they told.
-func (w *town) oneAtATime(service string) {
+// oneAtATime demands, from the records of the processes, that no process of a service served before the previous
+// process of its task had ended.
+func (w *serviceFleet) oneAtATime(service string) {
 	w.t.Helper()
 	records := slices.DeleteFunc(w.recorder.All(), func(r load.Record) bool { return w.owner(r) != service })
 	slices.SortStableFunc(records, func(a, b load.Record) int { return a.At.Compare(b.At) })

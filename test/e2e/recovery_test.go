@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// TestSnapshotRoundTrip saves the store, writes more, goes back to the snapshot on one server, decides what becomes of
-// the tasks that the snapshot does not know, and lets the other servers join anew.
+// TestSnapshotRoundTrip saves the store, writes more, and restores the snapshot on one server. It decides on the tasks
+// that are not in the snapshot, and the other servers join again.
 func TestSnapshotRoundTrip(t *testing.T) {
 	t.Parallel()
 	f, hosts := threeServers(t, 2)
@@ -30,14 +30,14 @@ func TestSnapshotRoundTrip(t *testing.T) {
 		t.Errorf("the snapshot's mode: %v, %v", info.Mode(), err)
 	}
 
-	// What comes after the snapshot is lost by going back: two more tasks, and a cluster.
+	// The restore loses the later writes: two more tasks, and a cluster.
 	f.Berth("scale", "service/hello", "5").Want(t, 0)
 	five := running(t, f.Site, "hello", 5)
 	if _, err := f.Client().PutCluster(t.Context(), api.Cluster{Name: "later"}, client.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 
-	// A server that runs is left alone, and so is a file that is no snapshot.
+	// A restore is refused for a running server, and for a file that is not a snapshot.
 	first := f.Servers[0]
 	restore := []string{"operator", "snapshot", "restore", snapshot, "--data-dir", first.Dir}
 	f.Berth(restore...).Want(t, 2, "in use by another process", "Stop the server first")
@@ -48,7 +48,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	f.Berth("operator", "snapshot", "restore", torn, "--data-dir", first.Dir).Want(t, 2, torn)
 	f.Berth("operator", "snapshot", "inspect", torn).Want(t, 2, torn)
 
-	// Back on one server; the others join anew.
+	// The restore on one server. The others join again.
 	f.Berth(restore...).Want(t, 0, "is restored", "berth operator recover --adopt|--stop", "join")
 	f.Servers[1].Removed()
 	f.Servers[2].Removed()
@@ -77,8 +77,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	running(t, f.Site, "hello", 4)
 }
 
-// TestRecoverStop goes back to a snapshot and has what the snapshot does not know stopped, although the service wants
-// as many tasks again: those are begun anew, and those that the snapshot knows go on.
+// TestRecoverStop restores a snapshot and stops the tasks that are not in it, although the service wants as many tasks.
+// New tasks replace them, and the tasks of the snapshot continue.
 func TestRecoverStop(t *testing.T) {
 	t.Parallel()
 	f, _ := threeServers(t, 2)
@@ -100,7 +100,7 @@ func TestRecoverStop(t *testing.T) {
 	first.Start()
 	f.Eventually(soon, wantStatus(f, "Alarms:", "berth operator recover"))
 	f.Berth("scale", "service/hello", "5").Want(t, 0)
-	// both nodes have told what they run, and nothing is stopped before the decision
+	// both nodes have reported their tasks, and nothing is stopped before the decision
 	samePids(t, five, running(t, f.Site, "hello", 5))
 	f.Berth("operator", "recover", "--stop").Want(t, 0)
 	f.Eventually(soon, func() error {
@@ -124,7 +124,7 @@ func TestRecoverStop(t *testing.T) {
 	}
 }
 
-// TestLostQuorum goes on with one of three servers after the two others are lost for good.
+// TestLostQuorum continues with one of three servers after the loss of the two others.
 func TestLostQuorum(t *testing.T) {
 	t.Parallel()
 	f, hosts := threeServers(t, 1)
@@ -139,7 +139,7 @@ func TestLostQuorum(t *testing.T) {
 		}
 		return nil
 	})
-	last.Berth("status").Want(t, 0, "hello") // reads go on
+	last.Berth("status").Want(t, 0, "hello") // reads continue
 	f.Berth("server", "recover-quorum", "--data-dir", last.Dir, "--yes").Want(t, 2, "in use by another process")
 	last.Terminate()
 	f.Berth("server", "recover-quorum", "--data-dir", last.Dir).Want(t, 2, "had not received yet are lost", "--yes")
@@ -156,8 +156,8 @@ func TestLostQuorum(t *testing.T) {
 	running(t, f.Site, "hello", 3)
 }
 
-// TestCertificatesRotate gives the certificates a life of seconds and looks on while all of them are renewed, more than
-// once, with tasks and connections as they were.
+// TestCertificatesRotate gives the certificates a lifetime of seconds. All of them are renewed more than once, without
+// a disturbed task or connection.
 func TestCertificatesRotate(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -197,7 +197,7 @@ func TestCertificatesRotate(t *testing.T) {
 	f.Berth("scale", "service/hello", "3").Want(t, 0)
 	running(t, f.Site, "hello", 3)
 
-	// An agent that was off until its certificate ended runs on, and says what it needs; a token brings it back.
+	// An agent with an expired certificate keeps its tasks, and names its remedy. A token reconnects it.
 	agent.Kill()
 	f.Eventually(time.Minute, func() error {
 		if left := time.Until(certificate(t, node).NotAfter); left > 0 {
@@ -252,7 +252,7 @@ func sessionOf(t *testing.T, f *harness.Fleet, node string) uint64 {
 	return n.Session
 }
 
-// TestFleetFaults gives each new command what it cannot take: all faults are told at once, and nothing is made.
+// TestFleetFaults gives each new command invalid arguments. All faults are reported at once, and nothing is created.
 func TestFleetFaults(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
@@ -356,7 +356,7 @@ func TestFleetFaults(t *testing.T) {
 	}
 }
 
-// TestBrokenServerFiles starts a server on what a person or a disk may leave behind.
+// TestBrokenServerFiles starts a server with damaged or missing files.
 func TestBrokenServerFiles(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)

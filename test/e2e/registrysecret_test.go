@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// digestOf returns what a tag stands for in the registry.
+// digestOf returns the digest of a tag in the registry.
 func (d *depot) digestOf(t *testing.T, tag string) string {
 	t.Helper()
 	ref, err := name.ParseReference(d.host + "/" + tag)
@@ -32,7 +32,7 @@ func (d *depot) digestOf(t *testing.T, tag string) string {
 	return head.Digest.String()
 }
 
-// guard stands before a registry and lets in who knows the password of the user ci; it returns its host.
+// guard is a proxy before a registry that demands the password of the user ci. It returns its host.
 func guard(t *testing.T, registry string) (host string, password *atomic.Pointer[string]) {
 	t.Helper()
 	inner := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry})
@@ -52,9 +52,9 @@ func guard(t *testing.T, registry string) (host string, password *atomic.Pointer
 	return strings.TrimPrefix(srv.URL, "http://"), password
 }
 
-// An image comes from a registry that wants a login, by a secret of the cluster: without one, and with a wrong one,
-// that is said with the names of the secret and the registry; once the secret is right the same task gets its image.
-// Other clusters are none the wiser.
+// An image comes from a registry with a login, by a secret of the cluster. A missing or wrong secret is reported with
+// the names of the secret and the registry. With the right secret, the same task gets its image. Other clusters cannot
+// use the secret.
 func TestRegistryThatWantsASecret(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
@@ -98,7 +98,8 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	set(right)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
 	running(t, s, "app", 1)
-	// 3. The password changes at the registry: the next pull says so, and works once the secret follows.
+	// 3. The password changes at the registry. The next pull fails with the cause, and works once the secret is
+	//    updated.
 	allow(rolled)
 	s.Berth("run", "--detach", s.Write("next.yaml", imaged("next", host+"/app:2"))).Want(t, 0)
 	tells("next", "does not accept the login of user ci", "the secret pull")
@@ -116,12 +117,12 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 		t.Errorf("the version has image %q, %v, want %s", def.Containers[0].Digest, err, rolling)
 	}
 	running(t, s, "pinned", 1)
-	// 4. A container may name its secret, which has to be one for its registry.
+	// 4. A container may name its secret, which must be for its registry.
 	s.BerthWith(strings.NewReader("x"), "secret", "set", "plain").Want(t, 0)
 	named := strings.Replace(imaged("named", host+"/other:1"), "resources:", "pull_secret: plain, resources:", 1)
 	s.Berth("run", "--detach", s.Write("named.yaml", named)).Want(t, 0)
 	tells("named", "the secret plain is not for the registry "+host)
-	// Nobody is told a password.
+	// No output contains a password.
 	said := s.Berth("events", "--tail", "-1").Stdout + agent.Output() + s.Berth("status", "service/app").Stdout +
 		s.Berth("secret", "ls", "-o", "json").Stdout
 	if strings.Contains(said, "Hush9") {

@@ -26,9 +26,9 @@ func masterIDs(t *testing.T, r harness.Result) map[string]string {
 	return ids
 }
 
-// The master key is replaced while a task runs with a secret; a task after that, and after a restart of the server, is
-// handed the same value. A server with only the file of before says which key it lacks and what to do, and goes on once
-// it has it. Snapshots say which key they need.
+// The master key is replaced while a task runs with a secret. A later task, also after a restart of the server, gets
+// the same value. A server with the old file names the missing key and the remedy, and continues once it has the key.
+// Snapshots name the key that they need.
 func TestRekey(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
@@ -59,7 +59,7 @@ func TestRekey(t *testing.T) {
 	}
 	s.Berth("events", "--tail", "-1").Want(t, 0, "all secrets are sealed under the master key "+keys["in-use"])
 
-	// Another life of the server, another task.
+	// Another process of the server, another task.
 	server.Stop()
 	server = s.Server()
 	s.Berth("restart", "service/asks").Want(t, 0)
@@ -69,7 +69,7 @@ func TestRekey(t *testing.T) {
 	}
 	s.Prints("it is there", "logs", string(second.ID))
 
-	// With the file of before alone it opens nothing, and says why.
+	// With only the old file it decrypts nothing, and reports why.
 	after := readBytes(t, file)
 	server.Stop()
 	if err := os.WriteFile(file, before, 0o600); err != nil {
@@ -100,7 +100,7 @@ func TestRekey(t *testing.T) {
 		return nil
 	})
 
-	// The older one goes; the snapshot of before says that it needs it.
+	// The older key is dropped. The earlier snapshot reports that it needs that key.
 	s.Berth("operator", "secrets", "drop-key", keys["in-use"]).Want(t, 2, "is in use")
 	s.Berth("operator", "secrets", "drop-key", old).Want(t, 0, "is dropped")
 	s.Eventually(soon, func() error {
@@ -118,8 +118,8 @@ func TestRekey(t *testing.T) {
 		"the copy that was kept")
 }
 
-// Three servers come to the same new key, one of them after it was down; nothing is sealed with it before. The leader
-// dies on the way.
+// Three servers get the same new key, one of them after it was down. No value is sealed with it before. The leader dies
+// meanwhile.
 func TestRekeyOfAFleet(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -182,7 +182,7 @@ func TestRekeyOfAFleet(t *testing.T) {
 	}
 }
 
-// remembers is a service that goes on to say the secret that it began with.
+// remembers is a service that keeps printing the secret of its start.
 const remembers = `
 kind: TaskDefinition
 name: remembers
@@ -207,8 +207,7 @@ definition: remembers
 count: 1
 `
 
-// What a program had before a secret was set anew stays masked in its log when the agent is killed, and the process
-// that writes the log.
+// The old value of a changed secret stays masked in the log, also after the agent and the log's writer were killed.
 func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// keeper is a service that is handed secrets in every way, and says about them what tells nothing.
+// keeper is a service that gets secrets in every way, and prints only their sizes.
 const keeper = `
 kind: TaskDefinition
 name: keeper
@@ -46,8 +46,8 @@ definition: keeper
 count: 1
 `
 
-// A task waits for its secrets and says so, gets them in files and variables, and takes in other values as each use
-// says. Nothing of them is on any disk, in a log, in an event or in an answer.
+// A task waits for its secrets with a reason, gets them in files and variables, and gets new values in the way of each
+// use. No value is on a disk, in a log, in an event or in an answer.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -60,7 +60,7 @@ func TestSecrets(t *testing.T) {
 			t.Helper()
 			s.BerthWith(strings.NewReader(value), "secret", "set", name, "--keep-newline").Want(t, 0, words...)
 		}
-		// 1. It waits for what is missing, and says what to do.
+		// 1. It waits for the missing secret, and its reason names the remedy.
 		set("cert", cert, "version 1")
 		s.Berth("run", "--detach", s.Write("keeper.yaml", keeper)).Want(t, 0)
 		s.Prints("the secret db-password does not exist in cluster default: `berth secret set db-password` makes it",
@@ -71,7 +71,7 @@ func TestSecrets(t *testing.T) {
 		s.Prints("both passwords are the same", "logs", "service/keeper")
 		s.Prints(fmt.Sprintf("it has %d bytes", len(password)), "logs", "service/keeper")
 		s.Prints("the password is [secret], the certificate Hush", "logs", "service/keeper")
-		// 2. A signal, and the file is another in place; a new agent does not know of the old value and does as much.
+		// 2. A signal, and the file changes in place. A new agent without the old value does the same.
 		s.Berth("exec", string(first.ID), "--", "sh", "-c",
 			`[ "$(cat /run/keeper/cert | head -c 9)" = Hush7cert ] && [ -n "$PASSWORD" ]`).Want(t, 0)
 		agent.Kill()
@@ -88,7 +88,7 @@ func TestSecrets(t *testing.T) {
 		if second := running(t, s, "keeper", 1)[0]; second.UUID == first.UUID {
 			t.Error("the task runs on with the old password")
 		}
-		// 4. Another key seals them all; nobody reads them.
+		// 4. Another key seals all values. No answer contains them.
 		s.Berth("operator", "secrets", "rotate-key").Want(t, 0, "2 secrets sealed with key 2")
 		s.Berth("secret", "rm", "cert").Want(t, 2, "default/service/keeper", "--force")
 		s.Berth("secret", "ls").Want(t, 0, "cert", "db-password", "default/service/keeper")
@@ -118,7 +118,7 @@ func TestSecrets(t *testing.T) {
 			`"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
 			t.Error("the audit log does not tell who set a secret")
 		}
-		// 5. What is left in memory goes with the task.
+		// 5. The files in memory are removed with the task.
 		s.Berth("delete", "service/keeper").Want(t, 0)
 		s.Eventually(soon, func() error {
 			for _, place := range []string{
@@ -145,8 +145,8 @@ func readBytes(t *testing.T, name string) []byte {
 	return b
 }
 
-// unseen demands that no file below a folder holds a word, as it is or in base64 at any of its three places, and no
-// process's output.
+// unseen demands that no file below a folder and no process's output contains a word, in plain text or in base64 at any
+// of its three offsets.
 func unseen(t *testing.T, dir, word string) {
 	t.Helper()
 	looked := 0
@@ -195,7 +195,7 @@ func TestSecretsOfAFleet(t *testing.T) {
 	}
 }
 
-// asks is a service that needs one secret.
+// asks is a service with one secret.
 const asks = `
 kind: TaskDefinition
 name: %[1]s

@@ -75,7 +75,7 @@ func TestCronFires(t *testing.T) {
 	t.Logf("the job of %v had succeeded %v later", moment.Format(time.TimeOnly),
 		time.Since(moment).Round(time.Millisecond))
 
-	// The others do as their policies say.
+	// The others follow their policies.
 	s.Eventually(soon, func() error {
 		for policy, want := range map[string]int{"forbid": 1, "allow": 2, "replace": 1} {
 			live := runningJobs(t, s, policy)
@@ -111,7 +111,7 @@ func jobsOf(t *testing.T, s *harness.Site, cron string) (names []string) {
 	return names
 }
 
-// runningJobs are those that have not ended.
+// runningJobs returns the jobs that have not ended.
 func runningJobs(t *testing.T, s *harness.Site, cron string) (names []string) {
 	t.Helper()
 	for _, name := range jobsOf(t, s, cron) {
@@ -123,8 +123,8 @@ func runningJobs(t *testing.T, s *harness.Site, cron string) (names []string) {
 	return names
 }
 
-// TestCronMissedItsMoments has every server be away for three hours: the store is told that the last moment was so long
-// ago.
+// TestCronMissedItsMoments simulates an absence of all servers for three hours: it sets the last moment in the store to
+// that time.
 func TestCronMissedItsMoments(t *testing.T) {
 	t.Parallel()
 	store := startEtcd(t)
@@ -156,10 +156,10 @@ func TestCronMissedItsMoments(t *testing.T) {
 		}
 		return nil
 	})
-	for _, event := range []string{"cron.missed", "cron.skipped"} { // each cron is decided by itself
+	for _, event := range []string{"cron.missed", "cron.skipped"} { // crons are independent
 		s.Prints(event, "events", "--tail", "-1")
 	}
-	// What was dealt with is not looked at again.
+	// A handled moment is not evaluated again.
 	server.Kill()
 	start()
 	s.Eventually(soon, func() error {

@@ -40,7 +40,7 @@ func TestDaemon(t *testing.T) {
 	f.Agent(hosts[1], watched...)
 	f.Agent(hosts[2], watched...)
 	f.Agent(hosts[3])
-	// stands waits until a version runs well on each of some nodes, and nowhere else.
+	// stands waits until a version has a healthy task on each of the nodes, and nowhere else.
 	stands := func(version int, nodes ...string) {
 		t.Helper()
 		f.Eventually(soon, func() error {
@@ -65,7 +65,7 @@ func TestDaemon(t *testing.T) {
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(daemon, 1))).Want(t, 0, "2/2")
 	stands(1, "n1", "n2")
 
-	// A new node gets one, and those that stand are left alone.
+	// A new node gets a task, and the existing tasks continue.
 	before := alive(f.Site, "watcher")
 	f.Agent(hosts[4], watched...)
 	stands(1, "n1", "n2", "n4")
@@ -79,7 +79,7 @@ func TestDaemon(t *testing.T) {
 	stands(1, "n1", "n2", "n4")
 	f.Berth("node", "uncordon", "n1").Want(t, 0)
 
-	// It is rolled node by node: at most one of them is without a task that is well.
+	// It is rolled out node by node: at most one node is without a healthy task.
 	f.Berth("run", "--detach", f.Write("v2.yaml", fmt.Sprintf(daemon, 2))).Want(t, 0)
 	c := f.Client()
 	f.Eventually(soon, func() error {

@@ -23,11 +23,11 @@ func complaints(errors *atomic.Int64) http.Handler {
 	return mux
 }
 
-// TestGates has a rollout judged by what is seen of it: a version of which nobody complains is rolled out, one that is
-// healthy by its checks and makes errors goes back after its first tasks, by either kind of gate, with nothing lost.
+// TestGates runs rollouts with gates of both kinds. A version without errors is rolled out. A version with healthy
+// checks and errors is rolled back after its first tasks, and no request is lost.
 func TestGates(t *testing.T) {
 	t.Parallel()
-	w := newTown(t, harness.Process, 1, 2)
+	w := newServiceFleet(t, harness.Process, 1, 2)
 	var errors atomic.Int64
 	url := pages(t, w, complaints(&errors))
 	second := cluster.Duration(time.Second)
@@ -46,7 +46,7 @@ func TestGates(t *testing.T) {
 	}
 	w.put(version(1, byPage, byQuery))
 	w.completes("web", 1)
-	stop := w.ask("web", 3, nil)
+	stop := w.sendRequests("web", 3, nil)
 	w.put(version(2, byPage, byQuery))
 	w.completes("web", 2)
 
@@ -54,7 +54,7 @@ func TestGates(t *testing.T) {
 	for i, gate := range []cluster.Gate{byPage, byQuery} {
 		n := 3 + i
 		w.put(version(n, gate))
-		w.told("service.rolled-back", fmt.Sprintf("web@%d", n), gate.Name, "7")
+		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", n), gate.Name, "7")
 		v := w.completes("web", 2)
 		w.t.Logf("version %d: %s", n, v.Message)
 		w.Eventually(soon, func() error { return w.remembered(n) })
@@ -71,9 +71,8 @@ func TestGates(t *testing.T) {
 	stop()
 }
 
-// kept is a service of one task with a volume. Its version 2 and later need what version 1 wrote there. Its check has
-// two seconds for its answer: on a busy machine a task that is well would seem to fail, and one that fails need not be
-// kept.
+// kept is a service of one task with a volume. Its version 2 and later need what version 1 wrote there. Its check has a
+// timeout of two seconds, because on a busy machine a healthy task would fail a shorter one.
 const kept = `
 kind: TaskDefinition
 name: kept
@@ -103,7 +102,7 @@ update: {order: start-first, healthy_deadline: scaled(8s)}
 `
 
 // TestVolumeNewFirst replaces a task with a volume: the new one begins beside the old one on its data. If it becomes
-// healthy the old one ends; if not, the old one was never touched.
+// healthy the old one ends. If not, the old one continues undisturbed.
 func TestVolumeNewFirst(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Containerd)

@@ -16,24 +16,23 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// Limits of the way from the moment when a node is given up to the running of what stood there, beside what the start
-// of a task takes anyway, and of how far apart the tasks begin. The first holds on a machine that does nothing else;
-// beside other tests it is the lax one.
+// Limits of the time from the verdict on a node until its tasks run elsewhere, without the start of a task, and of the
+// time between the starts. The first is for an idle machine, the lax one for a machine with other tests.
 const (
 	replaceLimit    = time.Second
 	laxReplaceLimit = 10 * time.Second
 	spreadLimit     = time.Second
 )
 
-// silenceVariable has the test wait until a node is given up for its silence, which takes more than a minute. Else
-// somebody says that the node is gone, which leads the same way, but for the tasks that wait for their node.
+// silenceVariable makes the test wait until a node is down because of its silence, which takes more than a minute.
+// Otherwise the test declares the node gone, which has the same effect except for tasks that wait for their node.
 const silenceVariable = "BERTH_SERVICES_SILENCE"
 
-// TestHostFails ends a machine with ten tasks on it, and another one of which only the agent dies.
+// TestHostFails kills a machine with ten tasks, and only the agent of another machine.
 func TestHostFails(t *testing.T) {
 	t.Parallel()
 	silence := testkit.Setting(t, silenceVariable, 0) != 0
-	w := newTown(t, harness.Process, 1, 3)
+	w := newServiceFleet(t, harness.Process, 1, 3)
 	putWait := func() {
 		w.put(served{name: "wait", version: 1, count: 6, more: func(_ *api.TaskDefinition, s *api.Service) {
 			s.OnDisconnect = cluster.DisconnectWait
@@ -47,7 +46,7 @@ func TestHostFails(t *testing.T) {
 	w.completes("keep", 1)
 	own := w.startTime("keep")
 
-	// The agent dies alone: what ran there goes on, and is replaced once the node is given up.
+	// Only the agent dies. Its tasks continue, and are replaced once the node is down.
 	a := w.Agents[0]
 	keep, wait := w.on("keep", a.Name), w.on("wait", a.Name)
 	if len(keep) == 0 || silence && len(wait) == 0 {
@@ -57,7 +56,7 @@ func TestHostFails(t *testing.T) {
 	given := time.Now()
 	if silence {
 		w.Eventually(4*soon, func() error { return w.is(a.Name, cluster.NodeDown) })
-		down := w.told("node.down", a.Name).At
+		down := w.awaitEvent("node.down", a.Name).At
 		t.Logf("the node was given up %v after its agent was killed", down.Sub(given).Round(time.Second))
 		given = down
 	} else {
@@ -90,7 +89,7 @@ func TestHostFails(t *testing.T) {
 	}
 	running(t, w.Site, "wait", 6)
 
-	// A host dies for good, with all that runs there, and somebody says so: everything runs elsewhere.
+	// A host dies with all its tasks, and is declared gone. All tasks then run elsewhere.
 	b := w.Agents[1]
 	b.Kill()
 	w.killTasks(b)
@@ -106,8 +105,8 @@ func TestHostFails(t *testing.T) {
 	w.checkSingle("wait")
 }
 
-// checkSingle demands that of no task of a service two processes live.
-func (w *town) checkSingle(service string) {
+// checkSingle demands that no task of a service has two living processes.
+func (w *serviceFleet) checkSingle(service string) {
 	w.t.Helper()
 	if doubled := w.doubled(service); len(doubled) > 0 {
 		w.t.Errorf("doubled, although they wait for their node: %v", doubled)
@@ -115,7 +114,7 @@ func (w *town) checkSingle(service string) {
 }
 
 // startTime is the most that the way of a task from its placing to its first answer took.
-func (w *town) startTime(service string) (most time.Duration) {
+func (w *serviceFleet) startTime(service string) (most time.Duration) {
 	w.t.Helper()
 	up := w.ups(service)
 	for _, task := range w.Tasks(client.TaskFilter{Service: service}) {
@@ -130,7 +129,7 @@ func (w *town) startTime(service string) (most time.Duration) {
 }
 
 // ups is when each attempt of a service first listened.
-func (w *town) ups(service string) map[string]load.Record {
+func (w *serviceFleet) ups(service string) map[string]load.Record {
 	up := map[string]load.Record{}
 	for _, r := range w.recorder.All() {
 		if _, had := up[r.UUID]; !had && r.What == load.Up && w.owner(r) == service {
@@ -141,12 +140,12 @@ func (w *town) ups(service string) map[string]load.Record {
 }
 
 // on are the tasks of a service that live on a node.
-func (w *town) on(service, node string) []api.TaskView {
+func (w *serviceFleet) on(service, node string) []api.TaskView {
 	w.t.Helper()
 	return slices.DeleteFunc(alive(w.Site, service), func(t api.TaskView) bool { return t.Node != node })
 }
 
-func (w *town) is(node string, state cluster.NodeState) error {
+func (w *serviceFleet) is(node string, state cluster.NodeState) error {
 	n, err := w.client.Node(w.t.Context(), node)
 	if err == nil && n.State != state {
 		err = fmt.Errorf("the node %s is %s: %s", node, n.State, n.Reason)
@@ -155,7 +154,7 @@ func (w *town) is(node string, state cluster.NodeState) error {
 }
 
 // elsewhere returns nil once so many tasks of a service are healthy on other nodes.
-func (w *town) elsewhere(service string, count int, node string) error {
+func (w *serviceFleet) elsewhere(service string, count int, node string) error {
 	well := 0
 	for _, task := range alive(w.Site, service) {
 		if task.Node != node && task.Health == cluster.HealthHealthy {
@@ -168,8 +167,8 @@ func (w *town) elsewhere(service string, count int, node string) error {
 	return nil
 }
 
-// checkReplaced looks at the attempts that were placed since a node was given up: they begin together, and soon.
-func (w *town) checkReplaced(service string, given time.Time, own time.Duration) {
+// checkReplaced demands that the attempts that replace those of a node begin together, and soon after its verdict.
+func (w *serviceFleet) checkReplaced(service string, given time.Time, own time.Duration) {
 	w.t.Helper()
 	up := w.ups(service)
 	var first, last, run time.Time
@@ -211,8 +210,8 @@ func (w *town) checkReplaced(service string, given time.Time, own time.Duration)
 	}
 }
 
-// doubled are tasks of a service of which two processes lived at the same time.
-func (w *town) doubled(service string) (names []cluster.TaskID) {
+// doubled returns the tasks of a service that had two living processes at the same time.
+func (w *serviceFleet) doubled(service string) (names []cluster.TaskID) {
 	live := map[cluster.TaskID][]load.Record{}
 	for _, r := range w.recorder.All() {
 		if r.What == load.Up && w.owner(r) == service {
@@ -234,7 +233,7 @@ func (w *town) doubled(service string) (names []cluster.TaskID) {
 }
 
 // killTasks kills all that the agent of a dead machine left behind.
-func (w *town) killTasks(a *harness.Agent) {
+func (w *serviceFleet) killTasks(a *harness.Agent) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
 		pids := harness.ProcessesOf(a.Dir + "/")

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// mebibytes is so much memory as the program task is told in its environment.
+// mebibytes returns an amount of memory in the form of the program task's environment.
 func mebibytes(n int) string { return fmt.Sprint(n << 20) }
 
 // TestShortMemoryMovesTheVictim has a node be short of memory, by its own thresholds, that holds a task which uses much
@@ -21,7 +21,7 @@ func mebibytes(n int) string { return fmt.Sprint(n << 20) }
 func TestShortMemoryMovesTheVictim(t *testing.T) {
 	t.Parallel()
 	needLimits(t)
-	w := newTown(t, harness.Process, 1, 0)
+	w := newServiceFleet(t, harness.Process, 1, 0)
 	hosts := w.spare(2)
 	w.Agent(hosts[0], "--pressure-free", "100")
 	reserve := func(memory cluster.Bytes) func(*api.TaskDefinition, *api.Service) {
@@ -34,12 +34,12 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 	w.put(served{name: "modest", version: 1, count: 1, more: reserve(160 << 20)})
 	w.completes("greedy", 1)
 	w.completes("modest", 1)
-	w.told("node.pressure", "n1", "memory")
-	stop := w.ask("greedy", 1, nil)
+	w.awaitEvent("node.pressure", "n1", "memory")
+	stop := w.sendRequests("greedy", 1, nil)
 
 	// While there is nowhere to go, it stays.
 	first := running(t, w.Site, "greedy", 1)[0]
-	// The agent names the task that is to move from its newest sample. One from before the task took its memory names
+	// The agent selects the task to move from its newest sample. A sample from before the task took its memory selects
 	// another task.
 	w.Eventually(soon, func() error {
 		node, err := w.client.Node(t.Context(), "n1")
@@ -60,7 +60,7 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 		return nil
 	})
 	stop()
-	event := w.told("task.moving", string(first.ID))
+	event := w.awaitEvent("task.moving", string(first.ID))
 	if event.Reason != cluster.ReasonPressure || !strings.Contains(event.Message, "memory") {
 		t.Errorf("its move is told as %+v", event)
 	}
@@ -76,7 +76,7 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 	}
 }
 
-// nodesOf says where tasks stand, and how.
+// nodesOf returns the nodes and states of tasks.
 func nodesOf(tasks []api.TaskView) (where []string) {
 	for _, v := range tasks {
 		where = append(where, fmt.Sprintf("%s on %s: %s %s", v.ID, v.Node, v.State, v.Health))
@@ -84,16 +84,16 @@ func nodesOf(tasks []api.TaskView) (where []string) {
 	return where
 }
 
-// short is what a service is told of that wants more memory than it may have. Who lived for ten minutes each time
-// leaks, it is said then.
+// short is the message for a service that needs more memory than its limit. For a task that lived for ten minutes each
+// time, the message names a leak.
 const short = "its tasks were killed for their memory limit"
 
-// TestKernelKillIsNoCrash has one service that leaks until the kernel kills it, and one that crashes: the two are told
-// apart.
+// TestKernelKillIsNoCrash expects different reports of a service that leaks until the kernel kills it, and one that
+// crashes.
 func TestKernelKillIsNoCrash(t *testing.T) {
 	t.Parallel()
 	needLimits(t)
-	w := newTown(t, harness.Process, 1, 1)
+	w := newServiceFleet(t, harness.Process, 1, 1)
 	again := func(d *api.TaskDefinition, _ *api.Service) {
 		d.Restart = cluster.Restart{
 			Mode: cluster.RestartAlways, Limit: 50,

@@ -30,7 +30,7 @@ func careful() cluster.Update {
 // TestBadBuild rolls out builds whose check fails, on real containers, while the leader and the agents are killed.
 func TestBadBuild(t *testing.T) {
 	t.Parallel()
-	w := newTown(t, harness.Containerd, 3, 2)
+	w := newServiceFleet(t, harness.Containerd, 3, 2)
 	w.put(served{name: "web", version: 1, count: 4, update: careful()})
 	w.completes("web", 1)
 
@@ -54,32 +54,37 @@ func TestBadBuild(t *testing.T) {
 
 	for n, update := range []cluster.Update{careful(), shallow()} {
 		version := 2 + n
-		stop := w.ask("web", update.Limits(4, false).MinHealthy, nil)
+		stop := w.sendRequests("web", update.Limits(4, false).MinHealthy, nil)
 		bad(version, update)
-		w.saw(load.Ill, version)
+		w.awaitRecord(load.Ill, version)
 		w.Eventually(2*soon, back(version, 1))
 		stop()
-		w.told("service.rollout-failed", fmt.Sprintf("web@%d", version), "was not healthy within ", "answered 500")
-		w.told("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is asked for again")
+		w.awaitEvent(
+			"service.rollout-failed",
+			fmt.Sprintf("web@%d", version),
+			"was not healthy within ",
+			"answered 500",
+		)
+		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is asked for again")
 	}
 	w.Berth("rollout", "status", "web").Want(t, 1, "web@1", "web@3")
 	w.Berth("rollout", "history", "web").Want(t, 0, "rolled-back", "web@2", "web@3", "complete")
 	w.Berth("events", "--tail", "-1").Want(t, 0, "service.rolled-back", "answered 500")
 
 	// The leader dies in the middle.
-	stop := w.ask("web", 3, nil)
+	stop := w.sendRequests("web", 3, nil)
 	bad(4, shallow())
-	w.saw(load.Up, 4)
+	w.awaitRecord(load.Up, 4)
 	leader := w.Leader()
 	leader.Kill()
 	w.Eventually(2*soon, back(4, 1))
 	stop()
-	w.told("service.rolled-back", "web@4", "web@1 is asked for again")
+	w.awaitEvent("service.rolled-back", "web@4", "web@1 is asked for again")
 	leader.Start()
 	w.Voters(3)
 
 	// Agents die again and again, also with a permit that was granted and not used.
-	stop = w.ask("web", 3, nil)
+	stop = w.sendRequests("web", 3, nil)
 	bad(5, shallow())
 	kills := w.restartAgents(back(5, 1))
 	w.put(served{name: "web", version: 6, count: 4, update: shallow()})
@@ -97,8 +102,8 @@ func TestBadBuild(t *testing.T) {
 	}
 }
 
-// remembered returns nil once the history says that a version was rolled back.
-func (w *town) remembered(version int) error {
+// remembered returns nil once the history shows that a version was rolled back.
+func (w *serviceFleet) remembered(version int) error {
 	h, err := w.client.RolloutHistory(w.t.Context(), cluster.DefaultCluster, "web")
 	if err != nil {
 		return err
@@ -172,7 +177,7 @@ func TestRolloutsThatPeopleSteer(t *testing.T) {
 	run(1, "{}").Want(t, 0, "3/3")
 	versions(map[int]int{1: 3})
 
-	// One canary beside all of the old tasks, until somebody promotes it.
+	// One canary beside all old tasks, until its promotion.
 	run(2, "{canaries: 1}", "--detach").Want(t, 0)
 	status("canary", "hello@2")
 	versions(map[int]int{1: 3, 2: 1})
@@ -182,7 +187,7 @@ func TestRolloutsThatPeopleSteer(t *testing.T) {
 	status("complete")
 	s.Berth("promote", "hello").Want(t, 0)
 
-	// A rollout that is held, and goes on.
+	// A rollout that is paused, and continues.
 	s.Berth("rollout", "pause", "hello").Want(t, 0, "paused")
 	run(3, "{}", "--detach").Want(t, 0)
 	status("paused")

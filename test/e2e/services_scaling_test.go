@@ -30,7 +30,7 @@ func queries(query string, value *atomic.Int64) *http.ServeMux {
 }
 
 // pages serves on a machine of the test's network, and returns where.
-func pages(t *testing.T, w *town, h http.Handler) string {
+func pages(t *testing.T, w *serviceFleet, h http.Handler) string {
 	t.Helper()
 	l, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9090"))
 	if err != nil {
@@ -45,7 +45,7 @@ func pages(t *testing.T, w *town, h http.Handler) string {
 // TestScalesByItself has one service follow a number from outside, and another one its requests.
 func TestScalesByItself(t *testing.T) {
 	t.Parallel()
-	w := newTown(t, harness.Process, 1, 2)
+	w := newServiceFleet(t, harness.Process, 1, 2)
 	var queue atomic.Int64
 	queue.Store(20)
 	url := pages(t, w, queries("sum(queue_length)", &queue))
@@ -66,21 +66,21 @@ func TestScalesByItself(t *testing.T) {
 	})
 	running(t, w.Site, "asked", 1)
 
-	// The requests are 60 a second at most, and a third of that on a slow machine still asks for four tasks. The queue
-	// is twice the target, which doubles the count each time, then far more than the bounds allow.
+	// There are at most 60 requests a second. A third of that, on a slow machine, still needs four tasks. The queue is
+	// twice the target, which doubles the count each time, then far more than the bounds allow.
 	traffic := load.New(load.Config{
 		Client: w.client, Service: "asked", Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
 		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
 	})
 	stop := begin(t, traffic)
-	w.told("service.scaled", "from 1 to 2: prometheus 200% of the target of 10 for 1 task")
+	w.awaitEvent("service.scaled", "from 1 to 2: prometheus 200% of the target of 10 for 1 task")
 	queue.Store(1000)
 	w.count("queue", 4)
-	w.told("service.scaled", "from 2 to 4: prometheus")
+	w.awaitEvent("service.scaled", "from 2 to 4: prometheus")
 	w.Berth("scale", "queue").Want(t, 0, "4")
 	w.count("asked", 4)
 
-	// Nothing of either.
+	// Neither requests nor a queue.
 	queue.Store(0)
 	stop()
 	w.count("queue", 1)
@@ -94,7 +94,7 @@ func TestScalesByItself(t *testing.T) {
 }
 
 // count waits until a service has so many healthy tasks and wants no other number.
-func (w *town) count(service string, want int) {
+func (w *serviceFleet) count(service string, want int) {
 	w.t.Helper()
 	began := time.Now()
 	w.Eventually(2*soon, func() error {

@@ -19,8 +19,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// burn is a service one container of which works without end, against a limit of a fifth of a CPU, and the other one
-// rests.
+// burn is a service with one busy container, against a limit of a fifth of a CPU, and one idle container.
 const burn = `
 kind: TaskDefinition
 name: burn
@@ -78,7 +77,7 @@ scrape_configs:
 		close(ended)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // what it holds goes with its folder
+		_ = cmd.Process.Kill() // its content is removed with its folder
 		<-ended
 		if t.Failed() {
 			t.Logf("prometheus says:\n%s", out.String())
@@ -96,8 +95,8 @@ scrape_configs:
 	return prometheus{t, "http://" + listen, ended}
 }
 
-// ask returns the values of a query, by a label.
-func (p prometheus) ask(query, label string) (map[string]float64, error) {
+// query returns the values of a query, by a label.
+func (p prometheus) query(query, label string) (map[string]float64, error) {
 	select {
 	case <-p.ended:
 		p.t.Fatal("prometheus has ended")
@@ -140,8 +139,8 @@ func (p prometheus) ask(query, label string) (map[string]float64, error) {
 	return values, nil
 }
 
-// TestPrometheusScrapesTasks has a real Prometheus scrape a node's tasks, one container of which burns CPU, and ask
-// about it; `berth top` tells the same.
+// TestPrometheusScrapesTasks has a real Prometheus scrape a node's tasks, one of them with a busy container, and
+// queries it. `berth top` shows the same.
 func TestPrometheusScrapesTasks(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -171,7 +170,7 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 			t.Helper()
 			query = strings.ReplaceAll(query, "{}", of)
 			s.Eventually(2*soon, func() error {
-				got, err := p.ask(query, label)
+				got, err := p.query(query, label)
 				if err == nil && !ok(got) {
 					err = fmt.Errorf("%s is %v", query, got)
 				}
@@ -181,7 +180,7 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 		want(`berth_task_cpu_seconds_total{}`, "container", func(v map[string]float64) bool {
 			return len(v) == 2 && v["main"] > 0.2 && v["rests"] < v["main"]/2
 		})
-		// The limit is 0.2, and the scrapes see measurements of every two seconds.
+		// The limit is 0.2, and the scrapes read measurements of every two seconds.
 		want(`rate(berth_task_cpu_seconds_total{}[20s])`, "container", func(v map[string]float64) bool {
 			return v["main"] > 0.005 && v["main"] < 0.4
 		})
@@ -199,7 +198,7 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 		want(`rate(process_cpu_seconds_total[20s])`, "job", func(v map[string]float64) bool {
 			return v["berth-tasks"] > 0
 		})
-		if v, err := p.ask(`count({__name__=~"berth_task_network_.*"})`, ""); err != nil || len(v) != 0 {
+		if v, err := p.query(`count({__name__=~"berth_task_network_.*"})`, ""); err != nil || len(v) != 0 {
 			t.Errorf("on the network of the node tasks have none of their own, but there are %v, %v", v, err)
 		}
 
@@ -221,7 +220,7 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 	})
 }
 
-// metricsAddress waits until the agent has said where its metrics are.
+// metricsAddress waits until the agent has published the address of its metrics.
 func metricsAddress(t *testing.T, agent *harness.Daemon) (target string) {
 	t.Helper()
 	testkit.Eventually(t, soon, func() error {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 // soon is how long what should happen at once may take on a busy machine.
 const soon = 30 * time.Second
 
-// hello is a service whose tasks say their version and count up.
+// hello is a service whose tasks print their version and a counter.
 const hello = `
 kind: TaskDefinition
 name: hello
@@ -47,7 +47,7 @@ func TestServiceStory(t *testing.T) {
 		agent := s.Agent()
 		s.Berth("status").Want(t, 0, "Nothing runs here yet: start something with 'berth run FILE'.", "1 node: 1 ready")
 
-		// Run. A plan says 1 before and 0 after.
+		// Run. A plan exits with 1 before and 0 after.
 		v1 := s.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))
 		s.Berth("validate", v1).Want(t, 0)
 		s.Berth("plan", v1).Want(t, 1, "hello")
@@ -65,7 +65,7 @@ func TestServiceStory(t *testing.T) {
 			t.Error("scaling up touched the tasks that were there")
 		}
 
-		// Logs go on across a restart of the agent, and the task does not notice.
+		// Logs continue across a restart of the agent, and the task is not disturbed.
 		follow := s.Start("logs", "-f", "hello.1.0")
 		lines := func() int { return strings.Count(follow.Output(), "v1 line ") }
 		s.Eventually(soon, more(lines, 3))
@@ -127,7 +127,7 @@ func more(count func() int, want int) func() error {
 
 var lineNumber = regexp.MustCompile(`line (\d+)`)
 
-// consecutive demands that no line is left out or stands twice.
+// consecutive demands that no line is missing or repeated.
 func consecutive(t *testing.T, text string) {
 	t.Helper()
 	last := 0
@@ -152,7 +152,7 @@ func alive(s *harness.Site, service string) []api.TaskView {
 	return live
 }
 
-// running waits until that many tasks of a service run well, and no other.
+// running waits until exactly that many tasks of a service run and are healthy.
 func running(t *testing.T, s *harness.Site, service string, count int) []api.TaskView {
 	t.Helper()
 	var live []api.TaskView
@@ -171,7 +171,7 @@ func running(t *testing.T, s *harness.Site, service string, count int) []api.Tas
 	return live
 }
 
-// replaced returns nil once as many new tasks run well as old ones did, and no old one.
+// replaced returns nil once as many new tasks are healthy as there were old ones, and no old one runs.
 func replaced(before, now []api.TaskView) error {
 	old := map[string]bool{}
 	for _, task := range before {
@@ -238,7 +238,7 @@ steps:
 		s.Berth("status", "job/work").Want(t, 0, "failed", "exit code 3", "cannot find the input")
 		s.Berth("logs", "work.1.all.2").Want(t, 0, "working on 2")
 
-		// Well again: a new version of the definition, and the job runs anew.
+		// Healthy again: a new version of the definition, and a new run of the job.
 		text := strings.NewReplacer("version: 1", "version: 2", "work@1", "work@2", "= 1 ]", "= 9 ]")
 		s.Berth("run", s.Write("job2.yaml", text.Replace(readFile(t, job)))).Want(t, 0, "succeeded", "3/3")
 		s.Berth("delete", "job/work").Want(t, 0)

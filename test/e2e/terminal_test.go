@@ -97,7 +97,7 @@ func sit(t *testing.T, site *harness.Site, size pty.Size, args ...string) *desk 
 	return d
 }
 
-// Write takes what the terminal shows.
+// Write receives the output of the terminal.
 func (d *desk) Write(b []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +143,7 @@ func (d *desk) ends(code int) {
 	}
 }
 
-// modes are those of the terminal, as stty writes them.
+// modes are the modes of the terminal, in the format of stty.
 func (d *desk) modes() string {
 	d.t.Helper()
 	stty := exec.CommandContext(d.t.Context(), "stty", "-g")

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/test/history"
 )
 
-// ticking is a service each task of which says once that it begins, and then lives.
+// ticking is a service whose tasks print a line at their start, and then wait.
 const ticking = `
 kind: TaskDefinition
 name: ticking
@@ -51,10 +51,9 @@ type upgrade struct {
 	quiet    func() // ends the history
 }
 
-// TestUpgrade replaces the servers of a fleet of the previous build one by one by this build's, then its agents, and
-// goes back. All the while clients write and read through all servers, and tasks run: no acknowledged write is lost,
-// the API's history is linearizable, and no task notices. What only this build knows is refused while a server is
-// older.
+// TestUpgrade replaces the servers of a fleet of the previous build one by one, then its agents, and goes back.
+// Meanwhile clients write and read through all servers, and tasks run. No acknowledged write is lost, the API's history
+// is linearizable, and no task is disturbed. Features of only this build are refused while a server is older.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	u := beginUpgrade(t)
@@ -62,7 +61,7 @@ func TestUpgrade(t *testing.T) {
 	// Up: servers first. Until the last one is replaced, nothing may be written that an older one would not understand.
 	for i, s := range u.Servers {
 		u.replace(s, "")
-		if i == 0 { // the previous build knows no permissions, so its clusters have none
+		if i == 0 { // the previous build has no permissions, so its clusters have none
 			all := api.Cluster{Name: cluster.DefaultCluster, Permissions: cluster.Permissions()}
 			if _, err := s.Client().PutCluster(t.Context(), all, client.Condition{}); err != nil {
 				t.Fatal(err)
@@ -78,8 +77,8 @@ func TestUpgrade(t *testing.T) {
 	}
 	u.exercise()
 
-	// Down: what this build wrote, the previous one reads. One agent goes first, as it should; the other one is, for a
-	// while, newer than the servers.
+	// Downgrade: the previous build reads the records of this build. One agent is downgraded first, as documented. The
+	// other agent is newer than the servers for a while.
 	u.restart(u.Agents[0], u.previous)
 	for _, s := range u.Servers {
 		u.replace(s, u.previous)
@@ -90,8 +89,8 @@ func TestUpgrade(t *testing.T) {
 	u.check()
 }
 
-// newKind writes, by a server, a service of a mode that the previous build does not know: it would see one without
-// tasks.
+// newKind writes, through a server, a service of a mode that the previous build lacks. The previous build would read a
+// service without tasks.
 func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 	u.Helper()
 	every := api.Service{
@@ -103,7 +102,7 @@ func (u *upgrade) newKind(s *harness.Server, allowed bool) {
 		return err
 	}
 	if allowed {
-		u.Eventually(soon, put) // a server says of which build it is a moment after it is ready
+		u.Eventually(soon, put) // a server publishes its build a moment after it is ready
 		u.Berth("delete", "service/everywhere").Want(u.T, 0)
 		return
 	}
@@ -208,14 +207,14 @@ func (u *upgrade) session(a *harness.Agent) uint64 {
 	return n.Session
 }
 
-// exercise has servers and agents do together what there is to do.
+// exercise uses all features that need both servers and agents.
 func (u *upgrade) exercise() {
 	u.Helper()
 	u.Berth("scale", "service/ticking", "6").Want(u.T, 0)
 	six := running(u.T, u.Site, "ticking", 6)
 	samePids(u.T, u.tasks, six)
 	for _, s := range u.Servers {
-		u.Eventually(soon, func() error { // where a node went is told once a second
+		u.Eventually(soon, func() error { // the servers exchange the places of nodes once a second
 			if r := s.Berth("exec", "ticking.1.5", "--", "sh", "-c", "exit 4"); r.Code != 4 {
 				return fmt.Errorf("want exit code 4:\n%v", r)
 			}
@@ -255,8 +254,8 @@ func (u *upgrade) check() {
 	}
 }
 
-// TestOlderThanTheStore starts a server on a store that holds what a newer build wrote, and has one written under a
-// server that runs: it ends with a sentence, and decides nothing.
+// TestOlderThanTheStore starts a server on a store with records of a newer build, and writes such a record under a
+// running server. The server ends with a message, and decides nothing.
 func TestOlderThanTheStore(t *testing.T) {
 	t.Parallel()
 	at := startEtcd(t)

@@ -35,9 +35,8 @@ definition: %[1]s
 count: %[4]d
 `
 
-// Tasks that name a folder that nodes declare go to such nodes only, read there what the operator put into it, and
-// cannot write where it is lent for reading; who wants what no node lends waits and is told. A path below one that a
-// node lends does not lead out of it by a link.
+// Tasks with a host volume run only on nodes that declare it. They read its files, and cannot write to a read-only one.
+// A task without such a node waits with a reason. A link in a lent path does not lead out of it.
 func TestHostVolumes(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -86,7 +85,7 @@ func TestHostVolumes(t *testing.T) {
 	}
 }
 
-// notebook is a service of which each task writes into a volume of its own who it is, and how large it is meant to be.
+// notebook is a service whose tasks write their name and the intended size into a volume of their own.
 const notebook = `
 kind: TaskDefinition
 name: notebook
@@ -106,8 +105,8 @@ definition: notebook
 count: 2
 `
 
-// Each task has a volume of its own, which the task of the next version finds on the same node, although another one is
-// empty. What it takes is told; it is not removed while a task uses it, nor its service is there, and then it is.
+// Each task has a volume of its own. The task of the next version finds it on the same node, although another node is
+// empty. The size of a volume is shown. It can be removed once no task uses it and its service is gone.
 func TestVolumesThatStick(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
@@ -196,7 +195,7 @@ func TestVolumesThatStick(t *testing.T) {
 	}
 }
 
-// volumes returns those of the volumes of all nodes that are looked for.
+// volumes returns the matching volumes of all nodes.
 func volumes(t *testing.T, s *harness.Site, which func(*api.VolumeView) bool) (found []api.VolumeView) {
 	t.Helper()
 	r := s.Berth("volume", "ls", "-o", "json")

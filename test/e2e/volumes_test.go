@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// diary is a service that writes into its volume, each time anew, on which node it was.
+// diary is a service that appends its node to its volume at each start.
 const diary = `
 kind: TaskDefinition
 name: diary
@@ -26,8 +26,8 @@ definition: diary
 count: 1
 `
 
-// A task comes back to the node that has its volume, waits while that takes none, and says so; once the node is
-// forgotten it begins elsewhere with an empty one.
+// A task returns to the node with its volume, and waits with a reason while that node accepts none. Once the node is
+// forgotten, the task begins elsewhere with an empty volume.
 func TestVolumesThatPin(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)

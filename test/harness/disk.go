@@ -42,8 +42,8 @@ func NewDisk(tb testing.TB, size int64) *Disk {
 	return d
 }
 
-// Fill takes all of the space that is left, the last byte included. What it took is given back before the site is
-// cleared, also when the test fails.
+// Fill uses all free space, up to the last byte. The space is freed before the site is cleared, also when the test
+// fails.
 func (d *Disk) Fill() {
 	d.tb.Helper()
 	d.tb.Cleanup(func() { _ = os.Remove(d.filler()) }) // Free may have done so
@@ -72,8 +72,8 @@ func (d *Disk) Free() {
 
 func (d *Disk) filler() string { return filepath.Join(d.Dir, "filler") }
 
-// ReadOnly makes a folder read-only by a bind mount over itself, and returns what makes it writable again. It
-// needs root, and nobody may have a file in it open for writing.
+// ReadOnly makes a folder read-only by a bind mount over itself, and returns a function that makes it writable again.
+// It needs root. No process may have a file of the folder open for writing.
 func ReadOnly(tb testing.TB, dir string) (undo func()) {
 	tb.Helper()
 	testkit.NeedRoot(tb)

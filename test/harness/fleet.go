@@ -25,14 +25,14 @@ const joinLimit = time.Minute
 type Host struct {
 	Name    string
 	Address string // an IP address
-	// Prefix stands before each command, such as "ip netns exec NAME"; empty for this machine itself.
+	// Prefix precedes each command, such as "ip netns exec NAME". It is empty for this machine itself.
 	Prefix []string
 }
 
 // fleets counts the fleets of this process, for addresses of their own.
 var fleets atomic.Int32
 
-// Loopback returns n hosts that are addresses of this machine's loopback, which no other test uses.
+// Loopback returns n hosts: addresses of this machine's loopback that no other test uses.
 func Loopback(n int) []Host {
 	pid, fleet := os.Getpid(), int(fleets.Add(1))
 	hosts := make([]Host, n)
@@ -45,13 +45,13 @@ func Loopback(n int) []Host {
 	return hosts
 }
 
-// Fleet is servers that hold one store together and agents that are connected to them, over mutual TLS, each with a
-// data directory and a host of its own. Like a Site it ends what runs and looks for what is left when the test ends.
+// Fleet is servers with one store and agents that are connected to them over mutual TLS. Each has a data directory and
+// a host of its own. When the test ends, the fleet ends its processes and fails the test if any are left, like a Site.
 type Fleet struct {
 	*Site
 	Servers []*Server
 	Agents  []*Agent
-	// Flags are added to the command line of every server, and AgentFlags to that of every agent.
+	// Flags are added to the command line of every server, and AgentFlags to the command line of every agent.
 	Flags, AgentFlags []string
 }
 
@@ -105,13 +105,13 @@ func (f *Fleet) add(h Host) *Server {
 	return s
 }
 
-// name is what the server is called.
+// name is the server's name.
 func (s *Server) name() string { return filepath.Base(s.Dir) }
 
 // URL returns the address that agents and people from elsewhere reach the server at.
 func (s *Server) URL() string { return "https://" + s.Host.Address + ":7071" }
 
-// Init makes the first server. It does not run yet.
+// Init makes the first server, without starting it.
 func (f *Fleet) Init(h Host) *Server {
 	f.tb.Helper()
 	s := f.add(h)
@@ -120,7 +120,7 @@ func (f *Fleet) Init(h Host) *Server {
 	return s
 }
 
-// Join makes another server, with a join token that the fleet makes. It does not run yet.
+// Join makes another server with a join token of the fleet, without starting it.
 func (f *Fleet) Join(h Host) *Server {
 	f.tb.Helper()
 	token := f.JoinToken("server")
@@ -187,10 +187,10 @@ func (s *Server) Ready() *Server {
 	return s
 }
 
-// Removed says that the server is not part of the fleet any more: it is not started again to clean up.
+// Removed marks the server as removed from the fleet. The cleanup does not start it again.
 func (s *Server) Removed() { s.removed = true }
 
-// Client returns a client of this server alone, through its socket.
+// Client returns a client of only this server, through its socket.
 func (s *Server) Client() *client.Client {
 	s.fleet.tb.Helper()
 	c, err := client.New(client.Config{Addr: "unix://" + s.Socket})
@@ -201,7 +201,7 @@ func (s *Server) Client() *client.Client {
 	return c
 }
 
-// Berth runs a command that talks to this server alone.
+// Berth runs a command against only this server.
 func (s *Server) Berth(args ...string) Result {
 	s.fleet.tb.Helper()
 	return s.fleet.Berth(append([]string{"--addr", "unix://" + s.Socket}, args...)...)
@@ -329,7 +329,7 @@ func (f *Fleet) agentDirs() []string {
 	return dirs
 }
 
-// revive starts what the test ended, so that all that runs can be deleted.
+// revive starts the processes that the test ended, so that the cleanup can delete all services and jobs.
 func (f *Fleet) revive(ctx context.Context) error {
 	for _, s := range f.Servers {
 		if s.Daemon == nil || s.removed {

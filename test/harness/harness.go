@@ -1,9 +1,9 @@
 // Package harness runs the real berth binary for tests.
 //
-// A Site is one data directory with the processes that serve from it: `berth dev`, or `berth server` and `berth
-// agent` apart, each of which a test may kill and start again. Everything of a site is its own: folders,
-// sockets, ports, home. When the test ends, the site deletes what runs, ends its processes by their pids, and fails the
-// test if anything is left on the machine: a process, a control group or a mount.
+// A Site is one data directory with its processes: `berth dev`, or `berth server` and `berth agent`. A test may kill
+// and restart each process. Each site has its own folders, sockets, ports and home. When the test ends, the site
+// deletes all services and jobs and ends its processes by their pids. It fails the test if a process, a control group
+// or a mount is left on the machine.
 //
 //	func TestMain(m *testing.M) { harness.Main(m) }
 //
@@ -11,8 +11,8 @@
 //	site.Dev()
 //	site.Berth("run", site.Write("web.yaml", manifest)).Want(t, 0)
 //
-// A Fleet is several servers that hold one store, and agents that reach them over mutual TLS, each with a data
-// directory and a host of its own: an address of this machine's loopback, or a network namespace.
+// A Fleet is several servers with one store, and agents that reach them over mutual TLS. Each has a data directory and
+// a host of its own: an address of this machine's loopback, or a network namespace.
 //
 //	fleet := harness.NewFleet(t)
 //	hosts := harness.Loopback(4)
@@ -100,7 +100,7 @@ func Root() (string, error) {
 	}
 }
 
-// Each runs a test as a subtest for each executor, side by side, and leaves out those that the machine cannot run.
+// Each runs a test as a parallel subtest for each executor, and skips executors that the machine cannot run.
 func Each(t *testing.T, run func(t *testing.T, executor string)) {
 	for _, executor := range []string{Process, Containerd} {
 		t.Run(executor, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Image is what the containers of tests run. The process executor runs the machine's own programs instead.
+// Image is the image of the tests' containers. The process executor runs programs of the machine instead.
 const Image = "berth.local/shell:1"
 
 // shellPrograms are the machine's programs that Image holds.

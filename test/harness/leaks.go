@@ -64,11 +64,11 @@ func (s *Site) tell(ctx context.Context) {
 		s.tb.Logf("%s attempt %d: %s %s %s %s", t.ID, t.Attempt, t.State, t.Health, t.Reason, t.Message)
 		shown[t.ID] = true
 	}
-	s.tellEvents(ctx, c, shown)
+	s.logEvents(ctx, c, shown)
 }
 
-// tellEvents logs the newest events but those of tasks that are not shown.
-func (s *Site) tellEvents(ctx context.Context, c *client.Client, shown map[cluster.TaskID]bool) {
+// logEvents logs the newest events, except for the events of tasks that are not shown.
+func (s *Site) logEvents(ctx context.Context, c *client.Client, shown map[cluster.TaskID]bool) {
 	var lines []string
 	for after := ""; ; {
 		page, err := c.Events(ctx, client.EventOptions{After: after}, client.ListOptions{})
@@ -86,8 +86,8 @@ func (s *Site) tellEvents(ctx context.Context, c *client.Client, shown map[clust
 	s.tb.Logf("events:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
 }
 
-// clear deletes every service and job and waits until nothing of them is left. A site whose processes were
-// ended is started once more for that.
+// clear deletes every service and job and waits until all their tasks are gone. It restarts a site whose processes were
+// ended.
 func (s *Site) clear(ctx context.Context) error {
 	revive := s.revive
 	if s.fleet != nil {
@@ -111,7 +111,7 @@ func (s *Site) hasStore() bool {
 	return err == nil || elsewhere
 }
 
-// revive starts what the test ended.
+// revive starts the processes that the test ended.
 func (s *Site) revive(ctx context.Context) error {
 	last := map[string]*Daemon{}
 	for _, d := range s.daemons {
@@ -226,7 +226,7 @@ func (s *Site) checkLeft() {
 	s.sweep()
 }
 
-// processes describes every process that names the site's folder, and every container that was seen and lives.
+// processes describes every process that names the site's folder, and every known container that still lives.
 func (s *Site) processes() []string {
 	var left []string
 	for pid := range s.own() {
@@ -264,8 +264,8 @@ func (s *Site) own() map[int]bool {
 	return own
 }
 
-// names reports whether a process's arguments or environment name a temporary folder. Who does is ended when a test
-// leaves it behind, so that no other folder will do.
+// names reports whether a process's arguments or environment name a temporary folder. The cleanup kills such processes,
+// so a match must be exact.
 func names(pid int, dir string) bool {
 	if !strings.HasPrefix(dir, filepath.Join(os.TempDir(), "")+"/") {
 		return false
@@ -292,8 +292,8 @@ func ProcessesOf(dir string) []int {
 	return pids
 }
 
-// StartOf returns the start of a process in ticks since boot, or 0 if it is gone. With its pid it names one
-// process for ever.
+// StartOf returns the start of a process in ticks since boot, or 0 if it is gone. With its pid it identifies one
+// process, even after the pid is reused.
 func StartOf(pid int) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

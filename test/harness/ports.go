@@ -13,12 +13,12 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// portsPerSite is how many ports the tasks of a site may get. Sites run side by side on one machine, and each has its
-// own leader, which knows nothing of the ports that the others' tasks listen on.
+// portsPerSite is the number of ports for the tasks of a site. Sites run in parallel on one machine. The leader of a
+// site has no record of the ports of other sites.
 const portsPerSite = 150
 
-// reservedPorts returns the flag that keeps the site's tasks off all assigned ports but its own. The flags are those
-// that the test gives: one that reserves ports itself gets none.
+// reservedPorts returns the flag that reserves all assignable ports except for the site's own. It returns no flag if
+// the test's own flags reserve ports.
 func (s *Site) reservedPorts(flags []string) []string {
 	if s.Strict || slices.Contains(flags, "--reserved-ports") {
 		return nil
@@ -36,8 +36,8 @@ func (s *Site) reservedPorts(flags []string) []string {
 	return []string{"--reserved-ports", strings.Join(ranges, ",")}
 }
 
-// takePorts returns the first of portsPerSite ports that no other site has until the test has ended, in whatever
-// process it runs: each range has a file that is locked by the site that has it.
+// takePorts returns the first of portsPerSite ports that belong to this site until the test ends. Each range has a file
+// that its site locks, so sites of other processes cannot take it.
 func takePorts(tb testing.TB) (first int) {
 	tb.Helper()
 	dir := filepath.Join(os.TempDir(), "berth-test-ports")

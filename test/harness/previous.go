@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Previous builds the berth of an earlier commit from what scripts/previous keeps of it in a folder, and returns the
-// binary, whose version holds the commit.
+// Previous builds the berth of an earlier commit from the folder that scripts/previous wrote, and returns the binary.
+// Its version contains the commit.
 func Previous(tb testing.TB, kept string) string {
 	tb.Helper()
 	commit, err := os.ReadFile(filepath.Join(kept, "previous"))

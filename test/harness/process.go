@@ -33,7 +33,7 @@ type Daemon struct {
 	ended chan struct{}
 }
 
-// Output is what a process wrote so far. It is safe for concurrent use.
+// Output holds the output of a process so far. It is safe for concurrent use.
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -58,7 +58,8 @@ func (s *Site) start(args ...string) *Daemon {
 	return s.startOn(nil, args...)
 }
 
-// startOn is start where a prefix, such as "ip netns exec n1", says. The prefix must become berth, as exec does.
+// startOn is start with a prefix before the command, such as "ip netns exec n1". The prefix must replace its process by
+// berth, as exec does.
 func (s *Site) startOn(prefix []string, args ...string) *Daemon {
 	s.tb.Helper()
 	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
@@ -78,7 +79,7 @@ func (s *Site) startOn(prefix []string, args ...string) *Daemon {
 	return d
 }
 
-// ready waits for the line that says that it serves.
+// ready waits for the line that reports that the process serves.
 func (d *Daemon) ready() {
 	d.tb.Helper()
 	testkit.Eventually(d.tb, readyLimit, func() error {
@@ -92,7 +93,7 @@ func (d *Daemon) ready() {
 	})
 }
 
-// URL returns the address that the ready line told.
+// URL returns the address in the ready line.
 func (d *Daemon) URL() string {
 	_, rest, _ := strings.Cut(d.Output(), "berth: ready at ")
 	url, _, _ := strings.Cut(rest, "\n")
@@ -102,7 +103,7 @@ func (d *Daemon) URL() string {
 // Pid returns the process's id.
 func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
 
-// Output returns what the process wrote so far.
+// Output returns the output of the process so far.
 func (d *Daemon) Output() string { return d.out.String() }
 
 // Alive reports whether the process has not ended.
@@ -155,7 +156,7 @@ func (d *Daemon) stop(sig os.Signal) int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// Exit waits until the process has ended by itself and returns its exit code.
+// Exit waits until the process has ended without a signal from the test, and returns its exit code.
 func (d *Daemon) Exit(limit time.Duration) int {
 	d.tb.Helper()
 	select {

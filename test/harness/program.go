@@ -28,7 +28,7 @@ func Program(tb testing.TB, dir, pkg string) string {
 	return path
 }
 
-// ProgramImage writes an image that holds a static program alone as an archive for `berth image load`, and returns the
+// ProgramImage writes an image with a single static program, as an archive for `berth image load`, and returns the
 // archive's path. The program is the image's command.
 func ProgramImage(tb testing.TB, dir, name, program string) string {
 	tb.Helper()

@@ -30,9 +30,9 @@ type Site struct {
 	Executor string
 	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
 	Program string
-	// Strict starts servers and agents as they are without further flags. Otherwise clusters have all permissions,
-	// plain programs are not kept apart and nodes lend any path, which is what most tests look at tasks with. Builds
-	// before this one know no such flags, and are started with Strict.
+	// Strict starts servers and agents without the permissive flags. Most tests need these flags: clusters have all
+	// permissions, plain programs run without isolation, and nodes lend any path. Earlier builds do not have the flags,
+	// and need Strict.
 	Strict bool
 
 	tb      testing.TB
@@ -148,7 +148,7 @@ func (s *Site) ServerDefaults() []string {
 	return []string{"--default-permissions", "all"}
 }
 
-// AgentDefaults are the same for agents; flags are those that the test gives.
+// AgentDefaults are the same for agents. flags are the flags of the test.
 func (s *Site) AgentDefaults(flags ...string) (all []string) {
 	if s.Strict {
 		return nil
@@ -197,8 +197,8 @@ func (s *Site) Client() *client.Client {
 // scaledSpan is a duration of a manifest that is stretched on a slow machine: scaled(2s).
 var scaledSpan = regexp.MustCompile(`scaled\(([0-9a-z.]+)\)`)
 
-// Write writes a file of the site and returns its path. In a manifest, Image is left out where the executor runs no
-// images, and "scaled(2s)" becomes 2s on a quiet machine and more on a busy one, see testkit.Scaled.
+// Write writes a file of the site and returns its path. In a manifest, Image is removed if the executor runs no images.
+// "scaled(2s)" becomes 2s on an idle machine and more on a busy one, see testkit.Scaled.
 func (s *Site) Write(name, text string) string {
 	s.tb.Helper()
 	text = scaledSpan.ReplaceAllStringFunc(text, func(span string) string {
@@ -218,7 +218,7 @@ func (s *Site) Write(name, text string) string {
 	return path
 }
 
-// Tasks returns all attempts of a service or job, those that have ended among them.
+// Tasks returns all attempts of a service or job, including ended ones.
 func (s *Site) Tasks(f client.TaskFilter) []api.TaskView {
 	s.tb.Helper()
 	c := s.Client()
@@ -231,7 +231,7 @@ func (s *Site) Tasks(f client.TaskFilter) []api.TaskView {
 	return page.Items
 }
 
-// Eventually polls until look returns nil.
+// Eventually polls until look returns nil, and fails the test after a limit.
 func (s *Site) Eventually(limit time.Duration, look func() error) {
 	s.tb.Helper()
 	testkit.Eventually(s.tb, limit, func() error {
@@ -261,5 +261,5 @@ func (s *Site) note(tasks []api.TaskView) {
 	}
 }
 
-// logLevel is that of servers and agents.
+// logLevel is the log level of servers and agents.
 func logLevel() string { return cmp.Or(os.Getenv(LogVariable), "warn") }

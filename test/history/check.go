@@ -13,11 +13,11 @@ import (
 
 // Verdict is what Check found.
 type Verdict struct {
-	// Linearizable says that there is an order in which one server could have given all answers. Decided is false
-	// where the time was too short to tell; then Linearizable is false too.
+	// Linearizable says that there is an order in which one server could have given all answers. Decided is false if
+	// the time limit ended the check. Linearizable is then false, too.
 	Linearizable, Decided bool
-	// Calls is how many were answered, Lost how many writes may have happened or not, Refused how many calls had
-	// no effect and say nothing.
+	// Calls counts answered calls, Lost the writes that may have happened or not, and Refused the calls without effect
+	// or answer.
 	Calls, Lost, Refused int
 
 	info  porcupine.LinearizationInfo
@@ -65,13 +65,13 @@ func (r *Recorder) Check(limit time.Duration) Verdict {
 	return v
 }
 
-// state is what stands of a service: its count, and its revision where an answer told that.
+// state is the record of a service: its count, and its revision if an answer contained it.
 type state struct {
 	count    int
 	revision uint64
 }
 
-// model is one server that does one thing at a time, for each service by itself.
+// model is a server that carries out the calls of each service one after the other.
 func model() porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -103,7 +103,7 @@ func step(s state, in input, out output) (bool, state) {
 		case out.refused:
 			return !known || !fits, s
 		case out.lost && !fits:
-			return true, s // it was refused, and nobody heard of that
+			return true, s // it was refused, and the refusal was lost
 		case !fits:
 			return false, s
 		}
@@ -121,7 +121,7 @@ func step(s state, in input, out output) (bool, state) {
 	return out.revision > s.revision, next
 }
 
-// partition parts a history by service: one says nothing of another.
+// partition divides a history by service. Services are independent.
 func partition(all []porcupine.Operation) [][]porcupine.Operation {
 	by := map[string][]porcupine.Operation{}
 	var names []string

@@ -1,10 +1,10 @@
-// Package history finds out whether what a control plane says of its services, through all of its servers, is one
-// history: each answer could have been given by a single server that did one thing at a time (it is linearizable).
+// Package history checks that the API of a control plane is linearizable through all of its servers. A single server
+// with one call at a time could have given all answers.
 //
-// A Recorder has several clients write and read the counts of services through servers that it chooses at random:
-// plain writes, writes that compare the revision they saw, and consistent reads. It notes when each call began and
-// ended and what it returned; a call whose answer was lost may have happened at any time after, or never. Check hands
-// the notes to porcupine with a model of what one server would do. The services are stopped, so that nothing is placed.
+// A Recorder has several clients write and read the counts of services through random servers. The calls are plain
+// writes, writes that compare the revision they read, and consistent reads. The recorder keeps the begin, end and
+// result of each call. A call with a lost answer may have happened at any later time, or never. Check passes the calls
+// to porcupine with the model of one server. The services are stopped, so that nothing is placed.
 //
 //	h := history.New(history.Config{Servers: clients, Services: 3, Workers: 8, Random: random})
 //	h.Prepare(ctx)
@@ -31,8 +31,8 @@ import (
 
 // Config is what New needs.
 type Config struct {
-	// Servers are clients of one server each: a client that goes on to another server by itself would hide which one
-	// said what. One is enough; there may be several of a server.
+	// Servers are clients of one server each. A client that changes its server would hide which server gave an answer.
+	// There must be one at least. Several clients may have the same server.
 	Servers []*client.Client
 	// Cluster that the services are made in; default cluster.DefaultCluster.
 	Cluster string
@@ -44,7 +44,7 @@ type Config struct {
 	Pause time.Duration
 	// Patience bounds one call; default 10 s.
 	Patience time.Duration
-	// Random chooses what is done; the recorder alone uses it.
+	// Random chooses the calls. Only the recorder uses it.
 	Random *rand.Rand
 }
 
@@ -61,11 +61,11 @@ type Recorder struct {
 	lost, refused int
 }
 
-// kind is what a call does.
+// kind is the kind of a call.
 type kind int
 
 const (
-	write   kind = iota // of a count, whatever stands
+	write   kind = iota // of a count, whatever the record
 	compare             // of a count, if the revision is still the one that was seen
 	read
 )
@@ -145,7 +145,7 @@ func (r *Recorder) spec(name string, count int) api.Service {
 	}
 }
 
-// Run makes calls until ctx ends. What goes wrong with them is part of the history.
+// Run makes calls until ctx ends. Failed calls are part of the history.
 func (r *Recorder) Run(ctx context.Context) {
 	r.began = time.Now()
 	var workers sync.WaitGroup
@@ -197,7 +197,8 @@ func (r *Recorder) choose(seen map[string]uint64) (in input, pause time.Duration
 	return in, pause
 }
 
-// call does what was chosen. It did not happen where nothing came of it for certain, or a read has no answer.
+// call makes the chosen call. The result says that it did not happen if it certainly had no effect, or if a read has no
+// answer.
 func (r *Recorder) call(ctx context.Context, in input) (out output, happened bool) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Patience)
 	defer cancel()

@@ -116,9 +116,9 @@ func record(t *testing.T, during time.Duration, cfg history.Config) history.Verd
 	return r.Check(time.Minute)
 }
 
-// TestServersTellOneHistory writes and reads through three servers whose tables lag by up to 30 ms, over an engine that
-// now and then loses an answer, before or after the write happened.
-func TestServersTellOneHistory(t *testing.T) {
+// TestHistoryOfThreeServers writes and reads through three servers whose tables lag by up to 30 ms. Their engine
+// sometimes loses an answer, before or after the write.
+func TestHistoryOfThreeServers(t *testing.T) {
 	const seed = 7
 	luck := newChance(seed)
 	loses := func(context.Context, []store.Group) error {
@@ -198,8 +198,8 @@ func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// TestLiesAreFound checks servers that are wrong, and one that is not.
-func TestLiesAreFound(t *testing.T) {
+// TestWrongAnswersAreFound checks servers with wrong answers, and a correct one.
+func TestWrongAnswersAreFound(t *testing.T) {
 	for _, bug := range []string{"", "stale", "forgets", "refuses", "blind"} {
 		t.Run("bug:"+bug, func(t *testing.T) {
 			l := &liar{bug: bug, at: 100, now: map[string]api.ServiceView{}, old: map[string]api.ServiceView{}}

@@ -9,19 +9,19 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Kill says that the test itself killed all processes of a node.
+// Kill is the kill of all processes of a node by the test.
 type Kill struct {
 	Node string
 	At   time.Time
-	// Known is when Berth knew that the node was gone, or heard that its processes were; zero while it does not. Until
-	// then it counts them as it saw them last: what it gives up meanwhile it gives up by the evidence that it has.
+	// Known is the time at which Berth knew that the node or its processes were gone, zero before. Until then Berth
+	// counts the processes by their last report.
 	Known time.Time
 }
 
-// hits reports whether the kill ended a process that told something at a time.
+// hits reports whether the kill ended a process that reported at a time.
 func (k *Kill) hits(node string, at time.Time) bool { return k.Node == node && at.Before(k.At) }
 
-// Least says that so many tasks were to be healthy at least, from a time on.
+// Least is the minimum of healthy tasks from a time on.
 type Least struct {
 	At time.Time
 	N  int
@@ -30,16 +30,16 @@ type Least struct {
 // leastSlack is for how long after a change of the minimum a stop may still go by the minimum before.
 const leastSlack = 2 * time.Second
 
-// process is one that was well: a container of an attempt, which may be started again in the attempt.
+// process is a healthy process of an attempt. An attempt may restart its container.
 type process struct {
 	uuid string
 	pid  int
 }
 
-// BelowMinimum returns a sentence for each time that a healthy task was told to stop and fewer than the minimum were
-// healthy after it. Tasks are healthy by any process of theirs that was found well, lives, and was not given up. Only
-// Berth tells tasks to stop: the test kills. It gives a task up first, lets it serve on for lingers, the service's
-// shutdown delay, and tells it then: what was healthy, and how many had to be, is what was so when it was given up.
+// BelowMinimum returns a sentence for each stop of a healthy task that left fewer healthy tasks than the minimum. A
+// task is healthy if one of its processes was found healthy, lives and is not stopping. Only Berth stops tasks, while
+// the test kills processes. Berth decides a stop, lets the task serve for lingers (the service's shutdown delay), and
+// then sends TERM. The healthy tasks and the minimum are those at the time of the decision.
 func BelowMinimum(records []Record, kills []Kill, leasts []Least, lingers time.Duration) []string {
 	healthy := map[cluster.TaskID]map[process]Record{}
 	count := func(at time.Time) (n int) {
@@ -69,7 +69,7 @@ func BelowMinimum(records []Record, kills []Kill, leasts []Least, lingers time.D
 		switch r.What {
 		case Well:
 			if given[key] {
-				continue // it was well for less than it served on
+				continue // it was healthy for less than its shutdown delay
 			}
 			if healthy[r.Task] == nil {
 				healthy[r.Task] = map[process]Record{}
@@ -100,7 +100,7 @@ func known(r Record, kills []Kill, at time.Time) bool {
 	return true
 }
 
-// leastAt returns the lowest minimum that was in force at a time or shortly before.
+// leastAt returns the lowest minimum that applied at a time or shortly before.
 func leastAt(leasts []Least, at time.Time) int {
 	least, found := 0, false
 	for _, l := range leasts {

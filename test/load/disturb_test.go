@@ -21,40 +21,40 @@ import (
 const rollEvery = 3 * time.Minute
 
 // roll rolls the service out again and again until ctx ends, and to the end each time.
-func (w *world) roll(ctx context.Context, length time.Duration) {
+func (fl *loadFleet) roll(ctx context.Context, length time.Duration) {
 	rest := min(length/20, rollEvery)
-	for ctx.Err() == nil && !w.t.Failed() {
+	for ctx.Err() == nil && !fl.t.Failed() {
 		began := time.Now()
-		generation := w.put(ctx)
-		limit, cancel := context.WithTimeout(w.t.Context(), settleLimit)
-		err := testkit.Poll(limit, func() error { return w.rolled(limit, generation) })
+		generation := fl.put(ctx)
+		limit, cancel := context.WithTimeout(fl.t.Context(), settleLimit)
+		err := testkit.Poll(limit, func() error { return fl.rolled(limit, generation) })
 		cancel()
 		if err != nil {
-			w.t.Errorf("rollout of generation %d, after %v: %v", generation, settleLimit, err)
+			fl.t.Errorf("rollout of generation %d, after %v: %v", generation, settleLimit, err)
 			return
 		}
-		w.mu.Lock()
-		w.rollouts = append(w.rollouts, generation)
-		w.mu.Unlock()
-		w.note("rollout", began)
+		fl.mu.Lock()
+		fl.rollouts = append(fl.rollouts, generation)
+		fl.mu.Unlock()
+		fl.note("rollout", began)
 		testkit.Pause(ctx, rest)
 	}
 }
 
 // rolled returns nil once a rollout has ended, and fails the test unless it is complete.
-func (w *world) rolled(ctx context.Context, generation uint64) error {
+func (fl *loadFleet) rolled(ctx context.Context, generation uint64) error {
 	each, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	v, err := w.client.Rollout(each, cluster.DefaultCluster, service)
+	v, err := fl.client.Rollout(each, cluster.DefaultCluster, service)
 	switch {
 	case err != nil:
 		return err
 	case v.Generation != generation:
-		w.t.Errorf("generation %d was asked for, and %d is there: %s", generation, v.Generation, v.Message)
+		fl.t.Errorf("generation %d was asked for, and %d is there: %s", generation, v.Generation, v.Message)
 	case !v.State.Ended():
 		return fmt.Errorf("it is %s, %d of %d were healthy: %v", v.State, newest(v).Healthy, v.Desired, v.Waits)
 	case v.State != cluster.RolloutComplete:
-		w.t.Errorf("the rollout of generation %d is %s: %s", generation, v.State, v.Message)
+		fl.t.Errorf("the rollout of generation %d is %s: %s", generation, v.State, v.Message)
 	}
 	return nil
 }
@@ -66,22 +66,22 @@ func newest(v api.RolloutView) api.VersionCount {
 	return v.Versions[0]
 }
 
-// disturb does one thing after the other to the fleet until ctx ends, each of them as often as the others, in an order
-// by the seed.
-func (w *world) disturb(ctx context.Context) {
-	nodes := w.random.Perm(len(w.Agents))
+// disturb applies one disturbance after the other to the fleet until ctx ends. The seed decides their order. All are
+// equally frequent.
+func (fl *loadFleet) disturb(ctx context.Context) {
+	nodes := fl.random.Perm(len(fl.Agents))
 	next := func() *harness.Agent {
-		a := w.Agents[nodes[0]]
+		a := fl.Agents[nodes[0]]
 		nodes = append(nodes[1:], nodes[0])
 		return a
 	}
 	var bag []string
-	for ctx.Err() == nil && !w.t.Failed() {
+	for ctx.Err() == nil && !fl.t.Failed() {
 		if len(bag) == 0 {
 			bag = []string{"drain", "leader", "scale", "drain", "node", "drain"}
-			w.random.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })
+			fl.random.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })
 		}
-		testkit.Pause(ctx, time.Duration(w.random.IntN(3000))*time.Millisecond)
+		testkit.Pause(ctx, time.Duration(fl.random.IntN(3000))*time.Millisecond)
 		if ctx.Err() != nil {
 			return
 		}
@@ -89,20 +89,20 @@ func (w *world) disturb(ctx context.Context) {
 		bag = bag[1:]
 		switch what {
 		case "drain":
-			w.drain(next())
+			fl.drain(next())
 		case "leader":
-			w.killLeader(ctx)
+			fl.killLeader(ctx)
 		case "scale":
-			w.scale(ctx)
+			fl.scale(ctx)
 		case "node":
-			w.killNode(ctx, next())
+			fl.killNode(ctx, next())
 		}
 	}
 }
 
-// eventually is Eventually for a goroutine that is not the test's own: it goes on.
-func (w *world) eventually(what string, look func(context.Context) error) {
-	limit, cancel := context.WithTimeout(w.t.Context(), settleLimit)
+// eventually is Eventually for other goroutines than that of the test. It continues after a failure.
+func (fl *loadFleet) eventually(what string, look func(context.Context) error) {
+	limit, cancel := context.WithTimeout(fl.t.Context(), settleLimit)
 	defer cancel()
 	err := testkit.Poll(limit, func() error {
 		each, cancel := context.WithTimeout(limit, 10*time.Second)
@@ -110,34 +110,34 @@ func (w *world) eventually(what string, look func(context.Context) error) {
 		return look(each)
 	})
 	if err != nil {
-		w.t.Errorf("%s: after %v: %v", what, settleLimit, err)
+		fl.t.Errorf("%s: after %v: %v", what, settleLimit, err)
 	}
 }
 
 // drain empties a node and gives it back.
-func (w *world) drain(a *harness.Agent) {
+func (fl *loadFleet) drain(a *harness.Agent) {
 	began := time.Now()
-	w.eventually("drain "+a.Name, func(ctx context.Context) error {
-		_, err := w.client.DrainNode(ctx, a.Name, api.NodeAction{}, client.Condition{})
+	fl.eventually("drain "+a.Name, func(ctx context.Context) error {
+		_, err := fl.client.DrainNode(ctx, a.Name, api.NodeAction{}, client.Condition{})
 		return err
 	})
-	w.eventually("drain "+a.Name, func(ctx context.Context) error {
-		n, err := w.client.Node(ctx, a.Name)
+	fl.eventually("drain "+a.Name, func(ctx context.Context) error {
+		n, err := fl.client.Node(ctx, a.Name)
 		if err == nil && n.State != cluster.NodeDrained {
 			err = fmt.Errorf("it is %s: %s", n.State, n.Reason)
 		}
 		return err
 	})
-	w.eventually("give "+a.Name+" back", func(ctx context.Context) error {
-		_, err := w.client.UndrainNode(ctx, a.Name, client.Condition{})
+	fl.eventually("give "+a.Name+" back", func(ctx context.Context) error {
+		_, err := fl.client.UndrainNode(ctx, a.Name, client.Condition{})
 		return err
 	})
-	w.eventually("give "+a.Name+" back", func(ctx context.Context) error { return w.isReady(ctx, a.Name) })
-	w.note("drain of a node", began)
+	fl.eventually("give "+a.Name+" back", func(ctx context.Context) error { return fl.isReady(ctx, a.Name) })
+	fl.note("drain of a node", began)
 }
 
-func (w *world) isReady(ctx context.Context, node string) error {
-	n, err := w.client.Node(ctx, node)
+func (fl *loadFleet) isReady(ctx context.Context, node string) error {
+	n, err := fl.client.Node(ctx, node)
 	if err == nil && n.State != cluster.NodeReady {
 		err = fmt.Errorf("the node %s is %s: %s", node, n.State, n.Reason)
 	}
@@ -145,37 +145,37 @@ func (w *world) isReady(ctx context.Context, node string) error {
 }
 
 // killLeader kills the server that leads, and starts it again a little later.
-func (w *world) killLeader(ctx context.Context) {
+func (fl *loadFleet) killLeader(ctx context.Context) {
 	began := time.Now()
-	leader := w.Leader()
+	leader := fl.Leader()
 	leader.Kill()
-	testkit.Pause(ctx, time.Duration(500+w.random.IntN(3000))*time.Millisecond)
-	w.begin(func() { leader.Begin() })
+	testkit.Pause(ctx, time.Duration(500+fl.random.IntN(3000))*time.Millisecond)
+	fl.begin(func() { leader.Begin() })
 	leader.Ready()
-	w.Voters(servers)
-	w.note("death of a leader", began)
+	fl.Voters(servers)
+	fl.note("death of a leader", began)
 }
 
-// begin starts a process again, which the one who looks at their memory must not see half of.
-func (w *world) begin(start func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// begin restarts a process under the lock, so that the memory sampler never reads a half-started process.
+func (fl *loadFleet) begin(start func()) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
 	start()
 }
 
 // scale goes down to few tasks, and up to all of them again.
-func (w *world) scale(ctx context.Context) {
+func (fl *loadFleet) scale(ctx context.Context) {
 	began := time.Now()
-	w.scaleTo(ctx, fewest)
-	testkit.Pause(ctx, time.Duration(w.random.IntN(3000))*time.Millisecond)
-	w.scaleTo(ctx, most)
-	w.note("scaling down and up", began)
+	fl.scaleTo(ctx, fewest)
+	testkit.Pause(ctx, time.Duration(fl.random.IntN(3000))*time.Millisecond)
+	fl.scaleTo(ctx, most)
+	fl.note("scaling down and up", began)
 }
 
-func (w *world) scaleTo(ctx context.Context, count int) {
-	w.askFor(ctx, count)
-	w.eventually(fmt.Sprintf("scale to %d", count), func(ctx context.Context) error {
-		v, err := w.client.Service(ctx, cluster.DefaultCluster, service)
+func (fl *loadFleet) scaleTo(ctx context.Context, count int) {
+	fl.askFor(ctx, count)
+	fl.eventually(fmt.Sprintf("scale to %d", count), func(ctx context.Context) error {
+		v, err := fl.client.Service(ctx, cluster.DefaultCluster, service)
 		if s := v.Status; err == nil && (s.Desired != count || s.Healthy != count || s.Running != count) {
 			err = fmt.Errorf("%d wanted, %d run, %d are healthy, %s: %s", s.Desired, s.Running, s.Healthy, s.State,
 				s.Message)
@@ -186,80 +186,80 @@ func (w *world) scaleTo(ctx context.Context, count int) {
 
 // askFor writes the count. No version is written meanwhile. A lower minimum holds from before the write on, a higher
 // one from after it.
-func (w *world) askFor(ctx context.Context, count int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	down := count < w.count
+func (fl *loadFleet) askFor(ctx context.Context, count int) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	down := count < fl.count
 	if down {
-		w.count = count
-		w.bound(time.Now())
+		fl.count = count
+		fl.bound(time.Now())
 	}
-	w.try(ctx, "scale", func(ctx context.Context) error {
-		return w.client.ScaleService(ctx, cluster.DefaultCluster, service, count, client.Condition{})
+	fl.try(ctx, "scale", func(ctx context.Context) error {
+		return fl.client.ScaleService(ctx, cluster.DefaultCluster, service, count, client.Condition{})
 	})
 	if !down {
-		w.count = count
-		w.bound(time.Now())
+		fl.count = count
+		fl.bound(time.Now())
 	}
 }
 
 // killNode kills an agent and all processes of its tasks, as the death of a machine does, and starts the agent again
 // later: before Berth gave the node up, or after all its tasks run elsewhere.
-func (w *world) killNode(ctx context.Context, a *harness.Agent) {
+func (fl *loadFleet) killNode(ctx context.Context, a *harness.Agent) {
 	began := time.Now()
-	soon := w.random.IntN(2) == 0
+	soon := fl.random.IntN(2) == 0
 	a.Kill()
-	kill := w.killTasks(a)
-	w.mu.Lock()
-	w.kills = append(w.kills, load.Kill{Node: a.Name, At: kill})
-	which := len(w.kills) - 1
-	w.mu.Unlock()
+	kill := fl.killTasks(a)
+	fl.mu.Lock()
+	fl.kills = append(fl.kills, load.Kill{Node: a.Name, At: kill})
+	which := len(fl.kills) - 1
+	fl.mu.Unlock()
 	known := func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.kills[which].Known.IsZero() {
-			w.kills[which].Known = time.Now()
+		fl.mu.Lock()
+		defer fl.mu.Unlock()
+		if fl.kills[which].Known.IsZero() {
+			fl.kills[which].Known = time.Now()
 		}
 	}
 	if soon {
-		testkit.Pause(ctx, time.Duration(w.random.IntN(15_000))*time.Millisecond)
+		testkit.Pause(ctx, time.Duration(fl.random.IntN(15_000))*time.Millisecond)
 	} else {
-		w.eventually("lose "+a.Name, func(ctx context.Context) error {
-			n, err := w.client.Node(ctx, a.Name)
+		fl.eventually("lose "+a.Name, func(ctx context.Context) error {
+			n, err := fl.client.Node(ctx, a.Name)
 			if err == nil && n.State == cluster.NodeReady {
 				err = errors.New("it is ready, and dead")
 			}
 			return err
 		})
 		known()
-		w.eventually("replace the tasks of "+a.Name, func(ctx context.Context) error {
-			n, err := w.client.Node(ctx, a.Name)
+		fl.eventually("replace the tasks of "+a.Name, func(ctx context.Context) error {
+			n, err := fl.client.Node(ctx, a.Name)
 			if err != nil || n.State != cluster.NodeDown {
 				return fmt.Errorf("it is %s: %w", n.State, err)
 			}
-			v, err := w.client.Service(ctx, cluster.DefaultCluster, service)
+			v, err := fl.client.Service(ctx, cluster.DefaultCluster, service)
 			if err == nil && v.Status.Healthy < v.Status.Desired {
 				err = fmt.Errorf("%d of %d are healthy: %s", v.Status.Healthy, v.Status.Desired, v.Status.Message)
 			}
 			return err
 		})
 	}
-	w.begin(func() { a.Begin("--address", a.Host.Address) })
+	fl.begin(func() { a.Begin("--address", a.Host.Address) })
 	known()
-	w.eventually("have "+a.Name+" back", func(ctx context.Context) error { return w.isReady(ctx, a.Name) })
+	fl.eventually("have "+a.Name+" back", func(ctx context.Context) error { return fl.isReady(ctx, a.Name) })
 	if soon {
-		w.note("death of a node, and soon back", began)
+		fl.note("death of a node, and soon back", began)
 	} else {
-		w.note("death of a node", began)
+		fl.note("death of a node", began)
 	}
 }
 
 // killTasks kills everything that a dead agent left, until nothing is there, and returns when the first of it died.
-func (w *world) killTasks(a *harness.Agent) time.Time {
+func (fl *loadFleet) killTasks(a *harness.Agent) time.Time {
 	began := time.Now()
-	w.eventually("kill the tasks of "+a.Name, func(context.Context) error {
+	fl.eventually("kill the tasks of "+a.Name, func(context.Context) error {
 		pids := harness.ProcessesOf(a.Dir + "/")
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return w.daemon(pid) })
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return fl.daemon(pid) })
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
@@ -272,16 +272,16 @@ func (w *world) killTasks(a *harness.Agent) time.Time {
 }
 
 // daemon reports whether a process is a server or an agent, which only names other folders.
-func (w *world) daemon(pid int) bool {
-	for _, s := range w.Servers {
+func (fl *loadFleet) daemon(pid int) bool {
+	for _, s := range fl.Servers {
 		if s.Alive() && s.Pid() == pid {
 			return true
 		}
 	}
-	return slices.ContainsFunc(w.Agents, func(a *harness.Agent) bool { return a.Alive() && a.Pid() == pid })
+	return slices.ContainsFunc(fl.Agents, func(a *harness.Agent) bool { return a.Alive() && a.Pid() == pid })
 }
 
-// sentence joins what is told of many things.
+// sentence joins several descriptions to one.
 func sentence(list []string, most int) string {
 	more := ""
 	if len(list) > most {

@@ -15,9 +15,9 @@ import (
 	"github.com/berthd/berth/test/load"
 )
 
-// What memory may grow by: a share, and a slack for what is small. From the first third of the time to the last one
-// what is bounded may fill: the 20,000 batches of events that servers keep take 45 MiB, the history of the store, which
-// is trimmed every five minutes, half of that. In a long run they are full by the middle, and from the middle third to
+// Limits of the growth of memory: a share, and a slack for small processes. From the first third of the time to the
+// last one, bounded buffers may fill. The 20,000 event batches of a server take 45 MiB, and the store's history, which
+// is compacted every five minutes, half of that. In a long run they are full by the middle. From the middle third to
 // the last one nothing grows.
 const (
 	growShare = 0.15
@@ -28,7 +28,7 @@ const (
 	lookEvery  = 5 * time.Second
 )
 
-// memory is what servers and agents took over time: the mean of those that live, in bytes.
+// memory holds the memory of servers and agents over time: the mean of the living ones, in bytes.
 type memory struct {
 	mu      sync.Mutex
 	samples map[string][]int64
@@ -36,18 +36,18 @@ type memory struct {
 
 func newMemory() *memory { return &memory{samples: map[string][]int64{}} }
 
-// run looks until ctx ends.
-func (m *memory) run(ctx context.Context, w *world) {
+// run samples the memory until ctx ends.
+func (m *memory) run(ctx context.Context, fl *loadFleet) {
 	for ctx.Err() == nil {
 		var all [2][]int64
-		w.mu.Lock()
-		for _, s := range w.Servers {
+		fl.mu.Lock()
+		for _, s := range fl.Servers {
 			all[0] = append(all[0], resident(s.Pid()))
 		}
-		for _, a := range w.Agents {
+		for _, a := range fl.Agents {
 			all[1] = append(all[1], resident(a.Pid()))
 		}
-		w.mu.Unlock()
+		fl.mu.Unlock()
 		m.mu.Lock()
 		for i, kind := range []string{"servers", "agents"} {
 			if mean := mean(all[i]); mean > 0 {
@@ -59,7 +59,7 @@ func (m *memory) run(ctx context.Context, w *world) {
 	}
 }
 
-// mean is that of the numbers that are not 0.
+// mean returns the mean of the numbers other than 0.
 func mean(all []int64) int64 {
 	sum, n := int64(0), int64(0)
 	for _, b := range all {
@@ -70,8 +70,8 @@ func mean(all []int64) int64 {
 	return sum / max(n, 1)
 }
 
-// resident returns the memory of a process in bytes, 0 where it is gone. The pages of files that it looks at, such as
-// those of its store, are not counted: the kernel takes them back when it needs them.
+// resident returns the memory of a process in bytes, 0 if it is gone. It does not count mapped pages of files, such as
+// those of the store, because the kernel can reclaim them.
 func resident(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -99,47 +99,46 @@ func median(all []int64) int64 {
 	return sorted[len(sorted)/2]
 }
 
-// judge prints what happened and demands what was promised. What was told after the end of the audit is the clearing
-// up.
-func (w *world) judge(length time.Duration, until time.Time) {
-	t := w.t
+// judge prints the results and checks the guarantees. Records after the end of the audit belong to the cleanup.
+func (fl *loadFleet) judge(length time.Duration, until time.Time) {
+	t := fl.t
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.kills {
-		if w.kills[i].Known.IsZero() {
-			w.kills[i].Known = until
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for i := range fl.kills {
+		if fl.kills[i].Known.IsZero() {
+			fl.kills[i].Known = until
 		}
 	}
-	records := slices.DeleteFunc(w.recorder.All(), func(r load.Record) bool { return r.At.After(until) })
-	failures, lost := w.traffic.Failures()
+	records := slices.DeleteFunc(fl.recorder.All(), func(r load.Record) bool { return r.At.After(until) })
+	failures, lost := fl.traffic.Failures()
 	excused, wrong := 0, []string(nil)
 	for _, f := range failures {
-		if load.Excused(f, w.kills) {
+		if load.Excused(f, fl.kills) {
 			excused++
 		} else {
 			wrong = append(wrong, f.String()+"\n    "+history(records, f.UUID))
 		}
 	}
-	below := load.BelowMinimum(records, w.kills, w.leasts, lingers)
-	w.table(length, records, len(wrong), excused)
+	below := load.BelowMinimum(records, fl.kills, fl.leasts, lingers)
+	fl.table(length, records, len(wrong), excused)
 	if len(wrong)+lost > 0 {
 		t.Errorf("%d requests failed on what the test did not kill:\n%s", len(wrong)+lost, sentence(wrong, 20))
 	}
-	if n := w.traffic.Empty(); n > 0 {
+	if n := fl.traffic.Empty(); n > 0 {
 		t.Errorf("%d times there was no address to ask", n)
 	}
 	if len(below) > 0 {
 		t.Errorf("%d times a healthy task was given up below the minimum:\n%s", len(below), sentence(below, 20))
 	}
-	if want := max(1, min(10, int(length/(2*time.Minute)))); len(w.rollouts) < want {
-		t.Errorf("%d rollouts are complete, want %d at least", len(w.rollouts), want)
+	if want := max(1, min(10, int(length/(2*time.Minute)))); len(fl.rollouts) < want {
+		t.Errorf("%d rollouts are complete, want %d at least", len(fl.rollouts), want)
 	}
-	if w.traffic.Sent() < int64(length.Seconds())*50 {
-		t.Errorf("only %d requests were sent", w.traffic.Sent())
+	if fl.traffic.Sent() < int64(length.Seconds())*50 {
+		t.Errorf("only %d requests were sent", fl.traffic.Sent())
 	}
-	for _, kind := range slices.Sorted(maps.Keys(w.memory.samples)) {
-		m := thirds(w.memory.samples[kind])
+	for _, kind := range slices.Sorted(maps.Keys(fl.memory.samples)) {
+		m := thirds(fl.memory.samples[kind])
 		grows := func(from, to int64, slack int64) bool {
 			return from > 0 && to > int64(float64(from)*(1+growShare))+slack
 		}
@@ -153,7 +152,7 @@ func megabytes(m [3]int64) string {
 	return fmt.Sprintf("%d, %d and %d MiB", m[0]>>20, m[1]>>20, m[2]>>20)
 }
 
-// history is what the processes of an attempt told.
+// history is the records of the processes of an attempt.
 func history(records []load.Record, uuid string) string {
 	var told []string
 	for _, r := range records {
@@ -165,28 +164,28 @@ func history(records []load.Record, uuid string) string {
 }
 
 // table prints what was done and seen.
-func (w *world) table(length time.Duration, records []load.Record, wrong, excused int) {
+func (fl *loadFleet) table(length time.Duration, records []load.Record, wrong, excused int) {
 	var b strings.Builder
 	row := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "%-34s %s\n", what, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(&b, "\n%d tasks on %d nodes, %d servers, for %v\n", most, agents, servers, length)
-	row("requests", "%d (%.0f/s)", w.traffic.Sent(), float64(w.traffic.Sent())/length.Seconds())
+	row("requests", "%d (%.0f/s)", fl.traffic.Sent(), float64(fl.traffic.Sent())/length.Seconds())
 	row("failed", "%d", wrong)
 	row("failed on what the test killed", "%d", excused)
-	row("fewest healthy addresses", "%d", w.traffic.Fewest())
-	row("longest time without an answer", "%v", w.traffic.Blind().Round(time.Millisecond))
+	row("fewest healthy addresses", "%d", fl.traffic.Fewest())
+	row("longest time without an answer", "%v", fl.traffic.Blind().Round(time.Millisecond))
 	count := map[string]int{}
 	for _, r := range records {
 		count[r.What]++
 	}
 	row("tasks started", "%d", count[load.Up])
 	row("tasks told to stop", "%d", count[load.Term])
-	for _, what := range slices.Sorted(maps.Keys(w.did)) {
-		row(what, "%d times, at most %v", w.did[what], w.took[what].Round(100*time.Millisecond))
+	for _, what := range slices.Sorted(maps.Keys(fl.did)) {
+		row(what, "%d times, at most %v", fl.did[what], fl.took[what].Round(100*time.Millisecond))
 	}
-	for _, kind := range slices.Sorted(maps.Keys(w.memory.samples)) {
-		row("memory of the "+kind, "%s in the thirds of the time", megabytes(thirds(w.memory.samples[kind])))
+	for _, kind := range slices.Sorted(maps.Keys(fl.memory.samples)) {
+		row("memory of the "+kind, "%s in the thirds of the time", megabytes(thirds(fl.memory.samples[kind])))
 	}
-	w.t.Log(b.String())
+	fl.t.Log(b.String())
 }

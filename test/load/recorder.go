@@ -1,9 +1,9 @@
-// Package load puts services under constant requests and finds out, without asking Berth, how they did.
+// Package load puts services under constant requests and measures their availability independently of Berth.
 //
-// The program in task, which such services run, tells a Recorder when it is up, well, told to stop, and at its end: so
-// what was given up, and how many tasks were well at that moment, is known from the processes themselves. BelowMinimum
-// looks through that for the moments at which Berth took a service below its minimum. Traffic sends requests to the
-// addresses that Berth calls healthy, and to no others, and tries none of them twice.
+// The program in task, which such services run, reports to a Recorder when it starts, becomes healthy, gets TERM and
+// ends. The number of healthy tasks at each stop is therefore known from the processes themselves. BelowMinimum finds,
+// in these records, the times at which Berth took a service below its minimum. Traffic sends requests only to the
+// addresses of healthy tasks, and sends none of them twice.
 package load
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// What a process tells of itself.
+// The kinds of records.
 const (
 	Up   = "up"   // it listens
-	Well = "well" // its check was answered well for the first time
+	Well = "well" // its check succeeded for the first time
 	Ill  = "ill"  // its check was answered badly for the first time
-	Term = "term" // it was told to stop, and serves on for a while
+	Term = "term" // it got TERM, and serves for a while
 	End  = "end"  // it serves no more
 )
 
-// Record is one thing that a process told.
+// Record is one report of a process.
 type Record struct {
 	At      time.Time      `json:"at"`
 	What    string         `json:"what"`
@@ -38,7 +38,7 @@ type Record struct {
 	Pid     int            `json:"pid"`
 }
 
-// Recorder takes what the processes of tasks tell. Its methods may be called concurrently.
+// Recorder collects the records of the processes of tasks. Its methods may be called concurrently.
 type Recorder struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -56,10 +56,10 @@ func NewRecorder(l net.Listener) *Recorder {
 	return r
 }
 
-// Address is what tasks are to be told as RECORD.
+// Address is the value of RECORD for tasks.
 func (r *Recorder) Address() string { return r.listener.Addr().String() }
 
-// All returns what was told so far, in the order of time.
+// All returns all records so far, in the order of time.
 func (r *Recorder) All() []Record {
 	r.mu.Lock()
 	all := slices.Clone(r.records)
@@ -70,7 +70,7 @@ func (r *Recorder) All() []Record {
 
 // Close ends the recorder and its connections.
 func (r *Recorder) Close() {
-	_ = r.listener.Close() // nobody is to be told
+	_ = r.listener.Close() // there is no recorder
 	r.mu.Lock()
 	r.closed = true
 	for c := range r.conns {

@@ -29,16 +29,16 @@ const (
 	followLimit = 10 * time.Second
 )
 
-// Config says what requests are sent.
+// Config describes the requests.
 type Config struct {
-	// Client asks for the addresses of Service; Port is the name of the port among the definition's.
+	// Client follows the addresses of Service. Port is the name of a port of the definition.
 	Client        *client.Client
 	Service, Port string
 	// Dial reaches them; nil is the machine's own network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Rate is how many requests a second there are in all, sent by Workers. Defaults 200 and 20.
 	Rate, Workers int
-	// Random makes the choices. It is the Traffic's own from then on.
+	// Random makes the choices. Only the Traffic uses it from then on.
 	Random *rand.Rand
 }
 
@@ -61,7 +61,7 @@ type Failure struct {
 	Err     error
 }
 
-// String says what failed where, with the times that matter.
+// String returns the error, the address and the times of the request.
 func (f Failure) String() string {
 	return fmt.Sprintf("%s (after %v) %s on %s, attempt %s, started %s: %v", f.Ended.Format(time.StampMilli),
 		f.Ended.Sub(f.Began).Round(time.Millisecond), f.Task, f.Node, f.UUID, f.Started.Format(time.StampMilli), f.Err)
@@ -81,7 +81,7 @@ type Traffic struct {
 	seen     int // the fewest addresses, once there were any
 }
 
-// maxFailures bounds what is remembered.
+// maxFailures limits the number of kept failures.
 const maxFailures = 100_000
 
 // New returns a Traffic that has not begun.
@@ -123,7 +123,7 @@ func (t *Traffic) Failures() (all []Failure, lost int) {
 	return append([]Failure(nil), t.failures...), t.lost
 }
 
-// Blind is the longest time for which no server told the addresses.
+// Blind is the longest time without an answer of any server to the follower of the addresses.
 func (t *Traffic) Blind() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,7 +137,7 @@ func (t *Traffic) Fewest() int {
 	return t.seen
 }
 
-// follow keeps the addresses those that Berth calls healthy.
+// follow updates the addresses of healthy tasks.
 func (t *Traffic) follow(ctx context.Context) {
 	var index uint64
 	told := time.Now()
@@ -148,7 +148,7 @@ func (t *Traffic) follow(ctx context.Context) {
 			client.ListOptions{Index: index, Wait: followWait})
 		cancel()
 		if err != nil {
-			index = 0 // what is there now, from whoever answers
+			index = 0 // the present list, from any server that answers
 			testkit.Pause(ctx, 20*time.Millisecond)
 			t.mu.Lock()
 			t.blind = max(t.blind, time.Since(told))
@@ -160,7 +160,7 @@ func (t *Traffic) follow(ctx context.Context) {
 	}
 }
 
-// replace takes the addresses of the tasks that are well. Connections to others are closed once they are not in use.
+// replace sets the addresses of healthy tasks. Connections to other addresses are closed once they are idle.
 func (t *Traffic) replace(tasks []api.TaskView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package netlab makes small networks out of network namespaces, for tests that cross machines: hosts that reach
-// each other over a bridge of their own, and nothing else. A test cuts links, in one direction or both, with
-// the kernel's packet filter, and slows them down with a proxy.
+// Package netlab makes small networks of network namespaces, for tests across machines. Their hosts reach only each
+// other, over a bridge of their own. A test cuts links, in one direction or both, with the kernel's packet filter, and
+// slows them down with a proxy.
 //
-// A lab belongs to one test, needs root, and is gone when the test ends. It is for one goroutine, but for Dial.
+// A lab belongs to one test, needs root, and is removed when the test ends. Only Dial may be called concurrently.
 package netlab
 
 import (
@@ -33,7 +33,7 @@ type Lab struct {
 // Host is one machine of a lab: a namespace with an address.
 type Host struct {
 	lab *Lab
-	// Name is what the test calls it, Address its IPv4 address, Space its namespace.
+	// Name is the host's name in the test, Address its IPv4 address, Space its namespace.
 	Name, Address, Space string
 
 	slow map[int]*proxy // by port

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/test/netlab"
 )
 
-// echo answers on a port of the host with what it is sent, until the test ends.
+// echo serves a port of the host until the test ends, and returns all bytes that it receives.
 func echo(t *testing.T, h *netlab.Host, address string) {
 	t.Helper()
 	l, err := h.Listen(address)
@@ -34,7 +34,7 @@ func echo(t *testing.T, h *netlab.Host, address string) {
 	}()
 }
 
-// ask sends a line and returns how long the answer took.
+// ask sends a line and returns the time until its answer.
 func ask(from *netlab.Host, address string, limit time.Duration) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

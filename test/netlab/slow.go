@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Slow makes all that reaches a TCP port of the host from others take longer by a delay, each way, from now on; 0
-// makes it as fast as it was. What is connected already keeps the way that it has.
+// Slow delays new connections from other hosts to a TCP port of the host, in both directions. A delay of 0 ends this.
+// Existing connections do not change.
 func (h *Host) Slow(port int, delay time.Duration) {
 	h.lab.tb.Helper()
 	if p := h.slow[port]; p != nil {
@@ -77,7 +77,7 @@ func (p *proxy) accept() {
 func (p *proxy) carry(in net.Conn) {
 	out, err := p.host.Dial(p.host.lab.tb.Context(), "tcp4", p.target)
 	if err != nil {
-		_ = in.Close() // the caller sees a server that does not answer
+		_ = in.Close() // for the caller, the server does not answer
 		return
 	}
 	if !p.keep(in, out) {
@@ -152,7 +152,7 @@ func (p *proxy) close() {
 	p.mu.Lock()
 	p.over = true
 	for c := range p.open {
-		_ = c.Close() // what it carries is cut off
+		_ = c.Close() // its connections are cut
 	}
 	p.mu.Unlock()
 	_ = p.listen.Close() // so that accept ends

@@ -17,9 +17,9 @@ import (
 	"github.com/berthd/berth/internal/store/etcd/etcdtest"
 )
 
-// TestDemoOnExternalStore runs the demo and its checks on an etcd that runs elsewhere, with TLS, client certificates
-// and users, as `make demo-check DEV="--store …"` does. It installs what the demo needs, and takes the demo's ports:
-// scripts/prove runs it, alone. CI runs `berth dev` on such an etcd (TestDevOnExternalStore).
+// TestDemoOnExternalStore runs the demo and its checks on an external etcd with TLS, client certificates and users, as
+// `make demo-check DEV="--store …"` does. It installs the demo's requirements and takes its ports. scripts/prove
+// therefore runs it separately. CI runs `berth dev` on such an etcd (TestDevOnExternalStore).
 func TestDemoOnExternalStore(t *testing.T) {
 	etcd := etcdtest.Start(t, nil)
 	etcd.Permit("demo/")
@@ -34,7 +34,7 @@ func TestDemoOnExternalStore(t *testing.T) {
 		"--store-user", etcdtest.Berth, "--store-password-file", password, "--store-prefix", "demo/")
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // it takes down what it made
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // it removes all that it made
 	cmd.WaitDelay = time.Minute
 	began := time.Now()
 	err := cmd.Run()

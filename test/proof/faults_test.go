@@ -69,7 +69,7 @@ var faults = []fault{
 		}
 		w.last(5*time.Second, 10*time.Second)
 	}},
-	{"leader-mute", func(w *world) { // it hears, and nobody hears it
+	{"leader-mute", func(w *world) { // it receives, and its messages are lost
 		leader := w.hostOf(w.Leader())
 		for _, h := range slices.Concat(w.serverHosts, w.agentHosts) {
 			if h != leader {
@@ -109,7 +109,7 @@ var faults = []fault{
 			h.Slow(7071, 60*time.Millisecond)
 			h.Slow(7072, 60*time.Millisecond)
 		}
-		dead := w.Leader() // so that all connect again, over what is slow now
+		dead := w.Leader() // so that all connect again, over the slow link
 		dead.Kill()
 		w.another(dead)
 		w.last(2*time.Second, 5*time.Second)
@@ -132,7 +132,7 @@ func (w *world) killed(s *harness.Server) {
 // another waits until another server leads than one that was killed, and has placed a task that is asked for then.
 func (w *world) another(dead *harness.Server) {
 	w.t.Helper()
-	if leader := w.Leader(); leader == dead { // Leader waits for one that lives
+	if leader := w.Leader(); leader == dead { // Leader waits for a living leader
 		w.t.Errorf("%s leads, which was killed", leader.Host.Name)
 	}
 	name := fmt.Sprintf("slow-%d", w.random.Uint32())
@@ -152,7 +152,7 @@ func (w *world) last(least, most time.Duration) {
 	testkit.Pause(w.t.Context(), least+time.Duration(w.random.Int64N(int64(most-least))))
 }
 
-// twoServers are any two, one of which leads.
+// twoServers returns the leader and another server.
 func (w *world) twoServers() (a, b *netlab.Host) {
 	leader := w.hostOf(w.Leader())
 	i := slices.Index(w.serverHosts, leader)

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// lossesVariable asks for a number of killed leaders.
+// lossesVariable is the environment variable with the number of killed leaders.
 const lossesVariable = "BERTH_PROOF_LOSSES"
 
 // Limits of the time from the death of a leader to the next task that is placed, on a machine that does nothing
@@ -22,8 +22,8 @@ const (
 	medianLoss = 1500 * time.Millisecond
 	mostLoss   = 3 * time.Second
 	laxLoss    = 20 * time.Second
-	// strictLosses is how many make the strict limits count. Before each of them the servers get betweenLosses, as
-	// leaders that die one after the other make those that stand by wait longer each time (P1.3).
+	// strictLosses is the number of losses from which the strict limits apply. The servers get betweenLosses before
+	// each loss: after each of several losses in a row, the standby servers wait longer (P1.3).
 	strictLosses  = 20
 	betweenLosses = 35 * time.Second
 )
@@ -83,7 +83,7 @@ func TestLeaderLossToTheNextPlacement(t *testing.T) {
 	}
 }
 
-// scale asks until the control plane takes it.
+// scale repeats its request until the control plane accepts it.
 func scale(t *testing.T, c *client.Client, count int) {
 	t.Helper()
 	testkit.Eventually(t, laxLoss, func() error {

@@ -1,8 +1,8 @@
-// Package proof_test breaks a real control plane in every way that its promises name, and then looks for what must not
-// have happened. Three servers and four agents run in network namespaces, each a machine of its own. Each run
-// breaks one thing while jobs with effects and writes through all servers are on their way, mends it, and demands: all
-// acknowledged writes are there and the API's history is linearizable; each task of a job has left its effect exactly
-// once; the tasks of a service are the processes that they were; everything comes to what was asked for.
+// Package proof_test injects each fault of Berth's guarantees into a real control plane, and checks the guarantees.
+// Three servers and four agents run in network namespaces, each a machine of its own. Each run injects one fault during
+// jobs with effects and writes through all servers, and ends it. It then demands that all acknowledged writes exist and
+// that the API's history is linearizable. Each task of a job has left its effect exactly once. The service has the same
+// processes as before. The state converges to the requested one.
 package proof_test
 
 import (
@@ -38,11 +38,12 @@ const (
 
 const (
 	servers, agents = 3, 4
-	// standingTasks run all the time; each run adds a job with so many tasks, each of which takes up to three seconds.
+	// standingTasks is the number of service tasks that run all the time. Each run adds a job. Each task of the job
+	// takes up to three seconds.
 	standingTasks, jobTasks = 8, 40
 	// settleLimit is how long all may take to come right once the fault is over.
 	settleLimit = 2 * time.Minute
-	// diskSize is what the server with a disk of its own has: room for its log, and little more.
+	// diskSize is the size of the separate disk of one server: room for its log, and little more.
 	diskSize = 768 << 20
 )
 
@@ -91,7 +92,7 @@ func TestFaultsOfAFleet(t *testing.T) {
 		f := faults[order[n%len(faults)]]
 		if !t.Run(fmt.Sprintf("%03d/%s", n+1, f.name), func(t *testing.T) { w.run(t, n+1, f) }) {
 			w.show()
-			return // what follows would only tell of this again
+			return // the following runs would only repeat this failure
 		}
 	}
 }
@@ -174,7 +175,7 @@ func (w *world) start() {
 	}
 }
 
-// run breaks one thing under load, mends it, and looks.
+// run injects one fault under load, ends it, and checks the guarantees.
 func (w *world) run(t *testing.T, n int, f fault) {
 	name := fmt.Sprintf("effects-%d", n)
 	recorder, acknowledged, stop := w.load(t)
@@ -234,7 +235,7 @@ func (w *world) load(t *testing.T) (r *history.Recorder, acknowledged *[]string,
 	}
 }
 
-// letters keeps what a name may hold.
+// letters removes all characters that a name must not contain.
 func letters(r rune) rune {
 	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 		return r
@@ -343,7 +344,7 @@ func (w *world) checkEffects(t *testing.T, name string) {
 	}
 }
 
-// checkStanding demands that the service's processes are those of the beginning.
+// checkStanding demands that the service has the same processes as at the start.
 func (w *world) checkStanding(t *testing.T) {
 	t.Helper()
 	now := map[string]api.TaskView{}
@@ -366,7 +367,7 @@ func (w *world) checkStanding(t *testing.T) {
 	}
 }
 
-// show prints what the servers and agents said.
+// show prints the logs of the servers and agents.
 func (w *world) show() {
 	for _, s := range w.Servers {
 		w.t.Logf("%s said:\n%s", s.Host.Name, tail(s.Output()))

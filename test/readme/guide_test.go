@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// guidePages are the pages of the guide of which every command is run, in the order of the page, each page on a `berth
-// dev` of its own that runs tasks as plain processes. A block of "sh exit=N" holds commands that have to exit so.
+// guidePages are the pages of the guide whose commands the test runs, in the order of the page. Each page has a `berth
+// dev` of its own that runs tasks as plain processes. The commands of a block "sh exit=N" must exit with N.
 var guidePages = []string{"rollouts.md", "autoscaling.md", "cron.md", "terminal.md"}
 
 func TestGuide(t *testing.T) {
@@ -24,7 +24,7 @@ func TestGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A gate of an example asks the default address.
+	// A gate of an example queries the default address.
 	if l, err := net.Listen("tcp", "127.0.0.1:7373"); err != nil {
 		t.Fatalf("the guide's commands serve at the default address, which is taken: %v", err)
 	} else {

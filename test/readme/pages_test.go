@@ -62,8 +62,8 @@ var (
 	definedTest = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(`)
 )
 
-// TestPagesNameRealTests looks for each test that a page names as `folder: TestName`. A folder may be named without
-// internal/ before it.
+// TestPagesNameRealTests finds each test that a page names as `folder: TestName`. The prefix internal/ of a folder may
+// be omitted.
 func TestPagesNameRealTests(t *testing.T) {
 	root, known, named := treeOf(t), map[string][]string{}, 0
 	testsIn := func(folder string) []string {
@@ -167,7 +167,7 @@ var (
 )
 
 // TestPagesShowRealCommands compares each line in a block of the README or the guide that calls berth with the
-// generated reference: the command has to be there, and its flags.
+// generated reference: the command and its flags must exist.
 func TestPagesShowRealCommands(t *testing.T) {
 	root := treeOf(t)
 	all := pages(t, root)
@@ -191,7 +191,7 @@ func TestPagesShowRealCommands(t *testing.T) {
 	}
 }
 
-// commandFlags reads the flags of each command from the reference; those of all commands stand under "".
+// commandFlags reads the flags of each command from the reference. The key of flags of all commands is "".
 func commandFlags(reference string) map[string][]string {
 	flags := map[string][]string{}
 	command, rest := "", reference
@@ -216,14 +216,14 @@ func commandFlags(reference string) map[string][]string {
 	return flags
 }
 
-// checkCommand returns what is wrong with the words of a command line.
+// checkCommand returns the faults of a command line.
 func checkCommand(words []string, flags map[string][]string) error {
 	name := ""
 	for i := range words { // the longest beginning that is a command
 		if _, ok := flags[strings.Join(words[:i+1], " ")]; ok {
 			name = strings.Join(words[:i+1], " ")
 		}
-		if strings.HasPrefix(words[i], "--") && name == "" { // a flag of all commands, with its value, stands before it
+		if strings.HasPrefix(words[i], "--") && name == "" { // a flag of all commands, with its value, precedes it
 			return checkCommand(slices.Delete(slices.Clone(words), i, min(i+2, len(words))), flags)
 		}
 	}
@@ -239,7 +239,7 @@ func checkCommand(words []string, flags map[string][]string) error {
 		}
 		flag, _, _ := strings.Cut(w, "=")
 		given := []string{flag}
-		if !strings.HasPrefix(flag, "--") { // letters that stand together
+		if !strings.HasPrefix(flag, "--") { // combined short flags
 			given = given[:0]
 			for _, letter := range flag[1:] {
 				given = append(given, "-"+string(letter))

@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// demoVariable makes the test run `make demo-check` where the README says `make demo`, which serves until Ctrl-C.
-// Without it that block is left to those who run demo-check themselves, so that CI does not run it twice.
+// demoVariable makes the test run `make demo-check` in place of the README's `make demo`, which serves until Ctrl-C.
+// Without it the test skips that block, since CI runs demo-check separately.
 const demoVariable = "BERTH_README_DEMO"
 
 // limit bounds the whole run; most of it is the compiler's.
@@ -134,7 +134,7 @@ func scriptOf(t *testing.T, all []block, data string) (script string, commands i
 			commands++
 			switch line = strings.TrimSpace(line); {
 			case line == "make test":
-				// It is what runs this test.
+				// This command runs this test.
 			case line == "make demo" && os.Getenv(demoVariable) == "":
 			case line == "make demo":
 				b.WriteString("make demo-check\n")
@@ -143,7 +143,7 @@ func scriptOf(t *testing.T, all []block, data string) (script string, commands i
 				fmt.Fprintf(&b, "%s\n", strings.ReplaceAll(line, "/tmp/berth-hello", data))
 			}
 			if strings.Contains(line, " dev ") {
-				// A reader waits for the line that says that it serves.
+				// A reader waits for the line that reports that it serves.
 				b.WriteString("for i in $(seq 300); do bin/berth status >status.txt 2>&1 && break || sleep 0.1; done\n")
 			}
 		}
@@ -151,7 +151,7 @@ func scriptOf(t *testing.T, all []block, data string) (script string, commands i
 	return b.String(), commands
 }
 
-// run runs a script in a shell with job control, as a terminal has it, and ends what it left in the background.
+// run runs a script in a shell with job control, like a terminal, and ends its background processes.
 func run(t *testing.T, dir, script string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-exmc", script+"\nwait\n")
@@ -186,7 +186,7 @@ func left(dir string) error {
 	return nil
 }
 
-// sweep ends what a README that failed left behind.
+// sweep ends the processes that a failed README left behind.
 func sweep(dir string) {
 	for _, pid := range harness.ProcessesOf(dir) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended

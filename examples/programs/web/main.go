@@ -1,15 +1,14 @@
-// Command web is the example of a service: a static HTTP server that tells which task
-// answers, can be made unwell, and stops without losing a request.
+// Command web is the example of a service: a static HTTP server that names the answering task, can be made unhealthy,
+// and stops without losing a request.
 //
-// It listens where Berth tells it, ADDR_HTTP or PORT_HTTP, and answers:
+// It listens on ADDR_HTTP or PORT_HTTP, which Berth sets, and answers:
 //
 //	GET  /         a line for people
 //	GET  /version  the task's facts as JSON (answer)
 //	GET  /healthz  200, or 500 after POST /fail until POST /recover
 //
-// At TERM it goes on serving for STOP_DELAY (1 s unless set), so that those who still hold
-// its address are answered, then takes no more requests, finishes those in flight, and ends
-// with code 0.
+// After TERM it serves for STOP_DELAY (1 s by default), so that clients with its address get answers. Then it takes no
+// more requests, finishes those in flight, and ends with code 0.
 package main
 
 import (
@@ -37,7 +36,7 @@ func main() {
 	}
 }
 
-// drainLimit is how long requests in flight may take once the server stops.
+// drainLimit bounds the time of requests in flight after the server stopped.
 const drainLimit = 5 * time.Second
 
 // run serves until the context ends and all requests in flight are answered.
@@ -118,7 +117,7 @@ func newSite(env func(string) string) http.Handler {
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(facts) // the client went away: nobody to tell
+		_ = json.NewEncoder(w).Encode(facts) // the client has disconnected
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if failing.Load() {

@@ -68,9 +68,9 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// TestRunServesOnWhileStopping holds the promise that rollouts rest on: who still has the
-// address of a task that was told to stop gets an answer.
-func TestRunServesOnWhileStopping(t *testing.T) {
+// TestRunServesWhileStopping checks a requirement of rollouts: after TERM, a client that still has the address of the
+// task gets an answer.
+func TestRunServesWhileStopping(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, w := io.Pipe()

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// errPlanned is the failure that FAIL_FIRST_INDEX asks for.
+// errPlanned is the failure that FAIL_FIRST_INDEX requests.
 var errPlanned = errors.New("the first attempt of this index fails, as asked for")
 
 // numbers is how many numbers each task squares.
@@ -105,7 +105,7 @@ func appendLine(name, line string) error {
 		return fmt.Errorf("open a file to append to: %w", err)
 	}
 	if _, err := f.WriteString(line); err != nil {
-		_ = f.Close() // the write's error says more
+		_ = f.Close() // the error of the write is more precise
 		return fmt.Errorf("append a line: %w", err)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
@@ -114,7 +114,7 @@ func appendLine(name, line string) error {
 	return nil
 }
 
-// work takes its time, unless it is told to stop.
+// work waits for its work time, or until TERM.
 func work(ctx context.Context, limit string) error {
 	if limit == "" {
 		return nil

@@ -1,6 +1,6 @@
-// Command agent measures what an agent costs its node: a real `berth server` and a real `berth agent` with many tasks,
-// which rest, or which all write to their logs. What it prints is the agent's own process; those that hold the
-// containers' outputs are told apart.
+// Command agent measures what an agent costs its node: a real `berth server` and a real `berth agent` with many tasks
+// that are idle, or that all write to their logs. It prints the figures of the agent's own process. The supervisors,
+// which read the containers' outputs, are listed separately.
 //
 //	agent -berth bin/berth -tasks 200 -for 1m
 //
@@ -38,7 +38,7 @@ func main() {
 type node struct {
 	berth, dir string
 	env        []string
-	out        io.Writer // for what they say
+	out        io.Writer // for their output
 	server     *exec.Cmd
 	agent      *exec.Cmd
 	loaded     bool // there is a service
@@ -103,8 +103,8 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 	return nil
 }
 
-// chatter is a program that writes so many bytes a second in lines of 100, four seconds' worth at a time: to sleep is a
-// process of its own.
+// chatter returns a program that writes that many bytes a second in lines of 100 bytes. It writes every four seconds,
+// since each sleep is a process of its own.
 func chatter(bytes int) string {
 	const seconds = 4
 	text := strings.Repeat(strings.Repeat("x", 99)+"\n", max(bytes*seconds/100, 1))
@@ -154,7 +154,7 @@ func (n *node) start(ctx context.Context, metrics bool) error {
 	return n.agent.Start()
 }
 
-// load has the node run so many tasks of a program, or none, instead of those that it ran.
+// load replaces the node's tasks by that many tasks of a program, or none.
 func (n *node) load(ctx context.Context, version, tasks int, program string) error {
 	if program == "" {
 		return nil
@@ -204,7 +204,7 @@ func (n *node) stop() (err error) {
 	for _, cmd := range []*exec.Cmd{n.agent, n.server} {
 		if cmd != nil && cmd.Process != nil {
 			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-			_ = cmd.Wait()                          // it says itself what was wrong
+			_ = cmd.Wait()                          // it prints its own error
 		}
 	}
 	return err

@@ -13,10 +13,10 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// coalesce is how long an agent gathers what it has to report.
+// coalesce is the time for which an agent collects changes before a report.
 const coalesce = 20 * time.Millisecond
 
-// fakeAgent is a node whose tasks start at once and run for ever.
+// fakeAgent is a node whose tasks start at once and never end.
 type fakeAgent struct {
 	number int
 	name   string
@@ -24,7 +24,7 @@ type fakeAgent struct {
 	client *transport.Client
 	count  *counts
 	events chan cluster.Observed
-	// audience is told of what runs here, where agents follow a service, else nil.
+	// audience gets the tasks of this node if agents follow a service, and is nil otherwise.
 	audience *audience
 }
 
@@ -34,8 +34,7 @@ const (
 	entries  = 5
 )
 
-// startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect at
-// the door.
+// startAgent runs an agent with a certificate of its own, until the context ends. It waits for its turn to connect.
 func startAgent(ctx context.Context, s *server, i int, c *counts, door chan struct{}) error {
 	a := &fakeAgent{
 		number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c,
@@ -108,7 +107,7 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 		}
 		a.count.assigned.Add(1)
 		o := cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateStarting}
-		if !d.Batch() { // it passes no barrier: a program that is begun at once is told of as running
+		if !d.Batch() { // it passes no barrier: the program starts at once and is reported as running
 			o.State, o.Started = cluster.StateRunning, time.Now()
 		}
 		if a.audience != nil {
@@ -119,7 +118,7 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 	}
 }
 
-// report sends what is to be told, gathered, and turns each task whose barrier was passed into a running one.
+// report sends the collected changes, and sets each task that passed its barrier to running.
 func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 	beat := time.NewTimer(time.Duration(w.Heartbeat))
 	defer beat.Stop()

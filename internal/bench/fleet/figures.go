@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/api/client"
 )
 
-// figures is what a server has used and holds at a moment.
+// figures is the resource use of a server at one time.
 type figures struct {
 	cpu             float64 // seconds
 	rss, anonymous  int     // bytes; the rest of rss are pages of files, most of the store's
@@ -57,7 +57,7 @@ func (s *server) figures(ctx context.Context, api *client.Client, o options, col
 	}, lines.Err()
 }
 
-// collect has the server collect its garbage; with a profile a profile of what is in use then is written beside it.
+// collect makes the server collect its garbage. With a profile it also writes a profile of the memory in use.
 func (s *server) collect(ctx context.Context, profile string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {

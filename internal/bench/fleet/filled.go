@@ -23,9 +23,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// filled measures a server whose store holds a fleet that runs tasks already, without agents: nodes say that they live,
-// and nothing else. The server is in this process: its API on a socket, its control plane, and its store with fsync. It
-// prints how fast the load is placed on that fleet, and how long single services take then.
+// filled measures a server whose store holds a fleet with running tasks, without agents: nodes send only signs of life.
+// The server is in this process: its API on a socket, its control plane, and its store with fsync. It prints the rate
+// of placements on that fleet, and the time of single services.
 func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
@@ -109,7 +109,7 @@ func measureFilled(ctx context.Context, s *server, o options, tables *store.Tabl
 	if err := one.submit(ctx, s); err != nil {
 		return err
 	}
-	// it has taken over, and looked at all that there is
+	// it leads, and has evaluated all objects
 	if err := until(ctx, func() bool { return c.placed.Load() > 0 }); err != nil {
 		return fmt.Errorf("the first task is placed: %w", err)
 	}
@@ -154,7 +154,7 @@ func filledNode(i int) string { return fmt.Sprintf("n%06d", i) }
 // tasksOfEach is how many tasks a service of a filled store runs.
 const tasksOfEach = 1000
 
-// fill stores nodes, and services of which all tasks run on them, in turn.
+// fill stores nodes, and services whose tasks run on the nodes in turn.
 func fill(ctx context.Context, engine store.Engine, nodes, tasks int) error {
 	f := filler{ctx: ctx, engine: engine}
 	prefix, began := store.Prefix(store.DefaultPrefix), time.Now().UTC()
@@ -200,7 +200,7 @@ func fill(ctx context.Context, engine store.Engine, nodes, tasks int) error {
 
 // filler writes records in large commits, until one fails.
 type filler struct {
-	ctx    context.Context //nolint:containedctx // it lives as long as one call
+	ctx    context.Context //nolint:containedctx // it lasts as long as one call
 	engine store.Engine
 	groups []store.Group
 	err    error

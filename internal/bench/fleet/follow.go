@@ -24,7 +24,7 @@ import (
 const (
 	// followed is the service that all agents follow.
 	followed = "web"
-	// again is how long an agent waits at least until it asks again.
+	// again is the least time between two requests of an agent.
 	again = 25 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ const (
 type audience struct {
 	bytes   atomic.Int64 // that came to the agents, TLS and all else included
 	answers atomic.Int64
-	knowing atomic.Int64 // agents that were told of the service
+	knowing atomic.Int64 // agents with an answer for the service
 
 	mu     sync.Mutex
 	tasks  map[string]cluster.Observed // as they run, with their agents
@@ -41,8 +41,8 @@ type audience struct {
 	delays []time.Duration
 }
 
-// follow measures what it costs to tell agents where a service is reached: all follow one service; its tasks, on some
-// of them, become healthy and fail, as their agents report.
+// follow measures the cost of sending agents the addresses of a service. All agents follow one service. Its tasks, on
+// some of the nodes, become healthy and fail by the reports of their agents.
 func follow(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
@@ -99,7 +99,7 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err := until(ctx, func() bool { return c.running.Load() >= int64(o.tasks) }); err != nil {
 		return fmt.Errorf("%d of %d tasks run: %w", c.running.Load(), o.tasks, err)
 	}
-	nap(ctx, 10*time.Second) // heartbeats come to rest
+	nap(ctx, 10*time.Second) // heartbeats reach their longest interval
 	before, err := s.figures(ctx, web, o, true)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (a *audience) row(ctx context.Context, s *server, o options, each time.Dura
 		a.change(i)
 		nap(ctx, time.Until(began.Add(time.Duration(i+1)*each)))
 	}
-	nap(ctx, 15*time.Second) // the last are told
+	nap(ctx, 15*time.Second) // the last agents get the change
 	took, n := time.Since(began).Seconds(), float64(changes)
 	used = process(s.cmd.Process.Pid).cpu() - used - cpu*took
 	a.mu.Lock()
@@ -212,7 +212,7 @@ func (a *audience) change(number int) {
 	home.events <- o
 }
 
-// learned notes what an agent knows now that knew something else.
+// learned records the new state of an agent in place of its old one.
 func (a *audience) learned(was, is []transport.ServiceAddress) {
 	now := time.Now()
 	a.answers.Add(1)

@@ -20,7 +20,7 @@ import (
 // racks is how many values the label has that the load "racks" spreads over.
 const racks = 25
 
-// load is what is asked to be placed.
+// load is the requested work.
 type load struct {
 	name    string
 	tasks   int
@@ -29,7 +29,7 @@ type load struct {
 	objects []api.Object
 }
 
-// loadOf returns the load that the options ask for.
+// loadOf returns the load of the options.
 func loadOf(o options) (*load, error) {
 	l := &load{name: o.load, clients: o.clients}
 	for i := range o.jobs {
@@ -96,8 +96,7 @@ func (l *load) submit(ctx context.Context, s *server) error {
 	return group.Wait()
 }
 
-// followPlacements counts the placements that the event log tells of, until the context ends: what an event says is
-// durable.
+// followPlacements counts the placements in the event log until the context ends. The placement of an event is durable.
 func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 	for e, err := range api.FollowEvents(ctx, client.EventOptions{Types: []string{"task.assigned"}}) {
 		if err != nil {
@@ -107,8 +106,8 @@ func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 	}
 }
 
-// latency submits services of one task, one after the other, on a fleet that runs so many, and prints what it took
-// until each was placed, as CSV.
+// latency submits services of one task, one after the other, to a fleet with that many tasks. It prints the time until
+// the placement of each as CSV.
 func latency(ctx context.Context, s *server, o options, tasks int, rate float64, out io.Writer) error {
 	api1, err := client.New(client.Config{Addr: s.address, Token: s.token})
 	if err != nil {

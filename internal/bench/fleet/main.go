@@ -1,5 +1,5 @@
-// Command fleet measures a server under many agents: real HTTP/2 connections of fake agents that live in processes of
-// their own. It knows four measurements.
+// Command fleet measures a server with many agents: real HTTP/2 connections of fake agents in processes of their own.
+// It has four measurements.
 //
 // Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start
 // barrier of every task they are given and report it running.
@@ -155,7 +155,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return hold(ctx, o, stdout, stderr)
 }
 
-// list splits what stands between commas.
+// list splits a text at its commas.
 func list(s string) []string {
 	if s == "" {
 		return nil

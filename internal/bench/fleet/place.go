@@ -44,10 +44,10 @@ func place(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return err
 }
 
-// counts is what the agents and the reader of the events have seen together.
+// counts is the sum of the reports of the agents and the reader of the events.
 type counts struct {
 	ready    atomic.Int64 // agents that registered and whose assignment stream is open
-	placed   atomic.Int64 // tasks that the event log tells of as placed
+	placed   atomic.Int64 // tasks with an event of their placement
 	assigned atomic.Int64 // assignments that agents received
 	running  atomic.Int64 // tasks whose report that they run was acknowledged
 	again    atomic.Int64 // reports that were sent again

@@ -29,8 +29,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// serve is a server with nothing but the agents' part: a dispatcher over a store in memory, behind mutual TLS; with
-// -whole the store is etcd, and a control plane decides. It prints its address and serves until the context ends.
+// serve is a server with only the agents' part: a dispatcher over a store in memory, behind mutual TLS. With -whole the
+// store is etcd, and a control plane decides. It prints its address and serves until the context ends.
 func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	profiled, err := startProfiles(o)
 	if err != nil {
@@ -72,7 +72,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	transport.ConfigureServer(server)
 	fmt.Fprintf(stdout, "https://%s\n", listener.Addr())
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return tellHeap(ctx, o.heap, stderr) })
+	group.Go(func() error { return printHeap(ctx, o.heap, stderr) })
 	group.Go(func() error { return tables.Run(ctx) })
 	group.Go(func() error { return d.Run(ctx) })
 	if o.whole {
@@ -133,7 +133,7 @@ func startProfiles(o options) (func() error, error) {
 	}, nil
 }
 
-// heapAt writes a profile of the memory in use when it is time; the process goes on.
+// heapAt writes a profile of the memory in use after a time. The process continues.
 func heapAt(file string, after time.Duration) {
 	time.AfterFunc(after, func() {
 		f, err := os.Create(file)
@@ -146,8 +146,8 @@ func heapAt(file string, after time.Duration) {
 	})
 }
 
-// tellHeap collects the garbage now and then, and tells what is in use after it.
-func tellHeap(ctx context.Context, every time.Duration, to io.Writer) error {
+// printHeap collects the garbage periodically, and prints the memory in use after it.
+func printHeap(ctx context.Context, every time.Duration, to io.Writer) error {
 	if every == 0 {
 		return nil
 	}

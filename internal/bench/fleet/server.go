@@ -26,7 +26,8 @@ type server struct {
 	authority      *pki.Authority
 	measured       chan error // nil unless the CPU is measured
 
-	// Where agents follow a service: who counts, how they connect, and what is closed when they begin.
+	// If agents follow a service: the counter, the way of their connections, and the channel that closes when they
+	// begin.
 	audience *audience
 	dial     func(ctx context.Context, address string) (net.Conn, error)
 	curtain  chan struct{}

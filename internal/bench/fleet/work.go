@@ -71,7 +71,7 @@ func work(ctx context.Context, o options, stdout io.Writer) error {
 	return nil
 }
 
-// live is one agent's life: it begins within the first seconds, and with churn ends and begins anew.
+// live runs one agent. It starts within the first seconds, and with churn ends and restarts.
 func (w *worker) live(ctx context.Context, number int) {
 	name := fmt.Sprintf("n%d", number)
 	config, err := certified(w.authority, pki.Subject{Role: cluster.RoleNode, Name: name})
@@ -105,12 +105,12 @@ func (w *worker) note(err error) {
 	w.trouble.Store(&text)
 }
 
-// node is one life of an agent.
+// node is one process of an agent.
 type node struct {
 	w       *worker
 	name    string
 	client  *transport.Client
-	session *uint64 // the newest that was heard of
+	session *uint64 // the newest one received
 	told    *cluster.NodeStats
 }
 

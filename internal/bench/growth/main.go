@@ -4,8 +4,8 @@
 //	growth -dir docs/reference            measure, write growth.csv, draw growth.svg
 //	growth -dir docs/reference -draw      draw only
 //
-// What comes end to end is measured by bench/fleet, which writes growth-latency.csv; without it those lines are left
-// out of the picture.
+// bench/fleet measures end to end, and writes growth-latency.csv. Without that file its lines are left out of the
+// picture.
 package main
 
 import (

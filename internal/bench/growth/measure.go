@@ -16,10 +16,9 @@ import (
 
 const (
 	tasksPerNode = 10
-	// perCycle is how many tasks are decided on at once, at most: of owners with many, and of such that are all
-	// different.
+	// perCycle limits the tasks of one cycle: of owners with many equal tasks, and of different tasks.
 	perCycle, oddPerCycle = 100_000, 10_000
-	singles               = 4096 // tasks that are decided on alone
+	singles               = 4096 // tasks in cycles of their own
 )
 
 // measure fills fleets of that many nodes, and returns a row of decided.
@@ -75,7 +74,7 @@ func task(owner, i int) cluster.Pending {
 	}
 }
 
-// odd returns a task of an owner of its own that asks for what few others do.
+// odd returns a task of an owner of its own with a rare request.
 func odd(i int) cluster.Pending {
 	p := task(i, i)
 	p.Placement.Strategy = cluster.StrategySpread
@@ -86,8 +85,8 @@ func odd(i int) cluster.Pending {
 	return p
 }
 
-// fill has tasks placed, so many in a cycle, and returns how many were decided on in a second of processor time, the
-// collection of garbage included: what else runs on the machine matters little so.
+// fill places tasks, that many in a cycle, and returns the number of decisions in a second of processor time. This
+// includes the garbage collection, and depends little on other work of the machine.
 func fill(f *scheduler.Fleet, tasks, most int, task func(i int) cluster.Pending) float64 {
 	var took time.Duration
 	for begin := 0; begin < tasks; begin += most {
@@ -114,13 +113,13 @@ const wholeProcess, oneThread = unix.CLOCK_PROCESS_CPUTIME_ID, unix.CLOCK_THREAD
 func spent(whose int32) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(whose, &t); err != nil {
-		panic(err) // it fails for an unknown clock alone
+		panic(err) // it fails only for an unknown clock
 	}
 	return time.Duration(t.Nano())
 }
 
-// alone has different tasks placed in cycles of their own, on a fleet that keeps them, and returns what one of two and
-// one of a hundred takes longer than.
+// alone places different tasks in cycles of their own, on a fleet that keeps them. It returns the median and the 99th
+// percentile of their times.
 func alone(f *scheduler.Fleet) (p50, p99 time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

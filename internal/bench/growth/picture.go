@@ -131,7 +131,7 @@ func text(b *strings.Builder, x, y float64, style, s string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" %s>%s</text>`+"\n", x, y, style, html.EscapeString(s))
 }
 
-// amount says a number as short as it can be: 10 k, 1 M, 0.01.
+// amount returns the shortest text of a number: 10 k, 1 M, 0.01.
 func amount(x float64) string {
 	switch {
 	case x >= 1e6:

@@ -67,7 +67,7 @@ func (n *node) startCrowd(ctx context.Context, generation uint64, count int, run
 	return took, nil
 }
 
-// startCrowd starts so many containers, atOnce of them at a time, waits for the first instruction of each, calls
+// startCrowd starts that many containers, atOnce of them in parallel. It waits for the first instruction of each, calls
 // running, and removes them.
 func (d *direct) startCrowd(ctx context.Context, round, count, atOnce int, running func()) (time.Duration, error) {
 	ends := make([]func() error, count)
@@ -117,7 +117,7 @@ func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, d
 	for i := range runs + 1 {
 		var one, two time.Duration
 		var cpu [2]time.Duration
-		// Who is first changes with each round.
+		// The order alternates between rounds.
 		for _, agents := range []bool{i%2 == 0, i%2 != 0} {
 			before, err := processorTime(dir)
 			if err != nil {
@@ -169,8 +169,8 @@ func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, d
 // tick is how the kernel counts processor time in /proc.
 const tick = 10 * time.Millisecond
 
-// processorTime returns what this process and those that name dir on their command line, which are containerd, its
-// shims and the collector, have used, with those that they waited for.
+// processorTime returns the processor time of this process and of all processes with dir on their command line,
+// including their ended children. These processes are containerd, its shims and the collector.
 func processorTime(dir string) (time.Duration, error) {
 	var own syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
@@ -195,7 +195,7 @@ func processorTime(dir string) (time.Duration, error) {
 		if len(fields) < 15 {
 			continue
 		}
-		for _, f := range fields[11:15] { // utime, stime, and those of children
+		for _, f := range fields[11:15] { // utime, stime, and the same of children
 			n, _ := strconv.ParseInt(f, 10, 64)
 			total += time.Duration(n) * tick
 		}

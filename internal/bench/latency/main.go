@@ -1,6 +1,6 @@
-// Command latency measures how long a container takes from the moment an agent receives its assignment to the first
-// instruction of its program, and how long the same container takes when it is started through containerd
-// directly. The two take turns, on one containerd that the program starts for itself.
+// Command latency measures the time from an agent's receipt of an assignment to the first instruction of the
+// container's program. It measures the same for a container that is started directly through containerd. The two
+// alternate, on a containerd that the command starts.
 //
 //	latency -berth bin/berth -runs 30
 //	latency -berth bin/berth -runs 9 -crowd 100 -at-once 8
@@ -148,7 +148,7 @@ type programFlag struct {
 }
 
 func newFlag(dir string) (*programFlag, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the programs of all containers see it
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // visible to the programs of all containers
 		return nil, err
 	}
 	path := filepath.Join(dir, "fifo")
@@ -174,7 +174,7 @@ func (f *programFlag) wait(limit time.Duration) error {
 
 func (f *programFlag) close() { _ = f.file.Close() }
 
-// inside is where the flag's folder is for a program, and command what it runs.
+// inside is the flag's folder in the container, and command the program's command line.
 const inside = "/flag"
 
 func command() []string {

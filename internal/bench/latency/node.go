@@ -41,7 +41,7 @@ func startNode(ctx context.Context, dir string, x *containerd.Executor, flag *pr
 		return <-ended
 	}
 	n.messages <- transport.Message{Definition: &cluster.TaskDefinition{
-		// sleep, as process 1, does not hear TERM
+		// sleep, as process 1, ignores TERM
 		Name: "latency", Version: 1, Grace: cluster.Duration(10 * time.Millisecond),
 		Volumes: []cluster.Volume{{Name: "flag", Host: flag.dir}},
 		Containers: []cluster.Container{{

@@ -9,11 +9,10 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// deviceType is what the traces' devices are called.
+// deviceType is the name of the traces' devices.
 const deviceType = "gpu"
 
-// berth is a fleet on which Berth's scheduler decides, one pod at a time. It knows what has arrived, and nothing else
-// of the trace.
+// berth is a fleet on which Berth's scheduler places one pod after the other. It has only the pods that have arrived.
 type berth struct {
 	fleet  *scheduler.Fleet
 	mix    scheduler.Mix
@@ -63,7 +62,7 @@ func newBerth(t *trace, strategy cluster.Strategy) *berth {
 	return b
 }
 
-// arrive has the mix learn the pod; the fleet gets another worth when it is time.
+// arrive adds the pod to the mix. The fleet periodically gets a new value model.
 func (b *berth) arrive(demand int) {
 	p := &b.pods[demand]
 	b.mix.Learn(p.Demand, p.Devices, 1)
@@ -84,7 +83,7 @@ func (b *berth) place(demand int) bool {
 	return true
 }
 
-// nodes returns what is free of them.
+// nodes returns the free resources of the nodes.
 func (b *berth) nodes() []packing.Node {
 	nodes := make([]packing.Node, 0, len(b.names))
 	used := map[string]map[string]int{}

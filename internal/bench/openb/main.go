@@ -1,4 +1,4 @@
-// Command openb measures how much of a fleet's devices is used by each strategy, on public traces of a cluster of 1,213
+// Command openb measures the share of a fleet's devices that each strategy uses, on public traces of a cluster of 1,213
 // nodes with GPUs (the openb traces of the authors of Fragmentation Gradient Descent). The traces are not part of the
 // repository.
 //
@@ -95,7 +95,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// vary changes what is asked and what there is, as the flags say.
+// vary changes demands and capacities by the flags.
 func vary(t *trace, o options) {
 	for i := range t.demands {
 		t.demands[i].CPU = t.demands[i].CPU * cluster.MilliCPU(o.cpu) / 100

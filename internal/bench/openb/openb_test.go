@@ -64,7 +64,7 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
-// inOrder prefers the nodes by an order of its own and knows nothing else.
+// inOrder is a rule that prefers nodes by a fixed order.
 type inOrder struct{ *trace }
 
 func (inOrder) arrive(int) bool { return false }
@@ -74,7 +74,7 @@ func (o inOrder) score(n *packing.Node, demand int) (uint64, uint64, bool) {
 	return uint64(len(n.Devices)), devices, ok
 }
 
-// TestReplay: pods arrive until their demand is 130 % of the devices, and what is counted is what was placed.
+// TestReplay: pods arrive until their demand is 130 % of the devices. The result counts the placed ones.
 func TestReplay(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -179,7 +179,7 @@ func TestGradient(t *testing.T) {
 	}
 }
 
-// TestRun prints a line for each strategy, and says at the end what it had no data for.
+// TestRun prints a line for each strategy, and names missing data at the end.
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if err := run([]string{"-data", tiny(t), "-seeds", "2", "-order", "shuffled"}, &out); err != nil {

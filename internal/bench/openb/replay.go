@@ -11,8 +11,7 @@ import (
 
 // rule is a strategy under test.
 type rule interface {
-	// arrive tells it of a pod, by its demand, before the pod is placed. It reports whether scores from before no
-	// longer hold.
+	// arrive adds a pod, by its demand, before the pod is placed. It reports whether earlier scores are invalid.
 	arrive(demand int) bool
 	// score returns the cost of a placement, the lowest is the best, and the devices, as a bit each; false if it does
 	// not fit.
@@ -25,7 +24,7 @@ type stage interface {
 	arrive(demand int)
 	// place places the pod; false if it fits nowhere.
 	place(demand int) bool
-	// nodes returns what is free of them, at the end.
+	// nodes returns the free resources of the nodes at the end.
 	nodes() []packing.Node
 }
 
@@ -41,8 +40,8 @@ type outcome struct {
 // Until the demand that has arrived is so many % of the fleet's devices, pods arrive.
 const untilPercent = 130
 
-// replay lets pods arrive in a random order, and then random ones, and places each on the stage; one that does not fit
-// is dropped. Some pod of the trace asks for devices, or it would not end.
+// replay lets the pods arrive in a random order, then random pods, and places each. A pod that does not fit is dropped.
+// At least one pod of the trace must request devices, or replay would not end.
 func replay(t *trace, f stage, random *rand.Rand) outcome {
 	order := slices.Clone(t.pods)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
@@ -85,7 +84,7 @@ func percent(x, all int64) float64 {
 	return 100 * float64(x) / float64(all)
 }
 
-// sizeOf returns the thousandths of devices that a demand asks for.
+// sizeOf returns the requested devices of a demand, in thousandths.
 func sizeOf(d *packing.Demand) int64 {
 	if d.Share > 0 {
 		return int64(d.Share)
@@ -93,8 +92,7 @@ func sizeOf(d *packing.Demand) int64 {
 	return int64(d.Devices) * cluster.WholeDevice
 }
 
-// fleet is a stage for the rule: nodes, and for each demand what is known of them, so that only nodes that changed are
-// scored anew.
+// fleet holds nodes, and their scores for each demand. Only changed nodes are scored again.
 type fleet struct {
 	trace *trace
 	rule  rule
@@ -104,7 +102,7 @@ type fleet struct {
 }
 
 type known struct {
-	turn    int32 // 0: never looked at
+	turn    int32 // 0: never scored
 	fits    bool
 	cost    uint64
 	devices uint64
@@ -122,7 +120,7 @@ func newFleet(t *trace, r rule) *fleet {
 	return f
 }
 
-// arrive forgets all scores if the rule says so.
+// arrive drops all scores if the rule invalidates them.
 func (f *fleet) arrive(demand int) {
 	if !f.rule.arrive(demand) {
 		return
@@ -173,7 +171,7 @@ func take(n *packing.Node, d *packing.Demand, devices uint64) {
 	}
 }
 
-// dry returns the thousandths of devices that are free beside less than a twentieth of their node's CPU.
+// dry returns the free devices, in thousandths, of nodes with less than a twentieth of their CPU free.
 func dry(nodes []packing.Node) int64 {
 	var sum int64
 	for i := range nodes {

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/logic/packing"
 )
 
-// strategies are what the table compares, in its order.
+// strategies lists the compared strategies in the order of the table.
 var strategies = []struct {
 	name string
 	make func(*trace, *rand.Rand) stage
@@ -77,7 +77,7 @@ type typicalPod struct {
 	weight float64
 }
 
-// newGradient takes as typical what makes up 95 % of the list of pods: unlike Berth it knows the list beforehand.
+// newGradient takes the pods that make up 95 % of the list as typical. Unlike Berth it has the whole list beforehand.
 func newGradient(t *trace) *gradient {
 	counts := make([]int, len(t.demands))
 	for _, k := range t.pods {

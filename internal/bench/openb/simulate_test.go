@@ -46,10 +46,9 @@ func sample(random *rand.Rand, nodes, pods int) (fleet, list string) {
 	return f.String(), l.String()
 }
 
-// TestSimulationPlacesTheSame has berth simulate replay a trace as it is replayed here, pod by pod in the order of the
-// list, none of which ends: the control plane puts each onto the node, and gives it the devices, that the scheduler
-// alone chooses. Strategy spread also looks at what of an owner is where, and here all pods have one owner: there the
-// rules are not the same.
+// TestSimulationPlacesTheSame replays a trace by berth simulate and by this package, pod by pod in the order of the
+// list. No pod ends. The control plane and the bare scheduler must choose the same nodes and devices. Strategy spread
+// is left out: it counts the tasks of an owner, and here all pods have one owner.
 func TestSimulationPlacesTheSame(t *testing.T) {
 	for seed := range uint64(2) {
 		for _, strategy := range []cluster.Strategy{"", cluster.StrategyWhole, cluster.StrategyBinpack} {
@@ -100,7 +99,7 @@ func TestSimulationPlacesTheSame(t *testing.T) {
 	}
 }
 
-// place says where a pod is. Devices are told by their number on the node.
+// place is the node of a pod and the numbers of its devices.
 func place(node string, devices []cluster.DeviceUse) string {
 	for _, d := range devices {
 		node += fmt.Sprintf(" %s:%d", d.ID[len(d.ID)-2:], d.Share)

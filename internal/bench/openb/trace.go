@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/traces"
 )
 
-// trace is a fleet and what is asked of it.
+// trace is a fleet and the pods that arrive.
 type trace struct {
 	nodes   []packing.Node
 	demands []packing.Demand // the different ones
@@ -52,7 +52,7 @@ func readTrace(dir, name string) (t *trace, err error) {
 	return t, nil
 }
 
-// traceOf returns a trace as the rules see it.
+// traceOf returns a trace in the form of the rules.
 func traceOf(read *traces.Trace) *trace {
 	t := &trace{models: map[string]uint8{}}
 	for _, from := range read.Nodes {
@@ -77,7 +77,7 @@ func traceOf(read *traces.Trace) *trace {
 	return t
 }
 
-// model numbers the models as they are met.
+// model numbers the models in the order of their appearance.
 func (t *trace) model(name string) uint8 {
 	n, ok := t.models[name]
 	if !ok {

@@ -1,5 +1,5 @@
-// Command start measures what a user of one machine feels first: how long `berth dev` takes until it serves, how
-// much memory it holds when idle, and how long `berth version` takes.
+// Command start measures the first use on one machine: the time until `berth dev` serves, its memory when idle, and the
+// time of `berth version`.
 //
 //	start -berth bin/berth -runs 10
 package main
@@ -75,8 +75,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// dev starts `berth dev`, waits until it serves and then for a time, and returns how long the start took and the
-// memory that it holds.
+// dev starts `berth dev`, waits until it serves and then for a time. It returns the duration of the start and the
+// memory.
 func dev(ctx context.Context, berth, dir string, idle time.Duration) (took time.Duration, memory int, err error) {
 	cmd := exec.CommandContext(ctx, berth, "dev", "--data-dir", dir, "--http", "127.0.0.1:0", "--executor", "process")
 	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir)

@@ -16,7 +16,7 @@ const (
 	clusters = 20
 	// changeInterval is the time between two commits of the writer.
 	changeInterval = 40 * time.Millisecond
-	// oneMoves says that one update of so many is a task that moves to another node; the others are changes of health.
+	// oneMoves is the number of updates of which one moves a task to another node. The others change its health.
 	oneMoves = 10
 	// eventsKept is how many batches of events stay in the log.
 	eventsKept = 2000
@@ -148,7 +148,7 @@ func (f *fleet) flush(ctx context.Context, ops *[]store.Op) error {
 	return err
 }
 
-// change updates tasks at the rate until the context ends, each commit with the events that tell of it.
+// change updates tasks at the rate until the context ends, each commit with its events.
 func (f *fleet) change(ctx context.Context) error {
 	tick := time.NewTicker(changeInterval)
 	defer tick.Stop()

@@ -1,4 +1,4 @@
-// Command streams measures what people who watch lists cost a server: streams of server-sent events over loopback, on a
+// Command streams measures the cost of watched lists for a server: streams of server-sent events over loopback, on a
 // fleet of node and task records that change all the time.
 //
 //	streams -nodes 5000 -tasks 20000 -viewers 200 -rate 50
@@ -66,10 +66,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return measure(ctx, o, args, stdout, stderr)
 }
 
-// greeting is what the server's process tells first.
+// greeting is the first line of the server's process.
 type greeting struct{ URL, Token string }
 
-// figures is what the server's process has used and done until a moment.
+// figures is the use and work of the server's process until one time.
 type figures struct {
 	CPU      float64 // seconds
 	Updates  int
@@ -77,7 +77,7 @@ type figures struct {
 	Resident int // bytes
 }
 
-// server is the process that is measured, as the one that measures sees it.
+// server is the measured process, from the view of the measuring one.
 type server struct {
 	greeting
 
@@ -108,7 +108,7 @@ func start(ctx context.Context, args []string, stderr io.Writer) (*server, error
 	return s, s.out.Decode(&s.greeting)
 }
 
-// figures asks the process what it has used.
+// figures requests the figures of the process.
 func (s *server) figures() (f figures, err error) {
 	if _, err = fmt.Fprintln(s.in); err != nil {
 		return f, err
@@ -118,7 +118,7 @@ func (s *server) figures() (f figures, err error) {
 
 // stop ends the process.
 func (s *server) stop() error {
-	_ = s.in.Close() // its end is what is waited for
+	_ = s.in.Close() // the call waits for its end
 	return s.cmd.Wait()
 }
 
@@ -141,8 +141,8 @@ func measure(ctx context.Context, o options, args []string, out, stderr io.Write
 	return errors.Join(err, s.stop())
 }
 
-// row measures one kind of viewers, prints what they cost, and returns what part of a core the server took. Rest is
-// what it takes without them.
+// row measures one kind of viewers, prints their cost, and returns the server's use in cores. Rest is its use without
+// viewers.
 func (s *server) row(ctx context.Context, o options, k kind, rest float64, out io.Writer) (share float64, err error) {
 	before, err := s.figures()
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *server) row(ctx context.Context, o options, k kind, rest float64, out i
 		return 0, err
 	}
 	defer c.close()
-	nap(ctx, 2*time.Second) // what the start left to collect
+	nap(ctx, 2*time.Second) // garbage of the start
 	begin, err := s.figures()
 	if err != nil {
 		return 0, err

@@ -26,7 +26,7 @@ import (
 // adminToken is good on this machine for as long as the measurement takes.
 const adminToken = "a-token-of-the-benchmark-0123456789"
 
-// serve is the process that is measured. It answers each line of its input with its figures, and ends with the input.
+// serve runs the measured process. It answers each line of its input with its figures, and ends with the input.
 func serve(ctx context.Context, o options, in io.Reader, out io.Writer) error {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
@@ -75,7 +75,7 @@ func serve(ctx context.Context, o options, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// viewerToken has the server make a token that may look and nothing else.
+// viewerToken creates a token with the role viewer.
 func viewerToken(ctx context.Context, url string) (string, error) {
 	body, err := json.Marshal(api.TokenRequest{Name: "viewers", Role: "viewer"})
 	if err != nil {

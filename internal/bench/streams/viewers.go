@@ -40,7 +40,7 @@ func kinds() []kind {
 	}
 }
 
-// paths returns what is open, one path for each viewer.
+// paths returns the path of each viewer's stream.
 func (k kind) paths(o options) (all []string) {
 	if k.path == nil {
 		return nil
@@ -114,7 +114,7 @@ func (s *server) open(ctx context.Context, o options, k kind) (*crowd, error) {
 	return c, nil
 }
 
-// read reads one stream to its end; synced is called when the reader knows the whole list.
+// read reads one stream to its end. It calls synced when the whole list has arrived.
 func (c *crowd) read(ctx context.Context, s *server, path string, synced func()) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command swf replays logs of batch queues in the Standard Workload Format through Berth's order of the queue
-// and through policies of the literature, and prints how long jobs wait.
+// Command swf replays logs of batch queues in the Standard Workload Format through Berth's order of the queue and
+// through policies of the literature, and prints the waiting times of jobs.
 //
 //	swf -data DIR
 //
-// DIR, by default what BERTH_DATA says, has the logs: DIR/swf/*.swf. Each job arrives when it did, is stopped at what
-// its user asked for, and holds processors alone.
+// DIR, by default $BERTH_DATA, has the logs: DIR/swf/*.swf. Each job arrives at its recorded time, is stopped at its
+// requested time, and uses only processors.
 package main
 
 import (
@@ -169,8 +169,8 @@ func spread(figures []float64, digits int) string {
 		figures[len(figures)-1])
 }
 
-// vary prints how Berth does against EASY on variants of the recorded traces and on made up ones. The numbers of its
-// policy were chosen with an eye on the variants, and on made up traces of other seeds than these (1 to 5).
+// vary prints a comparison of Berth with EASY on variants of the recorded traces and on synthetic ones. The parameters
+// of Berth's policy were chosen on the variants and on synthetic traces of other seeds (1 to 5).
 func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error {
 	fmt.Fprintf(out, "| trace | EASY: slowdown | p99 wait, s | longest | Berth: slowdown | p99 wait, s | "+
 		"longest | Berth to EASY: slowdown | p99 | longest |\n")
@@ -180,7 +180,7 @@ func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error 
 		all = append(all, variants(t)...)
 	}
 	for seed, load := range []float64{0.65, 0.7, 0.75, 0.8, 0.85} {
-		all = append(all, madeUp(uint64(seed)+11, count, 100, load))
+		all = append(all, syntheticTrace(uint64(seed)+11, count, 100, load))
 	}
 	for _, t := range all {
 		easy, err := judge(ctx, t, yardstick{backfill: true})

@@ -2,13 +2,13 @@ package main
 
 import "slices"
 
-// figures are what a policy did to a trace. Times are seconds.
+// figures are the results of a policy on a trace. Times are in seconds.
 type figures struct {
 	mean, slowdown float64
 	p99, longest   int64
 }
 
-// tau is the run time below which a job counts as that long, so that the slowdown of a job of a second says something.
+// tau is the least run time, in seconds, in the bounded slowdown. Without it, jobs of a second would dominate the mean.
 const tau = 10
 
 // measure returns the figures for the time that each job of a trace waited. The bounded slowdown of a job is the time

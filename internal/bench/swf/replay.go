@@ -28,12 +28,12 @@ type held struct {
 	limit   int64 // the moment at which it is stopped
 }
 
-// policy says which of the jobs that wait start now.
+// policy chooses the waiting jobs that start now.
 type policy interface {
 	start(s *state) []int
 }
 
-// learner is a policy that is told of the jobs that ended.
+// learner is a policy that gets the ended jobs.
 type learner interface{ ended(j job) }
 
 // looker is a policy that wants to be asked at a moment at which nothing happens; 0 is never.

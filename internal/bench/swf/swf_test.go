@@ -31,9 +31,9 @@ func TestReadTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &trace{name: "tiny", procs: 10, skipped: 2, jobs: []job{
-		{arrived: 0, run: 50, limit: 50, procs: 4, user: "8"},   // asked for nothing: what it used
+		{arrived: 0, run: 50, limit: 50, procs: 4, user: "8"},   // no requested time: its run time
 		{arrived: 5, run: 100, limit: 100, procs: 6, user: "7"}, //
-		{arrived: 6, run: 300, limit: 300, procs: 8, user: "7"}, // stopped at what it asked for
+		{arrived: 6, run: 300, limit: 300, procs: 8, user: "7"}, // stopped at its requested time
 		{arrived: 7, run: 1, limit: 20, procs: 1, user: "9"},    // shorter than a second
 	}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(trace{}, job{})); diff != "" {
@@ -45,9 +45,9 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
-// TestPolicies replays a story in which the policies differ. On 10 processors: "base" holds 6 for 100 s; "wide" wants
-// all 10; behind it come a job of 100 s and one of 40 s, each for 4 processors, of which only one can run beside base:
-// which one is the policy's choice. A second wide job follows.
+// TestPolicies replays a trace in which the policies differ. On 10 processors, "base" holds 6 for 100 s, and "wide"
+// needs all 10. Behind it come a job of 100 s and one of 40 s, each for 4 processors. Only one of them can run beside
+// base, by the policy's choice. A second wide job follows.
 func TestPolicies(t *testing.T) {
 	story := &trace{procs: 10, jobs: []job{
 		{arrived: 0, run: 100, limit: 100, procs: 6, user: "a"}, // base
@@ -67,7 +67,7 @@ func TestPolicies(t *testing.T) {
 		{"easy", yardstick{backfill: true}, []int64{0, 99, 0, 108, 147}},
 		// the shorter fills; the longer one is too late to, and comes after wide, at 110
 		{"easy-sjbf", yardstick{backfill: true, shortest: true}, []int64{0, 99, 108, 0, 197}},
-		// the shorter is first of those that just came
+		// the shorter of the new jobs is first
 		{"berth", newBerth(backfill.PriorityAfter, false), []int64{0, 99, 108, 0, 197}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,12 +91,12 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMadeUp holds the policy's worth on traces of seeds that played no part in its choice. Of a single trace the p99
-// wait is partly an accident, and here it is more than EASY's on two of four: so it is the sum that must not be.
-func TestMadeUp(t *testing.T) {
+// TestSynthetic compares the policy with EASY on synthetic traces of seeds that were not used for its choice. The p99
+// wait of a single trace is partly an accident, and exceeds EASY's on two of four. The test therefore compares the sum.
+func TestSynthetic(t *testing.T) {
 	var all [2]int64
 	for seed := range uint64(4) {
-		tr := madeUp(seed+101, 3000, 64, 0.8)
+		tr := syntheticTrace(seed+101, 3000, 64, 0.8)
 		easy, err := judge(t.Context(), tr, yardstick{backfill: true})
 		if err != nil {
 			t.Fatal(err)
@@ -117,9 +117,9 @@ func TestMadeUp(t *testing.T) {
 	}
 }
 
-// TestVariants holds that the variants keep what they say they keep.
+// TestVariants checks the properties that the variants keep.
 func TestVariants(t *testing.T) {
-	tr := madeUp(1, 2000, 100, 0.7)
+	tr := syntheticTrace(1, 2000, 100, 0.7)
 	area := func(jobs []job) (area int64) {
 		last := int64(0)
 		for _, j := range jobs {
@@ -142,7 +142,7 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// TestRun replays the tiny log, and says what it leaves out without one.
+// TestRun replays the tiny log, and names the missing logs.
 func TestRun(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.Mkdir(filepath.Join(folder, "swf"), 0o750); err != nil {
@@ -181,7 +181,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestReplayIsExact holds that the machine is never overfull, whatever a policy wants.
+// TestReplayIsExact checks that the machine is never over capacity, whatever a policy chooses.
 func TestReplayIsExact(t *testing.T) {
 	tr := &trace{procs: 1, jobs: []job{{procs: 1, run: 9, limit: 9}, {procs: 1, run: 9, limit: 9}}}
 	if _, err := replay(tr, greedy{}); err == nil || !strings.Contains(err.Error(), "nothing is free") {

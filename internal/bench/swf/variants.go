@@ -15,8 +15,8 @@ const (
 	week = 7 * day
 )
 
-// variants returns traces that are like a recorded one and not it: a policy that does well on the one by accident
-// hardly does so on all.
+// variants returns traces that are similar to a recorded one. A policy that fits the recorded trace by accident hardly
+// fits all variants.
 func variants(t *trace) []*trace {
 	like := func(name string, jobs []job) *trace {
 		return &trace{name: t.name + ", " + name, procs: t.procs, jobs: jobs}
@@ -87,7 +87,7 @@ func shuffleJobs(jobs []job, seed uint64) []job {
 	return shuffled
 }
 
-// stretchLimits lets users ask for several times as long, up to the longest that anybody asked for.
+// stretchLimits multiplies the requested times, up to the longest requested time of the trace.
 func stretchLimits(jobs []job, by int64) []job {
 	longest := slices.MaxFunc(jobs, func(a, b job) int { return cmp.Compare(a.limit, b.limit) }).limit
 	stretched := slices.Clone(jobs)
@@ -97,10 +97,10 @@ func stretchLimits(jobs []job, by int64) []job {
 	return stretched
 }
 
-// madeUp returns a trace of the shape that recorded ones have, at a load (demand to capacity): sizes and run times by
-// the distributions that Lublin and Feitelson fitted to several machines (2003), arrivals by the hour and the day of
-// the week, users that send several similar jobs in a row and ask for round times.
-func madeUp(seed uint64, count int, procs int64, load float64) *trace {
+// syntheticTrace returns a synthetic trace at a load (demand to capacity). Sizes and run times follow the distributions
+// that Lublin and Feitelson fitted to several machines (2003). Arrivals follow the hour and the day of the week. Users
+// send several similar jobs in a row and request round times.
+func syntheticTrace(seed uint64, count int, procs int64, load float64) *trace {
 	r := rand.New(rand.NewPCG(seed, 1))
 	t := &trace{name: fmt.Sprintf("made up (%d), load %.2f", seed, load), procs: procs}
 	at, area := 0.0, 0.0
@@ -148,8 +148,8 @@ func drawSize(r *rand.Rand, procs int64) int64 {
 	return max(1, min(int64(math.Round(math.Exp2(log))), procs))
 }
 
-// drawRun draws the run time in seconds: the logarithm is from one of two gamma distributions, for large jobs more
-// often from that of the long.
+// drawRun draws the run time in seconds. Its logarithm is from one of two gamma distributions, for large jobs more
+// often from the longer one.
 func drawRun(r *rand.Rand, size int64) float64 {
 	log := gamma(r, 312, 0.03)
 	if r.Float64() < 0.78-0.0054*float64(size) {
@@ -172,7 +172,7 @@ func gamma(r *rand.Rand, shape, scale float64) float64 {
 	}
 }
 
-// round returns the next of the times that people ask for, in seconds.
+// round returns the next usual requested time, in seconds.
 func round(seconds float64) int64 {
 	for _, minutes := range []int64{1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 480, 720, 900, 1080, 1440, 2160} {
 		if float64(minutes*60) >= seconds {

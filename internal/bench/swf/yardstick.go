@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// yardstick is a policy as the literature has it: the line in order of arrival, and what fits behind the head in the
-// same order or the shortest first. It is written apart from Berth's, and down to what it does with ties the same as
-// the program that made the published figures: of several jobs that end at the moment of the head's reservation, only
-// those are counted that it needs.
+// yardstick is a policy of the literature: the queue in order of arrival, with backfill behind the head in the same
+// order or shortest first. It is independent of Berth's policy. It agrees, ties included, with the program of the
+// published figures. Of several jobs that end at the time of the head's reservation, it counts only the needed ones.
 type yardstick struct {
 	backfill, shortest bool
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Network is a network in memory, with servers that can go away, hang, or be cut off. It uses package time, so that it
+// Network is a network in memory, with servers that can stop, hang, or be cut off. It uses package time, so that it
 // works inside a synctest bubble. Its methods may be called concurrently.
 type Network struct {
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ func (n *Network) Cut(address string) {
 	}
 }
 
-// Reset breaks the connections to a server, which goes on.
+// Reset breaks the connections to a server. The server continues.
 func (n *Network) Reset(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,5 +1,5 @@
-// Command checked is a task whose checks a test plays: it serves HTTP at ADDR_HTTP and the standard gRPC health service
-// at ADDR_GRPC and, over TLS, at ADDR_SECURE, each where Berth gave it such a port.
+// Command checked is a task whose checks a test controls. It serves HTTP at ADDR_HTTP, and the standard gRPC health
+// service at ADDR_GRPC and, over TLS, at ADDR_SECURE. It serves only the ports that Berth assigned.
 //
 //	GET  /ready            200
 //	GET  /alive            200, or no answer at all once it hangs
@@ -7,7 +7,7 @@
 //	POST /serving/{name}   the gRPC service of the name serves
 //	POST /refusing/{name}  it does not
 //
-// It begins to listen after START_AFTER, and knows the gRPC service "shop.Cart".
+// It begins to listen after START_AFTER, and has the gRPC service "shop.Cart".
 package main
 
 import (
@@ -111,7 +111,7 @@ func pages(of *health.Server, hangs *atomic.Bool) http.Handler {
 	return mux
 }
 
-// selfSigned makes a certificate that nobody has a reason to trust.
+// selfSigned makes a self-signed certificate.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

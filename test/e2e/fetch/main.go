@@ -1,5 +1,5 @@
-// Command fetch is a task of the tests of names: `fetch wait` waits, `fetch get URL` prints what is there, `fetch
-// lookup NAME` prints the addresses of a name. It finds names as programs do that need no library for it.
+// Command fetch is a task of the tests of names: `fetch wait` waits, `fetch get URL` prints a page, `fetch lookup NAME`
+// prints the addresses of a name. It resolves names without the C library, like statically linked programs.
 package main
 
 import (

@@ -1,15 +1,15 @@
-// Command task is what the services of tests run: an HTTP server that says what becomes of it.
+// Command task is the program of the load tests' services: an HTTP server that reports its lifecycle.
 //
-// It listens where Berth tells it, ADDR_HTTP, and answers:
+// It listens on ADDR_HTTP, which Berth sets, and answers:
 //
 //	POST /        the id of the attempt that answers
 //	GET  /healthz 200, or 500 where ILL is set
 //	GET  /metrics how many requests it answered, in Prometheus' text format
 //
-// At TERM it goes on serving for DRAIN (3 s unless set), so that those who still hold its address are answered, then
-// finishes what is in flight and ends. With RECORD, the address of a load.Recorder, it tells there that it is up, the
-// first time that it is found well or ill, that it was told to stop, and that it ends. GREED is how many bytes it takes
-// at the start, and LEAK how many more each second; it touches all of them.
+// After TERM it serves for DRAIN (3 s by default), so that clients with its address get answers. It then finishes the
+// requests in flight and ends. RECORD is the address of a load.Recorder. The program reports its start, its first
+// healthy and failing check, TERM and its end there. GREED is the memory in bytes that it takes at the start, and LEAK
+// the bytes that it takes each second. It touches all of them.
 package main
 
 import (
@@ -29,12 +29,11 @@ import (
 	"time"
 )
 
-// headerLimit is for how long a connection may say nothing at first: longer than those who ask keep one that they
-// opened and then did not need. Else it would be closed on them as they come to use it.
+// headerLimit bounds the time until the first header of a connection. It is longer than clients keep an unused
+// connection. Otherwise the server could close a connection while a client begins to use it.
 const headerLimit = 5 * time.Minute
 
-// finishLimit is how long requests in flight may take once it stops, and tellLimit how long it tries to tell what is
-// left.
+// finishLimit bounds the time of requests in flight after the drain. tellLimit bounds the time for unsent records.
 const (
 	finishLimit = 2 * time.Second
 	tellLimit   = time.Second
@@ -50,7 +49,7 @@ func main() {
 	}
 }
 
-// run serves until it is told to stop and has drained.
+// run serves until TERM and the end of the drain.
 func run(ctx context.Context, out io.Writer) error {
 	drain := 3 * time.Second
 	if text := os.Getenv("DRAIN"); text != "" {
@@ -136,7 +135,7 @@ func eat(first, each int) {
 		time.Sleep(100 * time.Millisecond)
 		take(each / 10)
 	}
-	<-make(chan struct{}) // for ever
+	<-make(chan struct{}) // without end
 	runtime.KeepAlive(held)
 }
 
@@ -152,7 +151,7 @@ func newTeller() *teller {
 	return t
 }
 
-// say tells something, with its time.
+// say sends a record with its time.
 func (t *teller) say(what string) {
 	attempt := number("BERTH_ATTEMPT")
 	line, err := json.Marshal(map[string]any{
@@ -165,7 +164,7 @@ func (t *teller) say(what string) {
 	}
 }
 
-// close waits until all is told, but not for long.
+// close waits until all records are sent, for tellLimit at most.
 func (t *teller) close() {
 	close(t.lines)
 	select {

@@ -25,29 +25,29 @@ import (
 // servedImage is the image of test/load/task.
 const servedImage = "berth.local/task:1"
 
-// town is a fleet whose machines have networks of their own, with a place to ask from that takes what tasks tell of
-// themselves.
-type town struct {
+// serviceFleet is a fleet whose machines have networks of their own, with a client machine that collects the records of
+// tasks.
+type serviceFleet struct {
 	*harness.Fleet
 	t        *testing.T
 	lab      *netlab.Lab
 	asker    *netlab.Host
 	client   *client.Client
 	recorder *load.Recorder
-	program  string // what the containers run
+	program  string // the image of the containers
 	random   *rand.Rand
 	machines int
 }
 
-// newTown makes and starts so many servers and agents.
-func newTown(t *testing.T, executor string, servers, agents int, agentFlags ...string) *town {
+// newServiceFleet makes and starts so many servers and agents.
+func newServiceFleet(t *testing.T, executor string, servers, agents int, agentFlags ...string) *serviceFleet {
 	t.Helper()
 	harness.Need(t, executor)
 	testkit.NeedCommand(t, "nsenter")
 	seed := testkit.Setting(t, "BERTH_SERVICES_SEED", 1)
 	t.Logf("BERTH_SERVICES_SEED=%d", seed)
 	lab := netlab.New(t)
-	w := &town{t: t, lab: lab, random: rand.New(rand.NewPCG(uint64(seed), 0))}
+	w := &serviceFleet{t: t, lab: lab, random: rand.New(rand.NewPCG(uint64(seed), 0))}
 	w.asker = lab.Add("asker")
 	listener, err := w.asker.Listen(net.JoinHostPort(w.asker.Address, "9000"))
 	if err != nil {
@@ -74,9 +74,9 @@ func newTown(t *testing.T, executor string, servers, agents int, agentFlags ...s
 	return w
 }
 
-// spare are so many machines more, on which nothing runs yet. They are not entered as "ip netns exec" does, which hides
-// the control groups that containers need.
-func (w *town) spare(n int) (hosts []harness.Host) {
+// spare returns n more machines without agents. They do not use "ip netns exec", which hides the control groups that
+// containers need.
+func (w *serviceFleet) spare(n int) (hosts []harness.Host) {
 	for range n {
 		w.machines++
 		h := w.lab.Add(fmt.Sprintf("h%d", w.machines))
@@ -88,7 +88,7 @@ func (w *town) spare(n int) (hosts []harness.Host) {
 	return hosts
 }
 
-// served is what a test says of a service: a version of the program task with its environment.
+// served describes a service: a version of the program task with its environment.
 type served struct {
 	name    string
 	version int
@@ -104,7 +104,7 @@ func scaled(d time.Duration) cluster.Duration {
 }
 
 // put writes a version of a service.
-func (w *town) put(v served) {
+func (w *serviceFleet) put(v served) {
 	w.t.Helper()
 	env := map[string]string{
 		"VERSION": fmt.Sprint(v.version), "DRAIN": "1s", "RECORD": w.recorder.Address(),
@@ -152,8 +152,8 @@ func (w *town) put(v served) {
 // portion is a number of tasks for a policy.
 func portion(n int) *cluster.Portion { return &cluster.Portion{N: n} }
 
-// completes waits until a version of a service is rolled out, and returns where its rollout stands.
-func (w *town) completes(name string, version int) (v api.RolloutView) {
+// completes waits until a version of a service is rolled out, and returns the state of its rollout.
+func (w *serviceFleet) completes(name string, version int) (v api.RolloutView) {
 	w.t.Helper()
 	w.Eventually(2*soon, func() (err error) {
 		if v, err = w.rollout(name); err != nil {
@@ -167,14 +167,14 @@ func (w *town) completes(name string, version int) (v api.RolloutView) {
 	return v
 }
 
-func (w *town) rollout(name string) (api.RolloutView, error) {
+func (w *serviceFleet) rollout(name string) (api.RolloutView, error) {
 	each, cancel := testkit.WithLimit(w.t.Context(), 5*time.Second)
 	defer cancel()
 	return w.client.Rollout(each, cluster.DefaultCluster, name)
 }
 
-// told waits for an event whose message holds words.
-func (w *town) told(kind string, words ...string) (found api.EventView) {
+// awaitEvent waits for an event whose message contains words.
+func (w *serviceFleet) awaitEvent(kind string, words ...string) (found api.EventView) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
 		page, err := w.client.Events(w.t.Context(), client.EventOptions{Types: []string{kind}},
@@ -194,9 +194,9 @@ func (w *town) told(kind string, words ...string) (found api.EventView) {
 	return found
 }
 
-// ask sends requests to a service's healthy addresses until what it returns is called, which demands that all were
-// answered, and that at no time a healthy task was given up below the minimum.
-func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
+// sendRequests sends requests to a service's healthy addresses until its result is called. The result demands that all
+// were answered, and that Berth stopped no healthy task below the minimum.
+func (w *serviceFleet) sendRequests(name string, least int, kills *[]load.Kill) (stop func()) {
 	w.t.Helper()
 	traffic := load.New(load.Config{
 		Client: w.Client(), Service: name, Port: "http", Dial: w.asker.Dial, Rate: 60, Workers: 6,
@@ -245,13 +245,13 @@ func (w *town) ask(name string, least int, kills *[]load.Kill) (stop func()) {
 }
 
 // owner is the service of a record's task.
-func (w *town) owner(r load.Record) string {
+func (w *serviceFleet) owner(r load.Record) string {
 	parts, _ := r.Task.Parts()
 	return parts.Owner
 }
 
-// saw waits until a process of a version told something.
-func (w *town) saw(what string, version int) (found load.Record) {
+// awaitRecord waits until a process of a version sent a record.
+func (w *serviceFleet) awaitRecord(what string, version int) (found load.Record) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
 		for _, r := range w.recorder.All() {
@@ -265,8 +265,8 @@ func (w *town) saw(what string, version int) (found load.Record) {
 	return found
 }
 
-// restartAgents kills agents at random moments and starts them again, until look returns nil.
-func (w *town) restartAgents(look func() error) (kills int) {
+// restartAgents kills and restarts agents at random times, until look returns nil.
+func (w *serviceFleet) restartAgents(look func() error) (kills int) {
 	w.t.Helper()
 	w.Eventually(3*soon, func() error {
 		err := look()
@@ -286,7 +286,7 @@ func (w *town) restartAgents(look func() error) (kills int) {
 	return kills
 }
 
-// begin runs traffic until what it returns is called.
+// begin runs traffic until its result is called.
 func begin(t *testing.T, traffic *load.Traffic) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -14,9 +14,8 @@ import (
 var insides = regexp.MustCompile(
 	`OCI runtime|runc create|shim task|rpc error|dial tcp|listen tcp|: unknown\b|ended 0 times`)
 
-// TestFaultsOfTasksAreToldPlainly runs services that cannot begin, each for another reason of the real parts, and reads
-// what people are told of them.
-func TestFaultsOfTasksAreToldPlainly(t *testing.T) {
+// TestMessagesOfFailingTasks runs services that cannot begin, for different reasons, and checks the messages to users.
+func TestMessagesOfFailingTasks(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
 	s := harness.New(t, harness.Containerd)
