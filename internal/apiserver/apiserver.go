@@ -43,23 +43,16 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/status"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 )
-
-// Reasons returns the reasons of the leader's last decision. Safe for concurrent use.
-type Reasons interface {
-	// Waiting returns why a task waits.
-	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-	// Victims returns the attempts that are to end for others, ordered by UUID. Nobody may change the result.
-	Victims() []cluster.Victim
-}
 
 // Config is what a server is made of.
 type Config struct {
@@ -70,22 +63,10 @@ type Config struct {
 	Prefix store.Prefix
 	// Domain whose leader /readyz asks for; default cluster.DefaultDomain.
 	Domain string
-	// Nodes and Reasons may be nil: then logs, exec and images are answered with 503, and pending tasks
-	// have no sentence.
-	Nodes   agentapi.Nodes
-	Reasons Reasons
-	// Gates returns what the leader saw of the gates of a service's rollout, in the order of its spec, nil where this
-	// server does not lead. It may be nil. Safe for concurrent use, and at once.
-	Gates func(service cluster.OwnerRef) []cluster.GateResult
-	// Since returns since when the leader counts deadlines, zero where this server does not lead: views then take the
-	// beginning of the leader's term. It may be nil. Safe for concurrent use, and at once.
-	Since func() time.Time
-	// DecisionTrace returns what the leader kept of why an attempt was placed where it was, from wherever it is kept;
-	// soon, and not ok where nobody kept it. It may be nil. Safe for concurrent use.
-	DecisionTrace func(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
-	// DeviceValueModel returns what devices are worth to the leader, nil where this server does not lead. It may be
-	// nil. Safe for concurrent use, and at once.
-	DeviceValueModel func() *scheduler.ValueModel
+	// Nodes may be nil: then logs, exec and images are answered with 503.
+	Nodes agentapi.Nodes
+	// Leader is what this server can tell of the leader's decisions.
+	Leader views.Leader
 	// ServerID is this server's own id, and Members the engine's members in which it is one; Members is nil where
 	// the store runs elsewhere.
 	ServerID string
@@ -152,11 +133,12 @@ type Server struct {
 	lists   *lists.Lists
 	gate    *access.Gate
 	events  *eventlog.API
+	views   *views.Source
 	engine  *control.EngineState
 	// Operations that other parts of the server use.
 	health     *control.HealthAPI
 	documents  *documentsAPI
-	tasks      *tasksAPI
+	status     *status.API
 	servers    *control.ServersAPI
 	masterKeys *credentials.MasterKeysAPI
 	joining    *credentials.JoinAPI
@@ -170,9 +152,6 @@ type Server struct {
 func New(cfg Config) *Server {
 	if cfg.Prefix == "" {
 		cfg.Prefix = store.DefaultPrefix
-	}
-	if cfg.Since == nil {
-		cfg.Since = func() time.Time { return time.Time{} }
 	}
 	if cfg.Domain == "" {
 		cfg.Domain = cluster.DefaultDomain
@@ -206,8 +185,11 @@ func New(cfg Config) *Server {
 	waiting := lists.NewWaiters(cfg.MaxWaiters, cfg.MaxClientWaiters, s.metrics.streams)
 	s.lists = lists.NewLists(s.reads, waiting, s.metrics.computed)
 	s.events = eventlog.NewAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
-	cfg.Registry.MustRegister(newGauges(s))
+	s.views = &views.Source{
+		Domain: cfg.Domain, Tables: cfg.Tables, Now: cfg.Now, Clock: cfg.Clock, Holder: cfg.Holder, Leader: cfg.Leader,
+	}
 	s.routes = s.operations()
+	cfg.Registry.MustRegister(status.NewGauges(s.status, s.health))
 	s.documents.spec = openapi.Describe(s.routes)
 	for i := range s.routes {
 		s.mux.Handle(s.routes[i].Method+" "+s.routes[i].Path, s.route(&s.routes[i]))

@@ -44,7 +44,7 @@ func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	var jumped time.Time
 	w := newWorld(t, func(c *Config) {
 		c.Now = func() time.Time { return now }
-		c.Since = func() time.Time { return jumped }
+		c.Leader.Since = func() time.Time { return jumped }
 	})
 	w.want(200, "POST", "/v1/apply",
 		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 1)))
@@ -66,7 +66,7 @@ func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	}
 	decided := func() string {
 		e, _ := w.tables.Snapshot().Service("default", "web")
-		in := w.server.look(w.tables.Snapshot()).service(e)
+		in := w.server.views.At(w.tables.Snapshot()).ServiceInput(e)
 		if made := reconciler.Service(in); made.Rollout != nil {
 			return string(made.Rollout.Record.State)
 		}
@@ -105,7 +105,7 @@ func TestViewsKnowOfARecovery(t *testing.T) {
 	})
 	snap := w.tables.Snapshot()
 	e, _ := snap.Service("default", "web")
-	in := w.server.look(snap).service(e)
+	in := w.server.views.At(snap).ServiceInput(e)
 	if diff := cmp.Diff(reconciler.Recovery{Incarnation: 2, StopBefore: noon}, in.Recovery); diff != "" {
 		t.Errorf("recovery (-want +got):\n%s", diff)
 	}

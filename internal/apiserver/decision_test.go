@@ -38,9 +38,9 @@ func TestExplainWhyHere(t *testing.T) {
 			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 200 << 20}, Nodes: 1},
 		},
 	}
-	w.server.cfg.DecisionTrace = func(_ context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace,
-		bool,
-	) {
+	w.server.views.Leader.DecisionTrace = func(_ context.Context, task cluster.TaskID,
+		attempt int,
+	) (cluster.DecisionTrace, bool) {
 		return kept, task != "default.web.1.2" && attempt == 1
 	}
 	x := w.explain("/v1/tasks/default.web.1.0")
@@ -141,7 +141,7 @@ func TestExplainHidesOthers(t *testing.T) {
 		}},
 	}}, Place: &api.PlaceView{Here: "blue.web.1.0 was the first and red.db.1.0 the second"}}
 	c := &access.Caller{Clusters: []string{"red"}}
-	showPlace(c, &x)
+	c.ShowExplanation(&x)
 	want := "free 1 GiB of memory on n1, as the end of a task and red.db.1.0 would"
 	if sg := x.Suggestions[0]; sg.Text != want || sg.Changes[0].Text != want || sg.Changes[0].Tasks != nil ||
 		sg.Changes[0].Attempts != nil {

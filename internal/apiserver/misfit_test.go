@@ -40,18 +40,18 @@ func TestMisplacedTasks(t *testing.T) {
 		host         map[string]any
 		about, want  string
 	}{
-		{"it fits", "keep", host("a"), aboutPlace, ""},
+		{"it fits", "keep", host("a"), "place", ""},
 		{
-			"its service keeps it", "keep", host("b"), aboutPlace,
+			"its service keeps it", "keep", host("b"), "place",
 			"node n1 does not meet label.zone = a any more: it stays, as on_violation is keep",
 		},
 		{
-			"its service moves it", "move", host("b"), aboutMove,
+			"its service moves it", "move", host("b"), "move",
 			"node n1 does not meet label.zone = a any more: it moves",
 		},
 		{
 			"a taint evicts", "keep", host("a", cluster.Taint{Key: "out", Effect: cluster.TaintEvict, Since: noon}),
-			aboutMove,
+			"move",
 			"node n1 has the taint out:evict, which it does not tolerate: it moves",
 		},
 		{
@@ -59,12 +59,12 @@ func TestMisplacedTasks(t *testing.T) {
 			host("a", cluster.Taint{
 				Key: "soon", Effect: cluster.TaintEvict,
 				Since: time.Now().Add(-4*time.Minute + 400*time.Millisecond),
-			}), aboutMove,
+			}), "move",
 			"node n1 has the taint soon:evict, which it does not tolerate: it may stay for 6m0s more",
 		},
 		{
 			"a taint keeps new tasks away", "keep",
-			host("a", cluster.Taint{Key: "out", Effect: cluster.TaintNoSchedule, Since: noon}), aboutPlace, "",
+			host("a", cluster.Taint{Key: "out", Effect: cluster.TaintNoSchedule, Since: noon}), "place", "",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

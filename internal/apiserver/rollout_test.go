@@ -374,7 +374,7 @@ func TestGates(t *testing.T) {
 	}
 	tell := false
 	w := rolled(t, func(c *Config) {
-		c.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
+		c.Leader.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
 			if !tell || o.Name != "web" {
 				return nil
 			}
@@ -527,60 +527,5 @@ func TestPromoteOneGeneration(t *testing.T) {
 	w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`)
 	if svc := w.spec(); svc.Rollout.Promoted != 2 {
 		t.Errorf("promoted %d, want 2", svc.Rollout.Promoted)
-	}
-}
-
-// The deadline is the one that the control plane keeps.
-func TestRolloutDeadline(t *testing.T) {
-	later := noon.Add(time.Hour)
-	for _, test := range []struct {
-		name   string
-		svc    cluster.Service
-		record cluster.Rollout
-		want   time.Time
-	}{
-		{
-			"from the last progress",
-			cluster.Service{Lifespan: cluster.Lifespan{Updated: noon}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: later},
-			later.Add(10 * time.Minute),
-		},
-		{
-			"from the last write",
-			cluster.Service{Lifespan: cluster.Lifespan{Updated: later}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
-			later.Add(10 * time.Minute),
-		},
-		{
-			"after the stagger",
-			cluster.Service{Update: cluster.Update{
-				Stagger:          cluster.Duration(time.Minute),
-				ProgressDeadline: cluster.Duration(time.Hour),
-			}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
-			noon.Add(61 * time.Minute),
-		},
-		{
-			"canaries wait",
-			cluster.Service{},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon},
-			time.Time{},
-		},
-		{
-			"canaries wait for gates",
-			cluster.Service{Update: cluster.Update{AutoPromote: true}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon},
-			noon.Add(10 * time.Minute),
-		},
-		{
-			"ended",
-			cluster.Service{},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutFailed), Changed: noon},
-			time.Time{},
-		},
-	} {
-		if got := deadlineOf(&test.svc, &test.record); !got.Equal(test.want) {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
-		}
 	}
 }

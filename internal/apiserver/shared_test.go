@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 )
@@ -372,9 +373,9 @@ func nameOf(raw []byte) string {
 	_ = json.Unmarshal(raw, &e) // an empty name shows
 	switch {
 	case e.ID != "":
-		return taskKey(e.ID, e.Attempt)
+		return views.TaskKey(e.ID, e.Attempt)
 	case e.Task != "":
-		return taskKey(e.Task, e.Attempt)
+		return views.TaskKey(e.Task, e.Attempt)
 	case e.Cluster != "":
 		return e.Cluster + "/" + e.Name
 	}

@@ -77,7 +77,9 @@ func TestExplainByTheWorthOfDevices(t *testing.T) {
 		"this server leads none": {nil, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := paired(t, func(cfg *Config) { cfg.DeviceValueModel = func() *scheduler.ValueModel { return c.worth } })
+			w := paired(t, func(cfg *Config) {
+				cfg.Leader.DeviceValueModel = func() *scheduler.ValueModel { return c.worth }
+			})
 			x := w.explain("/v1/tasks/default.web.1.0")
 			if x.Place == nil || len(x.Place.Others) != 1 {
 				t.Fatalf("%+v", x.Place)

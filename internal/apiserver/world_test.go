@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -93,7 +94,7 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	w := &world{t: t, engine: engine, nodes: &fakeNodes{}, why: &fakeReasons{all: map[cluster.TaskID]cluster.Waiting{}}}
 	w.tables = store.NewTables(store.TablesConfig{Engine: via, Logger: slog.New(slog.DiscardHandler)})
 	cfg := Config{
-		Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token,
+		Engine: via, Tables: w.tables, Nodes: w.nodes, Leader: views.Leader{Reasons: w.why}, Token: token,
 		Permissions: cluster.Permissions(),
 	}
 	for _, o := range options {

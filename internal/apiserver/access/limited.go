@@ -62,6 +62,30 @@ func (c *Caller) ShowStatus(v *api.Status) {
 	}
 }
 
+// ShowExplanation removes the tasks of other clusters from an explanation.
+func (c *Caller) ShowExplanation(x *api.Explanation) {
+	if c.Clusters == nil {
+		return
+	}
+	for i := range x.Suggestions {
+		sg := &x.Suggestions[i]
+		sg.Text = c.Hide(sg.Text)
+		for j := range sg.Changes {
+			ch := &sg.Changes[j]
+			ch.Text = c.Hide(ch.Text)
+			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool {
+				parts, _ := id.Parts()
+				return !c.Sees(parts.Cluster)
+			}) {
+				ch.Tasks, ch.Attempts = nil, nil
+			}
+		}
+	}
+	if x.Place != nil {
+		x.Place.Here = c.Hide(x.Place.Here)
+	}
+}
+
 var taskName = regexp.MustCompile(`[\w-]+(\.[\w-]+){3,4}`)
 
 // Hide takes the names of tasks that the caller does not see out of a sentence.

@@ -97,7 +97,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	var last api.NodeView
 	var drawn *draft.Draft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		n, ok := a.NodeView(d.Snap, name)
+		n, ok := a.Views.Node(d.Snap, name)
 		if err := pre.Check(n.Revision); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	if err != nil {
 		return err
 	}
-	if v, ok := a.NodeView(snap, name); ok {
+	if v, ok := a.Views.Node(snap, name); ok {
 		last = v
 		last.Revision = drawn.RevisionOr(v.Revision)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -20,16 +21,13 @@ import (
 type API struct {
 	backend.Backend
 
-	Names    func(*store.Snapshot) []string
-	NodeView func(*store.Snapshot, string) (api.NodeView, bool)
-	// Lasting leaves out what changes all the time, so that it wakes nobody who waits for the list.
-	Lasting func(api.NodeView) api.NodeView
+	Views *views.Source
 }
 
 func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 	c := access.CallerOf(r.Context())
 	show := func(snap *store.Snapshot, name string) []lists.Item[api.NodeView] {
-		v, ok := a.NodeView(snap, name)
+		v, ok := a.Views.Node(snap, name)
 		if !ok {
 			return nil
 		}
@@ -37,10 +35,10 @@ func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 		return []lists.Item[api.NodeView]{{Key: name, Value: v}}
 	}
 	return lists.Serve(a.Lists, w, r, lists.Source[api.NodeView]{
-		Lasting: a.Lasting,
+		Lasting: views.SteadyNode,
 		List:    "nodes", Topics: nodeTopics, Part: func(i *lists.Item[api.NodeView]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[api.NodeView]) {
-			for _, name := range a.Names(snap) {
+			for _, name := range views.NodeNames(snap) {
 				all = append(all, show(snap, name)...)
 			}
 			return all
@@ -67,7 +65,7 @@ func (a *API) readNode(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := r.PathValue("node")
-	v, ok := a.NodeView(snap, name)
+	v, ok := a.Views.Node(snap, name)
 	if !ok {
 		return respond.NotFound("node", name)
 	}
@@ -107,7 +105,7 @@ func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, ok := a.NodeView(snap, name)
+	v, ok := a.Views.Node(snap, name)
 	if !ok {
 		return respond.NotFound("node", name)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/store"
@@ -22,9 +23,6 @@ import (
 // RebalancingsAPI lists, begins, cancels and undoes rebalancings.
 type RebalancingsAPI struct {
 	backend.Backend
-
-	// WhyLeft says why a task that is to move still stands where it is.
-	WhyLeft func(*store.Snapshot, *store.AttemptRow) string
 }
 
 // Routes are about lists of moves that are or were carried out. The last one may be named "last".
@@ -431,7 +429,7 @@ func (a *RebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMo
 	case !ok || row.Desired == nil:
 		return ""
 	case row.Outcome != nil || row.Desired.Stop != nil:
-		return a.WhyLeft(snap, row)
+		return views.WhyLeft(snap, row)
 	}
 	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
 }

@@ -56,6 +56,14 @@ func Plural(n int, word string) string {
 	return strconv.Itoa(n) + " " + word + "s"
 }
 
+// Suffix returns a text as the end of a sentence, after a colon; "" for an empty text.
+func Suffix(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
 // ProblemOf turns an error into its answer. What is nobody's fault outside is 500 without details.
 func ProblemOf(err error) *Problem {
 	var p *Problem

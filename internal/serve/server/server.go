@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver"
 	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -175,19 +176,18 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 // apiConfig is what the API server needs, but for what the caller adds.
 func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
-		Engine:           &carefulEngine{engine, store.NewGathered(engine), s.tables},
-		Tables:           s.tables,
-		Nodes:            s.peers,
-		Reasons:          s.peers,
-		DecisionTrace:    s.peers.DecisionTrace,
-		DeviceValueModel: s.plane.DeviceValueModel,
-		Gates:            s.plane.Gates,
-		Since:            s.plane.Since,
-		Simulator:        &simulator{s.tables, s.plane},
-		ServerID:         s.ID,
-		Reach:            s.reach,
-		Holder:           s.peers.Holder,
-		Settings:         s.Config.Values,
+		Engine: &carefulEngine{engine, store.NewGathered(engine), s.tables},
+		Tables: s.tables,
+		Nodes:  s.peers,
+		Leader: views.Leader{
+			Reasons: s.peers, DecisionTrace: s.peers.DecisionTrace, DeviceValueModel: s.plane.DeviceValueModel,
+			Gates: s.plane.Gates, Since: s.plane.Since,
+		},
+		Simulator: &simulator{s.tables, s.plane},
+		ServerID:  s.ID,
+		Reach:     s.reach,
+		Holder:    s.peers.Holder,
+		Settings:  s.Config.Values,
 
 		MaxWaiters: s.Config.Waiters, MaxClientWaiters: s.Config.ClientWaiters,
 

@@ -1,4 +1,4 @@
-package apiserver
+package workload
 
 import (
 	"net/http"
@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// servicesAPI lists, reads, writes, stops and restarts services.
-type servicesAPI struct{ workloads }
+// ServicesAPI lists, reads, writes, stops and restarts services.
+type ServicesAPI struct{ Common }
 
-func (a *servicesAPI) stopService(w http.ResponseWriter, r *http.Request) error {
+func (a *ServicesAPI) stopService(w http.ResponseWriter, r *http.Request) error {
 	return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
 		write := !svc.Stopped
 		svc.Stopped = true
@@ -22,7 +22,7 @@ func (a *servicesAPI) stopService(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
-func (a *servicesAPI) startService(w http.ResponseWriter, r *http.Request) error {
+func (a *ServicesAPI) startService(w http.ResponseWriter, r *http.Request) error {
 	return a.services().change(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		if !svc.Stopped {
 			return false, nil
@@ -32,7 +32,7 @@ func (a *servicesAPI) startService(w http.ResponseWriter, r *http.Request) error
 	})
 }
 
-func (a *servicesAPI) restartService(w http.ResponseWriter, r *http.Request) error {
+func (a *ServicesAPI) restartService(w http.ResponseWriter, r *http.Request) error {
 	return a.services().change(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		if svc.Stopped {
 			return false,
@@ -44,7 +44,8 @@ func (a *servicesAPI) restartService(w http.ResponseWriter, r *http.Request) err
 	})
 }
 
-func (a *servicesAPI) routes() []route.Route {
+// Routes returns the operations of services.
+func (a *ServicesAPI) Routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
 	page, view := reflect.TypeFor[api.Page[api.ServiceView]](), reflect.TypeFor[api.ServiceView]()
 	return []route.Route{

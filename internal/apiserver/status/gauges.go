@@ -1,4 +1,4 @@
-package apiserver
+package status
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// gauges show the state of the whole at each scrape: what `berth status` begins with. Every server shows the same, as
-// far as its tables have come, but for the store, of which each shows its own part.
-type gauges struct {
-	server *Server
+// Gauges show the state of the domain at each scrape. Every server shows the state of its tables, and its own part of
+// the store.
+type Gauges struct {
+	api    *API
+	health *control.HealthAPI
 
 	nodes, servers, leads, recovery, silence  *prometheus.Desc
 	size, used, quota, free, lowWater         *prometheus.Desc
@@ -20,15 +22,17 @@ type gauges struct {
 	imagesRemoved, imagesFreed                *prometheus.Desc
 }
 
-func newGauges(s *Server) *gauges {
+// NewGauges returns the gauges of an API. The health reports when the tables can be read.
+func NewGauges(a *API, health *control.HealthAPI) *Gauges {
 	domain := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName("berth", "domain", name), help, labels, nil)
 	}
 	engine := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName("berth", "store", name), help, nil, nil)
 	}
-	return &gauges{
-		server:  s,
+	return &Gauges{
+		api: a, health: health,
+
 		nodes:   domain("nodes", "Nodes of the domain, by state.", "state"),
 		servers: domain("servers", "Members of the control plane, by state as this server sees it.", "state"),
 		leads:   domain("leader", "1 on the server that leads the domain, else 0."),
@@ -52,7 +56,7 @@ func newGauges(s *Server) *gauges {
 }
 
 // Describe is part of prometheus.Collector.
-func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		g.nodes, g.servers, g.leads, g.recovery, g.silence, g.size, g.used, g.quota, g.free, g.lowWater, g.writable,
 		g.hasQuorum, g.alarms, g.tablesSynced, g.imagesRemoved, g.imagesFreed,
@@ -62,37 +66,37 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect is part of prometheus.Collector.
-func (g *gauges) Collect(out chan<- prometheus.Metric) {
+func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	s := g.server
-	if s.cfg.Tables == nil || s.health.TablesReady() != nil {
+	if g.api.Reads.Tables == nil || g.health.TablesReady() != nil {
 		put(g.tablesSynced, 0)
 		return
 	}
 	put(g.tablesSynced, 1)
-	engine := s.engine.Ask(context.Background()) // bounded by itself
-	snap := s.cfg.Tables.Snapshot()
-	v := s.status(snap, &engine)
+	a := g.api
+	engine := a.Engine.Ask(context.Background()) // bounded by itself
+	snap := a.Reads.Tables.Snapshot()
+	v := a.status(snap, &engine)
 	for _, state := range cluster.NodeState("").Values() {
 		put(g.nodes, float64(v.Nodes[state]), string(state))
 	}
 	states := map[api.ServerState]int{}
-	for _, sv := range s.servers.Views(snap, &engine) {
+	for _, sv := range a.Servers.Views(snap, &engine) {
 		states[sv.State]++
 	}
 	for _, state := range api.ServerState("").Values() {
 		put(g.servers, float64(states[state]), string(state))
 	}
-	put(g.leads, truth(v.Leader != nil && v.Leader.ID != "" && v.Leader.ID == s.cfg.ServerID))
+	put(g.leads, truth(v.Leader != nil && v.Leader.ID != "" && v.Leader.ID == a.ServerID))
 	put(g.recovery, truth(v.Recovery != nil))
 	put(g.silence, truth(v.MassSilence))
-	l := s.look(snap)
+	records := a.Views.At(snap).Records
 	var removed int
 	var freed cluster.Bytes
 	for e := range snap.NodeStatuses() {
-		if stats := l.Stats(e.Value.Name); stats != nil {
+		if stats := records.Stats(e.Value.Name); stats != nil {
 			removed, freed = removed+stats.ImagesRemoved, freed+stats.ImagesFreed
 		}
 	}

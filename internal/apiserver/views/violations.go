@@ -1,24 +1,23 @@
-package apiserver
+package views
 
 import (
 	"fmt"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 // misplaced says in a sentence that an attempt stands where it should not, and what becomes of it; empty where it fits.
-func (l *look) misplaced(row *store.AttemptRow) string {
+func (l *Builder) misplaced(row *store.AttemptRow) string {
 	if !row.Live() || row.Desired == nil || row.Desired.Stop != nil {
 		return ""
 	}
-	why, leaves := l.Violation(row)
+	why, leaves := l.Records.Violation(row)
 	switch {
 	case why == nil:
 		return ""
-	case why.From.After(l.now):
-		return fmt.Sprintf("%s: it may stay for %s more", why.Message, cluster.Duration(why.From.Sub(l.now).Round(1e9)))
+	case why.From.After(l.Domain.Now):
+		return fmt.Sprintf("%s: it may stay for %s more", why.Message, cluster.Duration(why.From.Sub(l.Domain.Now).Round(1e9)))
 	case leaves && why.Now:
 		return why.Message + ": it ends there and is tried again elsewhere"
 	case leaves:
@@ -30,28 +29,13 @@ func (l *look) misplaced(row *store.AttemptRow) string {
 }
 
 // nowhere says why an attempt that is to move has no other place, empty where that is not known.
-func (l *look) nowhere(row *store.AttemptRow) string {
-	if l.reasons == nil {
+func (l *Builder) nowhere(row *store.AttemptRow) string {
+	if l.source.Leader.Reasons == nil {
 		return ""
 	}
-	w, ok := l.reasons.Waiting(row.Task)
+	w, ok := l.source.Leader.Reasons.Waiting(row.Task)
 	if !ok {
 		return ""
 	}
 	return " once there is a place for it, and there is none: " + w.Sentence
-}
-
-// violationWhy tells that an attempt stands where it should not.
-func (l *look) violationWhy(row *store.AttemptRow, b api.Because, why *reasonsWhy) {
-	text := l.misplaced(row)
-	if text == "" {
-		return
-	}
-	reason, leaves := l.Violation(row)
-	b.About, b.Reason, b.Since = aboutPlace, reason.Reason, reason.Since
-	if leaves {
-		b.About = aboutMove
-	}
-	b.Message = fmt.Sprintf("%s: %s", row.Task, text)
-	why.add(b)
 }

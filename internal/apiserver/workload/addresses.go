@@ -1,4 +1,4 @@
-package apiserver
+package workload
 
 import (
 	"net/http"
@@ -8,12 +8,13 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 // listAddresses lists where the healthy tasks of a service are reached.
-func (a *servicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) error {
+func (a *ServicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: r.PathValue("cluster"), Name: r.PathValue("service")}
 	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
@@ -37,11 +38,12 @@ func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []list
 	}
 	for _, a := range snap.HealthyAddresses(owner) {
 		parts, _ := a.Task.Parts()
-		list = append(list, lists.Item[api.Address]{Key: taskKey(a.Task, a.Attempt), Value: api.Address{
+		list = append(list, lists.Item[api.Address]{Key: views.TaskKey(a.Task, a.Attempt), Value: api.Address{
 			Task: a.Task, Attempt: a.Attempt, Node: a.Node, Address: a.Address, Ports: a.Ports,
 			Definition: a.Definition, Generation: parts.Generation, Canary: canary != 0 && parts.Generation == canary,
 		}})
 	}
+	// The keys order numbers: 10 after 9.
 	slices.SortFunc(list, func(a, b lists.Item[api.Address]) int { return strings.Compare(a.Key, b.Key) }) // 10 after 9
 	return list
 }

@@ -1,4 +1,4 @@
-package apiserver
+package workload
 
 import (
 	"net/http"
@@ -11,14 +11,15 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
-// tasksAPI lists and reads tasks.
-type tasksAPI struct{ workloads }
+// TasksAPI lists and reads tasks.
+type TasksAPI struct{ Common }
 
-func (a *tasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
+func (a *TasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	f := taskFilter{
 		cluster: q.Get("cluster"), service: q.Get("service"), job: q.Get("job"), node: q.Get("node"),
@@ -34,30 +35,31 @@ func (a *tasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled",
 			respond.Clip(string(f.state)))
 	}
-	return serveList(a.Lists, w, r, lists.Source[api.TaskView]{
-		List: "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
-		All: func(snap *store.Snapshot) []lists.Item[api.TaskView] { return a.look(snap).tasks(f) },
+	return lists.Serve(a.Lists, w, r, lists.Source[api.TaskView]{
+		Lasting: views.SteadyTask,
+		List:    "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
+		All: func(snap *store.Snapshot) []lists.Item[api.TaskView] { return taskList{a.Views.At(snap), f}.all() },
 		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]lists.Item[api.TaskView], bool) {
-			return a.look(now).changedTasks(f, before, c)
+			return taskList{a.Views.At(now), f}.changed(before, c)
 		},
 	})
 }
 
-func (a *tasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
+func (a *TasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
 	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	v, _, err := a.task(snap, r)
+	v, _, err := a.FindTask(snap, r)
 	if err != nil {
 		return err
 	}
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// task returns the view of the task that the address names: the attempt that is asked for, else the one that waits
+// FindTask returns the view of the task that the address names: the attempt that is asked for, else the one that waits
 // or the newest. The row is nil for a task that waits.
-func (a *tasksAPI) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
+func (a Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
 	number, err := route.Number(r, "attempt", 0)
 	if err != nil {
@@ -70,23 +72,24 @@ func (a *tasksAPI) task(snap *store.Snapshot, r *http.Request) (api.TaskView, *s
 		}
 	}
 	if number == 0 && (row == nil || row.Outcome != nil) {
-		l := a.look(snap)
+		l := a.Views.At(snap)
 		p, _ := id.Parts()
 		o := cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
-		waiting := l.owner(o).pending
+		waiting := l.Pending(o)
 		for i := range waiting {
 			if waiting[i].Task == id {
-				return l.pendingView(&waiting[i]), row, nil
+				return l.PendingTask(&waiting[i]), row, nil
 			}
 		}
 	}
 	if row == nil {
 		return api.TaskView{}, nil, respond.NotFound("task", string(id))
 	}
-	return a.look(snap).taskView(row), row, nil
+	return a.Views.At(snap).Task(row), row, nil
 }
 
-func (a *tasksAPI) routes() []route.Route {
+// Routes returns the operations of tasks.
+func (a *TasksAPI) Routes() []route.Route {
 	filters := []route.Parameter{
 		route.QueryParam("cluster", "string", "tasks of this cluster"),
 		route.QueryParam("service", "string", "tasks of the services of this name"),

@@ -1,8 +1,6 @@
-package apiserver
+package workload
 
 import (
-	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -96,72 +94,4 @@ func draining(snap *store.Snapshot) bool {
 		}
 	}
 	return false
-}
-
-// taskTopics are what the list of tasks reads.
-const taskTopics = store.TopicAttempts | ownerTopics
-
-// pendingPart names the part of the list of tasks that holds the pending tasks of an owner. The part of the attempts of
-// a task is named as the task, and no id of a task has a slash.
-func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
-
-// taskPart returns which part of the list a task is in.
-func taskPart(i *lists.Item[api.TaskView]) string {
-	if i.Value.Attempt == 0 && i.Value.Node == "" {
-		return pendingPart(i.Value.Owner)
-	}
-	return string(i.Value.ID)
-}
-
-// changedTasks computes the parts of a list of tasks that changes touched. Whole says that it may be all.
-func (l *look) changedTasks(f taskFilter, before *store.Snapshot,
-	c *store.Changes,
-) (parts map[string][]lists.Item[api.TaskView], whole bool) {
-	owners, whole := changedOwners(l.snap, c)
-	if whole {
-		return nil, true
-	}
-	tasks := map[cluster.TaskID]bool{}
-	for key := range c.Attempts { // order-free: into a set
-		tasks[key.Task] = true
-	}
-	for node := range c.Nodes { // order-free: into a set
-		for row := range l.snap.NodeAttempts(node) {
-			tasks[row.Task] = true
-		}
-	}
-	parts = map[string][]lists.Item[api.TaskView]{}
-	for o := range owners { // order-free: each is computed by itself
-		if !f.owner(o) {
-			continue
-		}
-		if f.takesPending() {
-			parts[pendingPart(o)] = l.pendingTasks(f, o)
-		}
-		if o.Kind == cluster.KindJob || specRevision(before, o) != specRevision(l.snap, o) {
-			for row := range l.snap.Attempts(o) {
-				tasks[row.Task] = true
-			}
-		}
-	}
-	for id := range tasks { // order-free: each is computed by itself
-		var all []lists.Item[api.TaskView]
-		for row := range l.snap.TaskAttempts(id) {
-			if v, ok := l.attemptView(f, row); ok {
-				all = append(all, v)
-			}
-		}
-		parts[string(id)] = all
-	}
-	return parts, false
-}
-
-// specRevision returns the revision of an owner's spec, 0 where it has none.
-func specRevision(snap *store.Snapshot, o cluster.OwnerRef) uint64 {
-	if o.Kind == cluster.KindJob {
-		e, _ := snap.Job(o.Cluster, o.Name)
-		return e.Modified
-	}
-	e, _ := snap.Service(o.Cluster, o.Name)
-	return e.Modified
 }

@@ -1,4 +1,4 @@
-package apiserver
+package views
 
 import (
 	"cmp"
@@ -12,22 +12,22 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// taskLook is a task of a service with its attempts, oldest first.
-type taskLook struct {
+// taskHistory is a task of a service with its attempts, oldest first.
+type taskHistory struct {
 	id       cluster.TaskID
 	parts    cluster.TaskParts
 	attempts []*store.AttemptRow
 }
 
 // tasksOf returns the tasks of an owner that have records, ordered by id.
-func (l *look) tasksOf(o cluster.OwnerRef) (all []*taskLook) {
-	for row := range l.snap.Attempts(o) {
+func (l *Builder) tasksOf(o cluster.OwnerRef) (all []*taskHistory) {
+	for row := range l.Snapshot.Attempts(o) {
 		if n := len(all); n == 0 || all[n-1].id != row.Task {
 			parts, ok := row.Task.Parts()
 			if !ok {
 				continue
 			}
-			all = append(all, &taskLook{id: row.Task, parts: parts})
+			all = append(all, &taskHistory{id: row.Task, parts: parts})
 		}
 		t := all[len(all)-1]
 		t.attempts = append(t.attempts, row)
@@ -36,7 +36,7 @@ func (l *look) tasksOf(o cluster.OwnerRef) (all []*taskLook) {
 }
 
 // definition returns what the newest attempt of the task runs or ran.
-func (t *taskLook) definition() cluster.Ref {
+func (t *taskHistory) definition() cluster.Ref {
 	for _, row := range slices.Backward(t.attempts) {
 		switch {
 		case row.Desired != nil:
@@ -52,18 +52,18 @@ func (t *taskLook) definition() cluster.Ref {
 
 // newestVersion reports whether a task is of what its service asks for now: an undo keeps the tasks of the version that
 // it goes back to.
-func (t *taskLook) newestVersion(svc *cluster.Service) bool {
+func (t *taskHistory) newestVersion(svc *cluster.Service) bool {
 	return t.parts.Generation == svc.Generation || t.parts.Generation >= svc.Restarted &&
 		t.definition() == svc.Definition
 }
 
 // counts reports whether an attempt of the task lives, runs, and is healthy and to stay.
-func (l *look) counts(t *taskLook) (lives, runs, healthy bool) {
+func (l *Builder) counts(t *taskHistory) (lives, runs, healthy bool) {
 	for _, row := range t.attempts {
 		if !row.Standing() {
 			continue
 		}
-		present := l.Absence(row.Node, "") == watcher.Present
+		present := l.Records.Absence(row.Node, "") == watcher.Present
 		lives = lives || row.Live()
 		if !present || row.Desired != nil && row.Desired.Stop != nil {
 			continue
@@ -78,7 +78,7 @@ func (l *look) counts(t *taskLook) (lives, runs, healthy bool) {
 
 // versions counts the tasks of each version of a service that runs, the newest first. Desired is how many tasks it
 // wants.
-func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
+func (l *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount {
 	type version struct {
 		generation uint64
 		definition cluster.Ref
@@ -122,23 +122,6 @@ func (l *look) versions(svc *cluster.Service, desired int) []api.VersionCount {
 
 // remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that
 // its rollout's record is about, and those before.
-func (l *look) remembered(svc *cluster.Service) []cluster.Version {
-	return snapshot.VersionsOf(l.snap, svc)
-}
-
-// earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0
-// the newest of which all tasks were healthy and that is not what runs already.
-func earlier(known []cluster.Version, svc *cluster.Service, generation uint64) (cluster.Version, bool) {
-	done := len(known) > 0 && known[0].State == cluster.RolloutComplete
-	for _, v := range known {
-		switch {
-		case generation != 0 && v.Generation == generation:
-			return v, true
-		case generation != 0, v.Generation >= svc.Generation, v.State != cluster.RolloutComplete:
-		case done && v.Definition == svc.Definition: // there is nothing to go back to
-		default:
-			return v, true
-		}
-	}
-	return cluster.Version{}, false
+func (l *Builder) remembered(svc *cluster.Service) []cluster.Version {
+	return snapshot.VersionsOf(l.Snapshot, svc)
 }

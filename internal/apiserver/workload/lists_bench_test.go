@@ -1,16 +1,19 @@
-package apiserver
+package workload
 
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/berthd/berth/internal/apiserver/views"
+	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkLooks measures what lists cost over 20 services of 500 tasks each, half of them running.
-func BenchmarkLooks(b *testing.B) {
+// BenchmarkLists measures what lists cost over 20 services of 500 tasks each, half of them running.
+func BenchmarkLists(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
 	tables := store.NewTables(store.TablesConfig{Engine: engine})
@@ -44,32 +47,39 @@ func BenchmarkLooks(b *testing.B) {
 			Cluster: "default", Name: name, Definition: ref, Count: 500, Lifespan: cluster.Lifespan{Generation: 1},
 		}}
 		for k := range 250 {
-			d := desired(cluster.ServiceTask("default", name, 1, k), 1, cluster.KindService, ref)
-			records["state/n1/"+string(d.Task)] = d
-			records["status/n1/"+string(d.Task)] = observed(d, cluster.StateRunning, cluster.HealthHealthy)
+			id := cluster.ServiceTask("default", name, 1, k)
+			uuid := fmt.Sprintf("%s-1", id)
+			records["state/n1/"+string(id)] = cluster.Desired{
+				Task: id, Attempt: 1, UUID: uuid, Node: "n1", Definition: ref,
+				Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: name},
+			}
+			records["status/n1/"+string(id)] = cluster.Observed{
+				Task: id, Attempt: 1, UUID: uuid, Node: "n1", Session: 1, State: cluster.StateRunning,
+				Health: cluster.HealthHealthy,
+			}
 		}
 		commit(records)
 	}
-	s := New(Config{Engine: engine, Tables: tables})
+	source := &views.Source{Domain: cluster.DefaultDomain, Tables: tables, Now: time.Now, Clock: boottime.Now}
 	snap := tables.Snapshot()
 	b.Run("tasks", func(b *testing.B) {
 		for b.Loop() {
-			if n := len(s.look(snap).tasks(taskFilter{})); n != 10_000 {
+			if n := len(taskList{Builder: source.At(snap)}.all()); n != 10_000 {
 				b.Fatal(n)
 			}
 		}
 	})
 	b.Run("services", func(b *testing.B) {
 		for b.Loop() {
-			l := s.look(snap)
+			l := source.At(snap)
 			for e := range snap.Services("") {
-				l.serviceView(e)
+				l.Service(e)
 			}
 		}
 	})
 	b.Run("node", func(b *testing.B) {
 		for b.Loop() {
-			s.nodeView(snap, "n1")
+			source.Node(snap, "n1")
 		}
 	})
 }

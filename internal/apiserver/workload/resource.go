@@ -1,4 +1,6 @@
-package apiserver
+// Package workload holds the operations of services, jobs, crons and tasks: to list, read, write, scale, roll out, stop
+// and explain them.
+package workload
 
 import (
 	"iter"
@@ -11,14 +13,15 @@ import (
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
-// workload is what the API does with services, jobs and crons alike: list, read, write, change and delete
+// resource is what the API does with services, jobs and crons alike: list, read, write, change and delete
 // them. T is the object and V what a read shows of it.
-type workload[T any, P userObject[T], V any] struct {
-	workloads
+type resource[T any, P userObject[T], V any] struct {
+	Common
 
 	noun string // in paths and messages
 	key  func(store.Prefix, *T) string
@@ -26,11 +29,13 @@ type workload[T any, P userObject[T], V any] struct {
 	one  func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
 	head func(*T) head
 	set  func(*draft.Draft, *T, draft.Precondition) (api.Change, error)
-	view func(*look, store.Entry[T]) V
+	view func(*views.Builder, store.Entry[T]) V
 	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says
 	// that it may be all.
 	topics  store.Topic
 	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
+	// steady returns a view without what changes all the time; nil where nothing does.
+	steady func(V) V
 }
 
 // userObject is a pointer to an object that users write.
@@ -45,57 +50,58 @@ type head struct {
 	life          *cluster.Lifespan
 }
 
-// workloads makes what the API does with services, jobs and crons.
-type workloads struct {
+// Common is what all operations of this package need.
+type Common struct {
 	backend.Backend
 
-	look func(*store.Snapshot) *look
+	Views *views.Source
 }
 
-func (w workloads) services() workload[cluster.Service, *cluster.Service, api.ServiceView] {
-	return workload[cluster.Service, *cluster.Service, api.ServiceView]{
-		workloads: w, noun: "service",
+func (w Common) services() resource[cluster.Service, *cluster.Service, api.ServiceView] {
+	return resource[cluster.Service, *cluster.Service, api.ServiceView]{
+		Common: w, noun: "service",
 		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
 		all:  (*store.Snapshot).Services,
 		one:  (*store.Snapshot).Service,
 		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
 		set:  (*draft.Draft).SetService,
-		view: (*look).serviceView,
+		view: (*views.Builder).Service,
 
 		topics: ownerTopics, touched: changedNames(cluster.KindService),
 	}
 }
 
-func (w workloads) jobs() workload[cluster.Job, *cluster.Job, api.JobView] {
-	return workload[cluster.Job, *cluster.Job, api.JobView]{
-		workloads: w, noun: "job",
+func (w Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
+	return resource[cluster.Job, *cluster.Job, api.JobView]{
+		Common: w, noun: "job",
 		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
 		all:  (*store.Snapshot).Jobs,
 		one:  (*store.Snapshot).Job,
 		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
 		set:  (*draft.Draft).SetJob,
-		view: (*look).jobView,
+		view: (*views.Builder).Job,
 
 		topics: ownerTopics, touched: changedNames(cluster.KindJob),
 	}
 }
 
-func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
+func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
 	if err := l.KnownCluster(r, in); err != nil {
 		return err
 	}
 	caller := access.CallerOf(r.Context())
-	return serveList(l.Lists, w, r, lists.Source[V]{
-		List: l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
+	return lists.Serve(l.Lists, w, r, lists.Source[V]{
+		Lasting: l.steady,
+		List:    l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
 			return (in == "" || o.Cluster == in) && caller.Sees(o.Cluster)
 		}),
 		Part: func(i *lists.Item[V]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[V]) {
-			look := l.look(snap)
+			b := l.Views.At(snap)
 			for e := range l.all(snap, in) {
 				if h := l.head(e.Value); caller.Sees(*h.cluster) {
-					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(look, e)})
+					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(b, e)})
 				}
 			}
 			return all
@@ -105,7 +111,7 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			if whole {
 				return nil, true
 			}
-			look := l.look(now)
+			b := l.Views.At(now)
 			parts = map[string][]lists.Item[V]{}
 			for key := range names { // order-free: each is computed by itself
 				of, name, _ := strings.Cut(key, "/")
@@ -114,7 +120,7 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 				}
 				parts[key] = nil
 				if e, ok := l.one(now, of, name); ok {
-					parts[key] = []lists.Item[V]{{Key: key, Value: l.view(look, e)}}
+					parts[key] = []lists.Item[V]{{Key: key, Value: l.view(b, e)}}
 				}
 			}
 			return parts, false
@@ -123,11 +129,11 @@ func (l workload[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 // named returns the names in the address.
-func (l workload[T, P, V]) named(r *http.Request) (in, name string) {
+func (l resource[T, P, V]) named(r *http.Request) (in, name string) {
 	return r.PathValue("cluster"), r.PathValue(l.noun)
 }
 
-func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
+func (l resource[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
 	snap, err := l.Reads.ForRequest(r)
 	if err != nil {
 		return err
@@ -135,17 +141,17 @@ func (l workload[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
 	return l.answer(w, r, snap, http.StatusOK)
 }
 
-func (l workload[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, status int) error {
+func (l resource[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, status int) error {
 	in, name := l.named(r)
 	e, ok := l.one(snap, in, name)
 	if !ok {
 		return respond.NotFound(l.noun, in+"/"+name)
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, status, l.view(l.look(snap), e))
+	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
 }
 
-func (l workload[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
+func (l resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	in, name := l.named(r)
 	var asked T
 	pre, err := draft.ReadObject(w, r, P(&asked), func() cluster.Faults {
@@ -177,7 +183,7 @@ type written[T any] struct {
 
 // answerWrite shows an object as it was written, with the revision of that, even where another writer overtook it
 // already: else its If-Match would pass over a write that nobody saw.
-func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
+func (l resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
 	status int,
 ) error {
 	e, err := l.after(r, snap, mine)
@@ -185,11 +191,11 @@ func (l workload[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, s
 		return err
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, status, l.view(l.look(snap), e))
+	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
 }
 
 // after returns an object as it is after a write, see answerWrite.
-func (l workload[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
+func (l resource[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
 	in, name := l.named(r)
 	e, ok := l.one(snap, in, name)
 	switch at := mine.draft.Revision; {
@@ -202,7 +208,7 @@ func (l workload[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine wri
 }
 
 // change writes an object after a change and answers with it; do reports whether there is something to write.
-func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request,
+func (l resource[T, P, V]) change(w http.ResponseWriter, r *http.Request,
 	do func(*draft.Draft, *T) (bool, error),
 ) error {
 	snap, mine, err := l.changed(r, do)
@@ -213,7 +219,7 @@ func (l workload[T, P, V]) change(w http.ResponseWriter, r *http.Request,
 }
 
 // changed writes an object after a change, see change.
-func (l workload[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
+func (l resource[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
 	written[T],
 	error,
 ) {
@@ -250,7 +256,7 @@ func (l workload[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (b
 }
 
 // delete marks an object; the control plane stops its tasks and then removes the record.
-func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
+func (l resource[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
 	in, name := l.named(r)
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
@@ -271,21 +277,15 @@ func (l workload[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 			d.Put(l.key(d.Prefix, &next), &next, e.Modified)
 		}
 		e.Value = &next
-		last = l.view(l.look(d.Snap), e)
+		last = l.view(l.Views.At(d.Snap), e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if e, ok := l.one(snap, in, name); ok {
-		last = l.view(l.look(snap), e)
+		last = l.view(l.Views.At(snap), e)
 		respond.SetETag(w, e.Modified)
 	}
 	return respond.JSON(w, http.StatusAccepted, last) // it may be gone already
-}
-
-// serveList answers a list of views, whose fields that change all the time wake nobody.
-func serveList[T any](l *lists.Lists, w http.ResponseWriter, r *http.Request, src lists.Source[T]) error {
-	src.Lasting = lasting[T]()
-	return lists.Serve(l, w, r, src)
 }

@@ -1,14 +1,11 @@
-package apiserver
+package views
 
 import (
+	"cmp"
 	"fmt"
-	"iter"
-	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver/access"
-	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
@@ -16,30 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// taskFilter says which tasks are asked for; an empty field asks for all.
-type taskFilter struct {
-	cluster, service, job, node string
-	state                       cluster.State
-	// all asks for every attempt that is known, not only for what lives, waits, or ended a job's task.
-	all bool
-	// caller, unless nil, sees some clusters only.
-	caller *access.Caller
-}
-
-func (f *taskFilter) owner(o cluster.OwnerRef) bool {
-	switch {
-	case f.caller != nil && !f.caller.Sees(o.Cluster):
-		return false
-	case f.cluster != "" && o.Cluster != f.cluster,
-		f.service != "" && (o.Kind != cluster.KindService || o.Name != f.service),
-		f.job != "" && (o.Kind != cluster.KindJob || o.Name != f.job):
-		return false
-	}
-	return true
-}
-
-// taskKey orders tasks by cluster, owner, generation, step, index and attempt.
-func taskKey(id cluster.TaskID, attempt int) string {
+// TaskKey orders tasks by cluster, owner, generation, step, index and attempt.
+func TaskKey(id cluster.TaskID, attempt int) string {
 	p, ok := id.Parts()
 	if !ok {
 		return string(id)
@@ -47,76 +22,10 @@ func taskKey(id cluster.TaskID, attempt int) string {
 	return fmt.Sprintf("%s.%s.%020d.%s.%06d/%06d", p.Cluster, p.Owner, p.Generation, p.Step, p.Index, attempt)
 }
 
-// tasks lists the views of the tasks that a filter takes.
-func (l *look) tasks(f taskFilter) []lists.Item[api.TaskView] {
-	var out []lists.Item[api.TaskView]
-	for row := range f.rows(l.snap) {
-		if v, ok := l.attemptView(f, row); ok {
-			out = append(out, v)
-		}
-	}
-	if f.takesPending() {
-		for o := range snapshot.Owners(l.snap, f.cluster) {
-			if f.owner(o) {
-				out = append(out, l.pendingTasks(f, o)...)
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
-	return out
-}
-
-// attemptView shows an attempt; ok is false where the filter leaves it out.
-func (l *look) attemptView(f taskFilter, row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {
-	owner, known := row.Ref()
-	if known && !f.owner(owner) || !known && f.caller != nil && !f.caller.Sees("") || f.node != "" &&
-		row.Node != f.node {
-		return shown, false
-	}
-	v := l.taskView(row)
-	if f.state != "" && v.State != f.state {
-		return shown, false
-	}
-	if !f.all && v.State.Terminal() && (v.Owner.Kind != cluster.KindJob || !l.concludes(row)) {
-		return shown, false
-	}
-	return lists.Item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v}, true
-}
-
-// takesPending reports whether the filter takes any task that waits: these are on no node.
-func (f *taskFilter) takesPending() bool {
-	return f.node == "" && (f.state == "" || f.state == cluster.StatePending)
-}
-
-// pendingTasks shows the tasks of an owner that wait: they are stored nowhere, but follow from its spec.
-func (l *look) pendingTasks(f taskFilter, o cluster.OwnerRef) (all []lists.Item[api.TaskView]) {
-	pending := l.owner(o).pending
-	for i := range pending {
-		v := l.pendingView(&pending[i])
-		if f.state == "" || v.State == f.state {
-			all = append(all, lists.Item[api.TaskView]{Key: taskKey(v.ID, v.Attempt), Value: v})
-		}
-	}
-	return all
-}
-
-// rows returns the attempts among which the filter chooses.
-func (f *taskFilter) rows(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
-	switch {
-	case f.node != "":
-		return snap.NodeAttempts(f.node)
-	case f.cluster != "" && f.service != "":
-		return snap.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: f.cluster, Name: f.service})
-	case f.cluster != "" && f.job != "":
-		return snap.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: f.cluster, Name: f.job})
-	}
-	return snap.AllAttempts()
-}
-
-// concludes reports whether an ended attempt is the last word on a task of a job: it is the newest one, of the
+// Concludes reports whether an ended attempt is the last word on a task of a job: it is the newest one, of the
 // newest generation, and the task does not wait for another.
-func (l *look) concludes(row *store.AttemptRow) bool {
-	snap := l.snap
+func (l *Builder) Concludes(row *store.AttemptRow) bool {
+	snap := l.Snapshot
 	for later := range snap.TaskAttempts(row.Task) {
 		if later.Number > row.Number {
 			return false
@@ -136,12 +45,12 @@ func (l *look) concludes(row *store.AttemptRow) bool {
 	return !l.owner(job.Value.Owner()).waits[row.Task]
 }
 
-// taskView shows one attempt, with what it uses.
-func (l *look) taskView(row *store.AttemptRow) api.TaskView {
-	v := taskView(l.snap, row)
+// Task shows one attempt, with what it uses.
+func (l *Builder) Task(row *store.AttemptRow) api.TaskView {
+	v := taskView(l.Snapshot, row)
 	v.Used = l.use(row)
-	if p := l.Pressure(row); p != nil {
-		v.Pressed = orElse(p.Why, p.Message)
+	if p := l.Records.Pressure(row); p != nil {
+		v.Pressed = cmp.Or(p.Why, p.Message)
 	}
 	v.Misplaced = l.misplaced(row)
 	return v
@@ -196,6 +105,12 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	return v
 }
 
+// SteadyTask returns a task's view without what changes all the time.
+func SteadyTask(v api.TaskView) api.TaskView {
+	v.Used, v.Pressed = nil, ""
+	return v
+}
+
 // movesOff is how the outcome of an attempt begins that moves off a drained node; it is written before the attempt has
 // left.
 const movesOff = "it moves off node "
@@ -221,15 +136,15 @@ func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	}
 }
 
-// pendingView shows a task that waits, with the scheduler's reason or else what became of its last attempt.
-func (l *look) pendingView(w *cluster.Pending) api.TaskView {
+// PendingTask shows a task that waits, with the scheduler's reason or else what became of its last attempt.
+func (l *Builder) PendingTask(w *cluster.Pending) api.TaskView {
 	id := w.Task
 	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
 	if p, ok := id.Parts(); ok {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
 	}
-	if l.reasons != nil {
-		if why, ok := l.reasons.Waiting(id); ok {
+	if l.source.Leader.Reasons != nil {
+		if why, ok := l.source.Leader.Reasons.Waiting(id); ok {
 			v.Message = why.Sentence
 			if len(why.Refusals) > 0 {
 				v.Reason = why.Refusals[0].Code
@@ -238,7 +153,7 @@ func (l *look) pendingView(w *cluster.Pending) api.TaskView {
 		}
 	}
 	var last *store.AttemptRow
-	for row := range l.snap.TaskAttempts(id) {
+	for row := range l.Snapshot.TaskAttempts(id) {
 		last = row
 	}
 	if last != nil {

@@ -1,12 +1,14 @@
-package apiserver
+package views
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -16,7 +18,7 @@ import (
 const loopLines = 10
 
 // crashing tells of tasks that end again and again, as the reconciler named them.
-func (l *look) crashing(o cluster.OwnerRef, looping []cluster.TaskID) (all []api.CrashLoop) {
+func (l *Builder) crashing(o cluster.OwnerRef, looping []cluster.TaskID) (all []api.CrashLoop) {
 	if len(looping) == 0 {
 		return nil
 	}
@@ -29,7 +31,7 @@ func (l *look) crashing(o cluster.OwnerRef, looping []cluster.TaskID) (all []api
 }
 
 // crashLoop tells how a task ended, as often as is remembered.
-func crashLoop(t *taskLook) api.CrashLoop {
+func crashLoop(t *taskHistory) api.CrashLoop {
 	c := api.CrashLoop{Task: t.id}
 	for _, row := range slices.Backward(t.attempts) {
 		switch o := row.Outcome; {
@@ -58,7 +60,7 @@ type ending struct {
 
 func lastEnd(row *store.AttemptRow) (e ending) {
 	if o := row.Outcome; o != nil {
-		return ending{orElse(o.Message, string(o.Reason)), o.LogTail, o.Ended}
+		return ending{cmp.Or(o.Message, string(o.Reason)), o.LogTail, o.Ended}
 	}
 	o := row.Observed
 	if o == nil {
@@ -75,7 +77,7 @@ func lastEnd(row *store.AttemptRow) (e ending) {
 		if exit.OOM {
 			what = fmt.Sprintf("container %s was killed for its memory limit", o.Containers[i].Name)
 		}
-		e.message = orElse(o.Message, what)
+		e.message = cmp.Or(o.Message, what)
 	}
 	return e
 }
@@ -96,7 +98,7 @@ func crashText(c *api.CrashLoop) string {
 	if c.Node != "" {
 		text += ", last on node " + c.Node
 	}
-	return text + suffix(c.Message)
+	return text + respond.Suffix(c.Message)
 }
 
 func howOften(n int) string {

@@ -1,4 +1,4 @@
-package apiserver
+package views
 
 import (
 	"cmp"
@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// nodeNames returns the names of all nodes that any record speaks of, ordered.
-func nodeNames(snap *store.Snapshot) []string {
+// NodeNames returns the names of all nodes that any record speaks of, ordered.
+func NodeNames(snap *store.Snapshot) []string {
 	names := map[string]bool{}
 	for e := range snap.Hosts() {
 		names[e.Value.Name] = true
@@ -28,8 +28,8 @@ func nodeNames(snap *store.Snapshot) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// nodeState returns where a node stands and its domain; ok is false if no record speaks of it.
-func nodeState(snap *store.Snapshot, name string) (state cluster.NodeState, domain string, ok bool) {
+// NodeState returns where a node stands and its domain; ok is false if no record speaks of it.
+func NodeState(snap *store.Snapshot, name string) (state cluster.NodeState, domain string, ok bool) {
 	if e, ok := snap.Node(name); ok {
 		return e.Value.State, e.Value.Domain, true
 	}
@@ -44,8 +44,8 @@ func nodeState(snap *store.Snapshot, name string) (state cluster.NodeState, doma
 	return cluster.NodeAbsent, domain, ok
 }
 
-// nodeView shows a node with what this server heard of it; ok is false if no record speaks of it.
-func (s *Server) nodeView(snap *store.Snapshot, name string) (api.NodeView, bool) {
+// Node shows a node with what this server heard of it; ok is false if no record speaks of it.
+func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 	v, ok := recordedNode(snap, name)
 	if e, has := snap.Host(name); has {
 		v.Gone = e.Value.Gone
@@ -53,13 +53,13 @@ func (s *Server) nodeView(snap *store.Snapshot, name string) (api.NodeView, bool
 			v.Drain = drainView(snap, name, e.Value.Drain)
 		}
 	}
-	if s.cfg.Holder != nil {
-		v.Server = s.cfg.Holder(name)
+	if s.Holder != nil {
+		v.Server = s.Holder(name)
 	}
-	if p, heard := s.cfg.Tables.Pulse(name); heard && p.Session == v.Session {
+	if p, heard := s.Tables.Pulse(name); heard && p.Session == v.Session {
 		v.Used = whole(p.Stats)
 		v.Heartbeat = &api.Heartbeat{
-			Age:      cluster.Duration(max(0, s.cfg.Clock()-p.At).Round(time.Millisecond)),
+			Age:      cluster.Duration(max(0, s.Clock()-p.At).Round(time.Millisecond)),
 			Interval: cluster.Duration(p.Next),
 		}
 	}
@@ -76,29 +76,10 @@ func whole(stats *cluster.NodeStats) *cluster.NodeStats {
 	return &all
 }
 
-// lasting returns what leaves out of an element of a list what changes all the time, for the question whether the list
-// changed; nil for elements that have nothing of that kind.
-func lasting[T any]() func(T) T {
-	var leave any
-	switch any(*new(T)).(type) {
-	case api.NodeView:
-		leave = func(v api.NodeView) api.NodeView {
-			v.Used, v.Heartbeat = nil, nil
-			return v
-		}
-	case api.TaskView:
-		leave = func(v api.TaskView) api.TaskView {
-			v.Used, v.Pressed = nil, ""
-			return v
-		}
-	case api.CronView:
-		leave = func(v api.CronView) api.CronView {
-			v.Status.Next = nil
-			return v
-		}
-	}
-	f, _ := leave.(func(T) T)
-	return f
+// SteadyNode returns a node's view without what changes all the time.
+func SteadyNode(v api.NodeView) api.NodeView {
+	v.Used, v.Heartbeat = nil, nil
+	return v
 }
 
 // recordedNode shows what the records say of a node.

@@ -1,13 +1,10 @@
-package apiserver
+package views
 
 import (
 	"context"
-	"net/http"
 	"slices"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver/access"
-	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/advice"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -18,56 +15,58 @@ import (
 // everyKind is a bound on looks that is never met: one task is looked at.
 const everyKind = 1 << 40
 
-// places answers about the places of tasks, on the fleet as the records tell it now. It is made for one answer.
-type places struct {
-	*balance
+// Placement answers about the places of tasks, on the fleet as the records tell it now. It is made for one answer.
+type Placement struct {
+	*Builder
+
 	fleet *scheduler.Fleet
 	// leader returns what the leader kept of a decision.
 	leader func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 }
 
-func (s *Server) places(ctx context.Context, l *look) *places {
-	p := &places{balance: &balance{look: l}}
+// Placement returns what answers about the places of tasks.
+func (l *Builder) Placement(ctx context.Context) *Placement {
+	p := &Placement{Builder: l}
 	p.leader = func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
-		if s.cfg.DecisionTrace == nil {
+		if l.source.Leader.DecisionTrace == nil {
 			return cluster.DecisionTrace{}, false
 		}
-		return s.cfg.DecisionTrace(ctx, task, attempt)
+		return l.source.Leader.DecisionTrace(ctx, task, attempt)
 	}
 	return p
 }
 
 // now returns the fleet of the domain with all that stands on it.
-func (p *places) now() *scheduler.Fleet {
+func (p *Placement) now() *scheduler.Fleet {
 	if p.fleet == nil {
-		p.fleet = p.standingFleet()
+		p.fleet = p.CurrentFleet()
 	}
 	return p.fleet
 }
 
 // options are the scheduler's at the moment of the answer.
-func (p *places) options() scheduler.Options { return scheduler.Options{Now: p.look.now} }
+func (p *Placement) options() scheduler.Options { return scheduler.Options{Now: p.Domain.Now} }
 
 // asks returns what the task of an attempt that stands asks for, as if it were to be placed now; ok is false where
 // nobody knows.
-func (p *places) asks(row *store.AttemptRow) (cluster.Pending, bool) {
+func (p *Placement) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 	o, ok := row.Ref()
 	if !ok {
 		return cluster.Pending{}, false
 	}
-	next, known := p.observed.NextAttempts(o)[row.Task]
+	next, known := p.Domain.NextAttempts(o)[row.Task]
 	if !known || !row.Live() || !observe.HoldsRoom(row) || row.Desired == nil {
 		return cluster.Pending{}, false
 	}
 	if next.Daemon {
 		next.OnlyNode = row.Node
 	}
-	return p.observed.OnSameNode(next, row.Node), true
+	return p.Domain.OnSameNode(next, row.Node), true
 }
 
-// standing says why an attempt stands on its node: as it was decided, or else as it would be decided now. Of the node
+// Running says why an attempt stands on its node: as it was decided, or else as it would be decided now. Of the node
 // that is asked about, unless that is "", it says how it is now.
-func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
+func (p *Placement) Running(row *store.AttemptRow, ask string) *api.PlaceView {
 	pending, known := p.asks(row)
 	v := api.PlaceView{Node: row.Node}
 	v.DecisionTrace, v.Recorded = p.leader(row.Task, row.Number)
@@ -103,7 +102,7 @@ func (p *places) standing(row *store.AttemptRow, ask string) *api.PlaceView {
 }
 
 // option says of one node what stands against a task there, or how it compares with another one.
-func (p *places) option(f *scheduler.Fleet, pending *cluster.Pending, node, with string) *api.PlaceOption {
+func (p *Placement) option(f *scheduler.Fleet, pending *cluster.Pending, node, with string) *api.PlaceOption {
 	o := &api.PlaceOption{Node: node}
 	for _, h := range scheduler.Blockers(f, *pending, []string{node}, p.options())[0] {
 		o.Against = append(o.Against, scheduler.Sentence([]cluster.RefusalCount{{Refusal: h.Refusal}}))
@@ -124,7 +123,7 @@ func (p *places) option(f *scheduler.Fleet, pending *cluster.Pending, node, with
 }
 
 // weighed returns a node with the parts of its rank.
-func (p *places) weighed(f *scheduler.Fleet, pending *cluster.Pending, node string) cluster.Candidate {
+func (p *Placement) weighed(f *scheduler.Fleet, pending *cluster.Pending, node string) cluster.Candidate {
 	g := scheduler.DecisionTraces(f, []cluster.Pending{*pending}, []string{node}, everyKind, p.options())
 	if len(g) == 0 || len(g[0].Best) == 0 || g[0].Best[0].Node != node {
 		return cluster.Candidate{Node: node}
@@ -132,15 +131,15 @@ func (p *places) weighed(f *scheduler.Fleet, pending *cluster.Pending, node stri
 	return g[0].Best[0]
 }
 
-// waits says what keeps a task off all nodes, and what would let it in.
-func (p *places) waits(w *cluster.Pending, ask string) (*api.PlaceView, []cluster.Suggestion) {
+// Waiting says what keeps a task off all nodes, and what would let it in.
+func (p *Placement) Waiting(w *cluster.Pending, ask string) (*api.PlaceView, []cluster.Suggestion) {
 	if w.Attempt == 0 { // it waits for its time, and not for a place
 		return nil, nil
 	}
 	v := &api.PlaceView{DecisionTrace: cluster.DecisionTrace{Task: w.Task, Attempt: w.Attempt}}
 	why, told := cluster.Waiting{}, false
-	if p.reasons != nil {
-		why, told = p.reasons.Waiting(w.Task)
+	if p.source.Leader.Reasons != nil {
+		why, told = p.source.Leader.Reasons.Waiting(w.Task)
 	}
 	v.Recorded = told
 	if told && len(why.Refusals) > 0 && why.Refusals[0].Code == cluster.ReasonRecovery {
@@ -168,8 +167,23 @@ func (p *places) waits(w *cluster.Pending, ask string) (*api.PlaceView, []cluste
 	return v, advice.Find(in).Suggestions
 }
 
+// Suggest returns the first task of an owner that waits for a place, and what would let it in.
+func (l *Builder) Suggest(ctx context.Context, o cluster.OwnerRef) (cluster.TaskID, []cluster.Suggestion) {
+	pending := l.Pending(o)
+	for i := range pending {
+		if l.source.Leader.Reasons == nil {
+			break
+		}
+		if _, waits := l.source.Leader.Reasons.Waiting(pending[i].Task); waits {
+			_, list := l.Placement(ctx).Waiting(&pending[i], "")
+			return pending[i].Task, list
+		}
+	}
+	return "", nil
+}
+
 // gangOf returns the tasks that wait with one for places, itself among them.
-func (p *places) gangOf(w *cluster.Pending) []cluster.Pending {
+func (p *Placement) gangOf(w *cluster.Pending) []cluster.Pending {
 	if w.Gang == "" {
 		return []cluster.Pending{*w}
 	}
@@ -186,73 +200,6 @@ func refusalTexts(all []cluster.RefusalCount) (texts []string) {
 	return texts
 }
 
-// explainPlace adds to the explanation of a task why it stands where it does, or what would let it in.
-func (s *Server) explainPlace(r *http.Request, l *look, v *api.TaskView, x *api.Explanation) error {
-	ask := r.URL.Query().Get("node")
-	p := s.places(r.Context(), l)
-	if e, ok := l.snap.Node(ask); ask != "" && (!ok || e.Value.Domain != l.domain) {
-		return respond.NotFound("node", ask)
-	}
-	if v.State == cluster.StatePending {
-		pending := l.owner(v.Owner).pending
-		for i := range pending {
-			if pending[i].Task == v.ID {
-				x.Place, x.Suggestions = p.waits(&pending[i], ask)
-			}
-		}
-	} else {
-		for row := range l.snap.TaskAttempts(v.ID) {
-			if row.Number == v.Attempt && row.Live() && observe.HoldsRoom(row) && row.Desired != nil {
-				x.Place = p.standing(row, ask)
-			}
-		}
-	}
-	showPlace(access.CallerOf(r.Context()), x)
-	return nil
-}
-
-// advise adds to the explanation of an owner what would let the first of its tasks in that waits for a place.
-func (s *Server) advise(r *http.Request, l *look, o cluster.OwnerRef, x *api.Explanation) {
-	pending := l.owner(o).pending
-	for i := range pending {
-		if l.reasons == nil {
-			return
-		}
-		if _, waits := l.reasons.Waiting(pending[i].Task); !waits {
-			continue
-		}
-		if _, list := s.places(r.Context(), l).waits(&pending[i], ""); len(list) > 0 {
-			x.Suggestions, x.Waits = list, pending[i].Task
-		}
-		break
-	}
-	showPlace(access.CallerOf(r.Context()), x)
-}
-
-// showPlace takes tasks of clusters that the caller does not see out of suggestions.
-func showPlace(c *access.Caller, x *api.Explanation) {
-	if c.Clusters == nil {
-		return
-	}
-	for i := range x.Suggestions {
-		sg := &x.Suggestions[i]
-		sg.Text = c.Hide(sg.Text)
-		for j := range sg.Changes {
-			ch := &sg.Changes[j]
-			ch.Text = c.Hide(ch.Text)
-			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool {
-				parts, _ := id.Parts()
-				return !c.Sees(parts.Cluster)
-			}) {
-				ch.Tasks, ch.Attempts = nil, nil
-			}
-		}
-	}
-	if x.Place != nil {
-		x.Place.Here = c.Hide(x.Place.Here)
-	}
-}
-
 func linked(a, b, between string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -260,12 +207,12 @@ func linked(a, b, between string) string {
 	return a + between + b
 }
 
-// standingFleet returns the fleet of the domain with all that stands on it. The value of devices is the leader's, or
+// CurrentFleet returns the fleet of the domain with all that stands on it. The value of devices is the leader's, or
 // that of a leader that begins now.
-func (l *look) standingFleet() *scheduler.Fleet {
+func (l *Builder) CurrentFleet() *scheduler.Fleet {
 	var values *scheduler.ValueModel
-	if l.values != nil {
-		values = l.values()
+	if l.source.Leader.DeviceValueModel != nil {
+		values = l.source.Leader.DeviceValueModel()
 	}
-	return l.Fleet(values)
+	return l.Records.Fleet(values)
 }

@@ -1,4 +1,4 @@
-package apiserver
+package views
 
 import (
 	"cmp"

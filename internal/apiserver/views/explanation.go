@@ -1,16 +1,13 @@
-package apiserver
+package views
 
 import (
 	"cmp"
 	"fmt"
-	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
-	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -38,81 +35,6 @@ func weight(about string) int {
 	}, about)
 }
 
-func (s *Server) explainRoutes() []route.Route {
-	const in = "/v1/clusters/{cluster}/"
-	reply, query := reflect.TypeFor[api.Explanation](), []route.Parameter{route.Consistent()}
-	return []route.Route{
-		{
-			Method: "GET", Path: in + "services/{service}/explain", Name: "explainService", Role: cluster.RoleViewer,
-			Summary: "Why a service is as it is: what its tasks, stops and rollout wait for.", Query: query,
-			Reply: reply, Serve: s.explainService,
-		},
-		{
-			Method: "GET", Path: in + "jobs/{job}/explain", Name: "explainJob", Role: cluster.RoleViewer,
-			Summary: "Why a job is as it is.", Query: query, Reply: reply, Serve: s.explainJob,
-		},
-		{
-			Method: "GET", Path: "/v1/tasks/{task}/explain", Name: "explainTask", Role: cluster.RoleViewer,
-			Summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; " +
-				"why it stands where it does, or what would let it in.",
-			Query: append(query, route.QueryParam(
-				"node", "string",
-				"tell of this node, too: what stands against the task there, or how it compares",
-			)),
-			Reply: reply, Serve: s.explainTask,
-		},
-	}
-}
-
-func (s *Server) explainService(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.ForRequest(r)
-	if err != nil {
-		return err
-	}
-	in, name := r.PathValue("cluster"), r.PathValue("service")
-	e, ok := snap.Service(in, name)
-	if !ok {
-		return respond.NotFound("service", in+"/"+name)
-	}
-	l := s.look(snap)
-	x := l.explainService(e)
-	s.advise(r, l, x.Owner, &x)
-	return respond.JSON(w, http.StatusOK, x)
-}
-
-func (s *Server) explainJob(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.ForRequest(r)
-	if err != nil {
-		return err
-	}
-	in, name := r.PathValue("cluster"), r.PathValue("job")
-	e, ok := snap.Job(in, name)
-	if !ok {
-		return respond.NotFound("job", in+"/"+name)
-	}
-	l := s.look(snap)
-	x := l.explainJob(e)
-	s.advise(r, l, x.Owner, &x)
-	return respond.JSON(w, http.StatusOK, x)
-}
-
-func (s *Server) explainTask(w http.ResponseWriter, r *http.Request) error {
-	snap, err := s.reads.ForRequest(r)
-	if err != nil {
-		return err
-	}
-	v, _, err := s.tasks.task(snap, r)
-	if err != nil {
-		return err
-	}
-	l := s.look(snap)
-	x := l.explainTask(&v)
-	if err := s.explainPlace(r, l, &v, &x); err != nil {
-		return err
-	}
-	return respond.JSON(w, http.StatusOK, x)
-}
-
 // reasonsWhy collects reasons. What concerns many tasks alike is told once.
 type reasonsWhy struct{ all []api.Because }
 
@@ -131,9 +53,9 @@ func (r *reasonsWhy) ordered() []api.Because {
 	return r.all
 }
 
-// explainService says why a service is as it is.
-func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
-	view := l.serviceView(e)
+// ExplainService says why a service is as it is.
+func (l *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation {
+	view := l.Service(e)
 	var why reasonsWhy
 	for i := range view.Status.Crashing {
 		why.add(crashWhy(&view.Status.Crashing[i]))
@@ -148,7 +70,7 @@ func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
 		}
 	}
 	l.waitsWhy(e, &why)
-	rollout := l.rolloutView(e)
+	rollout := l.Rollout(e)
 	for _, b := range rollout.Waits {
 		why.add(b)
 	}
@@ -157,7 +79,7 @@ func (l *look) explainService(e store.Entry[cluster.Service]) api.Explanation {
 			About: aboutRollout, Reason: failedFor(rollout.Version), Since: rollout.Ended,
 			Message: fmt.Sprintf(
 				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
-				suffix(rollout.Message)),
+				respond.Suffix(rollout.Message)),
 		})
 	}
 	l.scalingWhy(e, &why)
@@ -179,12 +101,12 @@ func failedFor(v cluster.Version) cluster.ReasonCode {
 	return cluster.ReasonDeadline
 }
 
-// explainJob says why a job is as it is.
-func (l *look) explainJob(e store.Entry[cluster.Job]) api.Explanation {
-	view := l.jobView(e)
+// ExplainJob says why a job is as it is.
+func (l *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
+	view := l.Job(e)
 	var why reasonsWhy
 	l.placeWhy(e.Value.Owner(), &why)
-	for row := range l.snap.Attempts(e.Value.Owner()) {
+	for row := range l.Snapshot.Attempts(e.Value.Owner()) {
 		l.attemptWhy(row, &why)
 	}
 	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
@@ -192,17 +114,17 @@ func (l *look) explainJob(e store.Entry[cluster.Job]) api.Explanation {
 	return x
 }
 
-// explainTask says why a task is as it is, as its view shows it.
-func (l *look) explainTask(v *api.TaskView) api.Explanation {
+// ExplainTask says why a task is as it is, as its view shows it.
+func (l *Builder) ExplainTask(v *api.TaskView) api.Explanation {
 	var why reasonsWhy
 	if v.State == cluster.StatePending {
 		why.add(api.Because{About: aboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
 	}
-	for row := range l.snap.TaskAttempts(v.ID) {
+	for row := range l.Snapshot.TaskAttempts(v.ID) {
 		l.attemptWhy(row, &why)
 	}
-	if e, ok := l.snap.Service(v.Owner.Cluster, v.Owner.Name); ok && v.Owner.Kind == cluster.KindService {
-		for _, c := range l.serviceView(e).Status.Crashing {
+	if e, ok := l.Snapshot.Service(v.Owner.Cluster, v.Owner.Name); ok && v.Owner.Kind == cluster.KindService {
+		for _, c := range l.Service(e).Status.Crashing {
 			if c.Task == v.ID {
 				why.add(crashWhy(&c))
 			}
@@ -228,9 +150,9 @@ func summary(what, state, message string, because []api.Because) string {
 	switch state {
 	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed:
 		// of the rollout, which the status' words are about as well
-		return what + suffix(orElse(message, "its rollout goes no further by itself"))
+		return what + respond.Suffix(cmp.Or(message, "its rollout goes no further by itself"))
 	}
-	return what + " is " + strings.ReplaceAll(state, "-", " ") + suffix(message)
+	return what + " is " + strings.ReplaceAll(state, "-", " ") + respond.Suffix(message)
 }
 
 func crashWhy(c *api.CrashLoop) api.Because {
@@ -241,14 +163,14 @@ func crashWhy(c *api.CrashLoop) api.Because {
 }
 
 // placeWhy tells why tasks have no node: once for each sentence, with the first task that waits for it.
-func (l *look) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
+func (l *Builder) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
 	first := map[string]*api.Because{}
 	counts := map[string]int{}
 	var order []string
 	seen := l.owner(o)
 	for i := range seen.pending {
-		v := l.pendingView(&seen.pending[i])
-		text := orElse(v.Message, "it waits to be looked at by the scheduler")
+		v := l.PendingTask(&seen.pending[i])
+		text := cmp.Or(v.Message, "it waits to be looked at by the scheduler")
 		if first[text] == nil {
 			first[text] = &api.Because{About: aboutPlace, Reason: v.Reason, Task: v.ID}
 			order = append(order, text)
@@ -266,7 +188,7 @@ func (l *look) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
 }
 
 // attemptWhy tells of one attempt: that it moves, stops, is not well, or that its node is silent.
-func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
+func (l *Builder) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	if !observe.HoldsRoom(row) {
 		return
 	}
@@ -274,25 +196,25 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	if o := row.Observed; o != nil {
 		b.Since = o.Since
 	}
-	if node, ok := l.snap.Node(row.Node); ok && row.Live() &&
+	if node, ok := l.Snapshot.Node(row.Node); ok && row.Live() &&
 		(node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeSuspect) {
 		b.About, b.Reason, b.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
-		b.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, suffix(node.Value.Reason))
+		b.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, respond.Suffix(node.Value.Reason))
 		why.add(b)
 		return
 	}
 	if moves(row) {
 		b.About, b.Reason = aboutMove, row.Outcome.Reason
 		b.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, movesFor(row),
-			orElse(successor(l.snap, row), "its replacement is healthy"))
+			cmp.Or(successor(l.Snapshot, row), "its replacement is healthy"))
 		why.add(b)
 		return
 	}
-	if p := l.Pressure(row); p != nil && row.Live() {
+	if p := l.Records.Pressure(row); p != nil && row.Live() {
 		about := b
 		about.About, about.Reason, about.Since = aboutMove, cluster.ReasonPressure, p.Since
 		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
-			row.Task, orElse(p.Why, "its agent suggests it"))
+			row.Task, cmp.Or(p.Why, "its agent suggests it"))
 		why.add(about)
 	}
 	l.violationWhy(row, b, why)
@@ -315,18 +237,33 @@ func (l *look) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
 	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
 		b.About, b.Reason = aboutHealth, cluster.ReasonUnhealthy
 		b.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node,
-			suffix(shown.Message))
+			respond.Suffix(shown.Message))
 		why.add(b)
 	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
 		b.About, b.Reason = aboutHealth, cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
 		b.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node,
-			suffix(shown.Message))
+			respond.Suffix(shown.Message))
 		why.add(b)
 	case shown.State != cluster.StateRunning && shown.Message != "":
 		b.About, b.Reason = aboutHealth, shown.Reason
-		b.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, suffix(shown.Message))
+		b.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, respond.Suffix(shown.Message))
 		why.add(b)
 	}
+}
+
+// violationWhy tells that an attempt stands where it should not.
+func (l *Builder) violationWhy(row *store.AttemptRow, b api.Because, why *reasonsWhy) {
+	text := l.misplaced(row)
+	if text == "" {
+		return
+	}
+	reason, leaves := l.Records.Violation(row)
+	b.About, b.Reason, b.Since = aboutPlace, reason.Reason, reason.Since
+	if leaves {
+		b.About = aboutMove
+	}
+	b.Message = fmt.Sprintf("%s: %s", row.Task, text)
+	why.add(b)
 }
 
 // movesFor says why an attempt moves, as the middle of a sentence.
@@ -350,7 +287,7 @@ func movesFor(row *store.AttemptRow) string {
 func stopText(row *store.AttemptRow) string {
 	stop := row.Desired.Stop
 	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node,
-		suffix(orElse(stop.Message, string(stop.Reason))))
+		respond.Suffix(cmp.Or(stop.Message, string(stop.Reason))))
 	ask := ""
 	if o := row.Observed; o != nil && o.UUID == row.Desired.UUID {
 		ask = o.Ask
@@ -369,8 +306,8 @@ func stopText(row *store.AttemptRow) string {
 }
 
 // waitsWhy tells what the reconciler knows of what stops, batches and tasks wait for.
-func (l *look) waitsWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
-	in := l.service(e)
+func (l *Builder) waitsWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
+	in := l.ServiceInput(e)
 	for _, w := range reconciler.Waits(in) {
 		if w.Task != "" { // what concerns the whole is the rollout's, see rolloutWaits
 			why.add(because(w))
@@ -402,11 +339,11 @@ func because(w reconciler.Wait) api.Because {
 }
 
 // scalingWhy tells what autoscaling wants and why it does not do it.
-func (l *look) scalingWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
+func (l *Builder) scalingWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
 	if e.Value.Scaling == nil || e.Value.Mode == cluster.ModeDaemon {
 		return
 	}
-	v := l.scaleView(e)
+	v := l.Scale(e)
 	b := api.Because{About: aboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
 	switch {
 	case v.Suspended:

@@ -1,4 +1,4 @@
-package apiserver
+package planning
 
 import (
 	"cmp"
@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/backend"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/rebalance"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -26,7 +28,15 @@ const (
 	rebalanceSettle = 5 * time.Minute
 )
 
-func (s *Server) rebalanceRoutes() []route.Route {
+// RebalancePlanAPI finds moves of tasks to better nodes.
+type RebalancePlanAPI struct {
+	backend.Backend
+
+	Views *views.Source
+}
+
+// Routes returns the operation that finds moves.
+func (a *RebalancePlanAPI) Routes() []route.Route {
 	query := []route.Parameter{
 		route.QueryParam("cluster", "string", "move tasks of this cluster only"),
 		route.QueryParam("max", "integer", "the most moves to find, 0 for all; default 100"),
@@ -40,13 +50,13 @@ func (s *Server) rebalanceRoutes() []route.Route {
 	}
 	return []route.Route{{
 		Method: "GET", Path: "/v1/rebalance", Name: "planRebalance", Role: cluster.RoleViewer, Query: query,
-		Reply: reflect.TypeFor[api.Rebalance](), Serve: s.planRebalance,
+		Reply: reflect.TypeFor[api.Rebalance](), Serve: a.planRebalance,
 		Summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
 	}}
 }
 
 // planRebalance answers with the moves that are worth it, on the state as the tables have it.
-func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
+func (a *RebalancePlanAPI) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	most, err := route.Number(r, "max", rebalanceMoves)
 	if err != nil {
 		return err
@@ -62,7 +72,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("settle") == "" {
 		settle = rebalanceSettle
 	}
-	snap, err := s.reads.ForRequest(r)
+	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
@@ -74,14 +84,14 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	}
 	const bound = 1 << 30
 	b := &balance{
-		look: s.look(snap), cluster: in, settle: settle,
+		Builder: a.Views.At(snap), cluster: in, settle: settle,
 		input: rebalance.Input{Spare: map[cluster.OwnerRef]int{}},
 	}
 	b.gather()
 	found := rebalance.Rebalance(b.input, rebalance.Options{
 		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)),
 		KeepViolations: route.Flag(r, "keep_violations"),
-		Scheduler:      scheduler.Options{Now: b.now},
+		Scheduler:      scheduler.Options{Now: b.Domain.Now},
 	})
 	return respond.JSON(w, http.StatusOK, rebalanceView(snap.Revision(), &b.input, &found))
 }
@@ -119,7 +129,8 @@ func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result
 
 // balance gathers the input of the rebalancing, as far as the records tell it.
 type balance struct {
-	*look
+	*views.Builder
+
 	cluster string // whose tasks may be moved; empty for all
 	settle  time.Duration
 	input   rebalance.Input
@@ -127,11 +138,11 @@ type balance struct {
 
 // gather makes the fleet of the domain, with what stands on it, and lists the tasks.
 func (b *balance) gather() {
-	b.input.Fleet = b.standingFleet()
-	for e := range b.snap.Services("") {
+	b.input.Fleet = b.CurrentFleet()
+	for e := range b.Snapshot.Services("") {
 		b.service(e)
 	}
-	for e := range b.snap.Jobs("") {
+	for e := range b.Snapshot.Jobs("") {
 		b.job(e)
 	}
 }
@@ -139,9 +150,9 @@ func (b *balance) gather() {
 // service adds the tasks of a service, and how many of them it can spare.
 func (b *balance) service(e store.Entry[cluster.Service]) {
 	o := e.Value.Owner()
-	in := b.look.service(e)
+	in := b.ServiceInput(e)
 	st := reconciler.StatusOfService(in)
-	def := b.observed.Definition(e.Value.Definition)
+	def := b.Domain.Definition(e.Value.Definition)
 	limits := e.Value.Update.Limits(in.Spec.Desired(), def != nil && def.Pinned())
 	b.input.Spare[o] = st.Healthy - limits.MinHealthy
 	var stay string
@@ -156,7 +167,7 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 		stay = "of services that are rolled out just now"
 	}
 	again := reconciler.NextAttempts(in)
-	for row := range b.snap.Attempts(o) {
+	for row := range b.Snapshot.Attempts(o) {
 		if t, ok := b.task(row, again); ok {
 			t.StopFirst = row.Desired.OnDisconnect == cluster.DisconnectWait || t.OnDisconnect == cluster.DisconnectWait
 			t.Unmovable = cmp.Or(stay, t.Unmovable)
@@ -168,8 +179,8 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 // job adds the tasks of a job. They stay: what they have done would be lost.
 func (b *balance) job(e store.Entry[cluster.Job]) {
 	o := e.Value.Owner()
-	again := b.observed.NextAttempts(o)
-	for row := range b.snap.Attempts(o) {
+	again := b.Domain.NextAttempts(o)
+	for row := range b.Snapshot.Attempts(o) {
 		if t, ok := b.task(row, again); ok {
 			t.Unmovable = "of jobs"
 			b.input.Tasks = append(b.input.Tasks, t)
@@ -185,7 +196,7 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 		return rebalance.Task{}, false
 	}
 	next, known := again[row.Task]
-	def := b.observed.Definition(next.Definition)
+	def := b.Domain.Definition(next.Definition)
 	t := rebalance.Task{UUID: d.UUID, Node: row.Node, Pending: next}
 	if !known || def == nil {
 		t.Pending = cluster.Pending{
@@ -195,8 +206,8 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 		t.Unmovable = "of task definitions that are not there"
 		return t, true
 	}
-	t.Pending = b.observed.OnSameNode(next, row.Node)
-	node, _ := b.snap.Node(row.Node)
+	t.Pending = b.Domain.OnSameNode(next, row.Node)
+	node, _ := b.Snapshot.Node(row.Node)
 	switch {
 	case d.Stop != nil:
 		t.Unmovable = "to be stopped already"
@@ -213,7 +224,7 @@ func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.P
 		t.Unmovable = "not healthy"
 	case len(t.ExcludedNodes) > 0:
 		t.Unmovable = "on the move already"
-	case b.now.Sub(row.Observed.Started) < b.settle:
+	case b.Domain.Now.Sub(row.Observed.Started) < b.settle:
 		t.Unmovable = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
 	}
 	return t, true

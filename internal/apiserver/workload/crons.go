@@ -1,4 +1,4 @@
-package apiserver
+package workload
 
 import (
 	"net/http"
@@ -10,18 +10,16 @@ import (
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
 
-// cronsAPI lists, reads, writes, suspends and runs crons.
-type cronsAPI struct{ workloads }
+// CronsAPI lists, reads, writes, suspends and runs crons.
+type CronsAPI struct{ Common }
 
-// nextMoments is how many moments a view of a cron names.
-const nextMoments = 5
-
-func (a *cronsAPI) routes() []route.Route {
+// Routes returns the operations of crons.
+func (a *CronsAPI) Routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
 	page, view := reflect.TypeFor[api.Page[api.CronView]](), reflect.TypeFor[api.CronView]()
 	return []route.Route{
@@ -69,53 +67,24 @@ func (a *cronsAPI) routes() []route.Route {
 	}
 }
 
-func (a *cronsAPI) crons() workload[cluster.Cron, *cluster.Cron, api.CronView] {
-	return workload[cluster.Cron, *cluster.Cron, api.CronView]{
-		workloads: a.workloads, noun: "cron",
+func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
+	return resource[cluster.Cron, *cluster.Cron, api.CronView]{
+		Common: a.Common, noun: "cron",
 		key:  func(p store.Prefix, c *cluster.Cron) string { return p.Cron(c.Cluster, c.Name) },
 		all:  (*store.Snapshot).Crons,
 		one:  (*store.Snapshot).Cron,
 		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, &c.Lifespan} },
 		set:  (*draft.Draft).SetCron,
-		view: (*look).cronView,
+		view: (*views.Builder).Cron,
 
 		topics: store.TopicCrons | store.TopicOwners | store.TopicClusters, touched: changedCrons,
+		steady: views.SteadyCron,
 	}
-}
-
-func (l *look) cronView(e store.Entry[cluster.Cron]) api.CronView {
-	c := e.Value
-	v := api.CronView{Cron: *c, Revision: e.Modified, Status: api.CronStatus{State: "waiting"}}
-	st := &v.Status
-	if fired, ok := l.snap.Fired(c.Cluster, c.Name); ok {
-		st.Last, st.Job, st.Made, st.Message = fired.Value.Last, fired.Value.Job, fired.Value.Made, fired.Value.Message
-	}
-	for job := range l.snap.CronJobs(c.Cluster, c.Name) {
-		switch status := reconciler.StatusOfJob(l.job(job)); status.State {
-		case reconciler.Succeeded:
-			st.Succeeded++
-		case reconciler.Failed, reconciler.Cancelled:
-			st.Failed++
-		case reconciler.Deleting:
-		default:
-			st.Running = append(st.Running, job.Value.Name)
-		}
-	}
-	switch {
-	case c.Suspended:
-		st.State = "suspended"
-	case len(st.Running) > 0:
-		st.State = "running"
-	}
-	if !c.Suspended {
-		st.Next = draft.NextOf(c, l.now, nextMoments)
-	}
-	return v
 }
 
 // deleteCron removes a cron. Nothing runs for it itself, so it goes at once; what the control plane remembers of it
 // follows.
-func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
+func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
@@ -143,7 +112,7 @@ func (a *cronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *cronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
+func (a *CronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		return a.crons().change(w, r, func(d *draft.Draft, c *cluster.Cron) (bool, error) {
 			write := c.Suspended != suspend
@@ -160,7 +129,7 @@ func (a *cronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Req
 }
 
 // runCron makes a job of a cron for now, also of one that is suspended or whose last job still runs.
-func (a *cronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
+func (a *CronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
@@ -195,7 +164,7 @@ func (a *cronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 	access.ExchangeOf(r.Context()).Object = "Job " + in + "/" + mine.object.Name
 	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.Revision}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusCreated, a.look(snap).jobView(e))
+	return respond.JSON(w, http.StatusCreated, a.Views.At(snap).Job(e))
 }
 
 // jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is

@@ -1,9 +1,11 @@
-package apiserver
+package views
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/observe"
@@ -21,7 +23,7 @@ func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.Dra
 		if moves(row) && row.Observed != nil {
 			state = row.Observed.State
 		}
-		v.Left = append(v.Left, api.DrainTask{ID: row.Task, Attempt: row.Number, State: state, Why: whyLeft(snap, row)})
+		v.Left = append(v.Left, api.DrainTask{ID: row.Task, Attempt: row.Number, State: state, Why: WhyLeft(snap, row)})
 	}
 	return v
 }
@@ -40,19 +42,19 @@ func moves(row *store.AttemptRow) bool {
 	return false
 }
 
-// whyLeft says what an attempt waits for that a drain moves away.
-func whyLeft(snap *store.Snapshot, row *store.AttemptRow) string {
+// WhyLeft says what an attempt waits for that a drain moves away.
+func WhyLeft(snap *store.Snapshot, row *store.AttemptRow) string {
 	switch d := row.Desired; {
 	case d == nil:
 		return "its records cannot be read: it stays until the node reported"
 	case moves(row):
-		return "it runs until " + orElse(successor(snap, row), "its replacement is healthy")
+		return "it runs until " + cmp.Or(successor(snap, row), "its replacement is healthy")
 	case d.Ended(), row.Outcome != nil:
 		return "it has ended, and what is left of it is removed"
 	case d.Stop != nil && d.Stop.Class == cluster.StopVoluntary && d.Stop.Permit == "":
-		return "it stops once its service can spare it" + suffix(d.Stop.Message)
+		return "it stops once its service can spare it" + respond.Suffix(d.Stop.Message)
 	case d.Stop != nil:
-		return "it is stopping" + suffix(d.Stop.Message)
+		return "it is stopping" + respond.Suffix(d.Stop.Message)
 	case d.Batch():
 		return "it runs to its end, or to the deadline"
 	}
@@ -73,11 +75,4 @@ func successor(snap *store.Snapshot, row *store.AttemptRow) (text string) {
 		text = fmt.Sprintf("its replacement is healthy: attempt %d on %s is %s", next.Number, next.Node, state)
 	}
 	return text
-}
-
-func suffix(text string) string {
-	if text == "" {
-		return ""
-	}
-	return ": " + text
 }

@@ -1,12 +1,9 @@
-package apiserver
+package workload
 
 import (
 	"fmt"
-	"math"
 	"net/http"
 	"reflect"
-	"slices"
-	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/draft"
@@ -14,15 +11,13 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/reconciler"
-	"github.com/berthd/berth/internal/observe"
-	"github.com/berthd/berth/internal/store"
 )
 
-// scalesAPI shows and sets the number of tasks of services.
-type scalesAPI struct{ workloads }
+// ScalesAPI shows and sets the number of tasks of services.
+type ScalesAPI struct{ Common }
 
-func (a *scalesAPI) routes() []route.Route {
+// Routes returns the operations of the counts of services.
+func (a *ScalesAPI) Routes() []route.Route {
 	const one = "/v1/clusters/{cluster}/services/{service}/scale"
 	view := reflect.TypeFor[api.ServiceView]()
 	return []route.Route{
@@ -51,7 +46,7 @@ func (a *scalesAPI) routes() []route.Route {
 }
 
 // scaleService sets what is asked for. The bounds are those that the request sets, or else those that stand.
-func (a *scalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
+func (a *ScalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ScaleRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
@@ -140,7 +135,7 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 	return nil
 }
 
-func (a *scalesAPI) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
+func (a *ScalesAPI) suspendScaling(suspend bool) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
 			if svc.Scaling == nil {
@@ -157,7 +152,7 @@ func (a *scalesAPI) suspendScaling(suspend bool) func(http.ResponseWriter, *http
 	}
 }
 
-func (a *scalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
+func (a *ScalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
 	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
 		return err
@@ -168,94 +163,5 @@ func (a *scalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
 		return respond.NotFound("service", in+"/"+name)
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusOK, a.look(snap).scaleView(e))
-}
-
-// scaleView shows the count of a service with what changes it.
-func (l *look) scaleView(e store.Entry[cluster.Service]) api.ScaleView {
-	svc := e.Value
-	st := reconciler.StatusOfService(l.service(e))
-	v := api.ScaleView{
-		Cluster: svc.Cluster, Service: svc.Name, Count: st.Desired, Running: st.Running, Healthy: st.Healthy,
-		Begin:   svc.Count,
-		Scaling: svc.Scaling, Tasks: l.uses(svc.Owner()), Revision: e.Modified,
-	}
-	if svc.Scaling == nil || svc.Mode == cluster.ModeDaemon {
-		return v
-	}
-	v.Suspended = svc.Scaling.Suspended
-	low, high := svc.Scaling.Min, svc.Scaling.Max
-	v.Min, v.Max = &low, &high
-	if scale, ok := l.snap.Scale(svc.Cluster, svc.Name); ok && scale.Value.AppliesTo(svc) {
-		v.At, v.Message, v.Recent = scale.Value.At, scale.Value.Message, scale.Value.Recent
-	}
-	for i := range svc.Scaling.Targets {
-		v.Targets = append(v.Targets, l.targetView(svc, &svc.Scaling.Targets[i], v.Tasks))
-	}
-	return v
-}
-
-// targetView shows a target with what the tasks use now, as far as this server was told.
-func (l *look) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
-	v := api.TargetView{ScaleTarget: *t}
-	if t.Metric == cluster.ScalePrometheus {
-		v.Message = "the leader asks " + t.URL + " and keeps the answer to itself"
-		return v
-	}
-	var reserved cluster.Demand
-	if def := l.observed.Definition(svc.Definition); def != nil {
-		reserved = def.Demand()
-	}
-	sum, n := 0.0, 0
-	for i := range uses {
-		u := &uses[i]
-		switch {
-		case t.Metric == cluster.ScaleCPU && reserved.CPU > 0:
-			sum += 100 * float64(u.CPU) / float64(reserved.CPU)
-		case t.Metric == cluster.ScaleMemory && reserved.Memory > 0:
-			sum += 100 * float64(u.Memory) / float64(reserved.Memory)
-		case t.Metric == cluster.ScaleRequests && u.Requests >= 0:
-			sum += u.Requests
-		default:
-			continue
-		}
-		n++
-	}
-	if n == 0 {
-		v.Message = "no task was measured, or this server was not told"
-		return v
-	}
-	mean := sum / float64(n)
-	v.Value, v.At, v.Message = &mean, l.now.UTC(), "the mean of "+respond.Plural(n, "task")
-	if t.Target > 0 {
-		v.Wish = int(math.Ceil(sum / t.Target))
-	}
-	return v
-}
-
-// uses returns what the attempts of an owner use, as far as this server was told.
-func (l *look) uses(o cluster.OwnerRef) (all []api.TaskUse) {
-	for row := range l.snap.Attempts(o) {
-		if use := l.use(row); use != nil {
-			all = append(all, api.TaskUse{TaskStats: *use, Node: row.Node})
-		}
-	}
-	return all
-}
-
-// use returns what one attempt uses, nil where this server was not told.
-func (l *look) use(row *store.AttemptRow) *cluster.TaskStats {
-	stats := l.Stats(row.Node)
-	if stats == nil || !observe.HoldsRoom(row) {
-		return nil
-	}
-	uuid := observe.UUID(row)
-	i, ok := slices.BinarySearchFunc(stats.Each, uuid, func(t cluster.TaskStats, uuid string) int {
-		return strings.Compare(t.UUID, uuid)
-	})
-	if !ok || uuid == "" {
-		return nil
-	}
-	use := stats.Each[i]
-	return &use
+	return respond.JSON(w, http.StatusOK, a.Views.At(snap).Scale(e))
 }

@@ -1,4 +1,4 @@
-package apiserver
+package workload
 
 import (
 	"net/http"
@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// jobsAPI lists, reads, writes, cancels and restarts jobs.
-type jobsAPI struct{ workloads }
+// JobsAPI lists, reads, writes, cancels and restarts jobs.
+type JobsAPI struct{ Common }
 
-func (a *jobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
+func (a *JobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(_ *draft.Draft, job *cluster.Job) (bool, error) {
 		write := !job.Cancelled
 		job.Cancelled = true
@@ -21,7 +21,7 @@ func (a *jobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (a *jobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
+func (a *JobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 		job.Cancelled = false
 		job.Generation = d.Snap.NextGeneration(job.Owner())
@@ -29,7 +29,8 @@ func (a *jobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (a *jobsAPI) routes() []route.Route {
+// Routes returns the operations of jobs.
+func (a *JobsAPI) Routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
 	page, view := reflect.TypeFor[api.Page[api.JobView]](), reflect.TypeFor[api.JobView]()
 	return []route.Route{
