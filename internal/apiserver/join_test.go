@@ -305,7 +305,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s.server.joining.Joins = credentials.Joins{} // each has the patience for itself
+			s.server.joining.Limiter = credentials.JoinLimiter{} // no request pays for an earlier one
 			got := s.ask(s.plain, "", "POST", "/v1/join", test.ask)
 			if got.status != test.want ||
 				(got.status != 200) == strings.Contains(string(got.body), "CERTIFICATE-----") {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
@@ -241,10 +242,10 @@ func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 	for name, record := range map[string]cluster.AccessToken{
 		"a role of machines": {
 			Purpose: cluster.TokenAccess, Role: cluster.RoleServer,
-			Hash: credentials.HashOf("secret"),
+			Hash: access.HashOf("secret"),
 		},
-		"no role": {Purpose: cluster.TokenAccess, Hash: credentials.HashOf("secret")},
-		"to join": {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: credentials.HashOf("secret")},
+		"no role": {Purpose: cluster.TokenAccess, Hash: access.HashOf("secret")},
+		"to join": {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: access.HashOf("secret")},
 		"no hash": {Purpose: cluster.TokenAccess, Role: cluster.RoleAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {

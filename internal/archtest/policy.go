@@ -140,7 +140,8 @@ var layers = map[string][]string{
 	"internal/apiserver/credentials": {
 		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
 		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/strictjson", "internal/cluster", "internal/pki", "internal/store",
+		"internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
+		"internal/store",
 	},
 	"internal/apiserver/draft": {
 		"api", "internal/apiserver/access", "internal/apiserver/respond", "internal/apiserver/snapshot",

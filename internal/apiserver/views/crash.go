@@ -94,16 +94,9 @@ func lastLines(tail string) []string {
 
 // crashText says in a sentence how a task crashes.
 func crashText(c *api.CrashLoop) string {
-	text := fmt.Sprintf("%s crashes again and again: it ended %s", c.Task, howOften(c.Times+c.Restarts))
+	text := fmt.Sprintf("%s crashes again and again: it ended %s", c.Task, respond.Times(c.Times+c.Restarts))
 	if c.Node != "" {
 		text += ", last on node " + c.Node
 	}
 	return text + respond.Suffix(c.Message)
-}
-
-func howOften(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
 }

@@ -41,7 +41,7 @@ type resource[T any, P userObject[T], V any] struct {
 // userObject is a pointer to an object that users write.
 type userObject[T any] interface {
 	*T
-	draft.Object
+	draft.Spec
 }
 
 // head points at the fields that all of them have.

@@ -6,9 +6,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// VisibleDefinitions returns which task definitions a caller sees: with a limit those that services (also in versions
-// that they remember), jobs, crons and attempts of its clusters use, for the others may hold in environment and files
-// what only their own clusters are to know.
+// VisibleDefinitions returns a function that reports whether the caller sees a task definition. A caller with a limit
+// sees the definitions that services (with their remembered versions), jobs, crons and attempts of its clusters use.
+// Environments and files of other definitions may hold secrets of other clusters.
 func (c *Caller) VisibleDefinitions(snap *store.Snapshot) func(cluster.Ref) bool {
 	if c.Clusters == nil {
 		return func(cluster.Ref) bool { return true }
@@ -26,20 +26,12 @@ func (c *Caller) VisibleDefinitions(snap *store.Snapshot) func(cluster.Ref) bool
 			}
 		}
 		for e := range snap.Services(in) {
-			used[e.Value.Definition] = true
 			for _, v := range snapshot.VersionsOf(snap, e.Value) {
 				used[v.Definition] = true
 			}
 		}
-		for e := range snap.Crons(in) {
-			for i := range e.Value.Job.Steps {
-				used[e.Value.Job.Steps[i].Definition] = true
-			}
-		}
-		for e := range snap.Jobs(in) {
-			for i := range e.Value.Steps {
-				used[e.Value.Steps[i].Definition] = true
-			}
+		for _, ref := range snapshot.Definitions(snap, in) {
+			used[ref] = true
 		}
 	}
 	return func(ref cluster.Ref) bool { return used[ref] }

@@ -8,19 +8,19 @@ import (
 )
 
 func TestTriesAreBounded(t *testing.T) {
-	var j Joins
+	var j JoinLimiter
 	now := time.Now()
-	for i := range 3 * joinSources {
-		j.failed(fmt.Sprint(i), now)
+	for i := range 3 * maxJoinSources {
+		j.addFailure(fmt.Sprint(i), now)
 	}
-	if len(j.tries) > joinSources {
+	if len(j.tries) > maxJoinSources {
 		t.Errorf("%d addresses are remembered", len(j.tries))
 	}
-	if j.blocked("another", now) != 0 {
+	if j.retryAfter("another", now) != 0 {
 		t.Error("an address is slowed down that tried nothing")
 	}
-	j.failed("one more", now.Add(JoinTryDecay))
-	if len(j.tries) > joinSources/2 {
+	j.addFailure("one more", now.Add(JoinTryDecay))
+	if len(j.tries) > maxJoinSources/2 {
 		t.Errorf("%d addresses are remembered after all were forgiven but one", len(j.tries))
 	}
 	for remote, want := range map[string]string{
@@ -33,9 +33,9 @@ func TestTriesAreBounded(t *testing.T) {
 	}
 	// A clock that is set back forgives nothing and blocks nobody for ever.
 	for range 2 * MaxJoinTries {
-		j.failed("a", now.Add(time.Hour))
+		j.addFailure("a", now.Add(time.Hour))
 	}
-	if j.blocked("a", now) == 0 || j.blocked("a", now.Add(3*MaxJoinTries*JoinTryDecay)) != 0 {
+	if j.retryAfter("a", now) == 0 || j.retryAfter("a", now.Add(3*MaxJoinTries*JoinTryDecay)) != 0 {
 		t.Error("a clock that was set back")
 	}
 }
