@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// rebalanceMoves is how many moves are found unless more are asked for.
-	rebalanceMoves = 100
-	// rebalanceSettle is how long a task must have run before it is moved for anything but its own good.
-	rebalanceSettle = 5 * time.Minute
+	// defaultMoves is the maximum number of moves by default.
+	defaultMoves = 100
+	// defaultSettleTime is how long a task must have run by default before it moves for others.
+	defaultSettleTime = 5 * time.Minute
 )
 
 // RebalancePlanAPI finds moves of tasks to better nodes.
@@ -55,9 +55,9 @@ func (a *RebalancePlanAPI) Routes() []route.Route {
 	}}
 }
 
-// planRebalance answers with the moves that are worth it, on the state as the tables have it.
+// planRebalance answers with useful moves in the present state of the tables.
 func (a *RebalancePlanAPI) planRebalance(w http.ResponseWriter, r *http.Request) error {
-	most, err := route.Number(r, "max", rebalanceMoves)
+	most, err := route.Number(r, "max", defaultMoves)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (a *RebalancePlanAPI) planRebalance(w http.ResponseWriter, r *http.Request)
 		return err
 	}
 	if r.URL.Query().Get("settle") == "" {
-		settle = rebalanceSettle
+		settle = defaultSettleTime
 	}
 	snap, err := a.Reads.ForRequest(r)
 	if err != nil {
@@ -83,11 +83,11 @@ func (a *RebalancePlanAPI) planRebalance(w http.ResponseWriter, r *http.Request)
 		}
 	}
 	const bound = 1 << 30
-	b := &balance{
+	b := &rebalanceInput{
 		Builder: a.Views.At(snap), cluster: in, settle: settle,
 		input: rebalance.Input{Spare: map[cluster.OwnerRef]int{}},
 	}
-	b.gather()
+	b.collect()
 	found := rebalance.Rebalance(b.input, rebalance.Options{
 		MinGain: int(max(1, min(gain, bound))), MaxMoves: int(min(most, bound)),
 		KeepViolations: route.Flag(r, "keep_violations"),
@@ -102,7 +102,7 @@ func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result
 		Before: api.RebalanceScore(found.Before), After: api.RebalanceScore(found.After), Considered: len(in.Tasks),
 		More: found.Bounded,
 	}
-	attempts := make(map[string]int, len(in.Tasks)) // of those that run, by UUID
+	attempts := make(map[string]int, len(in.Tasks)) // numbers of the running attempts, by UUID
 	for i := range in.Tasks {
 		attempts[in.Tasks[i].UUID] = in.Tasks[i].Attempt - 1
 	}
@@ -117,7 +117,7 @@ func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result
 			Task: x.Task, Owner: x.Owner, Node: x.Node, Code: x.Refusal.Code, To: x.To, Message: x.Message,
 		})
 	}
-	for why, n := range found.Stays { // order-free: sorted next
+	for why, n := range found.Stays { // order-free: sorted below
 		v.Stays = append(v.Stays, api.RebalanceStay{Why: why, Tasks: n})
 		v.Considered -= n
 	}
@@ -127,28 +127,28 @@ func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result
 	return v
 }
 
-// balance gathers the input of the rebalancing, as far as the records tell it.
-type balance struct {
+// rebalanceInput collects the input of a rebalancing from records.
+type rebalanceInput struct {
 	*views.Builder
 
-	cluster string // whose tasks may be moved; empty for all
+	cluster string // tasks of this cluster may move; empty for all
 	settle  time.Duration
 	input   rebalance.Input
 }
 
-// gather makes the fleet of the domain, with what stands on it, and lists the tasks.
-func (b *balance) gather() {
-	b.input.Fleet = b.CurrentFleet()
+// collect builds the fleet of the domain and lists the tasks.
+func (b *rebalanceInput) collect() {
+	b.input.Fleet = b.Fleet()
 	for e := range b.Snapshot.Services("") {
-		b.service(e)
+		b.addService(e)
 	}
 	for e := range b.Snapshot.Jobs("") {
-		b.job(e)
+		b.addJob(e)
 	}
 }
 
-// service adds the tasks of a service, and how many of them it can spare.
-func (b *balance) service(e store.Entry[cluster.Service]) {
+// addService adds the tasks of a service, and how many of them it can spare.
+func (b *rebalanceInput) addService(e store.Entry[cluster.Service]) {
 	o := e.Value.Owner()
 	in := b.ServiceInput(e)
 	st := reconciler.StatusOfService(in)
@@ -166,9 +166,9 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 	case st.Rollout != "" && !st.Rollout.Ended():
 		stay = "of services that are rolled out just now"
 	}
-	again := reconciler.NextAttempts(in)
+	nextAttempts := reconciler.NextAttempts(in)
 	for row := range b.Snapshot.Attempts(o) {
-		if t, ok := b.task(row, again); ok {
+		if t, ok := b.task(row, nextAttempts); ok {
 			t.StopFirst = row.Desired.OnDisconnect == cluster.DisconnectWait || t.OnDisconnect == cluster.DisconnectWait
 			t.Unmovable = cmp.Or(stay, t.Unmovable)
 			b.input.Tasks = append(b.input.Tasks, t)
@@ -176,26 +176,27 @@ func (b *balance) service(e store.Entry[cluster.Service]) {
 	}
 }
 
-// job adds the tasks of a job. They stay: what they have done would be lost.
-func (b *balance) job(e store.Entry[cluster.Job]) {
+// addJob adds the tasks of a job. They stay, because a move would lose their work.
+func (b *rebalanceInput) addJob(e store.Entry[cluster.Job]) {
 	o := e.Value.Owner()
-	again := b.Domain.NextAttempts(o)
+	nextAttempts := b.Domain.NextAttempts(o)
 	for row := range b.Snapshot.Attempts(o) {
-		if t, ok := b.task(row, again); ok {
+		if t, ok := b.task(row, nextAttempts); ok {
 			t.Unmovable = "of jobs"
 			b.input.Tasks = append(b.input.Tasks, t)
 		}
 	}
 }
 
-// task returns what an attempt that lives asks of the node for its next one, and why it must not be moved, if that
-// follows from the attempt itself.
-func (b *balance) task(row *store.AttemptRow, again map[cluster.TaskID]cluster.Pending) (rebalance.Task, bool) {
+// task returns the request of a live attempt's next one, and why the attempt must not move if that follows from the
+// attempt itself.
+func (b *rebalanceInput) task(row *store.AttemptRow, nextAttempts map[cluster.TaskID]cluster.Pending,
+) (rebalance.Task, bool) {
 	d := row.Desired
 	if !row.Live() || !observe.HoldsRoom(row) || d == nil {
 		return rebalance.Task{}, false
 	}
-	next, known := again[row.Task]
+	next, known := nextAttempts[row.Task]
 	def := b.Domain.Definition(next.Definition)
 	t := rebalance.Task{UUID: d.UUID, Node: row.Node, Pending: next}
 	if !known || def == nil {

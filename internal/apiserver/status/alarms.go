@@ -12,13 +12,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Shares of a limit from which on somebody should know.
+// Limits from which the operator should know.
 const (
-	nearQuota    = 0.8 // of the database's quota
-	nearLowWater = 2   // times the low-water mark of the disk
+	nearQuota    = 0.8 // share of the database's quota
+	nearLowWater = 2   // multiple of the disk's low-water mark
 )
 
-// alarms says in sentences what somebody should read, the worst first.
+// alarms returns sentences for the operator, the worst first.
 func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r := v.Recovery; r != nil {

@@ -55,7 +55,7 @@ func NewGauges(a *API, health *control.HealthAPI) *Gauges {
 	}
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		g.nodes, g.servers, g.leads, g.recovery, g.silence, g.size, g.used, g.quota, g.free, g.lowWater, g.writable,
@@ -65,7 +65,7 @@ func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
@@ -76,7 +76,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	}
 	put(g.tablesSynced, 1)
 	a := g.api
-	engine := a.Engine.Ask(context.Background()) // bounded by itself
+	engine := a.Engine.Ask(context.Background()) // Ask has a timeout
 	snap := a.Reads.Tables.Snapshot()
 	v := a.status(snap, &engine)
 	for _, state := range cluster.NodeState("").Values() {

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// API shows the state of the whole.
+// API shows the state of the domain as a whole.
 type API struct {
 	backend.Backend
 
@@ -29,7 +29,7 @@ type API struct {
 	Servers    *control.ServersAPI
 	MasterKeys *credentials.MasterKeysAPI
 	Views      *views.Source
-	// Backups returns at once what is wrong with the regular copies of the store that this server makes. It may be nil.
+	// Backups returns at once the fault of the scheduled backups of this server. It may be nil.
 	Backups func() error
 }
 
@@ -44,7 +44,7 @@ func (a *API) readStatus(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// status is the state of the whole.
+// status returns the state of the domain.
 func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Status {
 	v := api.Status{
 		Server: a.ServerID, Version: version.Current().Version, Domain: a.Domain, Index: snap.Revision(),
@@ -79,7 +79,7 @@ func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Sta
 			v.Servers.Learners++
 		}
 	}
-	if v.Servers.Total == 0 { // a server alone writes no record
+	if v.Servers.Total == 0 { // a single server may have no record yet
 		v.Servers.Total, v.Servers.Up = 1, 1
 	}
 	if voters, _ := engine.Votes(""); voters > 0 {

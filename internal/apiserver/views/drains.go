@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// drainView shows how far the drain of a node got: what is left on it, and what each of that waits for.
+// drainView shows the progress of a node's drain: the tasks that are left, and what each of them waits for.
 func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.DrainView {
 	v := &api.DrainView{Drain: *drain, Left: []api.DrainTask{}}
 	for row := range snap.NodeAttempts(node) {
@@ -20,7 +20,7 @@ func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.Dra
 			continue
 		}
 		state := lifecycle.Shown(row.Attempt).State
-		if moves(row) && row.Observed != nil {
+		if isMoving(row) && row.Observed != nil {
 			state = row.Observed.State
 		}
 		v.Left = append(v.Left, api.DrainTask{ID: row.Task, Attempt: row.Number, State: state, Why: WhyLeft(snap, row)})
@@ -28,8 +28,8 @@ func drainView(snap *store.Snapshot, node string, drain *cluster.Drain) *api.Dra
 	return v
 }
 
-// moves reports whether an attempt has its outcome and goes on until its replacement is healthy.
-func moves(row *store.AttemptRow) bool {
+// isMoving reports whether an attempt has its outcome and runs on until its replacement is healthy.
+func isMoving(row *store.AttemptRow) bool {
 	if row.Outcome == nil || row.Outcome.State != cluster.StateCancelled || row.Desired == nil ||
 		row.Desired.Stop != nil {
 		return false
@@ -42,13 +42,13 @@ func moves(row *store.AttemptRow) bool {
 	return false
 }
 
-// WhyLeft says what an attempt waits for that a drain moves away.
+// WhyLeft returns what an attempt waits for that is to leave its node.
 func WhyLeft(snap *store.Snapshot, row *store.AttemptRow) string {
 	switch d := row.Desired; {
 	case d == nil:
 		return "its records cannot be read: it stays until the node reported"
-	case moves(row):
-		return "it runs until " + cmp.Or(successor(snap, row), "its replacement is healthy")
+	case isMoving(row):
+		return "it runs until " + cmp.Or(replacementText(snap, row), "its replacement is healthy")
 	case d.Ended(), row.Outcome != nil:
 		return "it has ended, and what is left of it is removed"
 	case d.Stop != nil && d.Stop.Class == cluster.StopVoluntary && d.Stop.Permit == "":
@@ -61,8 +61,8 @@ func WhyLeft(snap *store.Snapshot, row *store.AttemptRow) string {
 	return "it goes once its replacement has a place on another node"
 }
 
-// successor tells of the attempt that replaces another one, empty where there is none yet.
-func successor(snap *store.Snapshot, row *store.AttemptRow) (text string) {
+// replacementText describes the attempt that replaces another one; "" if there is none yet.
+func replacementText(snap *store.Snapshot, row *store.AttemptRow) (text string) {
 	for next := range snap.TaskAttempts(row.Task) {
 		if next.Number <= row.Number || !next.Live() {
 			continue

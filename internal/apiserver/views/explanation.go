@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// What reasons are about, the weightiest first.
+// Subjects of reasons, the most important first.
 const (
 	aboutCrash   = "crash-loop"
 	aboutPlace   = "place"
@@ -28,148 +28,122 @@ const (
 	aboutScaling = "scaling"
 )
 
-func weight(about string) int {
+// importance returns the position of a subject in explanations; lower positions come first.
+func importance(about string) int {
 	return slices.Index([]string{
 		aboutCrash, aboutPlace, aboutHealth, aboutNode, aboutRollout, aboutGate, aboutMove,
 		aboutStop, aboutScaling,
 	}, about)
 }
 
-// reasonsWhy collects reasons. What concerns many tasks alike is told once.
-type reasonsWhy struct{ all []api.Because }
+// explanation collects the reasons why a service, job or task is as it is. It holds equal reasons once.
+type explanation struct {
+	*Builder
 
-func (r *reasonsWhy) add(b api.Because) {
-	alike := func(other api.Because) bool {
-		return other.About == b.About && other.Message == b.Message && other.Task == b.Task && other.Node == b.Node
-	}
-	if b.Message != "" && !slices.ContainsFunc(r.all, alike) {
-		r.all = append(r.all, b)
-	}
+	reasons []api.Because
 }
 
-// ordered returns the reasons, the weightiest first.
-func (r *reasonsWhy) ordered() []api.Because {
-	slices.SortStableFunc(r.all, func(a, b api.Because) int { return cmp.Compare(weight(a.About), weight(b.About)) })
-	return r.all
-}
-
-// ExplainService says why a service is as it is.
-func (l *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation {
-	view := l.Service(e)
-	var why reasonsWhy
+// ExplainService returns why a service is as it is.
+func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation {
+	view, x := b.Service(e), explanation{Builder: b}
 	for i := range view.Status.Crashing {
-		why.add(crashWhy(&view.Status.Crashing[i]))
+		x.addCrashLoop(&view.Status.Crashing[i])
 	}
 	if text := view.Status.MemoryTrouble; text != "" {
-		why.add(api.Because{About: aboutHealth, Reason: cluster.ReasonOOM, Message: text})
+		x.add(api.Because{About: aboutHealth, Reason: cluster.ReasonOOM, Message: text})
 	}
-	l.placeWhy(e.Value.Owner(), &why)
-	for _, t := range l.tasksOf(e.Value.Owner()) {
+	x.addPending(e.Value.Owner())
+	for _, t := range taskHistories(b.Snapshot, e.Value.Owner()) {
 		for _, row := range t.attempts {
-			l.attemptWhy(row, &why)
+			x.addAttempt(row)
 		}
 	}
-	l.waitsWhy(e, &why)
-	rollout := l.Rollout(e)
-	for _, b := range rollout.Waits {
-		why.add(b)
-	}
-	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
-		why.add(api.Because{
-			About: aboutRollout, Reason: failedFor(rollout.Version), Since: rollout.Ended,
-			Message: fmt.Sprintf(
-				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
-				respond.Suffix(rollout.Message)),
-		})
-	}
-	l.scalingWhy(e, &why)
-	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
-	x.Summary = summary("service "+e.Value.Name, x.State, view.Status.Message, x.Because)
-	return x
+	x.addTaskWaits(e, "")
+	x.addRollout(e)
+	x.addScaling(e)
+	return x.result(e.Value.Owner(), "service "+e.Value.Name, view.Status.State, view.Status.Message)
 }
 
-// failedFor returns the code of why a rollout failed. A record without it tells by its words.
-func failedFor(v cluster.Version) cluster.ReasonCode {
-	switch {
-	case v.Reason != "":
-		return v.Reason
-	case strings.HasPrefix(v.Message, "gate "):
-		return cluster.ReasonGate
-	case strings.HasPrefix(v.Message, "attempt "):
-		return cluster.ReasonExit
+// ExplainJob returns why a job is as it is.
+func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
+	view, x := b.Job(e), explanation{Builder: b}
+	x.addPending(e.Value.Owner())
+	for row := range b.Snapshot.Attempts(e.Value.Owner()) {
+		x.addAttempt(row)
 	}
-	return cluster.ReasonDeadline
+	return x.result(e.Value.Owner(), "job "+e.Value.Name, view.Status.State, view.Status.Message)
 }
 
-// ExplainJob says why a job is as it is.
-func (l *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
-	view := l.Job(e)
-	var why reasonsWhy
-	l.placeWhy(e.Value.Owner(), &why)
-	for row := range l.Snapshot.Attempts(e.Value.Owner()) {
-		l.attemptWhy(row, &why)
-	}
-	x := api.Explanation{Owner: e.Value.Owner(), State: view.Status.State, Because: why.ordered()}
-	x.Summary = summary("job "+e.Value.Name, x.State, view.Status.Message, x.Because)
-	return x
-}
-
-// ExplainTask says why a task is as it is, as its view shows it.
-func (l *Builder) ExplainTask(v *api.TaskView) api.Explanation {
-	var why reasonsWhy
+// ExplainTask returns why a task is as its view shows it.
+func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
+	x := explanation{Builder: b}
 	if v.State == cluster.StatePending {
-		why.add(api.Because{About: aboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
+		x.add(api.Because{About: aboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
 	}
-	for row := range l.Snapshot.TaskAttempts(v.ID) {
-		l.attemptWhy(row, &why)
+	for row := range b.Snapshot.TaskAttempts(v.ID) {
+		x.addAttempt(row)
 	}
-	if e, ok := l.Snapshot.Service(v.Owner.Cluster, v.Owner.Name); ok && v.Owner.Kind == cluster.KindService {
-		for _, c := range l.Service(e).Status.Crashing {
+	if e, ok := b.Snapshot.Service(v.Owner.Cluster, v.Owner.Name); ok && v.Owner.Kind == cluster.KindService {
+		for _, c := range b.Service(e).Status.Crashing {
 			if c.Task == v.ID {
-				why.add(crashWhy(&c))
+				x.addCrashLoop(&c)
 			}
 		}
-		var all reasonsWhy
-		l.waitsWhy(e, &all)
-		for _, b := range all.all {
-			if b.Task == v.ID {
-				why.add(b)
-			}
-		}
+		x.addTaskWaits(e, v.ID)
 	}
-	x := api.Explanation{Owner: v.Owner, Task: v.ID, State: string(v.State), Because: why.ordered()}
-	x.Summary = summary(string(v.ID), x.State, v.Message, x.Because)
-	return x
+	all := x.result(v.Owner, string(v.ID), string(v.State), v.Message)
+	all.Task = v.ID
+	return all
 }
 
-// summary says all in a sentence: the status' own words, or else the weightiest reason.
-func summary(what, state, message string, because []api.Because) string {
-	if message == "" && len(because) > 0 {
-		message = because[0].Message
+// result returns the explanation with its reasons in order and a summary. Message is the status message, which may be
+// empty.
+func (x *explanation) result(o cluster.OwnerRef, subject, state, message string) api.Explanation {
+	slices.SortStableFunc(x.reasons, func(r, s api.Because) int {
+		return cmp.Compare(importance(r.About), importance(s.About))
+	})
+	return api.Explanation{
+		Owner: o, State: state, Because: x.reasons, Summary: summary(subject, state, message, x.reasons),
+	}
+}
+
+// summary returns a sentence with the status message or, without one, the most important reason.
+func summary(subject, state, message string, reasons []api.Because) string {
+	if message == "" && len(reasons) > 0 {
+		message = reasons[0].Message
 	}
 	switch state {
-	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed:
-		// of the rollout, which the status' words are about as well
-		return what + respond.Suffix(cmp.Or(message, "its rollout goes no further by itself"))
+	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed: // the message is about the rollout
+		return subject + respond.Suffix(cmp.Or(message, "its rollout goes no further by itself"))
 	}
-	return what + " is " + strings.ReplaceAll(state, "-", " ") + respond.Suffix(message)
+	return subject + " is " + strings.ReplaceAll(state, "-", " ") + respond.Suffix(message)
 }
 
-func crashWhy(c *api.CrashLoop) api.Because {
-	return api.Because{
+// add adds a reason, unless it is empty or an equal one was added.
+func (x *explanation) add(r api.Because) {
+	isEqual := func(other api.Because) bool {
+		return other.About == r.About && other.Message == r.Message && other.Task == r.Task && other.Node == r.Node
+	}
+	if r.Message != "" && !slices.ContainsFunc(x.reasons, isEqual) {
+		x.reasons = append(x.reasons, r)
+	}
+}
+
+func (x *explanation) addCrashLoop(c *api.CrashLoop) {
+	x.add(api.Because{
 		About: aboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node,
 		Since: c.Last, Log: c.Log,
-	}
+	})
 }
 
-// placeWhy tells why tasks have no node: once for each sentence, with the first task that waits for it.
-func (l *Builder) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
+// addPending adds why tasks have no node: one reason for each sentence, with the number of its tasks and the first.
+func (x *explanation) addPending(o cluster.OwnerRef) {
 	first := map[string]*api.Because{}
 	counts := map[string]int{}
 	var order []string
-	seen := l.owner(o)
-	for i := range seen.pending {
-		v := l.PendingTask(&seen.pending[i])
+	tasks := x.Pending(o)
+	for i := range tasks {
+		v := x.PendingTask(&tasks[i])
 		text := cmp.Or(v.Message, "it waits to be looked at by the scheduler")
 		if first[text] == nil {
 			first[text] = &api.Because{About: aboutPlace, Reason: v.Reason, Task: v.ID}
@@ -178,96 +152,60 @@ func (l *Builder) placeWhy(o cluster.OwnerRef, why *reasonsWhy) {
 		counts[text]++
 	}
 	for _, text := range order {
-		b := first[text]
-		b.Message = fmt.Sprintf("%s has no place: %s", b.Task, text)
+		r := first[text]
+		r.Message = fmt.Sprintf("%s has no place: %s", r.Task, text)
 		if n := counts[text]; n > 1 {
-			b.Message = fmt.Sprintf("%d tasks have no place, %s first: %s", n, b.Task, text)
+			r.Message = fmt.Sprintf("%d tasks have no place, %s first: %s", n, r.Task, text)
 		}
-		why.add(*b)
+		x.add(*r)
 	}
 }
 
-// attemptWhy tells of one attempt: that it moves, stops, is not well, or that its node is silent.
-func (l *Builder) attemptWhy(row *store.AttemptRow, why *reasonsWhy) {
+// addAttempt adds the reasons of one attempt: its node is silent, it moves, it is to stop, or it is not healthy.
+func (x *explanation) addAttempt(row *store.AttemptRow) {
 	if !observe.HoldsRoom(row) {
 		return
 	}
-	b := api.Because{Task: row.Task, Attempt: row.Number, Node: row.Node}
+	base := api.Because{Task: row.Task, Attempt: row.Number, Node: row.Node}
 	if o := row.Observed; o != nil {
-		b.Since = o.Since
+		base.Since = o.Since
 	}
-	if node, ok := l.Snapshot.Node(row.Node); ok && row.Live() &&
-		(node.Value.State == cluster.NodeDown || node.Value.State == cluster.NodeSuspect) {
-		b.About, b.Reason, b.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
-		b.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, respond.Suffix(node.Value.Reason))
-		why.add(b)
+	if x.addSilentNode(row, base) || x.addMove(row, base) {
 		return
 	}
-	if moves(row) {
-		b.About, b.Reason = aboutMove, row.Outcome.Reason
-		b.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, movesFor(row),
-			cmp.Or(successor(l.Snapshot, row), "its replacement is healthy"))
-		why.add(b)
-		return
-	}
-	if p := l.Records.Pressure(row); p != nil && row.Live() {
-		about := b
-		about.About, about.Reason, about.Since = aboutMove, cluster.ReasonPressure, p.Since
-		about.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
-			row.Task, cmp.Or(p.Why, "its agent suggests it"))
-		why.add(about)
-	}
-	l.violationWhy(row, b, why)
-	d := row.Desired
-	if d != nil && d.Stop != nil && row.Live() {
-		b.About, b.Reason = aboutStop, d.Stop.Reason
-		b.Message = stopText(row)
-		why.add(b)
-		return
-	}
-	shown := lifecycle.Shown(row.Attempt)
-	if full := l.diskFull(row.Node); full != nil && row.Live() && shown.State != cluster.StateRunning {
-		why.add(api.Because{
-			About: aboutNode, Reason: cluster.ReasonShortDisk, Since: full.Since, Node: row.Node,
-			Message: "node " + row.Node + ": " + full.Message,
-		})
-	}
-	switch {
-	case !row.Live():
-	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
-		b.About, b.Reason = aboutHealth, cluster.ReasonUnhealthy
-		b.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node,
-			respond.Suffix(shown.Message))
-		why.add(b)
-	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
-		b.About, b.Reason = aboutHealth, cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
-		b.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node,
-			respond.Suffix(shown.Message))
-		why.add(b)
-	case shown.State != cluster.StateRunning && shown.Message != "":
-		b.About, b.Reason = aboutHealth, shown.Reason
-		b.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, respond.Suffix(shown.Message))
-		why.add(b)
+	x.addPressure(row, base)
+	x.addViolation(row, base)
+	if !x.addStop(row, base) {
+		x.addHealth(row, base)
 	}
 }
 
-// violationWhy tells that an attempt stands where it should not.
-func (l *Builder) violationWhy(row *store.AttemptRow, b api.Because, why *reasonsWhy) {
-	text := l.misplaced(row)
-	if text == "" {
-		return
+// addSilentNode adds that the node of a live attempt is suspect or down, and reports whether it is.
+func (x *explanation) addSilentNode(row *store.AttemptRow, r api.Because) bool {
+	node, ok := x.Snapshot.Node(row.Node)
+	if !ok || !row.Live() || node.Value.State != cluster.NodeDown && node.Value.State != cluster.NodeSuspect {
+		return false
 	}
-	reason, leaves := l.Records.Violation(row)
-	b.About, b.Reason, b.Since = aboutPlace, reason.Reason, reason.Since
-	if leaves {
-		b.About = aboutMove
-	}
-	b.Message = fmt.Sprintf("%s: %s", row.Task, text)
-	why.add(b)
+	r.About, r.Reason, r.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
+	r.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, respond.Suffix(node.Value.Reason))
+	x.add(r)
+	return true
 }
 
-// movesFor says why an attempt moves, as the middle of a sentence.
-func movesFor(row *store.AttemptRow) string {
+// addMove adds that an attempt moves off its node, and reports whether it does.
+func (x *explanation) addMove(row *store.AttemptRow, r api.Because) bool {
+	if !isMoving(row) {
+		return false
+	}
+	r.About, r.Reason = aboutMove, row.Outcome.Reason
+	r.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, moveCause(row),
+		cmp.Or(replacementText(x.Snapshot, row), "its replacement is healthy"))
+	x.add(r)
+	return true
+}
+
+// moveCause returns why an attempt moves, as the middle of a sentence.
+func moveCause(row *store.AttemptRow) string {
 	switch row.Outcome.Reason {
 	case cluster.ReasonPressure:
 		return ", which is short of memory"
@@ -283,7 +221,43 @@ func movesFor(row *store.AttemptRow) string {
 	return ", which is emptied"
 }
 
-// stopText says what the stop of an attempt waits for, as far as its records tell (P5.2).
+func (x *explanation) addPressure(row *store.AttemptRow, r api.Because) {
+	p := x.Records.Pressure(row)
+	if p == nil || !row.Live() {
+		return
+	}
+	r.About, r.Reason, r.Since = aboutMove, cluster.ReasonPressure, p.Since
+	r.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
+		row.Task, cmp.Or(p.Why, "its agent suggests it"))
+	x.add(r)
+}
+
+func (x *explanation) addViolation(row *store.AttemptRow, r api.Because) {
+	text := x.violationText(row)
+	if text == "" {
+		return
+	}
+	why, leaves := x.Records.Violation(row)
+	r.About, r.Reason, r.Since = aboutPlace, why.Reason, why.Since
+	if leaves {
+		r.About = aboutMove
+	}
+	r.Message = fmt.Sprintf("%s: %s", row.Task, text)
+	x.add(r)
+}
+
+// addStop adds what the stop of a live attempt waits for, and reports whether it is to stop.
+func (x *explanation) addStop(row *store.AttemptRow, r api.Because) bool {
+	if row.Desired == nil || row.Desired.Stop == nil || !row.Live() {
+		return false
+	}
+	r.About, r.Reason = aboutStop, row.Desired.Stop.Reason
+	r.Message = stopText(row)
+	x.add(r)
+	return true
+}
+
+// stopText describes what the stop of an attempt waits for, as far as its records hold it (P5.2).
 func stopText(row *store.AttemptRow) string {
 	stop := row.Desired.Stop
 	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node,
@@ -305,55 +279,113 @@ func stopText(row *store.AttemptRow) string {
 	return text
 }
 
-// waitsWhy tells what the reconciler knows of what stops, batches and tasks wait for.
-func (l *Builder) waitsWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
-	in := l.ServiceInput(e)
-	for _, w := range reconciler.Waits(in) {
-		if w.Task != "" { // what concerns the whole is the rollout's, see rolloutWaits
-			why.add(because(w))
+// addHealth adds why a live attempt does not run or is not healthy.
+func (x *explanation) addHealth(row *store.AttemptRow, r api.Because) {
+	if !row.Live() {
+		return
+	}
+	shown := lifecycle.Shown(row.Attempt)
+	suffix := respond.Suffix(shown.Message)
+	stats := x.Records.Stats(row.Node)
+	if stats != nil && stats.DiskFull != nil && shown.State != cluster.StateRunning {
+		x.add(api.Because{
+			About: aboutNode, Reason: cluster.ReasonShortDisk, Since: stats.DiskFull.Since, Node: row.Node,
+			Message: "node " + row.Node + ": " + stats.DiskFull.Message,
+		})
+	}
+	r.About = aboutHealth
+	switch {
+	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
+		r.Reason = cluster.ReasonUnhealthy
+		r.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node, suffix)
+	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
+		r.Reason = cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
+		r.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node, suffix)
+	case shown.State != cluster.StateRunning && shown.Message != "":
+		r.Reason = shown.Reason
+		r.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, suffix)
+	}
+	x.add(r)
+}
+
+// addTaskWaits adds what the reconciler waits for with tasks of a service, or with one of them if task is not empty.
+// Waits of the whole service are part of the rollout, see rolloutWaits.
+func (x *explanation) addTaskWaits(e store.Entry[cluster.Service], task cluster.TaskID) {
+	for _, w := range reconciler.Waits(x.ServiceInput(e)) {
+		if w.Task != "" && (task == "" || w.Task == task) {
+			x.add(waitReason(w))
 		}
 	}
 }
 
-// because puts what the reconciler says into a reason.
-func because(w reconciler.Wait) api.Because {
-	b := api.Because{
+// waitReason returns the reason for a wait of the reconciler.
+func waitReason(w reconciler.Wait) api.Because {
+	r := api.Because{
 		About: aboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt,
 		Node: w.Node,
 	}
 	switch w.Code {
 	case cluster.ReasonGate:
-		b.About = aboutGate
+		r.About = aboutGate
 	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance, cluster.ReasonTaint,
 		cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonPreempted:
-		b.About = aboutMove
+		r.About = aboutMove
 	case cluster.ReasonRescheduled:
-		b.About = aboutCrash
+		r.About = aboutCrash
 	case cluster.ReasonPermit, cluster.ReasonScaleDown:
 	default:
 		if w.Task == "" || w.Attempt == 0 {
-			b.About = aboutRollout
+			r.About = aboutRollout
 		}
 	}
-	return b
+	return r
 }
 
-// scalingWhy tells what autoscaling wants and why it does not do it.
-func (l *Builder) scalingWhy(e store.Entry[cluster.Service], why *reasonsWhy) {
+// addRollout adds what the rollout of a service waits for, or why it failed.
+func (x *explanation) addRollout(e store.Entry[cluster.Service]) {
+	rollout := x.Rollout(e)
+	for _, r := range rollout.Waits {
+		x.add(r)
+	}
+	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
+		x.add(api.Because{
+			About: aboutRollout, Reason: failureReason(rollout.Version), Since: rollout.Ended,
+			Message: fmt.Sprintf(
+				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
+				respond.Suffix(rollout.Message)),
+		})
+	}
+}
+
+// failureReason returns the code of the reason why a rollout failed. An older record has no code; its message tells.
+func failureReason(v cluster.Version) cluster.ReasonCode {
+	switch {
+	case v.Reason != "":
+		return v.Reason
+	case strings.HasPrefix(v.Message, "gate "):
+		return cluster.ReasonGate
+	case strings.HasPrefix(v.Message, "attempt "):
+		return cluster.ReasonExit
+	}
+	return cluster.ReasonDeadline
+}
+
+// addScaling adds the count that scaling wants, and why it does not change the count.
+func (x *explanation) addScaling(e store.Entry[cluster.Service]) {
 	if e.Value.Scaling == nil || e.Value.Mode == cluster.ModeDaemon {
 		return
 	}
-	v := l.Scale(e)
-	b := api.Because{About: aboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
+	v := x.Scale(e)
+	r := api.Because{About: aboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
 	switch {
 	case v.Suspended:
-		b.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)
+		r.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)
 	case v.Message != "":
-		b.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max,
+		r.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max,
 			v.Message)
 	default:
-		b.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min,
+		r.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min,
 			*v.Max)
 	}
-	why.add(b)
+	x.add(r)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// NodeNames returns the names of all nodes that any record speaks of, ordered.
+// NodeNames returns the names of all nodes in any record, in order.
 func NodeNames(snap *store.Snapshot) []string {
 	names := map[string]bool{}
 	for e := range snap.Hosts() {
@@ -28,7 +28,7 @@ func NodeNames(snap *store.Snapshot) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// NodeState returns where a node stands and its domain; ok is false if no record speaks of it.
+// NodeState returns the state of a node and its domain; ok is false if no record names the node.
 func NodeState(snap *store.Snapshot, name string) (state cluster.NodeState, domain string, ok bool) {
 	if e, ok := snap.Node(name); ok {
 		return e.Value.State, e.Value.Domain, true
@@ -44,7 +44,7 @@ func NodeState(snap *store.Snapshot, name string) (state cluster.NodeState, doma
 	return cluster.NodeAbsent, domain, ok
 }
 
-// Node shows a node with what this server heard of it; ok is false if no record speaks of it.
+// Node shows a node with its last report to this server; ok is false if no record names the node.
 func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 	v, ok := recordedNode(snap, name)
 	if e, has := snap.Host(name); has {
@@ -57,7 +57,7 @@ func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 		v.Server = s.Holder(name)
 	}
 	if p, heard := s.Tables.Pulse(name); heard && p.Session == v.Session {
-		v.Used = whole(p.Stats)
+		v.Used = withoutTasks(p.Stats)
 		v.Heartbeat = &api.Heartbeat{
 			Age:      cluster.Duration(max(0, s.Clock()-p.At).Round(time.Millisecond)),
 			Interval: cluster.Duration(p.Next),
@@ -66,8 +66,8 @@ func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 	return v, ok
 }
 
-// whole returns what a node uses, without what its tasks do: that stands with them.
-func whole(stats *cluster.NodeStats) *cluster.NodeStats {
+// withoutTasks returns a node's usage without that of its tasks, which their own views show.
+func withoutTasks(stats *cluster.NodeStats) *cluster.NodeStats {
 	if stats == nil || stats.Each == nil {
 		return stats
 	}
@@ -76,13 +76,13 @@ func whole(stats *cluster.NodeStats) *cluster.NodeStats {
 	return &all
 }
 
-// SteadyNode returns a node's view without what changes all the time.
+// SteadyNode returns a node's view without the fields that change all the time.
 func SteadyNode(v api.NodeView) api.NodeView {
 	v.Used, v.Heartbeat = nil, nil
 	return v
 }
 
-// recordedNode shows what the records say of a node.
+// recordedNode shows a node as its records have it.
 func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	host, hasHost := snap.Host(name)
 	node, hasNode := snap.Node(name)

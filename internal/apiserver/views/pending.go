@@ -9,90 +9,99 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// pendingTasks is what the reconciler says of a service or a job.
+// pendingTasks are the pending tasks of an owner.
 type pendingTasks struct {
-	pending []cluster.Pending
-	waits   map[cluster.TaskID]bool
+	tasks []cluster.Pending
+	ids   map[cluster.TaskID]bool
 }
 
-// Pending returns the tasks of an owner that wait.
-func (l *Builder) Pending(o cluster.OwnerRef) []cluster.Pending { return l.owner(o).pending }
+// Pending returns the pending tasks of a service or job, as the leader's reconciler finds them. It includes ended tasks
+// that get another attempt after a delay; their attempt number is 0.
+func (b *Builder) Pending(o cluster.OwnerRef) []cluster.Pending { return b.pendingOf(o).tasks }
 
-// owner asks the reconciler, as the control plane does, which tasks of an owner wait.
-func (l *Builder) owner(o cluster.OwnerRef) *pendingTasks {
-	if known, ok := l.owners[o]; ok {
+func (b *Builder) pendingOf(o cluster.OwnerRef) *pendingTasks {
+	if known, ok := b.pending[o]; ok {
 		return known
 	}
-	seen := &pendingTasks{waits: map[cluster.TaskID]bool{}}
-	seen.pending = l.Domain.Decide(o, l.Domain.Tasks(o)).Pending
-	for i := range seen.pending {
-		seen.waits[seen.pending[i].Task] = true
-	}
-	l.backOff(o, seen)
-	l.owners[o] = seen
-	return seen
-}
-
-// backOff adds the tasks that have ended and get another attempt after a delay: the reconciler does not ask for
-// them yet.
-func (l *Builder) backOff(o cluster.OwnerRef, seen *pendingTasks) {
-	add := func(id cluster.TaskID, ref cluster.Ref) {
-		var last *store.AttemptRow
-		for row := range l.Snapshot.TaskAttempts(id) {
-			last = row
-		}
-		if last != nil && !seen.waits[id] && last.Outcome != nil {
-			seen.waits[id] = true
-			seen.pending = append(seen.pending, cluster.Pending{Task: id, Owner: o, Definition: ref})
-		}
+	p := &pendingTasks{ids: map[cluster.TaskID]bool{}}
+	p.tasks = b.Domain.Decide(o, b.Domain.Tasks(o)).Pending
+	for i := range p.tasks {
+		p.ids[p.tasks[i].Task] = true
 	}
 	if o.Kind == cluster.KindService {
-		if e, ok := l.Snapshot.Service(o.Cluster, o.Name); ok {
-			for _, id := range l.ended(e, seen) {
-				add(id, e.Value.Definition)
-			}
-		}
+		b.addServiceRetries(o, p)
+	} else {
+		b.addJobRetries(o, p)
+	}
+	b.pending[o] = p
+	return p
+}
+
+// addServiceRetries adds the ended tasks of a service that get another attempt after a delay. The reconciler asks for
+// them only after the delay.
+func (b *Builder) addServiceRetries(o cluster.OwnerRef, p *pendingTasks) {
+	e, ok := b.Snapshot.Service(o.Cluster, o.Name)
+	if !ok {
 		return
 	}
-	e, ok := l.Snapshot.Job(o.Cluster, o.Name)
-	if !ok || e.Value.Cancelled || e.Value.Deleted || reconciler.StatusOfJob(l.JobInput(e)).Failed > 0 {
+	for _, id := range b.endedTasks(e, p) {
+		b.addRetry(p, cluster.Pending{Task: id, Owner: o, Definition: e.Value.Definition})
+	}
+}
+
+// addJobRetries adds the ended tasks of a job that get another attempt after a delay.
+func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
+	e, ok := b.Snapshot.Job(o.Cluster, o.Name)
+	if !ok || e.Value.Cancelled || e.Value.Deleted || reconciler.StatusOfJob(b.JobInput(e)).Failed > 0 {
 		return
 	}
 	for _, step := range e.Value.Steps {
 		for i := range step.Count {
 			id := cluster.JobTask(o.Cluster, o.Name, e.Value.Generation, step.Name, i)
-			if !l.succeeded(id) {
-				add(id, step.Definition)
+			if !b.hasSucceeded(id) {
+				b.addRetry(p, cluster.Pending{Task: id, Owner: o, Definition: step.Definition})
 			}
 		}
 	}
 }
 
-// ended returns the tasks of a service's newest version that are wanted, have ended, and whose place no other task of
-// it has.
-func (l *Builder) ended(e store.Entry[cluster.Service], seen *pendingTasks) (ids []cluster.TaskID) {
-	in := l.ServiceInput(e)
-	desired, daemon := l.desired(&in), in.Spec.Mode == cluster.ModeDaemon
+// addRetry adds a task whose last attempt has ended.
+func (b *Builder) addRetry(p *pendingTasks, task cluster.Pending) {
+	var last *store.AttemptRow
+	for row := range b.Snapshot.TaskAttempts(task.Task) {
+		last = row
+	}
+	if last != nil && !p.ids[task.Task] && last.Outcome != nil {
+		p.ids[task.Task] = true
+		p.tasks = append(p.tasks, task)
+	}
+}
+
+// endedTasks returns the ended tasks of a service's newest version that the service wants, and whose index no other
+// task of the version has.
+func (b *Builder) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (ids []cluster.TaskID) {
+	in := b.ServiceInput(e)
+	desired, daemon := reconciler.StatusOfService(in).Desired, in.Spec.Mode == cluster.ModeDaemon
 	if desired == 0 {
 		return nil
 	}
 	taken := map[int]bool{}
-	for id := range seen.waits { // order-free: a set is filled
+	for id := range p.ids { // order-free: a set is filled
 		parts, _ := id.Parts()
 		taken[parts.Index] = true
 	}
-	tasks := slices.DeleteFunc(l.tasksOf(e.Value.Owner()), func(t *taskHistory) bool {
-		return !t.newestVersion(e.Value) || !daemon && t.parts.Index >= desired
+	tasks := slices.DeleteFunc(taskHistories(b.Snapshot, e.Value.Owner()), func(t *taskHistory) bool {
+		return !t.isNewestVersion(e.Value) || !daemon && t.parts.Index >= desired
 	})
-	slices.SortStableFunc(tasks, func(a, b *taskHistory) int {
-		return cmp.Compare(a.parts.Generation, b.parts.Generation)
+	slices.SortStableFunc(tasks, func(x, y *taskHistory) int {
+		return cmp.Compare(x.parts.Generation, y.parts.Generation)
 	})
 	for _, t := range tasks {
-		if lives, _, _ := l.counts(t); lives {
+		if live, _, _ := t.counts(b.Records); live {
 			taken[t.parts.Index] = true
 		}
 	}
-	for _, t := range slices.Backward(tasks) { // of the newest generation first
+	for _, t := range slices.Backward(tasks) { // the newest generation first
 		last := t.attempts[len(t.attempts)-1].Outcome
 		if last == nil || taken[t.parts.Index] || daemon && last.State == cluster.StateCancelled {
 			continue
@@ -104,30 +113,11 @@ func (l *Builder) ended(e store.Entry[cluster.Service], seen *pendingTasks) (ids
 	return ids
 }
 
-func (l *Builder) succeeded(task cluster.TaskID) bool {
-	for row := range l.Snapshot.TaskAttempts(task) {
+func (b *Builder) hasSucceeded(task cluster.TaskID) bool {
+	for row := range b.Snapshot.TaskAttempts(task) {
 		if row.Outcome != nil && row.Outcome.State == cluster.StateSucceeded {
 			return true
 		}
 	}
 	return false
-}
-
-// why adds to an owner's message the reason of the first of its tasks that cannot be placed.
-func (l *Builder) why(o cluster.OwnerRef, message string, waiting int) string {
-	if waiting == 0 || l.source.Leader.Reasons == nil {
-		return message
-	}
-	seen := l.owner(o)
-	for i := range seen.pending {
-		w, ok := l.source.Leader.Reasons.Waiting(seen.pending[i].Task)
-		if !ok || w.Sentence == "" {
-			continue
-		}
-		if message == "" {
-			return w.Sentence
-		}
-		return message + "; " + w.Sentence
-	}
-	return message
 }

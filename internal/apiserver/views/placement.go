@@ -12,44 +12,44 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// everyKind is a bound on looks that is never met: one task is looked at.
-const everyKind = 1 << 40
+// noTraceLimit is more groups than one decision trace can have.
+const noTraceLimit = 1 << 40
 
-// Placement answers about the places of tasks, on the fleet as the records tell it now. It is made for one answer.
+// Placement explains why tasks are on their nodes or on none, with the present fleet. It is for one answer.
 type Placement struct {
 	*Builder
 
 	fleet *scheduler.Fleet
-	// leader returns what the leader kept of a decision.
-	leader func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
+	// trace returns the leader's decision trace of an attempt.
+	trace func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 }
 
-// Placement returns what answers about the places of tasks.
-func (l *Builder) Placement(ctx context.Context) *Placement {
-	p := &Placement{Builder: l}
-	p.leader = func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
-		if l.source.Leader.DecisionTrace == nil {
+// Placement returns a Placement. The context bounds questions to the leader.
+func (b *Builder) Placement(ctx context.Context) *Placement {
+	p := &Placement{Builder: b}
+	p.trace = func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
+		if b.source.Leader.DecisionTrace == nil {
 			return cluster.DecisionTrace{}, false
 		}
-		return l.source.Leader.DecisionTrace(ctx, task, attempt)
+		return b.source.Leader.DecisionTrace(ctx, task, attempt)
 	}
 	return p
 }
 
-// now returns the fleet of the domain with all that stands on it.
-func (p *Placement) now() *scheduler.Fleet {
+// presentFleet returns the fleet of the domain with all tasks on it.
+func (p *Placement) presentFleet() *scheduler.Fleet {
 	if p.fleet == nil {
-		p.fleet = p.CurrentFleet()
+		p.fleet = p.Fleet()
 	}
 	return p.fleet
 }
 
-// options are the scheduler's at the moment of the answer.
+// options returns the scheduler's options.
 func (p *Placement) options() scheduler.Options { return scheduler.Options{Now: p.Domain.Now} }
 
-// asks returns what the task of an attempt that stands asks for, as if it were to be placed now; ok is false where
-// nobody knows.
-func (p *Placement) asks(row *store.AttemptRow) (cluster.Pending, bool) {
+// request returns what the task of a placed attempt would ask for if it were placed now; ok is false if that is not
+// known.
+func (p *Placement) request(row *store.AttemptRow) (pending cluster.Pending, ok bool) {
 	o, ok := row.Ref()
 	if !ok {
 		return cluster.Pending{}, false
@@ -64,98 +64,96 @@ func (p *Placement) asks(row *store.AttemptRow) (cluster.Pending, bool) {
 	return p.Domain.OnSameNode(next, row.Node), true
 }
 
-// Running says why an attempt stands on its node: as it was decided, or else as it would be decided now. Of the node
-// that is asked about, unless that is "", it says how it is now.
-func (p *Placement) Running(row *store.AttemptRow, ask string) *api.PlaceView {
-	pending, known := p.asks(row)
+// Running explains why an attempt is on its node, by the leader's decision trace or, without one, by a decision of now.
+// If asked names a node, the view includes that node's present result.
+func (p *Placement) Running(row *store.AttemptRow, asked string) *api.PlaceView {
+	pending, known := p.request(row)
 	v := api.PlaceView{Node: row.Node}
-	v.DecisionTrace, v.Recorded = p.leader(row.Task, row.Number)
-	if known && (!v.Recorded || ask != "") {
-		f := p.now()
+	v.DecisionTrace, v.Recorded = p.trace(row.Task, row.Number)
+	if known && (!v.Recorded || asked != "") {
+		f := p.presentFleet()
 		own, _ := f.Reserved(row.Desired.UUID)
-		f.Release(own.UUID) // it looks for a place as if it had none
+		f.Release(own.UUID) // the decision is made as if the task had no place
 		if !v.Recorded {
-			v.DecisionTrace = scheduler.DecisionTraces(f, []cluster.Pending{pending}, []string{row.Node}, everyKind,
+			v.DecisionTrace = scheduler.DecisionTraces(f, []cluster.Pending{pending}, []string{row.Node}, noTraceLimit,
 				p.options())[0]
 			v.DecisionTrace.Task, v.DecisionTrace.Attempt = row.Task, row.Number
 		}
-		if ask != "" {
-			v.Asked = p.option(f, &pending, ask, row.Node)
+		if asked != "" {
+			v.Asked = p.option(f, &pending, asked, row.Node)
 		}
 		f.Reserve(own)
 	}
 	if len(v.DecisionTrace.Best) == 0 {
 		return nil
 	}
-	say := wordsOf(&pending)
-	if v.Recorded && v.DecisionTrace.Node != row.Node { // those of another task, which stand for this one
+	text := rankTextFor(&pending)
+	if v.Recorded && v.DecisionTrace.Node != row.Node { // the trace of another task of the group stands for this one
 		v.Here = "the first of the tasks that were placed with it, " + string(v.DecisionTrace.Task) + ", went to " +
 			v.DecisionTrace.Node
 	}
-	taken := v.DecisionTrace.Best[0]
-	v.Here = linked(v.Here, say.praise(&taken), "; ")
+	chosen := v.DecisionTrace.Best[0]
+	v.Here = joinTexts(v.Here, text.describe(&chosen), "; ")
 	for _, other := range v.DecisionTrace.Best[1:] {
-		v.Others = append(v.Others, api.PlaceOption{Node: other.Node, Takes: true, Text: say.compare(&taken, &other)})
+		v.Others = append(v.Others, api.PlaceOption{Node: other.Node, Takes: true, Text: text.compare(&chosen, &other)})
 	}
 	v.Refusals = refusalTexts(v.DecisionTrace.Refusals)
 	return &v
 }
 
-// option says of one node what stands against a task there, or how it compares with another one.
+// option describes the blockers of a task on one node or, without blockers, how the node compares with another.
 func (p *Placement) option(f *scheduler.Fleet, pending *cluster.Pending, node, with string) *api.PlaceOption {
 	o := &api.PlaceOption{Node: node}
-	for _, h := range scheduler.Blockers(f, *pending, []string{node}, p.options())[0] {
-		o.Against = append(o.Against, scheduler.Sentence([]cluster.RefusalCount{{Refusal: h.Refusal}}))
+	for _, blocker := range scheduler.Blockers(f, *pending, []string{node}, p.options())[0] {
+		o.Against = append(o.Against, scheduler.Sentence([]cluster.RefusalCount{{Refusal: blocker.Refusal}}))
 	}
 	if o.Takes = len(o.Against) == 0; !o.Takes {
 		o.Text = "it does not take the task"
 		return o
 	}
-	say := wordsOf(pending)
-	one := p.weighed(f, pending, node)
+	text := rankTextFor(pending)
+	one := p.candidate(f, pending, node)
 	if node == with || with == "" {
-		o.Text = linked("it takes the task", say.praise(&one), ": ")
+		o.Text = joinTexts("it takes the task", text.describe(&one), ": ")
 		return o
 	}
-	other := p.weighed(f, pending, with)
-	o.Text = linked("it would take the task", say.compare(&other, &one), "; compared with "+with+": ")
+	other := p.candidate(f, pending, with)
+	o.Text = joinTexts("it would take the task", text.compare(&other, &one), "; compared with "+with+": ")
 	return o
 }
 
-// weighed returns a node with the parts of its rank.
-func (p *Placement) weighed(f *scheduler.Fleet, pending *cluster.Pending, node string) cluster.Candidate {
-	g := scheduler.DecisionTraces(f, []cluster.Pending{*pending}, []string{node}, everyKind, p.options())
-	if len(g) == 0 || len(g[0].Best) == 0 || g[0].Best[0].Node != node {
+// candidate returns a node with the parts of its rank.
+func (p *Placement) candidate(f *scheduler.Fleet, pending *cluster.Pending, node string) cluster.Candidate {
+	traces := scheduler.DecisionTraces(f, []cluster.Pending{*pending}, []string{node}, noTraceLimit, p.options())
+	if len(traces) == 0 || len(traces[0].Best) == 0 || traces[0].Best[0].Node != node {
 		return cluster.Candidate{Node: node}
 	}
-	return g[0].Best[0]
+	return traces[0].Best[0]
 }
 
-// Waiting says what keeps a task off all nodes, and what would let it in.
-func (p *Placement) Waiting(w *cluster.Pending, ask string) (*api.PlaceView, []cluster.Suggestion) {
-	if w.Attempt == 0 { // it waits for its time, and not for a place
+// Waiting explains why no node accepts a pending task, and suggests changes that would place it. If asked names a node,
+// the view includes that node's result. Both results are nil for a task that waits for its time.
+func (p *Placement) Waiting(w *cluster.Pending, asked string) (*api.PlaceView, []cluster.Suggestion) {
+	if w.Attempt == 0 { // the task waits for the end of a delay
 		return nil, nil
 	}
 	v := &api.PlaceView{DecisionTrace: cluster.DecisionTrace{Task: w.Task, Attempt: w.Attempt}}
-	why, told := cluster.Waiting{}, false
-	if p.source.Leader.Reasons != nil {
-		why, told = p.source.Leader.Reasons.Waiting(w.Task)
-	}
-	v.Recorded = told
-	if told && len(why.Refusals) > 0 && why.Refusals[0].Code == cluster.ReasonRecovery {
+	why, recorded := p.waitingReason(w.Task)
+	v.Recorded = recorded
+	if recorded && len(why.Refusals) > 0 && why.Refusals[0].Code == cluster.ReasonRecovery {
 		return nil, nil
 	}
-	f, gang := p.now(), p.gangOf(w)
+	f, gang := p.presentFleet(), p.gangOf(w)
 	v.DecisionTrace.Nodes = len(f.Nodes())
-	if !told {
+	if !recorded {
 		if waiting := scheduler.Schedule(f, gang, p.options()).Waiting; len(waiting) > 0 {
 			why = waiting[0]
 		}
 	}
 	v.DecisionTrace.Refusals = why.Refusals
 	v.Refusals = refusalTexts(why.Refusals)
-	if ask != "" {
-		v.Asked = p.option(f, w, ask, "")
+	if asked != "" {
+		v.Asked = p.option(f, w, asked, "")
 	}
 	if w.MissingDependency != "" {
 		return v, nil // more room does not help
@@ -167,52 +165,32 @@ func (p *Placement) Waiting(w *cluster.Pending, ask string) (*api.PlaceView, []c
 	return v, advice.Find(in).Suggestions
 }
 
-// Suggest returns the first task of an owner that waits for a place, and what would let it in.
-func (l *Builder) Suggest(ctx context.Context, o cluster.OwnerRef) (cluster.TaskID, []cluster.Suggestion) {
-	pending := l.Pending(o)
-	for i := range pending {
-		if l.source.Leader.Reasons == nil {
-			break
-		}
-		if _, waits := l.source.Leader.Reasons.Waiting(pending[i].Task); waits {
-			_, list := l.Placement(ctx).Waiting(&pending[i], "")
-			return pending[i].Task, list
+// Suggest returns the first task of an owner that the leader could not place, and changes that would place it.
+func (b *Builder) Suggest(ctx context.Context, o cluster.OwnerRef) (cluster.TaskID, []cluster.Suggestion) {
+	tasks := b.Pending(o)
+	for i := range tasks {
+		if _, waits := b.waitingReason(tasks[i].Task); waits {
+			_, list := b.Placement(ctx).Waiting(&tasks[i], "")
+			return tasks[i].Task, list
 		}
 	}
 	return "", nil
 }
 
-// gangOf returns the tasks that wait with one for places, itself among them.
+// gangOf returns the pending tasks of a task's gang, itself among them.
 func (p *Placement) gangOf(w *cluster.Pending) []cluster.Pending {
 	if w.Gang == "" {
 		return []cluster.Pending{*w}
 	}
-	return slices.DeleteFunc(slices.Clone(p.owner(w.Owner).pending), func(o cluster.Pending) bool {
+	return slices.DeleteFunc(slices.Clone(p.Pending(w.Owner)), func(o cluster.Pending) bool {
 		return o.Gang != w.Gang || o.Attempt == 0
 	})
 }
 
-// refusalTexts says refusals one by one.
+// refusalTexts returns a sentence for each refusal.
 func refusalTexts(all []cluster.RefusalCount) (texts []string) {
 	for _, r := range all {
 		texts = append(texts, scheduler.Sentence([]cluster.RefusalCount{r}))
 	}
 	return texts
-}
-
-func linked(a, b, between string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + between + b
-}
-
-// CurrentFleet returns the fleet of the domain with all that stands on it. The value of devices is the leader's, or
-// that of a leader that begins now.
-func (l *Builder) CurrentFleet() *scheduler.Fleet {
-	var values *scheduler.ValueModel
-	if l.source.Leader.DeviceValueModel != nil {
-		values = l.source.Leader.DeviceValueModel()
-	}
-	return l.Records.Fleet(values)
 }

@@ -7,23 +7,24 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
 
-// rolloutView shows where the rollout of a service's newest version stands.
-func (l *Builder) Rollout(e store.Entry[cluster.Service]) api.RolloutView {
-	svc, in := e.Value, l.ServiceInput(e)
-	count := l.desired(&in)
-	def := l.Domain.Definition(svc.Definition)
+// Rollout shows the rollout of a service's newest version, and what it waits for.
+func (b *Builder) Rollout(e store.Entry[cluster.Service]) api.RolloutView {
+	svc, in := e.Value, b.ServiceInput(e)
+	count := reconciler.StatusOfService(in).Desired
+	def := b.Domain.Definition(svc.Definition)
 	limits := svc.Update.Limits(count, def != nil && def.Pinned())
-	known := l.remembered(svc)
+	known := snapshot.VersionsOf(b.Snapshot, svc)
 	v := api.RolloutView{
 		Cluster: svc.Cluster, Service: svc.Name, Version: known[0], Paused: svc.Rollout.Paused,
 		Reverted: svc.Rollout.Reverted,
 		Desired:  count, Surge: limits.Surge, Least: limits.MinHealthy, Parallelism: limits.Parallelism,
-		Versions: l.versions(svc, count), Gates: gateViews(svc, in.Gates), Revision: e.Modified,
+		Versions: b.versions(svc, count), Gates: gateViews(svc, in.Gates), Revision: e.Modified,
 	}
 	if r := in.Rollout; r != nil && r.Generation == svc.Generation {
 		v.Changed = r.Changed
@@ -46,12 +47,12 @@ func (l *Builder) Rollout(e store.Entry[cluster.Service]) api.RolloutView {
 			Promoted: svc.Rollout.Promoted == svc.Generation,
 		}
 	}
-	v.Waits = l.rolloutWaits(&in, &v)
+	v.Waits = rolloutWaits(&in, &v, b.leaderName())
 	return v
 }
 
-// deadlineOf returns until when a rollout has to make progress, as the reconciler counts it but for what a new leader
-// grants; zero where there is no deadline.
+// deadlineOf returns the time until which a rollout has to make progress, zero if there is none. After a change of
+// leader the reconciler's deadline may be later.
 func deadlineOf(svc *cluster.Service, r *cluster.Rollout) time.Time {
 	if r.State.Ended() || r.Changed.IsZero() || r.State == cluster.RolloutCanary && !svc.Update.AutoPromote {
 		return time.Time{}
@@ -64,7 +65,7 @@ func deadlineOf(svc *cluster.Service, r *cluster.Rollout) time.Time {
 		svc.Update.Stagger))
 }
 
-// gateViews shows the gates of a service with what the leader last saw of them; no results are those that nobody told.
+// gateViews shows the gates of a service with the leader's last results. Missing results show as unknown.
 func gateViews(svc *cluster.Service, results []cluster.GateResult) (all []api.GateView) {
 	for i := range svc.Update.Gates {
 		g := api.GateView{Gate: svc.Update.Gates[i], State: api.GateUnknown}
@@ -82,22 +83,22 @@ func gateViews(svc *cluster.Service, results []cluster.GateResult) (all []api.Ga
 	return all
 }
 
-// rolloutWaits says what a rollout waits for: in the words of who decides, and what that leaves out. Nothing once it
-// has ended.
-func (l *Builder) rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView) (waits []api.Because) {
+// rolloutWaits returns what a rollout waits for: the reconciler's waits first, and then the others. It is empty for an
+// ended rollout. Leader describes the leading server.
+func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string) (waits []api.Because) {
 	if v.State.Ended() || in.Spec.Stopped || in.Spec.Deleted {
 		return nil
 	}
-	told := map[cluster.ReasonCode]bool{}
+	known := map[cluster.ReasonCode]bool{}
 	for _, w := range reconciler.Waits(*in) {
 		if w.Task != "" || w.Code == cluster.ReasonGate && len(in.Gates) == 0 {
 			continue
 		}
-		told[w.Code] = true
-		waits = append(waits, because(w))
+		known[w.Code] = true
+		waits = append(waits, waitReason(w))
 	}
 	add := func(code cluster.ReasonCode, format string, args ...any) {
-		if !told[code] {
+		if !known[code] {
 			waits = append(waits, api.Because{About: aboutRollout, Reason: code, Message: fmt.Sprintf(format, args...)})
 		}
 	}
@@ -118,13 +119,13 @@ func (l *Builder) rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView) 
 	}
 	for i := range v.Gates {
 		g := &v.Gates[i]
-		if g.State == api.GatePassing || newest.Healthy == 0 || told[cluster.ReasonGate] {
+		if g.State == api.GatePassing || newest.Healthy == 0 || known[cluster.ReasonGate] {
 			continue
 		}
 		text := "gate " + g.Name + " was not looked at often enough yet"
 		switch {
 		case g.State == api.GateUnknown:
-			text = "gate " + g.Name + ": what was seen of it, only the leader tells" + l.leaderName()
+			text = "gate " + g.Name + ": what was seen of it, only the leader tells" + respond.Suffix(leader)
 		case g.Result.Message != "":
 			text = "gate " + g.Name + respond.Suffix(g.Result.Message)
 		}
@@ -133,14 +134,17 @@ func (l *Builder) rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView) 
 	return waits
 }
 
-// leaderName names the server that leads, as the end of a sentence.
-func (l *Builder) leaderName() string {
-	for e := range l.Snapshot.Servers() {
-		if leader, ok := l.Snapshot.Leader(l.Domain.Name); ok && leader.Value.Holder == e.Value.ID && e.Value.Name != "" {
-			return ": server " + e.Value.Name
-		}
+// leaderName describes the server that leads; "" if its name is not known.
+func (b *Builder) leaderName() string {
+	leader, ok := b.Snapshot.Leader(b.Domain.Name)
+	if !ok {
+		return ""
 	}
-	return ""
+	server, ok := b.Snapshot.Server(leader.Value.Holder)
+	if !ok || server.Value.Name == "" {
+		return ""
+	}
+	return "server " + server.Value.Name
 }
 
 func areAll(n int, one, many string) string {

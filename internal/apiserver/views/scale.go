@@ -13,14 +13,14 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// scaleView shows the count of a service with what changes it.
-func (l *Builder) Scale(e store.Entry[cluster.Service]) api.ScaleView {
+// Scale shows the count of a service with its targets and its last changes.
+func (b *Builder) Scale(e store.Entry[cluster.Service]) api.ScaleView {
 	svc := e.Value
-	st := reconciler.StatusOfService(l.ServiceInput(e))
+	st := reconciler.StatusOfService(b.ServiceInput(e))
 	v := api.ScaleView{
 		Cluster: svc.Cluster, Service: svc.Name, Count: st.Desired, Running: st.Running, Healthy: st.Healthy,
 		Begin:   svc.Count,
-		Scaling: svc.Scaling, Tasks: l.uses(svc.Owner()), Revision: e.Modified,
+		Scaling: svc.Scaling, Tasks: b.uses(svc.Owner()), Revision: e.Modified,
 	}
 	if svc.Scaling == nil || svc.Mode == cluster.ModeDaemon {
 		return v
@@ -28,24 +28,24 @@ func (l *Builder) Scale(e store.Entry[cluster.Service]) api.ScaleView {
 	v.Suspended = svc.Scaling.Suspended
 	low, high := svc.Scaling.Min, svc.Scaling.Max
 	v.Min, v.Max = &low, &high
-	if scale, ok := l.Snapshot.Scale(svc.Cluster, svc.Name); ok && scale.Value.AppliesTo(svc) {
+	if scale, ok := b.Snapshot.Scale(svc.Cluster, svc.Name); ok && scale.Value.AppliesTo(svc) {
 		v.At, v.Message, v.Recent = scale.Value.At, scale.Value.Message, scale.Value.Recent
 	}
 	for i := range svc.Scaling.Targets {
-		v.Targets = append(v.Targets, l.targetView(svc, &svc.Scaling.Targets[i], v.Tasks))
+		v.Targets = append(v.Targets, b.targetView(svc, &svc.Scaling.Targets[i], v.Tasks))
 	}
 	return v
 }
 
-// targetView shows a target with what the tasks use now, as far as this server was told.
-func (l *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
+// targetView shows a target with the present usage of the tasks, as far as this server knows it.
+func (b *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
 	v := api.TargetView{ScaleTarget: *t}
 	if t.Metric == cluster.ScalePrometheus {
 		v.Message = "the leader asks " + t.URL + " and keeps the answer to itself"
 		return v
 	}
 	var reserved cluster.Demand
-	if def := l.Domain.Definition(svc.Definition); def != nil {
+	if def := b.Domain.Definition(svc.Definition); def != nil {
 		reserved = def.Demand()
 	}
 	sum, n := 0.0, 0
@@ -68,26 +68,26 @@ func (l *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses 
 		return v
 	}
 	mean := sum / float64(n)
-	v.Value, v.At, v.Message = &mean, l.Domain.Now.UTC(), "the mean of "+respond.Plural(n, "task")
+	v.Value, v.At, v.Message = &mean, b.Domain.Now.UTC(), "the mean of "+respond.Plural(n, "task")
 	if t.Target > 0 {
 		v.Wish = int(math.Ceil(sum / t.Target))
 	}
 	return v
 }
 
-// uses returns what the attempts of an owner use, as far as this server was told.
-func (l *Builder) uses(o cluster.OwnerRef) (all []api.TaskUse) {
-	for row := range l.Snapshot.Attempts(o) {
-		if use := l.use(row); use != nil {
+// uses returns the usage of an owner's attempts, as far as this server knows it.
+func (b *Builder) uses(o cluster.OwnerRef) (all []api.TaskUse) {
+	for row := range b.Snapshot.Attempts(o) {
+		if use := b.use(row); use != nil {
 			all = append(all, api.TaskUse{TaskStats: *use, Node: row.Node})
 		}
 	}
 	return all
 }
 
-// use returns what one attempt uses, nil where this server was not told.
-func (l *Builder) use(row *store.AttemptRow) *cluster.TaskStats {
-	stats := l.Records.Stats(row.Node)
+// use returns the usage of an attempt, nil if this server does not know it.
+func (b *Builder) use(row *store.AttemptRow) *cluster.TaskStats {
+	stats := b.Records.Stats(row.Node)
 	if stats == nil || !observe.HoldsRoom(row) {
 		return nil
 	}

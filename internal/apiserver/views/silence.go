@@ -8,9 +8,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// IsMassSilence reports whether so many nodes fell silent at once that tasks are not replaced (P6.2). The leader decides
-// that from what it hears; every server tells it alike from the leader's verdicts, which say when each node became
-// suspect or down.
+// IsMassSilence reports whether so many nodes fell silent at once that their tasks are not replaced (P6.2). The leader
+// decides that from reports. Each server finds the same result from the leader's verdicts, which hold when each node
+// became suspect or down.
 func (s *Source) IsMassSilence(snap *store.Snapshot) bool {
 	options, now := watcher.DefaultOptions(), s.Now()
 	var verdicts []watcher.Verdict
@@ -24,7 +24,7 @@ func (s *Source) IsMassSilence(snap *store.Snapshot) bool {
 		}
 		switch {
 		case e.Value.State == cluster.NodeSuspect && e.Value.Until.After(now):
-			// It is heard: it came back too often.
+			// The node reports; it is suspect because it returned too often.
 		case e.Value.State == cluster.NodeSuspect:
 			v.Heard, v.Silence = false, options.Suspect+now.Sub(e.Value.Since)
 		case e.Value.State == cluster.NodeDown:
@@ -32,6 +32,6 @@ func (s *Source) IsMassSilence(snap *store.Snapshot) bool {
 		}
 		verdicts = append(verdicts, v)
 	}
-	// On a clock that began long before the oldest silence.
+	// The clock began long before the oldest silence.
 	return watcher.IsMassSilence(verdicts, time.Duration(now.UnixNano()), options)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
@@ -13,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TaskKey orders tasks by cluster, owner, generation, step, index and attempt.
+// TaskKey returns the key of a task in lists, ordered by cluster, owner, generation, step, index and attempt.
 func TaskKey(id cluster.TaskID, attempt int) string {
 	p, ok := id.Parts()
 	if !ok {
@@ -22,10 +23,10 @@ func TaskKey(id cluster.TaskID, attempt int) string {
 	return fmt.Sprintf("%s.%s.%020d.%s.%06d/%06d", p.Cluster, p.Owner, p.Generation, p.Step, p.Index, attempt)
 }
 
-// Concludes reports whether an ended attempt is the last word on a task of a job: it is the newest one, of the
-// newest generation, and the task does not wait for another.
-func (l *Builder) Concludes(row *store.AttemptRow) bool {
-	snap := l.Snapshot
+// IsFinal reports whether an ended attempt concludes a task of a job: it is the newest attempt of the newest
+// generation, and no other attempt is pending.
+func (b *Builder) IsFinal(row *store.AttemptRow) bool {
+	snap := b.Snapshot
 	for later := range snap.TaskAttempts(row.Task) {
 		if later.Number > row.Number {
 			return false
@@ -42,26 +43,26 @@ func (l *Builder) Concludes(row *store.AttemptRow) bool {
 	if job.Value.Generation != p.Generation {
 		return false
 	}
-	return !l.owner(job.Value.Owner()).waits[row.Task]
+	return !b.pendingOf(job.Value.Owner()).ids[row.Task]
 }
 
-// Task shows one attempt, with what it uses.
-func (l *Builder) Task(row *store.AttemptRow) api.TaskView {
-	v := taskView(l.Snapshot, row)
-	v.Used = l.use(row)
-	if p := l.Records.Pressure(row); p != nil {
+// Task shows an attempt with its usage.
+func (b *Builder) Task(row *store.AttemptRow) api.TaskView {
+	v := taskView(b.Snapshot, row)
+	v.Used = b.use(row)
+	if p := b.Records.Pressure(row); p != nil {
 		v.Pressed = cmp.Or(p.Why, p.Message)
 	}
-	v.Misplaced = l.misplaced(row)
+	v.Misplaced = b.violationText(row)
 	return v
 }
 
-// taskView shows what the records say of one attempt.
+// taskView shows an attempt as its records have it.
 func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	shown := lifecycle.Shown(row.Attempt)
 	o := row.Observed
-	leaving := moves(row) && o != nil && o.UUID == row.Outcome.UUID && o.State == cluster.StateRunning
-	if leaving { // its outcome is written, and it goes on until the next attempt is healthy
+	leaving := isMoving(row) && o != nil && o.UUID == row.Outcome.UUID && o.State == cluster.StateRunning
+	if leaving { // it has its outcome, and runs until the next attempt is healthy
 		shown.State, shown.Health = o.State, o.Health
 	}
 	v := api.TaskView{
@@ -92,35 +93,34 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Message = "its record in the store cannot be read or is another's; it stays on its node until " +
 			"that has reported"
 	}
-	if strings.HasPrefix(v.Message, movesOff) && (!moves(row) || !observe.HoldsRoom(row)) {
+	if strings.HasPrefix(v.Message, movesOff) && (!isMoving(row) || !observe.HoldsRoom(row)) {
 		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
 	}
-	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!moves(row) || !observe.HoldsRoom(row)) {
+	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!isMoving(row) || !observe.HoldsRoom(row)) {
 		v.Message = before + ": it moved, and another attempt took its place"
 	}
-	tellSilent(snap, row, &v)
+	markSilent(snap, row, &v)
 	if status, ok := snap.NodeStatus(v.Node); ok {
 		v.Address = status.Value.Facts.Address
 	}
 	return v
 }
 
-// SteadyTask returns a task's view without what changes all the time.
+// SteadyTask returns a task's view without the fields that change all the time.
 func SteadyTask(v api.TaskView) api.TaskView {
 	v.Used, v.Pressed = nil, ""
 	return v
 }
 
-// movesOff is how the outcome of an attempt begins that moves off a drained node; it is written before the attempt has
-// left.
+// movesOff begins the message of an attempt that moves off a drained node. The outcome is written before the attempt
+// has left.
 const movesOff = "it moves off node "
 
-// movesOn is how that of one ends that moves for another reason.
+// movesOn is part of the message of an attempt that moves for another reason.
 const movesOn = ": it moves, and runs on until "
 
-// tellSilent says of what stands on a node that is down that nobody knows how it does: what was seen last may be long
-// over.
-func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
+// markSilent changes the view of an attempt on a node that is down: its last known state may be outdated.
+func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	node, ok := snap.Node(row.Node)
 	if !ok || node.Value.State != cluster.NodeDown || v.State.Terminal() || !observe.HoldsRoom(row) {
 		return
@@ -136,33 +136,28 @@ func tellSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	}
 }
 
-// PendingTask shows a task that waits, with the scheduler's reason or else what became of its last attempt.
-func (l *Builder) PendingTask(w *cluster.Pending) api.TaskView {
+// PendingTask shows a pending task with the scheduler's reason, or else the end of its last attempt.
+func (b *Builder) PendingTask(w *cluster.Pending) api.TaskView {
 	id := w.Task
 	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
 	if p, ok := id.Parts(); ok {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
 	}
-	if l.source.Leader.Reasons != nil {
-		if why, ok := l.source.Leader.Reasons.Waiting(id); ok {
-			v.Message = why.Sentence
-			if len(why.Refusals) > 0 {
-				v.Reason = why.Refusals[0].Code
-			}
-			return v
+	if why, ok := b.waitingReason(id); ok {
+		v.Message = why.Sentence
+		if len(why.Refusals) > 0 {
+			v.Reason = why.Refusals[0].Code
 		}
+		return v
 	}
 	var last *store.AttemptRow
-	for row := range l.Snapshot.TaskAttempts(id) {
+	for row := range b.Snapshot.TaskAttempts(id) {
 		last = row
 	}
 	if last != nil {
 		shown := lifecycle.Shown(last.Attempt)
 		v.Reason = shown.Reason
-		v.Message = fmt.Sprintf("attempt %d %s", last.Number, shown.State)
-		if shown.Message != "" {
-			v.Message += ": " + shown.Message
-		}
+		v.Message = fmt.Sprintf("attempt %d %s", last.Number, shown.State) + respond.Suffix(shown.Message)
 	}
 	return v
 }

@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -19,9 +19,9 @@ type taskHistory struct {
 	attempts []*store.AttemptRow
 }
 
-// tasksOf returns the tasks of an owner that have records, ordered by id.
-func (l *Builder) tasksOf(o cluster.OwnerRef) (all []*taskHistory) {
-	for row := range l.Snapshot.Attempts(o) {
+// taskHistories returns the tasks of an owner that have records, ordered by id.
+func taskHistories(snap *store.Snapshot, o cluster.OwnerRef) (all []*taskHistory) {
+	for row := range snap.Attempts(o) {
 		if n := len(all); n == 0 || all[n-1].id != row.Task {
 			parts, ok := row.Task.Parts()
 			if !ok {
@@ -35,7 +35,7 @@ func (l *Builder) tasksOf(o cluster.OwnerRef) (all []*taskHistory) {
 	return all
 }
 
-// definition returns what the newest attempt of the task runs or ran.
+// definition returns the definition of the task's newest attempt.
 func (t *taskHistory) definition() cluster.Ref {
 	for _, row := range slices.Backward(t.attempts) {
 		switch {
@@ -50,35 +50,36 @@ func (t *taskHistory) definition() cluster.Ref {
 	return cluster.Ref{}
 }
 
-// newestVersion reports whether a task is of what its service asks for now: an undo keeps the tasks of the version that
-// it goes back to.
-func (t *taskHistory) newestVersion(svc *cluster.Service) bool {
+// isNewestVersion reports whether the task belongs to the version that its service asks for now. An undo keeps the
+// tasks of the earlier version that it asks for.
+func (t *taskHistory) isNewestVersion(svc *cluster.Service) bool {
 	return t.parts.Generation == svc.Generation || t.parts.Generation >= svc.Restarted &&
 		t.definition() == svc.Definition
 }
 
-// counts reports whether an attempt of the task lives, runs, and is healthy and to stay.
-func (l *Builder) counts(t *taskHistory) (lives, runs, healthy bool) {
+// counts reports whether the task has an attempt that is live, one that runs, and one that is healthy. Attempts that
+// are to stop count as live only.
+func (t *taskHistory) counts(records *observe.Records) (live, running, healthy bool) {
 	for _, row := range t.attempts {
 		if !row.Standing() {
 			continue
 		}
-		present := l.Records.Absence(row.Node, "") == watcher.Present
-		lives = lives || row.Live()
+		present := records.Absence(row.Node, "") == watcher.Present
+		live = live || row.Live()
 		if !present || row.Desired != nil && row.Desired.Stop != nil {
 			continue
 		}
 		o := row.Observed
 		well := o.Healthy() && !o.Gone
 		healthy = healthy || well
-		runs = runs || well || lifecycle.Shown(row.Attempt).State == cluster.StateRunning
+		running = running || well || lifecycle.Shown(row.Attempt).State == cluster.StateRunning
 	}
-	return lives, runs, healthy
+	return live, running, healthy
 }
 
-// versions counts the tasks of each version of a service that runs, the newest first. Desired is how many tasks it
-// wants.
-func (l *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount {
+// versions counts the tasks of each version of a service, the newest version first. Desired is how many tasks the
+// service wants.
+func (b *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount {
 	type version struct {
 		generation uint64
 		definition cluster.Ref
@@ -87,13 +88,13 @@ func (l *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount
 	counts := map[version]*api.VersionCount{
 		newest: {Generation: svc.Generation, Definition: svc.Definition, Newest: true, Desired: desired},
 	}
-	for _, t := range l.tasksOf(svc.Owner()) {
-		lives, runs, healthy := l.counts(t)
-		if !lives && !healthy { // one that moves has its outcome, and counts while it is healthy
+	for _, t := range taskHistories(b.Snapshot, svc.Owner()) {
+		live, running, healthy := t.counts(b.Records)
+		if !live && !healthy { // a moving attempt has its outcome, and counts while it is healthy
 			continue
 		}
 		v := newest
-		if !t.newestVersion(svc) {
+		if !t.isNewestVersion(svc) {
 			v = version{t.parts.Generation, t.definition()}
 		}
 		c := counts[v]
@@ -102,7 +103,7 @@ func (l *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount
 			counts[v] = c
 		}
 		c.Begun++
-		if runs {
+		if running {
 			c.Running++
 		}
 		if healthy {
@@ -113,15 +114,9 @@ func (l *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount
 	for _, c := range counts { // order-free: sorted below
 		all = append(all, *c)
 	}
-	slices.SortFunc(all, func(a, b api.VersionCount) int {
-		return cmp.Or(-cmp.Compare(a.Generation, b.Generation),
-			cmp.Compare(a.Definition.String(), b.Definition.String()))
+	slices.SortFunc(all, func(x, y api.VersionCount) int {
+		return cmp.Or(-cmp.Compare(x.Generation, y.Generation),
+			cmp.Compare(x.Definition.String(), y.Definition.String()))
 	})
 	return all
-}
-
-// remembered returns the versions of a service that are known, the newest first: what it asks for now, the version that
-// its rollout's record is about, and those before.
-func (l *Builder) remembered(svc *cluster.Service) []cluster.Version {
-	return snapshot.VersionsOf(l.Snapshot, svc)
 }

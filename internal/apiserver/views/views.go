@@ -1,5 +1,4 @@
-// Package views builds what the API shows of services, jobs, crons, tasks and nodes, and explains why they are as they
-// are.
+// Package views builds the views of services, jobs, crons, tasks and nodes, and explains why they are as they are.
 //
 // A Builder builds the views of one snapshot. It takes the inputs of the leader's decisions from package observe and
 // runs the same decisions as the leader, so that a view cannot disagree with the decision that it shows.

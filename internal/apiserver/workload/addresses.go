@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// listAddresses lists where the healthy tasks of a service are reached.
+// listAddresses lists the addresses of the healthy tasks of a service.
 func (a *ServicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) error {
 	owner := cluster.OwnerRef{Kind: cluster.KindService, Cluster: r.PathValue("cluster"), Name: r.PathValue("service")}
 	snap, err := a.Reads.ForRequest(r)
@@ -30,7 +30,7 @@ func (a *ServicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) erro
 	})
 }
 
-// healthyAddresses lists store.HealthyAddresses as users see them.
+// healthyAddresses shows store.HealthyAddresses.
 func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []lists.Item[api.Address]) {
 	canary := uint64(0)
 	if e, ok := snap.Rollout(owner.Cluster, owner.Name); ok && e.Value.State == cluster.RolloutCanary {
@@ -44,6 +44,6 @@ func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []list
 		}})
 	}
 	// The keys order numbers: 10 after 9.
-	slices.SortFunc(list, func(a, b lists.Item[api.Address]) int { return strings.Compare(a.Key, b.Key) }) // 10 after 9
+	slices.SortFunc(list, func(a, b lists.Item[api.Address]) int { return strings.Compare(a.Key, b.Key) })
 	return list
 }

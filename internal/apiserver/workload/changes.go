@@ -5,15 +5,15 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Parts of long lists, so that a change computes what it touches and not the whole. What a list reads besides its own
-// records stands here: whoever adds such a read adds it here as well. What is missed shows up with the next computation
-// of the whole list, after some seconds.
+// The functions below find the parts of long lists that changes touch, so that only those are computed. Every record
+// that a list reads besides its own must be considered here. A missed change shows up some seconds later, when the
+// whole list is computed.
 
-// ownerTopics are what lists of services or jobs read.
+// ownerTopics are the topics of lists of services and jobs.
 const ownerTopics = store.TopicOwners | store.TopicNodes | store.TopicClusters | store.TopicDefinitions
 
-// touchesOwners returns whether changes may be of a list that shows some services, jobs or their tasks: where they are
-// of any of these, or of what all owners have in common. Attempts that have no owner are everybody's.
+// touchesOwners returns a function that reports whether changes may touch a list that shows some owners or their tasks.
+// Changes of shared records touch all lists, and so do attempts without an owner.
 func touchesOwners(shows func(cluster.OwnerRef) bool) func(*store.Changes) bool {
 	return func(c *store.Changes) bool {
 		if len(c.Nodes)+len(c.Definitions) > 0 || c.Clusters || c.Crons {
@@ -33,9 +33,8 @@ func touchesOwners(shows func(cluster.OwnerRef) bool) func(*store.Changes) bool 
 	}
 }
 
-// changedOwners returns which services and jobs are shown differently after changes: those with other records or tasks,
-// those with tasks on nodes that changed, and daemons where nodes changed or empty themselves. Whole says that it may
-// be all.
+// changedOwners returns the services and jobs whose views may change: owners with changed records or tasks, owners with
+// tasks on changed nodes, and daemons if nodes changed or are being drained. Whole says that all views may change.
 func changedOwners(now *store.Snapshot, c *store.Changes) (owners map[cluster.OwnerRef]bool, whole bool) {
 	if c.Clusters || len(c.Definitions) > 0 {
 		return nil, true
@@ -51,7 +50,7 @@ func changedOwners(now *store.Snapshot, c *store.Changes) (owners map[cluster.Ow
 			}
 		}
 	}
-	if len(c.Nodes) > 0 || draining(now) {
+	if len(c.Nodes) > 0 || hasDrain(now) {
 		for e := range now.Services("") {
 			if e.Value.Mode == cluster.ModeDaemon {
 				owners[e.Value.Owner()] = true
@@ -61,7 +60,7 @@ func changedOwners(now *store.Snapshot, c *store.Changes) (owners map[cluster.Ow
 	return owners, false
 }
 
-// changedNames returns the owners of a kind among those that changed, as lists name them.
+// changedNames returns a function that lists the changed owners of a kind by the keys of their lists.
 func changedNames(kind cluster.Kind) func(*store.Snapshot, *store.Changes) (map[string]bool, bool) {
 	return func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool) {
 		owners, whole := changedOwners(now, c)
@@ -75,7 +74,7 @@ func changedNames(kind cluster.Kind) func(*store.Snapshot, *store.Changes) (map[
 	}
 }
 
-// changedCrons says whether crons changed, or jobs, which crons count.
+// changedCrons reports as whole whether crons changed, or jobs, which views of crons count.
 func changedCrons(_ *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool) {
 	if c.Crons || c.Clusters {
 		return nil, true
@@ -86,8 +85,8 @@ func changedCrons(_ *store.Snapshot, c *store.Changes) (names map[string]bool, w
 	return nil, whole
 }
 
-// draining reports whether any node is drained.
-func draining(snap *store.Snapshot) bool {
+// hasDrain reports whether any node is being drained.
+func hasDrain(snap *store.Snapshot) bool {
 	for e := range snap.Hosts() {
 		if e.Value.Drain != nil {
 			return true

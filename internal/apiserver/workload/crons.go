@@ -82,8 +82,8 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 	}
 }
 
-// deleteCron removes a cron. Nothing runs for it itself, so it goes at once; what the control plane remembers of it
-// follows.
+// deleteCron removes a cron at once, because no tasks belong to the cron itself. The control plane removes its other
+// records.
 func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
 	pre, err := draft.PreconditionOf(r)
@@ -128,7 +128,7 @@ func (a *CronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Req
 	}
 }
 
-// runCron makes a job of a cron for now, also of one that is suspended or whose last job still runs.
+// runCron makes a job of a cron now, even if the cron is suspended or its last job runs.
 func (a *CronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
 	pre, err := draft.PreconditionOf(r)
@@ -167,8 +167,8 @@ func (a *CronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusCreated, a.Views.At(snap).Job(e))
 }
 
-// jobNow returns a job of a cron for now. Its name has the minute, as those that the schedule makes; where that is
-// taken the seconds too.
+// jobNow returns a job of a cron for now. Its name contains the minute, as the names of scheduled jobs do, and also the
+// seconds if that name is taken.
 func jobNow(d *draft.Draft, c *cluster.Cron) (*cluster.Job, error) {
 	name := c.JobName(d.Now)
 	if isOwnerName(d, c.Cluster, name) {
@@ -188,7 +188,7 @@ func jobNow(d *draft.Draft, c *cluster.Cron) (*cluster.Job, error) {
 	return job, nil
 }
 
-// taken reports whether a name is one of a service or a job.
+// isOwnerName reports whether a service or a job has the name.
 func isOwnerName(d *draft.Draft, in, name string) bool {
 	_, job := d.Snap.Job(in, name)
 	_, service := d.Snap.Service(in, name)

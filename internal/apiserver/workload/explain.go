@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/observe"
 )
 
-// ExplainAPI says why services, jobs and tasks are as they are.
+// ExplainAPI explains why services, jobs and tasks are as they are.
 type ExplainAPI struct{ Common }
 
 // Routes returns the operations that explain.
@@ -55,7 +55,7 @@ func (a *ExplainAPI) explainService(w http.ResponseWriter, r *http.Request) erro
 	}
 	l := a.Views.At(snap)
 	x := l.ExplainService(e)
-	a.advise(r, l, x.Owner, &x)
+	a.suggest(r, l, x.Owner, &x)
 	return respond.JSON(w, http.StatusOK, x)
 }
 
@@ -71,7 +71,7 @@ func (a *ExplainAPI) explainJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	l := a.Views.At(snap)
 	x := l.ExplainJob(e)
-	a.advise(r, l, x.Owner, &x)
+	a.suggest(r, l, x.Owner, &x)
 	return respond.JSON(w, http.StatusOK, x)
 }
 
@@ -92,7 +92,7 @@ func (a *ExplainAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, x)
 }
 
-// explainPlace adds to the explanation of a task why it stands where it does, or what would let it in.
+// explainPlace adds to the explanation of a task why it is on its node, or which changes would place it.
 func (a *ExplainAPI) explainPlace(r *http.Request, l *views.Builder, v *api.TaskView, x *api.Explanation) error {
 	ask := r.URL.Query().Get("node")
 	p := l.Placement(r.Context())
@@ -117,8 +117,8 @@ func (a *ExplainAPI) explainPlace(r *http.Request, l *views.Builder, v *api.Task
 	return nil
 }
 
-// advise adds to the explanation of an owner what would let the first of its tasks in that waits for a place.
-func (a *ExplainAPI) advise(r *http.Request, l *views.Builder, o cluster.OwnerRef, x *api.Explanation) {
+// suggest adds to the explanation of an owner which changes would place its first waiting task.
+func (a *ExplainAPI) suggest(r *http.Request, l *views.Builder, o cluster.OwnerRef, x *api.Explanation) {
 	if task, list := l.Suggest(r.Context(), o); len(list) > 0 {
 		x.Suggestions, x.Waits = list, task
 	}

@@ -18,23 +18,23 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// resource is what the API does with services, jobs and crons alike: list, read, write, change and delete
-// them. T is the object and V what a read shows of it.
+// resource serves the operations that services, jobs and crons share: list, read, write, change and delete. T is the
+// object, P its pointer, and V its view.
 type resource[T any, P userObject[T], V any] struct {
 	Common
 
-	noun string // in paths and messages
+	noun string // name in paths and messages
 	key  func(store.Prefix, *T) string
 	all  func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
 	one  func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
 	head func(*T) head
 	set  func(*draft.Draft, *T, draft.Precondition) (api.Change, error)
 	view func(*views.Builder, store.Entry[T]) V
-	// topics are what the list reads, and touched names the elements ("cluster/name") that changes touched, or says
-	// that it may be all.
+	// topics are the topics of the list. touched returns the elements ("cluster/name") that changes touch, or that they
+	// may touch all.
 	topics  store.Topic
 	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
-	// steady returns a view without what changes all the time; nil where nothing does.
+	// steady returns a view without the fields that change all the time; nil if it has none.
 	steady func(V) V
 }
 
@@ -44,13 +44,13 @@ type userObject[T any] interface {
 	draft.Spec
 }
 
-// head points at the fields that all of them have.
+// head points at the fields that all objects have.
 type head struct {
 	cluster, name *string
 	life          *cluster.Lifespan
 }
 
-// Common is what all operations of this package need.
+// Common is what the operations of this package need.
 type Common struct {
 	backend.Backend
 
@@ -113,7 +113,7 @@ func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			}
 			b := l.Views.At(now)
 			parts = map[string][]lists.Item[V]{}
-			for key := range names { // order-free: each is computed by itself
+			for key := range names { // order-free: each on its own
 				of, name, _ := strings.Cut(key, "/")
 				if in != "" && of != in || !caller.Sees(of) {
 					continue
@@ -128,7 +128,7 @@ func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// named returns the names in the address.
+// named returns the cluster and the name in the address.
 func (l resource[T, P, V]) named(r *http.Request) (in, name string) {
 	return r.PathValue("cluster"), r.PathValue(l.noun)
 }
@@ -175,18 +175,18 @@ func (l resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	return l.answerWrite(w, r, snap, mine, draft.StatusOfWrite(change))
 }
 
-// written is an object as a draft has it.
+// written is an object of a draft.
 type written[T any] struct {
 	object *T
 	draft  *draft.Draft
 }
 
-// answerWrite shows an object as it was written, with the revision of that, even where another writer overtook it
-// already: else its If-Match would pass over a write that nobody saw.
+// answerWrite answers with an object as the request wrote it, with that write's revision. A later write may already be
+// in the tables. Its revision in an If-Match would overwrite a state that the client never saw.
 func (l resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
 	status int,
 ) error {
-	e, err := l.after(r, snap, mine)
+	e, err := l.afterWrite(r, snap, mine)
 	if err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func (l resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, s
 	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
 }
 
-// after returns an object as it is after a write, see answerWrite.
-func (l resource[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
+// afterWrite returns an object as the request wrote it, see answerWrite.
+func (l resource[T, P, V]) afterWrite(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
 	in, name := l.named(r)
 	e, ok := l.one(snap, in, name)
 	switch at := mine.draft.Revision; {
@@ -207,19 +207,19 @@ func (l resource[T, P, V]) after(r *http.Request, snap *store.Snapshot, mine wri
 	return e, nil
 }
 
-// change writes an object after a change and answers with it; do reports whether there is something to write.
+// change changes an object and answers with it. The function do changes the object and reports whether to write it.
 func (l resource[T, P, V]) change(w http.ResponseWriter, r *http.Request,
 	do func(*draft.Draft, *T) (bool, error),
 ) error {
-	snap, mine, err := l.changed(r, do)
+	snap, mine, err := l.applyChange(r, do)
 	if err != nil {
 		return err
 	}
 	return l.answerWrite(w, r, snap, mine, http.StatusOK)
 }
 
-// changed writes an object after a change, see change.
-func (l resource[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
+// applyChange changes an object, see change.
+func (l resource[T, P, V]) applyChange(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
 	written[T],
 	error,
 ) {
@@ -255,7 +255,7 @@ func (l resource[T, P, V]) changed(r *http.Request, do func(*draft.Draft, *T) (b
 	return snap, mine, err
 }
 
-// delete marks an object; the control plane stops its tasks and then removes the record.
+// delete marks an object as deleted. The control plane stops its tasks and then removes the record.
 func (l resource[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
 	in, name := l.named(r)
 	pre, err := draft.PreconditionOf(r)

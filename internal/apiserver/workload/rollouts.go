@@ -92,15 +92,15 @@ func (a *RolloutsAPI) readRolloutHistory(w http.ResponseWriter, r *http.Request)
 	return respond.JSON(w, http.StatusOK, h)
 }
 
-// actOnRollout changes what the user asks of a service's rollout, and answers with where that stands.
+// actOnRollout changes the user's requests about a service's rollout, and answers with the rollout.
 func (a *RolloutsAPI) actOnRollout(w http.ResponseWriter, r *http.Request,
 	do func(*draft.Draft, *cluster.Service) (bool, error),
 ) error {
-	snap, mine, err := a.services().changed(r, do)
+	snap, mine, err := a.services().applyChange(r, do)
 	if err != nil {
 		return err
 	}
-	e, err := a.services().after(r, snap, mine)
+	e, err := a.services().afterWrite(r, snap, mine)
 	if err != nil {
 		return err
 	}
@@ -119,14 +119,14 @@ func (a *RolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.R
 			if !pause {
 				kind, about = "service.rollout-resumed", "rollouts go on"
 			}
-			tellOfRollout(d, svc, kind, about)
+			setRolloutEvent(d, svc, kind, about)
 			return true, nil
 		})
 	}
 }
 
-// tell adds an event about what the user asked of a service's rollout.
-func tellOfRollout(d *draft.Draft, svc *cluster.Service, kind, message string) {
+// setRolloutEvent sets the event of a request about a service's rollout.
+func setRolloutEvent(d *draft.Draft, svc *cluster.Service, kind, message string) {
 	owner := svc.Owner()
 	d.Instead[d.Prefix.Service(svc.Cluster, svc.Name)] = cluster.Event{
 		Type: kind, Cluster: svc.Cluster, Owner: &owner,
@@ -152,7 +152,7 @@ func (a *RolloutsAPI) promoteRollout(w http.ResponseWriter, r *http.Request) err
 			return false, nil
 		}
 		e, ok := d.Snap.Rollout(svc.Cluster, svc.Name)
-		if why := unpromotable(svc, e.Value); why != "" {
+		if why := notPromotable(svc, e.Value); why != "" {
 			return false,
 				respond.Problemf(http.StatusConflict, "no canaries of service %s/%s wait: %s", svc.Cluster, svc.Name,
 					why)
@@ -165,8 +165,8 @@ func (a *RolloutsAPI) promoteRollout(w http.ResponseWriter, r *http.Request) err
 	})
 }
 
-// unpromotable says why no canaries wait, or nothing if they do. The record may be nil.
-func unpromotable(svc *cluster.Service, record *cluster.Rollout) string {
+// notPromotable returns why no canaries wait, or "" if some do. The record may be nil.
+func notPromotable(svc *cluster.Service, record *cluster.Rollout) string {
 	switch {
 	case svc.Stopped:
 		return "the service is stopped"
@@ -182,7 +182,7 @@ func unpromotable(svc *cluster.Service, record *cluster.Rollout) string {
 	return fmt.Sprintf("those of %s are not all healthy yet", svc.Definition)
 }
 
-// historyView shows the versions of a service that are remembered.
+// historyView shows the remembered versions of a service.
 func historyView(snap *store.Snapshot, e store.Entry[cluster.Service]) api.RolloutHistory {
 	svc := e.Value
 	h := api.RolloutHistory{

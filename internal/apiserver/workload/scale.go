@@ -45,13 +45,13 @@ func (a *ScalesAPI) Routes() []route.Route {
 	}
 }
 
-// scaleService sets what is asked for. The bounds are those that the request sets, or else those that stand.
+// scaleService sets the count and the bounds of a service. Missing bounds stay as they are.
 func (a *ScalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ScaleRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	if faults := faultsOfScale(&ask); len(faults) > 0 {
+	if faults := scaleFaults(&ask); len(faults) > 0 {
 		return respond.Invalid(faults)
 	}
 	return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
@@ -61,18 +61,18 @@ func (a *ScalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 				svc.Name)
 		}
 		was := *svc
-		if err := rescale(svc, &ask); err != nil {
+		if err := setScale(svc, &ask); err != nil {
 			return false, err
 		}
 		if ask.Count != nil && (svc.Scaling != nil || svc.Count != was.Count) {
-			svc.Recounted++ // the number may be the same, and what scaling made of it is not
+			svc.Recounted++ // an equal count still ends the count that scaling chose
 		}
 		action, _ := draft.Compare(&was, svc)
 		return action != api.ActionNone, nil
 	})
 }
 
-func faultsOfScale(ask *api.ScaleRequest) (faults cluster.Faults) {
+func scaleFaults(ask *api.ScaleRequest) (faults cluster.Faults) {
 	if ask.Count == nil && ask.Min == nil && ask.Max == nil {
 		return cluster.Faults{{Path: "count", Message: "is missing: want how many tasks there are to be"}}
 	}
@@ -96,9 +96,9 @@ func faultsOfScale(ask *api.ScaleRequest) (faults cluster.Faults) {
 	return faults
 }
 
-// rescale changes a service's count and the bounds of its scaling. A count that nobody set is brought between new
-// bounds.
-func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
+// setScale sets a service's count and the bounds of its scaling. Without a count in the request the present one is
+// brought within new bounds.
+func setScale(svc *cluster.Service, ask *api.ScaleRequest) error {
 	if svc.Scaling == nil {
 		if ask.Min != nil || ask.Max != nil {
 			return draft.Conflictf("",
@@ -108,7 +108,7 @@ func rescale(svc *cluster.Service, ask *api.ScaleRequest) error {
 		svc.Count = *ask.Count
 		return nil
 	}
-	scaling := *svc.Scaling // the tables' own stays as it is
+	scaling := *svc.Scaling // the tables' own value must not change
 	if ask.Min != nil {
 		scaling.Min = *ask.Min
 	}

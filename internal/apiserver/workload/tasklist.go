@@ -14,13 +14,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// taskFilter says which tasks are asked for; an empty field asks for all.
+// taskFilter selects tasks; an empty field selects all.
 type taskFilter struct {
 	cluster, service, job, node string
 	state                       cluster.State
-	// all asks for every attempt that is known, not only for what lives, waits, or ended a job's task.
+	// all includes every attempt with a record, not only live and pending ones and the final attempts of jobs.
 	all bool
-	// caller, unless nil, sees some clusters only.
+	// caller, unless nil, limits the tasks to the clusters that it sees.
 	caller *access.Caller
 }
 
@@ -36,14 +36,14 @@ func (f *taskFilter) owner(o cluster.OwnerRef) bool {
 	return true
 }
 
-// taskList lists the tasks of a snapshot that a filter takes.
+// taskList lists the tasks of a snapshot that a filter selects.
 type taskList struct {
 	*views.Builder
 
 	filter taskFilter
 }
 
-// all lists the views of the tasks that the filter takes.
+// all returns the views of the selected tasks.
 func (l taskList) all() []lists.Item[api.TaskView] {
 	var out []lists.Item[api.TaskView]
 	for row := range l.filter.rows(l.Snapshot) {
@@ -51,7 +51,7 @@ func (l taskList) all() []lists.Item[api.TaskView] {
 			out = append(out, v)
 		}
 	}
-	if l.filter.takesPending() {
+	if l.filter.includesPending() {
 		for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
 			if l.filter.owner(o) {
 				out = append(out, l.pendingTasks(o)...)
@@ -62,7 +62,7 @@ func (l taskList) all() []lists.Item[api.TaskView] {
 	return out
 }
 
-// attemptView shows an attempt; ok is false where the filter leaves it out.
+// attemptView shows an attempt; ok is false if the filter excludes it.
 func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {
 	owner, known := row.Ref()
 	if known && !l.filter.owner(owner) || !known && l.filter.caller != nil && !l.filter.caller.Sees("") ||
@@ -73,18 +73,18 @@ func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskV
 	if l.filter.state != "" && v.State != l.filter.state {
 		return shown, false
 	}
-	if !l.filter.all && v.State.Terminal() && (v.Owner.Kind != cluster.KindJob || !l.Concludes(row)) {
+	if !l.filter.all && v.State.Terminal() && (v.Owner.Kind != cluster.KindJob || !l.IsFinal(row)) {
 		return shown, false
 	}
 	return lists.Item[api.TaskView]{Key: views.TaskKey(v.ID, v.Attempt), Value: v}, true
 }
 
-// takesPending reports whether the filter takes any task that waits: these are on no node.
-func (f *taskFilter) takesPending() bool {
+// includesPending reports whether the filter may select pending tasks, which are on no node.
+func (f *taskFilter) includesPending() bool {
 	return f.node == "" && (f.state == "" || f.state == cluster.StatePending)
 }
 
-// pendingTasks shows the tasks of an owner that wait: they are stored nowhere, but follow from its spec.
+// pendingTasks shows the pending tasks of an owner. They have no records, but follow from the owner's spec.
 func (l taskList) pendingTasks(o cluster.OwnerRef) (all []lists.Item[api.TaskView]) {
 	pending := l.Pending(o)
 	for i := range pending {
@@ -96,7 +96,7 @@ func (l taskList) pendingTasks(o cluster.OwnerRef) (all []lists.Item[api.TaskVie
 	return all
 }
 
-// rows returns the attempts among which the filter chooses.
+// rows returns the attempts among which the filter selects.
 func (f *taskFilter) rows(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
 	switch {
 	case f.node != "":
@@ -109,14 +109,14 @@ func (f *taskFilter) rows(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
 	return snap.AllAttempts()
 }
 
-// taskTopics are what the list of tasks reads.
+// taskTopics are the topics of the list of tasks.
 const taskTopics = store.TopicAttempts | ownerTopics
 
-// pendingPart names the part of the list of tasks that holds the pending tasks of an owner. The part of the attempts of
-// a task is named as the task, and no id of a task has a slash.
+// pendingPart returns the part of the list that holds the pending tasks of an owner. The attempts of a task are in a
+// part named after the task; no task id contains a slash.
 func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
 
-// taskPart returns which part of the list a task is in.
+// taskPart returns the part of the list that holds a task.
 func taskPart(i *lists.Item[api.TaskView]) string {
 	if i.Value.Attempt == 0 && i.Value.Node == "" {
 		return pendingPart(i.Value.Owner)
@@ -124,7 +124,7 @@ func taskPart(i *lists.Item[api.TaskView]) string {
 	return string(i.Value.ID)
 }
 
-// changed computes the parts of a list of tasks that changes touched. Whole says that it may be all.
+// changed computes the parts of the list that changes touch. Whole says that they may touch all.
 func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 ) (parts map[string][]lists.Item[api.TaskView], whole bool) {
 	owners, whole := changedOwners(l.Snapshot, c)
@@ -141,11 +141,11 @@ func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 		}
 	}
 	parts = map[string][]lists.Item[api.TaskView]{}
-	for o := range owners { // order-free: each is computed by itself
+	for o := range owners { // order-free: each on its own
 		if !l.filter.owner(o) {
 			continue
 		}
-		if l.filter.takesPending() {
+		if l.filter.includesPending() {
 			parts[pendingPart(o)] = l.pendingTasks(o)
 		}
 		if o.Kind == cluster.KindJob || specRevision(before, o) != specRevision(l.Snapshot, o) {
@@ -154,7 +154,7 @@ func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 			}
 		}
 	}
-	for id := range tasks { // order-free: each is computed by itself
+	for id := range tasks { // order-free: each on its own
 		var all []lists.Item[api.TaskView]
 		for row := range l.Snapshot.TaskAttempts(id) {
 			if v, ok := l.attemptView(row); ok {
@@ -166,7 +166,7 @@ func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 	return parts, false
 }
 
-// specRevision returns the revision of an owner's spec, 0 where it has none.
+// specRevision returns the revision of an owner's spec, 0 if it has none.
 func specRevision(snap *store.Snapshot, o cluster.OwnerRef) uint64 {
 	if o.Kind == cluster.KindJob {
 		e, _ := snap.Job(o.Cluster, o.Name)

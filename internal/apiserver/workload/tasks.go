@@ -57,8 +57,8 @@ func (a *TasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// FindTask returns the view of the task that the address names: the attempt that is asked for, else the one that waits
-// or the newest. The row is nil for a task that waits.
+// FindTask returns the view of the task in the address: the requested attempt, else the pending or the newest one. The
+// row is nil for a pending task without attempts.
 func (a Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
 	number, err := route.Number(r, "attempt", 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// undoRollout asks for an earlier version again, as a version of its own. It is not taken back by itself if it fails.
+// undoRollout asks for an earlier version again, as a new version. If that fails, it is not undone automatically.
 func (a *RolloutsAPI) undoRollout(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRequest
 	if r.ContentLength != 0 {
@@ -24,20 +24,20 @@ func (a *RolloutsAPI) undoRollout(w http.ResponseWriter, r *http.Request) error 
 	}
 	return a.actOnRollout(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		known := snapshot.VersionsOf(d.Snap, svc)
-		if done, err := undone(known, svc, &ask); done || err != nil {
+		if done, err := isUndone(known, svc, &ask); done || err != nil {
 			return false, err
 		}
-		to, ok := earlier(known, svc, ask.Generation)
+		to, ok := undoTarget(known, svc, ask.Generation)
 		if !ok {
-			return false, noVersion(svc, known, ask.Generation)
+			return false, errNoVersion(svc, known, ask.Generation)
 		}
 		return true, goBack(d, svc, to)
 	})
 }
 
-// undone reports whether an undo was done already: then what it asks for is what the service asks for. One that would
-// take back what it was not asked to, such as an undo that is still on its way, is refused.
-func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest) (bool, error) {
+// isUndone reports whether an undo is already done: the service asks for the requested version. It refuses an undo that
+// would undo another change than the client saw, such as an undo that is still rolling out.
+func isUndone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest) (bool, error) {
 	now := known[0]
 	switch {
 	case ask.Generation == svc.Generation:
@@ -60,16 +60,16 @@ func undone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest)
 	return false, nil
 }
 
-// earlier returns the version that an undo goes back to, of those that are known: the one of a generation, or with 0
-// the newest of which all tasks were healthy and that is not what runs already.
-func earlier(known []cluster.Version, svc *cluster.Service, generation uint64) (cluster.Version, bool) {
+// undoTarget returns the version that an undo goes back to: the one of the generation or, with 0, the newest complete
+// version that differs from the running one.
+func undoTarget(known []cluster.Version, svc *cluster.Service, generation uint64) (cluster.Version, bool) {
 	done := len(known) > 0 && known[0].State == cluster.RolloutComplete
 	for _, v := range known {
 		switch {
 		case generation != 0 && v.Generation == generation:
 			return v, true
 		case generation != 0, v.Generation >= svc.Generation, v.State != cluster.RolloutComplete:
-		case done && v.Definition == svc.Definition: // there is nothing to go back to
+		case done && v.Definition == svc.Definition: // the running version is no target
 		default:
 			return v, true
 		}
@@ -77,8 +77,8 @@ func earlier(known []cluster.Version, svc *cluster.Service, generation uint64) (
 	return cluster.Version{}, false
 }
 
-// undo makes an earlier version what the service asks for. One that was healthy comes back at once, without canaries
-// and gates, and is not taken back again; one that never was is tried out like any other.
+// goBack makes the service ask for an earlier version. A version that was healthy comes back at once, without canaries
+// and gates, and is not reverted automatically. A failed version is rolled out as a new one.
 func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
 		return draft.Conflictf("generation", "version %d cannot come back: %s", to.Generation,
@@ -102,13 +102,13 @@ func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 	if to.State != cluster.RolloutFailed && to.State != cluster.RolloutRolledBack {
 		svc.Rollout.Reverted = from
 	}
-	// The tasks that still run it are kept, also where a restart was to begin all of them anew.
+	// Tasks that still run the version are kept, even if a restart was to replace all tasks.
 	svc.Restarted = min(svc.Restarted, to.Generation)
 	return nil
 }
 
-// noVersion is the answer to an undo that has nowhere to go: it names what is known.
-func noVersion(svc *cluster.Service, known []cluster.Version, generation uint64) error {
+// errNoVersion returns the answer to an undo without a target. It lists the remembered versions.
+func errNoVersion(svc *cluster.Service, known []cluster.Version, generation uint64) error {
 	what := "no earlier version of which all tasks were healthy"
 	if generation != 0 {
 		what = fmt.Sprintf("no version of generation %d", generation)
