@@ -32,7 +32,7 @@ func BenchmarkApply(b *testing.B) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = audit.Run(b.Context()) }()
 	b.Cleanup(func() { <-ended })
-	s := New(Config{Engine: store.NewGathered(engine), Tables: tables, Token: token, Audit: audit})
+	s := New(Config{Engine: store.NewGathered(engine), Tables: tables, Trust: Trust{Token: token}, Audit: audit})
 	<-tables.Synced()
 	apply := func(b *testing.B, body string) {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1/v1/apply",

@@ -15,7 +15,7 @@ import (
 func TestBackupsThatFail(t *testing.T) {
 	var fault atomic.Pointer[string]
 	w := newWorld(t, func(c *Config) {
-		c.Backups = func() error {
+		c.Server.Backups = func() error {
 			if text := fault.Load(); text != nil {
 				return errors.New(*text)
 			}

@@ -20,7 +20,7 @@ func TestRequestsWaitForTheTables(t *testing.T) {
 	w := newWorldOn(t, engine)
 	w.web()
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
-	s := New(Config{Engine: engine, Tables: tables, Token: token})
+	s := New(Config{Engine: engine, Tables: tables, Trust: Trust{Token: token}})
 	s.reads.SyncWait = 20 * time.Millisecond
 	list := func() *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/v1/services", nil)

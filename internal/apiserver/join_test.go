@@ -174,7 +174,7 @@ func TestJoinIsTriedAgain(t *testing.T) {
 
 func TestJoinsThatAreRefused(t *testing.T) {
 	members := &fakeJoiner{}
-	s := newSecure(t, func(c *Config) { c.Join = members })
+	s := newSecure(t, func(c *Config) { c.Trust.Join = members })
 	node := s.joinToken(cluster.RoleNode, 1000)
 	server := s.joinToken(cluster.RoleServer, 1000)
 	named := s.token(api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode, Uses: 10, For: "taken"})
@@ -340,7 +340,7 @@ func rawRequest(t *testing.T, n pkix.Name) string {
 
 func TestServerJoins(t *testing.T) {
 	members := &fakeJoiner{err: errors.New("a learner is there already")}
-	s := newSecure(t, func(c *Config) { c.Join = members })
+	s := newSecure(t, func(c *Config) { c.Trust.Join = members })
 	made := s.joinToken(cluster.RoleServer, 1)
 	csr, _ := request(t, serverTwo)
 	ask := api.JoinRequest{Token: made.Token, Name: "s2", Request: csr, PeerURL: "https://10.0.0.2:7072"}
@@ -373,7 +373,7 @@ func TestServerJoins(t *testing.T) {
 }
 
 func TestJoinWithoutAuthority(t *testing.T) {
-	s := newSecure(t, func(c *Config) { c.Authority = nil })
+	s := newSecure(t, func(c *Config) { c.Trust.Authority = nil })
 	s.want(409, "POST", "/v1/tokens", api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode})
 	csr, _ := request(t, nodeOne)
 	if got := s.ask(s.plain, "", "POST", "/v1/join",

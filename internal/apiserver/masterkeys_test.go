@@ -42,7 +42,7 @@ func (f *fakeKeys) Drop(context.Context, string) error { return f.fault() }
 // sentence.
 func TestMasterKeys(t *testing.T) {
 	keys := &fakeKeys{}
-	w := newWorld(t, func(c *Config) { c.Vault, c.Keys = plainVault{}, keys })
+	w := newWorld(t, func(c *Config) { c.Trust.Vault, c.Trust.Keys = plainVault{}, keys })
 	list := func() (short []string) {
 		t.Helper()
 		for _, v := range read[[]api.MasterKeyView](t, w.want(200, "GET", "/v1/secrets/master-keys", nil)) {
@@ -119,7 +119,7 @@ func TestMasterKeys(t *testing.T) {
 func TestStatusTellsOfLackingKeys(t *testing.T) {
 	now := noon
 	w := newWorld(t, func(c *Config) {
-		c.Vault, c.Keys = plainVault{}, &fakeKeys{}
+		c.Trust.Vault, c.Trust.Keys = plainVault{}, &fakeKeys{}
 		c.Now = func() time.Time { return now }
 	})
 	lacking := func() (found []string) {

@@ -219,7 +219,7 @@ func TestDrainProgress(t *testing.T) {
 func TestSoftState(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.Clock = func() time.Duration { return time.Hour }
-		c.Holder = func(node string) string { return map[string]string{"n1": "s2"}[node] }
+		c.Server.Holder = func(node string) string { return map[string]string{"n1": "s2"}[node] }
 	})
 	w.put(map[string]any{
 		"status/n1": cluster.NodeStatus{Name: "n1", Session: 4},

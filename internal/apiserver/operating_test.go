@@ -92,7 +92,8 @@ func three() *fakeMembers {
 
 func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config)) *world {
 	t.Helper()
-	w := newWorld(t, append([]func(*Config){func(c *Config) { c.ServerID, c.Members = "s1", members }}, options...)...)
+	first := func(c *Config) { c.Server.ID, c.Server.Members = "s1", members }
+	w := newWorld(t, append([]func(*Config){first}, options...)...)
 	records := map[string]any{"leader/default": cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 7}}
 	for _, id := range []string{"1", "2", "3"} {
 		records["server/s"+id] = cluster.Server{
@@ -110,7 +111,9 @@ func (w *world) fresh() { w.server.engine.Changed() }
 func TestServers(t *testing.T) {
 	members := three()
 	reach := map[string]control.Reach{"s2": {Reached: true, For: time.Minute}, "s3": {Problem: "connection refused"}}
-	w := newFleetWorld(t, members, func(c *Config) { c.Reach = func() map[string]control.Reach { return reach } })
+	w := newFleetWorld(t, members, func(c *Config) {
+		c.Server.Reach = func() map[string]control.Reach { return reach }
+	})
 	type row struct {
 		ID, Name     string
 		State        api.ServerState
@@ -248,7 +251,9 @@ func TestRemoveServer(t *testing.T) {
 // TestStoreElsewhere has servers over a store that runs in none of them.
 func TestStoreElsewhere(t *testing.T) {
 	reach := map[string]control.Reach{"s2": {Reached: true}, "s3": {Problem: "no route"}}
-	w := newWorld(t, func(c *Config) { c.ServerID, c.Reach = "s1", func() map[string]control.Reach { return reach } })
+	w := newWorld(t, func(c *Config) {
+		c.Server.ID, c.Server.Reach = "s1", func() map[string]control.Reach { return reach }
+	})
 	for _, id := range []string{"s1", "s2", "s3", "s4"} {
 		w.put(map[string]any{"server/" + id: cluster.Server{ID: id, Name: id}})
 	}
@@ -537,8 +542,8 @@ func TestRecoveryBetween(t *testing.T) {
 
 func TestConfigHidesSecrets(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
-		c.ServerID = "s1"
-		c.Settings = map[string]string{
+		c.Server.ID = "s1"
+		c.Server.Settings = map[string]string{
 			"data-dir": "/var/lib/berth", "join-token": "abc.def", "token-file": "/t",
 			"some-secret": "x",
 		}

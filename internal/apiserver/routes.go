@@ -33,22 +33,22 @@ func (s *Server) operations() []route.Route {
 			return s.views.At(snap).Records.Node
 		},
 	}
-	s.engine = &control.EngineState{Source: cfg.Members, Disk: cfg.Health}
+	s.engine = &control.EngineState{Source: cfg.Server.Members, Disk: cfg.Server.Health}
 	s.health = &control.HealthAPI{
 		Reads: s.reads, Domain: cfg.Domain, Engine: s.engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
-		Backups: cfg.Backups, Keeper: cfg.Keeper,
+		Backups: cfg.Server.Backups, Keeper: cfg.Trust.Keeper,
 	}
 	s.servers = &control.ServersAPI{
-		Backend: back, ServerID: cfg.ServerID, Members: cfg.Members, Reach: cfg.Reach, Engine: s.engine,
+		Backend: back, ServerID: cfg.Server.ID, Members: cfg.Server.Members, Reach: cfg.Server.Reach, Engine: s.engine,
 	}
-	s.masterKeys = &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Keys}
+	s.masterKeys = &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Trust.Keys}
 	s.joining = &credentials.JoinAPI{
-		Backend: back, Authority: cfg.Authority, Vault: cfg.Vault, Joiner: cfg.Join, Log: cfg.Log,
+		Backend: back, Authority: cfg.Trust.Authority, Vault: cfg.Trust.Vault, Joiner: cfg.Trust.Join, Log: cfg.Log,
 	}
 	s.documents = &documentsAPI{}
 	s.status = &status.API{
-		Backend: back, ServerID: cfg.ServerID, Engine: s.engine, Servers: s.servers, MasterKeys: s.masterKeys,
-		Views: s.views, Backups: cfg.Backups,
+		Backend: back, ServerID: cfg.Server.ID, Engine: s.engine, Servers: s.servers, MasterKeys: s.masterKeys,
+		Views: s.views, Backups: cfg.Server.Backups,
 	}
 	nodes := &nodeapi.API{Backend: back, Views: s.views}
 	logs := &agentapi.LogsAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents, Streams: s.metrics.streams}
@@ -71,10 +71,10 @@ func (s *Server) operations() []route.Route {
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),
 		(&control.DomainAPI{Backend: back, MassSilence: s.views.IsMassSilence}).Routes(),
-		(&control.SettingsAPI{ServerID: cfg.ServerID, Settings: cfg.Settings}).Routes(),
+		(&control.SettingsAPI{ServerID: cfg.Server.ID, Settings: cfg.Server.Settings}).Routes(),
 		s.events.Routes(), (&agentapi.ImagesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
 		(&agentapi.VolumesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
-		(&credentials.TokensAPI{Backend: back, Authority: cfg.Authority}).Routes(), s.joining.Routes(),
-		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Vault}).Routes(), s.masterKeys.Routes(),
+		(&credentials.TokensAPI{Backend: back, Authority: cfg.Trust.Authority}).Routes(), s.joining.Routes(),
+		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Trust.Vault}).Routes(), s.masterKeys.Routes(),
 	)
 }

@@ -49,7 +49,7 @@ func (plainVault) All() string { return "text" }
 
 func secretWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorld(t, func(c *Config) { c.Vault = plainVault{} })
+	return newWorld(t, func(c *Config) { c.Trust.Vault = plainVault{} })
 }
 
 func secretBody(value string) api.SecretWrite {

@@ -27,7 +27,7 @@ func newSecretive(t *testing.T) *secretive {
 	t.Helper()
 	var agents atomic.Pointer[http.Handler]
 	s := &secretive{secure: newSecure(t, func(c *Config) {
-		c.Vault = plainVault{}
+		c.Trust.Vault = plainVault{}
 		c.Agents = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*agents.Load()).ServeHTTP(w, r) })
 	})}
 	begun := time.Now()

@@ -134,7 +134,7 @@ func newSecureOn(t *testing.T, engine *memory.Engine, a *pki.Authority, options 
 	s := &secure{authority: a, lines: &memoryAudit{}, log: &lockedBuffer{}}
 	s.keeper = machineOf(t, a, pki.Subject{Role: cluster.RoleServer, Name: "s1"}, time.Now())
 	base := func(c *Config) {
-		c.Keeper, c.Authority, c.Audit = s.keeper, a, s.lines
+		c.Trust.Keeper, c.Trust.Authority, c.Audit = s.keeper, a, s.lines
 		c.Agents = http.HandlerFunc(echoAgents)
 		c.Peers = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 		c.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))

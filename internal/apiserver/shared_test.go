@@ -136,7 +136,7 @@ func TestOtherTopicsDoNotWake(t *testing.T) {
 
 // TestTooManyWaiters holds that those who find no place are told so, and that a place that is left is given to another.
 func TestTooManyWaiters(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxWaiters, c.MaxClientWaiters = 3, 2 })
+	w := newWorld(t, func(c *Config) { c.Limits.MaxWaiters, c.Limits.MaxClientWaiters = 3, 2 })
 	w.web()
 	first, second := w.stream("/v1/services"), w.stream("/v1/events")
 	first.until(t, "synced")

@@ -94,7 +94,7 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	w := &world{t: t, engine: engine, nodes: &fakeNodes{}, why: &fakeReasons{all: map[cluster.TaskID]cluster.Waiting{}}}
 	w.tables = store.NewTables(store.TablesConfig{Engine: via, Logger: slog.New(slog.DiscardHandler)})
 	cfg := Config{
-		Engine: via, Tables: w.tables, Nodes: w.nodes, Leader: views.Leader{Reasons: w.why}, Token: token,
+		Engine: via, Tables: w.tables, Nodes: w.nodes, Leader: views.Leader{Reasons: w.why}, Trust: Trust{Token: token},
 		Permissions: cluster.Permissions(),
 	}
 	for _, o := range options {

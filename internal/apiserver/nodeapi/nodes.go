@@ -51,7 +51,7 @@ func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 				return nil, true
 			}
 			parts = make(map[string][]lists.Item[api.NodeView], len(nodes))
-			for name := range nodes { // order-free: each is computed by itself
+			for name := range nodes { // order-free: each on its own
 				parts[name] = show(now, name)
 			}
 			return parts, false

@@ -40,10 +40,10 @@ func changedOwners(now *store.Snapshot, c *store.Changes) (owners map[cluster.Ow
 		return nil, true
 	}
 	owners = make(map[cluster.OwnerRef]bool, len(c.Owners))
-	for o := range c.Owners { // order-free: into a set
+	for o := range c.Owners { // order-free: a set is filled
 		owners[o] = true
 	}
-	for node := range c.Nodes { // order-free: into a set
+	for node := range c.Nodes { // order-free: a set is filled
 		for row := range now.NodeAttempts(node) {
 			if o, ok := row.Ref(); ok {
 				owners[o] = true
@@ -65,7 +65,7 @@ func changedNames(kind cluster.Kind) func(*store.Snapshot, *store.Changes) (map[
 	return func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool) {
 		owners, whole := changedOwners(now, c)
 		names = map[string]bool{}
-		for o := range owners { // order-free: into a set
+		for o := range owners { // order-free: a set is filled
 			if o.Kind == kind {
 				names[o.Cluster+"/"+o.Name] = true
 			}

@@ -132,10 +132,10 @@ func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 		return nil, true
 	}
 	tasks := map[cluster.TaskID]bool{}
-	for key := range c.Attempts { // order-free: into a set
+	for key := range c.Attempts { // order-free: a set is filled
 		tasks[key.Task] = true
 	}
-	for node := range c.Nodes { // order-free: into a set
+	for node := range c.Nodes { // order-free: a set is filled
 		for row := range l.Snapshot.NodeAttempts(node) {
 			tasks[row.Task] = true
 		}

@@ -157,15 +157,15 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	config := s.apiConfig(engine, registry)
-	config.Token, config.Authority = token, authority
+	config.Trust.Token, config.Trust.Authority = token, authority
 	if len(s.Config.Store.Endpoints) == 0 {
 		members := &memberships{engine: s.engine, log: log}
-		config.Members, config.Join = s.engine, members
+		config.Server.Members, config.Trust.Join = s.engine, members
 		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
 	} else {
-		config.Health = s.engine
+		config.Server.Health = s.engine
 	}
-	if config.Backups, err = s.wireBackups(registry); err != nil {
+	if config.Server.Backups, err = s.wireBackups(registry); err != nil {
 		return err
 	}
 	s.api = apiserver.New(config)
@@ -183,18 +183,14 @@ func (s *Server) apiConfig(engine *ledEngine, registry *prometheus.Registry) api
 			Reasons: s.peers, DecisionTrace: s.peers.DecisionTrace, DeviceValueModel: s.plane.DeviceValueModel,
 			Gates: s.plane.Gates, Since: s.plane.Since,
 		},
+		Server: apiserver.ServerConfig{
+			ID: s.ID, Reach: s.reach, Holder: s.peers.Holder, Settings: s.Config.Values,
+		},
+		Trust:     apiserver.Trust{Keeper: s.keeper, Vault: s.vault, Keys: s.keyring},
+		Limits:    apiserver.Limits{MaxWaiters: s.Config.Waiters, MaxClientWaiters: s.Config.ClientWaiters},
 		Simulator: &simulator{s.tables, s.plane},
-		ServerID:  s.ID,
-		Reach:     s.reach,
-		Holder:    s.peers.Holder,
-		Settings:  s.Config.Values,
-
-		MaxWaiters: s.Config.Waiters, MaxClientWaiters: s.Config.ClientWaiters,
 
 		Agents: transport.Handler(s.dispatch),
-		Keeper: s.keeper,
-		Vault:  s.vault,
-		Keys:   s.keyring,
 		Peers:  s.peers.Handler(),
 		Audit:  s.audit,
 
