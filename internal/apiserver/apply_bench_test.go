@@ -17,9 +17,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkApply measures what it costs the server, without its network, to take a service of one task: the whole way
-// of a request through admission, reading, drawing, the commit to an engine in memory, the tables, the audit log and
-// the answer.
+// BenchmarkApply measures the cost of an apply of a service of one task, without the network: admission, decoding,
+// drafting, the commit to an engine in memory, the tables, the audit log and the answer.
 func BenchmarkApply(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
@@ -77,8 +76,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// cost begins to measure what CPU time the whole process takes for an operation, which says more than the time where
-// much is waited for.
+// cost starts to measure the CPU time of the whole process per operation. CPU time is more stable than elapsed time,
+// because the benchmark often waits.
 func cost(b *testing.B) (report func()) {
 	b.ReportAllocs()
 	spent := func() int64 {
@@ -92,7 +91,7 @@ func cost(b *testing.B) (report func()) {
 	return func() { b.ReportMetric(float64(spent()-began)/float64(b.N), "cpu-ns/op") }
 }
 
-// blankWriter takes an answer and keeps its status.
+// blankWriter discards an answer and keeps its status.
 type blankWriter struct {
 	header http.Header
 	status int

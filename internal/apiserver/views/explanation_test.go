@@ -2,7 +2,7 @@ package views
 
 import "testing"
 
-// A summary reads as a sentence, whatever the state.
+// TestSummaries checks that a summary reads as a sentence in every state.
 func TestSummaries(t *testing.T) {
 	canaries := "generation 2 with web@2: 1 canary is healthy and waits to be promoted"
 	for state, test := range map[string]struct{ message, want string }{

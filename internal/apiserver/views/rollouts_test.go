@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// The deadline is the one that the control plane keeps.
+// TestRolloutDeadline checks that views show the deadline of the control plane.
 func TestRolloutDeadline(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	later := noon.Add(time.Hour)

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkLists measures what lists cost over 20 services of 500 tasks each, half of them running.
+// BenchmarkLists measures the cost of lists over 20 services of 500 tasks each, half of which run.
 func BenchmarkLists(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()

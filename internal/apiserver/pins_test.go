@@ -18,10 +18,10 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// imageNode plays a node that looks up images and does what it is asked of them.
+// imageNode is a fake node that answers requests about images.
 type imageNode struct {
 	mu      sync.Mutex
-	digests map[string]string // by normal name; what is not in it the registry does not have
+	digests map[string]string // by normal name; the registry has only these
 	asked   []string
 }
 
@@ -59,7 +59,7 @@ func (n *imageNode) play(req transport.StreamRequest, conn net.Conn) {
 
 func digestOf(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
-// pinnedVersion is a definition whose containers run from images.
+// pinnedVersion returns a definition whose containers use images.
 func pinnedVersion(version int, containers ...map[string]any) map[string]any {
 	all := make([]any, len(containers))
 	for i, c := range containers {
@@ -70,7 +70,7 @@ func pinnedVersion(version int, containers ...map[string]any) map[string]any {
 	return map[string]any{"name": "pinned", "version": version, "containers": all}
 }
 
-// withImages is a world with a node that runs images.
+// withImages returns a world with a node that runs images.
 func withImages(t *testing.T) (*world, *imageNode) {
 	w := newWorld(t)
 	n := &imageNode{digests: map[string]string{"docker.io/library/web:1": digestOf("a"), "docker.io/library/own:1": ""}}
@@ -85,8 +85,8 @@ func withImages(t *testing.T) (*world, *imageNode) {
 	return w, n
 }
 
-// A tag is resolved once, when its version is written, and the same manifest is the same version wherever the tag has
-// gone since.
+// TestVersionsArePinned checks that a tag is resolved when its version is written. The same manifest remains the same
+// version after the tag has moved.
 func TestVersionsArePinned(t *testing.T) {
 	w, n := withImages(t)
 	first := func() map[string]any {
@@ -130,7 +130,7 @@ func TestVersionsArePinned(t *testing.T) {
 	if diff := cmp.Diff(want, pins("1")); diff != "" {
 		t.Errorf("the first version later (-want +got):\n%s", diff)
 	}
-	// Who writes another digest writes another content.
+	// Another digest is other content.
 	w.want(409, "PUT", "/v1/definitions/pinned/2",
 		pinnedVersion(2, map[string]any{"image": "web:1", "digest": digestOf("a")}))
 	w.want(201, "PUT", "/v1/definitions/pinned/3",
@@ -148,7 +148,8 @@ func TestVersionsArePinned(t *testing.T) {
 	}
 }
 
-// A node that does not answer, or is too old, holds no write up for long.
+// TestVersionsThatCannotBePinned checks that nodes without an answer, or of an old build, do not delay a write for
+// long.
 func TestVersionsThatCannotBePinned(t *testing.T) {
 	w, _ := withImages(t)
 	gone := make(chan struct{})

@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// Views ask the same functions as the leader does. These tests hold that they hand them the same values.
+// Views run the leader's functions. These tests check that they pass the leader's inputs.
 
-// TestDaemonViewOfAClusterWithoutADomain counts the nodes of the default domain, and none that is emptied, silent or
-// another domain's.
+// TestDaemonViewOfAClusterWithoutADomain counts the nodes of the default domain without drained, silent and foreign
+// ones.
 func TestDaemonViewOfAClusterWithoutADomain(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("agent", 1),
@@ -37,8 +37,8 @@ func TestDaemonViewOfAClusterWithoutADomain(t *testing.T) {
 	}
 }
 
-// TestDeadlinesOfViewsBeginWithTheLeader: a task that was placed long ago is late only once the leader's term has
-// lasted as long as its deadline.
+// TestDeadlinesOfViewsBeginWithTheLeader checks that an old task is late only once the leader's term is older than the
+// task's deadline.
 func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	now := noon.Add(time.Hour)
 	var jumped time.Time
@@ -86,8 +86,8 @@ func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	}
 }
 
-// TestViewsKnowOfARecovery: an attempt of before the store went back that its node does not know has ended for views,
-// as it has for the leader.
+// TestViewsKnowOfARecovery checks that an attempt from before a recovery has ended for views, as for the leader, if its
+// node does not know it.
 func TestViewsKnowOfARecovery(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply",

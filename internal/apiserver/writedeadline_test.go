@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deadlineWriter counts what is said about deadlines of writes.
+// deadlineWriter counts changes of the write deadline.
 type deadlineWriter struct {
 	*httptest.ResponseRecorder
 	said int
@@ -18,8 +18,8 @@ func (w *deadlineWriter) SetWriteDeadline(time.Time) error {
 	return nil
 }
 
-// TestDeadlineOfTheLastAnswer: it is taken back for connections that carry one request after the other, and for no
-// others.
+// TestDeadlineOfTheLastAnswer checks that the deadline is cleared for HTTP/1 connections, which carry requests one
+// after the other, and not for HTTP/2.
 func TestDeadlineOfTheLastAnswer(t *testing.T) {
 	w := newWorld(t)
 	for major, want := range map[int]int{1: 1, 2: 0} {

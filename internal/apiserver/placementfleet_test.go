@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// paired makes a world of three nodes with two devices each: a task that has one of them stands on each of the first
-// two, one that has both on the third.
+// paired returns a world of three nodes with two devices each. A task with one device is on each of the first two, and
+// a task with both on the third.
 func paired(t *testing.T, options ...func(*Config)) *world {
 	w := newWorld(t, options...)
 	holds := func(name string, devices int) map[string]any {
@@ -61,8 +61,8 @@ func paired(t *testing.T, options ...func(*Config)) *world {
 	return w
 }
 
-// TestExplainByTheWorthOfDevices: what devices are worth to the leader decides in explanations as it does for the
-// leader, and where that is not known, as on a server that does not lead, what they are worth by those that stand.
+// TestExplainByTheWorthOfDevices checks that explanations use the leader's value model or, on a server that does not
+// lead, one learnt from the tasks on nodes.
 func TestExplainByTheWorthOfDevices(t *testing.T) {
 	var pairs, ones scheduler.Mix
 	pairs.Learn(cluster.Demand{CPU: 1000, Memory: cluster.GiB}, []cluster.DeviceRequest{{Type: "gpu", Count: 2}}, 1000)
@@ -96,8 +96,8 @@ func TestExplainByTheWorthOfDevices(t *testing.T) {
 	}
 }
 
-// TestExplainJobOfABoundCluster: the constraints of its cluster keep a task of a job off nodes, in explanations as for
-// the control plane.
+// TestExplainJobOfABoundCluster checks that explanations apply the constraints of the cluster, as the control plane
+// does.
 func TestExplainJobOfABoundCluster(t *testing.T) {
 	w := uneven(t)
 	only := []any{map[string]any{"attribute": "label.zone", "value": "c"}}

@@ -22,12 +22,12 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// rarely keeps lists from being computed anew as a whole, so that a test sees what changes alone do.
+// rarely disables the computation of whole lists, so that a test sees the effect of changes alone.
 func (w *world) rarely() {
 	w.server.lists.Views.Whole.Least, w.server.lists.Views.Whole.Most = time.Hour, time.Hour
 }
 
-// computed returns how often a list was computed for those who wait.
+// computed returns how often a list was computed for waiting requests.
 func (w *world) computed(list string) (times int) {
 	w.t.Helper()
 	for in := bufio.NewScanner(strings.NewReader(string(w.want(200, "GET", "/metrics", nil).body))); in.Scan(); {
@@ -43,7 +43,7 @@ func (w *world) computed(list string) (times int) {
 	return times
 }
 
-// TestOneComputationForAll changes a list that many read and wait for: it is computed once, and all are told.
+// TestOneComputationForAll changes a list that many requests wait for. It is computed once, and all get the change.
 func TestOneComputationForAll(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
@@ -89,7 +89,7 @@ func TestOneComputationForAll(t *testing.T) {
 	}
 }
 
-// TestOtherTopicsDoNotWake changes what lists do not read: none of them is computed.
+// TestOtherTopicsDoNotWake changes records that lists do not read: no list is computed.
 func TestOtherTopicsDoNotWake(t *testing.T) {
 	w := busy(t)
 	w.rarely()
@@ -116,7 +116,7 @@ func TestOtherTopicsDoNotWake(t *testing.T) {
 			"reservation/r":                 cluster.Reservation{Name: "r", Domain: "default"},
 		})
 	}
-	// A change that all of them are told of shows that what came before was looked at.
+	// All readers see this last change, so they have also seen the earlier ones.
 	s := w.stream("/v1/clusters/blue/services")
 	s.until(t, "synced")
 	w.want(201, "PUT", "/v1/clusters/blue/services/api", service("api", "web@1", 1))
@@ -134,7 +134,7 @@ func TestOtherTopicsDoNotWake(t *testing.T) {
 	}
 }
 
-// TestTooManyWaiters holds that those who find no place are told so, and that a place that is left is given to another.
+// TestTooManyWaiters checks that requests above the limit get 429, and that the end of one admits another.
 func TestTooManyWaiters(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Limits.MaxWaiters, c.Limits.MaxClientWaiters = 3, 2 })
 	w.web()
@@ -154,7 +154,7 @@ func TestTooManyWaiters(t *testing.T) {
 	}
 	refused("/v1/services?index=1&wait=1m", "one client")
 	refused("/v1/events?after=now&wait=1m", "one client")
-	w.want(200, "GET", "/v1/services", nil) // to look needs no place
+	w.want(200, "GET", "/v1/services", nil) // a plain read is not limited
 
 	viewer := func(name string) string {
 		return read[api.TokenReply](t,
@@ -175,8 +175,8 @@ func TestTooManyWaiters(t *testing.T) {
 	w.stream("/v1/services", "Authorization", two).until(t, "synced")
 }
 
-// TestScopesAreNotShared holds that a viewer of one cluster gets nothing of a list that another one reads, whoever came
-// first.
+// TestScopesAreNotShared checks that a viewer of one cluster gets nothing of a list that another caller reads, in
+// either order.
 func TestScopesAreNotShared(t *testing.T) {
 	w := busy(t)
 	w.rarely()
@@ -204,7 +204,7 @@ func TestScopesAreNotShared(t *testing.T) {
 			t.Errorf("%s: a viewer of cluster blue waits and gets %s", path, got.body)
 		}
 	}
-	// A change of the one cluster does not reach the reader of the other.
+	// A change of one cluster does not reach the reader of the other.
 	all, part := w.stream("/v1/services"), w.stream("/v1/services", "Authorization", limited)
 	all.until(t, "synced")
 	part.until(t, "synced")
@@ -224,8 +224,8 @@ func TestScopesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestPartsMakeTheWhole changes records of all kinds at random: what readers of streams have in the end, told of parts
-// alone, is what a list that is computed as a whole shows.
+// TestPartsMakeTheWhole changes records of all kinds at random. Readers of streams, which get parts only, must end with
+// the same elements as a computed whole list.
 func TestPartsMakeTheWhole(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
@@ -252,7 +252,7 @@ func TestPartsMakeTheWhole(t *testing.T) {
 	}
 }
 
-// mirrored waits until readers of streams have what lists show.
+// mirrored waits until readers of streams have the elements of the lists.
 func (w *world) mirrored(paths []string, readers map[string]*mirror) {
 	t := w.t
 	t.Helper()
@@ -271,7 +271,7 @@ func (w *world) mirrored(paths []string, readers map[string]*mirror) {
 	}
 }
 
-// change draws one write of records.
+// change returns one random write of records.
 func change(random *rand.Rand, i int) map[string]any {
 	node := fmt.Sprintf("n%d", random.IntN(3))
 	task, ref, kind := cluster.ServiceTask("default", "web", 1, random.IntN(4)), cluster.Ref{Name: "web", Version: 1},
@@ -326,7 +326,7 @@ func change(random *rand.Rand, i int) map[string]any {
 	return map[string]any{place: d, seen: o}
 }
 
-// mirror is what a reader of a stream has.
+// mirror holds the elements that a reader of a stream has.
 type mirror struct {
 	stream *sseStream
 	has    map[string]string
@@ -350,7 +350,7 @@ func (m *mirror) sync(t *testing.T) {
 	}
 }
 
-// drain takes what has come.
+// drain applies the events that have arrived.
 func (m *mirror) drain() {
 	for {
 		select {
@@ -382,7 +382,7 @@ func nameOf(raw []byte) string {
 	return e.Name
 }
 
-// plainItem returns an element without what changes all the time.
+// plainItem returns an element without the fields that change all the time.
 func plainItem(raw []byte) string {
 	var all map[string]any
 	_ = json.Unmarshal(raw, &all) // an empty element shows
@@ -392,7 +392,7 @@ func plainItem(raw []byte) string {
 	return string(text)
 }
 
-// TestSlowReaderBlocksNobody has one reader take nothing while others are told of every change.
+// TestSlowReaderBlocksNobody has one reader that reads nothing while others get every change.
 func TestSlowReaderBlocksNobody(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()

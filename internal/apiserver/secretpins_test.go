@@ -15,9 +15,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// An image is looked up with the secret that its container names or that the cluster of its service has for the
-// registry, by a node where the tasks may stand; with the node's own login where there is none. Requests name the
-// secret and hold nothing of it.
+// TestVersionsArePinnedWithSecrets checks that an image is looked up with the secret of its container or cluster, by a
+// feasible node, or else with the node's own login. Requests name the secret and do not contain it.
 func TestVersionsArePinnedWithSecrets(t *testing.T) {
 	w, n := withImages(t)
 	n.digests["own.example/app:1"], n.digests["named.example/app:1"], n.digests["free.example/app:1"] = digestOf("a"),

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestValuesAreNotForViewers holds that nothing which a viewer may read tells a value of an environment or the content
-// of a file, that names stay, and that whoever may run commands sees all of it.
+// TestValuesAreNotForViewers checks that no answer to a viewer contains a value of an environment or the content of a
+// file. Names are shown, and a submitter sees everything.
 func TestValuesAreNotForViewers(t *testing.T) {
 	s := newSecure(t)
 	with := func(version int, value, content string) map[string]any {
@@ -46,7 +46,7 @@ func TestValuesAreNotForViewers(t *testing.T) {
 			t.Errorf("%s: to a submitter %s, to a viewer %s", path, shown.body, hidden.body)
 		}
 	}
-	// It is said, where values are asked for.
+	// A request for the values is refused with a reason.
 	for _, path := range []string{"/v1/definitions?reveal", "/v1/definitions/web/2?reveal=true"} {
 		if got := s.ask(s.plain, looking, "GET", path, nil); got.status != 403 ||
 			!strings.Contains(got.problem().Detail, "need the role submitter") {
@@ -57,7 +57,7 @@ func TestValuesAreNotForViewers(t *testing.T) {
 			t.Errorf("%s as a submitter: status %d: %s", path, got.status, got.body)
 		}
 	}
-	// The tables' own are as they were.
+	// The tables' own values have not changed.
 	if got := s.ask(s.plain, writing, "GET", "/v1/definitions/web/1", nil); !bytes.Contains(got.body,
 		[]byte("first-file")) {
 		t.Errorf("afterwards: %s", got.body)

@@ -155,8 +155,7 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestBadBodiesEverywhere sends each route that takes JSON what is none, or does not fit: it is refused, and nothing is
-// written.
+// TestBadBodiesEverywhere sends bad bodies to each route with a JSON body. All are refused, and nothing is written.
 func TestBadBodiesEverywhere(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"node/n": cluster.Node{Name: "n", State: cluster.NodeReady, Domain: "default"}})
@@ -220,7 +219,7 @@ func TestOtherContentType(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/red", `{"name": "red"}`, "Content-Type", "application/x-www-form-urlencoded")
 }
 
-// TestSlowClients talks to the server as one who sends too little, too late.
+// TestSlowClients sends headers and bodies too slowly.
 func TestSlowClients(t *testing.T) {
 	tests := []struct{ name, send, want string }{
 		{"half a header", "GET /v1/version HTTP/1.1\r\nHost: local", ""},
@@ -253,7 +252,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestHeaders shows that too long headers are refused, and that the server lives on.
+// TestHeaders checks that the server refuses too long headers and continues to serve.
 func TestHeaders(t *testing.T) {
 	w := newWorld(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))

@@ -11,8 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestAnswersFitTheirDescription asks for something of everything and holds the answers against the schemas of the
-// OpenAPI document.
+// TestAnswersFitTheirDescription validates answers of all kinds against the schemas of the OpenAPI document.
 func TestAnswersFitTheirDescription(t *testing.T) {
 	w := busy(t)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.server.documents.spec.JSON))
@@ -130,7 +129,7 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 	}
 }
 
-// wholeService is a service that says something in every part of its policies, portions as numbers and as texts.
+// wholeService returns a service that sets every part of its policies, with portions as numbers and as text.
 func wholeService() map[string]any {
 	svc := service("web", "web@1", 3)
 	svc["update"] = map[string]any{

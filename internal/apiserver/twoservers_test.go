@@ -16,20 +16,21 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// lagging is a handle on an engine whose watches deliver nothing while it is held: the tables behind it lag.
-type lagging struct {
+// laggingEngine is a handle on an engine whose watches deliver nothing while it is held, so that the tables behind it
+// lag.
+type laggingEngine struct {
 	store.Engine
 	mu   sync.Mutex
-	held chan struct{} // closed when it is let go; nil while it is not held
+	held chan struct{} // closed on release; nil while not held
 }
 
-func (e *lagging) hold() {
+func (e *laggingEngine) hold() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.held = make(chan struct{})
 }
 
-func (e *lagging) release() {
+func (e *laggingEngine) release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.held != nil {
@@ -38,13 +39,13 @@ func (e *lagging) release() {
 	}
 }
 
-func (e *lagging) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
+func (e *laggingEngine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
 	return &lateWatch{e.Engine.Watch(ctx, prefix, after), e}
 }
 
 type lateWatch struct {
 	store.Watch
-	engine *lagging
+	engine *laggingEngine
 }
 
 func (w *lateWatch) Next(ctx context.Context) (store.Batch, error) {
@@ -62,18 +63,18 @@ func (w *lateWatch) Next(ctx context.Context) (store.Batch, error) {
 	return b, err
 }
 
-// newFleet returns two servers over one engine; the tables of the second lag while its handle is held.
-func newFleet(t *testing.T) (a, b *world, lag *lagging) {
+// newFleet returns two servers over one engine. The tables of the second one lag while its handle is held.
+func newFleet(t *testing.T) (a, b *world, lag *laggingEngine) {
 	t.Helper()
 	engine := memory.New(memory.Options{})
 	a = newWorldOn(t, engine)
-	lag = &lagging{Engine: engine.Open(memory.Hooks{})}
+	lag = &laggingEngine{Engine: engine.Open(memory.Hooks{})}
 	b = newWorldOver(t, engine, lag)
 	t.Cleanup(lag.release)
 	return a, b, lag
 }
 
-// same has both servers show what is written.
+// same waits until both servers show the present writes.
 func (w *world) same(other *world) {
 	w.t.Helper()
 	if _, err := other.tables.WaitFor(w.t.Context(), w.tables.Snapshot().Revision()); err != nil {
@@ -88,7 +89,7 @@ func countOf(t *testing.T, r reply) int {
 	return read[api.ServiceView](t, r).Count
 }
 
-// TestReadYourWrites writes through one server and reads from it, and consistently from the other.
+// TestReadYourWrites reads writes of one server from that server, and with ?consistent from the other.
 func TestReadYourWrites(t *testing.T) {
 	a, b, lag := newFleet(t)
 	a.web()
@@ -113,8 +114,8 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// TestWritesThroughALaggingServer holds what a server that lags says of writes against what the others did: a stale
-// refusal, or a stale "nothing to do", would tear the history.
+// TestWritesThroughALaggingServer checks the answers of a lagging server to writes. A stale refusal, or a stale
+// "nothing to do", would contradict the history.
 func TestWritesThroughALaggingServer(t *testing.T) {
 	tests := []struct {
 		name         string
@@ -188,7 +189,7 @@ func TestWritesThroughALaggingServer(t *testing.T) {
 	}
 }
 
-// TestIndexOfAnotherServer waits at a server that lags for a change since an index that the other one told.
+// TestIndexOfAnotherServer waits at a lagging server for a change since an index of another server.
 func TestIndexOfAnotherServer(t *testing.T) {
 	a, b, lag := newFleet(t)
 	a.web()
@@ -198,12 +199,12 @@ func TestIndexOfAnotherServer(t *testing.T) {
 	seen := read[api.Page[api.ServiceView]](t, a.want(200, "GET", "/v1/services", nil))
 	path := fmt.Sprintf("/v1/services?index=%d&wait=", seen.Index)
 
-	// What it has is older than what the client saw: it does not go back.
+	// The lagging server must not answer with a list older than the client's index.
 	got := b.want(503, "GET", path+"200ms", nil)
 	if !strings.Contains(got.problem().Detail, "this server is behind") || got.header.Get("Retry-After") == "" {
 		t.Errorf("%s", got.body)
 	}
-	// It catches up, and then there is nothing new: so it goes on to wait.
+	// Once it has caught up the list is unchanged, so it continues to wait.
 	answered := make(chan reply, 1)
 	go func() { answered <- b.call("GET", path+"10s", nil) }()
 	testkit.Pause(t.Context(), 50*time.Millisecond)
@@ -223,7 +224,7 @@ func TestIndexOfAnotherServer(t *testing.T) {
 	}
 }
 
-// TestIndexOfALostStore has an index from before a restore: the list is answered from what there is.
+// TestIndexOfALostStore sends an index from before a restore; the answer is the present list.
 func TestIndexOfALostStore(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -235,7 +236,7 @@ func TestIndexOfALostStore(t *testing.T) {
 	}
 }
 
-// TestStreamsMove takes streams up at a server that lags behind the one that they began at.
+// TestStreamsMove continues streams at a server that lags behind the first one.
 func TestStreamsMove(t *testing.T) {
 	a, b, lag := newFleet(t)
 	a.web()
@@ -280,7 +281,7 @@ func TestStreamsMove(t *testing.T) {
 
 func lastID(events []sseEvent) string { return events[len(events)-1].id }
 
-// TestLeaderOfAnotherServer is what a server tells of the whole that does not lead.
+// TestLeaderOfAnotherServer reads the status from a server that does not lead.
 func TestLeaderOfAnotherServer(t *testing.T) {
 	a, b, _ := newFleet(t)
 	a.put(map[string]any{
@@ -292,8 +293,8 @@ func TestLeaderOfAnotherServer(t *testing.T) {
 	}
 }
 
-// TestOvertaken writes through one server what the other writes over at once, before the first has answered: the
-// answer's revision is that of what was asked for, so that an If-Match does not pass over what the client never saw.
+// TestOvertaken overwrites an object through another server before the first answer. The first answer must carry its
+// own write's revision, so that an If-Match cannot overwrite a state that the client never saw.
 func TestOvertaken(t *testing.T) {
 	var other func()
 	var once sync.Once

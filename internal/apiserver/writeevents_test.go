@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Every write of a user is told, in the order of the log, and what changes nothing is not.
+// TestWritesAreTold checks that every write of a user has an event, in order, and that a write without a change has
+// none.
 func TestWritesAreTold(t *testing.T) {
 	w := newWorld(t)
 	definition := api.TaskDefinition{

@@ -13,8 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestExplainWhyHere: what the leader kept of a decision is told in words, and how the nodes are now of those that
-// nobody kept.
+// TestExplainWhyHere checks the text of a kept decision trace, and of a trace computed now if none was kept.
 func TestExplainWhyHere(t *testing.T) {
 	w := uneven(t)
 	kept := cluster.DecisionTrace{
@@ -56,7 +55,7 @@ func TestExplainWhyHere(t *testing.T) {
 	if diff := cmp.Diff(want, x.Place); diff != "" {
 		t.Errorf("place (-want +got):\n%s", diff)
 	}
-	// Nobody kept this one: two others of its kind stand there, so another node would be taken now.
+	// This attempt has no trace. Two tasks of its kind are on the node, so another node would be chosen now.
 	x = w.explain("/v1/tasks/default.web.1.2")
 	if x.Place == nil || x.Place.Recorded || len(x.Place.Others) == 0 {
 		t.Fatalf("%+v", x.Place)
@@ -91,7 +90,7 @@ func TestExplainWhyHere(t *testing.T) {
 	}
 }
 
-// TestExplainWhatWouldPlace: of a task that waits the smallest changes are told, and of a service those for its first.
+// TestExplainWhatWouldPlace checks the suggestions for a pending task, and for the first pending task of a service.
 func TestExplainWhatWouldPlace(t *testing.T) {
 	w := uneven(t)
 	big := sized("big", 1)
@@ -130,7 +129,7 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	}
 }
 
-// TestExplainHidesOthers: the tasks of clusters that a token does not see are not told of.
+// TestExplainHidesOthers checks that explanations hide the tasks of clusters that a token does not see.
 func TestExplainHidesOthers(t *testing.T) {
 	x := api.Explanation{Suggestions: []cluster.Suggestion{{
 		Text: "free 1 GiB of memory on n1, as the end of blue.web.1.0 and red.db.1.0 would",
@@ -159,7 +158,7 @@ func suggested(x api.Explanation) (all []string) {
 	return all
 }
 
-// set says why a task waits.
+// set sets why a task waits.
 func (f *fakeReasons) set(why cluster.Waiting) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// limits is a server with the clusters red and blue, each with a service of a definition of its own that holds a
-// secret, and tokens that see one of them.
+// limits returns a server with the clusters red and blue, each with a service whose definition holds a secret, and a
+// token for each cluster.
 func limits(t *testing.T) (s *secure, red, blue string) {
 	s = newSecure(t)
 	s.want(200, "POST", "/v1/apply",
@@ -33,7 +33,7 @@ func TestDefinitionsOfOtherClusters(t *testing.T) {
 	s.want(201, "PUT", "/v1/definitions/batch/1", definition("batch", 1))
 	s.want(201, "PUT", "/v1/definitions/batch/2", definition("batch", 2))
 	s.want(201, "PUT", "/v1/clusters/blue/jobs/sum", job("sum", "batch@2", 1))
-	// An attempt goes on with the version that its service had before.
+	// An attempt still runs the service's previous version.
 	s.want(201, "PUT", "/v1/definitions/old/1", definition("old", 1))
 	running := desired("blue.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "old", Version: 1})
 	s.put(map[string]any{"state/n1/blue.web.1.0": running})
@@ -71,7 +71,7 @@ func TestDefinitionsOfOtherClusters(t *testing.T) {
 	}
 }
 
-// To write over a version that one does not see does not tell what it holds.
+// A conflict with a version that the token does not see must not reveal its content.
 func TestConflictHidesWhatStands(t *testing.T) {
 	s, red, _ := limits(t)
 	other := definition("blue-web", 1)
@@ -135,13 +135,13 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 			t.Errorf("%s: reason %q, want %q", state, v.Reason, want)
 		}
 	}
-	// What is left out of an answer stands as it was.
+	// The stored record still holds what the answer leaves out.
 	if got := s.want(200, "GET", "/v1/recovery", nil); !strings.Contains(string(got.body), "blue.web.1.7") {
 		t.Errorf("the record was changed: %s", got.body)
 	}
 }
 
-// A version of a definition goes once nothing uses it, and only then; what refers to it meanwhile is refused.
+// TestDeleteDefinition checks that only an unused version is deleted, and that concurrent references to it are refused.
 func TestDeleteDefinition(t *testing.T) {
 	s, red, _ := limits(t)
 	for v := range 3 {
@@ -170,7 +170,7 @@ func TestDeleteDefinition(t *testing.T) {
 	})
 	remove(all, "batch@3", 409, "in use by cron blue/nightly")
 	s.want(204, "DELETE", "/v1/clusters/blue/crons/nightly", nil)
-	// The newest goes, and another one is that then.
+	// After the deletion of the newest version, the previous one is the newest.
 	testkit.Eventually(t, time.Minute, func() error {
 		got := s.ask(s.plain, all, "DELETE", path("batch@3"), nil)
 		if got.status != 204 {
@@ -202,7 +202,7 @@ func TestDeleteDefinition(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	// A mark that a server left takes no references, until the version is written again.
+	// A version with the mark of an unfinished deletion accepts no references until it is written again.
 	s.want(201, "PUT", "/v1/definitions/left/1", definition("left", 1))
 	marked := read[api.DefinitionView](t, s.want(200, "GET", path("left@1"), nil)).TaskDefinition
 	marked.Deleted = true

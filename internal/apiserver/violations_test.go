@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// What a node is now is held against what its tasks demand, and what becomes of them is said.
+// TestMisplacedTasks checks the text of violations and their consequences.
 func TestMisplacedTasks(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
@@ -78,14 +78,14 @@ func TestMisplacedTasks(t *testing.T) {
 			if tt.want != "" {
 				want = []string{"default.web.1.0: " + tt.want}
 			}
-			if diff := cmp.Diff(want, told(w.explain(task), tt.about)); diff != "" {
+			if diff := cmp.Diff(want, messages(w.explain(task), tt.about)); diff != "" {
 				t.Errorf("explained (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A gang that no record could hold is refused where it is applied.
+// TestGangsThatAreTooLarge checks that a gang too large for one record is refused.
 func TestGangsThatAreTooLarge(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))

@@ -1,4 +1,4 @@
-package apiserver
+package respond_test
 
 import (
 	"context"
@@ -10,8 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestFaultsOfTheServerSayWhatToDo holds that whoever cannot be served for the server's own sake is told what to do
-// about it.
+// TestFaultsOfTheServerSayWhatToDo checks that errors of the server tell the client what to do.
 func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -19,12 +18,12 @@ func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 		context.DeadlineExceeded, errors.New("odd"),
 	} {
 		p := respond.ProblemOf(err)
-		told := false
+		hasRemedy := false
 		for _, way := range []string{"ask ", "Ask ", "Apply them", "Free space", "`berth ", "its log"} {
-			told = told || strings.Contains(p.Detail, way)
+			hasRemedy = hasRemedy || strings.Contains(p.Detail, way)
 		}
-		if p.Status < 400 || !told {
-			t.Errorf("%v: status %d, %q tells no way out", err, p.Status, p.Detail)
+		if p.Status < 400 || !hasRemedy {
+			t.Errorf("%v: status %d, %q names no remedy", err, p.Status, p.Detail)
 		}
 	}
 }

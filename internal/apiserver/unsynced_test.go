@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// A server listens before its tables have read the store. An answer from them would tell that nothing is there: a
-// reader of events who comes back would be told that his cursor is too old.
+// TestRequestsWaitForTheTables checks that a server answers only after its tables have read the store. Earlier answers
+// would show an empty store, and a returning reader of events would get 410.
 func TestRequestsWaitForTheTables(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	w := newWorldOn(t, engine)

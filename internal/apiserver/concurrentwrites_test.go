@@ -11,14 +11,14 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// between is a seam for another writer: the first commit that writes a key waits until act has run.
-type between struct {
+// commitHook runs another write just before the first commit that writes a key.
+type commitHook struct {
 	mu  sync.Mutex
 	key string
 	act func()
 }
 
-func (b *between) before(_ context.Context, groups []store.Group) error {
+func (b *commitHook) before(_ context.Context, groups []store.Group) error {
 	b.mu.Lock()
 	hit := b.act != nil && slices.ContainsFunc(groups, func(g store.Group) bool {
 		return slices.ContainsFunc(g.Ops, func(op store.Op) bool { return op.Key == store.DefaultPrefix+b.key })
@@ -34,16 +34,16 @@ func (b *between) before(_ context.Context, groups []store.Group) error {
 	return nil
 }
 
-func (b *between) on(key string, act func()) {
+func (b *commitHook) on(key string, act func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.key, b.act = key, act
 }
 
-// TestBetweenDrawAndCommit lets another writer act in the moment between what a request saw and what it writes.
+// TestBetweenDrawAndCommit runs another write between a request's draft and its commit.
 func TestBetweenDrawAndCommit(t *testing.T) {
-	var seam between
-	w := newWorldOn(t, memory.New(memory.Options{Hooks: memory.Hooks{Before: seam.before}}))
+	var hook commitHook
+	w := newWorldOn(t, memory.New(memory.Options{Hooks: memory.Hooks{Before: hook.before}}))
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
 	var other reply
 	act := func(method, path string, body any) func() {
@@ -101,7 +101,7 @@ func TestBetweenDrawAndCommit(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			other = reply{}
-			seam.on(test.key, test.act)
+			hook.on(test.key, test.act)
 			got := w.call(test.method, test.path, test.body)
 			if other.status != test.other {
 				t.Errorf("the other writer got %d, want %d: %s", other.status, test.other, other.body)
@@ -112,11 +112,11 @@ func TestBetweenDrawAndCommit(t *testing.T) {
 		})
 	}
 
-	// The second step of a deletion: from the mark on nothing is made in the cluster.
+	// After the mark of a deletion, nothing can be created in the cluster.
 	w.want(201, "PUT", "/v1/clusters/red", `{}`)
 	var late reply
-	seam.on("cluster/red", func() { // the mark
-		seam.on("cluster/red", func() { // the deletion
+	hook.on("cluster/red", func() { // the mark
+		hook.on("cluster/red", func() { // the deletion
 			late = w.call("PUT", "/v1/clusters/red/services/web", service("web", "web@1", 1))
 		})
 	})
@@ -125,12 +125,12 @@ func TestBetweenDrawAndCommit(t *testing.T) {
 		t.Errorf("a service in a cluster that is being deleted: %d %s", late.status, late.body)
 	}
 
-	// A service that was drawn before the mark and is committed after it.
+	// A service is drafted before the mark and committed after it.
 	w.want(201, "PUT", "/v1/clusters/grey", `{}`)
 	marked, served, gone := make(chan struct{}), make(chan struct{}), make(chan reply, 1)
-	seam.on("service/grey/web", func() {
-		seam.on("cluster/grey", func() { // the mark
-			seam.on("cluster/grey", func() { // the deletion
+	hook.on("service/grey/web", func() {
+		hook.on("cluster/grey", func() { // the mark
+			hook.on("cluster/grey", func() { // the deletion
 				close(marked)
 				<-served
 			})
